@@ -1,0 +1,281 @@
+"""Every hook that a plugin can implement: when it is called, how often, on which ranks, what it may raise.
+
+Rules: calls are by keyword; an implementation may take fewer arguments, but declares no default values
+(pluggy never passes them). ``config`` is always the plugin's own section of the settings, never more. Nothing
+here changes settings. Additions are new arguments or hooks; a removal warns for one minor version.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pluggy
+
+if TYPE_CHECKING:
+    from erniecore.config.section import Section
+    from erniecore.types import (
+        Batch,
+        Cluster,
+        Device,
+        Encoder,
+        Json,
+        Layer,
+        Layout,
+        ModelBundle,
+        Objective,
+        Origin,
+        ParallelPlan,
+        Record,
+        RunView,
+        StateAdapter,
+        StepOutput,
+        Tokenizer,
+    )
+
+hookspec = pluggy.HookspecMarker("erniecore")
+
+
+class BuildSpecs:
+    """Hooks with exactly one provider: the plugin selected for their kind. All are called once per run and rank."""
+
+    # ---- device
+    @hookspec(firstresult=True)
+    def ernie_open_device(self, config: Section, cluster: Cluster) -> Device:
+        """The device, not yet opened: this is called before paddle is imported, to read ``environment()``.
+
+        Example::
+
+            @hookimpl
+            def ernie_open_device(self, config, cluster):
+                from mypackage.device import MyDevice
+                return MyDevice(config, cluster)
+        """
+
+    # ---- parallel
+    @hookspec(firstresult=True)
+    def ernie_plan_parallel(self, config: Section, cluster: Cluster) -> ParallelPlan:
+        """Degrees and this rank's place; before paddle is imported. Raises ``ConfigError`` for impossible degrees.
+
+        Example::
+
+            @hookimpl
+            def ernie_plan_parallel(self, config, cluster):
+                return ParallelPlan({"data": cluster.world_size}, cluster.rank, cluster.world_size)
+        """
+
+    @hookspec(firstresult=True)
+    def ernie_parallelize(self, model: Layer, layout: Layout, plan: ParallelPlan) -> Layer:
+        """Apply the plan to a built, adapted and quantised model; after weights are loaded, before the optimizer.
+
+        Example::
+
+            @hookimpl
+            def ernie_parallelize(self, model):
+                return model
+        """
+
+    # ---- model
+    @hookspec(firstresult=True)
+    def ernie_read_architecture(self, config: Section) -> Json:
+        """The architecture as config.json has it, from ``config.path`` or the recipe; unknown keys are kept.
+
+        No paddle: the plan and ``--dry-run`` call it too. Raises ``CheckpointError`` or ``ConfigError``.
+
+        Example::
+
+            @hookimpl
+            def ernie_read_architecture(self, config):
+                return json.loads((Path(config.path) / "config.json").read_text())
+        """
+
+    @hookspec(firstresult=True)
+    def ernie_build_model(self, config: Section, architecture: Json, dtype: str) -> Layer:
+        """A ``CausalLM`` with initialised weights: single-device code without any parallelism.
+
+        Example::
+
+            @hookimpl
+            def ernie_build_model(self, config, architecture, dtype):
+                from mypackage.model import MyModel
+                return MyModel(architecture)
+        """
+
+    @hookspec(firstresult=True)
+    def ernie_model_layout(self, architecture: Json) -> Layout:
+        """Parallel style of every parameter, as data.
+
+        Example::
+
+            @hookimpl
+            def ernie_model_layout(self, architecture):
+                return Layout((("*.q_proj.weight", "column"), ("*", "replicate")))
+        """
+
+    @hookspec(firstresult=True)
+    def ernie_state_adapter(self, architecture: Json) -> StateAdapter:
+        """Names and shapes of public checkpoints of this architecture. No paddle.
+
+        Example::
+
+            @hookimpl
+            def ernie_state_adapter(self, architecture):
+                from mypackage.state import MyStateAdapter
+                return MyStateAdapter(architecture)
+        """
+
+    @hookspec(firstresult=True)
+    def ernie_build_tokenizer(self, config: Section, directory: Path) -> Tokenizer:
+        """The tokenizer in ``directory`` with this model's chat template. No paddle.
+
+        Raises ``EnvironmentFault`` when the directory holds none.
+
+        Example::
+
+            @hookimpl
+            def ernie_build_tokenizer(self, config, directory):
+                return load_tokenizer(directory, template=my_template)
+        """
+
+    # ---- adapter, quantizer
+    @hookspec(firstresult=True)
+    def ernie_adapt_model(self, config: Section, model: Layer) -> Layer:
+        """Freeze the model and add what will be trained; after the base weights are loaded.
+
+        Example::
+
+            @hookimpl
+            def ernie_adapt_model(self, config, model):
+                return add_lora(model, rank=config.rank)
+        """
+
+    @hookspec(firstresult=True)
+    def ernie_quantize_model(self, config: Section, model: Layer, phase: str) -> Layer:
+        """Quantise for ``phase`` "train" (before the adapter) or "export".
+
+        Example::
+
+            @hookimpl
+            def ernie_quantize_model(self, config, model, phase):
+                return fake_quantize(model) if phase == "train" else pack(model)
+        """
+
+    # ---- method
+    @hookspec(firstresult=True)
+    def ernie_build_objective(self, config: Section, policy: Layer, reference: Layer | None) -> Objective:
+        """The loss over ``policy``; ``reference`` is a frozen copy when the plugin's ``capabilities`` has
+        ``"reference"``, else None.
+
+        Example::
+
+            @hookimpl
+            def ernie_build_objective(self, config, policy):
+                return MyObjective(config, policy)
+        """
+
+    @hookspec(firstresult=True)
+    def ernie_build_encoder(self, config: Section, tokenizer: Tokenizer, max_length: int) -> Encoder:
+        """How one record becomes samples of at most ``max_length`` tokens. No paddle; also used by ``ernie data``.
+
+        Example::
+
+            @hookimpl
+            def ernie_build_encoder(self, config, tokenizer, max_length):
+                return MyEncoder(tokenizer, max_length)
+        """
+
+    @hookspec(firstresult=True)
+    def ernie_forward_backward(self, run: Any, batches: Sequence[Batch]) -> StepOutput:
+        """Forward and backward of one optimizer step over its micro-batches. The core's own implementation is
+        ``trylast``; a pipeline replaces it. Called once per step on every rank."""
+
+    # ---- format: called on one format plugin per data source
+    @hookspec(firstresult=True)
+    def ernie_match_row(self, row: Json) -> bool:
+        """Whether a parsed JSON row has this format's shape; used by ``auto`` and by error messages. Pure, cheap.
+
+        Example::
+
+            @hookimpl
+            def ernie_match_row(self, row):
+                return "src" in row and "tgt" in row
+        """
+
+    @hookspec(firstresult=True)
+    def ernie_parse_row(self, config: Section, row: Json, origin: Origin) -> Record:
+        """One row as a record; raises ``RowError`` whose ``where`` is the JSON path. Called once per row.
+
+        Example::
+
+            @hookimpl
+            def ernie_parse_row(self, row, origin):
+                return Document(text=row["text"], origin=origin)
+        """
+
+    # ---- exporter, server: called outside a run
+    @hookspec(firstresult=True)
+    def ernie_export(self, config: Section, bundle: ModelBundle, target: Path) -> Path:
+        """Write ``bundle`` into the existing, empty directory ``target``; returns it.
+
+        Example::
+
+            @hookimpl
+            def ernie_export(self, bundle, target):
+                write_everything(bundle, target)
+                return target
+        """
+
+    @hookspec(firstresult=True)
+    def ernie_serve(self, config: Section, directory: Path) -> int:
+        """Serve the model in ``directory`` until stopped; returns the exit code.
+
+        Example::
+
+            @hookimpl
+            def ernie_serve(self, config, directory):
+                return run_server(directory, host=config.host, port=config.port)
+        """
+
+
+class LifecycleSpecs:
+    """Hooks with any number of implementations: every selected plugin and every callback may have them.
+
+    They are called on every rank unless said otherwise; an exception stops the run. Order: built-in callbacks,
+    then the run's plugins, then callbacks in the order given. Wrap with ``@hookimpl(wrapper=True)``.
+    """
+
+    @hookspec
+    def ernie_check_settings(self, settings: Any) -> None:
+        """Once, after validation and before paddle is imported; may raise ``ConfigError.at(key, message)``.
+
+        Sees the whole frozen settings, to check combinations; never changes them."""
+
+    @hookspec
+    def ernie_run_start(self, run: RunView) -> None:
+        """Once, after everything is built and before the first step (also when resuming)."""
+
+    @hookspec
+    def ernie_step_start(self, run: RunView, step: int) -> None:
+        """Before each optimizer step; ``step`` is 1-based."""
+
+    @hookspec
+    def ernie_collect_metrics(self, run: RunView, step: int) -> Mapping[str, float]:
+        """After each optimizer step; what is returned joins the step's metrics (names like ``moe/max_load``)."""
+
+    @hookspec
+    def ernie_step_end(self, run: RunView, step: int, metrics: Mapping[str, float]) -> None:
+        """After each optimizer step, with all its metrics."""
+
+    @hookspec
+    def ernie_event(self, run: RunView, event: Mapping[str, Any]) -> None:
+        """For every event of the run (``run_start``, ``step``, ``eval``, ``checkpoint``, ``warning``, ``run_end``);
+        main rank only. ``events`` writes them to a file, ``console`` shows them."""
+
+    @hookspec
+    def ernie_checkpoint_saved(self, run: RunView, path: Path) -> None:
+        """After a checkpoint is complete on disk; main rank only."""
+
+    @hookspec
+    def ernie_run_end(self, run: RunView, error: BaseException | None) -> None:
+        """Once, at the end, whatever happened."""

@@ -1,0 +1,52 @@
+"""The base class of plugin objects.
+
+A plugin object is what an entry point names: light (its module imports neither paddle nor numpy),
+stateless, with a ``Config`` and methods marked ``@hookimpl``. What it builds is imported inside the hooks.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import pluggy
+
+from erniecore.config.section import Section
+
+#: Marks a method of a plugin as the implementation of a hook (see ``hookspecs.py``).
+hookimpl = pluggy.HookimplMarker("erniecore")
+
+
+class EmptyConfig(Section):
+    """The section of a plugin that has nothing to set."""
+
+
+class Plugin:
+    """Base of all plugins.
+
+    Attributes:
+        kind: a key of ``kinds.KINDS``.
+        name: the entry point's name, lower-case kebab.
+        summary: one line for ``ernie plugins``.
+        Config: the plugin's own section of the settings.
+        capabilities: what conformance checks may rely on; a missing capability skips a check, with a reason.
+        expected_failures: conformance checks that must fail, with the reason.
+    """
+
+    kind: ClassVar[str]
+    name: ClassVar[str]
+    summary: ClassVar[str]
+    Config: ClassVar[type[Section]] = EmptyConfig
+    capabilities: ClassVar[frozenset[str]] = frozenset()
+    expected_failures: ClassVar[dict[str, str]] = {}
+
+    def __repr__(self) -> str:
+        return f"<{self.kind} plugin {self.name!r}>"
+
+
+class ModelPlugin(Plugin):
+    """Base of model plugins: also says which ``model_type`` of a ``config.json`` it reads."""
+
+    kind = "model"
+    model_types: ClassVar[tuple[str, ...]] = ()
+    #: package (of the plugin) whose ``*.yaml`` files are the recipes that ``model.size`` can name
+    recipes: ClassVar[str] = ""
