@@ -1,0 +1,96 @@
+"""Everything that plugins, examples and tests of plugins may import; nothing else of the core is public.
+
+Light names are imported here; names that need numpy or paddle are resolved on first use. The surface with its
+signatures is frozen in ``tests/architecture/api_surface.txt``, so a change of it is a visible diff.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+from erniecore.config.section import Field, Section
+from erniecore.errors import (
+    CheckpointError,
+    ConfigError,
+    DataError,
+    DeviceUnavailable,
+    EnvironmentFault,
+    ErnieError,
+    Exit,
+    MemoryFault,
+    NumericsError,
+    PluginError,
+    Problem,
+    RowError,
+    UsageError,
+    nearest,
+    shorten,
+)
+from erniecore.plugin import EmptyConfig, ModelPlugin, Plugin, hookimpl
+from erniecore.types import (
+    IGNORE,
+    Batch,
+    Cache,
+    CausalLM,
+    ChatTemplate,
+    Cluster,
+    Conversation,
+    Device,
+    Document,
+    Encoder,
+    Features,
+    Json,
+    Layout,
+    LossOutput,
+    Message,
+    ModelBundle,
+    Objective,
+    Origin,
+    ParallelPlan,
+    Preference,
+    Rated,
+    Record,
+    RunView,
+    Sample,
+    Segment,
+    StateAdapter,
+    StepOutput,
+    TensorMap,
+    Tokenizer,
+    ToolCall,
+)
+
+if TYPE_CHECKING:
+    from erniecore import ops as ops
+    from erniecore.data.template import JinjaChatTemplate as JinjaChatTemplate
+    from erniecore.data.tokenizer import SentencePieceTokenizer as SentencePieceTokenizer
+    from erniecore.engine.recompute import recompute as recompute
+    from erniecore.engine.seed import derive_seed as derive_seed
+
+#: name -> (module, attribute or None for the module itself)
+_LAZY: dict[str, tuple[str, str | None]] = {
+    "ops": ("erniecore.ops", None),
+    "JinjaChatTemplate": ("erniecore.data.template", "JinjaChatTemplate"),
+    "SentencePieceTokenizer": ("erniecore.data.tokenizer", "SentencePieceTokenizer"),
+    "recompute": ("erniecore.engine.recompute", "recompute"),
+    "derive_seed": ("erniecore.engine.seed", "derive_seed"),
+}
+
+__all__ = [
+    "IGNORE", "Batch", "Cache", "CausalLM", "ChatTemplate", "CheckpointError", "Cluster", "ConfigError", "Conversation",
+    "DataError", "Device", "DeviceUnavailable", "Document", "EmptyConfig", "Encoder", "EnvironmentFault", "ErnieError",
+    "Exit", "Features", "Field", "JinjaChatTemplate", "Json", "Layout", "LossOutput", "MemoryFault", "Message",
+    "ModelBundle", "ModelPlugin", "NumericsError", "Objective", "Origin", "ParallelPlan", "Plugin", "PluginError",
+    "Preference", "Problem", "Rated", "Record", "RowError", "RunView", "Sample", "Section", "Segment",
+    "SentencePieceTokenizer", "StateAdapter", "StepOutput", "TensorMap", "Tokenizer", "ToolCall", "UsageError",
+    "derive_seed", "hookimpl", "nearest", "ops", "recompute", "shorten",
+]
+
+
+def __getattr__(name: str) -> object:
+    if name not in _LAZY:
+        raise AttributeError(f"module 'erniecore.api' has no attribute {name!r}")
+    module_name, attribute = _LAZY[name]
+    module = import_module(module_name)
+    return module if attribute is None else getattr(module, attribute)

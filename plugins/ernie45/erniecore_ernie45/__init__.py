@@ -1,0 +1,1 @@
+"""ERNIE 4.5 dense text models for erniecore."""

@@ -1,0 +1,1 @@
+"""Data formats for erniecore: erniekit, alpaca, messages."""

@@ -1,0 +1,1 @@
+"""VisualDL logging for erniecore."""
