@@ -36,6 +36,10 @@ class Origin(NamedTuple):
     line: int
 
 
+#: Origin of records that no file holds.
+NOWHERE = Origin("", 0)
+
+
 @dataclass(frozen=True, slots=True)
 class ToolCall:
     """A function call by the assistant; ``arguments`` is JSON text."""
@@ -61,7 +65,7 @@ class Conversation:
 
     messages: tuple[Message, ...]
     tools: tuple[Json, ...] = ()
-    origin: Origin = Origin("", 0)
+    origin: Origin = NOWHERE
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +77,7 @@ class Preference:
     rejected: tuple[Message, ...]
     margin: float | None = None
     tools: tuple[Json, ...] = ()
-    origin: Origin = Origin("", 0)
+    origin: Origin = NOWHERE
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +87,7 @@ class Rated:
     messages: tuple[Message, ...]
     desirable: bool
     tools: tuple[Json, ...] = ()
-    origin: Origin = Origin("", 0)
+    origin: Origin = NOWHERE
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +95,7 @@ class Document:
     """Plain text for pre-training."""
 
     text: str
-    origin: Origin = Origin("", 0)
+    origin: Origin = NOWHERE
 
 
 Record: TypeAlias = "Conversation | Preference | Rated | Document"
@@ -118,7 +122,7 @@ class Sample:
     end_rows: NDArray[np.int32]
     fields: Mapping[str, Array] = field(default_factory=dict)
     truncated: str = ""
-    origin: Origin = Origin("", 0)
+    origin: Origin = NOWHERE
 
     def __len__(self) -> int:
         return len(self.input_ids)
