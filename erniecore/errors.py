@@ -42,8 +42,17 @@ class ErnieError(Exception):
     code = "ERN-B000"
     exit_code: Exit = Exit.BUG
 
-    def __init__(self, message: str, *, where: str = "", found: str = "", expected: str = "", fix: str = "",
-                 next: str = "", code: str = "") -> None:
+    def __init__(
+        self,
+        message: str,
+        *,
+        where: str = "",
+        found: str = "",
+        expected: str = "",
+        fix: str = "",
+        next: str = "",
+        code: str = "",
+    ) -> None:
         super().__init__(message)
         self.message, self.where, self.found = message, where, found
         self.expected, self.fix, self.next = expected, fix, next

@@ -189,13 +189,15 @@ class ChatTemplate(Protocol):
     #: token that the model learns to stop with (label side)
     stop: str
 
-    def render(self, messages: Sequence[Message], tools: Sequence[Json] = (), *,
-               add_generation_prompt: bool = True) -> str:
+    def render(
+        self, messages: Sequence[Message], tools: Sequence[Json] = (), *, add_generation_prompt: bool = True
+    ) -> str:
         """The prompt as one string."""
         ...
 
-    def segments(self, messages: Sequence[Message], tools: Sequence[Json] = (), *,
-                 add_generation_prompt: bool = False) -> list[Segment]:
+    def segments(
+        self, messages: Sequence[Message], tools: Sequence[Json] = (), *, add_generation_prompt: bool = False
+    ) -> list[Segment]:
         """The same text in pieces; ``"".join(s.text for s in segments)`` equals ``render``."""
         ...
 
@@ -307,8 +309,15 @@ class CausalLM(Protocol):
     #: the architecture, as in config.json, unknown keys kept
     architecture: Json
 
-    def features(self, input_ids: Tensor, *, position_ids: Tensor | None = None, attention_mask: Tensor | None = None,
-                 startend_row_indices: Tensor | None = None, cache: Cache | None = None) -> Features:
+    def features(
+        self,
+        input_ids: Tensor,
+        *,
+        position_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        startend_row_indices: Tensor | None = None,
+        cache: Cache | None = None,
+    ) -> Features:
         """Everything below the head."""
         ...
 

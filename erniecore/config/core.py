@@ -16,8 +16,11 @@ class RunSection(Section):
     out: str = Field("", description="Run directory. Empty: `runs/<name>`.")
     seed: int = Field(42, ge=0, lt=2**32, description="Every random stream derives from (seed, purpose, step).")
     deterministic: bool = Field(True, description="Only kernels with a repeatable result; on CPU always the case.")
-    resume: str = Field("auto", description="`auto`: continue from the newest verified checkpoint of `out` if there is one. `never`: "
-                        "start anew and refuse a directory that holds a run. `must`: fail without one. Or a checkpoint directory.")
+    resume: str = Field(
+        "auto",
+        description="`auto`: continue from the newest verified checkpoint of `out` if there is one. `never`: "
+        "start anew and refuse a directory that holds a run. `must`: fail without one. Or a checkpoint directory.",
+    )
 
 
 class Source(Section):
@@ -36,17 +39,27 @@ class DataSection(Section):
     format: str = Field("auto", description="Format plugin for sources that name none.")
     max_seq_len: int = Field(2048, ge=2, description="Tokens per sample and per packed row.")
     packing: Literal["none", "padding-free", "sequential", "greedy"] = Field(
-        "greedy", description="`none`: one sample per row, padded to the longest of the batch. `padding-free`: the batch's samples "
+        "greedy",
+        description="`none`: one sample per row, padded to the longest of the batch. `padding-free`: the batch's samples "
         "joined into one row without padding. `sequential`: fill rows of `max_seq_len` in order. `greedy`: best fit within a "
-        "buffer of `packing_buffer` samples. Packed samples never see each other.")
+        "buffer of `packing_buffer` samples. Packed samples never see each other.",
+    )
     packing_buffer: int = Field(500, ge=1, description="Samples that greedy packing chooses from.")
     shuffle: bool = Field(True, description="A new order in every epoch, a pure function of (seed, epoch).")
     mix: Literal["concat", "weighted"] = Field(
-        "concat", description="`concat`: every row of every source once per epoch. `weighted`: as many rows as `concat`, drawn by "
-        "`weight`, smaller sources repeated.")
-    eval_fraction: float = Field(0.0, ge=0, lt=1, description="Held out from the training rows when `data.eval` is empty.")
-    max_drop: float = Field(0.01, ge=0, le=1, description="Largest share of rows that may be dropped before the run refuses to start.")
-    workers: int = Field(0, ge=0, description="Processes that read and tokenise; 0: in this process. The result is the same.")
+        "concat",
+        description="`concat`: every row of every source once per epoch. `weighted`: as many rows as `concat`, drawn by "
+        "`weight`, smaller sources repeated.",
+    )
+    eval_fraction: float = Field(
+        0.0, ge=0, lt=1, description="Held out from the training rows when `data.eval` is empty."
+    )
+    max_drop: float = Field(
+        0.01, ge=0, le=1, description="Largest share of rows that may be dropped before the run refuses to start."
+    )
+    workers: int = Field(
+        0, ge=0, description="Processes that read and tokenise; 0: in this process. The result is the same."
+    )
 
 
 class TrainSection(Section):
@@ -62,25 +75,50 @@ class TrainSection(Section):
     warmup_steps: int = Field(0, ge=0, description="Linear warm-up from 0; wins over `warmup_ratio`.")
     warmup_ratio: float = Field(0.0, ge=0, lt=1, description="Warm-up as a share of all steps.")
     schedule: Literal["linear", "cosine", "polynomial", "constant", "constant-with-warmup", "wsd"] = Field(
-        "cosine", description="Learning rate after the warm-up. `wsd`: constant, then a tail of `decay_steps`.")
+        "cosine", description="Learning rate after the warm-up. `wsd`: constant, then a tail of `decay_steps`."
+    )
     decay_steps: int = Field(0, ge=0, description="Length of the WSD tail; 0: a tenth of all steps.")
     decay_shape: Literal["linear", "1-sqrt"] = Field("linear", description="Shape of the WSD tail.")
     power: float = Field(1.0, gt=0, description="Exponent of the polynomial schedule.")
-    weight_decay: float = Field(0.01, ge=0, description="For matrices; norms, biases and other vectors are not decayed.")
+    weight_decay: float = Field(
+        0.01, ge=0, description="For matrices; norms, biases and other vectors are not decayed."
+    )
     adam_beta1: float = Field(0.9, ge=0, lt=1, description="Decay of the first moment.")
     adam_beta2: float = Field(0.999, ge=0, lt=1, description="Decay of the second moment.")
     adam_epsilon: float = Field(1e-8, gt=0, description="Added to the root of the second moment.")
     max_grad_norm: float = Field(1.0, ge=0, description="Clip gradients to this global norm; 0: off.")
-    layer_lr_decay: float = Field(1.0, gt=0, le=1, description="Lowest factor of layer-wise learning-rate decay: embeddings get it, the "
-                                  "head 1, layers in between linearly. 1: off.")
-    ema: float = Field(0.0, ge=0, lt=1, description="Decay of an exponential moving average of the weights, saved beside them and used "
-                       "by evaluation; 0: off.")
-    precision: Literal["float32", "bfloat16", "float16"] = Field("float32", description="Dtype of weights and matrix products; the device must have it.")
+    layer_lr_decay: float = Field(
+        1.0,
+        gt=0,
+        le=1,
+        description="Lowest factor of layer-wise learning-rate decay: embeddings get it, the "
+        "head 1, layers in between linearly. 1: off.",
+    )
+    ema: float = Field(
+        0.0,
+        ge=0,
+        lt=1,
+        description="Decay of an exponential moving average of the weights, saved beside them and used "
+        "by evaluation; 0: off.",
+    )
+    precision: Literal["float32", "bfloat16", "float16"] = Field(
+        "float32", description="Dtype of weights and matrix products; the device must have it."
+    )
     moments: Literal["float32", "bfloat16"] = Field("float32", description="Dtype in which Adam's moments are kept.")
     recompute: Literal["none", "full", "attention", "core-attention"] = Field(
-        "none", description="Recompute in the backward pass instead of storing: whole layers, attention blocks, or softmax(QK)V only.")
-    loss_chunk: int = Field(1024, ge=0, description="Positions per chunk of head and loss, so that the full logits never exist; 0: in one piece.")
-    max_skips: int = Field(3, ge=0, description="Consecutive steps with a non-finite loss or gradient that are skipped before the run stops (exit 7).")
+        "none",
+        description="Recompute in the backward pass instead of storing: whole layers, attention blocks, or softmax(QK)V only.",
+    )
+    loss_chunk: int = Field(
+        1024,
+        ge=0,
+        description="Positions per chunk of head and loss, so that the full logits never exist; 0: in one piece.",
+    )
+    max_skips: int = Field(
+        3,
+        ge=0,
+        description="Consecutive steps with a non-finite loss or gradient that are skipped before the run stops (exit 7).",
+    )
 
 
 class EvalSection(Section):
@@ -109,6 +147,10 @@ class LogSection(Section):
 
 #: The core's sections by name, in the order in which they are shown.
 CORE_SECTIONS: dict[str, type[Section]] = {
-    "run": RunSection, "data": DataSection, "train": TrainSection,
-    "eval": EvalSection, "checkpoint": CheckpointSection, "log": LogSection,
+    "run": RunSection,
+    "data": DataSection,
+    "train": TrainSection,
+    "eval": EvalSection,
+    "checkpoint": CheckpointSection,
+    "log": LogSection,
 }
