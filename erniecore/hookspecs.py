@@ -21,7 +21,6 @@ if TYPE_CHECKING:
         Device,
         Encoder,
         Json,
-        Layer,
         Layout,
         ModelBundle,
         Objective,
@@ -33,6 +32,7 @@ if TYPE_CHECKING:
         StepOutput,
         Tokenizer,
     )
+    from erniecore.types.model import Layer
 
 hookspec = pluggy.HookspecMarker("erniecore")
 

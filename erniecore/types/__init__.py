@@ -1,0 +1,57 @@
+"""The plain objects that the core and the plugins hand to each other.
+
+Data classes and protocols only: no paddle and no numpy at import, no behaviour beyond what a name needs.
+"""
+
+from erniecore.types.model import Cache, CausalLM, Features, Layout, ModelBundle, StateAdapter, TensorMap
+from erniecore.types.records import (
+    NOWHERE,
+    Conversation,
+    Document,
+    Json,
+    Message,
+    Origin,
+    Preference,
+    Rated,
+    Record,
+    Role,
+    ToolCall,
+)
+from erniecore.types.run import Cluster, Device, LossOutput, Objective, ParallelPlan, RunView, StepOutput
+from erniecore.types.samples import IGNORE, Batch, Encoder, Sample
+from erniecore.types.text import ChatTemplate, Segment, Tokenizer
+
+__all__ = [
+    "Batch",
+    "Cache",
+    "CausalLM",
+    "ChatTemplate",
+    "Cluster",
+    "Conversation",
+    "Device",
+    "Document",
+    "Encoder",
+    "Features",
+    "IGNORE",
+    "Json",
+    "Layout",
+    "LossOutput",
+    "Message",
+    "ModelBundle",
+    "NOWHERE",
+    "Objective",
+    "Origin",
+    "ParallelPlan",
+    "Preference",
+    "Rated",
+    "Record",
+    "Role",
+    "RunView",
+    "Sample",
+    "Segment",
+    "StateAdapter",
+    "StepOutput",
+    "TensorMap",
+    "Tokenizer",
+    "ToolCall",
+]

@@ -1,0 +1,145 @@
+"""Models, their weights in public checkpoints, and their parallel layout. Letters: B batch, S sequence, H hidden,
+V vocabulary, K cached and new positions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Protocol, TypeAlias
+
+from erniecore.types.records import Json
+from erniecore.types.text import Tokenizer
+
+if TYPE_CHECKING:
+    import paddle
+
+    from erniecore.types.samples import Array
+
+    Tensor: TypeAlias = paddle.Tensor
+    Layer: TypeAlias = paddle.nn.Layer
+
+
+@dataclass(frozen=True, slots=True)
+class TensorMap:
+    """How one of our tensors is stored in a public checkpoint.
+
+    Attributes:
+        name: structured name in our model; ``shape`` its shape there.
+        sources: public names, in the order that ``load`` takes and ``store`` returns them.
+        source_shapes: their shapes.
+        load: public arrays -> our array. ``store``: the reverse (``None``: this layout is only read).
+        dtype: ``"float32"`` where the tensor must stay so whatever the model's dtype; ``""`` otherwise.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    sources: tuple[str, ...]
+    source_shapes: tuple[tuple[int, ...], ...]
+    load: Callable[[Sequence[Array]], Array]
+    store: Callable[[Array], Sequence[Array]] | None
+    dtype: str = ""
+
+
+class StateAdapter(Protocol):
+    """Public checkpoint names <-> ours, for the layouts ``"pt"`` (read and written) and ``"paddle"`` (read)."""
+
+    def layout_of(self, names: Sequence[str]) -> str:
+        """Which layout a file with these tensor names has; decided once per checkpoint."""
+        ...
+
+    def maps(self, layout: str, names: Sequence[str] = ()) -> Sequence[TensorMap]:
+        """One map per tensor of our model. ``names``: what the checkpoint holds (layouts that vary need it)."""
+        ...
+
+    def ignored(self, name: str) -> bool:
+        """A public tensor that this model leaves alone (e.g. MTP weights when MTP is off)."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """Which parallel style each parameter takes, as data.
+
+    ``rules``: (pattern over structured names, style); the first match counts. Styles: ``column`` and ``row``
+    (of a [in, out] weight), ``vocab`` (embedding or head over V), ``expert`` (first axis is experts),
+    ``replicate``.
+    """
+
+    rules: tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Features:
+    """What a language model computes before its head.
+
+    Attributes:
+        hidden: [B, S, H] after the final norm, ready for the head.
+        ahead: hidden states of the multi-token-prediction depths, each [B, S, H] after the final norm; depth n
+            (0-based) at position t predicts token t + n + 2, i.e. ``labels`` shifted left by n + 1.
+        auxiliary: scalars that are added to the loss for their gradient only (router losses with their
+            coefficients); the reported loss excludes them.
+    """
+
+    hidden: Tensor
+    ahead: tuple[Tensor, ...] = ()
+    auxiliary: Mapping[str, Tensor] = field(default_factory=dict)
+
+
+class CausalLM(Protocol):
+    """What the engine and the methods need of a model. Models are ``paddle.nn.Layer`` with these members.
+
+    ``startend_row_indices`` int32 [B, 1, S, 1] isolates packed samples; ``attention_mask`` int64 [B, K] is a key
+    mask (1 = real token) over cached and new keys. Both are optional; attention is always causal.
+    """
+
+    #: the architecture, as in config.json, unknown keys kept
+    architecture: Json
+
+    def features(
+        self,
+        input_ids: Tensor,
+        *,
+        position_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        startend_row_indices: Tensor | None = None,
+        cache: Cache | None = None,
+    ) -> Features:
+        """Everything below the head."""
+        ...
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        """float32 logits [..., V] of ``Features.hidden`` (any leading shape)."""
+        ...
+
+    def head(self) -> tuple[Tensor, bool, Tensor | None]:
+        """(weight, transposed, bias): logits = hidden @ weight (+ bias), or hidden @ weight.T if transposed.
+
+        Lets a loss compute logits in chunks or only at learned positions."""
+        ...
+
+    def after_step(self) -> None:
+        """Called once after each optimizer step (e.g. aux-free router bias update). Usually does nothing."""
+        ...
+
+
+class Cache(Protocol):
+    """Keys and values of past positions, one pair per layer; built by the generator."""
+
+    #: how many positions are stored
+    length: int
+
+    def update(self, layer: int, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
+        """Append [B, S, heads, d] and return all keys and values so far, [B, K, heads, d]."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class ModelBundle:
+    """A model with everything that a model directory holds."""
+
+    model: Layer
+    architecture: Json
+    adapter: StateAdapter
+    tokenizer: Tokenizer | None
+    generation: Json = field(default_factory=dict)
+    provenance: Json = field(default_factory=dict)

@@ -1,0 +1,82 @@
+"""Records: what a row of a data file means, before any tokenizer. Plain, frozen, light."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple, TypeAlias
+
+Role = Literal["system", "user", "assistant", "tool"]
+Json: TypeAlias = Mapping[str, Any]
+
+
+class Origin(NamedTuple):
+    """Where a record came from: file as given by the user, 1-based line (or row of a JSON array)."""
+
+    file: str
+    line: int
+
+
+#: Origin of records that no file holds.
+NOWHERE = Origin("", 0)
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCall:
+    """A function call by the assistant; ``arguments`` is JSON text."""
+
+    name: str
+    arguments: str
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """One message. ``learn`` matters for assistant messages only; ``reasoning`` is the thinking part."""
+
+    role: Role
+    content: str
+    reasoning: str = ""
+    tool_calls: tuple[ToolCall, ...] = ()
+    learn: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Conversation:
+    """Messages, the last one of the assistant, with the tools that were offered."""
+
+    messages: tuple[Message, ...]
+    tools: tuple[Json, ...] = ()
+    origin: Origin = NOWHERE
+
+
+@dataclass(frozen=True, slots=True)
+class Preference:
+    """A prompt with a preferred and a rejected continuation (each may span several messages)."""
+
+    prompt: tuple[Message, ...]
+    chosen: tuple[Message, ...]
+    rejected: tuple[Message, ...]
+    margin: float | None = None
+    tools: tuple[Json, ...] = ()
+    origin: Origin = NOWHERE
+
+
+@dataclass(frozen=True, slots=True)
+class Rated:
+    """A conversation judged desirable or not (unpaired preference)."""
+
+    messages: tuple[Message, ...]
+    desirable: bool
+    tools: tuple[Json, ...] = ()
+    origin: Origin = NOWHERE
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """Plain text for pre-training."""
+
+    text: str
+    origin: Origin = NOWHERE
+
+
+Record: TypeAlias = "Conversation | Preference | Rated | Document"

@@ -1,0 +1,109 @@
+"""Training and the machine: objectives, devices, ranks, and what callbacks see of a run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from erniecore.types.model import Layer, Tensor
+    from erniecore.types.samples import Batch
+
+
+@dataclass(frozen=True, slots=True)
+class LossOutput:
+    """What an objective returns for one micro-batch.
+
+    Attributes:
+        loss: scalar to call ``backward`` on, already divided by the step's totals.
+        metrics: name -> (sum, weight); the step reports sum over micro-batches / weight over micro-batches.
+            ``"loss"`` is always there. Sums may be 0-d tensors (read once per step) or floats.
+    """
+
+    loss: Tensor
+    metrics: Mapping[str, tuple[Tensor | float, float]]
+
+
+class Objective(Protocol):
+    """A training objective: pure given the model's weights.
+
+    A step over several micro-batches (and ranks) first adds up ``normalizers`` of all of them, then calls the
+    objective on each with the totals: 1x4 and 4x1 micro-batches give the same gradient.
+    """
+
+    def normalizers(self, batch: Batch) -> Mapping[str, float]:
+        """What this batch adds to each denominator, e.g. ``{"tokens": 311}``. numpy only, no paddle."""
+        ...
+
+    def __call__(self, batch: Batch, totals: Mapping[str, float]) -> LossOutput:
+        """Forward pass and loss of one micro-batch."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class StepOutput:
+    """Summed over the micro-batches of one step: metrics as (sum, weight), and tokens seen."""
+
+    metrics: Mapping[str, tuple[float, float]]
+    num_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """The processes of this run."""
+
+    rank: int = 0
+    world_size: int = 1
+    local_rank: int = 0
+    num_nodes: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class ParallelPlan:
+    """Degrees by axis (``data``, ``tensor``, ``pipeline``, ``expert``, ``context``, ``sharding``) and this rank's
+    place among the data-parallel ranks."""
+
+    degrees: Mapping[str, int]
+    data_rank: int = 0
+    data_size: int = 1
+
+
+class Device(Protocol):
+    """An opened or openable device. Building one imports nothing heavy; ``open`` imports paddle."""
+
+    name: str
+    #: dtypes that matrix products run in, e.g. ``{"float32"}``
+    dtypes: frozenset[str]
+
+    def environment(self) -> Mapping[str, str]:
+        """Variables to set before paddle is imported. Pure, sorted, nothing host-specific in the values."""
+        ...
+
+    def open(self) -> None:
+        """Import paddle and select the device; raises ``DeviceUnavailable`` with the vendor's install line."""
+        ...
+
+    def describe(self) -> Mapping[str, str]:
+        """Facts for the banner: processor or card, cores or count, memory."""
+        ...
+
+    def peak_memory(self) -> int:
+        """Highest memory use so far, bytes."""
+        ...
+
+
+class RunView(Protocol):
+    """What callbacks see of a run. Read-only."""
+
+    out: Path
+    settings: Any
+    step: int
+    total_steps: int
+    is_main: bool
+    model: Layer
+
+    def emit(self, event: str, **fields: object) -> None:
+        """Append one event to events.jsonl and to every callback that shows events."""
+        ...

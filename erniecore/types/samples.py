@@ -1,0 +1,83 @@
+"""Samples and batches as numpy arrays, and the encoder that makes samples of records.
+
+Letters: B batch, S sequence, n tokens of one sample. Labels are shifted already: ``labels[t]`` is the target of
+position t.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+
+from erniecore.types.records import NOWHERE, Origin, Record
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    IntArray: TypeAlias = NDArray[np.int64]
+    Array: TypeAlias = NDArray[Any]
+
+#: Label of a position that is not learned.
+IGNORE = -100
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """One training example as token arrays, not yet packed or padded.
+
+    Attributes:
+        input_ids: int64 [n].
+        labels: int64 [n], already shifted: ``labels[t]`` is what position t must predict; IGNORE elsewhere.
+        position_ids: int64 [n].
+        end_rows: int32 [n]; for each key column the first query row (relative to this sample) that can no
+            longer see it. A plain causal sample has ``end_rows == n`` everywhere.
+        fields: further per-token arrays [n], concatenated when samples are packed.
+        truncated: why the sample was shortened, or ``""``.
+    """
+
+    input_ids: IntArray
+    labels: IntArray
+    position_ids: IntArray
+    end_rows: NDArray[np.int32]
+    fields: Mapping[str, Array] = field(default_factory=dict)
+    truncated: str = ""
+    origin: Origin = NOWHERE
+
+    def __len__(self) -> int:
+        return len(self.input_ids)
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """One micro-batch of numpy arrays.
+
+    Attributes:
+        input_ids, labels, position_ids: int64 [B, S].
+        startend_row_indices: int32 [B, 1, S, 1]; ``Sample.end_rows`` in coordinates of the row. Padding columns
+            end at their own index, so nobody sees them.
+        fields: the samples' further per-token arrays, [B, S].
+        num_tokens: positions that are not padding; ``num_samples`` samples in it.
+        origins: where its samples came from.
+    """
+
+    input_ids: IntArray
+    labels: IntArray
+    position_ids: IntArray
+    startend_row_indices: NDArray[np.int32]
+    fields: Mapping[str, Array]
+    num_tokens: int
+    num_samples: int
+    origins: tuple[Origin, ...] = ()
+
+
+class Encoder(Protocol):
+    """Turns a record into samples; built by a method plugin. Pure, picklable, no paddle."""
+
+    #: record classes that this method understands, e.g. ``(Conversation,)``
+    accepts: tuple[type, ...]
+
+    def encode(self, record: Record) -> Sequence[Sample]:
+        """The samples of one record; raises ``RowError`` when nothing of it can be learned."""
+        ...
