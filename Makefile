@@ -1,0 +1,48 @@
+# Two commands to begin with: `make demo` and `make test`. Everything runs in .venv, which they create.
+SHELL := /bin/bash
+VENV := .venv
+BIN := $(VENV)/bin
+# The first interpreter that is new enough and can make virtual environments.
+PYTHON ?= $(shell for p in python3 python3.12 python3.11 python3.10 python3.13; do \
+	$$p -c 'import sys, venv, ensurepip; sys.exit(not (3, 10) <= sys.version_info < (3, 14))' >/dev/null 2>&1 && echo $$p && break; done)
+PLUGINS := $(sort $(dir $(wildcard plugins/*/pyproject.toml)))
+EDITABLE := $(foreach p,$(PLUGINS),-e ./$(p))
+JOBS ?= $(shell nproc 2>/dev/null || echo 2)
+
+.PHONY: install demo test lint docs bench wheels clean
+
+install: $(VENV)/.ready
+
+$(VENV)/.ready: pyproject.toml $(addsuffix pyproject.toml,$(PLUGINS))
+	@test -n "$(PYTHON)" || { echo "erniecore needs Python 3.10 to 3.13 with the venv module; set PYTHON=/path/to/python3"; exit 3; }
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet 'flit_core>=3.11,<4'
+	$(BIN)/pip install --quiet --no-build-isolation -e '.[cpu,plot,dev]' $(EDITABLE)
+	@touch $@
+
+demo: $(VENV)/.ready
+	$(BIN)/ernie run --demo
+
+# One thread per test process: the suite runs on all cores by itself.
+test: $(VENV)/.ready
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) --dist loadscope
+
+lint: $(VENV)/.ready
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+docs: $(VENV)/.ready
+	$(BIN)/python docs/generate.py --write
+
+bench: $(VENV)/.ready
+	$(BIN)/python -m benchmarks.run
+
+wheels: $(VENV)/.ready
+	rm -rf dist
+	for p in . $(PLUGINS); do $(BIN)/python -m build --quiet --wheel --no-isolation --outdir dist $$p || exit 1; done
+
+clean:
+	rm -rf $(VENV) dist build .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
