@@ -28,7 +28,9 @@ def describe(name, value):
 
 def surface():
     lines = [f"erniecore.api.{describe(n, getattr(erniecore.api, n))}" for n in sorted(erniecore.api.__all__)]
-    lines += [f"erniecore.{describe(n, getattr(erniecore, n))}" for n in sorted(erniecore.__all__) if n != "__version__"]
+    lines += [
+        f"erniecore.{describe(n, getattr(erniecore, n))}" for n in sorted(erniecore.__all__) if n != "__version__"
+    ]
     return "\n".join(lines) + "\n"
 
 

@@ -94,5 +94,7 @@ def test_tree_speaks_of_the_product_alone():
             continue
         if name == "tests/architecture/test_boundaries.py":
             continue
-        hits += [f"{name}:{i}" for i, line in enumerate(path.read_text(errors="replace").splitlines(), 1) if bad.search(line)]
+        hits += [
+            f"{name}:{i}" for i, line in enumerate(path.read_text(errors="replace").splitlines(), 1) if bad.search(line)
+        ]
     assert not hits

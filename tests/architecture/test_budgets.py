@@ -13,7 +13,8 @@ SOURCES = sorted(
     p
     for top in ("erniecore", "plugins", "third_party_kernels", "examples", "benchmarks", "docs", "tests")
     for p in (ROOT / top).rglob("*.py")
-    if not {".venv", "node_modules", "templates"} & set(p.relative_to(ROOT).parts) and not any("venv" in q for q in p.parts)
+    if not {".venv", "node_modules", "templates"} & set(p.relative_to(ROOT).parts)
+    and not any("venv" in q for q in p.parts)
 )
 #: Files of the product itself (tests may be long lists of cases, but not files of any size).
 PRODUCT = [p for p in SOURCES if "tests" not in p.relative_to(ROOT).parts]

@@ -1,0 +1,118 @@
+"""Runs the ``console`` blocks of a page as a reader would: top to bottom, in one empty directory.
+
+A line that starts with ``$ `` is a command (a trailing backslash continues it); the lines below it are what it prints:
+each must appear, in this order, where ``…`` stands for anything and a line that is only ``…`` for any lines.
+``<!-- exit: 2 -->`` before a block expects that exit code of its last command; ``<!-- files: name -->`` before any other
+block writes that block to a file, so a page can show a file and then use it.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+_BLOCK = re.compile(
+    r"(?:<!--\s*(?P<note>[^>]*?)\s*-->\s*\n)?^```(?P<lang>\w*)\n(?P<body>.*?)^```", re.MULTILINE | re.DOTALL
+)
+
+
+@dataclass
+class Command:
+    """One command of a page with what it is expected to print and return."""
+
+    line: int
+    text: str
+    output: list[str] = field(default_factory=list)
+    exit: int = 0
+
+
+@dataclass
+class File:
+    """A block that is saved under ``name`` before the next command."""
+
+    name: str
+    text: str
+
+
+def steps(page: Path) -> list[Command | File]:
+    """Commands and files of ``page`` in order."""
+    text = page.read_text(encoding="utf-8")
+    found: list[Command | File] = []
+    for match in _BLOCK.finditer(text):
+        note = match["note"] or ""
+        if note.startswith("file:"):
+            found.append(File(note.removeprefix("file:").strip(), match["body"]))
+        elif match["lang"] == "console":
+            first = text.count("\n", 0, match.start("body")) + 1
+            commands = _commands(match["body"], first)
+            if commands and note.startswith("exit:"):
+                commands[-1].exit = int(note.removeprefix("exit:"))
+            found += commands
+    return found
+
+
+def _commands(body: str, first: int) -> list[Command]:
+    commands: list[Command] = []
+    continued = False
+    for number, line in enumerate(body.splitlines(), first):
+        if continued:
+            commands[-1].text += "\n" + line
+            continued = line.endswith("\\")
+        elif line.startswith("$ "):
+            commands.append(Command(number, line[2:]))
+            continued = line.endswith("\\")
+        elif commands:
+            commands[-1].output.append(line)
+        else:
+            raise ValueError(f"line {number}: output before any command")
+    return commands
+
+
+def run_page(page: Path, directory: Path) -> None:
+    """Run every step of ``page``; raises ``AssertionError`` that names page, line and command."""
+    environment = {k: v for k, v in os.environ.items() if not k.startswith("ERNIE_")}
+    environment["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{environment['PATH']}"
+    environment.update(NO_COLOR="1", COLUMNS="200", TERM="dumb")
+    for step in steps(page):
+        if isinstance(step, File):
+            target = directory / step.name
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_text(step.text, encoding="utf-8")
+            continue
+        if step.text.strip() == "make test":  # this very suite; running it here would not end
+            subprocess.run(["make", "--dry-run", "test"], cwd=ROOT, check=True, capture_output=True)
+            continue
+        where = ROOT if step.text.startswith("make ") else directory
+        shell = ["bash", "-euo", "pipefail", "-c", step.text]
+        done = subprocess.run(
+            shell, cwd=where, env=environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+        )
+        place = f"{page.relative_to(ROOT)}:{step.line}: {step.text}"
+        assert done.returncode == step.exit, (
+            f"{place}\nexit {done.returncode}, expected {step.exit}\n{done.stdout[-3000:]}"
+        )
+        missing = first_missing(step.output, done.stdout.splitlines())
+        assert missing is None, (
+            f"{place}\nnot printed (in this order): {missing!r}\n--- printed:\n{done.stdout[-3000:]}"
+        )
+
+
+def first_missing(expected: list[str], printed: list[str]) -> str | None:
+    """The first expected line that does not follow the earlier ones in ``printed``, or None."""
+    position = 0
+    for line in expected:
+        if line.strip() in ("", "…"):
+            continue
+        pattern = re.compile(".*".join(re.escape(" ".join(part.split())) for part in line.split("…")))
+        for index in range(position, len(printed)):
+            if pattern.fullmatch(" ".join(printed[index].split())):
+                position = index + 1
+                break
+        else:
+            return line
+    return None
