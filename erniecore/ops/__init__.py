@@ -1,0 +1,25 @@
+"""Operators of the models in plain Paddle, for one device. Not layers (no weights live here) and not parallel.
+
+Each operator is one file and one function; a kernel package may replace an implementation, never a signature.
+Letters in shapes: B batch, S query positions, K key positions, h query heads, K in ``BKhd`` keys, d head size,
+T tokens, H hidden, I intermediate, E experts, k experts per token, V vocabulary.
+"""
+
+from erniecore.ops.attention import attention
+from erniecore.ops.embedding import embedding
+from erniecore.ops.grouped_swiglu import grouped_swiglu
+from erniecore.ops.linear_cross_entropy import linear_cross_entropy
+from erniecore.ops.rms_norm import rms_norm
+from erniecore.ops.rope import apply_rope, rope_tables
+from erniecore.ops.swiglu import swiglu
+
+__all__ = [
+    "apply_rope",
+    "attention",
+    "embedding",
+    "grouped_swiglu",
+    "linear_cross_entropy",
+    "rms_norm",
+    "rope_tables",
+    "swiglu",
+]
