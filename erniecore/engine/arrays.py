@@ -1,0 +1,58 @@
+"""Between paddle tensors and numpy arrays. bfloat16 has no numpy type: its bits travel as uint16 with the dtype named
+beside them. Nothing else in the engine converts arrays.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import paddle
+from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from erniecore.types.model import Tensor
+
+Array = NDArray[Any]
+
+
+def dtype_name(tensor: Tensor) -> str:
+    """``"float32"``, ``"bfloat16"``, … of a tensor."""
+    return str(tensor.dtype).rsplit(".", 1)[-1]
+
+
+def to_numpy(tensor: Tensor) -> Array:
+    """A copy of ``tensor`` on the host that owns its memory; bfloat16 as uint16 bits. Waits for the device."""
+    return np.array(tensor.detach().numpy(), copy=True)
+
+
+def to_tensor(array: Array, dtype: str) -> Tensor:
+    """A tensor of ``dtype``; for bfloat16 ``array`` holds bits (uint16) or floats, which are rounded to nearest."""
+    if dtype == "bfloat16":
+        bits = array if array.dtype == np.uint16 else float32_to_bfloat16(array)
+        return paddle.to_tensor(np.ascontiguousarray(bits), dtype="bfloat16")
+    return paddle.to_tensor(np.ascontiguousarray(array), dtype=dtype)
+
+
+def float32_to_bfloat16(array: Array) -> NDArray[np.uint16]:
+    """bfloat16 bits of ``array``, rounded to nearest, ties to even; NaN stays NaN."""
+    bits = np.ascontiguousarray(array, dtype=np.float32).view(np.uint32)
+    rounded = (bits + np.uint32(0x7FFF) + ((bits >> np.uint32(16)) & np.uint32(1))) >> np.uint32(16)
+    quiet_nan = (bits >> np.uint32(16)) | np.uint32(0x40)
+    return np.where(np.isnan(array), quiet_nan, rounded).astype(np.uint16)
+
+
+def bfloat16_to_float32(bits: NDArray[np.uint16]) -> NDArray[np.float32]:
+    """The exact float32 values of bfloat16 bits."""
+    return (bits.astype(np.uint32) << np.uint32(16)).view(np.float32)
+
+
+def set_value(tensor: Tensor, array: Array) -> None:
+    """Overwrite ``tensor`` in place with ``array`` (bits for bfloat16); shapes must agree.
+
+    Raises:
+        ValueError: another shape.
+    """
+    if tuple(array.shape) != tuple(tensor.shape):
+        raise ValueError(f"shape {tuple(array.shape)} does not fit a tensor of shape {tuple(tensor.shape)}")
+    tensor.set_value(to_tensor(array, dtype_name(tensor)))
