@@ -1,0 +1,121 @@
+"""Durable file operations, and the operating system's refusals turned into errors with a remedy.
+
+Only ``os`` calls: every byte that a checkpoint needs passes through these few functions, so that tests can make
+each of them fail.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from erniecore.errors import CheckpointError
+
+#: errno -> (message, fix)
+_REMEDIES: dict[int, tuple[str, str]] = {
+    errno.ENOSPC: ("no space left on the disk", "free space there or choose another `run.out`"),
+    errno.EDQUOT: ("the disk quota is used up", "free space there or choose another `run.out`"),
+    errno.EFBIG: ("the file size limit is reached", "raise it (`ulimit -f`) or write smaller shards"),
+    errno.EIO: ("the disk reports an input/output error", "check the disk (dmesg) and choose another `run.out`"),
+    errno.EROFS: ("the file system is read-only", "remount it for writing or choose another `run.out`"),
+    errno.EACCES: ("no permission", "change the owner or mode, or choose another directory"),
+    errno.EPERM: ("not permitted", "change the owner or mode, or choose another directory"),
+}
+
+
+@contextmanager
+def translated(path: Path, doing: str, effect: str = "") -> Iterator[None]:
+    """Turn ``OSError`` into ``CheckpointError``: what was being done, where, why, and what to do.
+
+    Args:
+        path: what the error names when the operating system does not.
+        doing: e.g. ``"saving a checkpoint"``.
+        effect: what this means for the user's data, e.g. ``"older checkpoints are untouched"``.
+    """
+    try:
+        yield
+    except OSError as error:
+        message, fix = _REMEDIES.get(error.errno or 0, (error.strerror or str(error), "see the cause"))
+        text = f"{message} while {doing}" + (f"; {effect}" if effect else "")
+        raise CheckpointError(
+            text, where=str(error.filename or path), fix=fix, next=f"df -h {path}", code="ERN-K003"
+        ) from error
+
+
+def write_all(fd: int, data: bytes | memoryview) -> None:
+    """Write everything; ``os.write`` may take less than it is given."""
+    view = memoryview(data)
+    while view:
+        view = view[os.write(fd, view[: 1 << 26]) :]
+
+
+def write_file(path: Path, data: bytes) -> None:
+    """A new file with ``data``, on the disk when this returns."""
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
+    try:
+        write_all(fd, data)
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def replace_file(path: Path, data: bytes) -> None:
+    """``path`` holds either its old or its new content, whenever the power fails."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    temporary.unlink(missing_ok=True)
+    try:
+        write_file(temporary, data)
+        os.replace(temporary, path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+    sync_directory(path.parent)
+
+
+def sync_directory(directory: Path) -> None:
+    """Make the names in ``directory`` durable."""
+    fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def existing_parent(path: Path) -> Path:
+    """The nearest existing directory at or above ``path``."""
+    while not path.exists() and path != path.parent:
+        path = path.parent
+    return path
+
+
+def free_bytes(path: Path) -> int:
+    """Bytes that this user may still write below ``path`` (which need not exist yet)."""
+    return shutil.disk_usage(existing_parent(path)).free
+
+
+def text_bytes(count: float) -> str:
+    """``count`` bytes for people: ``"1.5 GiB"``."""
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if count < 1024:
+            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
+        count /= 1024
+    return f"{count:.1f} TiB"
+
+
+def require_space(path: Path, need: int, doing: str) -> None:
+    """Raise ``CheckpointError`` unless a fifth more than ``need`` bytes are free below ``path``."""
+    free = free_bytes(path)
+    if free < need * 1.2:
+        raise CheckpointError(
+            f"not enough disk space for {doing}; nothing was written",
+            where=str(path),
+            found=f"{text_bytes(free)} free",
+            expected=f"{text_bytes(need * 1.2)} ({text_bytes(need)} and a fifth more)",
+            fix="free space there or choose another directory",
+            next=f"df -h {existing_parent(path)}",
+            code="ERN-K003",
+        )

@@ -1,0 +1,155 @@
+"""The manifest of a checkpoint: what every file and tensor must be, and proof that this directory is ours.
+
+Written twice: first with status ``writing`` (so that a crashed save can be recognised and removed), last, over it,
+with status ``complete``. It is canonical JSON with its own hash, so any changed byte of it is found too.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from erniecore.checkpoint.files import translated
+from erniecore.checkpoint.safetensors_io import damaged
+from erniecore.checkpoint.safetensors_write import WrittenFile, WrittenTensor
+from erniecore.errors import CheckpointError, shorten
+
+MANIFEST_NAME = "MANIFEST.json"
+STATE_NAME = "state.json"
+KIND = "erniecore-checkpoint"
+FORMAT = 1
+
+_NAME = re.compile(r"step-(\d{8,})")
+
+
+def checkpoint_name(step: int) -> str:
+    """Directory name of a step: ``step-00000120``."""
+    return f"step-{step:08d}"
+
+
+def step_of(name: str) -> int | None:
+    """The step of a checkpoint directory's name; ``None`` for other names."""
+    match = _NAME.fullmatch(name)
+    return int(match[1]) if match and checkpoint_name(int(match[1])) == name else None
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """What a checkpoint consists of.
+
+    Attributes:
+        step: optimizer steps done; ``parent_step``: the step that this run continued from, if any.
+        status: ``writing`` or ``complete``.
+        files: by name, with size, hash and tensors (with offsets and hashes).
+        groups: name of a tensor group (``model``, ``optim``) -> its files in order.
+        versions: distributions that wrote it; ``config_hash``: of the resolved settings.
+        owner: process that writes or wrote it (``pid``, ``host``).
+        created: UTC, ISO 8601.
+    """
+
+    step: int
+    status: str
+    files: dict[str, WrittenFile] = field(default_factory=dict)
+    groups: dict[str, list[str]] = field(default_factory=dict)
+    parent_step: int | None = None
+    config_hash: str = ""
+    versions: dict[str, str] = field(default_factory=dict)
+    owner: dict[str, Any] = field(default_factory=dict)
+    created: str = ""
+
+    def to_bytes(self) -> bytes:
+        """Canonical JSON with its own hash in ``sha256``."""
+        content: dict[str, Any] = {
+            "kind": KIND,
+            "format": FORMAT,
+            "status": self.status,
+            "step": self.step,
+            "parent_step": self.parent_step,
+            "created": self.created,
+            "config_hash": self.config_hash,
+            "versions": self.versions,
+            "owner": self.owner,
+            "groups": self.groups,
+            "files": {name: _file_json(file) for name, file in self.files.items()},
+        }
+        return _canonical({**content, "sha256": hashlib.sha256(_canonical(content)).hexdigest()})
+
+
+def _canonical(content: dict[str, Any]) -> bytes:
+    return (json.dumps(content, indent=1, sort_keys=True, ensure_ascii=False) + "\n").encode()
+
+
+def _file_json(file: WrittenFile) -> dict[str, Any]:
+    entry: dict[str, Any] = {"bytes": file.num_bytes, "sha256": file.sha256}
+    if file.tensors:
+        entry["tensors"] = {
+            name: {"dtype": t.dtype, "shape": list(t.shape), "slice": [t.begin, t.end], "sha256": t.sha256}
+            for name, t in file.tensors.items()
+        }
+    return entry
+
+
+def read_manifest(directory: Path) -> Manifest:
+    """The manifest of ``directory``, checked against its own hash.
+
+    Raises:
+        CheckpointError: it is missing, not ours, of a newer format, or any byte of it has changed.
+    """
+    path = directory / MANIFEST_NAME
+    if not path.is_file():
+        raise CheckpointError(
+            "this is not a checkpoint: it has no manifest",
+            where=str(directory),
+            expected=MANIFEST_NAME,
+            fix="name a directory like ckpt/step-00000120 of a run",
+        )
+    with translated(path, "reading a checkpoint"):
+        raw = path.read_bytes()
+    try:
+        content = json.loads(raw)
+        if not isinstance(content, dict) or content.get("kind") != KIND:
+            raise damaged(path, "this is not the manifest of a checkpoint", "", found=shorten(raw[:40]))
+        if content["format"] != FORMAT:
+            raise damaged(
+                path, "unknown manifest format", found=shorten(content["format"]), fix="use a newer erniecore"
+            )
+        claimed = content.pop("sha256")
+        canonical = _canonical(content)
+        if hashlib.sha256(canonical).hexdigest() != claimed or raw != _canonical({**content, "sha256": claimed}):
+            raise damaged(path, "the manifest has changed since it was written")
+        return _from_json(content)
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise damaged(path, "the manifest is damaged") from error
+
+
+def _from_json(content: dict[str, Any]) -> Manifest:
+    for name in content["files"]:
+        if Path(name).name != name:
+            raise ValueError(f"{name!r} is not a plain file name")
+    files = {
+        name: WrittenFile(
+            name,
+            entry["bytes"],
+            entry["sha256"],
+            {
+                tensor: WrittenTensor(t["dtype"], tuple(t["shape"]), t["slice"][0], t["slice"][1], t["sha256"])
+                for tensor, t in entry.get("tensors", {}).items()
+            },
+        )
+        for name, entry in content["files"].items()
+    }
+    return Manifest(
+        step=content["step"],
+        status=content["status"],
+        files=files,
+        groups=content["groups"],
+        parent_step=content["parent_step"],
+        config_hash=content["config_hash"],
+        versions=content["versions"],
+        owner=content["owner"],
+        created=content["created"],
+    )

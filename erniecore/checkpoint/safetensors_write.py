@@ -1,0 +1,128 @@
+"""Writing safetensors files tensor by tensor: sharded by size, hashed while written, on the disk when done.
+
+The library can only write a whole file from memory, without hashes and without fsync; the format is small: eight
+bytes of header length, a JSON header, the bytes of the tensors. What is written here the library reads (tested).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import struct
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from erniecore.checkpoint.files import write_all
+from erniecore.checkpoint.tensors import DTYPES, Array, Tensor, contiguous_bytes
+from erniecore.errors import CheckpointError
+
+#: shards of public model directories have this size unless the user says otherwise
+DEFAULT_SHARD_BYTES = 5 * 1000**3
+INDEX_NAME = "model.safetensors.index.json"
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenTensor:
+    """A tensor as it lies in a file; ``begin`` and ``end`` are offsets in the file."""
+
+    dtype: str
+    shape: tuple[int, ...]
+    begin: int
+    end: int
+    sha256: str
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenFile:
+    """A file as it was written: size, hash, and its tensors."""
+
+    name: str
+    num_bytes: int
+    sha256: str
+    tensors: dict[str, WrittenTensor] = field(default_factory=dict)
+
+
+def write_safetensors(path: Path, tensors: Mapping[str, Array | Tensor]) -> WrittenFile:
+    """Write ``tensors`` in the order given (wide dtypes first, as readers expect alignment) and fsync the file.
+
+    One tensor is in memory at a time beyond what the caller holds. The file must not exist yet. ``OSError`` is left
+    to the caller, who knows what the failure means.
+
+    Returns:
+        Size and sha256 of the file and of every tensor.
+    """
+    items = {name: Tensor.of(tensor, name) for name, tensor in tensors.items()}
+    if "__metadata__" in items:
+        raise CheckpointError("no tensor can have the name __metadata__", where=str(path))
+    # readers map the file, so every tensor must start at a multiple of its item size
+    ordered = sorted(items.items(), key=lambda item: -DTYPES[item[1].dtype].itemsize)
+    header, offsets = _header(ordered)
+    total, written = hashlib.sha256(header), dict[str, WrittenTensor]()
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
+    try:
+        write_all(fd, header)
+        for name, tensor in ordered:
+            data = contiguous_bytes(tensor, name)
+            write_all(fd, data)
+            total.update(data)
+            begin, end = offsets[name]
+            written[name] = WrittenTensor(
+                tensor.dtype, tensor.shape, len(header) + begin, len(header) + end, hashlib.sha256(data).hexdigest()
+            )
+        os.fsync(fd)
+        size = os.fstat(fd).st_size
+    finally:
+        os.close(fd)
+    return WrittenFile(path.name, size, total.hexdigest(), written)
+
+
+def _header(ordered: list[tuple[str, Tensor]]) -> tuple[bytes, dict[str, tuple[int, int]]]:
+    entries: dict[str, object] = {"__metadata__": {"format": "pt"}}
+    offsets: dict[str, tuple[int, int]] = {}
+    position = 0
+    for name, tensor in ordered:
+        end = position + tensor.num_bytes
+        offsets[name] = (position, end)
+        entries[name] = {"dtype": tensor.dtype, "shape": list(tensor.shape), "data_offsets": [position, end]}
+        position = end
+    raw = json.dumps(entries, separators=(",", ":"), ensure_ascii=False).encode()
+    raw += b" " * (-len(raw) % 8)
+    return struct.pack("<Q", len(raw)) + raw, offsets
+
+
+def split_shards(sizes: Mapping[str, int], max_bytes: int) -> list[list[str]]:
+    """Names in order, cut into runs of at most ``max_bytes`` (a tensor larger than that is alone in its shard)."""
+    if max_bytes < 1:
+        raise ValueError(f"max_bytes must be at least 1, got {max_bytes}")
+    shards: list[list[str]] = [[]]
+    filled = 0
+    for name, size in sizes.items():
+        if shards[-1] and filled + size > max_bytes:
+            shards.append([])
+            filled = 0
+        shards[-1].append(name)
+        filled += size
+    return shards
+
+
+def write_shards(
+    directory: Path, stem: str, tensors: Mapping[str, Array | Tensor], max_bytes: int
+) -> list[WrittenFile]:
+    """Write ``tensors`` into as many files ``<stem>-00001-of-0000n.safetensors`` as their size needs."""
+    items = {name: Tensor.of(tensor, name) for name, tensor in tensors.items()}
+    shards = split_shards({name: tensor.num_bytes for name, tensor in items.items()}, max_bytes)
+    return [
+        write_safetensors(
+            directory / f"{stem}-{number:05d}-of-{len(shards):05d}.safetensors", {name: items[name] for name in names}
+        )
+        for number, names in enumerate(shards, 1)
+    ]
+
+
+def index_json(files: list[WrittenFile]) -> dict[str, object]:
+    """The content of ``model.safetensors.index.json``: total size, and the file of each tensor."""
+    weight_map = {name: file.name for file in files for name in file.tensors}
+    total = sum(t.end - t.begin for file in files for t in file.tensors.values())
+    return {"metadata": {"total_size": total}, "weight_map": dict(sorted(weight_map.items()))}

@@ -1,0 +1,117 @@
+"""One tensor in or for a file: its dtype by safetensors name, its shape, and how to get its bytes.
+
+Not an array library: numpy holds the data. bfloat16 and float8 have no numpy dtype of their own, so their bits
+travel as uint16 and uint8 and ``Tensor.dtype`` says what they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import prod
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from erniecore.errors import CheckpointError
+
+Array: TypeAlias = NDArray[Any]
+
+#: safetensors dtype -> little-endian numpy dtype that holds its bits
+DTYPES: dict[str, np.dtype[Any]] = {
+    "BOOL": np.dtype(np.bool_),
+    "U8": np.dtype(np.uint8),
+    "I8": np.dtype(np.int8),
+    "F8_E4M3": np.dtype(np.uint8),
+    "F8_E5M2": np.dtype(np.uint8),
+    "I16": np.dtype("<i2"),
+    "F16": np.dtype("<f2"),
+    "BF16": np.dtype("<u2"),
+    "I32": np.dtype("<i4"),
+    "U32": np.dtype("<u4"),
+    "F32": np.dtype("<f4"),
+    "I64": np.dtype("<i8"),
+    "U64": np.dtype("<u8"),
+    "F64": np.dtype("<f8"),
+}
+
+#: numpy dtype name -> safetensors dtype of an array that comes without a tag; uint16 means bfloat16, as in Paddle
+PLAIN: dict[str, str] = {
+    "bool": "BOOL",
+    "uint8": "U8",
+    "int8": "I8",
+    "int16": "I16",
+    "float16": "F16",
+    "uint16": "BF16",
+    "int32": "I32",
+    "uint32": "U32",
+    "float32": "F32",
+    "int64": "I64",
+    "uint64": "U64",
+    "float64": "F64",
+}
+
+#: safetensors dtype -> the name that config.json and Paddle use
+LONG_NAMES: dict[str, str] = {
+    "BOOL": "bool",
+    "U8": "uint8",
+    "I8": "int8",
+    "F8_E4M3": "float8_e4m3fn",
+    "F8_E5M2": "float8_e5m2",
+    "I16": "int16",
+    "F16": "float16",
+    "BF16": "bfloat16",
+    "I32": "int32",
+    "U32": "uint32",
+    "F32": "float32",
+    "I64": "int64",
+    "U64": "uint64",
+    "F64": "float64",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Tensor:
+    """A tensor whose data is fetched when needed.
+
+    Attributes:
+        dtype: safetensors name, e.g. ``"BF16"``.
+        shape: as stored.
+        load: returns the numpy array (bits for BF16 and F8), of ``shape``; may be a read-only view of a file.
+    """
+
+    dtype: str
+    shape: tuple[int, ...]
+    load: Callable[[], Array]
+
+    @property
+    def num_bytes(self) -> int:
+        return prod(self.shape) * DTYPES[self.dtype].itemsize
+
+    @classmethod
+    def of(cls, array: Array | Tensor, name: str = "") -> Tensor:
+        """``array`` with its dtype said aloud; uint16 means bfloat16. Raises ``CheckpointError`` for other dtypes."""
+        if isinstance(array, Tensor):
+            return array
+        dtype = PLAIN.get(array.dtype.name)
+        if dtype is None:
+            raise CheckpointError(
+                "this dtype cannot be stored", where=name, found=str(array.dtype), expected=", ".join(PLAIN)
+            )
+        return cls(dtype, tuple(array.shape), lambda: array)
+
+
+def contiguous_bytes(tensor: Tensor, name: str) -> memoryview:
+    """The bytes of ``tensor`` in file order; checks that the data has the shape and dtype it claims."""
+    array = tensor.load()
+    expected = DTYPES[tensor.dtype]
+    if tuple(array.shape) != tensor.shape or array.dtype.itemsize != expected.itemsize:
+        raise CheckpointError(
+            "the data of a tensor differs from what was announced",
+            where=name,
+            found=f"{array.dtype} {list(array.shape)}",
+            expected=f"{tensor.dtype} {list(tensor.shape)}",
+        )
+    flat = np.ascontiguousarray(array.astype(array.dtype.newbyteorder("<"), copy=False)).reshape(-1)
+    return flat.view(np.uint8).data if flat.size else memoryview(b"")

@@ -1,0 +1,112 @@
+"""Is a checkpoint what its manifest says, to the last byte? Finds the file and the tensor that is not.
+
+Reading is all that happens here; choosing another checkpoint is the reader's business.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from pathlib import Path
+
+from erniecore.checkpoint.files import translated
+from erniecore.checkpoint.manifest import MANIFEST_NAME, read_manifest
+from erniecore.checkpoint.safetensors_write import WrittenFile
+from erniecore.errors import CheckpointError
+
+_CHUNK = 1 << 22
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing wrong with a checkpoint; ``tensor`` is empty when the damage is outside all tensors."""
+
+    file: str
+    tensor: str
+    message: str
+
+    def __str__(self) -> str:
+        return f"{self.file}: {self.tensor}: {self.message}" if self.tensor else f"{self.file}: {self.message}"
+
+
+#: what a file looked like when its bytes were last found right: (name, size, mtime in ns, inode)
+_Signature = tuple[tuple[str, int, int, int], ...]
+#: Checkpoints that this process verified already, so that retention does not hash them again at every save.
+_verified: dict[Path, _Signature] = {}
+
+
+def verify_checkpoint(directory: Path) -> list[Finding]:
+    """Everything wrong with ``directory``: manifest, missing or extra files, sizes, hashes. Empty: verified.
+
+    All files are read and hashed. For a damaged file every damaged tensor is a finding of its own.
+    """
+    try:
+        manifest = read_manifest(directory)
+    except CheckpointError as error:
+        return [Finding(MANIFEST_NAME, "", error.message)]
+    if manifest.status != "complete":
+        return [Finding(MANIFEST_NAME, "", f"the save was not finished (status {manifest.status})")]
+    findings = [
+        Finding(path.name, "", "this file is not in the manifest")
+        for path in sorted(directory.glob("*.safetensors"))
+        if path.name not in manifest.files
+    ]
+    for file in manifest.files.values():
+        try:
+            findings += _check_file(directory / file.name, file)
+        except CheckpointError as error:
+            findings.append(Finding(file.name, "", str(error)))
+    if not findings:
+        remember_verified(directory)
+    return findings
+
+
+def is_verified(directory: Path) -> bool:
+    """As ``verify_checkpoint``, but hashes nothing when this process has done so and no file changed since."""
+    known = _verified.get(directory.resolve())
+    return (known is not None and known == _signature(directory)) or not verify_checkpoint(directory)
+
+
+def remember_verified(directory: Path) -> None:
+    """Note that ``directory`` holds what its manifest says (also called by the writer, which hashed every byte)."""
+    _verified[directory.resolve()] = _signature(directory)
+
+
+def _signature(directory: Path) -> _Signature:
+    stats = [(path.name, path.stat()) for path in sorted(directory.iterdir())]
+    return tuple((name, stat.st_size, stat.st_mtime_ns, stat.st_ino) for name, stat in stats)
+
+
+def _check_file(path: Path, file: WrittenFile) -> list[Finding]:
+    if not path.is_file():
+        return [Finding(file.name, _first(file, 0), "the file is missing")]
+    size = path.stat().st_size
+    if size < file.num_bytes:
+        message = f"the file is truncated: {size} of {file.num_bytes} bytes"
+        return [Finding(file.name, _first(file, size), message)]
+    if size > file.num_bytes:
+        return [Finding(file.name, "", f"the file has {size - file.num_bytes} bytes too many")]
+    if _hash(path, 0, size) == file.sha256:
+        return []
+    bad = [n for n, t in file.tensors.items() if _hash(path, t.begin, t.end) != t.sha256]
+    if not bad:
+        place = "its header has changed" if file.tensors else "its content has changed"
+        return [Finding(file.name, "", f"sha256 differs: {place}")]
+    return [Finding(file.name, name, "sha256 differs: its bytes have changed") for name in bad]
+
+
+def _first(file: WrittenFile, size: int) -> str:
+    """The first tensor that does not fit into ``size`` bytes."""
+    cut = [(t.begin, name) for name, t in file.tensors.items() if t.end > size]
+    return min(cut)[1] if cut else ""
+
+
+def _hash(path: Path, begin: int, end: int) -> str:
+    digest = hashlib.sha256()
+    with translated(path, "verifying a checkpoint"), path.open("rb") as stream:
+        stream.seek(begin)
+        left = end - begin
+        while left > 0 and (chunk := stream.read(min(_CHUNK, left))):
+            digest.update(chunk)
+            left -= len(chunk)
+    return digest.hexdigest()

@@ -1,0 +1,173 @@
+"""Saving a checkpoint so that a kill, a power cut or a full disk at any moment loses nothing that was saved before.
+
+Order: space check, hidden temporary directory, files with fsync, manifest, fsync, rename, fsync of the parent,
+``latest.json``, retention. Until the rename the older checkpoints are untouched; after it the new one is complete.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+from erniecore.checkpoint.files import free_bytes, replace_file, require_space, sync_directory, translated, write_file
+from erniecore.checkpoint.leftovers import clear_leftovers, discard, hidden_name, is_ours, owner, remove_directory
+from erniecore.checkpoint.manifest import MANIFEST_NAME, STATE_NAME, Manifest, checkpoint_name
+from erniecore.checkpoint.retention import MINIMUM, prune
+from erniecore.checkpoint.safetensors_write import DEFAULT_SHARD_BYTES, WrittenFile, write_shards
+from erniecore.checkpoint.tensors import Array, Tensor
+from erniecore.checkpoint.verify import remember_verified
+from erniecore.errors import CheckpointError, shorten
+
+LATEST_NAME = "latest.json"
+
+
+def save_checkpoint(
+    root: Path,
+    step: int,
+    tensors: Mapping[str, Mapping[str, Array | Tensor]],
+    state: Mapping[str, Any],
+    *,
+    keep: int = 3,
+    parent_step: int | None = None,
+    config_hash: str = "",
+    versions: Mapping[str, str] | None = None,
+    max_shard_bytes: int = DEFAULT_SHARD_BYTES,
+) -> Path:
+    """Save step ``step`` below ``root`` and remove checkpoints that ``keep`` no longer covers.
+
+    Args:
+        root: the run's ``ckpt`` directory; made when missing.
+        step: optimizer steps done. A checkpoint of the same step is replaced.
+        tensors: group (``model``, ``optim``, ``ema``: letters, digits, dots) -> name -> numpy array or ``Tensor``.
+            uint16 arrays are bfloat16.
+        state: JSON values only, with text keys.
+        keep: verified checkpoints to keep, at least 2.
+        parent_step, config_hash, versions: for the manifest.
+
+    Returns:
+        The new directory ``root/step-%08d``.
+
+    Raises:
+        CheckpointError: no space, a failing disk, no permission, a tensor or state that cannot be stored. Checkpoints
+            saved before are untouched and the temporary directory is removed.
+    """
+    items = _check_tensors(tensors)
+    document = _state_bytes(state)
+    manifest = Manifest(
+        step=step,
+        status="writing",
+        parent_step=parent_step,
+        config_hash=config_hash,
+        versions=dict(versions or {}),
+        owner=owner(),
+        created=datetime.now(timezone.utc).isoformat(timespec="seconds"),
+    )
+    need = len(document) + sum(t.num_bytes for group in items.values() for t in group.values())
+    with translated(root, "saving a checkpoint", "older checkpoints are untouched"):
+        root.mkdir(parents=True, exist_ok=True)
+        clear_leftovers(root)
+        _make_space(root, need, keep)
+        temporary = root / hidden_name("tmp", step)
+        try:
+            _write(temporary, items, document, manifest, max_shard_bytes)
+            target = _publish(temporary, root, step)
+        except BaseException:
+            discard(temporary)
+            raise
+    with translated(root, "finishing a save", f"{target.name} itself is complete"):
+        remember_verified(target)
+        replace_file(root / LATEST_NAME, (json.dumps({"step": step, "path": target.name}) + "\n").encode())
+        prune(root, keep)
+    return target
+
+
+def _check_tensors(tensors: Mapping[str, Mapping[str, Array | Tensor]]) -> dict[str, dict[str, Tensor]]:
+    for group in tensors:
+        if not group.replace(".", "").isalnum():
+            raise ValueError(f"a tensor group is named with letters, digits and dots, got {group!r}")
+    return {
+        group: {name: Tensor.of(array, f"{group}: {name}") for name, array in members.items()}
+        for group, members in tensors.items()
+    }
+
+
+def _state_bytes(state: Mapping[str, Any]) -> bytes:
+    _check_json(dict(state), "state")
+    return (json.dumps(state, indent=1, ensure_ascii=False) + "\n").encode()
+
+
+def _check_json(value: Any, where: str) -> None:
+    """json.dumps would turn a key 3 into "3" and a tuple into a list; the state must come back as it was."""
+    if isinstance(value, dict):
+        for key, item in value.items():
+            if not isinstance(key, str):
+                raise CheckpointError("the state needs text keys", where=where, found=shorten(key))
+            _check_json(item, f"{where}.{key}")
+    elif isinstance(value, list):
+        for index, item in enumerate(value):
+            _check_json(item, f"{where}[{index}]")
+    elif value is not None and type(value) not in (str, int, float, bool):
+        raise CheckpointError(
+            "the state can hold only JSON values (dict, list, str, int, float, bool, None)",
+            where=where,
+            found=f"{type(value).__name__} {shorten(value, 40)}",
+        )
+
+
+def _make_space(root: Path, need: int, keep: int) -> None:
+    if free_bytes(root) < need * 1.2:
+        # what retention would remove after this save anyway
+        prune(root, max(keep - 1, MINIMUM))
+    require_space(root, need, "a checkpoint")
+
+
+def _write(
+    directory: Path, items: dict[str, dict[str, Tensor]], document: bytes, manifest: Manifest, max_shard_bytes: int
+) -> None:
+    directory.mkdir()
+    write_file(directory / MANIFEST_NAME, manifest.to_bytes())
+    files: dict[str, WrittenFile] = {}
+    groups: dict[str, list[str]] = {}
+    for group, members in items.items():
+        written = write_shards(directory, group, members, max_shard_bytes)
+        groups[group] = [file.name for file in written]
+        files.update({file.name: file for file in written})
+    files[STATE_NAME] = _write_state(directory / STATE_NAME, document)
+    complete = replace(manifest, status="complete", files=files, groups=groups)
+    replace_file(directory / MANIFEST_NAME, complete.to_bytes())
+
+
+def _write_state(path: Path, document: bytes) -> WrittenFile:
+    write_file(path, document)
+    return WrittenFile(path.name, len(document), hashlib.sha256(document).hexdigest())
+
+
+def _publish(temporary: Path, root: Path, step: int) -> Path:
+    """Give the finished directory its name; an older checkpoint of the same step is moved aside, then removed."""
+    target = root / checkpoint_name(step)
+    aside = None
+    if target.exists():
+        if not is_ours(target):
+            raise CheckpointError(
+                "this directory is in the way and holds files that are not a checkpoint's",
+                where=str(target),
+                fix="move it elsewhere",
+            )
+        aside = root / hidden_name("old", step)
+        os.rename(target, aside)
+    try:
+        os.rename(temporary, target)
+    except BaseException:
+        if aside:
+            os.rename(aside, target)
+        raise
+    sync_directory(root)
+    if aside:
+        remove_directory(aside)
+    return target
