@@ -39,12 +39,14 @@ def float32_to_bfloat16(array: Array) -> NDArray[np.uint16]:
     bits = np.ascontiguousarray(array, dtype=np.float32).view(np.uint32)
     rounded = (bits + np.uint32(0x7FFF) + ((bits >> np.uint32(16)) & np.uint32(1))) >> np.uint32(16)
     quiet_nan = (bits >> np.uint32(16)) | np.uint32(0x40)
-    return np.where(np.isnan(array), quiet_nan, rounded).astype(np.uint16)
+    chosen: NDArray[np.uint16] = np.where(np.isnan(array), quiet_nan, rounded).astype(np.uint16)
+    return chosen
 
 
 def bfloat16_to_float32(bits: NDArray[np.uint16]) -> NDArray[np.float32]:
     """The exact float32 values of bfloat16 bits."""
-    return (bits.astype(np.uint32) << np.uint32(16)).view(np.float32)
+    values: NDArray[np.float32] = (bits.astype(np.uint32) << np.uint32(16)).view(np.float32)
+    return values
 
 
 def set_value(tensor: Tensor, array: Array) -> None:

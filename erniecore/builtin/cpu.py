@@ -1,0 +1,141 @@
+"""The ``cpu`` device: float32 on the host's processor. Knows two things that decide its speed: which code path the
+bundled MKL takes on processors that are not Intel's, and how glibc gives out large blocks of memory.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import platform
+from collections.abc import Mapping
+from pathlib import Path
+
+from erniecore.config.section import Field, Section
+from erniecore.errors import DeviceUnavailable
+from erniecore.plugin import Plugin, hookimpl
+from erniecore.types import Cluster, Device
+
+#: mallopt parameters (malloc.h)
+_M_TRIM_THRESHOLD, _M_TOP_PAD, _M_MMAP_THRESHOLD = -1, -2, -3
+_KEEP = 1 << 30
+#: older glibc refuses an mmap threshold above half of a heap
+_KEEP_OLD_GLIBC = 32 << 20
+
+
+class CpuConfig(Section):
+    """The ``cpu`` device."""
+
+    threads: int = Field(
+        0,
+        ge=0,
+        description="Threads per operator. 0: OMP_NUM_THREADS if it is set, else every core this process may use.",
+    )
+    keep_memory: bool = Field(
+        True,
+        description="Keep freed memory in the process (glibc only): about ten times faster elementwise operations.",
+    )
+
+
+class CpuDevice:
+    """See ``erniecore.types.Device``.
+
+    Args:
+        config: the device's section.
+        cpuinfo: text of /proc/cpuinfo; decides :meth:`environment`.
+        omp_num_threads: the user's OMP_NUM_THREADS, ``""`` when unset. Paddle overwrites the variable when it is
+            imported, so it is read before.
+    """
+
+    name = "cpu"
+    dtypes = frozenset({"float32"})
+
+    def __init__(self, config: CpuConfig, cpuinfo: str, omp_num_threads: str) -> None:
+        self._config, self._cpuinfo, self._omp = config, cpuinfo, omp_num_threads
+
+    def environment(self) -> Mapping[str, str]:
+        """A function of the processor's vendor alone. MKL chooses its slowest code on x86 processors of other
+        vendors; 5 selects AVX2, which all of them have had since 2015. No thread counts: they differ by host."""
+        if "x86" in _machine(self._cpuinfo) and "GenuineIntel" not in self._cpuinfo:
+            return {"MKL_DEBUG_CPU_TYPE": "5"}
+        return {}
+
+    def open(self) -> None:
+        """Raise glibc's thresholds, import paddle, select the CPU and set the number of threads."""
+        if self._config.keep_memory:
+            keep_freed_memory()
+        try:
+            import paddle
+        except ImportError as error:
+            raise DeviceUnavailable(
+                "PaddlePaddle is not installed", fix="pip install 'erniecore[cpu]'", found=str(error)
+            ) from error
+        paddle.set_device("cpu")
+        paddle.base.core.set_num_threads(self.threads)
+
+    @property
+    def threads(self) -> int:
+        """Threads that :meth:`open` sets."""
+        if self._config.threads:
+            return self._config.threads
+        return int(self._omp) if self._omp.isdigit() and int(self._omp) else _cores()
+
+    def describe(self) -> Mapping[str, str]:
+        """Processor, threads and memory."""
+        memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+        return {
+            "processor": _field(self._cpuinfo, "model name") or platform.processor() or platform.machine(),
+            "threads": str(self.threads),
+            "memory": f"{memory / 2**30:.1f} GiB",
+        }
+
+    def peak_memory(self) -> int:
+        """Peak resident memory of this process."""
+        import resource
+
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+def keep_freed_memory() -> bool:
+    """Make glibc keep freed blocks instead of returning every large one to the kernel; whether it did.
+
+    Without it each large tensor is a fresh mapping whose pages must be faulted in. Other C libraries are left alone.
+    """
+    if platform.libc_ver()[0] != "glibc":
+        return False
+    mallopt = ctypes.CDLL(None).mallopt
+    done = mallopt(_M_MMAP_THRESHOLD, _KEEP) or mallopt(_M_MMAP_THRESHOLD, _KEEP_OLD_GLIBC)
+    return bool(done and mallopt(_M_TRIM_THRESHOLD, _KEEP) and mallopt(_M_TOP_PAD, 64 << 20))
+
+
+def _machine(cpuinfo: str) -> str:
+    return "x86" if _field(cpuinfo, "vendor_id") else platform.machine()
+
+
+def _field(cpuinfo: str, name: str) -> str:
+    for line in cpuinfo.splitlines():
+        key, _, value = line.partition(":")
+        if key.strip() == name:
+            return value.strip()
+    return ""
+
+
+def _cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+class CpuPlugin(Plugin):
+    """The host's processor."""
+
+    kind = "device"
+    name = "cpu"
+    summary = "float32 on the host's processor"
+    Config = CpuConfig
+
+    @hookimpl
+    def ernie_open_device(self, config: CpuConfig, cluster: Cluster) -> Device:
+        cpuinfo = Path("/proc/cpuinfo")
+        text = cpuinfo.read_text(encoding="utf-8", errors="replace") if cpuinfo.exists() else ""
+        return CpuDevice(config, text, os.environ.get("OMP_NUM_THREADS", ""))
+
+
+plugin = CpuPlugin()

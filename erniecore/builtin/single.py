@@ -1,0 +1,34 @@
+"""``single``: one process, the model as it was built. The base line that every other strategy must equal."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from erniecore.config.section import Section
+from erniecore.errors import ConfigError
+from erniecore.plugin import Plugin, hookimpl
+from erniecore.types import Cluster, ParallelPlan
+
+if TYPE_CHECKING:
+    from erniecore.types.model import Layer
+
+
+class SinglePlugin(Plugin):
+    """No parallelism."""
+
+    kind = "parallel"
+    name = "single"
+    summary = "one process, no parallelism"
+
+    @hookimpl
+    def ernie_plan_parallel(self, config: Section, cluster: Cluster) -> ParallelPlan:
+        if cluster.world_size > 1:
+            raise ConfigError.at("parallel", f"single runs in one process, but {cluster.world_size} were started")
+        return ParallelPlan(degrees={})
+
+    @hookimpl
+    def ernie_parallelize(self, model: Layer) -> Layer:
+        return model
+
+
+plugin = SinglePlugin()

@@ -1,0 +1,106 @@
+"""What must never pass silently: losses and gradients that are not finite, and token ids that the model lacks.
+
+A step with a non-finite loss or gradient is skipped: weights and moments stay as they were, the step counts and its
+samples are named in a warning. After too many in a row the run stops.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from erniecore.errors import DataError, NumericsError
+from erniecore.types import IGNORE, Batch, Origin
+
+if TYPE_CHECKING:
+    from erniecore.types.model import Tensor
+
+
+class FiniteGuard:
+    """Decides whether a step may update the weights.
+
+    Attributes:
+        skips: consecutive skipped steps so far; part of the checkpoint.
+    """
+
+    def __init__(self, max_skips: int, warn: Callable[..., None]) -> None:
+        self.max_skips, self.skips = max_skips, 0
+        self._warn = warn
+
+    def allows(
+        self,
+        step: int,
+        loss: float,
+        grad_norm: float,
+        batches: Sequence[Batch],
+        gradients: Iterable[tuple[str, Tensor]],
+    ) -> bool:
+        """True for a finite step. Else warns and returns False, or raises after ``max_skips`` in a row.
+
+        Raises:
+            NumericsError: where: the first tensor that is not finite; found: its value.
+        """
+        if math.isfinite(loss) and math.isfinite(grad_norm):
+            self.skips = 0
+            return True
+        self.skips += 1
+        where = "loss" if not math.isfinite(loss) else _first_not_finite(gradients)
+        found = f"{loss}" if where == "loss" else f"gradient norm {grad_norm}"
+        origins = [f"{o.file}:{o.line}" for batch in batches for o in batch.origins]
+        if self.skips > self.max_skips:
+            raise NumericsError(
+                f"step {step}: not finite, {self.skips} in a row; weights were not updated with it",
+                where=where,
+                found=f"{found}; samples {', '.join(origins[:8])}",
+                fix="lower train.learning_rate or train.max_grad_norm, or look at these samples",
+            )
+        self._warn("numerics", step=step, where=where, found=found, skipped=self.skips, samples=origins[:64])
+        return False
+
+
+def _first_not_finite(gradients: Iterable[tuple[str, Tensor]]) -> str:
+    for name, gradient in gradients:
+        if not bool(gradient.astype("float32").isfinite().all()):
+            return name
+    return "sum of squared gradients"
+
+
+def clip_scale(grad_norm: float, max_norm: float) -> float:
+    """Factor that brings the gradients to ``max_norm``: min(1, max_norm / norm); 1 when ``max_norm`` is 0.
+
+    Pascanu, Mikolov & Bengio 2013.
+    """
+    if max_norm <= 0 or grad_norm <= max_norm:
+        return 1.0
+    return max_norm / grad_norm
+
+
+def check_token_ids(batch: Batch, vocab_size: int) -> None:
+    """Refuse ids outside of the model's vocabulary, which would read foreign memory or stop deep inside a kernel.
+
+    Raises:
+        DataError: with the first such id and where the samples of the batch came from.
+    """
+    for what, ids in (("token", batch.input_ids), ("label", batch.labels)):
+        lowest, highest = (int(ids.min()), int(ids.max())) if ids.size else (0, 0)
+        if highest >= vocab_size or (lowest < 0 and (what == "token" or _bad_label(ids))):
+            bad = highest if highest >= vocab_size else lowest
+            raise _foreign_id(what, bad, vocab_size, batch.origins)
+
+
+def _bad_label(labels: np.ndarray[tuple[int, ...], np.dtype[np.int64]]) -> bool:
+    return bool(((labels < 0) & (labels != IGNORE)).any())
+
+
+def _foreign_id(what: str, value: int, vocab_size: int, origins: Sequence[Origin]) -> DataError:
+    return DataError(
+        f"a {what} id is outside of the model's vocabulary",
+        where=", ".join(f"{o.file}:{o.line}" for o in origins[:4]),
+        found=str(value),
+        expected=f"ids below {vocab_size} (vocab_size of the model)",
+        fix="use the tokenizer that belongs to this model",
+        code="ERN-D020",
+    )

@@ -1,0 +1,208 @@
+"""AdamW over named parameters, and the global gradient norm. Not a schedule: the rate of each step comes from outside.
+
+    m ← β₁ m + (1 − β₁) g      v ← β₂ v + (1 − β₂) g²
+    θ ← θ (1 − η r λ) − η r · (m / (1 − β₁ᵗ)) / (√(v / (1 − β₂ᵗ)) + ε)         Loshchilov & Hutter 2019, algorithm 2
+
+r is the parameter's own factor of the rate η (layer-wise decay, LoRA+), λ the weight decay (0 for vectors).
+
+Why not ``paddle.optimizer.AdamW``: its state is keyed by generated names (``linear_2.w_0``) that change when any
+other layer is made first, and it keeps both β powers per parameter. The same fused in-place kernel
+(``paddle._C_ops.adamw_``) is called here with moments under structured names and the powers computed from the
+number of updates, so the state is two arrays per parameter and one integer.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING
+
+import paddle
+from paddle import _C_ops
+
+from erniecore.config.core import TrainSection
+from erniecore.engine.arrays import Array, dtype_name, to_numpy, to_tensor
+from erniecore.errors import CheckpointError
+
+if TYPE_CHECKING:
+    from erniecore.types.model import Tensor
+
+_NOT_DECAYED = re.compile(r"(^|[._])(bias|norm|layernorm|rmsnorm|ln)([._]|$)")
+_LAYER = re.compile(r"(?:^|\.)(?:layers|blocks|h)\.(\d+)\.")
+_EMBEDDING = re.compile(r"embed")
+
+
+@dataclass(slots=True)
+class Slot:
+    """One parameter with its optimizer state.
+
+    ``first``/``second``: the moments in their stored dtype. ``master``: float32 copy of a parameter of lower precision.
+    """
+
+    name: str
+    parameter: Tensor
+    factor: float
+    decays: bool
+    first: Tensor
+    second: Tensor
+    master: Tensor | None
+
+
+def is_decayed(name: str, ndim: int) -> bool:
+    """Whether weight decay applies: matrices and stacks of them, but no vector, norm or bias."""
+    return ndim > 1 and not _NOT_DECAYED.search(name)
+
+
+def layer_factors(names: Iterable[str], lowest: float) -> dict[str, float]:
+    """Layer-wise factors of the learning rate: ``lowest`` for embeddings, 1 for the head and final norm, and
+    ``lowest + (1 − lowest)(i + 1)/(L + 1)`` for layer i of L."""
+    names = list(names)
+    depth = {name: int(match.group(1)) for name in names if (match := _LAYER.search(name))}
+    num_layers = max(depth.values(), default=-1) + 1
+    factors = {}
+    for name in names:
+        if name in depth:
+            factors[name] = lowest + (1 - lowest) * (depth[name] + 1) / (num_layers + 1)
+        else:
+            factors[name] = lowest if _EMBEDDING.search(name) else 1.0
+    return factors
+
+
+class AdamW:
+    """The optimizer of a run.
+
+    Args:
+        parameters: (structured name, parameter); those with ``stop_gradient`` are left out.
+        settings: rates, decay, dtype of the moments.
+        factors: pattern (``fnmatch`` over structured names) -> factor of the learning rate; the first match counts.
+    """
+
+    def __init__(
+        self,
+        parameters: Iterable[tuple[str, Tensor]],
+        settings: TrainSection,
+        factors: Mapping[str, float] | None = None,
+    ) -> None:
+        trained = [(name, parameter) for name, parameter in parameters if not parameter.stop_gradient]
+        if not trained:
+            raise ValueError("no parameter is trainable")
+        by_layer = layer_factors((name for name, _ in trained), settings.layer_lr_decay)
+        self.settings = settings
+        self.num_updates = 0
+        self.slots = [
+            _slot(name, parameter, by_layer[name] * _factor(name, factors or {}), settings.moments)
+            for name, parameter in trained
+        ]
+
+    def gradients(self) -> Iterator[tuple[str, Tensor]]:
+        """(name, gradient) of every parameter that has one."""
+        for slot in self.slots:
+            if slot.parameter.grad is not None:
+                yield slot.name, slot.parameter.grad
+
+    def gradient_square_sum(self) -> Tensor:
+        """Σ g² over all gradients, float32 [1], still on the device. Not finite if any gradient is not."""
+        squares = [_C_ops.squared_l2_norm(_as_float32(g)).reshape([1]) for _, g in self.gradients()]
+        return paddle.concat(squares).sum(keepdim=True) if squares else paddle.zeros([1])
+
+    def step(self, learning_rate: float, scale: float = 1.0) -> None:
+        """Update every parameter that has a gradient, in place; gradients are multiplied by ``scale`` first."""
+        self.num_updates += 1
+        one, two = self.settings.adam_beta1, self.settings.adam_beta2
+        # the kernel wants the powers as tensors; float64 powers, rounded once, are the same after a resume
+        powers = paddle.to_tensor([one**self.num_updates]), paddle.to_tensor([two**self.num_updates])
+        rate = paddle.to_tensor([learning_rate])
+        with paddle.no_grad():
+            for slot in self.slots:
+                if slot.parameter.grad is not None:
+                    self._update(slot, rate, powers, scale)
+
+    def _update(self, slot: Slot, rate: Tensor, powers: tuple[Tensor, Tensor], scale: float) -> None:
+        gradient = _as_float32(slot.parameter.grad)
+        if scale != 1.0:
+            gradient = gradient * scale
+        target = slot.parameter if slot.master is None else slot.master
+        first, second = _as_float32(slot.first), _as_float32(slot.second)
+        s = self.settings
+        _C_ops.adamw_(
+            target, gradient, rate, first, second, None, *powers, None, None,
+            s.adam_beta1, s.adam_beta2, s.adam_epsilon, slot.factor, s.weight_decay, slot.decays,
+            False, 1000, False, True, False,
+        )  # fmt: skip
+        # the last flags: no lazy mode, rows per thread, no multi precision, powers are global, no amsgrad
+        if first is not slot.first:
+            slot.first.set_value(first.astype(slot.first.dtype))
+            slot.second.set_value(second.astype(slot.second.dtype))
+        if target is not slot.parameter:
+            slot.parameter.set_value(target.astype(slot.parameter.dtype))
+
+    def clear_gradients(self) -> None:
+        """Drop all gradients, so that their memory is free before the next forward pass."""
+        for slot in self.slots:
+            slot.parameter.clear_gradient(set_to_zero=False)
+
+    # ---- state
+    def state_tensors(self) -> dict[str, Tensor]:
+        """``<parameter>.first``, ``.second`` and ``.master`` -> tensor, under structured names."""
+        state = {}
+        for slot in self.slots:
+            state[f"{slot.name}.first"], state[f"{slot.name}.second"] = slot.first, slot.second
+            if slot.master is not None:
+                state[f"{slot.name}.master"] = slot.master
+        return state
+
+    def state_arrays(self) -> dict[str, Array]:
+        """:meth:`state_tensors` as numpy arrays (bfloat16 as uint16 bits)."""
+        return {name: to_numpy(tensor) for name, tensor in self.state_tensors().items()}
+
+    def load_state_arrays(self, arrays: Mapping[str, Array], num_updates: int) -> None:
+        """Restore what :meth:`state_arrays` returned.
+
+        Raises:
+            CheckpointError: a name is missing or unknown, or a shape differs.
+        """
+        tensors = self.state_tensors()
+        load_exactly(tensors, arrays, "optimizer state")
+        self.num_updates = num_updates
+
+
+def load_exactly(tensors: Mapping[str, Tensor], arrays: Mapping[str, Array], what: str) -> None:
+    """Overwrite all ``tensors`` with the ``arrays`` of the same names.
+
+    Raises:
+        CheckpointError: names or shapes differ; nothing has been changed then.
+    """
+    odd = sorted(set(tensors) ^ set(arrays))
+    if odd:
+        problem = "missing" if odd[0] in tensors else "unknown"
+        raise CheckpointError(f"{what}: {len(odd)} tensors do not match", where=odd[0], found=problem)
+    for name, tensor in tensors.items():
+        if tuple(arrays[name].shape) != tuple(tensor.shape):
+            shapes = str(tuple(arrays[name].shape)), str(tuple(tensor.shape))
+            raise CheckpointError(f"{what}: shape differs", where=name, found=shapes[0], expected=shapes[1])
+    with paddle.no_grad():
+        for name, tensor in tensors.items():
+            tensor.set_value(to_tensor(arrays[name], dtype_name(tensor)))
+
+
+def _factor(name: str, factors: Mapping[str, float]) -> float:
+    return next((factor for pattern, factor in factors.items() if fnmatchcase(name, pattern)), 1.0)
+
+
+def _slot(name: str, parameter: Tensor, factor: float, moments: str) -> Slot:
+    full = dtype_name(parameter) == "float32"
+    return Slot(
+        name=name,
+        parameter=parameter,
+        factor=factor,
+        decays=is_decayed(name, parameter.ndim),
+        first=paddle.zeros(parameter.shape, dtype=moments),
+        second=paddle.zeros(parameter.shape, dtype=moments),
+        master=None if full else parameter.detach().astype("float32"),
+    )
+
+
+def _as_float32(tensor: Tensor) -> Tensor:
+    return tensor if dtype_name(tensor) == "float32" else tensor.astype("float32")
