@@ -1,14 +1,7 @@
 """Recomputing activations in the backward pass instead of storing them. It changes memory and time, never numbers:
 the random state of the forward pass is restored for the second one. What is recomputed is the model's choice of
-blocks; this module only switches it on and runs it.
-
-A model supports recomputation with layers that declare ``recompute: str = "none"`` and ask it in ``forward``::
-
-    class Block(nn.Layer):
-        recompute = "none"  # set by the engine to one of GRANULARITIES
-
-        def forward(self, x):
-            return recompute(self._block, x) if self.recompute == "full" and self.training else self._block(x)
+blocks: the engine calls the model's ``set_recompute(granularity)``, and the model wraps its blocks in
+:func:`recompute`. The second run must have no side effects; a block returns what it measures instead of storing it.
 """
 
 from __future__ import annotations
@@ -30,56 +23,29 @@ GRANULARITIES = ("none", "full", "attention", "core-attention")
 def recompute(function: Callable[..., Result], *args: Any, **kwargs: Any) -> Result:
     """``function(*args, **kwargs)``, whose intermediate tensors are made again when gradients are needed.
 
-    Runs ``function`` at most twice, the second time with the random state of the first. Tensors from a closure are
-    allowed. Side effects (counters of a router) happen twice: guard them with :func:`recomputing`.
+    Runs ``function`` twice, the second time with the random state of the first. Tensors from a closure are allowed,
+    and no input needs a gradient (as under an adapter); without a backward pass it is a plain call.
     """
     import paddle
     from paddle.distributed.fleet.utils import recompute as paddle_recompute
 
     if not paddle.is_grad_enabled():
         return function(*args, **kwargs)
-    runs = _Runs(function)
-    # hooks on saved tensors (not a re-entrant autograd) also work when no input needs a gradient, as under an adapter
-    result: Result = paddle_recompute(runs, *args, use_reentrant=False, **kwargs)
+    # hooks on saved tensors instead of a re-entrant autograd: those also work when only parameters need gradients
+    result: Result = paddle_recompute(function, *args, use_reentrant=False, **kwargs)
     return result
 
 
-_depth = 0
-
-
-def recomputing() -> bool:
-    """Whether the code runs for the second time, inside a backward pass."""
-    return _depth > 0
-
-
-class _Runs:
-    """Counts the calls of one recomputed function, so that the second one can be told apart."""
-
-    def __init__(self, function: Callable[..., Any]) -> None:
-        self.function, self.calls = function, 0
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        global _depth
-        self.calls += 1
-        again = self.calls > 1
-        _depth += again
-        try:
-            return self.function(*args, **kwargs)
-        finally:
-            _depth -= again
-
-
-def set_recompute(model: Layer, granularity: str) -> int:
-    """Set ``recompute`` on every layer of ``model`` that declares it; returns how many.
+def set_recompute(model: Layer, granularity: str) -> None:
+    """Tell ``model`` what to recompute.
 
     Raises:
-        ConfigError: a granularity other than ``none`` for a model without such layers.
+        ConfigError: unknown granularity, or one other than ``none`` for a model that cannot recompute.
     """
     if granularity not in GRANULARITIES:
         raise ConfigError.at("train.recompute", f"unknown: {granularity!r}; known: {', '.join(GRANULARITIES)}")
-    layers = [layer for layer in model.sublayers(include_self=True) if hasattr(type(layer), "recompute")]
-    if granularity != "none" and not layers:
+    switch = getattr(model, "set_recompute", None)
+    if switch is not None:
+        switch(granularity)
+    elif granularity != "none":
         raise ConfigError.at("train.recompute", f"this model cannot recompute (asked for {granularity!r}); use none")
-    for layer in layers:
-        layer.recompute = granularity
-    return len(layers)

@@ -44,9 +44,10 @@ class Objective(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class StepOutput:
-    """Summed over the micro-batches of one step: metrics as (sum, weight), and tokens seen."""
+    """Summed over the micro-batches of one step: metrics as (sum, weight), and tokens seen. Sums may be 0-d tensors:
+    the loop reads all of them, with the gradient norm, in one transfer."""
 
-    metrics: Mapping[str, tuple[float, float]]
+    metrics: Mapping[str, tuple[Tensor | float, float]]
     num_tokens: int
 
 

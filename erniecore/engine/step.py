@@ -1,0 +1,41 @@
+"""Forward and backward of one optimizer step: the core's own way, one micro-batch after the other. A pipeline
+strategy replaces it through the hook ``ernie_forward_backward``. No update of weights here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from erniecore.engine import metrics
+from erniecore.plugin import hookimpl
+from erniecore.types import Batch, Objective, StepOutput
+
+
+class CoreStep:
+    """Provider of the hook that every other implementation comes before."""
+
+    @hookimpl(trylast=True)
+    def ernie_forward_backward(self, run: Any, batches: Sequence[Batch]) -> StepOutput:
+        return forward_backward(run.objective, batches)
+
+
+def total_normalizers(objective: Objective, batches: Sequence[Batch]) -> dict[str, float]:
+    """Denominators of the step: the sum over its micro-batches, so that every token weighs the same in whichever
+    micro-batch it is."""
+    totals: dict[str, float] = {}
+    for batch in batches:
+        for name, value in objective.normalizers(batch).items():
+            totals[name] = totals.get(name, 0.0) + value
+    return totals
+
+
+def forward_backward(objective: Objective, batches: Sequence[Batch]) -> StepOutput:
+    """Accumulates the gradient of the step's loss in ``parameter.grad``; sums of metrics stay on the device."""
+    totals = total_normalizers(objective, batches)
+    parts = []
+    for batch in batches:
+        output = objective(batch, totals)
+        output.loss.backward()
+        parts.append(output.metrics)
+    return StepOutput(metrics=metrics.add(parts), num_tokens=sum(batch.num_tokens for batch in batches))
