@@ -1,7 +1,7 @@
 """The cache returns what concatenation would, in place, and says when it is full."""
 
 import numpy as np
-import paddle
+import paddle  # noqa: TID253
 import pytest
 
 from erniecore.engine.cache import StaticCache

@@ -1,7 +1,7 @@
 """The decoding loop on a one-layer toy model: padding, stopping, the cache and refusals."""
 
 import numpy as np
-import paddle
+import paddle  # noqa: TID253
 import pytest
 
 from erniecore.engine.generate import Decoder, eos_ids, evaluating, generate, pad_left

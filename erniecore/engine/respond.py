@@ -1,0 +1,211 @@
+"""Answers to prompts and conversations: template, batching, stop strings and streaming around the decoding loop.
+
+Text in, text out; the loop over ids is ``generate.py``, taking answers apart is ``answers.py``.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+from erniecore.engine.answers import TextStream, parse_answer, prompt_ids
+from erniecore.engine.generate import Decoder, eos_ids, evaluating, pad_left
+from erniecore.engine.sampling import Sampling, SamplingOptions
+from erniecore.errors import UsageError
+from erniecore.types import Json, Message, Tokenizer, ToolCall
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+#: New tokens when nobody says how many (fewer when the context leaves less room).
+DEFAULT_NEW_TOKENS = 256
+Finish = Literal["stop", "stop-string", "length"]
+
+
+@dataclass(frozen=True, slots=True)
+class Completion:
+    """One answer.
+
+    Attributes:
+        text: everything before the stop token or stop string, with tags such as ``</think>``.
+        content, reasoning, tool_calls: ``text`` taken apart.
+        ids: new tokens, a stop token included.
+        finish_reason: ``stop`` a stop token, ``stop-string`` one of ``stop``, ``length`` no room left.
+        prompt_tokens: tokens of the prompt.
+        seconds: from the start of its batch to its end.
+    """
+
+    text: str
+    content: str
+    reasoning: str
+    tool_calls: tuple[ToolCall, ...]
+    ids: tuple[int, ...]
+    finish_reason: Finish
+    prompt_tokens: int
+    seconds: float
+
+    @property
+    def tokens_per_s(self) -> float:
+        """New tokens per second of this answer."""
+        return len(self.ids) / self.seconds if self.seconds > 0 else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Prompt:
+    ids: list[int]
+    thinking: bool = False
+
+
+class _Row:
+    """One answer while it grows."""
+
+    def __init__(self, prompt: _Prompt, tokenizer: Tokenizer, stop: Sequence[str]) -> None:
+        self.prompt = prompt
+        self.ids: list[int] = []
+        self.stream = TextStream(tokenizer, stop)
+        self.finish: Finish | None = None
+        self.seconds = 0.0
+
+    def push(self, token: int, stop_ids: Collection[int]) -> str:
+        """One more token; the text to show."""
+        self.ids.append(token)
+        if token in stop_ids:
+            self.finish = "stop"
+            return self.stream.close()
+        piece = self.stream.push(token)
+        if self.stream.stopped:
+            self.finish = "stop-string"
+        return piece
+
+    def completion(self) -> Completion:
+        """The finished answer."""
+        answer = parse_answer(self.stream.text, thinking=self.prompt.thinking)
+        return Completion(
+            text=self.stream.text,
+            content=answer.content,
+            reasoning=answer.reasoning,
+            tool_calls=answer.tool_calls,
+            ids=tuple(self.ids),
+            finish_reason=self.finish or "length",
+            prompt_tokens=len(self.prompt.ids),
+            seconds=self.seconds,
+        )
+
+
+class Responder:
+    """Answers prompts with one model and tokenizer.
+
+    Args:
+        model: a ``CausalLM``.
+        generation: content of ``generation_config.json``; only ``eos_token_id`` is read here.
+        stop: strings that end an answer and are not part of it.
+    """
+
+    def __init__(
+        self, model: Any, tokenizer: Tokenizer, *, generation: Json | None = None, stop: Sequence[str] = ()
+    ) -> None:
+        self.model, self.tokenizer, self.stop = model, tokenizer, tuple(stop)
+        ids = set(eos_ids(model.architecture, generation)) | {tokenizer.eos_id}
+        template = tokenizer.chat_template
+        for token in (template.stop, template.turn_end) if template is not None else ():
+            if token in tokenizer.special_tokens:
+                ids.add(tokenizer.special_tokens[token])
+        self.stop_ids = frozenset(ids)
+
+    def encode(self, prompt: str | Sequence[Message], tools: Sequence[Json] = ()) -> _Prompt:
+        """A string is plain text; messages go through the chat template."""
+        if isinstance(prompt, str):
+            return _Prompt(self.tokenizer.encode(prompt))
+        if self.tokenizer.chat_template is None:
+            raise UsageError("this model has no chat template", fix="give the prompt as plain text (--raw)")
+        return _Prompt(*prompt_ids(self.tokenizer, self.tokenizer.chat_template, prompt, tools))
+
+    def room(self, prompts: Sequence[_Prompt]) -> int:
+        """How many new tokens the context leaves for the longest of these prompts (at least 1, to let it complain)."""
+        limit = self.model.architecture.get("max_position_embeddings")
+        longest = max((len(p.ids) for p in prompts), default=0)
+        return DEFAULT_NEW_TOKENS if limit is None else max(1, min(DEFAULT_NEW_TOKENS, int(limit) - longest))
+
+    def answer(
+        self,
+        prompts: Sequence[_Prompt],
+        *,
+        sampling: Sampling,
+        max_new_tokens: int | None = None,
+        first_stream: int = 0,
+        on_text: Callable[[int, str], None] | None = None,
+    ) -> list[Completion]:
+        """Answer one batch; ``on_text(row, piece)`` gets text as soon as it is safe to show."""
+        started = time.perf_counter()
+        rows = [_Row(prompt, self.tokenizer, self.stop) for prompt in prompts]
+        ids, mask = pad_left([p.ids for p in prompts], self.tokenizer.pad_id)
+        wanted = self.room(prompts) if max_new_tokens is None else max_new_tokens
+        show = on_text or (lambda row, piece: None)
+        with evaluating(self.model):
+            decoder = Decoder(
+                self.model,
+                ids,
+                mask,
+                sampling=sampling,
+                max_new_tokens=wanted,
+                stop_ids=self.stop_ids,
+                pad_id=self.tokenizer.pad_id,
+                streams=range(first_stream, first_stream + len(rows)),
+            )
+            while decoder.live.any() and decoder.steps < wanted:
+                live = decoder.live.copy()
+                tokens = decoder.step()
+                for index in live.nonzero()[0].tolist():
+                    row = rows[index]
+                    show(index, row.push(int(tokens[index]), self.stop_ids))
+                    row.seconds = time.perf_counter() - started
+                    if row.finish is not None:
+                        decoder.finish(index)
+        for index, row in enumerate(rows):
+            show(index, row.stream.close())
+        return [row.completion() for row in rows]
+
+
+def generate_text(
+    model: Any,
+    tokenizer: Tokenizer,
+    prompts: Sequence[str | Sequence[Message]],
+    *,
+    max_new_tokens: int | None = None,
+    stop: Sequence[str] = (),
+    tools: Sequence[Json] = (),
+    generation: Json | None = None,
+    batch_size: int = 8,
+    on_text: Callable[[int, str], None] | None = None,
+    **sampling: Unpack[SamplingOptions],
+) -> list[Completion]:
+    """Answer prompts: strings as plain text, messages through the chat template.
+
+    The result does not depend on ``batch_size`` beyond rounding: row i always draws from random stream i.
+
+    Args:
+        max_new_tokens: per answer; ``None``: 256 or what the context leaves.
+        stop: strings that end an answer; not part of it.
+        generation: content of ``generation_config.json``, for its ``eos_token_id``.
+        on_text: called with (index of the prompt, piece of text).
+        sampling: see :class:`~erniecore.engine.sampling.Sampling`; greedy by default.
+
+    Raises:
+        UsageError: an empty or too long prompt, messages without a template, a sampling value out of range.
+    """
+    responder = Responder(model, tokenizer, generation=generation, stop=stop)
+    chosen = Sampling(**sampling)
+    encoded = [responder.encode(prompt, tools) for prompt in prompts]
+    for index, prompt in enumerate(encoded):
+        if not prompt.ids:
+            raise UsageError("the prompt is empty", where=f"prompt {index}")
+    completions: list[Completion] = []
+    for first in range(0, len(encoded), batch_size):
+        show = None if on_text is None else lambda row, piece, first=first: on_text(first + row, piece)
+        batch = encoded[first : first + batch_size]
+        completions += responder.answer(
+            batch, sampling=chosen, max_new_tokens=max_new_tokens, first_stream=first, on_text=show
+        )
+    return completions
