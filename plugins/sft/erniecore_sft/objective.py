@@ -14,9 +14,10 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import paddle
-from erniecore.api import IGNORE, Batch, LossOutput, ops
+import paddle  # noqa: TID253
 from numpy.typing import NDArray
+
+from erniecore.api import IGNORE, Batch, LossOutput, ops
 
 if TYPE_CHECKING:
     from paddle import Tensor
