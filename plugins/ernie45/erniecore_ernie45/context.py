@@ -1,0 +1,87 @@
+"""What every layer of one forward pass shares: rotary tables, who may see whom, the cache. No weights here.
+
+Letters: B batch, S new positions, K cached and new positions, d head size.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import paddle  # noqa: TID253
+from paddle import Tensor  # noqa: TID253
+
+from erniecore.api import Cache, ops
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """Inputs that all layers share.
+
+    Attributes:
+        cos, sin: float32 [B, S, d/2].
+        startend_row_indices: int32 [B, 1, S, 1] or None; the first row that no longer sees each column.
+        attention_mask: [B, K] or None; 1 marks keys that may be seen.
+        cache: keys and values of past positions, or None.
+        recompute: "none", "full", "attention" or "core-attention".
+    """
+
+    cos: Tensor
+    sin: Tensor
+    startend_row_indices: Tensor | None = None
+    attention_mask: Tensor | None = None
+    cache: Cache | None = None
+    recompute: str = "none"
+
+    def inside_recompute(self) -> Context:
+        """The same for code that already runs under recomputation: it must not nest."""
+        return replace(self, recompute="none")
+
+    def real_positions(self) -> Tensor | None:
+        """bool [B, S], false at padding; None when nothing tells padding apart."""
+        length = self.cos.shape[1]
+        if self.attention_mask is not None:
+            return self.attention_mask[:, -length:].astype("bool")
+        if self.startend_row_indices is not None:
+            ends_BS = self.startend_row_indices[:, 0, :, 0]
+            return ends_BS > paddle.arange(length, dtype=ends_BS.dtype)
+        return None
+
+
+def make_context(
+    input_ids: Tensor,
+    *,
+    head_dim: int,
+    theta: float,
+    position_ids: Tensor | None = None,
+    attention_mask: Tensor | None = None,
+    startend_row_indices: Tensor | None = None,
+    cache: Cache | None = None,
+    recompute: str = "none",
+) -> Context:
+    """Fills in what the caller left out.
+
+    Positions default to 0, 1, 2, … in every row, going on where a cache ends. Positions that restart inside a row mean
+    that the row packs several sequences: unless a mask or end rows say otherwise, each is isolated from the others.
+    """
+    batch, length = input_ids.shape
+    past = 0 if cache is None else cache.length
+    if past and startend_row_indices is not None:
+        raise ValueError("startend_row_indices describe a whole row; they cannot be combined with a filled cache")
+    if position_ids is None:
+        position_ids = paddle.arange(past, past + length, dtype="int64").unsqueeze(0).expand([batch, length])
+    elif cache is None and attention_mask is None and startend_row_indices is None:
+        startend_row_indices = end_rows_of_restarts(position_ids)
+    cos, sin = ops.rope_tables(position_ids, head_dim, theta)
+    return Context(cos, sin, startend_row_indices, attention_mask, cache, recompute)
+
+
+def end_rows_of_restarts(position_ids: Tensor) -> Tensor:
+    """End rows int32 [B, 1, S, 1] of packed sequences: a new one starts where positions [B, S] do not increase."""
+    batch, length = position_ids.shape
+    rows_S = paddle.arange(length, dtype="int64")
+    restarts = position_ids[:, 1:] <= position_ids[:, :-1]
+    starts = paddle.where(restarts, rows_S[1:].expand_as(restarts), paddle.full_like(restarts, length, dtype="int64"))
+    starts_BS = paddle.concat([starts, paddle.full([batch, 1], length, dtype="int64")], axis=1)
+    # Column j ends at the next start to its right: a running minimum from the right.
+    ends_BS = paddle.cummin(starts_BS.flip([1]), axis=1)[0].flip([1])
+    return ends_BS.astype("int32").reshape([batch, 1, length, 1])
