@@ -42,7 +42,7 @@ def attention(
     row = paddle.arange(S).reshape([1, 1, 1, S, 1])
     seen = paddle.arange(K).reshape([1, 1, 1, 1, K]) <= row + (K - S)
     if startend_row_indices is not None:
-        seen = paddle.logical_and(seen, row < startend_row_indices.reshape([B, 1, 1, 1, K]))
+        seen = paddle.logical_and(seen, row < startend_row_indices.reshape([B, 1, 1, 1, K]).astype("int64"))
     if attention_mask is not None:
         seen = paddle.logical_and(seen, attention_mask.reshape([B, 1, 1, 1, K]) != 0)
     weights = F.softmax(paddle.where(seen, scores, paddle.full([1], -1e30)), axis=-1)
