@@ -6,7 +6,7 @@ Nothing is written here. Tensors are read when they are asked for.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -89,12 +89,11 @@ def compare_tensors(
     owner: str,
 ) -> list[str]:
     """What differs between the tensors found and those expected, one line each; missing ones with the nearest name."""
-    problems = []
+    problems: list[str] = []
     spare = [name for name in found if name not in expected]
     for name, (shape, dtype) in expected.items():
         if name not in found:
-            near = nearest(name, spare)
-            problems.append(f"{name} is missing" + (f" (there is {near})" if near else ""))
+            problems.append(f"{name} is missing" + hint(name, spare, problems))
         elif found[name][0] != shape:
             problems.append(f"{name} has shape {list(found[name][0])}, expected {list(shape)}")
         elif dtype and found[name][1] != dtype:
@@ -103,7 +102,20 @@ def compare_tensors(
     return problems
 
 
-def list_problems(problems: list[str], limit: int = 10) -> str:
+#: problems that a message lists
+_LISTED = 10
+
+
+def hint(name: str, others: Iterable[str], problems: list[str]) -> str:
+    """`` (near: ...)`` with the most similar of ``others``; nothing once so many problems are known that none is shown.
+
+    Similarity of thousands of names to thousands of others would take minutes.
+    """
+    near = nearest(name, others) if len(problems) < _LISTED else None
+    return f" (near: {near})" if near else ""
+
+
+def list_problems(problems: list[str], limit: int = _LISTED) -> str:
     """The first ``limit`` problems as one text, and how many more there are."""
     more = f"; and {len(problems) - limit} more" if len(problems) > limit else ""
     return "; ".join(problems[:limit]) + more

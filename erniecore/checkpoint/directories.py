@@ -1,0 +1,182 @@
+"""Directories that appear whole or not at all, with a manifest that makes them recognisable as ours.
+
+For model directories and exports. Checkpoints have their own stricter writer.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import secrets
+import shutil
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from erniecore.checkpoint.files import sync_directory, translated
+from erniecore.errors import CheckpointError
+
+MODEL_MANIFEST = "erniecore_manifest.json"
+KIND = "erniecore-model"
+#: in a directory that is still being written; holds the writer's process id
+_WRITING = ".erniecore-writing"
+
+
+def write_directory_manifest(
+    directory: Path, provenance: Mapping[str, Any], known: Mapping[str, str] | None = None
+) -> None:
+    """Write ``erniecore_manifest.json``: size and sha256 of every file in ``directory``, and where it comes from.
+
+    Args:
+        directory: finished but for the manifest.
+        provenance: JSON values.
+        known: file name -> sha256 where the writer already knows it.
+    """
+    files = {
+        str(path.relative_to(directory)): {
+            "bytes": path.stat().st_size,
+            "sha256": (known or {}).get(path.name) or file_hash(path),
+        }
+        for path in _files(directory)
+        if path.name not in (MODEL_MANIFEST, _WRITING)
+    }
+    content = {"kind": KIND, "format": 1, "provenance": dict(provenance), "files": files}
+    (directory / MODEL_MANIFEST).write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+def file_hash(path: Path) -> str:
+    """sha256 of a file, read in pieces."""
+    digest = hashlib.sha256()
+    with path.open("rb") as stream:
+        while chunk := stream.read(1 << 22):
+            digest.update(chunk)
+    return digest.hexdigest()
+
+
+def verify_directory(directory: Path) -> list[str]:
+    """What differs between ``directory`` and its manifest, one line each; [] also when it has no manifest."""
+    manifest = _read(directory)
+    problems = []
+    for name, entry in (manifest or {}).items():
+        path = directory / name
+        if not path.is_file():
+            problems.append(f"{name}: the file is missing")
+        elif path.stat().st_size != entry["bytes"]:
+            problems.append(f"{name}: {path.stat().st_size} bytes, written were {entry['bytes']}")
+        elif file_hash(path) != entry["sha256"]:
+            problems.append(f"{name}: sha256 differs from the manifest")
+    return problems
+
+
+def _files(directory: Path) -> list[Path]:
+    return sorted(path for path in directory.rglob("*") if path.is_file())
+
+
+def _read(directory: Path) -> dict[str, dict[str, Any]] | None:
+    try:
+        content = json.loads((directory / MODEL_MANIFEST).read_bytes())
+        files = content["files"] if content["kind"] == KIND else None
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    return files if isinstance(files, dict) else None
+
+
+def check_target(target: Path) -> None:
+    """Raise ``CheckpointError`` unless ``target`` is free, empty, or a directory of ours without foreign files."""
+    if target.is_symlink() or (target.exists() and not target.is_dir()):
+        raise CheckpointError("the target exists and is not a directory", where=str(target), fix="choose another name")
+    if not target.is_dir() or not any(target.iterdir()):
+        return
+    listed = _read(target)
+    if listed is None:
+        raise CheckpointError(
+            "the target directory holds files that erniecore did not write; nothing was changed",
+            where=str(target),
+            fix="choose an empty directory or a new name",
+        )
+    foreign = [n for p in _files(target) if (n := str(p.relative_to(target))) not in listed and n != MODEL_MANIFEST]
+    if foreign:
+        raise CheckpointError(
+            "the target directory holds files besides the model that erniecore wrote; nothing was changed",
+            where=str(target),
+            found=", ".join(foreign[:5]),
+            fix="move them away or choose another directory",
+        )
+
+
+@contextmanager
+def atomic_directory(target: Path) -> Iterator[Path]:
+    """An empty directory beside ``target`` that takes its name when the block ends without an error.
+
+    Everything in it is on the disk before the rename. A directory of ours at ``target`` is replaced; on an error it
+    stays as it was and the new one is removed.
+
+    Raises:
+        CheckpointError: see :func:`check_target`; or the disk is full, failing or read-only.
+    """
+    target = Path(os.path.abspath(target))
+    check_target(target)
+    with translated(target, "writing a model directory", "the target is unchanged"):
+        target.parent.mkdir(parents=True, exist_ok=True)
+        _clear_leftovers(target)
+        temporary = target.with_name(f".tmp-{target.name}-{secrets.token_hex(4)}")
+        temporary.mkdir()
+        try:
+            (temporary / _WRITING).write_text(str(os.getpid()), encoding="ascii")
+            yield temporary
+            _publish(temporary, target)
+        except BaseException:
+            shutil.rmtree(temporary, ignore_errors=True)
+            raise
+
+
+def _publish(temporary: Path, target: Path) -> None:
+    (temporary / _WRITING).unlink()
+    for path in _files(temporary):
+        _sync_file(path)
+    for directory in {path.parent for path in _files(temporary)} | {temporary}:
+        sync_directory(directory)
+    if not target.exists():
+        os.rename(temporary, target)
+    else:
+        aside = target.with_name(f".tmp-{target.name}-{secrets.token_hex(4)}")
+        os.rename(target, aside)
+        try:
+            os.rename(temporary, target)
+        except BaseException:
+            os.rename(aside, target)
+            raise
+        shutil.rmtree(aside)
+    sync_directory(target.parent)
+
+
+def _sync_file(path: Path) -> None:
+    fd = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def _clear_leftovers(target: Path) -> None:
+    """Remove what killed writers of this very target left; only directories that carry their mark."""
+    pattern = re.compile(rf"\.tmp-{re.escape(target.name)}-[0-9a-f]{{8}}")
+    for path in target.parent.iterdir():
+        mark = path / _WRITING
+        if pattern.fullmatch(path.name) and mark.is_file() and not _alive(mark.read_text(encoding="ascii")):
+            shutil.rmtree(path)
+
+
+def _alive(pid: str) -> bool:
+    if not pid.isdigit():
+        return False
+    try:
+        os.kill(int(pid), 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        pass
+    return True
