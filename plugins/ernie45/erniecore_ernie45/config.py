@@ -28,5 +28,5 @@ class ModelSection(Section):
     )
 
 
-class Config(ModelSection):
+class DenseConfig(ModelSection):
     """Section of the dense model; it has nothing of its own."""

@@ -5,7 +5,7 @@ Letters: B batch, S new positions, K cached and new positions, d head size.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import paddle  # noqa: TID253
 from paddle import Tensor  # noqa: TID253
@@ -22,6 +22,7 @@ class Context:
         startend_row_indices: int32 [B, 1, S, 1] or None; the first row that no longer sees each column.
         attention_mask: [B, K] or None; 1 marks keys that may be seen.
         cache: keys and values of past positions, or None.
+        real: bool [B, S], false at padding; None when nothing tells padding apart.
         recompute: "none", "full", "attention" or "core-attention".
     """
 
@@ -30,21 +31,8 @@ class Context:
     startend_row_indices: Tensor | None = None
     attention_mask: Tensor | None = None
     cache: Cache | None = None
+    real: Tensor | None = None
     recompute: str = "none"
-
-    def inside_recompute(self) -> Context:
-        """The same for code that already runs under recomputation: it must not nest."""
-        return replace(self, recompute="none")
-
-    def real_positions(self) -> Tensor | None:
-        """bool [B, S], false at padding; None when nothing tells padding apart."""
-        length = self.cos.shape[1]
-        if self.attention_mask is not None:
-            return self.attention_mask[:, -length:].astype("bool")
-        if self.startend_row_indices is not None:
-            ends_BS = self.startend_row_indices[:, 0, :, 0]
-            return ends_BS > paddle.arange(length, dtype=ends_BS.dtype)
-        return None
 
 
 def make_context(
@@ -72,7 +60,18 @@ def make_context(
     elif cache is None and attention_mask is None and startend_row_indices is None:
         startend_row_indices = end_rows_of_restarts(position_ids)
     cos, sin = ops.rope_tables(position_ids, head_dim, theta)
-    return Context(cos, sin, startend_row_indices, attention_mask, cache, recompute)
+    real = real_positions(length, attention_mask, startend_row_indices)
+    return Context(cos, sin, startend_row_indices, attention_mask, cache, real, recompute)
+
+
+def real_positions(length: int, attention_mask: Tensor | None, startend_row_indices: Tensor | None) -> Tensor | None:
+    """bool [B, S], false at padding. A padding column of a packed row ends at its own row, so that nobody sees it."""
+    if attention_mask is not None:
+        return attention_mask[:, -length:].astype("bool")
+    if startend_row_indices is not None:
+        ends_BS = startend_row_indices[:, 0, :, 0]
+        return ends_BS > paddle.arange(length, dtype=ends_BS.dtype)
+    return None
 
 
 def end_rows_of_restarts(position_ids: Tensor) -> Tensor:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import paddle  # noqa: TID253
 from paddle import Tensor, nn  # noqa: TID253
@@ -62,17 +63,16 @@ class Ernie45ForCausalLM(nn.Layer):  # type: ignore[misc]
 
     recompute = "none"
 
-    def __init__(self, arch: Architecture, *, dtype: str = "float32") -> None:
+    def __init__(
+        self, arch: Architecture, make_decoder: Callable[[], Decoder] | None = None, *, dtype: str = "float32"
+    ) -> None:
+        """``make_decoder``: builds another stack of layers than the dense one."""
         super().__init__()
         self.arch = arch
         self.architecture: Json = arch.source
         with default_dtype(dtype):
-            self.model = self.make_decoder()
-            self.lm_head = self._make_head()
-
-    def make_decoder(self) -> Decoder:
-        """The stack of layers; models with other layers replace this."""
-        return Decoder(self.arch, lambda index: DecoderLayer(self.arch, index))
+            self.model = make_decoder() if make_decoder else Decoder(arch, lambda index: DecoderLayer(arch, index))
+            self.lm_head: Any = self._make_head()
 
     def features(
         self,

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from erniecore.api import Json, ModelPlugin, hookimpl
-from erniecore_ernie45.config import Config
+from erniecore_ernie45.config import DenseConfig, ModelSection
 
 if TYPE_CHECKING:
     from erniecore.api import Layout, StateAdapter, Tokenizer
@@ -18,12 +18,12 @@ class Ernie45Plugin(ModelPlugin):
 
     name = "ernie45"
     summary = "ERNIE 4.5 dense text models (0.3B)"
-    Config = Config
+    Config = DenseConfig
     model_types = ("ernie4_5",)
     recipes = "erniecore_ernie45.recipes"
 
     @hookimpl
-    def ernie_read_architecture(self, config: Config) -> Json:
+    def ernie_read_architecture(self, config: ModelSection) -> Json:
         """config.json as the settings want it, checked."""
         from erniecore_ernie45.architecture import Architecture, read_source
 
@@ -55,15 +55,18 @@ class Ernie45Plugin(ModelPlugin):
         return Ernie45StateAdapter(Architecture.parse(architecture))
 
     @hookimpl
-    def ernie_build_tokenizer(self, config: Config, directory: Path) -> Tokenizer:
+    def ernie_build_tokenizer(self, config: ModelSection, directory: Path) -> Tokenizer:
         """The SentencePiece tokenizer in ``directory``."""
         from erniecore.api import SentencePieceTokenizer
         from erniecore_ernie45.templating import choose_template
 
-        return SentencePieceTokenizer.from_directory(directory, choose_template(config.template, directory))
+        tokenizer: Tokenizer = SentencePieceTokenizer.from_directory(
+            directory, choose_template(config.template, directory)
+        )
+        return tokenizer
 
 
-def where_of(config: Config) -> str:
+def where_of(config: ModelSection) -> str:
     """What errors about the architecture call its source."""
     return str(Path(config.path) / "config.json") if config.path else "model.architecture"
 

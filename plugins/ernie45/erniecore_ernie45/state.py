@@ -48,13 +48,13 @@ class Ernie45StateAdapter:
             raise CheckpointError("unknown layout", found=layout, expected=" or ".join(self.layouts))
         prefix = "model." if layout == "pt" or (names and not _has_prefix(names)) else "ernie."
         rules = Rules(layout, prefix)
-        return [*self._outside(rules, names), *self._inside(rules)]
+        return [*self.outside(rules, names), *self.inside(rules)]
 
     def ignored(self, name: str) -> bool:
         """Multi-token-prediction weights: the dense model has no use for them."""
         return "mtp" in name
 
-    def _outside(self, rules: Rules, names: Sequence[str]) -> Iterator[TensorMap]:
+    def outside(self, rules: Rules, names: Sequence[str]) -> Iterator[TensorMap]:
         """Embedding, final norm and head."""
         arch, held = self.arch, "lm_head.weight" in names
         table = (arch.vocab_size, arch.hidden_size)
@@ -72,7 +72,7 @@ class Ernie45StateAdapter:
             yield rules.same("lm_head.bias", (arch.vocab_size,))
         yield rules.same("model.norm.weight", (arch.hidden_size,))
 
-    def _inside(self, rules: Rules) -> Iterator[TensorMap]:
+    def inside(self, rules: Rules) -> Iterator[TensorMap]:
         """The layers."""
         for index in range(self.arch.num_hidden_layers):
             yield from self.layer(rules, f"model.layers.{index}.")

@@ -22,7 +22,7 @@ TEMPLATES: dict[str, tuple[str, str]] = {
 
 def builtin_source(name: str) -> str:
     """Text of a template of ``TEMPLATES``."""
-    return resources.files("erniecore_ernie45").joinpath("templates", f"{name}.jinja").read_text(encoding="utf-8")
+    return (resources.files("erniecore_ernie45") / "templates" / f"{name}.jinja").read_text(encoding="utf-8")
 
 
 def choose_template(choice: str, directory: Path) -> ChatTemplate:
@@ -32,16 +32,22 @@ def choose_template(choice: str, directory: Path) -> ChatTemplate:
     Raises ``ConfigError`` for a name that is neither a template nor a file.
     """
     if choice in TEMPLATES:
-        return JinjaChatTemplate(builtin_source(choice), *TEMPLATES[choice])
+        return _template(builtin_source(choice), choice)
     own = Path(choice) if choice else directory / "chat_template.jinja"
     if own.is_file():
         source = own.read_text(encoding="utf-8")
-        return JinjaChatTemplate(source, *TEMPLATES[_family(source)])
+        return _template(source, _family(source))
     if choice:
         known = ", ".join(TEMPLATES)
         raise ConfigError.at("model.template", f"no template and no file is called {choice!r}; templates: {known}")
     name = _family(_tokenizer_settings(directory))
-    return JinjaChatTemplate(builtin_source(name), *TEMPLATES[name])
+    return _template(builtin_source(name), name)
+
+
+def _template(source: str, family: str) -> ChatTemplate:
+    turn_end, stop = TEMPLATES[family]
+    template: ChatTemplate = JinjaChatTemplate(source, turn_end=turn_end, stop=stop)
+    return template
 
 
 def _family(text: str) -> str:

@@ -1,0 +1,51 @@
+"""Router losses of one mixture-of-experts layer: pure functions, float32, padding left out. They enter training as
+gradient only and are summed over layers; coefficients are the caller's.
+
+Letters: T tokens, H hidden, E experts, k selected experts.
+"""
+
+from __future__ import annotations
+
+import paddle  # noqa: TID253
+from paddle import Tensor  # noqa: TID253
+
+from erniecore_ernie45_moe.router import assignments
+
+
+def aux_loss(scores_TE: Tensor, num_selected: int, real_T: Tensor | None = None) -> Tensor:
+    """E * sum_e mean(p_e) * n_e / T, where n_e counts e among the k highest scores *without* the selection bias.
+
+    k for a perfectly even router (sum_e n_e = k T). No gradient through n. Source: arXiv:2101.03961, eq. 4, for k > 1.
+    """
+    num_experts = scores_TE.shape[1]
+    shares_TE = scores_TE / scores_TE.sum(axis=-1, keepdim=True)
+    chosen_TE = assignments(paddle.topk(scores_TE.detach(), num_selected, axis=-1)[1], num_experts)
+    return num_experts * (mean_over_tokens(shares_TE, real_T) * mean_over_tokens(chosen_TE, real_T)).sum()
+
+
+def z_loss(logits_TE: Tensor, real_T: Tensor | None = None) -> Tensor:
+    """Mean over tokens of logsumexp(logits)^2. Source: arXiv:2202.08906, eq. 5."""
+    return mean_over_tokens(paddle.logsumexp(logits_TE, axis=-1, keepdim=True).square(), real_T).sum()
+
+
+def orthogonal_loss(gate_HE: Tensor, epsilon: float = 1e-12) -> Tensor:
+    """||G G^T - I||^2 / E^2 with the expert vectors, scaled to length 1, as rows of G."""
+    num_experts = gate_HE.shape[1]
+    unit_HE = gate_HE / paddle.linalg.norm(gate_HE, axis=0, keepdim=True).clip(min=epsilon)
+    gram_EE = paddle.matmul(unit_HE, unit_HE, transpose_x=True)
+    return (gram_EE - paddle.eye(num_experts)).square().sum() / num_experts**2
+
+
+def router_entropy(scores_TE: Tensor, real_T: Tensor | None = None) -> Tensor:
+    """Mean entropy of the scores, divided by ln E: 1 when every expert is equally likely. A metric, not a loss."""
+    shares_TE = (scores_TE / scores_TE.sum(axis=-1, keepdim=True)).clip(min=1e-30)
+    entropy_T1 = -(shares_TE * shares_TE.log()).sum(axis=-1, keepdim=True)
+    return mean_over_tokens(entropy_T1, real_T).sum() / paddle.to_tensor(float(scores_TE.shape[1])).log()
+
+
+def mean_over_tokens(values_TN: Tensor, real_T: Tensor | None) -> Tensor:
+    """Mean [N] over the tokens that are not padding; 0 when all are."""
+    if real_T is None:
+        return values_TN.mean(axis=0)
+    weights_T1 = real_T.astype(values_TN.dtype).unsqueeze(-1)
+    return (values_TN * weights_T1).sum(axis=0) / weights_T1.sum().clip(min=1.0)

@@ -1,0 +1,72 @@
+"""ERNIE 4.5 with mixtures of experts as a causal language model: the dense model with another stack of layers, router
+losses, expert balancing and multi-token prediction.
+
+Letters: B batch, S new positions, H hidden.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import paddle  # noqa: TID253
+from erniecore_ernie45.context import Context
+from erniecore_ernie45.model import Ernie45ForCausalLM
+from paddle import Tensor  # noqa: TID253
+
+from erniecore.api import Features
+from erniecore_ernie45_moe.architecture import MoeArchitecture
+from erniecore_ernie45_moe.balance import Balancer, Measured
+from erniecore_ernie45_moe.config import MoeConfig
+from erniecore_ernie45_moe.layers import MoeBlock, loss_coefficients
+from erniecore_ernie45_moe.mtp import MoeDecoder
+
+
+class Ernie45MoeForCausalLM(Ernie45ForCausalLM):
+    """The mixture-of-experts model; implements ``erniecore.api.CausalLM``.
+
+    Attributes:
+        balancer: expert loads since the last optimizer step.
+    """
+
+    def __init__(self, arch: MoeArchitecture, config: MoeConfig, *, dtype: str = "float32") -> None:
+        super().__init__(arch, lambda: MoeDecoder(arch, config), dtype=dtype)
+        self.coefficients = {name: value for name, value in loss_coefficients(config).items() if value > 0}
+        self.balancer = Balancer(config.bias_update_rate if arch.aux_free else 0.0)
+
+    def run(self, input_ids: Tensor, context: Context) -> Features:
+        """Prediction ahead, router losses and expert loads exist in training only."""
+        stream_BSH, measured = self.model(input_ids, context)
+        ahead: tuple[Tensor, ...] = ()
+        if self.training and context.cache is None and paddle.is_grad_enabled():
+            ahead, further = self.model.ahead(stream_BSH, input_ids, context)
+            measured = [*measured, *further]
+        routers: list[Measured] = [entry for layer in measured for entry in layer]
+        if routers:
+            self.balancer.observe(routers)
+        return Features(self.model.norm(stream_BSH), ahead, self._auxiliary(routers))
+
+    def _auxiliary(self, routers: list[Measured]) -> dict[str, Tensor]:
+        """Router losses summed over layers, times their coefficients."""
+        if not routers:
+            return {}
+        return {
+            f"router_{name}": coefficient * paddle.add_n([entry.losses[name] for entry in routers])
+            for name, coefficient in self.coefficients.items()
+        }
+
+    def blocks(self) -> Iterator[MoeBlock]:
+        """The mixture-of-experts blocks in the order in which they run."""
+        return (layer.mlp for layer in [*self.model.layers, *self.model.mtp_block] if isinstance(layer.mlp, MoeBlock))
+
+    def after_step(self) -> None:
+        """Move the selection biases towards an even load; the bias of a frozen router stays."""
+        self.balancer.step(
+            [
+                (block.moe_statics.e_score_correction_bias, not block.gate.weight.stop_gradient)
+                for block in self.blocks()
+            ]
+        )
+
+    def router_metrics(self) -> dict[str, float]:
+        """Metrics of the last optimizer step."""
+        return self.balancer.metrics()

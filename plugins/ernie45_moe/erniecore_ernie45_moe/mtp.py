@@ -1,0 +1,50 @@
+"""Multi-token prediction: further decoder layers that predict the tokens after the next one. Trained only; generation
+and evaluation do not run them.
+
+Depth n joins the embedding of token t + n + 1 with the stream of the depth before (depth 0: the main model's, before its
+final norm): z = W [RMS_emb(e) ; RMS_hid(h)], h' = block(z). The final norm and the head are the main model's. Source:
+arXiv:2412.19437, section 2.2. The row is not lengthened for this: the last n + 1 positions of every packed sample have
+no such token. They read whatever stands there, no later position of their sample that is learned sees them, and their
+labels are IGNORE.
+Letters: B batch, S positions, H hidden.
+"""
+
+from __future__ import annotations
+
+import paddle  # noqa: TID253
+from erniecore_ernie45.context import Context
+from erniecore_ernie45.layers import RMSNorm, linear
+from erniecore_ernie45.model import Decoder, run_layer
+from paddle import Tensor, nn  # noqa: TID253
+
+from erniecore_ernie45_moe.architecture import MoeArchitecture
+from erniecore_ernie45_moe.config import MoeConfig
+from erniecore_ernie45_moe.layers import make_layer
+
+
+class MoeDecoder(Decoder):
+    """The stack of dense and mixture-of-experts layers, and the prediction layers if the architecture has them."""
+
+    def __init__(self, arch: MoeArchitecture, config: MoeConfig) -> None:
+        super().__init__(arch, lambda index: make_layer(arch, config, index))
+        depths = range(arch.num_mtp_layers)
+        size, epsilon, first = arch.hidden_size, arch.rms_norm_eps, arch.num_hidden_layers
+        # A prediction layer is made like layer 0: dense, unless experts start there.
+        self.mtp_block = nn.LayerList([make_layer(arch, config, first + n, like=0) for n in depths])
+        self.mtp_emb_norm = nn.LayerList([RMSNorm(size, epsilon) for _ in depths])
+        self.mtp_hidden_norm = nn.LayerList([RMSNorm(size, epsilon) for _ in depths])
+        self.mtp_linear_proj = nn.LayerList([linear(arch, 2 * size, size, arch.use_bias) for _ in depths])
+
+    def ahead(
+        self, stream_BSH: Tensor, input_ids: Tensor, context: Context
+    ) -> tuple[tuple[Tensor, ...], list[tuple[Tensor, ...]]]:
+        """Hidden states [B, S, H] of every depth after the final norm, and what their layers measured."""
+        hidden, measured = [], []
+        for depth, block in enumerate(self.mtp_block):
+            next_BSH = self.embed_tokens(paddle.roll(input_ids, -(depth + 1), axis=1))
+            parts = [self.mtp_emb_norm[depth](next_BSH), self.mtp_hidden_norm[depth](stream_BSH)]
+            joined_BSH = self.mtp_linear_proj[depth](paddle.concat(parts, axis=-1))
+            stream_BSH, *rest = run_layer(block, joined_BSH, context)
+            measured.append(tuple(rest))
+            hidden.append(self.norm(stream_BSH))
+        return tuple(hidden), measured

@@ -1,0 +1,79 @@
+"""The plugin object of the mixture-of-experts ERNIE 4.5 models. Each hook imports what it needs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from erniecore_ernie45.plugin import where_of
+
+from erniecore.api import Json, ModelPlugin, hookimpl
+from erniecore_ernie45_moe.config import MoeConfig
+
+if TYPE_CHECKING:
+    from erniecore.api import Layout, RunView, StateAdapter, Tokenizer
+    from erniecore_ernie45_moe.model import Ernie45MoeForCausalLM
+
+
+class Ernie45MoePlugin(ModelPlugin):
+    """ERNIE 4.5 mixture-of-experts text models."""
+
+    name = "ernie45-moe"
+    summary = "ERNIE 4.5 mixture-of-experts text models (21B-A3B, 300B-A47B)"
+    Config = MoeConfig
+    model_types = ("ernie4_5_moe",)
+    recipes = "erniecore_ernie45_moe.recipes"
+
+    @hookimpl
+    def ernie_read_architecture(self, config: MoeConfig) -> Json:
+        """config.json as the settings want it, checked."""
+        from erniecore_ernie45_moe.architecture import MoeArchitecture, read_moe_source
+
+        source = read_moe_source(config)
+        MoeArchitecture.parse(source, where_of(config))
+        return source
+
+    @hookimpl
+    def ernie_build_model(self, config: MoeConfig, architecture: Json, dtype: str) -> Ernie45MoeForCausalLM:
+        """New weights from paddle's current random state."""
+        from erniecore_ernie45_moe.architecture import MoeArchitecture
+        from erniecore_ernie45_moe.model import Ernie45MoeForCausalLM
+
+        return Ernie45MoeForCausalLM(MoeArchitecture.parse(architecture), config, dtype=dtype)
+
+    @hookimpl
+    def ernie_model_layout(self) -> Layout:
+        """Sharding rules; the same for every size."""
+        from erniecore_ernie45_moe.layout import layout
+
+        return layout()
+
+    @hookimpl
+    def ernie_state_adapter(self, architecture: Json) -> StateAdapter:
+        """Names and shapes in public checkpoints."""
+        from erniecore_ernie45_moe.architecture import MoeArchitecture
+        from erniecore_ernie45_moe.state import Ernie45MoeStateAdapter
+
+        return Ernie45MoeStateAdapter(MoeArchitecture.parse(architecture))
+
+    @hookimpl
+    def ernie_build_tokenizer(self, config: MoeConfig, directory: Path) -> Tokenizer:
+        """The SentencePiece tokenizer in ``directory``."""
+        from erniecore_ernie45.templating import choose_template
+
+        from erniecore.api import SentencePieceTokenizer
+
+        tokenizer: Tokenizer = SentencePieceTokenizer.from_directory(
+            directory, choose_template(config.template, directory)
+        )
+        return tokenizer
+
+    @hookimpl
+    def ernie_collect_metrics(self, run: RunView) -> Mapping[str, float]:
+        """How unevenly experts were used in this step, and how undecided the routers are."""
+        metrics = getattr(run.model, "router_metrics", None)
+        return metrics() if metrics else {}
+
+
+plugin = Ernie45MoePlugin()

@@ -1,0 +1,86 @@
+"""Which experts a token goes to and with what weights: pure functions in float32, no weights, no state.
+
+The selection bias decides who is selected and never enters a weight (arXiv:2408.15664).
+Letters: T tokens, H hidden, E experts, k selected experts.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import paddle  # noqa: TID253
+import paddle.nn.functional as F  # noqa: TID253
+from paddle import Tensor  # noqa: TID253
+
+
+class Routing(NamedTuple):
+    """Where tokens go.
+
+    Attributes:
+        logits: float32 [T, E], before the score function.
+        scores: float32 [T, E], softmax (or sigmoid) of the logits.
+        experts: int64 [T, k]; -1 where an assignment was dropped.
+        weights: float32 [T, k], sum to 1 over the assignments that are left; 0 where dropped.
+    """
+
+    logits: Tensor
+    scores: Tensor
+    experts: Tensor
+    weights: Tensor
+
+
+#: logits [T, E] -> scores [T, E], by the architecture's ``scoring``.
+SCORES = {"softmax": lambda logits: F.softmax(logits, axis=-1), "sigmoid": F.sigmoid}
+
+
+def route(
+    x_TH: Tensor, gate_HE: Tensor, bias_E: Tensor, *, num_selected: int, norm_min: float, scoring: str = "softmax"
+) -> Routing:
+    """Scores of all experts, the ``num_selected`` with the highest score + bias, and their weights.
+
+    float32 whatever the model's dtype and whatever automatic casting is on. Gradients flow through scores and
+    weights, not through the selection.
+    """
+    with paddle.amp.auto_cast(enable=False):
+        logits_TE = paddle.matmul(x_TH.astype("float32"), gate_HE)
+        scores_TE = SCORES[scoring](logits_TE)
+        experts_Tk = select(scores_TE, bias_E, num_selected)
+        weights_Tk = normalise(paddle.take_along_axis(scores_TE, experts_Tk, axis=1), norm_min)
+    return Routing(logits_TE, scores_TE, experts_Tk, weights_Tk)
+
+
+def select(scores_TE: Tensor, bias_E: Tensor, num_selected: int) -> Tensor:
+    """Indices [T, k] of the highest score + bias, best first; no gradient."""
+    return paddle.topk(scores_TE.detach() + bias_E.detach(), num_selected, axis=-1)[1]
+
+
+def normalise(scores_Tk: Tensor, norm_min: float) -> Tensor:
+    """Scores divided by max(their sum, ``norm_min``)."""
+    return scores_Tk / scores_Tk.sum(axis=-1, keepdim=True).clip(min=norm_min)
+
+
+def hide_padding(routing: Routing, real_T: Tensor | None) -> Routing:
+    """Padding goes to no expert: it takes no work and no capacity. ``real_T``: bool [T] or None."""
+    if real_T is None:
+        return routing
+    dropped = paddle.full_like(routing.experts, -1)
+    return routing._replace(experts=paddle.where(real_T.unsqueeze(-1), routing.experts, dropped))
+
+
+def drop_over_capacity(routing: Routing, capacity: int, norm_min: float) -> Routing:
+    """Each expert keeps its first ``capacity`` assignments in token order; what is left of a token's weights is
+    normalised again."""
+    num_experts = routing.scores.shape[1]
+    slots_Tk = routing.experts
+    taken_TE = assignments(slots_Tk, num_experts).cumsum(axis=0)
+    place_Tk = paddle.take_along_axis(taken_TE, slots_Tk.clip(min=0), axis=1)
+    kept_Tk = paddle.logical_and(place_Tk <= capacity, slots_Tk >= 0)
+    scores_Tk = paddle.take_along_axis(routing.scores, slots_Tk.clip(min=0), axis=1) * kept_Tk.astype("float32")
+    experts_Tk = paddle.where(kept_Tk, slots_Tk, paddle.full_like(slots_Tk, -1))
+    return routing._replace(experts=experts_Tk, weights=normalise(scores_Tk, norm_min))
+
+
+def assignments(experts_Tk: Tensor, num_experts: int) -> Tensor:
+    """float32 [T, E]: 1 where a token goes to an expert; an assignment to -1 counts nowhere."""
+    experts_TkE = experts_Tk.unsqueeze(-1) == paddle.arange(num_experts, dtype=experts_Tk.dtype)
+    return experts_TkE.astype("float32").sum(axis=1)
