@@ -1,0 +1,134 @@
+"""How the selected plugins of one run are called: its own pluggy manager, checked when it is assembled.
+
+A host belongs to one run and holds no settings. Which plugins take part was decided by the registry.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import pluggy
+
+from erniecore.errors import ConfigError, PluginBroken, Problem
+from erniecore.hookspecs import BuildSpecs, LifecycleSpecs
+from erniecore.kinds import KINDS
+from erniecore.plugin import Plugin
+
+#: Callbacks of the core itself; they are called before all other plugins.
+BUILTIN_CALLBACKS = ("console", "events")
+
+
+class Host:
+    """The plugins of one run. ``hook`` calls them all (pluggy), :meth:`call` calls one of them."""
+
+    def __init__(self, manager: pluggy.PluginManager, plugins: Sequence[Plugin]) -> None:
+        self.manager = manager
+        self.plugins = tuple(plugins)
+        self.hook = manager.hook
+        self._single: dict[tuple[int, str], tuple[Callable[..., Any], tuple[str, ...]]] = {}
+
+    def call(self, plugin: Plugin, hook: str, **arguments: Any) -> Any:
+        """Call one plugin's implementation of ``hook``; cheap enough for once per data row.
+
+        Raises ``PluginBroken`` when the plugin has none.
+        """
+        key = (id(plugin), hook)
+        if key not in self._single:
+            found = [i for i in getattr(self.hook, hook).get_hookimpls() if i.plugin is plugin]
+            if not found:
+                raise PluginBroken(f"{plugin.kind} {plugin.name!r} does not implement {hook}", where=_where(plugin))
+            self._single[key] = (found[0].function, tuple(found[0].argnames))
+        function, names = self._single[key]
+        return function(**{n: arguments[n] for n in names})
+
+    def check_settings(self, settings: Any) -> list[Problem]:
+        """Ask every plugin's ``ernie_check_settings``; all problems found, none raised."""
+        problems: list[Problem] = []
+        for implementation in self.hook.ernie_check_settings.get_hookimpls():
+            try:
+                implementation.function(**dict.fromkeys(implementation.argnames, settings))
+            except ConfigError as error:
+                problems += error.problems
+        return problems
+
+
+def assemble(plugins: Mapping[str, Plugin | Sequence[Plugin]], *, extra: Sequence[object] = ()) -> Host:
+    """A host for one run.
+
+    Args:
+        plugins: kind -> plugin, or plugins for kinds that take many.
+        extra: further objects with hook implementations, e.g. the engine's ``trylast`` defaults.
+
+    Raises:
+        PluginBroken: a hook is unknown, has wrong arguments or default values, is missing, or has two providers.
+    """
+    manager = pluggy.PluginManager("erniecore")
+    manager.add_hookspecs(BuildSpecs)
+    manager.add_hookspecs(LifecycleSpecs)
+    ordered = _in_call_order(plugins)
+    for thing in extra:
+        manager.register(thing)
+    for plugin in reversed(ordered):  # pluggy calls the last registered first
+        _check_hooks(plugin)
+        try:
+            manager.register(plugin, f"{plugin.kind}:{plugin.name}")
+        except (pluggy.PluginValidationError, ValueError) as cause:
+            raise PluginBroken(" ".join(str(cause).split()), where=_where(plugin)) from cause
+    host = Host(manager, ordered)
+    for plugin in ordered:
+        _check_providers(host, plugin)
+    manager.check_pending()
+    return host
+
+
+def _in_call_order(plugins: Mapping[str, Plugin | Sequence[Plugin]]) -> list[Plugin]:
+    """Built-in callbacks, then the run's plugins in the order of kinds, then other callbacks as given."""
+    by_kind = {k: [p] if isinstance(p, Plugin) else list(p) for k, p in plugins.items()}
+    callbacks = by_kind.pop("callback", [])
+    builtin = [p for p in callbacks if p.name in BUILTIN_CALLBACKS]
+    order = list(KINDS)
+    chosen = [p for kind in sorted(by_kind, key=order.index) for p in by_kind[kind]]
+    return builtin + chosen + [p for p in callbacks if p not in builtin]
+
+
+def _check_hooks(plugin: Plugin) -> None:
+    """Refuse hooks that pluggy would silently leave out or call with fewer arguments than they hope for."""
+    specs = {**vars(BuildSpecs), **vars(LifecycleSpecs)}
+    for name in (n for n in dir(plugin) if n.startswith("ernie_")):
+        method = getattr(plugin, name)
+        if name not in specs:
+            known = ", ".join(KINDS[plugin.kind].hooks) if plugin.kind in KINDS else ""
+            raise PluginBroken(f"no hook is called {name}", where=_where(plugin), expected=known)
+        if not hasattr(method, "erniecore_impl"):
+            raise PluginBroken(f"{name} is not marked with @hookimpl", where=_where(plugin))
+        given = inspect.signature(method).parameters.values()
+        defaults = [p.name for p in given if p.default is not inspect.Parameter.empty]
+        if defaults:
+            raise PluginBroken(
+                f"{name} declares default values, which hooks never get",
+                where=_where(plugin),
+                found=", ".join(defaults),
+                fix="take the argument without a default, or leave it out",
+            )
+
+
+def _check_providers(host: Host, plugin: Plugin) -> None:
+    """Exactly one provider of each build hook: the plugin that was selected for its kind."""
+    kind = KINDS[plugin.kind]
+    for name in kind.hooks:
+        providers = [i.plugin for i in getattr(host.hook, name).get_hookimpls()]
+        if plugin not in providers:
+            raise PluginBroken(f"{plugin.kind} {plugin.name!r} does not implement {name}", where=_where(plugin))
+        others = [p for p in providers if getattr(p, "kind", None) != plugin.kind]
+        if others or (len(providers) > 1 and not kind.many):
+            raise PluginBroken(
+                f"{name} has {len(providers)} providers, but only {plugin.kind} {plugin.name!r} may have it",
+                where=", ".join(_where(p) for p in providers if p is not plugin),
+            )
+
+
+def _where(plugin: object) -> str:
+    cls = type(plugin)
+    return f"{cls.__module__}.{cls.__qualname__}"

@@ -1,0 +1,202 @@
+"""Which plugins are installed, and loading one of them by kind and name. Knows nothing of what plugins do.
+
+Everything but ``load`` and ``load_object`` reads distribution metadata only, so a broken plugin disturbs no run
+that does not name it. stevedore loads; its disk cache is not used, because it is stale after a re-install.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections import Counter
+from configparser import ConfigParser
+from dataclasses import dataclass, field
+from importlib.metadata import Distribution, EntryPoint, entry_points
+from importlib.resources import files
+from typing import TYPE_CHECKING, Any
+
+import erniecore
+from erniecore.errors import PluginBroken, PluginConflict, PluginIncompatible, PluginNotFound, UsageError, nearest
+from erniecore.kinds import KINDS
+
+if TYPE_CHECKING:
+    from erniecore.plugin import Plugin
+
+OK, CONFLICT, INCOMPATIBLE = "ok", "conflict", "incompatible"
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One installed plugin as its distribution's metadata describe it; ``status`` is ok, conflict or incompatible."""
+
+    kind: str
+    name: str
+    target: str
+    distribution: str
+    version: str
+    requires_core: str
+    status: str
+    point: EntryPoint = field(repr=False, compare=False)
+
+    def origin(self) -> str:
+        """Distribution, version and target, for errors."""
+        return f"{self.distribution} {self.version} ({self.target})"
+
+
+def entries(kind: str) -> list[Entry]:
+    """The installed plugins of one kind by name, from metadata alone. Raises ``UsageError`` for an unknown kind.
+
+    ``ERNIE_PLUGINS=a,b`` (names or distributions) hides all others but the core's own.
+    """
+    if kind not in KINDS:
+        close = nearest(kind, KINDS)
+        raise UsageError(
+            f"no such kind of plugin: {kind!r}",
+            expected="one of " + ", ".join(KINDS),
+            fix=f"did you mean {close}?" if close else "",
+        )
+    allowed = {a.strip() for a in os.environ.get("ERNIE_PLUGINS", "").split(",") if a.strip()}
+    found: dict[tuple[str, str, str], EntryPoint] = {}
+    for point in entry_points(group=KINDS[kind].group):
+        dist = _normal(point.dist.name) if point.dist else ""
+        if not allowed or dist == "erniecore" or {point.name, dist} & allowed:
+            found.setdefault((point.name, dist, point.value), point)
+    counts = Counter(name for name, _, _ in found)
+    return [_entry(kind, point, counts[point.name] > 1) for _, point in sorted(found.items(), key=lambda i: i[0])]
+
+
+def _entry(kind: str, point: EntryPoint, rivals: bool) -> Entry:
+    required = _requires_core(point.dist)
+    status = CONFLICT if rivals else OK
+    if not _accepts_core(required):
+        status = INCOMPATIBLE
+    dist = point.dist
+    name, version = (_normal(dist.name), dist.version) if dist else ("", "")
+    return Entry(kind, point.name, point.value, name, version, required, status, point)
+
+
+def _normal(name: str) -> str:
+    """A distribution's name as PEP 503 writes it."""
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def _requires_core(dist: Distribution | None) -> str:
+    """The version range of erniecore that a distribution requires, e.g. ``<0.2,>=0.1``; empty: any."""
+    for line in (dist.requires if dist else None) or ():
+        match = re.match(r"erniecore(?:\[[^]]*\])?\s*(?:\(([^)]*)\)|([^;]*))\s*(;.*)?$", line.strip(), re.IGNORECASE)
+        if match and "extra ==" not in (match[3] or ""):
+            return (match[1] or match[2] or "").strip()
+    return ""
+
+
+def _accepts_core(required: str) -> bool:
+    if not required:
+        return True
+    from packaging.specifiers import InvalidSpecifier, SpecifierSet
+
+    try:
+        return SpecifierSet(required).contains(erniecore.__version__, prereleases=True)
+    except InvalidSpecifier:
+        return False
+
+
+def find(kind: str, name: str) -> Entry:
+    """The one usable entry for ``name`` or ``distribution:name``, still without importing it.
+
+    Raises ``PluginNotFound``, ``PluginConflict`` or ``PluginIncompatible``.
+    """
+    distribution, _, plain = name.rpartition(":")
+    matches = [
+        e for e in entries(kind) if e.name == plain and (not distribution or e.distribution == _normal(distribution))
+    ]
+    if not matches:
+        raise _not_found(kind, name, plain)
+    if len(matches) > 1:
+        raise PluginConflict(
+            f"{len(matches)} installed plugins are called {kind} {plain!r}",
+            found="; ".join(e.origin() for e in matches),
+            fix="choose one: " + " or ".join(f"{e.distribution}:{plain}" for e in matches),
+        )
+    entry = matches[0]
+    if not _accepts_core(entry.requires_core):
+        raise PluginIncompatible(
+            f"{kind} {plain!r} does not fit this erniecore",
+            where=f"{entry.distribution} {entry.version}",
+            found=f"erniecore {erniecore.__version__}",
+            expected=f"erniecore {entry.requires_core}",
+            fix="install versions that fit each other",
+            next=f"pip install --upgrade erniecore {entry.distribution}",
+        )
+    return entry
+
+
+def _not_found(kind: str, name: str, plain: str) -> PluginNotFound:
+    names = sorted({e.name for e in entries(kind)})
+    elsewhere = [k for k in KINDS if k != kind and any(e.name == plain for e in entries(k))]
+    close, home = nearest(plain, names), known().get((kind, plain))
+    if elsewhere:
+        other = KINDS[elsewhere[0]]
+        fix = f"{plain!r} is a {other.name}, not a {kind}" + (f": {other.flag} {plain}" if other.flag else "")
+    elif close:
+        fix = f"did you mean {close}?"
+    else:
+        fix = f"it comes with {home}" if home else ""
+    return PluginNotFound(
+        f"no {kind} plugin {name!r} is installed",
+        expected="one of " + ", ".join(names) if names else f"an installed {kind} plugin; there is none",
+        fix=fix,
+        next=f"pip install {home}" if home else f"ernie plugins --kind {kind}",
+    )
+
+
+def known() -> dict[tuple[str, str], str]:
+    """(kind, name) -> distribution of the plugins in ``known.toml``, installed or not."""
+    # The file uses the part of TOML that is also INI: tomllib exists only from Python 3.11 on.
+    parser = ConfigParser(delimiters=("=",), interpolation=None)
+    parser.optionxform = str  # type: ignore[assignment,method-assign]
+    parser.read_string(files("erniecore").joinpath("known.toml").read_text(encoding="utf-8"))
+    return {(kind, name): dist.strip('"') for kind in parser.sections() for name, dist in parser.items(kind)}
+
+
+def load(kind: str, name: str) -> Plugin:
+    """The plugin object for ``name`` (or ``distribution:name``); imports that plugin and no other.
+
+    Raises what :func:`find` raises, and ``PluginBroken`` when it cannot be imported or is not what it says.
+    """
+    from erniecore.plugin import Plugin
+
+    entry = find(kind, name)
+    found = load_object(entry)
+    if not isinstance(found, Plugin):
+        what = f"the class {found.__name__}" if isinstance(found, type) else f"a {type(found).__name__}"
+        raise PluginBroken(f"{entry.target} is {what}", where=entry.origin(), expected="an instance of Plugin")
+    says = (getattr(found, "kind", "?"), getattr(found, "name", "?"))
+    if says != (kind, entry.name):
+        raise PluginBroken(
+            "kind and name of the plugin object differ from its entry point",
+            where=entry.origin(),
+            found=f"{says[0]} {says[1]!r}",
+            expected=f"{kind} {entry.name!r}",
+        )
+    return found
+
+
+def load_object(entry: Entry) -> Any:
+    """Import what an entry names, whatever it is. Raises ``PluginBroken`` with the cause chained."""
+    from stevedore.driver import DriverManager
+
+    class Manager(DriverManager):  # type: ignore[type-arg,unused-ignore]
+        """Asks the metadata instead of stevedore's cache, and knows only the chosen entry."""
+
+        def list_entry_points(self) -> list[EntryPoint]:
+            return [entry.point]
+
+    try:
+        return Manager(KINDS[entry.kind].group, entry.name).driver
+    except (Exception, SystemExit) as cause:
+        raise PluginBroken(
+            f"{entry.kind} {entry.name!r} cannot be imported: {type(cause).__name__}: {cause}",
+            where=entry.origin(),
+            fix="repair or remove that distribution; --debug shows the traceback",
+            next=f"pip uninstall {entry.distribution}",
+        ) from cause
