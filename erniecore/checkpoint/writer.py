@@ -70,7 +70,8 @@ def save_checkpoint(
     )
     need = len(document) + sum(t.num_bytes for group in items.values() for t in group.values())
     with translated(root, "saving a checkpoint", "older checkpoints are untouched"):
-        root.mkdir(parents=True, exist_ok=True)
+        if not root.is_dir():
+            root.mkdir(parents=True)
         clear_leftovers(root)
         _make_space(root, need, keep)
         temporary = root / hidden_name("tmp", step)
