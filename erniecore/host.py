@@ -106,12 +106,9 @@ def _check_hooks(plugin: Plugin) -> None:
         given = inspect.signature(method).parameters.values()
         defaults = [p.name for p in given if p.default is not inspect.Parameter.empty]
         if defaults:
-            raise PluginBroken(
-                f"{name} declares default values, which hooks never get",
-                where=_where(plugin),
-                found=", ".join(defaults),
-                fix="take the argument without a default, or leave it out",
-            )
+            fix = "take the argument without a default, or leave it out"
+            message = f"{name} declares default values, which hooks never get"
+            raise PluginBroken(message, where=_where(plugin), found=", ".join(defaults), fix=fix)
 
 
 def _check_providers(host: Host, plugin: Plugin) -> None:
@@ -123,10 +120,8 @@ def _check_providers(host: Host, plugin: Plugin) -> None:
             raise PluginBroken(f"{plugin.kind} {plugin.name!r} does not implement {name}", where=_where(plugin))
         others = [p for p in providers if getattr(p, "kind", None) != plugin.kind]
         if others or (len(providers) > 1 and not kind.many):
-            raise PluginBroken(
-                f"{name} has {len(providers)} providers, but only {plugin.kind} {plugin.name!r} may have it",
-                where=", ".join(_where(p) for p in providers if p is not plugin),
-            )
+            rivals = ", ".join(_where(p) for p in providers if p is not plugin)
+            raise PluginBroken(f"only {plugin.kind} {plugin.name!r} may implement {name}", where=rivals)
 
 
 def _where(plugin: object) -> str:

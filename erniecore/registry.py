@@ -9,15 +9,14 @@ from __future__ import annotations
 import os
 import re
 from collections import Counter
-from configparser import ConfigParser
 from dataclasses import dataclass, field
 from importlib.metadata import Distribution, EntryPoint, entry_points
-from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
 import erniecore
 from erniecore.errors import PluginBroken, PluginConflict, PluginIncompatible, PluginNotFound, UsageError, nearest
 from erniecore.kinds import KINDS
+from erniecore.known import home_of
 
 if TYPE_CHECKING:
     from erniecore.plugin import Plugin
@@ -50,11 +49,8 @@ def entries(kind: str) -> list[Entry]:
     """
     if kind not in KINDS:
         close = nearest(kind, KINDS)
-        raise UsageError(
-            f"no such kind of plugin: {kind!r}",
-            expected="one of " + ", ".join(KINDS),
-            fix=f"did you mean {close}?" if close else "",
-        )
+        fix = f"did you mean {close}?" if close else ""
+        raise UsageError(f"no such kind of plugin: {kind!r}", expected="one of " + ", ".join(KINDS), fix=fix)
     allowed = {a.strip() for a in os.environ.get("ERNIE_PLUGINS", "").split(",") if a.strip()}
     found: dict[tuple[str, str, str], EntryPoint] = {}
     for point in entry_points(group=KINDS[kind].group):
@@ -67,9 +63,7 @@ def entries(kind: str) -> list[Entry]:
 
 def _entry(kind: str, point: EntryPoint, rivals: bool) -> Entry:
     required = _requires_core(point.dist)
-    status = CONFLICT if rivals else OK
-    if not _accepts_core(required):
-        status = INCOMPATIBLE
+    status = INCOMPATIBLE if not _accepts_core(required) else CONFLICT if rivals else OK
     dist = point.dist
     name, version = (_normal(dist.name), dist.version) if dist else ("", "")
     return Entry(kind, point.name, point.value, name, version, required, status, point)
@@ -106,9 +100,8 @@ def find(kind: str, name: str) -> Entry:
     Raises ``PluginNotFound``, ``PluginConflict`` or ``PluginIncompatible``.
     """
     distribution, _, plain = name.rpartition(":")
-    matches = [
-        e for e in entries(kind) if e.name == plain and (not distribution or e.distribution == _normal(distribution))
-    ]
+    wanted = {_normal(distribution)} if distribution else set()
+    matches = [e for e in entries(kind) if e.name == plain and (not wanted or e.distribution in wanted)]
     if not matches:
         raise _not_found(kind, name, plain)
     if len(matches) > 1:
@@ -133,7 +126,7 @@ def find(kind: str, name: str) -> Entry:
 def _not_found(kind: str, name: str, plain: str) -> PluginNotFound:
     names = sorted({e.name for e in entries(kind)})
     elsewhere = [k for k in KINDS if k != kind and any(e.name == plain for e in entries(k))]
-    close, home = nearest(plain, names), known().get((kind, plain))
+    close, home = nearest(plain, names, cutoff=0.7), home_of(kind, plain)
     if elsewhere:
         other = KINDS[elsewhere[0]]
         fix = f"{plain!r} is a {other.name}, not a {kind}" + (f": {other.flag} {plain}" if other.flag else "")
@@ -147,15 +140,6 @@ def _not_found(kind: str, name: str, plain: str) -> PluginNotFound:
         fix=fix,
         next=f"pip install {home}" if home else f"ernie plugins --kind {kind}",
     )
-
-
-def known() -> dict[tuple[str, str], str]:
-    """(kind, name) -> distribution of the plugins in ``known.toml``, installed or not."""
-    # The file uses the part of TOML that is also INI: tomllib exists only from Python 3.11 on.
-    parser = ConfigParser(delimiters=("=",), interpolation=None)
-    parser.optionxform = str  # type: ignore[assignment,method-assign]
-    parser.read_string(files("erniecore").joinpath("known.toml").read_text(encoding="utf-8"))
-    return {(kind, name): dist.strip('"') for kind in parser.sections() for name, dist in parser.items(kind)}
 
 
 def load(kind: str, name: str) -> Plugin:
@@ -172,12 +156,12 @@ def load(kind: str, name: str) -> Plugin:
         raise PluginBroken(f"{entry.target} is {what}", where=entry.origin(), expected="an instance of Plugin")
     says = (getattr(found, "kind", "?"), getattr(found, "name", "?"))
     if says != (kind, entry.name):
-        raise PluginBroken(
-            "kind and name of the plugin object differ from its entry point",
-            where=entry.origin(),
-            found=f"{says[0]} {says[1]!r}",
-            expected=f"{kind} {entry.name!r}",
+        message, found_, wanted = (
+            "the plugin object is not what its entry point says",
+            " ".join(says),
+            f"{kind} {entry.name}",
         )
+        raise PluginBroken(message, where=entry.origin(), found=found_, expected=wanted)
     return found
 
 
@@ -198,5 +182,4 @@ def load_object(entry: Entry) -> Any:
             f"{entry.kind} {entry.name!r} cannot be imported: {type(cause).__name__}: {cause}",
             where=entry.origin(),
             fix="repair or remove that distribution; --debug shows the traceback",
-            next=f"pip uninstall {entry.distribution}",
         ) from cause

@@ -1,0 +1,122 @@
+"""The ``ernie`` program: the table of commands, and how every error becomes an exit code.
+
+Commands live in ``erniecore/cli/<name>.py`` and are imported only when typed: ``ernie --help`` imports none.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+import typer
+
+from erniecore.cli import render
+from erniecore.cli.group import CONTEXT, Lazy, LazyGroup
+from erniecore.errors import ErnieError, Exit, UsageError
+
+COMMANDS: dict[str, Lazy] = {
+    "run": Lazy("erniecore.cli.run:run", "Train, evaluate and save (or --demo, or --dry-run)."),
+    "plugins": Lazy("erniecore.cli.plugins:app", "What is installed: models, methods, devices, formats, callbacks."),
+    "conform": Lazy("erniecore.cli.conform:conform", "Run the conformance checks on a plugin."),
+    "new": Lazy("erniecore.cli.new:app", "Write a plugin package whose tests pass."),
+    "config": Lazy("erniecore.cli.config:app", "Show, check and explain settings, each with its source."),
+    "data": Lazy("erniecore.cli.data:app", "Check data files and show samples as the model sees them."),
+    "model": Lazy("erniecore.cli.model:app", "Create a model directory with new weights."),
+    "tokenizer": Lazy("erniecore.cli.tokenizer:app", "Train a tokenizer."),
+    "generate": Lazy("erniecore.cli.generate:generate", "Continue a prompt."),
+    "chat": Lazy("erniecore.cli.chat:chat", "Talk to a model in the terminal."),
+    "eval": Lazy("erniecore.cli.eval:evaluate", "Loss and perplexity of a model on data files."),
+    "export": Lazy("erniecore.cli.export:export", "Write a trained model for others to load."),
+    "ckpt": Lazy("erniecore.cli.ckpt:app", "List, verify and prune checkpoints."),
+    "runs": Lazy("erniecore.cli.runs:app", "List, follow and compare runs."),
+    "version": Lazy("erniecore.cli.version:version", "Versions, and a block for bug reports."),
+}
+
+#: typer's usage errors, whichever click it is built on (it carries its own since 0.26).
+_CLICK_ERROR: type[Any] = typer.BadParameter.__mro__[2]
+
+
+def _root(
+    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of errors; works after any command.")] = (
+        False
+    ),
+) -> None:
+    """Train, align, compress and deploy ERNIE 4.5 models on PaddlePaddle, with plugins."""
+
+
+def build_cli() -> Any:
+    """The root command, a click group."""
+    app = typer.Typer(
+        cls=LazyGroup,
+        context_settings=CONTEXT,
+        no_args_is_help=True,
+        add_completion=False,
+        pretty_exceptions_enable=False,
+        rich_markup_mode=None,
+    )
+    app.callback()(_root)
+    hook = sys.excepthook
+    group = typer.main.get_group(app)
+    sys.excepthook = hook
+    assert isinstance(group, LazyGroup)
+    group.name, group.table = "ernie", dict(COMMANDS)
+    return group
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command; returns the exit code. ``argv`` are the words after ``ernie``."""
+    words = list(sys.argv[1:] if argv is None else argv)
+    own = words[: words.index("--")] if "--" in words else words
+    debug = "--debug" in own or os.environ.get("ERNIE_DEBUG", "") not in ("", "0")
+    as_json = "--json" in own
+    words = [w for i, w in enumerate(words) if not (w == "--debug" and i < len(own))]
+    try:
+        result = build_cli().main(args=words, prog_name="ernie", standalone_mode=False)
+        return result if isinstance(result, int) and not isinstance(result, bool) else int(Exit.OK)
+    except SystemExit as end:
+        return end.code if isinstance(end.code, int) else int(Exit.OK if end.code is None else Exit.BUG)
+    except (KeyboardInterrupt, typer.Abort):
+        render.note("interrupted")
+        return int(Exit.INTERRUPTED)
+    except BaseException as error:
+        return _report(error, debug=debug, as_json=as_json)
+
+
+def _report(error: BaseException, *, debug: bool, as_json: bool) -> int:
+    """Print an error that ended a command; returns its exit code."""
+    if type(error).__name__ == "NoArgsIsHelpError":
+        render.show(str(error))
+        return int(Exit.OK)
+    if isinstance(error, _CLICK_ERROR):
+        error = _usage_error(error)
+    if debug:
+        traceback.print_exception(error)
+    if isinstance(error, ErnieError):
+        render.show_error(error, as_json=as_json)
+        return int(error.exit_code)
+    if isinstance(error, BrokenPipeError):  # the reader went away, e.g. `ernie … | head`
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115 - keeps the interpreter's last flush quiet
+        return int(Exit.OK)
+    bug = ErnieError(
+        f"{type(error).__name__}: {error}",
+        fix="this is a bug in erniecore or in a plugin; --debug shows the traceback",
+        next="ernie version --bug-report",
+    )
+    render.show_error(bug, as_json=as_json)
+    return int(Exit.BUG)
+
+
+def _usage_error(error: Any) -> UsageError:
+    """typer's own error in our shape, with the nearest option."""
+    message = str(error.format_message()).split(" (Possible options")[0].rstrip(".")
+    message = message[:1].lower() + message[1:]
+    close = list(getattr(error, "possibilities", None) or ())
+    context = getattr(error, "ctx", None)
+    return UsageError(
+        message,
+        fix=f"did you mean {close[0]}?" if close else "",
+        next=f"{context.command_path} --help" if context is not None else "ernie --help",
+    )

@@ -1,0 +1,107 @@
+"""What commands print: errors in one shape, JSON, tables. The only importer of rich, and only on a terminal.
+
+``NO_COLOR`` and pipes get plain text without control characters. Nothing here decides what is an error.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any, TextIO
+
+from erniecore.errors import ConfigError, ErnieError
+
+#: How the parts of an error are called on the console.
+_LABELS = {"where": "where", "found": "found", "expected": "expect", "fix": "fix", "next": "next"}
+
+
+def error_text(error: ErnieError) -> str:
+    """The error as the console shows it: a headline, then one line per part or per problem."""
+    if isinstance(error, ConfigError):
+        count = len(error.problems)
+        headline = f"{count} problem{'s' if count != 1 else ''} in the settings"
+    else:
+        headline = error.message
+    left, right = f"error {error.code}  {headline}", f"exit {int(error.exit_code)}"
+    lines = [f"{left:<70}  {right}"]
+    if isinstance(error, ConfigError):
+        lines += [f"  {problem}" for problem in error.problems]
+    fields = error.fields()
+    lines += [f"  {label:<7} {_indented(fields[name])}" for name, label in _LABELS.items() if name in fields]
+    return "\n".join(lines)
+
+
+def _indented(text: str) -> str:
+    return text.replace("\n", "\n" + " " * 10)
+
+
+def error_json(error: ErnieError) -> dict[str, Any]:
+    """The error as one JSON object; ``problems`` lists what is wrong with the settings."""
+    body: dict[str, Any] = dict(error.fields())
+    if isinstance(error, ConfigError):
+        body["problems"] = [
+            {"source": p.source, "line": p.line, "key": p.key, "message": p.message} for p in error.problems
+        ]
+    return {"event": "error", "error": body, "exit": int(error.exit_code)}
+
+
+def show_error(error: ErnieError, *, as_json: bool = False) -> None:
+    """Print an error: to stderr, or as a JSON line to stdout."""
+    if as_json:
+        show_json(error_json(error), indent=None)
+        return
+    headline, *rest = error_text(error).split("\n")
+    if use_color(sys.stderr):
+        from rich.console import Console
+        from rich.text import Text
+
+        console = Console(stderr=True, highlight=False, soft_wrap=True)
+        console.print(Text(headline, style="bold red"))
+        for line in rest:
+            console.print(Text(line))
+        return
+    print("\n".join([headline, *rest]), file=sys.stderr)
+
+
+def show_json(value: object, *, indent: int | None = 2) -> None:
+    """Print ``value`` as JSON to stdout; ``indent=None`` gives one line."""
+    print(json.dumps(value, ensure_ascii=False, indent=indent, default=str), flush=True)
+
+
+def show(*lines: str) -> None:
+    """Print plain lines to stdout."""
+    for line in lines:
+        print(line)
+
+
+def note(message: str) -> None:
+    """Print a remark to stderr, so that stdout stays what was asked for."""
+    print(message, file=sys.stderr)
+
+
+def table_text(headers: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
+    """Left-aligned columns, two spaces apart, no trailing blanks; nothing is cut."""
+    cells = [[str(c) for c in row] for row in (headers, *rows)]
+    widths = [max(len(row[i]) for row in cells) for i in range(len(headers))]
+    return "\n".join("  ".join(c.ljust(w) for c, w in zip(row, widths, strict=True)).rstrip() for row in cells)
+
+
+def show_table(headers: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
+    """Print a table to stdout; the header is bold on a terminal."""
+    header, *rest = table_text(headers, rows).split("\n")
+    if use_color(sys.stdout):
+        from rich.console import Console
+        from rich.text import Text
+
+        Console(highlight=False, soft_wrap=True).print(Text(header, style="bold"))
+    else:
+        print(header)
+    show(*rest)
+
+
+def use_color(stream: TextIO, environ: Mapping[str, str] | None = None) -> bool:
+    """Whether ``stream`` is a terminal that wants colours (https://no-color.org)."""
+    environ = os.environ if environ is None else environ
+    return stream.isatty() and not environ.get("NO_COLOR") and environ.get("TERM") != "dumb"
