@@ -18,6 +18,8 @@ from erniecore_ernie45.architecture import Architecture
 from erniecore_ernie45.context import Context, make_context
 from erniecore_ernie45.layers import DecoderLayer, Embedding, RMSNorm, call, linear
 
+GRANULARITIES = ("none", "full", "attention", "core-attention")
+
 
 class Decoder(nn.Layer):  # type: ignore[misc]
     """Embedding, layers and the final norm; the norm is applied by the caller."""
@@ -57,11 +59,8 @@ class Ernie45ForCausalLM(nn.Layer):  # type: ignore[misc]
 
     Attributes:
         architecture: the config.json that it was built from.
-        recompute: what the backward pass makes again instead of reading it from memory: "none", "full" (layers),
-            "attention" or "core-attention". Set by the engine; without effect where nothing is learned.
+        recompute_granularity: see :meth:`set_recompute`.
     """
-
-    recompute = "none"
 
     def __init__(
         self, arch: Architecture, make_decoder: Callable[[], Decoder] | None = None, *, dtype: str = "float32"
@@ -70,6 +69,7 @@ class Ernie45ForCausalLM(nn.Layer):  # type: ignore[misc]
         super().__init__()
         self.arch = arch
         self.architecture: Json = arch.source
+        self.recompute_granularity = "none"
         with default_dtype(dtype):
             self.model = make_decoder() if make_decoder else Decoder(arch, lambda index: DecoderLayer(arch, index))
             self.lm_head: Any = self._make_head()
@@ -101,7 +101,7 @@ class Ernie45ForCausalLM(nn.Layer):  # type: ignore[misc]
     def make_context(self, input_ids: Tensor, *, cache: Cache | None, **masks: Tensor | None) -> Context:
         """Shared inputs of the layers; recomputation only where there is a backward pass."""
         learning = self.training and cache is None and paddle.is_grad_enabled()
-        granularity = self.recompute if learning else "none"
+        granularity = self.recompute_granularity if learning else "none"
         head_dim, theta = self.arch.head_dim, self.arch.rope_theta
         return make_context(input_ids, head_dim=head_dim, theta=theta, cache=cache, recompute=granularity, **masks)
 
@@ -138,6 +138,13 @@ class Ernie45ForCausalLM(nn.Layer):  # type: ignore[misc]
 
     def after_step(self) -> None:
         """Nothing to do after an optimizer step."""
+
+    def set_recompute(self, granularity: str) -> None:
+        """What the backward pass makes again instead of reading it from memory: "none", "full" (whole layers),
+        "attention" (attention blocks) or "core-attention". Without effect where nothing is learned."""
+        if granularity not in GRANULARITIES:
+            raise ValueError(f"recompute is one of {', '.join(GRANULARITIES)}, not {granularity!r}")
+        self.recompute_granularity = granularity
 
     def _make_head(self) -> nn.Layer | None:
         arch = self.arch

@@ -101,7 +101,8 @@ def _as_is(array: Array) -> Array:
 
 
 def _turned(array: Array) -> Array:
-    return array.T
+    turned: Array = array.T
+    return turned
 
 
 _turned_back = _turned
