@@ -1,0 +1,68 @@
+"""Samples to one batch of arrays: joined into rows, padded, with attention bounds in row coordinates. Pure numpy."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from erniecore.types import IGNORE, Batch, Origin, Sample
+
+
+def collate(rows: Sequence[Sequence[Sample]], *, pad_id: int, length: int = 0, multiple: int = 1) -> Batch:
+    """Put each inner sequence of samples into one row, one after the other.
+
+    Args:
+        rows: B rows; an empty one is all padding.
+        pad_id: input id of padding positions; their label is IGNORE and their position counts on from 0.
+        length: S; 0: the longest row.
+        multiple: S is rounded up to a multiple of this.
+
+    Returns:
+        A batch with S >= 1. ``startend_row_indices`` holds ``end_rows`` moved by the sample's start; padding
+        columns hold their own index, so that nobody sees them.
+
+    Raises:
+        ValueError: a row does not fit into ``length``, or samples of one batch differ in their extra fields.
+    """
+    totals = [sum(map(len, row)) for row in rows]
+    longest = max(totals, default=0)
+    if length and longest > length:
+        raise ValueError(f"a row of {longest} tokens does not fit into {length}")
+    width = max(length or longest, 1)
+    width += -width % multiple
+    shape = len(rows), width
+    input_ids = np.full(shape, pad_id, np.int64)
+    labels = np.full(shape, IGNORE, np.int64)
+    position_ids = np.tile(np.arange(width, dtype=np.int64), (len(rows), 1))
+    bounds = np.tile(np.arange(width, dtype=np.int32), (len(rows), 1))
+    samples = [s for row in rows for s in row]
+    fields = {
+        name: np.zeros((*shape, *np.shape(value)[1:]), np.asarray(value).dtype)
+        for name, value in (samples[0].fields.items() if samples else ())
+    }
+    for i, row in enumerate(rows):
+        start = 0
+        for sample in row:
+            end = start + len(sample)
+            input_ids[i, start:end] = sample.input_ids
+            labels[i, start:end] = sample.labels
+            position_ids[i, start:end] = sample.position_ids
+            bounds[i, start:end] = sample.end_rows + start
+            if sample.fields.keys() != fields.keys():
+                raise ValueError(f"samples with different fields: {sorted(fields)} and {sorted(sample.fields)}")
+            for name, value in sample.fields.items():
+                fields[name][i, start:end] = value
+            start = end
+        position_ids[i, start:] = np.arange(width - start)
+    origins: tuple[Origin, ...] = tuple(s.origin for s in samples)
+    return Batch(
+        input_ids=input_ids,
+        labels=labels,
+        position_ids=position_ids,
+        startend_row_indices=bounds[:, None, :, None],
+        fields=fields,
+        num_tokens=sum(totals),
+        num_samples=len(samples),
+        origins=origins,
+    )

@@ -1,0 +1,188 @@
+"""Batches of a run as a pure function of (seed, epoch, index): there is no loader state to save but the step number.
+
+A step consists of ``accumulation`` micro-batches on each of ``data_size`` ranks. Which rows form a step depends on
+neither the rank count nor on how they are dealt, as long as the product stays. The last step of an epoch takes what
+is left: nothing is dropped and nothing repeated; a rank that would have no row gets a batch of padding, because all
+ranks must take part in every step.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+from erniecore.config.core import DataSection, TrainSection
+from erniecore.data import packing
+from erniecore.data.collate import collate
+from erniecore.data.order import epoch_order
+from erniecore.data.store import TokenStore
+from erniecore.types import Batch
+
+#: width of a batch that is all padding
+_EMPTY_WIDTH = 8
+
+
+@dataclass(frozen=True)
+class LoaderSettings:
+    """How samples become rows and rows become steps; the names are those of the settings.
+
+    Attributes:
+        weights: per source; empty: all alike.
+        pad_multiple: widths of padded rows are rounded up to it.
+    """
+
+    packing: str = "greedy"
+    max_seq_len: int = 2048
+    packing_buffer: int = 500
+    shuffle: bool = True
+    mix: str = "concat"
+    weights: tuple[float, ...] = ()
+    batch_size: int = 1
+    accumulation: int = 1
+    pad_multiple: int = 1
+
+    @classmethod
+    def training(cls, data: DataSection, train: TrainSection) -> LoaderSettings:
+        """For the training split."""
+        return cls(
+            packing=data.packing,
+            max_seq_len=data.max_seq_len,
+            packing_buffer=data.packing_buffer,
+            shuffle=data.shuffle,
+            mix=data.mix,
+            weights=tuple(s.weight for s in data.train),
+            batch_size=train.batch_size,
+            accumulation=train.accumulation,
+        )
+
+    @classmethod
+    def evaluation(cls, data: DataSection, batch_size: int) -> LoaderSettings:
+        """For the held-out split: every sample once, in order."""
+        return cls(
+            packing=data.packing,
+            max_seq_len=data.max_seq_len,
+            packing_buffer=data.packing_buffer,
+            shuffle=False,
+            batch_size=batch_size,
+        )
+
+
+class DataPlan:
+    """The batches of one split for one rank.
+
+    Args:
+        store: the samples, none longer than ``settings.max_seq_len``.
+        seed: of orders. ``pad_id``: the tokenizer's.
+        data_rank, data_size: this rank's place among the data-parallel ranks.
+
+    Raises:
+        ValueError: no samples, or a rank outside of ``data_size``.
+    """
+
+    def __init__(
+        self,
+        store: TokenStore,
+        settings: LoaderSettings,
+        *,
+        seed: int,
+        pad_id: int,
+        data_rank: int = 0,
+        data_size: int = 1,
+    ) -> None:
+        if not len(store):
+            raise ValueError("a data plan needs at least one sample")
+        if not 0 <= data_rank < data_size:
+            raise ValueError(f"rank {data_rank} of {data_size}")
+        self.store, self.settings, self.seed, self.pad_id = store, settings, seed, pad_id
+        self.data_rank, self.data_size = data_rank, data_size
+        self._lengths: list[int] = store.lengths.tolist()
+        self._sizes = store.source_sizes(len(store.files))
+        self._ends: list[int] = []  # steps up to and with epoch i
+        self._rows = lru_cache(maxsize=2)(self._make_rows)
+
+    # ---- size
+
+    @property
+    def rows_per_step(self) -> int:
+        """Rows that one optimizer step takes on all ranks together."""
+        return self.settings.batch_size * self.settings.accumulation * self.data_size
+
+    def num_rows(self, epoch: int) -> int:
+        """Packed or single rows of an epoch (packing depends on the order)."""
+        return len(self._rows(epoch))
+
+    def steps_in_epoch(self, epoch: int) -> int:
+        """Optimizer steps, the last one possibly smaller."""
+        return math.ceil(self.num_rows(epoch) / self.rows_per_step)
+
+    def total_steps(self, epochs: float) -> int:
+        """Steps of that many passes; at least 1."""
+        whole = int(epochs)
+        steps = self._end(whole - 1) if whole else 0
+        part = epochs - whole
+        return max(1, steps + (math.ceil(part * self.steps_in_epoch(whole)) if part > 1e-9 else 0))
+
+    def fill_rate(self, epoch: int = 0) -> float:
+        """Share of the row positions that hold tokens (1 for unpadded rows)."""
+        rows = self._rows(epoch)
+        if self.settings.packing in ("none", "padding-free"):
+            return 1.0 if self.settings.packing == "padding-free" else self._fill_unpacked(rows)
+        return packing.fill_rate(rows, self._lengths, self.settings.max_seq_len)
+
+    def _fill_unpacked(self, rows: Sequence[Sequence[int]]) -> float:
+        size, lengths = self.settings.batch_size, [self._lengths[row[0]] for row in rows]
+        widths = [max(lengths[i : i + size]) * len(lengths[i : i + size]) for i in range(0, len(lengths), size)]
+        return float(sum(lengths) / sum(widths))
+
+    # ---- batches
+
+    def locate(self, step: int) -> tuple[int, int]:
+        """(epoch, step within it) of a global step, counted from 0."""
+        epoch = 0
+        while self._end(epoch) <= step:
+            epoch += 1
+        return epoch, step - (self._end(epoch - 1) if epoch else 0)
+
+    def step(self, step: int) -> list[Batch]:
+        """This rank's micro-batches of a global step, counted from 0; at most ``accumulation``, on every rank as many."""
+        epoch, index = self.locate(step)
+        rows = self._rows(epoch)[index * self.rows_per_step : (index + 1) * self.rows_per_step]
+        size = self.settings.batch_size
+        count = math.ceil(len(rows) / (size * self.data_size))
+        starts = [(micro * self.data_size + self.data_rank) * size for micro in range(count)]
+        return [self._batch(rows[start : start + size]) for start in starts]
+
+    def batches(self, epoch: int = 0) -> Iterator[Batch]:
+        """This rank's micro-batches of one epoch, in order (evaluation)."""
+        first = self._end(epoch - 1) if epoch else 0
+        for index in range(self.steps_in_epoch(epoch)):
+            yield from self.step(first + index)
+
+    def _batch(self, rows: Sequence[Sequence[int]]) -> Batch:
+        if not rows:
+            return collate([[]], pad_id=self.pad_id, length=_EMPTY_WIDTH)
+        samples = [[self.store[i] for i in row] for row in rows]
+        if self.settings.packing == "padding-free":
+            return collate([[s for row in samples for s in row]], pad_id=self.pad_id)
+        return collate(samples, pad_id=self.pad_id, multiple=self.settings.pad_multiple)
+
+    def _end(self, epoch: int) -> int:
+        while len(self._ends) <= epoch:
+            self._ends.append((self._ends[-1] if self._ends else 0) + self.steps_in_epoch(len(self._ends)))
+        return self._ends[epoch]
+
+    def _make_rows(self, epoch: int) -> list[list[int]]:
+        """Rows of sample indices, in order."""
+        s = self.settings
+        weights = s.weights if len(s.weights) == len(self._sizes) else (1.0,) * len(self._sizes)
+        order = epoch_order(self._sizes, weights, mix=s.mix, shuffle=s.shuffle, seed=self.seed, epoch=epoch).tolist()
+        lengths = [self._lengths[i] for i in order]
+        if s.packing in ("none", "padding-free"):
+            return [[i] for i in order]
+        if s.packing == "sequential":
+            packs = packing.sequential(lengths, s.max_seq_len)
+        else:
+            packs = packing.greedy(lengths, s.max_seq_len, s.packing_buffer)
+        return [[order[i] for i in pack] for pack in packs]

@@ -1,0 +1,185 @@
+"""Chat templates: one jinja source renders training samples, prompts and exports.
+
+``render`` gives the text; ``segments`` the same text cut into what the template wrote and what users wrote. The cut
+is found by rendering once more with unguessable marks instead of the users' texts, and it is checked: the pieces
+joined must equal the real rendering, else the template changes texts and is refused. Not a place for tokenizers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+from itertools import pairwise
+from typing import Any
+
+import jinja2
+
+from erniecore.data import codes
+from erniecore.data.jinja_env import MAX_TEXT, ChatEnvironment, TemplateLimit
+from erniecore.data.marks import Marks, Piece, plain_messages
+from erniecore.errors import DataError, RowError, shorten
+from erniecore.types import Json, Message, Segment
+
+_PROBE = (Message("user", "a"),)
+
+
+class JinjaChatTemplate:
+    """See ``erniecore.api.ChatTemplate``. Immutable and picklable.
+
+    Templates see ``messages`` (``role``, ``content``, and where not empty ``reasoning_content`` and ``tool_calls`` as
+    ``{"type": "function", "function": {"name", "arguments"}}``), ``tools`` or none, ``add_generation_prompt`` and
+    ``variables`` (such as ``bos_token``).
+
+    Args:
+        source: the jinja text.
+        turn_end: token that ends an assistant turn on the input side.
+        stop: token that the model learns instead of it.
+
+    Raises:
+        DataError: the source does not compile.
+    """
+
+    def __init__(
+        self, source: str, turn_end: str = "<|end_of_sentence|>", stop: str = "</s>", variables: Json | None = None
+    ) -> None:
+        self.source, self.turn_end, self.stop = source, turn_end, stop
+        self.variables = dict(variables or {})
+        self._marks, self._environment, self._template = self._compile()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.source, self.turn_end, self.stop, self.variables)
+
+    def _compile(self) -> tuple[Marks, ChatEnvironment, Any]:
+        marks = Marks()
+        environment = ChatEnvironment(finish_json=marks.escaped)
+        try:
+            return marks, environment, environment.load_source(self.source)
+        except jinja2.TemplateSyntaxError as e:
+            raise DataError(
+                "the chat template is not valid jinja",
+                code=codes.TEMPLATE_BROKEN,
+                where=f"chat template, line {e.lineno}",
+                found=shorten(e.message),
+            ) from e
+
+    def render(
+        self, messages: Sequence[Message], tools: Sequence[Json] = (), *, add_generation_prompt: bool = True
+    ) -> str:
+        """The prompt as one string.
+
+        Raises:
+            RowError: the template refuses the conversation (its ``raise_exception``).
+            DataError: it fails, loops without end or grows without bound.
+        """
+        return self._run(plain_messages(messages), list(tools) or None, add_generation_prompt)
+
+    def _run(self, messages: list[dict[str, Any]], tools: Any, generation: bool) -> str:
+        self._environment.start()
+        try:
+            text: str = self._template.render(
+                **self.variables, messages=messages, tools=tools, add_generation_prompt=generation
+            )
+        except (TemplateLimit, MemoryError, RecursionError) as e:
+            raise DataError("the chat template goes beyond its limits", code=codes.TEMPLATE_BROKEN, found=str(e)) from e
+        except jinja2.TemplateError as e:
+            raise RowError(f"the chat template refuses it: {e.message}", code=codes.TEMPLATE_REFUSED, where="$") from e
+        except (TypeError, ValueError, LookupError, AttributeError, ArithmeticError) as e:
+            raise RowError(
+                "the chat template fails on this conversation", code=codes.TEMPLATE_REFUSED, where="$", found=str(e)
+            ) from e
+        if len(text) > MAX_TEXT:
+            raise DataError("the chat template writes too much", code=codes.TEMPLATE_BROKEN, found=f"{len(text)}")
+        return text
+
+    def segments(
+        self, messages: Sequence[Message], tools: Sequence[Json] = (), *, add_generation_prompt: bool = False
+    ) -> list[Segment]:
+        """The text in pieces; adjacent pieces of the same nature are one.
+
+        An assistant message is ``generated`` from behind its generation prompt to its end token. Where the message
+        does not start as the generation prompt does, from behind the part that they share.
+
+        Raises:
+            RowError: as ``render``, and for a template that changes the users' texts.
+        """
+        real = self.render(messages, tools, add_generation_prompt=add_generation_prompt)
+        for keep_edges in (False, True):
+            marked = _Marked(self, messages, tools, keep_edges)
+            pieces = self._marks.split(marked.text(len(messages), add_generation_prompt), marked.texts)
+            if "".join(p.text for p in pieces) == real:
+                return _segments(pieces, marked.generated(add_generation_prompt))
+        raise RowError(
+            "the chat template changes the text of a message",
+            code=codes.TEMPLATE_CHANGES_TEXT,
+            where="$",
+            expected="a template that writes each text unchanged",
+            fix="remove filters and conditions on message contents from the template, or the tags in the text",
+        )
+
+    @cached_property
+    def generation_prompt(self) -> str:
+        """What ``add_generation_prompt`` appends to a prompt that ends with a user's message."""
+        without = self.render(_PROBE, add_generation_prompt=False)
+        text = self.render(_PROBE, add_generation_prompt=True)
+        return text[len(without) :] if text.startswith(without) else ""
+
+
+class _Marked:
+    """Renderings of one conversation with marks for texts; each of them is made once."""
+
+    def __init__(
+        self, template: JinjaChatTemplate, messages: Sequence[Message], tools: Sequence[Json], edges: bool
+    ) -> None:
+        self._template, self._roles = template, [m.role for m in messages]
+        marks = template._marks
+        self.texts: list[tuple[str, int]] = []
+        self._messages = marks.messages(messages, self.texts, keep_edges=edges)
+        self._tools = marks.tree(list(tools), -1, self.texts) or None
+        self._known: dict[tuple[int, bool], str] = {}
+
+    def text(self, count: int, generation: bool = False) -> str:
+        """The first ``count`` messages."""
+        key = count, generation
+        if key not in self._known:
+            self._known[key] = self._template._run(self._messages[:count], self._tools, generation)
+        return self._known[key]
+
+    def generated(self, generation: bool) -> list[tuple[int, int, int]]:
+        """(start, end, message) of what the model writes, in the marked text."""
+        spans, full = [], self.text(len(self._messages), generation)
+        for i, role in enumerate(self._roles):
+            if role != "assistant":
+                continue
+            until, before = self.text(i + 1), self.text(i)
+            if not (full.startswith(until) and until.startswith(before)):
+                continue
+            start = len(before) + _shared(self._template.generation_prompt, until[len(before) :])
+            end = until.rfind(self._template.turn_end, start)
+            if end >= 0:
+                spans.append((start, end + len(self._template.turn_end), i))
+        return spans
+
+
+def _shared(prompt: str, block: str) -> int:
+    """How much of the generation prompt a message starts with; never cuts a word or a tag in two."""
+    if block.startswith(prompt):
+        return len(prompt)
+    length = next(n for n, (a, b) in enumerate(zip(prompt + "\0", block + "\1", strict=False)) if a != b)
+    while length and not (block[length - 1].isspace() or block[length - 1] == ">"):
+        length -= 1
+    return length
+
+
+def _segments(pieces: Sequence[Piece], spans: Sequence[tuple[int, int, int]]) -> list[Segment]:
+    """Cut pieces at the ends of ``spans`` (in marked coordinates). Users' pieces are never cut."""
+    out: list[Segment] = []
+    cuts = [edge for start, end, _ in spans for edge in (start, end)]
+    for piece in pieces:
+        inner = [c for c in cuts if piece.start < c < piece.end] if piece.trusted else []
+        edges = [piece.start, *inner, piece.end]
+        for start, end in pairwise(edges):
+            owner = next((m for s, e, m in spans if s <= start and end <= e), -1)
+            text = piece.text if not inner else piece.text[start - piece.start : end - piece.start]
+            message = piece.message if piece.message >= 0 else owner
+            out.append(Segment(text, piece.trusted, message, generated=owner >= 0))
+    return out

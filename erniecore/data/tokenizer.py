@@ -1,0 +1,227 @@
+"""The SentencePiece tokenizer of ERNIE 4.5: text and template segments to ids, and back.
+
+Control tokens are found in trusted text only; users' text is never encoded as one. Reading and writing of the files
+beside ``tokenizer.model`` is ``tokenizer_files.py``, decoding is ``detokenize.py``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from erniecore.data import tokenizer_files
+from erniecore.data.detokenize import TextStream, piece_bytes
+from erniecore.errors import EnvironmentFault
+from erniecore.types import ChatTemplate, Segment
+
+#: SentencePiece's stand-in for the blank; as a character of a text it is spelt in bytes, so that it survives.
+BLANK = "\u2581"
+
+#: A part of a run: plain text, or the id of a control token; and the segment that it starts in.
+_Part = tuple["str | int", int]
+
+
+class SentencePieceTokenizer:
+    """See ``erniecore.api.Tokenizer``. Picklable; encoding is pure.
+
+    Args:
+        model: bytes of ``tokenizer.model``.
+        files: what stands beside it (added tokens, settings).
+        chat_template: renders conversations; ``None``: only plain text.
+
+    Raises:
+        EnvironmentFault: the model cannot be read, or padding and end token are the same.
+    """
+
+    def __init__(
+        self,
+        model: bytes,
+        files: tokenizer_files.TokenizerFiles | None = None,
+        chat_template: ChatTemplate | None = None,
+    ) -> None:
+        self.model, self.files = model, files or tokenizer_files.TokenizerFiles()
+        self.chat_template = chat_template
+        self._sp = tokenizer_files.open_model(model)
+        size = self._sp.get_piece_size()
+        pieces = {self._sp.id_to_piece(i): i for i in range(size)}
+        control = {p: i for p, i in pieces.items() if self._sp.is_control(i) or self._sp.is_unknown(i)}
+        plain: dict[str, int] = {}
+        for text, (token, special) in self.files.resolve(pieces).items():
+            (control if special or text in control else plain)[text] = token
+        self.special_tokens: Mapping[str, int] = dict(sorted(control.items(), key=lambda item: item[1]))
+        self.plain_tokens: Mapping[str, int] = plain
+        self.vocab_size = max(size, *(i + 1 for i in (*control.values(), *plain.values())))
+        named = self.files.named
+        self.bos_id = self._named(named.get("bos_token", ""), self._sp.bos_id())
+        self.eos_id = self._named(named.get("eos_token", ""), self._sp.eos_id())
+        self.pad_id = self._named(named.get("pad_token", ""), self._sp.pad_id(), self._sp.unk_id())
+        if self.pad_id == self.eos_id:
+            raise EnvironmentFault(
+                "the tokenizer pads with its end token, so the model would never learn to stop",
+                where="tokenizer_config.json: pad_token",
+                found=named.get("pad_token", ""),
+                fix="name another pad token, such as <unk>",
+            )
+
+    @classmethod
+    def from_directory(cls, directory: Path, chat_template: ChatTemplate | None = None) -> SentencePieceTokenizer:
+        """The tokenizer in a model directory of the public layout.
+
+        Without ``chat_template`` the one in the directory is used, if there is one.
+
+        Raises:
+            EnvironmentFault: there is no ``tokenizer.model``, or its companions are not what they should be.
+        """
+        model, files = tokenizer_files.read(Path(directory))
+        return cls(model, files, chat_template or tokenizer_files.read_template(Path(directory), files))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.model, self.files, self.chat_template)
+
+    def __len__(self) -> int:
+        return self.vocab_size
+
+    def _named(self, name: str, *otherwise: int) -> int:
+        if name in self.special_tokens:
+            return int(self.special_tokens[name])
+        return next((int(i) for i in otherwise if i >= 0), 0)
+
+    # ---- encoding
+
+    def encode(self, text: str) -> list[int]:
+        """Plain text; never yields a control token, whatever the text says.
+
+        Raises ``UnicodeEncodeError`` for lone surrogates: they are no text."""
+        if self._breaks is None:
+            return self._sp.encode(text)  # type: ignore[no-any-return]
+        ids: list[int] = []
+        position = 0
+        for match in self._breaks.finditer(text):
+            found = match[0]
+            if found == BLANK:
+                ids += self._sp.encode(text[position : match.start()])
+                ids += self._blank_ids
+            elif found in self.plain_tokens:
+                ids += self._sp.encode(text[position : match.start()])
+                ids.append(self.plain_tokens[found])
+            else:  # a control token that SentencePiece would recognise: cut it in two
+                ids += self._sp.encode(text[position : match.start() + 1])
+                ids += self._sp.encode(found[1:])
+            position = match.end()
+        return ids + self._sp.encode(text[position:]) if position else self._sp.encode(text)  # type: ignore[no-any-return]
+
+    @cached_property
+    def _breaks(self) -> re.Pattern[str] | None:
+        """Where plain text must be cut before SentencePiece sees it."""
+        words = [t for t, i in self.special_tokens.items() if i < self._sp.get_piece_size() and self._matches(i)]
+        words += self.plain_tokens
+        if self._blank_ids:
+            words.append(BLANK)
+        return _any_of(words)
+
+    def _matches(self, token: int) -> bool:
+        """Whether SentencePiece itself makes this id of its text."""
+        return not (self._sp.is_control(token) or self._sp.is_unknown(token) or self._sp.is_byte(token))
+
+    @cached_property
+    def _blank_ids(self) -> list[int]:
+        ids = [self._sp.piece_to_id(f"<0x{b:02X}>") for b in BLANK.encode()]
+        return ids if all(self._sp.is_byte(i) for i in ids) else []
+
+    @cached_property
+    def _control(self) -> re.Pattern[str] | None:
+        return _any_of(self.special_tokens)
+
+    def encode_segments(self, segments: Sequence[Segment]) -> list[list[int]]:
+        """Ids per segment. Adjacent segments form one run unless ``generated`` changes between them; a token that
+        spans two segments counts to the one in which it starts."""
+        out: list[list[int]] = [[] for _ in segments]
+        run: list[_Part] = []
+        for i, segment in enumerate(segments):
+            if i and segment.generated != segments[i - 1].generated:
+                self._encode_run(run, out)
+                run = []
+            run += self._parts(segment, i)
+        self._encode_run(run, out)
+        return out
+
+    def _parts(self, segment: Segment, index: int) -> list[_Part]:
+        if not segment.trusted or self._control is None:
+            return [(segment.text, index)]
+        parts: list[_Part] = []
+        position = 0
+        for match in self._control.finditer(segment.text):
+            if match.start() > position:
+                parts.append((segment.text[position : match.start()], index))
+            parts.append((self.special_tokens[match[0]], index))
+            position = match.end()
+        if position < len(segment.text):
+            parts.append((segment.text[position:], index))
+        return parts
+
+    def _encode_run(self, run: Sequence[_Part], out: list[list[int]]) -> None:
+        """Encode texts between control tokens as one, and deal the ids to the segments."""
+        texts: list[tuple[str, int]] = []
+        for value, index in run:
+            if isinstance(value, str):
+                texts.append((value, index))
+                continue
+            self._deal(texts, out)
+            texts = []
+            out[index].append(value)
+        self._deal(texts, out)
+
+    def _deal(self, texts: Sequence[tuple[str, int]], out: list[list[int]]) -> None:
+        if not texts:
+            return
+        ids = self.encode("".join(text for text, _ in texts))
+        if len({index for _, index in texts}) == 1:
+            out[texts[0][1]] += ids
+            return
+        starts = np.cumsum([0, *(len(self._bytes[i]) for i in ids)])
+        ends = np.cumsum([len(text.encode()) for text, _ in texts])
+        if starts[-1] != ends[-1]:  # a model that normalises: its ids do not spell the text; count from the right
+            starts = starts + (ends[-1] - starts[-1])
+        owners = np.searchsorted(ends, starts[:-1], side="right").clip(0, len(texts) - 1)
+        for token, owner in zip(ids, owners, strict=True):
+            out[texts[owner][1]].append(token)
+
+    # ---- decoding
+
+    @cached_property
+    def _bytes(self) -> list[bytes]:
+        """Bytes that each id spells; control tokens spell their own text."""
+        table = piece_bytes(self._sp, self.vocab_size)
+        for text, token in (*self.special_tokens.items(), *self.plain_tokens.items()):
+            table[token] = text.encode()
+        return table
+
+    @cached_property
+    def _special_ids(self) -> frozenset[int]:
+        return frozenset(self.special_tokens.values())
+
+    def stream(self, *, skip_special: bool = True) -> TextStream:
+        """A decoder for ids that arrive one by one; its texts joined equal ``decode`` of all ids."""
+        return TextStream(self._bytes, self._special_ids, skip_special=skip_special)
+
+    def decode(self, ids: Sequence[int], *, skip_special: bool = True) -> str:
+        """Text of ids; incomplete UTF-8 and ids beyond the vocabulary become U+FFFD."""
+        stream = self.stream(skip_special=skip_special)
+        return stream.push(*(int(i) for i in ids)) + stream.finish()
+
+    # ---- files
+
+    def save(self, directory: Path) -> list[Path]:
+        """Write the tokenizer files of the public layout (the names are in ``tokenizer_files``)."""
+        return tokenizer_files.write(self, Path(directory))
+
+
+def _any_of(words: Sequence[str] | Mapping[str, int]) -> re.Pattern[str] | None:
+    """Longest first, so that a token is not found inside a longer one."""
+    ordered = sorted(set(words), key=lambda w: (-len(w), w))
+    return re.compile("|".join(map(re.escape, ordered))) if ordered else None
