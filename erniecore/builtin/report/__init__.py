@@ -1,0 +1,10 @@
+"""The report of a run: a page without scripts or network (``report.html``), a picture (``loss.png``), a short text.
+
+Made from ``events.jsonl`` and the files beside it; works on a run that is still going or that crashed.
+"""
+
+from erniecore.builtin.report.events import RunRecord, read_run
+from erniecore.builtin.report.summary import summary_text
+from erniecore.builtin.report.write import Written, write_report
+
+__all__ = ["RunRecord", "Written", "read_run", "summary_text", "write_report"]

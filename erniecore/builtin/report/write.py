@@ -1,0 +1,166 @@
+"""Writing the report files of a run; each appears whole or not at all."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import erniecore
+from erniecore.builtin.report.chart import BOTTOM, FULL, LEFT, RIGHT, TOP, Chart, make_chart
+from erniecore.builtin.report.events import DATA_REPORT_NAME, EVENTS_NAME, RunRecord, ledger, read_run
+from erniecore.builtin.report.plot import PLOT_NAME, draw_loss
+from erniecore.builtin.report.summary import duration, eval_table, figures, memory_series
+from erniecore.errors import UsageError
+
+REPORT_NAME = "report.html"
+_STATUS_CLASS = {"ok": "good", "finished": "good", "completed": "good", "unfinished": "unsure", "preempted": "unsure"}
+
+
+class Written(NamedTuple):
+    """What a report consists of, and what is missing from it."""
+
+    paths: list[Path]
+    notes: list[str]
+
+
+def write_report(run_dir: Path) -> Written:
+    """Write ``report.html`` and, where matplotlib is installed, ``loss.png`` into ``run_dir``.
+
+    Works on a finished, running or crashed run.
+
+    Raises:
+        UsageError: there is no events.jsonl in ``run_dir``.
+    """
+    run_dir = Path(run_dir)
+    try:
+        record = read_run(run_dir)
+    except FileNotFoundError as error:
+        raise UsageError(
+            "this is not a run directory", where=str(run_dir), expected=f"a directory with {EVENTS_NAME}"
+        ) from error
+    notes = list(record.notes)
+    paths = []
+    plot_note = _replace(run_dir / PLOT_NAME, lambda path: draw_loss(record, path))
+    if plot_note:
+        notes.append(plot_note)
+    else:
+        paths.append(run_dir / PLOT_NAME)
+    page = render(record)
+    _replace(run_dir / REPORT_NAME, lambda path: _write_text(path, page))
+    return Written([run_dir / REPORT_NAME, *paths], notes)
+
+
+def _write_text(path: Path, text: str) -> str:
+    path.write_text(text, encoding="utf-8")
+    return ""
+
+
+def _replace(target: Path, write: Callable[[Path], str]) -> str:
+    """Let ``write`` fill a temporary file and give it its name, unless it returns why there is nothing."""
+    temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
+    try:
+        note = write(temporary)
+        if not note:
+            os.replace(temporary, target)
+        return note
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def charts(record: RunRecord) -> list[Chart]:
+    """The charts of a run that have something to show, loss first."""
+    made = [
+        make_chart("loss", record.series("loss"), other=record.eval_series("loss"), smooth=True, size=FULL),
+        make_chart("gradient norm", record.series("grad_norm"), smooth=True, zero=True),
+        make_chart("learning rate", record.series("lr"), zero=True),
+        make_chart("tokens per second", record.series("tokens_per_s"), smooth=True, zero=True),
+        make_chart("memory", memory_series(record), unit="MiB", zero=True),
+    ]
+    return [chart for chart in made if chart]
+
+
+def render(record: RunRecord) -> str:
+    """The page as HTML: one file, no script, nothing from the network; every text is escaped."""
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+
+    environment = Environment(
+        loader=PackageLoader("erniecore.builtin.report", "."),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    columns, rows = eval_table(record)
+    return environment.get_template("page.html.j2").render(
+        record=record,
+        status_class=_STATUS_CLASS.get(record.status, "bad"),
+        figures=figures(record),
+        charts=charts(record),
+        margin={"left": LEFT, "right": RIGHT, "top": TOP, "bottom": BOTTOM},
+        eval_columns=columns,
+        eval_rows=rows,
+        ledger=ledger(record.data),
+        facts=_facts(record),
+        artefacts=_artefacts(record.directory),
+        version=erniecore.__version__,
+        made=datetime.now(timezone.utc).strftime("%Y-%m-%d %H:%M UTC"),
+    )
+
+
+def _facts(record: RunRecord) -> list[tuple[str, str]]:
+    """What the last ``run_start`` says of the run, flat."""
+    start = record.starts[-1] if record.starts else {}
+    facts: list[tuple[str, str]] = []
+    for key, value in start.items():
+        if key == "event" or value in (None, "", [], {}):
+            continue
+        if isinstance(value, dict):
+            text = " · ".join(f"{k} {v}" for k, v in value.items())
+        elif isinstance(value, list):
+            text = ", ".join(str(item) for item in value)
+        else:
+            text = f"{value:,}" if type(value) is int and value > 9999 else str(value)
+        facts.append((key.replace("_", " "), text))
+    if len(record.starts) > 1:
+        facts.append(("started", f"{len(record.starts)} times (resumed)"))
+    if record.end and isinstance(record.end.get("seconds"), int | float):
+        facts.append(("time", duration(record.end["seconds"])))
+    return facts
+
+
+_DESCRIPTIONS: dict[str, str] = {
+    "resolved.yaml": "every setting with its source; runs this again",
+    EVENTS_NAME: "one line per event",
+    DATA_REPORT_NAME: "what became of every row",
+    PLOT_NAME: "the loss curve",
+    "model": "the model in the public layout",
+    "ckpt": "checkpoints to resume from",
+    "logs": "one file per rank",
+}
+
+
+def _artefacts(directory: Path) -> list[dict[str, Any]]:
+    found = []
+    for path in sorted(directory.iterdir()):
+        if path.name.startswith(".") or path.name == REPORT_NAME:
+            continue
+        files = [path] if path.is_file() else [item for item in path.rglob("*") if item.is_file()]
+        found.append(
+            {
+                "name": path.name + ("/" if path.is_dir() else ""),
+                "size": _size(sum(item.stat().st_size for item in files)),
+                "about": _DESCRIPTIONS.get(path.name, ""),
+            }
+        )
+    return found
+
+
+def _size(count: float) -> str:
+    for unit in ("B", "KiB", "MiB"):
+        if count < 1024:
+            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
+        count /= 1024
+    return f"{count:.1f} GiB"
