@@ -1,0 +1,32 @@
+"""The table of conformance checks: kind -> checks. One module per kind, no registration by import."""
+
+from __future__ import annotations
+
+from erniecore.testing.checks import (
+    adapter,
+    device,
+    encoder,
+    every,
+    method,
+    model,
+    model_state,
+    parallel,
+    quantizer,
+    training,
+)
+from erniecore.testing.runner import Check
+
+CHECKS: dict[str, tuple[Check, ...]] = {
+    "every": every.CHECKS,
+    "device": device.CHECKS,
+    "parallel": parallel.CHECKS,
+    "model": (*model.CHECKS, *model_state.CHECKS),
+    "adapter": adapter.CHECKS,
+    "quantizer": quantizer.CHECKS,
+    "method": (*method.CHECKS, *training.CHECKS, *encoder.CHECKS),
+}
+
+
+def checks_for(kind: str) -> tuple[Check, ...]:
+    """The checks of every kind, then those of ``kind``."""
+    return (*CHECKS["every"], *CHECKS[kind])

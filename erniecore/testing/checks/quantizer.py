@@ -1,0 +1,168 @@
+"""Checks for quantizers, over the toy model. Capabilities ``train`` and ``export`` name the phases that a plugin has;
+its class attribute ``min_sqnr_db`` (default 20) is the least signal-to-noise ratio of the logits that it promises."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from erniecore.errors import ErnieError
+from erniecore.testing.expect import ensure, ensure_bits, ensure_raises
+from erniecore.testing.runner import Check
+from erniecore.testing.subjects import Subject
+from erniecore.testing.toys.compute import (
+    gradients,
+    logits,
+    missing_gradients,
+    next_token_loss,
+    random_ids,
+    sgd_steps,
+    sqnr,
+    weights,
+)
+
+_VOCAB = 260
+
+
+def _phases(subject: Subject) -> list[str]:
+    return [phase for phase in ("train", "export") if phase in subject.plugin.capabilities]
+
+
+def _quantized(subject: Subject, phase: str, model: Any = None) -> Any:
+    from erniecore.testing.toys.paddle_lm import toy_model
+
+    return subject.call("ernie_quantize_model", config=subject.config(), model=model or toy_model(), phase=phase)
+
+
+def _ensure_near(subject: Subject, found: Any, expected: Any, what: str) -> None:
+    least = float(getattr(subject.plugin, "min_sqnr_db", 20.0))
+    ratio = sqnr(expected, found)
+    ensure(ratio >= least, f"{what}: {ratio:.1f} dB, promised {least:.1f} dB")
+
+
+def check_quantizer_has_a_phase(subject: Subject) -> None:
+    """``capabilities`` has ``train``, ``export`` or both."""
+    ensure(bool(_phases(subject)), "capabilities names neither `train` nor `export`")
+
+
+def check_quantizer_refuses_unknown_phases(subject: Subject) -> None:
+    """A phase that the plugin does not have is an error with a remedy, not the model as it was."""
+    for phase in sorted({"train", "export", "nonsense"} - set(_phases(subject))):
+        ensure_raises(ErnieError, lambda p=phase: _quantized(subject, p), f"phase {phase!r}")  # type: ignore[misc]
+
+
+def check_quantizer_keeps_the_interface(subject: Subject) -> None:
+    """The quantised model is still a ``CausalLM``."""
+    for phase in _phases(subject):
+        model = _quantized(subject, phase)
+        missing = [m for m in ("architecture", "features", "logits", "head", "after_step") if not hasattr(model, m)]
+        ensure(not missing, f"phase {phase}: the model has no {', '.join(missing)}")
+
+
+def check_quantizer_quantizes(subject: Subject) -> None:
+    """Something changes: the logits are not those of the plain model, bit for bit."""
+    from erniecore.testing.toys.paddle_lm import toy_model
+
+    ids = random_ids(2, 9, _VOCAB)
+    plain = logits(toy_model(), ids)
+    for phase in _phases(subject):
+        found = logits(_quantized(subject, phase), ids)
+        ensure(found.tobytes() != plain.tobytes(), f"phase {phase}: nothing is quantised")
+
+
+def check_quantizer_is_near(subject: Subject) -> None:
+    """The logits' signal-to-noise ratio is at least ``min_sqnr_db``."""
+    from erniecore.testing.toys.paddle_lm import toy_model
+
+    ids = random_ids(4, 16, _VOCAB)
+    plain = logits(toy_model(), ids)
+    for phase in _phases(subject):
+        _ensure_near(subject, logits(_quantized(subject, phase), ids), plain, f"logits in phase {phase}")
+
+
+def check_quantizer_survives_zeros_and_outliers(subject: Subject) -> None:
+    """A weight of zeros and one with a single value of 10,000 give finite logits."""
+    import numpy as np
+
+    from erniecore.testing.toys.paddle_lm import toy_model
+
+    for phase in _phases(subject):
+        model = toy_model()
+        first, second = model.layers[0].mlp, model.layers[1].mlp
+        first.up_proj.weight.set_value(first.up_proj.weight * 0)
+        spiked = second.up_proj.weight.numpy().copy()
+        spiked[0, 0] = 1e4
+        second.up_proj.weight.set_value(spiked)
+        found = logits(_quantized(subject, phase, model), random_ids(2, 9, _VOCAB))
+        ensure(bool(np.isfinite(found).all()), f"phase {phase}: logits are not finite")
+
+
+def check_quantizer_leaves_vectors_alone(subject: Subject) -> None:
+    """Norms, biases and other vectors keep their bits."""
+    from erniecore.testing.toys.paddle_lm import toy_model
+
+    before = {n: v for n, v in weights(toy_model()).items() if v.ndim == 1}
+    for phase in _phases(subject):
+        after = weights(_quantized(subject, phase))
+        for name, value in before.items():
+            ensure(name in after, f"phase {phase}: {name} is gone")
+            ensure_bits(after[name], value, f"{name} in phase {phase}")
+
+
+def check_quantizer_is_idempotent(subject: Subject) -> None:
+    """Quantising a quantised model changes nothing more, bit for bit."""
+    ids = random_ids(2, 9, _VOCAB)
+    for phase in _phases(subject):
+        once = _quantized(subject, phase)
+        before = logits(once, ids)
+        ensure_bits(logits(_quantized(subject, phase, once), ids), before, f"logits quantised twice in phase {phase}")
+
+
+def check_quantizer_repeats(subject: Subject) -> None:
+    """Two runs give the same logits, bit for bit."""
+    ids = random_ids(2, 9, _VOCAB)
+    for phase in _phases(subject):
+        first, second = (logits(_quantized(subject, phase), ids) for _ in range(2))
+        ensure_bits(second, first, f"logits of a second run in phase {phase}")
+
+
+def check_quantizer_gradient_passes_straight_through(subject: Subject) -> None:
+    """In phase ``train`` every trainable parameter gets a finite gradient that is not all zero."""
+    model = _quantized(subject, "train")
+    model.train()
+    next_token_loss(model, random_ids(4, 24, _VOCAB)).backward()
+    found = gradients(model)
+    ensure(bool(found), "no parameter is trainable")
+    bad = missing_gradients(found)
+    ensure(not bad, f"gradients: {', '.join(bad[:5])}")
+
+
+def check_quantizer_trains(subject: Subject) -> None:
+    """In phase ``train`` twenty steps of gradient descent lower the loss."""
+    losses = sgd_steps(_quantized(subject, "train"), random_ids(2, 12, _VOCAB), steps=20, learning_rate=0.1)
+    ensure(losses[-1] < losses[0] - 0.01, f"loss {losses[0]:.5g} at the start, {losses[-1]:.5g} after 20 steps")
+
+
+def check_quantizer_exports_what_was_trained(subject: Subject) -> None:
+    """Phase ``export`` of a trained model has the logits of phase ``train`` within ``min_sqnr_db``."""
+    if "train" not in _phases(subject):
+        return
+    model, ids = _quantized(subject, "train"), random_ids(2, 12, _VOCAB)
+    sgd_steps(model, ids, steps=5, learning_rate=0.1)
+    trained = logits(model, ids)
+    _ensure_near(subject, logits(_quantized(subject, "export", model), ids), trained, "exported against trained logits")
+
+
+CHECKS = (
+    Check(check_quantizer_has_a_phase),
+    Check(check_quantizer_refuses_unknown_phases),
+    Check(check_quantizer_keeps_the_interface),
+    Check(check_quantizer_quantizes),
+    Check(check_quantizer_is_near),
+    Check(check_quantizer_survives_zeros_and_outliers),
+    Check(check_quantizer_leaves_vectors_alone),
+    Check(check_quantizer_is_idempotent),
+    Check(check_quantizer_repeats),
+    Check(check_quantizer_gradient_passes_straight_through, needs="train"),
+    Check(check_quantizer_trains, needs="train"),
+    Check(check_quantizer_exports_what_was_trained, needs="export"),
+)

@@ -1,0 +1,44 @@
+"""One mutant: a subject with one thing wrong, and the checks that must notice."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from erniecore.plugin import Plugin
+from erniecore.testing.subjects import Subject
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """A subject that must be rejected.
+
+    Attributes:
+        check: the check that it is for.
+        subject: what it is.
+        also: further checks that cannot but fail with it.
+    """
+
+    check: str
+    subject: Subject
+    also: tuple[str, ...] = ()
+
+    @property
+    def rejected_by(self) -> frozenset[str]:
+        """All checks that must fail, and no others."""
+        return frozenset({self.check, *self.also})
+
+    @property
+    def title(self) -> str:
+        """What is wrong, for test ids."""
+        return f"{self.check}-{type(self.subject.plugin).__name__}"
+
+
+def mutant(check: str, plugin: type[Plugin], *, also: tuple[str, ...] = (), **facts: Any) -> Mutant:
+    """A mutant of a plugin class; ``facts`` replace what its entry point says."""
+    base = {
+        "kind": plugin.kind,
+        "name": getattr(plugin, "name", ""),
+        "target": f"{plugin.__module__}:{plugin.__name__}",
+    }
+    return Mutant(check, Subject(plugin(), **{**base, **facts}), also)

@@ -1,0 +1,89 @@
+"""The other side of a probe: runs in a fresh interpreter and reports what importing and using a plugin does there."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+#: What a plugin's module must not import.
+HEAVY = ("paddle", "numpy")
+
+
+def answer(request: dict[str, Any]) -> dict[str, Any]:
+    """Do what ``request["action"]`` says; the result is JSON."""
+    return _ACTIONS[request["action"]](request)
+
+
+def _heavy() -> list[str]:
+    return [name for name in HEAVY if name in sys.modules]
+
+
+def _look(request: dict[str, Any]) -> dict[str, Any]:
+    """Import the target, then use its hooks that must stay light."""
+    module, _, attribute = request["target"].partition(":")
+    import erniecore.api  # what plugins may import is not theirs
+
+    before = set(_heavy())
+    try:
+        plugin = getattr(import_module(module), attribute)
+    except Exception as error:
+        return {"error": f"{type(error).__name__}: {error}"}
+    facts: dict[str, Any] = {
+        "error": "",
+        "is_plugin": isinstance(plugin, erniecore.api.Plugin),
+        "heavy": sorted(set(_heavy()) - before),
+        "type": f"{type(plugin).__module__}.{type(plugin).__qualname__}",
+        "kind": getattr(plugin, "kind", None),
+        "name": getattr(plugin, "name", None),
+    }
+    if not facts["is_plugin"]:
+        return facts
+    facts["schema"] = plugin.Config.model_json_schema()
+    environment = dict(os.environ)
+    facts["light"] = _use_light_hooks(request)
+    facts["environment_changed"] = dict(os.environ) != environment
+    return facts
+
+
+def _use_light_hooks(request: dict[str, Any]) -> dict[str, Any]:
+    from erniecore.testing.exercise import LIGHT
+    from erniecore.testing.subjects import Subject
+
+    if request["kind"] not in LIGHT:
+        return {"used": False}
+    try:
+        LIGHT[request["kind"]](Subject.at(request["target"]))
+    except Exception as error:
+        return {"used": True, "error": f"{type(error).__name__}: {error}", "paddle": "paddle" in sys.modules}
+    return {"used": True, "error": "", "paddle": "paddle" in sys.modules}
+
+
+def _serve(request: dict[str, Any]) -> dict[str, Any]:
+    """Ask a server plugin for a directory that holds no model."""
+    from erniecore.errors import ErnieError
+    from erniecore.testing.subjects import Subject
+
+    subject = Subject.at(request["target"])
+    try:
+        status = subject.call("ernie_serve", config=subject.config(), directory=Path(request["directory"]))
+    except ErnieError as error:
+        return {"refused": True, "detail": str(error)}
+    except Exception as error:
+        return {"refused": False, "detail": f"raised {type(error).__name__}: {error}"}
+    return {"refused": False, "detail": f"returned {status!r}"}
+
+
+def _help(request: dict[str, Any]) -> dict[str, Any]:
+    """Ask a command plugin for its help text."""
+    from erniecore.testing.exercise import command_help
+    from erniecore.testing.subjects import Subject
+
+    code, text = command_help(Subject.at(request["target"]))
+    return {"code": code, "text": text, "paddle": "paddle" in sys.modules}
+
+
+_ACTIONS: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {"look": _look, "serve": _serve, "help": _help}

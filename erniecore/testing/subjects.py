@@ -1,0 +1,133 @@
+"""What is under test: a plugin object with the facts of its entry point. Calls hooks the way a run does.
+
+A plugin can help its checks with optional members (all plain data or light functions):
+
+* ``conformance_config``: mapping, settings for fields of ``Config`` that have no default.
+* ``conformance_architecture()`` of a model plugin: a tiny architecture; otherwise its recipe ``tiny`` is used.
+* ``examples`` of a format plugin: rows of its own, as parsed JSON.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from dataclasses import dataclass
+from functools import cached_property
+from importlib import import_module
+from typing import Any
+
+import pluggy
+
+from erniecore.config.section import Section
+from erniecore.hookspecs import BuildSpecs, LifecycleSpecs
+from erniecore.plugin import Plugin
+from erniecore.testing.expect import CheckFailed
+
+#: Seconds that a probe in its own process may take before it counts as hanging.
+PROBE_LIMIT = 300.0
+
+
+class Command(Plugin):
+    """Entry points of kind ``command`` name a typer app or a function; this gives it the members of a plugin."""
+
+    kind = "command"
+    app: Any
+
+    @classmethod
+    def of(cls, app: Any, name: str) -> Command:
+        """The plugin for ``app``."""
+        text = (getattr(getattr(app, "info", None), "help", "") or getattr(app, "__doc__", "") or "").strip()
+        summary = text.partition("\n")[0].rstrip(".")
+        plugin: Command = type("Command", (cls,), {"name": name, "summary": summary, "__module__": __name__})()
+        plugin.app = app
+        return plugin
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A plugin and what its entry point says about it.
+
+    Attributes:
+        plugin: the object that the entry point names.
+        kind, name: of the entry point (the plugin's own attributes may disagree: that is checked).
+        target: ``package.module:attribute``.
+        requires: the distribution's ``Requires-Dist`` lines; ``None`` for plugins of the core itself.
+    """
+
+    plugin: Plugin
+    kind: str
+    name: str
+    target: str
+    requires: tuple[str, ...] | None = ("erniecore>=0.1,<0.2",)
+
+    @classmethod
+    def installed(cls, kind: str, name: str) -> Subject:
+        """The plugin that ``kind`` and ``name`` select; raises the registry's errors."""
+        from importlib.metadata import distribution
+
+        from erniecore.registry import find, load, load_object
+
+        entry = find(kind, name)
+        plugin = Command.of(load_object(entry), entry.name) if kind == "command" else load(kind, name)
+        requires = None
+        if entry.distribution != "erniecore":
+            requires = tuple(distribution(entry.distribution).requires or ())
+        return cls(plugin, kind, entry.name, entry.target, requires)
+
+    @classmethod
+    def at(cls, target: str, **facts: Any) -> Subject:
+        """The plugin at ``package.module:attribute``, installed or not; ``facts`` replace what it says itself."""
+        module, _, attribute = target.partition(":")
+        plugin = getattr(import_module(module), attribute)
+        if not isinstance(plugin, Plugin) and (facts.get("kind") == "command" or callable(plugin)):
+            plugin = Command.of(plugin, facts.get("name", attribute))
+        return cls(plugin, **{"kind": plugin.kind, "name": plugin.name, "target": target, **facts})
+
+    def config(self, **values: Any) -> Section:
+        """The plugin's section with its defaults, ``conformance_config`` and ``values``."""
+        return self.plugin.Config(**{**getattr(self.plugin, "conformance_config", {}), **values})
+
+    def implements(self, hook: str) -> bool:
+        """Whether the plugin has an implementation of ``hook``."""
+        return hasattr(getattr(self.plugin, hook, None), "erniecore_impl")
+
+    def call(self, hook: str, **arguments: Any) -> Any:
+        """Call one hook through pluggy, as a run does; raises ``CheckFailed`` when it is not implemented."""
+        if not self.implements(hook):
+            raise CheckFailed(f"{hook} is not implemented")
+        return getattr(self._hooks, hook)(**arguments)
+
+    @cached_property
+    def _hooks(self) -> Any:
+        manager = pluggy.PluginManager("erniecore")
+        manager.add_hookspecs(BuildSpecs)
+        manager.add_hookspecs(LifecycleSpecs)
+        manager.register(self.plugin, self.name)
+        return manager.hook
+
+    @cached_property
+    def probe(self) -> dict[str, Any]:
+        """What a fresh interpreter sees of the plugin (see ``probe.py``); one process for all checks."""
+        return run_probe({"action": "look", "target": self.target, "kind": self.kind})
+
+
+def run_probe(request: dict[str, Any], limit: float = PROBE_LIMIT) -> dict[str, Any]:
+    """Send ``request`` to ``erniecore.testing.probe`` in a fresh interpreter that sees the same ``sys.path``."""
+    request = {"path": [p for p in sys.path if p], **request}
+    command = [sys.executable, "-c", _PROBE]
+    try:
+        done = subprocess.run(command, input=json.dumps(request), capture_output=True, text=True, timeout=limit)
+    except subprocess.TimeoutExpired as error:
+        raise CheckFailed(f"a process of its own did not end within {limit:.0f} s") from error
+    if done.returncode:
+        raise CheckFailed(f"a process of its own ended with status {done.returncode}: {done.stderr.strip()[-600:]}")
+    answer: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return answer
+
+
+# The path comes first: a plugin under test need not be installed, only importable.
+_PROBE = (
+    "import json, sys; request = json.load(sys.stdin); sys.path[:] = request['path']; "
+    "from erniecore.testing.probe import answer; print(); print(json.dumps(answer(request)))"
+)

@@ -1,0 +1,88 @@
+"""A run without a model: what callbacks see, and one complete life of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from types import MappingProxyType, SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+from erniecore.config.core import CORE_SECTIONS
+
+if TYPE_CHECKING:
+    from erniecore.testing.subjects import Subject
+    from erniecore.types.model import Layer
+
+#: Metrics that no callback knows beforehand, some not finite.
+STRANGE: Mapping[str, float] = MappingProxyType(
+    {"loss": 1.5, "moe/max_load": 2.0, "a/b/c": float("nan"), "größe": float("inf"), "": 0.0}
+)
+
+
+class FakeRun:
+    """``types.RunView`` over a directory; remembers what was emitted."""
+
+    model: Layer = None
+
+    def __init__(self, out: Path, *, is_main: bool = True, callbacks: Mapping[str, Any] | None = None) -> None:
+        self.out, self.step, self.total_steps, self.is_main = out, 0, 3, is_main
+        sections = {name: section() for name, section in CORE_SECTIONS.items()}
+        self.settings = SimpleNamespace(**sections, callbacks=dict(callbacks or {}), formats={})
+        self.emitted: list[dict[str, object]] = []
+
+    def emit(self, event: str, **fields: object) -> None:
+        """Remember."""
+        self.emitted.append({"event": event, **fields})
+
+
+def start(subject: Subject, run: FakeRun) -> None:
+    """The first hooks of a run."""
+    notify(subject, "ernie_check_settings", settings=run.settings)
+    notify(subject, "ernie_run_start", run=run)
+    event(subject, run, "run_start", steps=run.total_steps)
+
+
+def one_step(subject: Subject, run: FakeRun, metrics: Mapping[str, float] = STRANGE) -> None:
+    """One optimizer step, with an event, as the loop calls it."""
+    run.step += 1
+    notify(subject, "ernie_step_start", run=run, step=run.step)
+    notify(subject, "ernie_collect_metrics", run=run, step=run.step)
+    notify(subject, "ernie_step_end", run=run, step=run.step, metrics=MappingProxyType(dict(metrics)))
+    event(
+        subject, run, "step", step=run.step, loss=1.5, lr=1e-4, grad_norm=0.5, tokens=9, tokens_per_s=3.0, seconds=0.1
+    )
+
+
+def finish(subject: Subject, run: FakeRun, error: BaseException | None = None) -> None:
+    """The last hooks of a run."""
+    event(subject, run, "run_end", status="failed" if error else "done", steps=run.step, tokens=9, seconds=1.0)
+    notify(subject, "ernie_run_end", run=run, error=error)
+
+
+def lifecycle(subject: Subject, out: Path, *, is_main: bool = True, error: BaseException | None = None) -> FakeRun:
+    """Start, three steps, an evaluation, a checkpoint, a warning, the end."""
+    run = FakeRun(out, is_main=is_main, callbacks={subject.name: subject.config()})
+    start(subject, run)
+    for _ in range(3):
+        one_step(subject, run)
+    event(subject, run, "eval", step=3, loss=1.25)
+    event(subject, run, "warning", message="a warning", code="ERN-N001")
+    event(subject, run, "never_heard_of", value=[1, {"a": None}])
+    checkpoint = out / "ckpt" / "step-00000003"
+    checkpoint.mkdir(parents=True, exist_ok=True)
+    event(subject, run, "checkpoint", step=3, path=str(checkpoint))
+    if is_main:
+        notify(subject, "ernie_checkpoint_saved", run=run, path=checkpoint)
+    finish(subject, run, error)
+    return run
+
+
+def event(subject: Subject, run: FakeRun, name: str, **fields: object) -> None:
+    """An event, shown on the main rank only."""
+    if run.is_main:
+        notify(subject, "ernie_event", run=run, event=MappingProxyType({"event": name, **fields}))
+
+
+def notify(subject: Subject, hook: str, **arguments: Any) -> Any:
+    """Call a lifecycle hook where the subject has it."""
+    return subject.call(hook, **arguments) if subject.implements(hook) else None
