@@ -8,7 +8,7 @@ from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from erniecore.api import ConfigError, JinjaChatTemplate
+from erniecore.api import ConfigError, JinjaChatTemplate, nearest
 
 if TYPE_CHECKING:
     from erniecore.api import ChatTemplate
@@ -38,8 +38,9 @@ def choose_template(choice: str, directory: Path) -> ChatTemplate:
         source = own.read_text(encoding="utf-8")
         return _template(source, _family(source))
     if choice:
-        known = ", ".join(TEMPLATES)
-        raise ConfigError.at("model.template", f"no template and no file is called {choice!r}; templates: {known}")
+        close = nearest(choice, TEMPLATES)
+        hint = f"did you mean {close}?" if close else f"templates: {', '.join(TEMPLATES)}"
+        raise ConfigError.at("model.template", f"no template and no file is called {choice!r}; {hint}")
     name = _family(_tokenizer_settings(directory))
     return _template(builtin_source(name), name)
 

@@ -1,0 +1,129 @@
+# ruff: noqa: ANN001, ANN003, ANN201, ANN202
+"""Fixtures that tests of model plugins share: golden files, models filled from them, and the numpy reference model."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file
+
+MODELS = Path(__file__).parents[1] / "tests" / "fixtures" / "models"
+
+
+@pytest.fixture(scope="session")
+def models_dir() -> Path:
+    """Directory of the golden model fixtures; each has a README."""
+    return MODELS
+
+
+@pytest.fixture(scope="session")
+def golden():
+    """Name of a fixture -> its directory, tensors (golden.safetensors), numbers (golden.json) and weights."""
+    return _golden
+
+
+@pytest.fixture(scope="session")
+def build():
+    """(plugin, config.json content, public tensors or None, **settings) -> a model, filled strictly if tensors are given."""
+    return _build
+
+
+@pytest.fixture(scope="session")
+def reference() -> ModuleType:
+    """The float64 numpy model, an implementation of its own from the published formulas."""
+    path = Path(__file__).parent / "ernie45" / "tests" / "numpy_reference.py"
+    spec = importlib.util.spec_from_file_location("numpy_reference", path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def _golden(name: str) -> SimpleNamespace:
+    directory = MODELS / name
+    return SimpleNamespace(
+        directory=directory,
+        tensors=load_file(directory / "golden.safetensors"),
+        numbers=json.loads((directory / "golden.json").read_text()),
+        weights=load_file(directory / "model.safetensors"),
+        config=json.loads((directory / "config.json").read_text()),
+    )
+
+
+def _build(plugin, source, tensors=None, *, layout="pt", dtype="float32", **settings):
+    import paddle
+
+    config = plugin.Config(architecture=dict(source), **settings)
+    architecture = plugin.ernie_read_architecture(config=config)
+    paddle.seed(7)
+    model = _call(plugin.ernie_build_model, config=config, architecture=architecture, dtype=dtype)
+    if tensors is not None:
+        fill(model, plugin.ernie_state_adapter(architecture=architecture), tensors, layout)
+    return model
+
+
+def _call(hook, **arguments):
+    """As the host does: an implementation may take fewer arguments."""
+    taken = hook.__code__.co_varnames[: hook.__code__.co_argcount]
+    return hook(**{name: value for name, value in arguments.items() if name in taken})
+
+
+def fill(model, adapter, tensors, layout) -> None:
+    """Every parameter once, every public tensor used or ignored, every shape as the map says."""
+    assert adapter.layout_of(list(tensors)) == layout
+    state, used = dict(model.state_dict()), set()
+    for entry in adapter.maps(layout, list(tensors)):
+        arrays = [tensors[name] for name in entry.sources]
+        for array, shape in zip(arrays, entry.source_shapes, strict=True):
+            assert all(have == want or want < 0 for have, want in zip(array.shape, shape, strict=True)), entry
+        loaded = np.ascontiguousarray(entry.load(arrays))
+        assert loaded.shape == tuple(entry.shape) == tuple(state[entry.name].shape), entry.name
+        state.pop(entry.name).set_value(loaded)
+        used.update(entry.sources)
+    assert not state, f"not filled: {sorted(state)}"
+    spare = {name for name in tensors if name not in used and not adapter.ignored(name)}
+    assert not spare, f"not used: {sorted(spare)}"
+
+
+@pytest.fixture(scope="session")
+def public_gradients():
+    """(plugin, model after backward) -> gradients under public names, in public layout."""
+    return _public_gradients
+
+
+def _public_gradients(plugin, model):
+    adapter = plugin.ernie_state_adapter(architecture=model.architecture)
+    parameters, found = dict(model.named_parameters()), {}
+    for entry in adapter.maps("pt"):
+        gradient = parameters[entry.name].grad
+        if gradient is not None:
+            found.update(zip(entry.sources, entry.store(gradient.numpy()), strict=True))
+    return found
+
+
+@pytest.fixture(scope="session")
+def greedy():
+    """(model, ids [B, S], steps, mask or None, cache or None) -> (tokens [B, steps], logits [B, steps, V])."""
+    return _greedy
+
+
+def _greedy(model, ids, steps, mask, cache):
+    import paddle
+
+    mask = np.ones_like(ids) if mask is None else mask
+    tokens, logits = [], []
+    for _ in range(steps):
+        positions = np.maximum(np.cumsum(mask, axis=1) - 1, 0)
+        new = slice(cache.length if cache else 0, None)
+        arrays = {"input_ids": ids[:, new], "position_ids": positions[:, new], "attention_mask": mask}
+        with paddle.no_grad():
+            last = model(**{k: paddle.to_tensor(v) for k, v in arrays.items()}, cache=cache).numpy()[:, -1]
+        token = last.argmax(axis=-1)[:, None]
+        ids, mask = np.concatenate([ids, token], axis=1), np.concatenate([mask, np.ones_like(token)], axis=1)
+        tokens.append(token)
+        logits.append(last)
+    return np.concatenate(tokens, axis=1), np.stack(logits, axis=1)
