@@ -38,25 +38,25 @@ def _digits(random: Random, low: int, high: int) -> str:
 
 def copy(random: Random) -> Item:
     """``copy 4071`` -> ``4071``."""
-    text = _digits(random, 3, 5)
+    text = _digits(random, 3, 4)
     return f"copy {text}", text
 
 
 def reverse(random: Random) -> Item:
     """``reverse 4071`` -> ``1704``."""
-    text = _digits(random, 3, 5)
+    text = _digits(random, 3, 4)
     return f"reverse {text}", text[::-1]
 
 
 def first(random: Random) -> Item:
     """``first of 4071`` -> ``4``."""
-    text = _digits(random, 3, 5)
+    text = _digits(random, 3, 4)
     return f"first of {text}", text[0]
 
 
 def last(random: Random) -> Item:
     """``last of 4071`` -> ``1``."""
-    text = _digits(random, 3, 5)
+    text = _digits(random, 3, 4)
     return f"last of {text}", text[-1]
 
 
@@ -77,7 +77,7 @@ def recall(random: Random) -> Item:
 
 def count(random: Random) -> Item:
     """``count 7 in 7071`` -> ``2``."""
-    text = _digits(random, 3, 5)
+    text = _digits(random, 3, 4)
     digit = random.choice(text) if random.random() < 0.8 else random.choice(DIGITS)
     return f"count {digit} in {text}", str(text.count(digit))
 

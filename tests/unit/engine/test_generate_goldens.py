@@ -5,12 +5,14 @@ import json
 from pathlib import Path
 
 import numpy as np
+import pluggy
 import pytest
 from safetensors.numpy import load_file
 
 from erniecore.engine.generate import Decoder, evaluating, generate
 from erniecore.engine.sampling import Sampling
 from erniecore.engine.weights import load_weights
+from erniecore.hookspecs import BuildSpecs
 
 FIXTURES = Path(__file__).parents[2] / "fixtures" / "models"
 PLUGINS = {"dense": "erniecore_ernie45.plugin", "moe": "erniecore_ernie45_moe.plugin"}
@@ -21,8 +23,12 @@ def case(request):
     directory = FIXTURES / request.param
     plugin = importlib.import_module(PLUGINS[request.param]).plugin
     architecture = json.loads((directory / "config.json").read_text(encoding="utf-8"))
-    model = plugin.ernie_build_model(architecture=architecture, dtype="float32")
-    load_weights(model, directory, plugin.ernie_state_adapter(architecture=architecture))
+    manager = pluggy.PluginManager("erniecore")
+    manager.add_hookspecs(BuildSpecs)
+    manager.register(plugin)
+    given = {"config": plugin.Config(path=str(directory)), "architecture": architecture}
+    model = manager.hook.ernie_build_model(**given, dtype="float32")
+    load_weights(model, directory, manager.hook.ernie_state_adapter(architecture=architecture))
     return model, load_file(directory / "golden.safetensors")
 
 
