@@ -226,7 +226,7 @@ def _check_names(
     for name in unexpected:
         problems.append(f"{name} is unexpected" + hint(name, expected, problems))
     for name, shape in expected.items():
-        if name in tensors and tensors[name].shape != shape:
+        if name in tensors and not _fits(tensors[name].shape, shape):
             problems.append(f"{name} has shape {list(tensors[name].shape)}, expected {list(shape)}")
     if problems:
         raise CheckpointError(
@@ -236,6 +236,10 @@ def _check_names(
             code="ERN-K004",
         )
     return ignored
+
+
+def _fits(found: tuple[int, ...], expected: tuple[int, ...]) -> bool:
+    return len(found) == len(expected) and all(want in (have, -1) for have, want in zip(found, expected, strict=True))
 
 
 def _load_one(

@@ -26,7 +26,7 @@ class TensorMap:
     Attributes:
         name: structured name in our model; ``shape`` its shape there.
         sources: public names, in the order that ``load`` takes and ``store`` returns them.
-        source_shapes: their shapes.
+        source_shapes: their shapes; in a map for reading, -1 stands for any size, which ``load`` checks.
         load: public arrays -> our array. ``store``: the reverse (``None``: this layout is only read).
         dtype: ``"float32"`` where the tensor must stay so whatever the model's dtype; ``""`` otherwise.
     """

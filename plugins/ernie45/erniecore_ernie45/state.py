@@ -47,7 +47,7 @@ class Ernie45StateAdapter:
         if layout not in self.layouts:
             raise CheckpointError("unknown layout", found=layout, expected=" or ".join(self.layouts))
         prefix = "model." if layout == "pt" or (names and not _has_prefix(names)) else "ernie."
-        rules = Rules(layout, prefix)
+        rules = Rules(layout, prefix, reading=bool(names))
         return [*self.outside(rules, names), *self.inside(rules)]
 
     def ignored(self, name: str) -> bool:
@@ -103,9 +103,9 @@ class Ernie45StateAdapter:
 class Rules:
     """Builds the maps of one layout: the only place that knows what ``pt`` and ``paddle`` do differently."""
 
-    def __init__(self, layout: str, prefix: str) -> None:
+    def __init__(self, layout: str, prefix: str, *, reading: bool) -> None:
         self.torch_order = layout == "pt"
-        self.prefix = prefix
+        self.prefix, self.reading = prefix, reading
 
     def public(self, name: str) -> str:
         """Our name in the checkpoint."""
@@ -121,6 +121,14 @@ class Rules:
             return self.same(name, (num_in, num_out), dtype)
         source, shape = (self.public(name),), (num_in, num_out)
         return TensorMap(name, shape, source, ((num_out, num_in),), _turned, _turned_back, dtype)
+
+    def either_way(self, name: str, num_in: int, num_out: int) -> TensorMap:
+        """A weight that some ``pt`` files hold turned: when read, its shape tells. The two sizes must differ."""
+        if not (self.torch_order and self.reading):
+            return self.matrix(name, num_in, num_out)
+        assert num_in != num_out
+        load = _turned_if_needed((num_in, num_out), self.public(name))
+        return TensorMap(name, (num_in, num_out), (self.public(name),), ((-1, -1),), load, None)
 
     def linear(self, name: str, num_in: int, num_out: int, bias: bool) -> Iterator[TensorMap]:
         """A projection: weight and, if it has one, bias."""
@@ -167,6 +175,16 @@ def _turned(arrays: Sequence[Array]) -> Array:
 
 def _turned_back(array: Array) -> Sequence[Array]:
     return (np.ascontiguousarray(array.T),)
+
+
+def _turned_if_needed(shape: Shape, where: str) -> Callable[[Sequence[Array]], Array]:
+    def load(arrays: Sequence[Array]) -> Array:
+        if arrays[0].shape not in (shape, shape[::-1]):
+            expected = f"{list(shape[::-1])} or {list(shape)}"
+            raise CheckpointError("wrong shape", where=where, found=str(list(arrays[0].shape)), expected=expected)
+        return arrays[0] if arrays[0].shape == shape else _turned(arrays)
+
+    return load
 
 
 def _columns(start: int, stop: int) -> Callable[[Sequence[Array]], Array]:

@@ -42,7 +42,9 @@ class Ernie45MoeStateAdapter(Ernie45StateAdapter):
             yield from self._layer(rules, f"model.mtp_block.{depth}.", 0)
             yield rules.same(f"model.mtp_emb_norm.{depth}.weight", (size,))
             yield rules.same(f"model.mtp_hidden_norm.{depth}.weight", (size,))
-            yield from rules.linear(f"model.mtp_linear_proj.{depth}", 2 * size, size, self.moe.use_bias)
+            yield rules.either_way(f"model.mtp_linear_proj.{depth}.weight", 2 * size, size)
+            if self.moe.use_bias:
+                yield rules.same(f"model.mtp_linear_proj.{depth}.bias", (size,))
 
     def _layer(self, rules: Rules, name: str, index: int) -> Iterator[TensorMap]:
         if not self.moe.is_moe(index):
