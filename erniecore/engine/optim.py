@@ -103,9 +103,9 @@ class AdamW:
                 yield slot.name, slot.parameter.grad
 
     def gradient_square_sum(self) -> Tensor:
-        """Σ g² over all gradients, float32 [1], still on the device. Not finite if any gradient is not."""
+        """Σ g² over all gradients, float32 scalar, still on the device. Not finite if any gradient is not."""
         squares = [_C_ops.squared_l2_norm(_as_float32(g)).reshape([1]) for _, g in self.gradients()]
-        return paddle.concat(squares).sum(keepdim=True) if squares else paddle.zeros([1])
+        return paddle.concat(squares).sum() if squares else paddle.zeros([])
 
     def step(self, learning_rate: float, scale: float = 1.0) -> None:
         """Update every parameter that has a gradient, in place; gradients are multiplied by ``scale`` first."""
@@ -113,11 +113,12 @@ class AdamW:
         one, two = self.settings.adam_beta1, self.settings.adam_beta2
         # the kernel wants the powers as tensors; float64 powers, rounded once, are the same after a resume
         powers = paddle.to_tensor([one**self.num_updates]), paddle.to_tensor([two**self.num_updates])
-        rate = paddle.to_tensor([learning_rate])
+        # the kernel has an argument for the factor, but ignores it on the CPU: one rate tensor per distinct factor
+        rates = {f: paddle.to_tensor([learning_rate * f]) for f in {slot.factor for slot in self.slots}}
         with paddle.no_grad():
             for slot in self.slots:
                 if slot.parameter.grad is not None:
-                    self._update(slot, rate, powers, scale)
+                    self._update(slot, rates[slot.factor], powers, scale)
 
     def _update(self, slot: Slot, rate: Tensor, powers: tuple[Tensor, Tensor], scale: float) -> None:
         gradient = _as_float32(slot.parameter.grad)
@@ -128,7 +129,7 @@ class AdamW:
         s = self.settings
         _C_ops.adamw_(
             target, gradient, rate, first, second, None, *powers, None, None,
-            s.adam_beta1, s.adam_beta2, s.adam_epsilon, slot.factor, s.weight_decay, slot.decays,
+            s.adam_beta1, s.adam_beta2, s.adam_epsilon, 1.0, s.weight_decay, slot.decays,
             False, 1000, False, True, False,
         )  # fmt: skip
         # the last flags: no lazy mode, rows per thread, no multi precision, powers are global, no amsgrad
@@ -141,7 +142,7 @@ class AdamW:
     def clear_gradients(self) -> None:
         """Drop all gradients, so that their memory is free before the next forward pass."""
         for slot in self.slots:
-            slot.parameter.clear_gradient(set_to_zero=False)
+            slot.parameter.grad = None  # clear_gradient would leave zeros, which look like a gradient
 
     # ---- state
     def state_tensors(self) -> dict[str, Tensor]:

@@ -1,5 +1,6 @@
 """Forward and backward of one optimizer step: the core's own way, one micro-batch after the other. A pipeline
-strategy replaces it through the hook ``ernie_forward_backward``. No update of weights here.
+strategy replaces it through the hook ``ernie_forward_backward``. No update of weights here. Importing it is light: the
+hook is registered before paddle comes in.
 """
 
 from __future__ import annotations
@@ -7,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from erniecore.engine import metrics
 from erniecore.plugin import hookimpl
 from erniecore.types import Batch, Objective, StepOutput
 
@@ -32,6 +32,8 @@ def total_normalizers(objective: Objective, batches: Sequence[Batch]) -> dict[st
 
 def forward_backward(objective: Objective, batches: Sequence[Batch]) -> StepOutput:
     """Accumulates the gradient of the step's loss in ``parameter.grad``; sums of metrics stay on the device."""
+    from erniecore.engine import metrics
+
     totals = total_normalizers(objective, batches)
     parts = []
     for batch in batches:

@@ -1,0 +1,229 @@
+"""``console``: what a person, or a script with ``--json``, sees of a run. On a terminal one live line and, above it, what
+stays; elsewhere one line every ``log.every`` steps without control characters. The facts are those of events.jsonl.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Protocol, TextIO
+from weakref import WeakKeyDictionary
+
+from erniecore.builtin.events import plain
+from erniecore.plugin import Plugin, hookimpl
+from erniecore.types import RunView
+
+if TYPE_CHECKING:
+    from rich.progress import Progress
+
+Event = Mapping[str, Any]
+#: metrics with a place of their own in a line, or of interest to programs only
+_PLACED = {"event", "time", "step", "loss", "lr", "grad_norm", "tokens", "tokens_per_s", "seconds", "skipped"}
+
+
+class Display(Protocol):
+    """One way of showing a run."""
+
+    def show(self, run: RunView, event: Event) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class JsonDisplay:
+    """Every event as one JSON line."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self.stream = stream
+
+    def show(self, run: RunView, event: Event) -> None:
+        print(json.dumps(plain(event), ensure_ascii=False, allow_nan=False), file=self.stream, flush=True)
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+class LineDisplay:
+    """Plain lines; steps every ``log.every``."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self.stream = stream
+
+    def show(self, run: RunView, event: Event) -> None:
+        if event["event"] != "step" or self.wants(run, event["step"]):
+            text = describe(run, event)
+            if text:
+                print(text, file=self.stream, flush=True)
+
+    @staticmethod
+    def wants(run: RunView, step: int) -> bool:
+        """The first, the last and every ``log.every``-th step."""
+        return step in (1, run.total_steps) or step % run.settings.log.every == 0
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+class LiveDisplay:
+    """A progress line at the bottom of a terminal; events other than steps scroll above it."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self.stream = stream
+        self.progress: Progress | None = None
+
+    def show(self, run: RunView, event: Event) -> None:
+        if event["event"] == "step":
+            progress = self._line(run)
+            progress.update(
+                progress.task_ids[0], completed=event["step"], facts=describe_facts(event, memory=_memory(run))
+            )
+            return
+        text = describe(run, event)
+        if text and self.progress is not None:
+            self.progress.console.print(text, markup=False, highlight=False)
+        elif text:
+            print(text, file=self.stream, flush=True)
+        if event["event"] == "run_end":
+            self.close()
+
+    def _line(self, run: RunView) -> Progress:
+        if self.progress is None:
+            from rich.console import Console
+            from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+            self.progress = Progress(
+                TextColumn("step   {task.completed}/{task.total}"),
+                BarColumn(bar_width=12),
+                TextColumn("{task.fields[facts]}"),
+                TextColumn("ETA"),
+                TimeRemainingColumn(),
+                console=Console(file=self.stream, no_color="NO_COLOR" in os.environ or None),
+            )
+            self.progress.add_task("", total=run.total_steps, completed=run.step, facts="")
+            self.progress.start()
+        return self.progress
+
+    def close(self) -> None:
+        """Leave the last state of the line on the screen."""
+        if self.progress is not None:
+            self.progress.stop()
+            self.progress = None
+
+
+def _memory(run: RunView) -> int:
+    device = getattr(run, "device", None)
+    return int(device.peak_memory()) if device is not None else 0
+
+
+def describe_facts(event: Event, *, memory: int = 0) -> str:
+    """``loss 2.1341  mtp/loss 3.1  |g| 0.92  lr 9.1e-07  22.0k tok/s  mem 1.2 GiB``."""
+    parts = [f"loss {event.get('loss', float('nan')):.4f}"]
+    parts += [f"{k} {v:.4g}" for k, v in event.items() if k not in _PLACED and isinstance(v, int | float)]
+    parts += [f"|g| {event['grad_norm']:.3g}", f"lr {event['lr']:.3g}", f"{_thousands(event['tokens_per_s'])} tok/s"]
+    if memory:
+        parts.append(f"mem {memory / 2**30:.1f} GiB")
+    return "  ".join(parts) + ("  SKIPPED" if event.get("skipped") else "")
+
+
+def _thousands(value: float) -> str:
+    return f"{value / 1000:.1f}k" if value >= 1000 else f"{value:.0f}"
+
+
+def _start(run: RunView, event: Event) -> str:
+    lines = [
+        f"erniecore {event['version']}   run {event['name']}   device {event['device']}   "
+        f"python {event['python']}  paddle {event['paddle']}"
+    ]
+    plan = [(str(label), str(text)) for label, text in event["plan"]]
+    width = max(len(text) for _, text in plan) + 10
+    lines += ["+-- plan " + "-" * (width - 8) + "+"]
+    lines += [f"| {label:<8}{text:<{width - 10}} |" for label, text in plan]
+    lines += ["+" + "-" * width + "+", *(f"data   {line}" for line in event["data"])]
+    return "\n".join([*lines, *(f"note   {note}" for note in event["notes"])])
+
+
+def _step(run: RunView, event: Event) -> str:
+    left = (run.total_steps - event["step"]) * event["seconds"]
+    eta = f"ETA {int(left // 3600)}:{int(left % 3600 // 60):02d}:{int(left % 60):02d}"
+    return f"step   {event['step']}/{run.total_steps}  {describe_facts(event, memory=_memory(run))}  {eta}"
+
+
+def _eval(run: RunView, event: Event) -> str:
+    values = "  ".join(
+        f"{k} {v:.4f}" for k, v in event.items() if isinstance(v, float) and k not in ("time", "seconds")
+    )
+    return f"eval   step {event['step']}  {values}"
+
+
+def _checkpoint(run: RunView, event: Event) -> str:
+    return f"save   step {event['step']}  {event['bytes'] / 2**20:.1f} MiB  {event['seconds']:.2f} s  {event['path']}"
+
+
+def _warning(run: RunView, event: Event) -> str:
+    rest = "  ".join(f"{k} {v}" for k, v in event.items() if k not in ("event", "time", "kind", "samples"))
+    return f"warn   {event.get('kind', '')}  {rest}"
+
+
+def _end(run: RunView, event: Event) -> str:
+    return f"end    {event['status']}  {event['steps']} steps  {event['tokens']} tokens  {event['seconds']:.1f} s  {run.out}"
+
+
+_TEXTS: dict[str, Callable[[RunView, Event], str]] = {
+    "run_start": _start,
+    "step": _step,
+    "eval": _eval,
+    "checkpoint": _checkpoint,
+    "warning": _warning,
+    "run_end": _end,
+}
+
+
+def describe(run: RunView, event: Event) -> str:
+    """The text of an event; ``""`` for events that are not shown."""
+    text = _TEXTS.get(event["event"])
+    return text(run, event) if text else ""
+
+
+class NoDisplay:
+    """Shows nothing: for use from Python."""
+
+    def show(self, run: RunView, event: Event) -> None:
+        """Nothing."""
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+def choose(mode: str, stream: TextIO) -> Display:
+    """``auto`` is ``live`` on a terminal and ``lines`` elsewhere; ``json`` and ``none`` are asked for."""
+    if mode == "auto":
+        mode = "live" if stream.isatty() and os.environ.get("TERM") != "dumb" else "lines"
+    table: dict[str, Callable[[TextIO], Display]] = {"json": JsonDisplay, "lines": LineDisplay, "live": LiveDisplay}
+    return table[mode](stream) if mode != "none" else NoDisplay()
+
+
+#: the display of each run in progress; plugin objects themselves keep no state
+_displays: WeakKeyDictionary[RunView, Display] = WeakKeyDictionary()
+
+
+class ConsolePlugin(Plugin):
+    """Shows a run."""
+
+    kind = "callback"
+    name = "console"
+    summary = "shows a run: a live line on a terminal, plain or JSON lines elsewhere"
+
+    @hookimpl
+    def ernie_event(self, run: RunView, event: Event) -> None:
+        if run not in _displays:
+            _displays[run] = choose(getattr(run, "console", "auto"), sys.stdout)
+        _displays[run].show(run, event)
+
+    @hookimpl
+    def ernie_run_end(self, run: RunView) -> None:
+        if run in _displays:
+            _displays.pop(run).close()
+
+
+plugin = ConsolePlugin()

@@ -1,0 +1,53 @@
+"""Loss and further metrics of an objective over held-out data, without gradients. Changes neither weights nor the
+mode of the model.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+from itertools import islice
+from typing import TYPE_CHECKING
+
+import paddle
+
+from erniecore.engine import metrics
+from erniecore.types import Batch, Objective
+
+if TYPE_CHECKING:
+    from erniecore.types.model import Layer
+
+
+def evaluate(
+    objective: Objective,
+    model: Layer,
+    batches: Iterable[Batch],
+    max_steps: int = 0,
+    stop: Callable[[], object] = lambda: None,
+) -> dict[str, float]:
+    """Means over all tokens of ``batches`` (each token weighs the same), and ``perplexity`` = exp(loss).
+
+    Args:
+        objective: its metrics are summed.
+        model: put into evaluation mode for the time.
+        batches: micro-batches; only the first ``max_steps`` if that is not 0.
+        stop: asked before each batch; anything true ends the evaluation with {}.
+    """
+    training = model.training
+    total: dict[str, tuple[paddle.Tensor | float, float]] = {}
+    model.eval()
+    try:
+        with paddle.no_grad():
+            for batch in islice(batches, max_steps or None):
+                if stop():
+                    return {}
+                output = objective(batch, objective.normalizers(batch))
+                total = metrics.add((total, output.metrics))
+    finally:
+        if training:
+            model.train()
+    means, _ = metrics.read(total)
+    if "loss" in means:
+        # beyond e^700 a float overflows; the perplexity of such a model is of no use anyway
+        means["perplexity"] = math.exp(min(means["loss"], 700.0))
+    return means

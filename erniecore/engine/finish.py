@@ -1,0 +1,86 @@
+"""The end of a run: last evaluation, last checkpoint, ``model/``, report; and the one place that says how it ended."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from erniecore.engine import loop
+from erniecore.engine.model_files import save_model_directory
+from erniecore.engine.rundir import log
+from erniecore.engine.state import save
+from erniecore.errors import Preempted
+from erniecore.types import ModelBundle
+
+if TYPE_CHECKING:
+    from erniecore.engine.session import Run
+
+
+@contextmanager
+def closing(run: Run) -> Iterator[None]:
+    """Tells the callbacks that the run starts and, whatever happens in the block, how it ended.
+
+    ``run_end`` has ``status`` ``finished``, ``preempted``, ``interrupted`` or ``failed``. An error in a callback at the
+    end never hides the error that ended the run.
+    """
+    error: BaseException | None = None
+    run.hook.ernie_run_start(run=run)
+    try:
+        yield
+    except BaseException as caught:
+        error = caught
+        log.error("run ended: %s", caught, exc_info=not isinstance(caught, Preempted))
+        raise
+    finally:
+        try:
+            run.emit("run_end", status=_status(error), steps=run.step, tokens=run.tokens, seconds=run.seconds)
+            run.hook.ernie_run_end(run=run, error=error)
+        except Exception:
+            log.exception("a callback failed at the end of the run")
+            if error is None:
+                raise
+
+
+def _status(error: BaseException | None) -> str:
+    if error is None:
+        return "finished"
+    table = {Preempted: "preempted", KeyboardInterrupt: "interrupted"}
+    return table.get(type(error), "failed")
+
+
+def complete(run: Run) -> None:
+    """What is due once the last step is done: checkpoint, evaluation, ``model/``."""
+    if run.settings.checkpoint.final:
+        save(run)
+    loop.evaluate_run(run)
+    if run.stop.reason:
+        loop.preempt(run)
+    if run.settings.checkpoint.export and run.is_main:
+        export_model(run, run.out / "model")
+
+
+def export_model(run: Run, target: Path) -> Path:
+    """Write the model, with averaged weights if there are any, in the public layout."""
+    started = time.perf_counter()
+    bundle = ModelBundle(
+        model=run.policy,
+        architecture=run.ready.architecture,
+        adapter=run.state_adapter,
+        tokenizer=run.tokenizer,
+        provenance={
+            "name": run.ready.name,
+            "method": run.ready.names["method"],
+            "base": str(getattr(run.settings.model, "path", "")),
+            "steps": run.step,
+            "tokens": run.tokens,
+            "weights": "moving average" if run.ema is not None else "last step",
+            "config_hash": run.ready.config_hash,
+        },
+    )
+    with run.ema.applied() if run.ema is not None else nullcontext():
+        path = save_model_directory(bundle, target)
+    run.emit("export", step=run.step, path=str(path), seconds=time.perf_counter() - started)
+    return path

@@ -1,0 +1,119 @@
+"""The training loop. One step: data, forward and backward, one read from the device, update, events; then evaluation
+and checkpoint where they are due. Everything it needs was built by ``session.py``.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
+from typing import TYPE_CHECKING
+
+from erniecore.engine import guards, metrics, seed
+from erniecore.engine.evaluate import evaluate
+from erniecore.engine.schedule import learning_rate
+from erniecore.engine.state import save
+from erniecore.errors import Preempted
+from erniecore.types import Batch
+
+if TYPE_CHECKING:
+    from erniecore.engine.session import Run
+
+
+def train(run: Run) -> None:
+    """From ``run.step`` to ``run.total_steps``.
+
+    Raises:
+        Preempted: asked to stop; the state is on disk.
+        NumericsError: too many steps in a row that are not finite.
+    """
+    run.model.train()
+    while run.step < run.total_steps:
+        if run.stop.reason:
+            preempt(run)
+        step = run.step + 1
+        started = time.perf_counter()
+        run.hook.ernie_step_start(run=run, step=step)
+        seed.seed_paddle(run.seed, seed.STEP, step)
+        batches = run.batches(step)
+        for batch in batches:
+            guards.check_token_ids(batch, run.vocab_size)
+        output = run.hook.ernie_forward_backward(run=run, batches=batches)
+        means, (squares,) = metrics.read(output.metrics, run.optimizer.gradient_square_sum())
+        rate = learning_rate(step, run.total_steps, run.settings.train)
+        applied = update(run, step, rate, means["loss"], math.sqrt(squares), batches)
+        run.step, run.tokens = step, run.tokens + output.num_tokens
+        seconds = time.perf_counter() - started
+        run.seconds += seconds
+        report(run, means, rate, math.sqrt(squares), output.num_tokens, seconds, applied)
+        if due(step, run.settings.eval.every) and step < run.total_steps:
+            evaluate_run(run)
+        if due(step, run.settings.checkpoint.every) and step < run.total_steps:
+            save(run)
+
+
+def update(run: Run, step: int, rate: float, loss: float, grad_norm: float, batches: Sequence[Batch]) -> bool:
+    """Apply the gradients if the step is finite, and drop them; whether they were applied."""
+    applied = run.guard.allows(step, loss, grad_norm, batches, run.optimizer.gradients())
+    if applied:
+        run.optimizer.step(rate, guards.clip_scale(grad_norm, run.settings.train.max_grad_norm))
+        if run.ema is not None:
+            run.ema.update()
+        run.policy.after_step()
+    run.optimizer.clear_gradients()
+    return applied
+
+
+def report(
+    run: Run,
+    means: Mapping[str, float],
+    rate: float,
+    grad_norm: float,
+    num_tokens: int,
+    seconds: float,
+    applied: bool,
+) -> None:
+    """Collect further metrics and tell everybody."""
+    facts = {
+        **means,
+        "lr": rate,
+        "grad_norm": grad_norm,
+        "tokens": num_tokens,
+        "tokens_per_s": num_tokens / seconds,
+        "seconds": seconds,
+    }
+    for more in run.hook.ernie_collect_metrics(run=run, step=run.step):
+        facts.update(more or {})
+    if not applied:
+        facts["skipped"] = 1
+    run.last_metrics.update(facts)
+    run.hook.ernie_step_end(run=run, step=run.step, metrics=facts)
+    run.emit("step", step=run.step, **facts)
+
+
+def evaluate_run(run: Run) -> None:
+    """Loss on the held-out data, if there is any, with the averaged weights if there are any."""
+    started = time.perf_counter()
+    with run.ema.applied() if run.ema is not None else nullcontext():
+        batches = run.feed.held_out()
+        means = evaluate(run.objective, run.model, batches, run.settings.eval.max_steps, lambda: run.stop.reason)
+    if means:
+        run.emit("eval", step=run.step, **means, seconds=time.perf_counter() - started)
+        run.last_metrics.update({f"eval/{name}": value for name, value in means.items()})
+
+
+def preempt(run: Run) -> None:
+    """Save and raise; the same command continues."""
+    reason = run.stop.reason
+    path = save(run)
+    run.stop.clear_control()
+    raise Preempted(
+        f"stopped by {reason} after step {run.step} of {run.total_steps}; saved {path}",
+        fix="the same command continues this run",
+    )
+
+
+def due(step: int, every: int) -> bool:
+    """Whether something that happens every ``every`` steps (0: never) happens now."""
+    return every > 0 and step % every == 0

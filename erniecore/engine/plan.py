@@ -1,0 +1,147 @@
+"""What a run will be before it starts: parameters, tokens, the exact part of its memory, disk. From names and shapes
+alone: no paddle, no weights, no data. Activations are not estimated here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass
+from math import prod
+from typing import Any
+
+from erniecore.config.core import TrainSection
+from erniecore.types import Json, TensorMap
+
+#: bytes per element
+BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
+
+
+@dataclass(frozen=True, slots=True)
+class Parameters:
+    """Counts of a model. ``active``: those that one token passes through; ``low``: stored in the run's precision
+    (the rest stays float32)."""
+
+    total: int
+    trainable: int
+    active: int
+    low: int
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """The facts of ``--dry-run`` and of the box at the start.
+
+    Attributes:
+        parameters: see :class:`Parameters`.
+        tokens_per_step: upper bound: full rows of ``data.max_seq_len``.
+        max_steps: optimizer steps; 0: from the number of samples, known once they are encoded.
+        weights, gradients, moments, masters, average: bytes; exact. ``memory`` is their sum, without activations.
+        checkpoint: bytes on disk per checkpoint (tensors; exact but for a few kilobytes of names).
+    """
+
+    name: str
+    model: str
+    method: str
+    device: str
+    precision: str
+    parameters: Parameters
+    tokens_per_step: int
+    max_steps: int
+    weights: int
+    gradients: int
+    moments: int
+    masters: int
+    average: int
+    memory: int
+    checkpoint: int
+    keep: int
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain JSON, nested as declared."""
+        return asdict(self)
+
+    def lines(self) -> list[tuple[str, str]]:
+        """(label, text) of the box."""
+        p = self.parameters
+        active = f" / {count(p.active)} active" if p.active != p.total else ""
+        parts = [("weights", self.weights), ("grads", self.gradients), ("moments", self.moments)]
+        parts += [("masters", self.masters), ("average", self.average)]
+        steps = f"{self.max_steps} steps" if self.max_steps else "steps from epochs"
+        return [
+            ("model", f"{self.model} {count(p.total)} parameters{active}"),
+            ("method", f"{self.method} ({count(p.trainable)} trainable)"),
+            ("batch", f"up to {self.tokens_per_step:,} tokens/step, {steps}"),
+            ("memory", " | ".join(f"{n} {size(b)}" for n, b in parts if b) + f" = {size(self.memory)} + activations"),
+            ("disk", f"{size(self.checkpoint)} per checkpoint, keep {self.keep}"),
+        ]
+
+
+def count_parameters(maps: Iterable[TensorMap], architecture: Json, *, adapted: bool = False) -> Parameters:
+    """Counts from the shapes that the state adapter declares.
+
+    Router statistics are saved but not trained. Of stacked experts a token passes ``moe_k`` of E. With an adapter the
+    base is frozen and its own parameters are not known here: ``trainable`` is then 0.
+    """
+    total = trained = low = 0
+    active = 0.0
+    for entry in maps:
+        elements = prod(entry.shape)
+        total += elements
+        trained += 0 if "moe_statics" in entry.name else elements
+        low += 0 if entry.dtype == "float32" else elements
+        share = int(architecture.get("moe_k") or 1) / entry.shape[0] if ".experts." in entry.name else 1.0
+        active += elements * min(share, 1.0)
+    return Parameters(total, 0 if adapted else trained, round(active), low)
+
+
+def estimate(
+    parameters: Parameters, settings: Any, names: Mapping[str, str], *, name: str = "", data_size: int = 1
+) -> Plan:
+    """The plan of a run with these settings (``RunSettings``); ``names``: plugin name by kind.
+
+    The optimizer keeps two moments, and a float32 master for every weight of lower precision.
+    """
+    train: TrainSection = settings.train
+    low = parameters.low if train.precision != "float32" else 0
+    weights = low * BYTES[train.precision] + (parameters.total - low) * 4
+    trained_low = min(low, parameters.trainable)
+    gradients = trained_low * BYTES[train.precision] + (parameters.trainable - trained_low) * 4
+    moments = 2 * parameters.trainable * BYTES[train.moments]
+    masters = 4 * trained_low
+    average = 4 * parameters.trainable if train.ema else 0
+    return Plan(
+        name=name,
+        model=names["model"],
+        method=names["method"],
+        device=names["device"],
+        precision=train.precision,
+        parameters=parameters,
+        tokens_per_step=train.batch_size * train.accumulation * data_size * settings.data.max_seq_len,
+        max_steps=train.max_steps,
+        weights=weights,
+        gradients=gradients,
+        moments=moments,
+        masters=masters,
+        average=average,
+        memory=weights + gradients + moments + masters + average,
+        checkpoint=(weights if parameters.trainable else 0) + moments + masters + average,
+        keep=settings.checkpoint.keep,
+    )
+
+
+def count(number: int) -> str:
+    """``21.8 B``, ``360.7 M``, ``123.5 k``."""
+    for limit, unit in ((10**9, " B"), (10**6, " M"), (10**3, " k")):
+        if number >= limit:
+            return f"{number / limit:.1f}{unit}"
+    return str(number)
+
+
+def size(num_bytes: int) -> str:
+    """Bytes for people, in binary units."""
+    value = float(num_bytes)
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if value < 1024:
+            return f"{value:.0f} B" if unit == "B" else f"{value:.1f} {unit}"
+        value /= 1024
+    return f"{value:.1f} TiB"

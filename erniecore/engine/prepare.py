@@ -1,0 +1,129 @@
+"""What a run decides before paddle is imported: names, place, device, precision, plan, and where it continues. Errors
+from here cost the user a second, not a minute. No paddle, no numpy arrays, no data.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from erniecore.engine import drift, launch, resume
+from erniecore.engine.plan import Plan, count_parameters, estimate
+from erniecore.engine.step import CoreStep
+from erniecore.errors import ConfigError
+from erniecore.host import Host, assemble
+from erniecore.types import Cluster, Device, Json, ParallelPlan, StateAdapter
+
+if TYPE_CHECKING:
+    from erniecore.config.compose import Loaded
+
+
+@dataclass(eq=False)
+class Prepared:
+    """The light half of a run.
+
+    Attributes:
+        loaded: settings, plugins and where each value came from. host: the plugins, assembled.
+        names: kind -> plugin name. settings_dump: the settings as JSON; config_hash: of its mathematical part.
+        name, out: of the run. console: how it is shown (``auto``, ``lines``, ``live``, ``json``, ``none``).
+        resumption: set by :func:`choose_start`. warnings: to be emitted once callbacks listen.
+    """
+
+    loaded: Loaded
+    host: Host
+    cluster: Cluster
+    device: Device
+    parallel_plan: ParallelPlan
+    architecture: Json
+    state_adapter: StateAdapter
+    plan: Plan
+    names: Mapping[str, str]
+    settings_dump: dict[str, Any]
+    config_hash: str
+    name: str
+    out: Path
+    console: str
+    resumption: resume.Resumption
+    warnings: list[str]
+
+    @property
+    def settings(self) -> Any:
+        """The frozen ``RunSettings``."""
+        return self.loaded.settings
+
+    @property
+    def needs_reference(self) -> bool:
+        """Whether the method compares with a frozen copy of the initial model."""
+        return "reference" in self.loaded.plugins["method"].capabilities
+
+
+def prepare(loaded: Loaded, *, console: str = "auto", environ: Mapping[str, str] | None = None) -> Prepared:
+    """Check and plan a run; touches no file of it.
+
+    Raises:
+        ErnieError: impossible settings, an unreadable model directory.
+    """
+    settings = loaded.settings
+    cluster = launch.read_cluster(os.environ if environ is None else environ)
+    host = assemble(loaded.plugins, extra=[CoreStep()])
+    device: Device = host.hook.ernie_open_device(config=settings.device, cluster=cluster)
+    check_train(settings, device)
+    parallel_plan: ParallelPlan = host.hook.ernie_plan_parallel(config=settings.parallel, cluster=cluster)
+    architecture: Json = host.hook.ernie_read_architecture(config=settings.model)
+    adapter: StateAdapter = host.hook.ernie_state_adapter(architecture=architecture)
+    names = dict(settings.plugins)
+    name = settings.run.name or f"{datetime.now():%Y%m%d-%H%M%S}-{names['method']}-{names['model']}"
+    parameters = count_parameters(adapter.maps("pt"), architecture, adapted=settings.adapter is not None)
+    plan = estimate(parameters, settings, names, name=name, data_size=parallel_plan.data_size)
+    dump = settings.model_dump(mode="json")
+    return Prepared(
+        loaded=loaded,
+        host=host,
+        cluster=cluster,
+        device=device,
+        parallel_plan=parallel_plan,
+        architecture=architecture,
+        state_adapter=adapter,
+        plan=plan,
+        names=names,
+        settings_dump=dump,
+        config_hash=drift.config_hash(dump),
+        name=name,
+        out=Path(settings.run.out or f"runs/{name}"),
+        console=console,
+        resumption=resume.Resumption(),
+        warnings=[],
+    )
+
+
+def check_train(settings: Any, device: Device) -> None:
+    """Combinations that validation of single keys cannot see.
+
+    Raises:
+        ConfigError: precision that the device lacks; a warm-up that the schedule ignores; loss scaling.
+    """
+    train = settings.train
+    if train.precision not in device.dtypes:
+        known = ", ".join(sorted(device.dtypes))
+        raise ConfigError.at("train.precision", f"device {device.name} has no {train.precision}; it has {known}")
+    if train.precision == "float16":
+        raise ConfigError.at("train.precision", "float16 needs loss scaling, which is not available; use bfloat16")
+    if train.schedule == "constant" and (train.warmup_steps or train.warmup_ratio):
+        raise ConfigError.at("train.schedule", "constant has no warm-up; use constant-with-warmup")
+    if train.min_lr > train.learning_rate:
+        raise ConfigError.at("train.min_lr", f"above train.learning_rate ({train.learning_rate})")
+
+
+def choose_start(ready: Prepared) -> None:
+    """Decide where the run continues; the run directory must exist and be ours."""
+    ready.resumption = resume.choose(ready.out, ready.settings.run.resume, ready.settings_dump, ready.config_hash)
+
+
+def open_device(ready: Prepared) -> None:
+    """Set the device's environment and import paddle."""
+    ready.warnings += launch.apply_environment(ready.device.environment())
+    ready.device.open()

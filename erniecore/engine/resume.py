@@ -1,0 +1,124 @@
+"""Whether and from where a run continues: decided before anything heavy is built. Loading is in ``state.py``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from erniecore.checkpoint import Checkpoint, load_checkpoint, newest_verified
+from erniecore.engine import rundir
+from erniecore.engine.drift import Difference, compare
+from erniecore.errors import CheckpointError, DataError, UsageError
+
+
+@dataclass(frozen=True)
+class Resumption:
+    """The choice, and what the user should read about it.
+
+    Attributes:
+        checkpoint: continue from it; ``None``: start anew.
+        notes: why this one, what was passed over, which settings changed.
+    """
+
+    checkpoint: Checkpoint | None = None
+    notes: tuple[str, ...] = ()
+    differences: tuple[Difference, ...] = field(default=())
+
+
+def choose(out: Path, resume: str, settings: Mapping[str, Any], hash_now: str) -> Resumption:
+    """Pick the checkpoint that ``run.resume`` means and compare its settings with the present ones.
+
+    Args:
+        out: the run directory.
+        resume: ``auto``, ``never``, ``must`` or a checkpoint directory.
+        settings: the settings as JSON. hash_now: their ``config_hash``.
+
+    Raises:
+        UsageError: ``never`` in a used directory; settings that change the mathematics.
+        CheckpointError: ``must`` or a directory without a usable checkpoint.
+    """
+    if resume == "never":
+        rundir.refuse_used(out)
+        return Resumption()
+    if resume in ("auto", "must"):
+        path, notes = newest_verified(out / "ckpt")
+        if path is None:
+            return _anew(out, resume, notes, hash_now)
+        why = f"continuing from {path}: the newest verified checkpoint"
+    else:
+        path, notes = Path(resume), []
+        why = f"continuing from {path}: named by run.resume"
+    checkpoint = load_checkpoint(path)
+    differences = compare(checkpoint.state["settings"], settings)
+    refuse(differences, checkpoint.path)
+    notes += [why, *(f"changed setting {d}" for d in differences)]
+    return Resumption(checkpoint, tuple(notes), tuple(differences))
+
+
+def _anew(out: Path, resume: str, notes: Sequence[str], hash_now: str) -> Resumption:
+    if resume == "must" or notes:
+        raise CheckpointError(
+            "no usable checkpoint to continue from" if notes else "there is no checkpoint to continue from",
+            where=str(out / "ckpt"),
+            found="; ".join(notes),
+            fix="start anew in another run.out" if notes else "start with --resume auto",
+        )
+    start = rundir.last_start(out)
+    if start is not None and start.get("config_hash") != hash_now:
+        raise UsageError(
+            "the run directory belongs to a run with other settings",
+            where=str(out),
+            fix="choose another run.out (--out), or remove the directory if you do not need it",
+            code="ERN-C021",
+        )
+    if start is None and rundir.used(out):
+        raise UsageError(
+            "the run directory holds files that are not this run's",
+            where=str(out),
+            found=", ".join(rundir.used(out)),
+            fix="choose another run.out (--out)",
+            code="ERN-C021",
+        )
+    return Resumption(notes=("no checkpoint yet: starting from the beginning",) if start else ())
+
+
+def refuse(differences: Sequence[Difference], where: Path) -> None:
+    """Raise ``UsageError`` naming every difference that would change the mathematics."""
+    bad = [d for d in differences if d.refused]
+    if bad:
+        raise UsageError(
+            f"{len(bad)} settings differ from the checkpoint's and would change the result: "
+            + "; ".join(str(d) for d in bad),
+            where=str(where),
+            fix="use the old values, or choose another run.out (--out) for a new run",
+            code="ERN-C021",
+        )
+
+
+def check_data(before: Mapping[str, Any], now: Mapping[str, Any]) -> None:
+    """Raise ``DataError`` when a training file is not the one that the checkpoint saw, naming it.
+
+    Args:
+        before, now: ``data`` of ``state.json``: ``files`` (a list of ``path``, ``bytes``, ``sha256``).
+    """
+    old, new = before["files"], now["files"]
+    if len(old) != len(new):
+        raise DataError("the number of training files changed", found=str(len(new)), expected=str(len(old)))
+    for was, is_ in zip(old, new, strict=True):
+        if (was["bytes"], was["sha256"]) != (is_["bytes"], is_["sha256"]):
+            raise DataError(
+                "this training file changed since the checkpoint was saved",
+                where=is_["path"],
+                found=f"{is_['bytes']} bytes, sha256 {is_['sha256'][:12]}…",
+                expected=f"{was['bytes']} bytes, sha256 {was['sha256'][:12]}…",
+                fix="restore the file, or start a new run in another run.out",
+                code="ERN-D030",
+            )
+    if before.get("fingerprint") != now.get("fingerprint"):
+        raise DataError(
+            "the same files give other samples than before",
+            fix="use the tokenizer, chat template and erniecore version that the checkpoint was made with",
+            code="ERN-D031",
+        )

@@ -1,0 +1,107 @@
+"""The run directory before training: made, ours alone, and not another run's. Only names from here are written into it.
+
+resolved.yaml events.jsonl data_report.json ckpt/ logs/rank-N.log control/ model/ report.html loss.png
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import logging
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from erniecore.errors import EnvironmentFault, UsageError
+
+OURS = ("resolved.yaml", "events.jsonl", "data_report.json", "ckpt", "model")
+log = logging.getLogger("erniecore")
+
+
+@contextmanager
+def opened(out: Path, rank: int) -> Iterator[None]:
+    """Make ``out``, hold its lock and write the log of this rank while the block runs.
+
+    Raises:
+        EnvironmentFault: it cannot be written, or another process uses it.
+    """
+    try:
+        (out / "logs").mkdir(parents=True, exist_ok=True)
+        (out / "control").mkdir(exist_ok=True)
+        handler = logging.FileHandler(out / "logs" / f"rank-{rank}.log", encoding="utf-8")
+        lock = os.open(out / "control" / f"lock-{rank}", os.O_RDWR | os.O_CREAT, 0o644)
+    except OSError as error:
+        raise EnvironmentFault(
+            f"the run directory cannot be written: {error.strerror}",
+            where=str(error.filename or out),
+            fix="choose another directory with run.out (--out)",
+            code="ERN-E010",
+        ) from error
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
+    log.addHandler(handler)
+    before = log.level, log.propagate
+    log.level, log.propagate = logging.INFO, False  # the console shows events; the log is for afterwards
+    try:
+        _take(lock, out)
+        yield
+    finally:
+        log.level, log.propagate = before
+        log.removeHandler(handler)
+        handler.close()
+        os.close(lock)
+
+
+def _take(lock: int, out: Path) -> None:
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        raise EnvironmentFault(
+            "another process is training in this directory",
+            where=str(out),
+            fix="wait for it, stop it (`ernie runs stop`), or choose another run.out",
+            code="ERN-E011",
+        ) from error
+
+
+def used(out: Path) -> list[str]:
+    """Names in ``out`` that show a run has been there."""
+    return [name for name in OURS if (out / name).exists()]
+
+
+def refuse_used(out: Path) -> None:
+    """For ``run.resume=never``: raises ``UsageError`` if ``out`` holds a run; nothing is removed."""
+    found = used(out)
+    if found:
+        raise UsageError(
+            "the run directory already holds a run, and run.resume=never does not continue it",
+            where=str(out),
+            found=", ".join(found),
+            fix="choose another run.out, or continue with --resume auto",
+            code="ERN-C020",
+        )
+
+
+def last_start(out: Path) -> dict[str, Any] | None:
+    """The newest ``run_start`` event in ``out``; ``None`` when there is none. Damaged lines are passed over."""
+    path = out / "events.jsonl"
+    if not path.is_file():
+        return None
+    found = None
+    with path.open(encoding="utf-8", errors="replace") as file:
+        for line in file:
+            if '"run_start"' in line:
+                try:
+                    event = json.loads(line)
+                except ValueError:
+                    continue
+                if isinstance(event, dict) and event.get("event") == "run_start":
+                    found = event
+    return found
+
+
+def events_size(out: Path) -> int:
+    """Bytes of ``events.jsonl`` so far: where this session's events begin."""
+    path = out / "events.jsonl"
+    return path.stat().st_size if path.exists() else 0

@@ -1,0 +1,195 @@
+"""Assembly of a run, in reading order: tokenizer, data, model, weights, quantizer, adapter, parallel strategy, objective,
+optimizer, resume. Nothing is trained here (``loop.py``), and what must happen before paddle is imported has happened
+(``prepare.py``).
+"""
+
+from __future__ import annotations
+
+import copy
+import platform
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import paddle
+
+import erniecore
+from erniecore.engine import seed, state
+from erniecore.engine.ema import Ema
+from erniecore.engine.feed import Feed, build_feed
+from erniecore.engine.guards import FiniteGuard
+from erniecore.engine.optim import AdamW
+from erniecore.engine.prepare import Prepared
+from erniecore.engine.recompute import set_recompute
+from erniecore.engine.resume import check_data
+from erniecore.engine.rundir import log
+from erniecore.engine.weights import load_weights
+from erniecore.errors import ConfigError
+from erniecore.types import Batch, Objective, StateAdapter, Tokenizer
+
+if TYPE_CHECKING:
+    from erniecore.engine.stop import StopRequest
+    from erniecore.types.model import Layer
+
+
+@dataclass(eq=False)
+class Run:
+    """Everything that a run consists of. Callbacks see it as a ``RunView``.
+
+    Attributes:
+        policy: the model as built and adapted, a ``CausalLM``. model: the same after the parallel strategy.
+        feed: training and held-out batches. objective, optimizer, ema, guard: of the training step.
+        step, tokens, seconds: done so far, over all sessions of this run. saved: (step, path) of the last checkpoint.
+        stop: whether the run was asked to stop.
+    """
+
+    ready: Prepared
+    tokenizer: Tokenizer
+    state_adapter: StateAdapter
+    feed: Feed
+    policy: Any
+    model: Layer
+    objective: Objective
+    optimizer: AdamW
+    ema: Ema | None
+    stop: StopRequest
+    guard: FiniteGuard = field(init=False)
+    step: int = 0
+    tokens: int = 0
+    seconds: float = 0.0
+    saved: tuple[int, Path] | None = None
+
+    def __post_init__(self) -> None:
+        self.settings, self.out, self.hook = self.ready.settings, self.ready.out, self.ready.host.hook
+        self.device, self.console, self.is_main = self.ready.device, self.ready.console, self.ready.cluster.rank == 0
+        self.seed: int = self.settings.run.seed
+        self.total_steps = self.feed.total_steps
+        self.vocab_size = int(self.ready.architecture["vocab_size"])
+        self.last_metrics: dict[str, float] = {}
+        self.guard = FiniteGuard(self.settings.train.max_skips, self.warn)
+
+    def batches(self, step: int) -> list[Batch]:
+        """Micro-batches of optimizer step ``step`` (1-based) on this rank."""
+        return self.feed.batches(step)
+
+    def emit(self, event: str, **fields: object) -> None:
+        """One event to every callback that shows events, and to the log; main rank only."""
+        if not self.is_main:
+            return
+        full = {"event": event, "time": time.time(), **fields}
+        if event != "step":
+            log.info("%s %s", event, {k: v for k, v in fields.items() if k != "plan"})
+        self.hook.ernie_event(run=self, event=full)
+
+    def warn(self, kind: str, **fields: object) -> None:
+        """A ``warning`` event."""
+        self.emit("warning", kind=kind, **fields)
+
+
+def build(ready: Prepared, stop: StopRequest) -> Run:
+    """The run, ready to train, at the step where it continues.
+
+    Raises:
+        ErnieError: whatever is wrong with settings, data, weights or checkpoint, before anything is trained.
+    """
+    settings, hook = ready.settings, ready.host.hook
+    tokenizer = build_tokenizer(ready)
+    feed = build_feed(ready, tokenizer)
+    if ready.resumption.checkpoint is not None:
+        check_data(ready.resumption.checkpoint.state["data"], feed.state())
+    policy = build_model(ready)
+    state_adapter = ready.state_adapter
+    layout = hook.ernie_model_layout(architecture=ready.architecture)
+    model = hook.ernie_parallelize(model=policy, layout=layout, plan=ready.parallel_plan)
+    objective = build_objective(ready, policy)
+    optimizer = AdamW(policy.named_parameters(), settings.train, getattr(policy, "lr_factors", {}))
+    ema = Ema(policy.named_parameters(), settings.train.ema) if settings.train.ema else None
+    run = Run(ready, tokenizer, state_adapter, feed, policy, model, objective, optimizer, ema, stop)
+    if ready.resumption.checkpoint is not None:
+        state.restore(run, ready.resumption.checkpoint)
+    return run
+
+
+def build_tokenizer(ready: Prepared) -> Tokenizer:
+    """From ``model.tokenizer``, else from ``model.path``.
+
+    Raises:
+        ConfigError: neither is set, or the tokenizer has more ids than the model.
+    """
+    section = ready.settings.model
+    directory = getattr(section, "tokenizer", "") or getattr(section, "path", "")
+    if not directory:
+        raise ConfigError.at("model.tokenizer", "no tokenizer: name its directory, or a model directory in model.path")
+    tokenizer: Tokenizer = ready.host.hook.ernie_build_tokenizer(config=section, directory=Path(directory))
+    vocab_size = int(ready.architecture["vocab_size"])
+    if tokenizer.vocab_size > vocab_size:
+        raise ConfigError.at(
+            "model.tokenizer", f"it has {tokenizer.vocab_size} ids, but the model only {vocab_size} (vocab_size)"
+        )
+    return tokenizer
+
+
+def build_model(ready: Prepared) -> Any:
+    """The model with its weights, quantised and adapted as the run wants it.
+
+    When a checkpoint holds all weights, the base weights are not read first.
+    """
+    settings, hook = ready.settings, ready.host.hook
+    seed.seed_paddle(settings.run.seed, seed.INIT)
+    policy = hook.ernie_build_model(
+        config=settings.model, architecture=ready.architecture, dtype=settings.train.precision
+    )
+    path = getattr(settings.model, "path", "")
+    replaced = ready.resumption.checkpoint is not None and settings.adapter is None and not ready.needs_reference
+    if path and not replaced:
+        log.info("weights: %s", load_weights(policy, Path(path), ready.state_adapter))
+    if settings.quantizer is not None:
+        policy = hook.ernie_quantize_model(config=settings.quantizer, model=policy, phase="train")
+    if settings.adapter is not None:
+        policy = hook.ernie_adapt_model(config=settings.adapter, model=policy)
+    set_recompute(policy, settings.train.recompute)
+    return policy
+
+
+def build_objective(ready: Prepared, policy: Any) -> Objective:
+    """The method's objective; a frozen copy of the model as reference if the method asks for one."""
+    reference = None
+    if ready.needs_reference:
+        reference = copy.deepcopy(policy)
+        reference.eval()
+        for parameter in reference.parameters():
+            parameter.stop_gradient = True
+    objective: Any = ready.host.hook.ernie_build_objective(
+        config=ready.settings.method, policy=policy, reference=reference
+    )
+    if hasattr(objective, "loss_chunk"):
+        objective.loss_chunk = ready.settings.train.loss_chunk
+    return objective  # type: ignore[no-any-return]
+
+
+def announce(run: Run) -> None:
+    """The ``run_start`` event: everything needed to know what ran."""
+    ready, resumption = run.ready, run.ready.resumption
+    run.emit(
+        "run_start",
+        name=ready.name,
+        version=erniecore.__version__,
+        python=platform.python_version(),
+        paddle=paddle.__version__,
+        device=ready.device.name,
+        device_facts=dict(ready.device.describe()),
+        plugins=dict(ready.names),
+        plan=ready.plan.lines(),
+        data=run.feed.lines(),
+        notes=list(resumption.notes),
+        step=run.step,
+        total_steps=run.total_steps,
+        resumed_from=str(resumption.checkpoint.path) if resumption.checkpoint else "",
+        seed=run.seed,
+        config_hash=ready.config_hash,
+        parameters=ready.plan.parameters.total,
+        trainable=sum(slot.parameter.size for slot in run.optimizer.slots),
+    )
+    for warning in (*ready.warnings, *run.feed.warnings):
+        run.warn("setup", message=warning)

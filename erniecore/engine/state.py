@@ -1,0 +1,106 @@
+"""The whole state of a run into a checkpoint and back: weights, moments, averages, counters and the place in the data.
+How files are written is the checkpoint package's matter; what a run needs to go on bit for bit is decided here.
+
+There is no generator state: every random stream derives from (seed, purpose, step).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import paddle
+
+import erniecore
+from erniecore.checkpoint import Checkpoint, save_checkpoint
+from erniecore.engine.arrays import Array, to_numpy
+from erniecore.engine.optim import load_exactly
+
+if TYPE_CHECKING:
+    from erniecore.engine.session import Run
+    from erniecore.types.model import Tensor
+
+#: version of ``state.json``'s content
+STATE_FORMAT = 1
+
+
+def saved_tensors(run: Run) -> dict[str, Tensor]:
+    """Structured name -> weight that belongs into a checkpoint: all of them, or under an adapter the trained ones,
+    because the frozen base is read again from ``model.path``."""
+    tensors: dict[str, Tensor] = dict(run.policy.state_dict())
+    if run.settings.adapter is None:
+        return tensors
+    return {name: tensor for name, tensor in tensors.items() if not tensor.stop_gradient}
+
+
+def save(run: Run) -> Path:
+    """Write the checkpoint of ``run.step``, unless it has just been written; returns its directory.
+
+    Raises:
+        CheckpointError: disk full, no permission, …; older checkpoints are untouched.
+    """
+    if run.saved is not None and run.saved[0] == run.step:
+        return run.saved[1]
+    started = time.perf_counter()
+    groups: dict[str, Mapping[str, Array]] = {
+        "model": {name: to_numpy(tensor) for name, tensor in saved_tensors(run).items()},
+        "optim": run.optimizer.state_arrays(),
+    }
+    if run.ema is not None:
+        groups["ema"] = run.ema.state_arrays()
+    path = save_checkpoint(
+        run.out / "ckpt",
+        run.step,
+        groups,
+        run_state(run),
+        keep=run.settings.checkpoint.keep,
+        parent_step=run.saved[0] if run.saved else None,
+        config_hash=run.ready.config_hash,
+        versions={"erniecore": erniecore.__version__, "paddle": paddle.__version__},
+    )
+    run.saved = (run.step, path)
+    size = sum(array.nbytes for group in groups.values() for array in group.values())
+    run.emit("checkpoint", step=run.step, path=str(path), bytes=size, seconds=time.perf_counter() - started)
+    run.hook.ernie_checkpoint_saved(run=run, path=path)
+    return path
+
+
+def run_state(run: Run) -> dict[str, Any]:
+    """``state.json``: counters, place in the data, what the data was, and the settings."""
+    return {
+        "format": STATE_FORMAT,
+        "step": run.step,
+        "total_steps": run.total_steps,
+        "tokens": run.tokens,
+        "seconds": run.seconds,
+        "seed": run.seed,
+        "num_updates": run.optimizer.num_updates,
+        "skips": run.guard.skips,
+        "data": run.feed.state(),
+        "plugins": dict(run.ready.names),
+        "settings": run.ready.settings_dump,
+    }
+
+
+def restore(run: Run, checkpoint: Checkpoint) -> None:
+    """Continue where ``checkpoint`` was saved.
+
+    Raises:
+        CheckpointError: its tensors are not those of this run.
+    """
+    state = checkpoint.state
+    targets = saved_tensors(run)
+    expected = {name: (tuple(tensor.shape), "") for name, tensor in targets.items()}
+    load_exactly(targets, checkpoint.require("model", expected), "weights")
+    run.optimizer.load_state_arrays(checkpoint.tensors["optim"], int(state["num_updates"]))
+    if run.ema is not None:
+        run.ema.load_state_arrays(checkpoint.require("ema", _shapes(run.ema.state_tensors())))
+    run.step, run.tokens, run.seconds = int(state["step"]), int(state["tokens"]), float(state["seconds"])
+    run.guard.skips = int(state["skips"])
+    run.saved = (run.step, checkpoint.path)
+
+
+def _shapes(tensors: Mapping[str, Tensor]) -> dict[str, tuple[tuple[int, ...], str]]:
+    return {name: (tuple(tensor.shape), "F32") for name, tensor in tensors.items()}

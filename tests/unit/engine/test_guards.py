@@ -1,0 +1,90 @@
+"""Nothing that is not finite passes, and no foreign token id."""
+
+import numpy as np
+import paddle  # noqa: TID253
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from erniecore.engine.guards import FiniteGuard, check_token_ids, clip_scale
+from erniecore.errors import DataError, Exit, NumericsError
+from erniecore.types import IGNORE, Batch, Origin
+
+NAN = float("nan")
+
+
+def batch(ids, labels=None):
+    ids = np.array([ids], dtype=np.int64)
+    labels = ids if labels is None else np.array([labels], dtype=np.int64)
+    ends = np.full((1, 1, ids.shape[1], 1), ids.shape[1], np.int32)
+    return Batch(ids, labels, ids * 0, ends, {}, ids.size, 1, (Origin("a.jsonl", 17),))
+
+
+def guard(max_skips=2):
+    seen = []
+    return FiniteGuard(max_skips, lambda kind, **fields: seen.append({"kind": kind, **fields})), seen
+
+
+def test_finite_step_passes_without_a_word():
+    made, seen = guard()
+    assert made.allows(1, 2.0, 1.0, [batch([1])], [])
+    assert seen == []
+
+
+@pytest.mark.parametrize(("loss", "norm"), [(NAN, 1.0), (float("inf"), 1.0), (1.0, NAN), (1.0, float("inf"))])
+def test_step_that_is_not_finite_is_skipped_and_names_its_samples(loss, norm):
+    made, seen = guard()
+    assert not made.allows(3, loss, norm, [batch([1])], [("w", paddle.to_tensor([1.0, NAN]))])
+    assert seen[0]["kind"] == "numerics"
+    assert seen[0]["step"] == 3
+    assert seen[0]["samples"] == ["a.jsonl:17"]
+
+
+def test_stops_after_too_many_in_a_row_and_says_where():
+    made, _ = guard(max_skips=2)
+    gradients = [("fine", paddle.ones([2])), ("broken", paddle.to_tensor([1.0, NAN]))]
+    assert not made.allows(1, 1.0, NAN, [batch([1])], gradients)
+    assert not made.allows(2, 1.0, NAN, [batch([1])], gradients)
+    with pytest.raises(NumericsError) as caught:
+        made.allows(3, 1.0, NAN, [batch([1])], gradients)
+    assert caught.value.where == "broken"
+    assert "a.jsonl:17" in caught.value.found
+    assert caught.value.exit_code == Exit.NUMERICS
+
+
+def test_finite_step_in_between_resets_the_count():
+    made, _ = guard(max_skips=1)
+    for step in range(10):
+        made.allows(step, 1.0, NAN if step % 2 else 1.0, [batch([1])], [])
+    assert made.skips == 1
+
+
+def test_no_skips_allowed_stops_at_once():
+    made, _ = guard(max_skips=0)
+    with pytest.raises(NumericsError):
+        made.allows(1, NAN, 1.0, [batch([1])], [])
+
+
+@given(st.floats(1e-6, 1e6), st.floats(1e-3, 1e3))
+def test_clipped_norm_is_never_above_the_maximum(norm, maximum):
+    scale = clip_scale(norm, maximum)
+    assert scale <= 1
+    assert norm * scale <= maximum * (1 + 1e-12)
+
+
+def test_zero_turns_clipping_off():
+    assert clip_scale(1e9, 0.0) == 1.0
+
+
+def test_known_ids_pass():
+    check_token_ids(batch([0, 9], [IGNORE, 9]), 10)
+
+
+@pytest.mark.parametrize(
+    ("ids", "labels", "found"), [([10], None, "10"), ([-1], [0], "-1"), ([0], [10], "10"), ([0], [-5], "-5")]
+)
+def test_foreign_ids_are_refused_with_their_origin(ids, labels, found):
+    with pytest.raises(DataError) as caught:
+        check_token_ids(batch(ids, labels), 10)
+    assert caught.value.where == "a.jsonl:17"
+    assert caught.value.found == found
