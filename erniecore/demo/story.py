@@ -1,0 +1,223 @@
+"""The embedded example, told step by step. Every step is an ``ernie`` command that anybody could type; this file only
+chooses the arguments, kills the training in the middle and compares the numbers.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from erniecore.demo import recipe, tasks
+from erniecore.errors import Exit
+
+Scores = dict[str, tuple[float, int]]
+
+
+def main(out: str = "") -> int:
+    """Run the example in ``out`` (default: the first free ``runs/demo-N``); returns the exit code.
+
+    0: the resumed losses are equal, the exported model answers as the trained one, and at least one family of tasks
+    that cannot be memorised reached the goal. 1 otherwise.
+    """
+    started = time.monotonic()
+    home = Path(out) if out else _free_directory(Path("runs"))
+    home.mkdir(parents=True, exist_ok=True)
+    paths = {name: home / name for name in ("data", "tokenizer", "base", "run", "exported")}
+    _prepare(home, paths)
+    before = _score("before", paths["base"], paths["data"])
+    equal = _train_with_a_kill(home, paths["run"])
+    trained = paths["run"] / "model"
+    after = _score("after", trained, paths["data"])
+    _export(paths)
+    same = _show_answers(paths, trained)
+    good = _table(before, after)
+    _artefacts(paths, time.monotonic() - started)
+    return int(Exit.OK if equal and same and good else Exit.BUG)
+
+
+def _prepare(home: Path, paths: dict[str, Path]) -> None:
+    _say("1. Data: small tasks whose answers can be checked; held-out questions are never trained on")
+    paths["data"].mkdir(exist_ok=True)
+    for split, count in (("train", recipe.TRAIN_ROWS), ("heldout", recipe.HELDOUT_ROWS)):
+        rows = tasks.rows(split, count, families=recipe.FAMILIES)  # type: ignore[arg-type]
+        lines = [json.dumps(row, ensure_ascii=False) for row in rows]
+        (paths["data"] / f"{split}.jsonl").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    train = paths["data"] / "train.jsonl"
+    _say("2. A tokenizer and a tiny ERNIE 4.5 mixture of experts with random weights")
+    _ernie("tokenizer", "train", train, "--vocab-size", recipe.VOCABULARY, "--out", paths["tokenizer"])
+    size = ("--size", recipe.SIZE, "--tokenizer", paths["tokenizer"])
+    _ernie("model", "init", "--model", "ernie45-moe", *size, "--out", paths["base"])
+    _say("3. The plan")
+    text = recipe.RUN_FILE.format(base=paths["base"], train=train, every=recipe.CHECKPOINT_EVERY)
+    (home / "run.yaml").write_text(text, encoding="utf-8")
+    _ernie("run", home / "run.yaml", "--out", paths["run"], "--dry-run")
+
+
+def _train_with_a_kill(home: Path, run: Path) -> bool:
+    """Train, SIGKILL in the middle, the same command again; whether the repeated steps have the very same losses."""
+    command = _command("run", home / "run.yaml", "--out", run)
+    _say(f"4. Training, killed without warning after step {recipe.KILL_AFTER}", shown=command)
+    process = subprocess.Popen(command, start_new_session=True)
+    for step, _ in _losses(run / "events.jsonl", process):
+        if step >= recipe.KILL_AFTER:
+            os.killpg(process.pid, signal.SIGKILL)
+            break
+    code = process.wait()
+    if code != -signal.SIGKILL:
+        raise SystemExit(code or int(Exit.BUG))
+    if sys.stdout.isatty():
+        print("\x1b[?25h", end="")  # the killed process could not give the cursor back
+    print(f"\nkilled by SIGKILL (process {process.pid})")
+    _say("5. The same command again continues from the last verified checkpoint", shown=command)
+    subprocess.run(command, check=True)
+    losses: dict[int, list[float]] = {}
+    for step, loss in _losses(run / "events.jsonl"):
+        losses.setdefault(step, []).append(loss)
+    repeated = {step: values for step, values in losses.items() if len(values) > 1}
+    equal = bool(repeated) and all(len(set(values)) == 1 for values in repeated.values())
+    verdict = "all equal to the last bit" if equal else "NOT EQUAL"
+    first, last = min(repeated, default=0), max(repeated, default=0)
+    print(f"steps {first} to {last} were computed twice, before the kill and after it: losses {verdict}")
+    return equal
+
+
+def _losses(events: Path, process: subprocess.Popen[bytes] | None = None) -> Iterator[tuple[int, float]]:
+    """(step, loss) of the events so far; with ``process``, further ones as they come, while it runs."""
+    position = 0
+    while True:
+        ended = process is None or process.poll() is not None
+        if events.exists():
+            with events.open(encoding="utf-8") as file:
+                file.seek(position)
+                while (line := file.readline()).endswith("\n"):
+                    position = file.tell()
+                    event = json.loads(line)
+                    if event["event"] == "step":
+                        yield event["step"], event["loss"]
+        if ended:
+            return
+        time.sleep(0.02)
+
+
+def _score(when: str, model: Path, data: Path) -> Scores:
+    """Exact match on the held-out questions by family: (share, number of questions)."""
+    print(f"\nanswering {recipe.HELDOUT_ROWS} held-out questions {when} training …", flush=True)
+    command = ("eval", "--model", model, "--data", data / "heldout.jsonl", "--generate", "--group-by", "task")
+    result = _json(*command, "--max-new-tokens", recipe.MAX_NEW_TOKENS, "--json")
+    groups = result["exact_match"]["groups"]
+    return {name: (group["score"], group["n"]) for name, group in groups.items()}
+
+
+def _export(paths: dict[str, Path]) -> None:
+    _say("6. Export in the public layout; the exported files are loaded again and compared")
+    _ernie("export", paths["run"], "--to", "hf", "--out", paths["exported"])
+
+
+def _show_answers(paths: dict[str, Path], trained: Path) -> bool:
+    """Sample answers before and after, and of the exported model; whether the last two agree."""
+    rows = [json.loads(line) for line in (paths["data"] / "heldout.jsonl").read_text(encoding="utf-8").splitlines()]
+    asked = [next(row for row in rows if row["task"] == family) for family in recipe.FAMILIES]
+    questions = [row["messages"][0]["content"] for row in asked]
+    models = (paths["base"], trained, paths["exported"])
+    before, after, exported = (_answers(model, questions) for model in models)
+    _say("7. Held-out questions, answered before and after")
+    rows_shown = [
+        (q, row["messages"][1]["content"], _short(b), _short(a))
+        for q, row, b, a in zip(questions, asked, before, after, strict=True)
+    ]
+    _print_table(("question", "right answer", "before", "after"), rows_shown)
+    same = after == exported
+    print(f"the exported model, loaded again, gives {'the same' if same else 'DIFFERENT'} answers")
+    return same
+
+
+def _answers(model: Path, questions: Sequence[str]) -> list[str]:
+    prompts = [word for question in questions for word in ("--prompt", question)]
+    result = _json("generate", "--model", model, *prompts, "--max-new-tokens", recipe.MAX_NEW_TOKENS, "--json")
+    return [item["text"] for item in result["results"]]
+
+
+def _table(before: Scores, after: Scores) -> bool:
+    """Print exact match by family; whether one that needs more than memory reached the goal."""
+    _say("8. Exact match on held-out questions")
+    rows = [(n, f"{before[n][0]:.2f}", f"{after[n][0]:.2f}", str(after[n][1])) for n in recipe.FAMILIES]
+    _print_table(("family", "before", "after", "questions"), rows)
+    reached = [n for n in recipe.FAMILIES if after[n][0] >= recipe.GOAL and n != "identity"]
+    goal = f"{recipe.GOAL:.0%} on a family that cannot be memorised"
+    print(f"goal ({goal}): {'reached by ' + ', '.join(reached) if reached else 'NOT reached'}")
+    return bool(reached)
+
+
+def _artefacts(paths: dict[str, Path], seconds: float) -> None:
+    _say("9. What there is now")
+    run = paths["run"]
+    what = {
+        run / "resolved.yaml": "every setting with its source; `ernie run` on it repeats this run",
+        run / "events.jsonl": "what happened, one JSON object per line",
+        run / "report.html": "curves; open it in a browser",
+        run / "data_report.json": "what became of every row",
+        run / "ckpt": "checkpoints: `ernie ckpt verify`",
+        run / "model": "the trained model",
+        paths["exported"]: "the same in the public layout, checked",
+    }
+    width = max(len(str(path)) for path in what)
+    for path, text in what.items():
+        print(f"  {path!s:<{width}}  {text}")
+    print(f"\ntalk to it:  ernie chat --model {run / 'model'}\ntook {seconds:.0f} s")
+
+
+def _command(*words: object) -> list[str]:
+    return [sys.executable, "-m", "erniecore", *map(str, words)]
+
+
+def _ernie(*words: object) -> None:
+    """Run an ``ernie`` command for the reader to see; a failure ends the example with its exit code."""
+    command = _command(*words)
+    _show(command)
+    done = subprocess.run(command)
+    if done.returncode:
+        raise SystemExit(done.returncode)
+
+
+def _json(*words: object) -> Any:
+    """The JSON that a command prints."""
+    done = subprocess.run(_command(*words), stdout=subprocess.PIPE, text=True)
+    if done.returncode:
+        raise SystemExit(done.returncode)
+    return json.loads(done.stdout)
+
+
+def _say(title: str, shown: Sequence[str] = ()) -> None:
+    print(f"\n── {title}", flush=True)
+    if shown:
+        _show(shown)
+
+
+def _show(command: Sequence[str]) -> None:
+    print("$ ernie " + shlex.join(command[3:]), flush=True)
+
+
+def _short(text: str, limit: int = 40) -> str:
+    text = " ".join(text.split())
+    return text if len(text) <= limit else text[: limit - 1] + "…"
+
+
+def _print_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    widths = [max(len(row[i]) for row in (head, *rows)) for i in range(len(head))]
+    for row in (head, *rows):
+        print("  " + "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+
+
+def _free_directory(parent: Path) -> Path:
+    number = 1
+    while (parent / f"demo-{number}").exists():
+        number += 1
+    return parent / f"demo-{number}"
