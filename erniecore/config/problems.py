@@ -1,0 +1,188 @@
+"""Pass 2: validate one section against its class, and word what is wrong for the person who wrote it.
+
+Values are validated as strict JSON: ``"yes"`` is not a truth value and ``"5"`` is not a number. Pydantic's own
+messages appear only for errors that the table below does not know.
+"""
+
+from __future__ import annotations
+
+import json
+import typing
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, get_args
+
+from pydantic import BaseModel, ValidationError
+
+from erniecore.config.section import Section
+from erniecore.config.sources import COMMAND_LINE, Leaf, Place, Tree, leaves, place_of, plain
+from erniecore.errors import Problem, nearest, shorten
+
+#: pydantic's error type -> our words; ``c`` is the error's context
+MESSAGES: dict[str, Callable[[Mapping[str, Any]], str]] = {
+    "greater_than_equal": lambda c: f"must be ≥ {c['ge']:g}",
+    "greater_than": lambda c: f"must be > {c['gt']:g}",
+    "less_than_equal": lambda c: f"must be ≤ {c['le']:g}",
+    "less_than": lambda c: f"must be < {c['lt']:g}",
+    "multiple_of": lambda c: f"must be a multiple of {c['multiple_of']:g}",
+    "literal_error": lambda c: f"must be one of {c['expected'].replace(chr(39), '').replace(' or ', ', ')}",
+    "enum": lambda c: f"must be one of {c['expected'].replace(chr(39), '').replace(' or ', ', ')}",
+    "int_type": lambda c: "must be an integer",
+    "int_from_float": lambda c: "must be an integer",
+    "float_type": lambda c: "must be a number",
+    "finite_number": lambda c: "must be a finite number",
+    "bool_type": lambda c: "must be true or false",
+    "string_type": lambda c: "must be text; write it in quotes",
+    "missing": lambda c: "is required",
+    "model_type": lambda c: "must be a mapping",
+    "model_attributes_type": lambda c: "must be a mapping",
+    "dict_type": lambda c: "must be a mapping",
+    "list_type": lambda c: "must be a list",
+    "tuple_type": lambda c: "must be a list",
+    "string_pattern_mismatch": lambda c: f"must match {c['pattern']}",
+    "string_too_short": lambda c: f"must have at least {c['min_length']} characters",
+    "string_too_long": lambda c: f"must have at most {c['max_length']} characters",
+    "too_short": lambda c: f"must have at least {c['min_length']} items",
+    "too_long": lambda c: f"must have at most {c['max_length']} items",
+    "value_error": lambda c: str(c["error"]),
+    "assertion_error": lambda c: str(c["error"]),
+}
+#: errors that are about the whole section: showing the input would repeat the file
+_NO_INPUT = {"missing", "value_error", "assertion_error"}
+
+
+class Known:
+    """All keys of the composed settings, for suggestions; ``elsewhere`` words a key of a plugin that is not selected."""
+
+    def __init__(self, keys: Iterable[str], elsewhere: Callable[[str], str] = lambda key: "") -> None:
+        self.keys = list(keys)
+        self.elsewhere = elsewhere
+
+    def unknown(self, key: str) -> str:
+        """The message for an unknown key."""
+        message = self.elsewhere(key)
+        if message:
+            return message
+        close = self.suggest(key)
+        return f"unknown key; did you mean {close}?" if close else "unknown key"
+
+    def suggest(self, key: str) -> str | None:
+        """The nearest key: a misspelling in the same section, the same word in another, then anything similar."""
+        section, _, word = key.rpartition(".")
+        beside = {k.rpartition(".")[2]: k for k in self.keys if k.rpartition(".")[0] == section}
+        close = nearest(word, beside, cutoff=0.7)
+        if close:
+            return beside[close]
+        same = [k for k in self.keys if k.rpartition(".")[2] == word]
+        if same:
+            return nearest(key, same, cutoff=0.0) or same[0]
+        by_word = {k.rpartition(".")[2]: k for k in reversed(self.keys)}
+        close = nearest(key, self.keys, cutoff=0.8)
+        return close or by_word.get(nearest(word, by_word, cutoff=0.8) or "")
+
+
+def validate(cls: type[Section], node: Leaf | Tree, key: str, known: Known) -> tuple[Section | None, list[Problem]]:
+    """One section as an instance of ``cls``; all its problems, with their places, when it is not one."""
+    section, errors = _attempt(cls, node)
+    as_text = _as_text(node, errors) if errors else None
+    if as_text is not None:
+        node = as_text
+        section, errors = _attempt(cls, node)
+    return section, [_problem(cls, node, key, error, known) for error in errors]
+
+
+def _attempt(cls: type[Section], node: Leaf | Tree) -> tuple[Section | None, Sequence[Any]]:
+    try:
+        return cls.model_validate_json(json.dumps(plain(node)), strict=True), []
+    except ValidationError as error:
+        return None, error.errors(include_url=False)
+
+
+def _as_text(node: Leaf | Tree, errors: Iterable[Any]) -> Leaf | Tree | None:
+    """``node`` with words from the command line and the environment (``run.name=2024``) as text where text is due.
+
+    ``None`` when no error asks for that.
+    """
+    wanted = {tuple(e["loc"]) for e in errors if e["type"] == "string_type"}
+    found = False
+
+    def visit(child: Leaf | Tree, path: tuple[str, ...]) -> Leaf | Tree:
+        nonlocal found
+        if isinstance(child, dict):
+            return {k: visit(c, (*path, k)) for k, c in child.items()}
+        if path in wanted and child.text is not None and not isinstance(child.value, (list, dict)):
+            found = True
+            return Leaf(child.text, child.place)
+        return child
+
+    result = visit(node, ())
+    return result if found else None
+
+
+def _problem(cls: type[BaseModel], node: Leaf | Tree, key: str, error: Any, known: Known) -> Problem:
+    loc = _real_path(plain(node), error["loc"])
+    name = key + "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in loc)
+    place = place_of(node, loc) or Place(COMMAND_LINE)
+    if error["type"] == "extra_forbidden":
+        message = _unknown_inside(cls, loc, name) if len(loc) > 1 else known.unknown(name)
+        return place.problem(name, message + ("" if place.word else _got(place, error["input"])))
+    wording = MESSAGES.get(error["type"])
+    message = wording(error.get("ctx", {})) if wording else error["msg"][:1].lower() + error["msg"][1:]
+    if error["type"] == "literal_error" and isinstance(error["input"], str):
+        close = nearest(error["input"], error["ctx"]["expected"].replace("'", "").replace(" or ", ", ").split(", "))
+        message += f"; did you mean {close}?" if close else ""
+    if error["type"] not in _NO_INPUT:
+        message += f" (got {shorten(error['input'])})"
+    return place.problem(name, message)
+
+
+def _got(place: Place, value: Any) -> str:
+    """The value of an unknown key, for files only: elsewhere the user has just typed it."""
+    return f" (got {shorten(value)})" if place.line and not isinstance(value, dict) else ""
+
+
+def _real_path(data: Any, loc: Iterable[Any]) -> tuple[str | int, ...]:
+    """``loc`` without the names of union members, which pydantic puts between keys."""
+    path: list[str | int] = []
+    for step in loc:
+        if (isinstance(data, dict) and step in data) or (
+            isinstance(data, list) and isinstance(step, int) and step < len(data)
+        ):
+            data = data[step]
+        elif isinstance(data, dict) and isinstance(step, str) and "[" not in step and "-" not in step:
+            data = None  # a missing key
+        else:
+            continue
+        path.append(step)
+    return tuple(path)
+
+
+def _unknown_inside(cls: type[BaseModel], loc: tuple[str | int, ...], name: str) -> str:
+    """The message for an unknown key of a list item or sub-section, from the fields of that class."""
+    annotation: Any = cls.model_fields[str(loc[0])].annotation if loc[0] in cls.model_fields else None
+    fields = [f for model in _models(annotation) for f in model.model_fields]
+    close = nearest(str(loc[-1]), fields)
+    return f"unknown key; did you mean {name.rpartition('.')[0]}.{close}?" if close else "unknown key"
+
+
+def _models(annotation: Any) -> list[type[BaseModel]]:
+    """Every model class in an annotation."""
+    if typing.get_origin(annotation) is None:
+        return [annotation] if isinstance(annotation, type) and issubclass(annotation, BaseModel) else []
+    return [model for argument in get_args(annotation) for model in _models(argument)]
+
+
+def unknown_section(name: str, node: Leaf | Tree, known: Known) -> list[Problem]:
+    """Problems for a section that does not exist: one per file, one per word elsewhere."""
+    found: list[Problem] = []
+    files: set[str] = set()
+    sections = sorted({k.split(".")[0] for k in known.keys})
+    for path, leaf in leaves(node, (name,)):
+        key, place = ".".join(path), leaf.place
+        if not place.line or len(path) == 1:
+            found.append(place.problem(key, known.unknown(key) + ("" if place.word else _got(place, leaf.value))))
+        elif place.source not in files:
+            close = nearest(name, sections)
+            hint = f"; did you mean {close}?" if close else f"; sections are {', '.join(sections)}"
+            found.append(place.problem(key, f"unknown section {name}{hint}"))
+            files.add(place.source)
+    return found

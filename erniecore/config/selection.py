@@ -1,0 +1,229 @@
+"""Pass 1: read the names from all layers and load those plugins. Looks at no other key.
+
+``model: DIR`` takes the plugin from ``config.json``; ``model.size`` puts the model's recipe below all layers that
+the user wrote.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from erniecore import registry
+from erniecore.config import yaml
+from erniecore.config.sources import COMMAND_LINE, Leaf, Place, Tree, merge, tree_of
+from erniecore.errors import CheckpointError, ConfigError, ErnieError, PluginError, PluginNotFound, Problem, nearest
+from erniecore.host import BUILTIN_CALLBACKS
+from erniecore.kinds import KINDS, RUN_KINDS
+from erniecore.plugin import ModelPlugin, Plugin
+
+
+@dataclass
+class Selection:
+    """What pass 1 found.
+
+    Attributes:
+        tree: all layers merged, the recipe included.
+        plugins: kind -> the plugin, for ``format`` and ``callback`` a list. names: kind -> name as it was given.
+        places: where each name was given. problems: kinds that nobody chose although they are required.
+    """
+
+    tree: Tree
+    plugins: dict[str, Any] = field(default_factory=dict)
+    names: dict[str, str] = field(default_factory=dict)
+    places: dict[str, Place] = field(default_factory=dict)
+    problems: list[Problem] = field(default_factory=list)
+
+
+def select(tree: Tree, required: Sequence[str]) -> Selection:
+    """Load the plugins that ``tree`` names; kinds in ``required`` that nobody chose become problems.
+
+    Raises:
+        PluginError: a name that is not installed, or a plugin that is broken.
+        CheckpointError: a model directory without a usable config.json.
+        ConfigError: a name that is not text, or an unknown recipe.
+    """
+    chosen = Selection(dict(tree))
+    _choose_model(chosen)
+    _add_recipe(chosen)
+    for kind in RUN_KINDS:
+        if kind not in chosen.plugins:
+            _choose(chosen, kind)
+        if kind in required and kind not in chosen.plugins:
+            names = ", ".join(e.name for e in registry.entries(kind)) or "none"
+            word = f"{KINDS[kind].flag} NAME" + (" or DIR" if kind == "model" else "")
+            message = f"no {kind} is selected; add {word} (installed: {names})"
+            chosen.problems.append(Problem(COMMAND_LINE, 0, "", message))
+    chosen.plugins["callback"] = [
+        _load("callback", name, place) for name, place in _many(chosen.tree, "callbacks", BUILTIN_CALLBACKS)
+    ]
+    chosen.plugins["format"] = _formats(chosen.tree)
+    return chosen
+
+
+def _load(kind: str, name: str, place: Place | None) -> Plugin:
+    """``registry.load`` whose errors say where the name was written."""
+    try:
+        return registry.load(kind, name)
+    except PluginError as error:
+        if place is not None and isinstance(error, PluginNotFound):
+            error.where = f"{place}: {place.word or kind}"
+        raise
+
+
+def _section(tree: Tree, kind: str) -> Tree:
+    node = tree.get(kind)
+    return node if isinstance(node, dict) else {}
+
+
+def _text(node: Leaf | Tree | None, key: str) -> tuple[str, Place] | None:
+    """A leaf's text and place; ``None`` when it is absent, null or empty."""
+    if node is None or (isinstance(node, Leaf) and node.value in (None, "")):
+        return None
+    if isinstance(node, Leaf) and isinstance(node.value, str):
+        return node.value, node.place
+    if isinstance(node, Leaf):
+        raise ConfigError([node.place.problem(key, f"must be text (got {node.value!r})")])
+    raise ConfigError([Problem("settings", 0, key, "must be text, not a mapping")])
+
+
+def _choose(chosen: Selection, kind: str) -> None:
+    node = chosen.tree.get(kind)
+    if isinstance(node, Leaf) and node.value not in (None, {}):
+        message = f"must be a name or a mapping with a name (got {node.value!r})"
+        raise ConfigError([node.place.problem(kind, message)])
+    given = _text(_section(chosen.tree, kind).get("name"), f"{kind}.name")
+    default = KINDS[kind].default
+    if given is None and default is None:
+        return
+    name, place = given if given is not None else (str(default), None)
+    chosen.plugins[kind] = _load(kind, name, place)
+    chosen.names[kind] = name
+    if place is not None:
+        chosen.places[kind] = place
+
+
+def _choose_model(chosen: Selection) -> None:
+    """``model.name``, which may also be a directory; without one, what reads ``model.path``."""
+    section = _section(chosen.tree, "model")
+    given = _text(section.get("name"), "model.name")
+    if given is not None and looks_like_directory(given[0]):
+        section = {**section, "path": section["name"]}
+        del section["name"]
+        chosen.tree["model"], given = section, None
+    path = _text(section.get("path"), "model.path")
+    if given is None and path is not None:
+        name = plugin_for_directory(Path(path[0]))
+        chosen.tree["model"] = {**section, "name": Leaf(name, Place(str(Path(path[0]) / "config.json")))}
+    _choose(chosen, "model")
+
+
+def looks_like_directory(name: str) -> bool:
+    """Whether ``--model`` was given a path: it has a slash or is a directory, and no plugin has that name."""
+    if any(name == e.name for e in registry.entries("model")):
+        return False
+    return "/" in name or "\\" in name or name in (".", "..", "~") or Path(name).is_dir()
+
+
+def plugin_for_directory(directory: Path) -> str:
+    """The name of the model plugin whose ``model_types`` hold the ``model_type`` of ``directory/config.json``.
+
+    Raises:
+        CheckpointError: no such directory, no readable config.json, no ``model_type``.
+        PluginNotFound: no installed plugin reads that type.
+    """
+    file = directory / "config.json"
+    if not file.is_file():
+        what = "no config.json in the model directory" if directory.is_dir() else "no such model directory"
+        inside = directory / "model" / "config.json"
+        fix = f"did you mean {directory / 'model'}?" if inside.is_file() else "give a plugin name or a model directory"
+        raise CheckpointError(what, where=str(directory), fix=fix, code="ERN-K020")
+    try:
+        model_type = json.loads(file.read_text(encoding="utf-8"))["model_type"]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        reason = "has no model_type" if isinstance(error, KeyError) else "cannot be read as JSON"
+        raise CheckpointError(f"config.json {reason}", where=str(file), code="ERN-K021") from error
+    readable: dict[str, str] = {}
+    for entry in registry.entries("model"):
+        try:
+            plugin = registry.load("model", entry.name)
+        except ErnieError:  # a broken plugin must not disturb a model that is not its own
+            continue
+        if isinstance(plugin, ModelPlugin):
+            readable.update(dict.fromkeys(plugin.model_types, entry.name))
+    if model_type not in readable:
+        raise PluginNotFound(
+            f"no installed model plugin reads model_type {model_type!r}",
+            where=str(file),
+            expected="one of " + ", ".join(sorted(readable)) if readable else "",
+            next="ernie plugins --kind model",
+        )
+    return readable[str(model_type)]
+
+
+def recipes(plugin: Plugin) -> dict[str, str]:
+    """Recipe name -> YAML text of a model plugin."""
+    package = getattr(plugin, "recipes", "")
+    if not package:
+        return {}
+    found = [f for f in files(package).iterdir() if f.name.endswith(".yaml")]
+    return {f.name.removesuffix(".yaml"): f.read_text(encoding="utf-8") for f in found}
+
+
+def _add_recipe(chosen: Selection) -> None:
+    """The sections of the recipe that ``model.size`` names, below everything that the user wrote."""
+    section = _section(chosen.tree, "model")
+    size = _text(section.get("size"), "model.size")
+    if size is None or "model" not in chosen.plugins:
+        return
+    known, (name, place) = recipes(chosen.plugins["model"]), size
+    if name not in known:
+        close = nearest(name, known)
+        hint = f"; did you mean {close}?" if close else ""
+        names = ", ".join(sorted(known)) or "none"
+        message = f"{chosen.names['model']} has no recipe {name!r}{hint} (recipes: {names})"
+        raise ConfigError([place.problem("model.size", message)])
+    source = f"recipe {chosen.names['model']}/{name}"
+    recipe = tree_of(yaml.parse(known[name], source), source)
+    chosen.tree = merge(recipe, chosen.tree)
+
+
+def _many(tree: Tree, section: str, always: Sequence[str] = ()) -> list[tuple[str, Place | None]]:
+    """Names of a section with one sub-section per plugin, each with its place; ``always`` come first."""
+    node = _section(tree, section)
+    named = [(name, _first(child)) for name, child in node.items() if name not in always]
+    return [*((name, None) for name in always), *named]
+
+
+def _first(node: Leaf | Tree) -> Place | None:
+    while isinstance(node, dict):
+        node = next(iter(node.values()))
+    return node.place
+
+
+def _formats(tree: Tree) -> list[Plugin]:
+    """The formats that sources, ``data.format`` or ``formats`` name; ``auto`` brings all others that work."""
+    names: dict[str, Place | None] = dict(_many(tree, "formats"))
+    data = _section(tree, "data")
+    default = _text(data.get("format"), "data.format") or (KINDS["format"].default or "", None)
+    names.setdefault(*default)
+    for split in ("train", "eval"):
+        leaf = data.get(split)
+        sources = leaf.value if isinstance(leaf, Leaf) and isinstance(leaf.value, list) else []
+        for source in sources:
+            name = source.get("format") if isinstance(source, dict) else None
+            if name and isinstance(name, str) and isinstance(leaf, Leaf):
+                names.setdefault(name, leaf.place)
+    plugins = [_load("format", name, place) for name, place in names.items()]
+    if "auto" in names:
+        for entry in registry.entries("format"):
+            if entry.status == registry.OK and entry.name not in names:
+                try:
+                    plugins.append(registry.load("format", entry.name))
+                except PluginError:  # broken, and nobody named it
+                    continue
+    return plugins
