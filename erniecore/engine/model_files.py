@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -73,13 +74,42 @@ def write_model_files(
     write_directory_manifest(directory, facts, {file.name: file.sha256 for file in written})
 
 
+def write_structured(
+    bundle: ModelBundle, directory: Path, *, max_shard_bytes: int = DEFAULT_SHARD_BYTES, dtype: str = ""
+) -> None:
+    """Write our own names and shapes into the existing, empty ``directory``: ``weights*.safetensors``, config.json,
+    README.md and the manifest.
+
+    Not called ``model.safetensors``: a reader of the public layout must not take [in, out] matrices for [out, in].
+    """
+    kept = {entry.name: entry.dtype for entry in bundle.adapter.maps("pt") if entry.dtype}
+    tensors: dict[str, Tensor] = {}
+    for name, target in state_of(bundle.model).items():
+        stored = kept.get(name) or dtype or arrays.dtype_name(target)
+        tensors[name] = Tensor(_SHORT_NAMES[stored], tuple(target.shape), partial(_converted, target, stored, name))
+    written = write_shards(directory, "weights", tensors, max_shard_bytes)
+    write_json(directory / "config.json", public_config(bundle.architecture, dtype or memory_dtype(bundle)))
+    facts = {**provenance(bundle, written), "layout": "structured"}
+    (directory / "README.md").write_text(_readme(bundle.architecture, facts), encoding="utf-8")
+    write_directory_manifest(directory, facts, {file.name: file.sha256 for file in written})
+
+
+def _converted(target: PaddleTensor, dtype: str, name: str) -> Array:
+    return convert(arrays.to_numpy(target), arrays.dtype_name(target), dtype, name)
+
+
+def write_json(path: Path, content: Mapping[str, Any]) -> Path:
+    """``content`` as readable JSON; returns ``path``."""
+    path.write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    return path
+
+
 def write_assets(bundle: ModelBundle, directory: Path, dtype: str) -> list[Path]:
     """Everything but the weights: config.json, generation_config.json, tokenizer files, chat_template.jinja."""
-    files = {"config.json": public_config(bundle.architecture, dtype), "generation_config.json": _generation(bundle)}
-    paths = []
-    for name, content in files.items():
-        paths.append(directory / name)
-        paths[-1].write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    paths = [
+        write_json(directory / "config.json", public_config(bundle.architecture, dtype)),
+        write_json(directory / "generation_config.json", _generation(bundle)),
+    ]
     if bundle.tokenizer is not None:
         with translated(directory, "writing the tokenizer"):
             paths += bundle.tokenizer.save(directory)
@@ -96,7 +126,7 @@ def write_weights(directory: Path, tensors: Mapping[str, Tensor], max_shard_byte
     if len(split_shards({name: t.num_bytes for name, t in tensors.items()}, max_shard_bytes)) == 1:
         return [write_safetensors(directory / SINGLE_NAME, tensors)]
     written = write_shards(directory, "model", tensors, max_shard_bytes)
-    (directory / INDEX_NAME).write_text(json.dumps(index_json(written), indent=2) + "\n", encoding="utf-8")
+    write_json(directory / INDEX_NAME, index_json(written))
     return written
 
 
@@ -140,8 +170,7 @@ class _Store:
             target = self.targets[entry.name]
             if entry.store is None:
                 raise PluginError("the model plugin's state adapter cannot write this tensor", where=entry.name)
-            array = convert(arrays.to_numpy(target), arrays.dtype_name(target), self.dtype_of(index), entry.name)
-            self._last = (index, entry.store(array))
+            self._last = (index, entry.store(_converted(target, self.dtype_of(index), entry.name)))
         return self._last[1]
 
 
@@ -199,12 +228,25 @@ def provenance(bundle: ModelBundle, written: Sequence[WrittenFile]) -> dict[str,
 def _readme(architecture: Json, facts: Mapping[str, Any]) -> str:
     name = facts.get("name") or architecture["model_type"]
     rows = "\n".join(f"| {key} | {_cell(value)} |" for key, value in facts.items())
+    structured = facts.get("layout") == "structured"
+    layout = "with erniecore's own tensor names and shapes" if structured else "in the public safetensors layout"
+    use = "" if structured else _USE
     return (
-        f"# {name}\n\nModel type `{architecture['model_type']}`, written by erniecore in the public safetensors layout. "
+        f"# {name}\n\nModel type `{architecture['model_type']}`, written by erniecore {layout}. "
         "`erniecore_manifest.json` has the size and sha256 of every file.\n\n"
-        f"## Provenance\n\n| what | value |\n|---|---|\n{rows}\n\n"
-        '## Use\n\n```python\nimport erniecore\n\nmodel = erniecore.load_model("path/to/this/directory")\n```\n'
+        f"## Provenance\n\n| what | value |\n|---|---|\n{rows}\n{use}"
     )
+
+
+_USE = """
+## Use
+
+```python
+import erniecore
+
+model = erniecore.load_model("path/to/this/directory")
+```
+"""
 
 
 def _cell(value: object) -> str:

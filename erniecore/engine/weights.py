@@ -79,12 +79,12 @@ def load_weights(layer: Layer, directory: Path, adapter: StateAdapter) -> LoadRe
     targets = state_of(layer)
     check_maps(maps, targets)
     ignored = _check_names(maps, tensors, adapter, directory, same_as_embedding)
-    converted: Counter[str] = Counter()
+    converted: dict[str, str] = {}
     for entry in maps:
         target = targets[entry.name]
         arrays.set_value(target, _load_one(entry, target, stored, converted))
     count = sum(prod(entry.shape) for entry in maps)
-    return LoadReport(directory, layout, len(maps), count, dict(converted), ignored)
+    return LoadReport(directory, layout, len(maps), count, dict(Counter(converted.values())), ignored)
 
 
 def state_of(layer: Layer) -> dict[str, PaddleTensor]:
@@ -243,7 +243,7 @@ def _fits(found: tuple[int, ...], expected: tuple[int, ...]) -> bool:
 
 
 def _load_one(
-    entry: TensorMap, target: PaddleTensor, stored: Mapping[str, tuple[Path, Tensor]], converted: Counter[str]
+    entry: TensorMap, target: PaddleTensor, stored: Mapping[str, tuple[Path, Tensor]], converted: dict[str, str]
 ) -> Array:
     wanted = arrays.dtype_name(target)
     parts = []
@@ -251,7 +251,7 @@ def _load_one(
         path, tensor = stored[name]
         found = LONG_NAMES[tensor.dtype]
         if found != wanted:
-            converted[f"{found} -> {wanted}"] += 1
+            converted[name] = f"{found} -> {wanted}"
         parts.append(convert(tensor.load(), found, wanted, f"{path}: {name}"))
     array = entry.load(parts)
     if tuple(array.shape) != tuple(target.shape):

@@ -1,0 +1,254 @@
+"""A model with everything around it, from a model directory, a run or a checkpoint; the plugin is found by ``model_type``.
+
+Importing this module is light; paddle comes in when a model is built, after the device was opened (``open_device``).
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from erniecore import registry
+from erniecore.config.selection import plugin_for_directory
+from erniecore.engine import launch
+from erniecore.errors import CheckpointError, EnvironmentFault, UsageError
+from erniecore.host import Host, assemble
+from erniecore.plugin import ModelPlugin, Plugin
+from erniecore.types import Cluster, Device, Json, ModelBundle, Tokenizer
+
+if TYPE_CHECKING:
+    from erniecore.checkpoint import Checkpoint
+
+
+class Opened(NamedTuple):
+    """What a directory held.
+
+    Attributes:
+        bundle: the model in eval mode, and what belongs to it.
+        dtype: in which most of its weights were stored.
+        notes: what the user should know.
+    """
+
+    bundle: ModelBundle
+    dtype: str
+    notes: list[str]
+
+
+def open_device(name: str = "cpu") -> list[str]:
+    """Open a device by name with its default settings, outside of a run; returns warnings. Imports paddle."""
+    plugin = registry.load("device", name)
+    host = assemble({"device": plugin})
+    device: Device = host.hook.ernie_open_device(config=plugin.Config(), cluster=Cluster())
+    warnings = launch.apply_environment(device.environment())
+    device.open()
+    return warnings
+
+
+def open_any(source: Path, *, dtype: str = "float32", tokenizer: bool = True) -> Opened:
+    """The model in a model directory, a run directory (its ``model/``, else its newest verified checkpoint) or a
+    checkpoint directory.
+
+    Raises:
+        UsageError: ``source`` is none of these.
+        CheckpointError: see :func:`load_bundle` and :func:`load_checkpoint_bundle`.
+    """
+    from erniecore.checkpoint import newest_verified
+    from erniecore.checkpoint.manifest import MANIFEST_NAME
+
+    if (source / "config.json").is_file():
+        return load_bundle(source, dtype=dtype, tokenizer=tokenizer)
+    if (source / MANIFEST_NAME).is_file():
+        return load_checkpoint_bundle(source, dtype=dtype, tokenizer=tokenizer)
+    if (source / "model" / "config.json").is_file():
+        opened = load_bundle(source / "model", dtype=dtype, tokenizer=tokenizer)
+        opened.notes.insert(0, f"using the run's finished model {source / 'model'}")
+        return opened
+    root = source / "ckpt" if (source / "ckpt").is_dir() else source
+    path, notes = newest_verified(root)
+    if path is None:
+        raise UsageError(
+            "this is neither a model directory, nor a run, nor a checkpoint",
+            where=str(source),
+            found="; ".join(notes),
+            expected="a directory with config.json, with ckpt/, or ckpt/step-…",
+        )
+    opened = load_checkpoint_bundle(path, dtype=dtype, tokenizer=tokenizer)
+    return opened._replace(notes=[*notes, f"using checkpoint {path}", *opened.notes])
+
+
+def load_bundle(directory: Path, *, dtype: str = "float32", tokenizer: bool = True) -> Opened:
+    """The model in a model directory of the public layout.
+
+    Args:
+        directory: config.json, safetensors and, if ``tokenizer``, the tokenizer's files.
+        dtype: of the parameters in memory.
+        tokenizer: also read the tokenizer; that there is none is a note, not an error.
+
+    Raises:
+        PluginNotFound: no installed model plugin reads this ``model_type``.
+        CheckpointError: weights that do not fit, or a vocabulary smaller than the tokenizer's.
+    """
+    from erniecore.engine.weights import load_weights, open_weights
+
+    plugin = registry.load("model", plugin_for_directory(directory))
+    bundle, notes = build_bundle(plugin, {"path": str(directory)}, directory if tokenizer else None, dtype)
+    report = load_weights(bundle.model, directory, bundle.adapter)
+    bundle.model.eval()
+    sizes: Counter[str] = Counter()
+    for _, tensor in open_weights(directory).values():
+        sizes[tensor.dtype] += tensor.num_bytes
+    stored = _long_name(sizes.most_common(1)[0][0]) if sizes else dtype
+    provenance = _provenance_of(directory)
+    return Opened(_with(bundle, provenance, _generation_of(directory)), stored, [str(report), *notes])
+
+
+def load_checkpoint_bundle(path: Path, *, dtype: str = "float32", tokenizer: bool = True) -> Opened:
+    """The model in a checkpoint, built with the settings that the checkpoint holds; averaged weights where there are any.
+
+    Raises:
+        CheckpointError: damaged, without settings, or with an adapter's weights only.
+    """
+    from erniecore.checkpoint import load_checkpoint
+
+    checkpoint = load_checkpoint(path)
+    settings, names = _settings_of(checkpoint)
+    plugin = registry.load("model", names["model"])
+    section = {k: v for k, v in settings["model"].items() if k in plugin.Config.model_fields}
+    home = section.get("tokenizer") or section.get("path")
+    bundle, notes = build_bundle(plugin, section, Path(home) if home and tokenizer else None, dtype)
+    _load_structured(bundle, checkpoint)
+    bundle.model.eval()
+    averaged = "ema" in checkpoint.tensors
+    provenance = {
+        "checkpoint": path.name,
+        "method": names.get("method", ""),
+        "base": str(section.get("path", "")),
+        "steps": checkpoint.step,
+        "weights": "moving average" if averaged else "last step",
+        "config_hash": checkpoint.manifest.config_hash,
+    }
+    generation = _generation_of(Path(section["path"])) if section.get("path") else {}
+    return Opened(_with(bundle, provenance, generation), dtype, notes)
+
+
+def build_bundle(
+    plugin: Plugin, section: Mapping[str, Any], tokenizer_home: Path | None, dtype: str
+) -> tuple[ModelBundle, list[str]]:
+    """A model with new weights for one plugin's settings, and notes.
+
+    Args:
+        plugin: a model plugin; ``section``: values for its ``Config``.
+        tokenizer_home: where the tokenizer's files are; ``None``: no tokenizer.
+    """
+    host = assemble({"model": plugin})
+    config = plugin.Config(**section)
+    architecture: Json = host.call(plugin, "ernie_read_architecture", config=config)
+    tokenizer, notes = _tokenizer(host, plugin, config, tokenizer_home)
+    if tokenizer is not None:
+        notes += check_vocabulary(architecture, tokenizer, str(tokenizer_home))
+    model = host.call(plugin, "ernie_build_model", config=config, architecture=architecture, dtype=dtype)
+    adapter = host.call(plugin, "ernie_state_adapter", architecture=architecture)
+    return ModelBundle(model=model, architecture=architecture, adapter=adapter, tokenizer=tokenizer), notes
+
+
+def _tokenizer(host: Host, plugin: Plugin, config: Any, home: Path | None) -> tuple[Tokenizer | None, list[str]]:
+    if home is None:
+        return None, []
+    try:
+        return host.call(plugin, "ernie_build_tokenizer", config=config, directory=home), []
+    except EnvironmentFault as error:
+        return None, [f"without a tokenizer: {error}"]
+
+
+def check_vocabulary(architecture: Json, tokenizer: Tokenizer, where: str) -> list[str]:
+    """A note when the model has more ids than the tokenizer.
+
+    Raises:
+        CheckpointError: it has fewer.
+    """
+    rows = int(architecture["vocab_size"])
+    if tokenizer.vocab_size > rows:
+        raise CheckpointError(
+            "the tokenizer has more ids than the model",
+            where=where,
+            found=f"{tokenizer.vocab_size} ids",
+            expected=f"at most vocab_size = {rows}",
+            fix="use the tokenizer that belongs to this model",
+            code="ERN-K004",
+        )
+    if tokenizer.vocab_size < rows:
+        return [f"the model has {rows} ids, the tokenizer {tokenizer.vocab_size}: the rest is never used"]
+    return []
+
+
+def _settings_of(checkpoint: Checkpoint) -> tuple[Mapping[str, Any], Mapping[str, str]]:
+    settings, names = checkpoint.state.get("settings"), checkpoint.state.get("plugins")
+    if not isinstance(settings, dict) or not isinstance(names, dict) or "model" not in names:
+        raise CheckpointError("this checkpoint does not say which model it is of", where=str(checkpoint.path))
+    if settings.get("adapter") is not None:
+        raise CheckpointError(
+            "this checkpoint holds an adapter's weights, not a whole model",
+            where=str(checkpoint.path),
+            fix="export the run's model/ directory, or merge the adapter into its base first",
+        )
+    return settings, names
+
+
+def _load_structured(bundle: ModelBundle, checkpoint: Checkpoint) -> None:
+    from erniecore.engine import arrays
+    from erniecore.engine.weights import convert, state_of
+
+    targets = state_of(bundle.model)
+    tensors = checkpoint.require("model", {name: (tuple(t.shape), "") for name, t in targets.items()})
+    average: Mapping[str, Any] = checkpoint.tensors.get("ema", {})
+    for name, target in targets.items():
+        source = average if name in average else tensors
+        found = _long_name(checkpoint.tensors["ema" if name in average else "model"].entries[name].dtype)
+        array = convert(source[name], found, arrays.dtype_name(target), f"{checkpoint.path}: {name}")
+        arrays.set_value(target, array)
+
+
+def _long_name(dtype: str) -> str:
+    from erniecore.checkpoint.tensors import LONG_NAMES
+
+    return LONG_NAMES[dtype]
+
+
+def _with(bundle: ModelBundle, provenance: Json, generation: Json) -> ModelBundle:
+    from dataclasses import replace
+
+    return replace(bundle, provenance=provenance, generation=generation)
+
+
+def _generation_of(directory: Path) -> Json:
+    return _json(directory / "generation_config.json")
+
+
+def _provenance_of(directory: Path) -> Json:
+    """What the directory says of its own origin, without what is written anew each time."""
+    from erniecore.checkpoint.directories import MODEL_MANIFEST
+
+    facts = _json(directory / MODEL_MANIFEST).get("provenance")
+    known = {k: v for k, v in facts.items() if k not in ("erniecore", "parameters")} if isinstance(facts, dict) else {}
+    return known or {"source": str(directory)}
+
+
+def _json(path: Path) -> dict[str, Any]:
+    if not path.is_file():
+        return {}
+    try:
+        value = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise CheckpointError("this file is not valid JSON", where=str(path), code="ERN-K021") from error
+    return value if isinstance(value, dict) else {}
+
+
+def model_plugin(name: str) -> ModelPlugin:
+    """The installed model plugin ``name``. Raises ``PluginNotFound`` and ``UsageError``."""
+    plugin = registry.load("model", name)
+    if not isinstance(plugin, ModelPlugin):
+        raise UsageError("this plugin does not say which models it reads", where=name, expected="a ModelPlugin")
+    return plugin
