@@ -2,9 +2,21 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import numpy as np
 import paddle
 import paddle.nn.functional as F
+from numpy.typing import NDArray
 from paddle import Tensor
+from paddle.autograd import PyLayer
+
+from erniecore.ops._attention_plan import HIDDEN, Plan, make_plan
+from erniecore.ops._head_order import heads_first, tokens_first
+from erniecore.ops._parallel import parallel_map
+
+#: Up to this many scores, one product over everything is faster than going block by block.
+SMALL = 1 << 16
 
 
 def attention(
@@ -18,6 +30,9 @@ def attention(
 ) -> Tensor:
     """``softmax(q k^T scale + mask) v``; query row i sees keys 0 .. i + K - S.
 
+    Blocks of queries meet only the keys that they may see, and the backward pass computes probabilities again:
+    memory grows with S, not S^2. float32 inside (float64 for float64 input); the result has ``v``'s dtype.
+
     Args:
         q: [B, S, hq, d]. k, v: [B, K, hk, d] with hq a multiple of hk; head h reads key head h // (hq / hk).
         startend_row_indices: int32 [B, 1, S, 1]; for each key column the first query row that can no longer
@@ -27,25 +42,108 @@ def attention(
     Returns:
         [B, S, hq, d]; rows that see no key are 0.
     Raises:
-        ValueError: ``startend_row_indices`` with K != S.
-    Source: Vaswani et al. (2017); Ainslie et al., "GQA" (2023); Wang et al., "FlashMask" (2024) for the row indices.
+        ValueError: ``startend_row_indices`` with K != S, or hq not a multiple of hk.
+    Source: Vaswani et al. (2017); Ainslie et al., "GQA" (2023); Dao, "FlashAttention-2" (2023) for the backward
+    pass; Wang et al., "FlashMask" (2024) for the row indices.
     """
     B, S, hq, d = q.shape
     K, hk = k.shape[1], k.shape[2]
     if startend_row_indices is not None and K != S:
         raise ValueError(f"startend_row_indices needs as many keys as queries, not {K} and {S}")
-    group = hq // hk
-    q = q.transpose([0, 2, 1, 3]).reshape([B, hk, group, S, d]).astype("float32")
-    k = k.transpose([0, 2, 1, 3]).unsqueeze(2).astype("float32")
-    v32 = v.transpose([0, 2, 1, 3]).unsqueeze(2).astype("float32")
-    scores = paddle.matmul(q, k, transpose_y=True) * (d**-0.5 if scale is None else scale)
-    row = paddle.arange(S).reshape([1, 1, 1, S, 1])
-    seen = paddle.arange(K).reshape([1, 1, 1, 1, K]) <= row + (K - S)
-    if startend_row_indices is not None:
-        seen = paddle.logical_and(seen, row < startend_row_indices.reshape([B, 1, 1, 1, K]).astype("int64"))
-    if attention_mask is not None:
-        seen = paddle.logical_and(seen, attention_mask.reshape([B, 1, 1, 1, K]) != 0)
-    weights = F.softmax(paddle.where(seen, scores, paddle.full([1], -1e30)), axis=-1)
-    weights = weights * seen.astype("float32")
-    out = paddle.matmul(weights, v32).reshape([B, hq, S, d])
-    return out.transpose([0, 2, 1, 3]).astype(v.dtype)
+    if hq % hk:
+        raise ValueError(f"{hq} query heads cannot share {hk} key heads evenly")
+    ends = None if startend_row_indices is None else startend_row_indices.numpy().reshape(B, K)
+    keep = None if attention_mask is None else attention_mask.numpy().reshape(B, K) != 0
+    dtype = "float64" if q.dtype == paddle.float64 else "float32"
+    q32, k32, v32 = q.astype(dtype), k.astype(dtype), v.astype(dtype)
+    scale = float(d**-0.5) if scale is None else scale
+    if S == 1 or B * hq * S * K <= SMALL:
+        out = _whole(q32, k32, v32, ends, keep, scale)
+    else:
+        out = _Blockwise.apply(q32, k32, v32, make_plan(B, S, K, hq // hk, ends, keep), scale)
+    return out.astype(v.dtype)
+
+
+def _whole(
+    q: Tensor, k: Tensor, v: Tensor, ends: NDArray[Any] | None, keep: NDArray[Any] | None, scale: float
+) -> Tensor:
+    """All scores at once: decoding steps and short sequences."""
+    (B, S, hq, d), (K, hk) = q.shape, k.shape[1:3]
+    q_Nrd = (heads_first(q, hk) * scale).reshape([B * hk, -1, d])
+    k_NKd, v_NKd = (heads_first(x, hk).reshape([B * hk, K, d]) for x in (k, v))
+    scores = paddle.matmul(q_Nrd, k_NKd, transpose_y=True)
+    seen = np.arange(K) <= np.arange(S)[:, None] + (K - S)
+    seen_BSK = np.broadcast_to(seen, (B, S, K))
+    if ends is not None:
+        seen_BSK = seen_BSK & (np.arange(S)[:, None] < ends[:, None, :])
+    if keep is not None:
+        seen_BSK = seen_BSK & keep[:, None, :]
+    if seen_BSK.all():
+        weights = F.softmax(scores)
+    else:
+        seen_NrK = np.repeat(np.repeat(seen_BSK, hk, axis=0), hq // hk, axis=1)
+        mask = paddle.to_tensor(np.where(seen_NrK, 0.0, HIDDEN).astype(str(scores.dtype).rsplit(".", 1)[-1]))
+        weights = F.softmax(scores + mask) * paddle.to_tensor(seen_NrK.any(2, keepdims=True)).astype(scores.dtype)
+    return tokens_first(paddle.matmul(weights, v_NKd), B, S, hq)
+
+
+class _Blockwise(PyLayer):  # type: ignore[misc]
+    """One task per sequence and key head; r counts the query rows of one key head, (position, head of the group)."""
+
+    @staticmethod
+    def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, plan: Plan, scale: float) -> Tensor:
+        (B, S, hq, _), hk = q.shape, k.shape[2]
+        q_Nrd = heads_first(q.detach(), hk).scale_(scale)
+        k_NKd, v_NKd = heads_first(k.detach(), hk), heads_first(v.detach(), hk)
+        out_Nrd = paddle.zeros_like(q_Nrd)
+
+        def head(n: int) -> None:
+            q_rd, k_Kd, v_Kd, out_rd = q_Nrd[n], k_NKd[n], v_NKd[n], out_Nrd[n]
+            for block in plan.blocks(n // hk):
+                p = block.probabilities(q_rd[block.rows], k_Kd[block.keys])
+                paddle.matmul(p, v_Kd[block.keys], out=out_rd[block.rows])
+
+        parallel_map(head, range(B * hk), q)
+        out = tokens_first(out_Nrd, B, S, hq)
+        ctx.save_for_backward(q, k, v, out)
+        ctx.plan, ctx.scale = plan, scale
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, dy: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """With P the probabilities and D = rowsum(dy * y): dv = P^T dy, ds = P * (dy v^T - D), dq = ds k, dk = ds^T q.
+
+        D rides along as one more column of dy, against a column of -1 in v: one pass over the scores less.
+        """
+        q, k, v, out = ctx.saved_tensor()
+        (B, S, hq, _), hk, plan = q.shape, k.shape[2], ctx.plan
+        q_Nrd = heads_first(q.detach(), hk).scale_(ctx.scale)
+        k_NKd, v_NKd, dy_Nrd = (heads_first(x.detach(), hk) for x in (k, v, dy))
+        total_Nr1 = _row_sums(heads_first(out.detach(), hk).multiply_(dy_Nrd))
+        dy_Nre = paddle.concat([dy_Nrd, total_Nr1], axis=-1)
+        v_NKe = paddle.concat([v_NKd, paddle.full([*v_NKd.shape[:2], 1], -1.0, v.dtype)], axis=-1)
+        dq_Nrd, dk_NKd, dv_NKd = (paddle.zeros_like(x) for x in (q_Nrd, k_NKd, v_NKd))
+
+        def head(n: int) -> None:
+            q_rd, k_Kd, v_Ke, dy_rd, dy_re = q_Nrd[n], k_NKd[n], v_NKe[n], dy_Nrd[n], dy_Nre[n]
+            dq_rd, dk_Kd, dv_Kd = dq_Nrd[n], dk_NKd[n], dv_NKd[n]
+            for block in plan.blocks(n // hk):
+                rows, keys = block.rows, block.keys
+                p = block.probabilities(q_rd[rows], k_Kd[keys])
+                dv_Kd[keys].add_(paddle.matmul(p, dy_rd[rows], transpose_x=True))
+                ds = paddle.matmul(dy_re[rows], v_Ke[keys], transpose_y=True).multiply_(p)
+                paddle.matmul(ds, k_Kd[keys], out=dq_rd[rows])
+                dk_Kd[keys].add_(paddle.matmul(ds, q_rd[rows], transpose_x=True))
+
+        parallel_map(head, range(B * hk), q)
+        dq_Nrd.scale_(ctx.scale)
+        return (
+            tokens_first(dq_Nrd, B, S, hq),
+            tokens_first(dk_NKd, B, k.shape[1], hk),
+            tokens_first(dv_NKd, B, k.shape[1], hk),
+        )
+
+
+def _row_sums(x: Tensor) -> Tensor:
+    """Sum over the last axis, kept, as a matrix-vector product."""
+    return paddle.matmul(x, paddle.ones([x.shape[-1], 1], x.dtype))

@@ -2,19 +2,54 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import paddle
 from paddle import Tensor
+from paddle.autograd import PyLayer
 
 
 def rms_norm(x: Tensor, weight: Tensor, epsilon: float) -> Tensor:
     """``weight * cast(x / sqrt(mean(x^2) + epsilon))`` over the last axis.
 
-    Statistics and scaling are float32; the result is cast to ``x``'s dtype before ``weight`` multiplies it.
+    Statistics and scaling are float32 (float64 for float64 input); the result is cast to ``x``'s dtype before
+    ``weight`` multiplies it.
 
     Args:
         x: [..., H]. weight: [H].
     Source: Zhang and Sennrich, "Root Mean Square Layer Normalization" (2019).
     """
+    if x.dtype == weight.dtype and x.dtype in (paddle.float32, paddle.float64):
+        y: Tensor = _RMSNorm.apply(x, weight, epsilon)
+        return y
     x32 = x.astype("float32")
     inverse = paddle.rsqrt(paddle.mean(x32 * x32, axis=-1, keepdim=True) + epsilon)
     return (x32 * inverse).astype(x.dtype) * weight
+
+
+class _RMSNorm(PyLayer):  # type: ignore[misc]
+    """Sums over an axis are matrix-vector products, which use all cores; one number per row is saved."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor, epsilon: float) -> Tensor:
+        H = x.shape[-1]
+        x_TH = x.reshape([-1, H])
+        inverse_T1 = paddle.matmul(x_TH * x_TH, paddle.full([H, 1], 1.0 / H, x.dtype))
+        inverse_T1 = inverse_T1.add_(paddle.full([1], epsilon, x.dtype)).rsqrt_()
+        y_TH = (x_TH * inverse_T1).multiply_(weight)
+        ctx.save_for_backward(x, weight, inverse_T1)
+        return y_TH.reshape(x.shape)
+
+    @staticmethod
+    def backward(ctx: Any, dy: Tensor) -> tuple[Tensor, Tensor]:
+        """With r = 1 / rms: dw = sum_t r dy x, dx = r w dy - x r^3 (sum w dy x) / H."""
+        x, weight, inverse_T1 = ctx.saved_tensor()
+        H = x.shape[-1]
+        x_TH, dy_TH = x.reshape([-1, H]), dy.reshape([-1, H])
+        product_TH = dy_TH * x_TH
+        d_weight = paddle.matmul(inverse_T1, product_TH, transpose_x=True).reshape([H])
+        along_T1 = paddle.matmul(product_TH, weight.reshape([H, 1]))
+        along_T1 = along_T1.multiply_(inverse_T1 * inverse_T1 * inverse_T1).scale_(1.0 / H)
+        dx_TH = (dy_TH * weight).multiply_(inverse_T1)
+        dx_TH = dx_TH.subtract_(paddle.multiply(x_TH, along_T1))
+        return dx_TH.reshape(x.shape), d_weight

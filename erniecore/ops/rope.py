@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
 import paddle
 from paddle import Tensor
+from paddle.autograd import PyLayer
 
 
 def rope_tables(position_ids: Tensor, head_dim: int, theta: float) -> tuple[Tensor, Tensor]:
@@ -16,19 +21,69 @@ def rope_tables(position_ids: Tensor, head_dim: int, theta: float) -> tuple[Tens
     Source: Su et al., "RoFormer" (2021).
     """
     exponent = paddle.arange(0, head_dim, 2, dtype="float32") / head_dim
-    angle = position_ids.astype("float32").unsqueeze(-1) * paddle.pow(paddle.to_tensor(theta, "float32"), -exponent)
+    frequency = paddle.pow(paddle.to_tensor(theta, "float32"), -exponent)
+    angle = position_ids.astype("float32").unsqueeze(-1) * frequency
     return paddle.cos(angle), paddle.sin(angle)
 
 
 def apply_rope(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """Rotate every pair of the last axis, in float32; the result has ``x``'s dtype.
+    """Rotate every pair of the last axis, in float32 (float64 for float64 input); the result has ``x``'s dtype.
 
     Args:
-        x: [B, S, h, d]. cos, sin: float32 [B, S, d / 2].
+        x: [B, S, h, d]. cos, sin: float32 [B, S, d / 2] (B may be 1).
     """
+    if x.dtype == paddle.float64:
+        turned: Tensor = _Rotate.apply(x, cos.astype("float64"), sin.astype("float64"))
+        return turned
+    turned = _Rotate.apply(x.astype("float32"), cos, sin)
+    return turned.astype(x.dtype)
+
+
+class _Rotate(PyLayer):  # type: ignore[misc]
+    """``x * C + swap(x) * S`` with tables as wide as x; the gradient is the rotation by the opposite angle.
+
+    Pairs are swapped and tables widened by products with constant 0/1 matrices: strided copies and broadcasting
+    over an inner axis are an order of magnitude slower on CPU.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+        ctx.save_for_backward(cos, sin)
+        return _rotate(x, cos, sin)
+
+    @staticmethod
+    def backward(ctx: Any, dy: Tensor) -> tuple[Tensor, None, None]:
+        cos, sin = ctx.saved_tensor()
+        return _rotate(dy, cos, -sin), None, None
+
+
+def _rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     B, S, h, d = x.shape
-    pairs = x.astype("float32").reshape([B, S, h, d // 2, 2])
-    even, odd = pairs[..., 0], pairs[..., 1]
-    cos, sin = cos.unsqueeze(2), sin.unsqueeze(2)
-    turned = paddle.stack([even * cos - odd * sin, odd * cos + even * sin], axis=-1)
-    return turned.reshape([B, S, h, d]).astype(x.dtype)
+    swap_dd, widen_eW, widen_signed_eW = _constants(h, d, str(x.dtype))
+    x_Td = x.reshape([-1, d])
+    out = paddle.matmul(x_Td, swap_dd).reshape([-1, h * d])
+    cos_TW, sin_TW = _widen(cos, widen_eW, B, S), _widen(sin, widen_signed_eW, B, S)
+    out = out.multiply_(sin_TW).add_(cos_TW.multiply_(x_Td.reshape([-1, h * d])))
+    return out.reshape([B, S, h, d])
+
+
+def _widen(table: Tensor, matrix_eW: Tensor, B: int, S: int) -> Tensor:
+    """[B or 1, S, d/2] -> [B * S, h * d]."""
+    if table.shape[0] != B:
+        table = table.expand([B, S, table.shape[-1]])
+    return paddle.matmul(table.reshape([B * S, table.shape[-1]]), matrix_eW)
+
+
+@lru_cache(maxsize=16)
+def _constants(h: int, d: int, dtype: str) -> tuple[Tensor, Tensor, Tensor]:
+    """Pair swap [d, d]; and the matrices that copy entry i of a table to columns 2i and 2i + 1 of every head, the
+    second one with a minus sign at 2i."""
+    even, odd = np.arange(0, d, 2), np.arange(1, d, 2)
+    swap, widen, signed = np.zeros((d, d)), np.zeros((d // 2, h, d)), np.zeros((d // 2, h, d))
+    swap[odd, even] = swap[even, odd] = 1.0
+    widen[even // 2, :, even] = widen[even // 2, :, odd] = 1.0
+    signed[even // 2, :, even], signed[even // 2, :, odd] = -1.0, 1.0
+    dtype = dtype.rsplit(".", 1)[-1]
+    arrays = (swap, widen.reshape(d // 2, h * d), signed.reshape(d // 2, h * d))
+    first, second, third = (paddle.to_tensor(array.astype(dtype)) for array in arrays)
+    return first, second, third

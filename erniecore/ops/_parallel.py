@@ -1,0 +1,99 @@
+"""A few worker threads for independent slices of one operator. Not a scheduler, and not for input or output.
+
+Most elementwise kernels of Paddle's CPU build use one core and release the interpreter lock while they run, so
+slices of one tensor can be worked on at the same time. What is computed in a slice never depends on the number of
+threads: results are the same bits with one thread and with many.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import itertools
+import os
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from functools import lru_cache
+from pathlib import Path
+from threading import current_thread
+from typing import TypeVar
+
+import paddle
+from paddle import Tensor
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+_NAME = "erniecore-op"
+_executors: dict[int, ThreadPoolExecutor] = {}
+
+
+def parallel_map(function: Callable[[Item], Result], items: Iterable[Item], like: Tensor) -> list[Result]:
+    """``[function(item) for item in items]``, on worker threads where that helps.
+
+    ``function`` must only use detached tensors (a worker has its own gradient mode) and write to slices that no
+    other item touches. ``like`` is any tensor of the work: only tensors in host memory are worked on by threads.
+    """
+    work = list(items)
+    if len(work) < 2 or num_workers() < 2 or not like.place.is_cpu_place() or _inside_worker():
+        return [function(item) for item in work]
+    return _shared_out(function, work)
+
+
+def _shared_out(function: Callable[[Item], Result], work: list[Item]) -> list[Result]:
+    """Each worker takes the next item until none is left: one hand-over per worker, not one per item."""
+    numbers = iter(range(len(work)))  # next() of a range iterator is one step of the interpreter
+    results: dict[int, Result] = {}
+
+    def take() -> None:
+        for number in numbers:
+            results[number] = function(work[number])
+
+    tasks = [_executor().submit(take) for _ in range(min(num_workers(), len(work)))]
+    for task in tasks:
+        task.result()
+    return [results[number] for number in range(len(work))]
+
+
+def row_ranges(num_rows: int, row_elements: int, target: int = 1 << 18) -> list[tuple[int, int]]:
+    """Cut rows into pieces of about ``target`` elements, which stay in a core's cache."""
+    step = max(1, target // max(1, row_elements))
+    return [(start, min(start + step, num_rows)) for start in range(0, num_rows, step)]
+
+
+@lru_cache(maxsize=1)
+def num_workers() -> int:
+    """Threads for slices: ``OMP_NUM_THREADS`` if it is set, never more than the usable cores."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    wanted = os.environ.get("OMP_NUM_THREADS", "").split(",")[0]
+    return min(cores, int(wanted)) if wanted.isdigit() and int(wanted) > 0 else cores
+
+
+def _inside_worker() -> bool:
+    return current_thread().name.startswith(_NAME)
+
+
+def _executor() -> ThreadPoolExecutor:
+    """The pool of this process; a forked child gets its own, because threads do not survive a fork."""
+    process = os.getpid()
+    if process not in _executors:
+        _executors.clear()
+        turn = itertools.count()
+        _executors[process] = ThreadPoolExecutor(
+            num_workers(), thread_name_prefix=_NAME, initializer=lambda: _one_core_each(next(turn))
+        )
+    return _executors[process]
+
+
+def _one_core_each(index: int) -> None:
+    """Bind worker number ``index`` to a core, and its matrix products to that core: tasks are too short for the
+    kernel to spread workers that wake up on one core, and other cores belong to the other workers."""
+    if hasattr(os, "sched_setaffinity"):
+        cores = sorted(os.sched_getaffinity(0))
+        with suppress(OSError):
+            os.sched_setaffinity(0, {cores[index % len(cores)]})
+    libraries = Path(paddle.__file__).parent / "libs"
+    with suppress(OSError, AttributeError):
+        ctypes.CDLL(str(libraries / "libiomp5.so")).omp_set_num_threads(1)
+    with suppress(OSError, AttributeError):
+        ctypes.CDLL(str(libraries / "libmklml_intel.so")).MKL_Set_Num_Threads_Local(1)
