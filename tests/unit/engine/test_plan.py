@@ -1,0 +1,87 @@
+"""The plan's exact numbers from shapes alone."""
+
+import subprocess
+import sys
+from types import SimpleNamespace
+
+import pytest
+
+from erniecore.config.core import CheckpointSection, DataSection, TrainSection
+from erniecore.engine.plan import count, count_parameters, estimate, size
+from erniecore.types import TensorMap
+
+
+def entry(name, shape, dtype=""):
+    return TensorMap(name, shape, (name,), (shape,), lambda a: a[0], lambda a: [a], dtype)
+
+
+MAPS = [
+    entry("model.embed_tokens.weight", (10, 4)),
+    entry("model.layers.1.mlp.experts.gate_proj", (8, 4, 5)),
+    entry("model.layers.1.mlp.gate.weight", (4, 8), "float32"),
+    entry("model.layers.1.mlp.moe_statics.e_score_correction_bias", (1, 8), "float32"),
+]
+NAMES = {"model": "ernie45-moe", "method": "sft", "device": "cpu"}
+
+
+def plan(**train):
+    parameters = count_parameters(MAPS, {"moe_k": 2})
+    settings = SimpleNamespace(
+        train=TrainSection(**train), data=DataSection(max_seq_len=100), checkpoint=CheckpointSection()
+    )
+    return estimate(parameters, settings, NAMES)
+
+
+def test_counts():
+    made = count_parameters(MAPS, {"moe_k": 2})
+    assert made.total == 40 + 160 + 32 + 8
+    assert made.trainable == 40 + 160 + 32
+    assert made.active == 40 + 160 * 2 // 8 + 32 + 8
+    assert made.low == 200
+
+
+def test_float32_bytes():
+    made = plan()
+    assert (made.weights, made.gradients, made.moments, made.masters) == (240 * 4, 232 * 4, 232 * 8, 0)
+    assert made.checkpoint == 240 * 4 + 232 * 8
+    assert made.memory == 240 * 4 + 232 * 12
+
+
+def test_bfloat16_bytes_keep_the_router_in_float32():
+    made = plan(precision="bfloat16", moments="bfloat16", ema=0.9)
+    assert made.weights == 200 * 2 + 40 * 4
+    assert made.gradients == 200 * 2 + 32 * 4
+    assert made.moments == 232 * 4
+    assert made.masters == 200 * 4
+    assert made.average == 232 * 4
+
+
+def test_tokens_per_step():
+    assert plan(batch_size=3, accumulation=2).tokens_per_step == 600
+
+
+def test_adapted_base_is_frozen():
+    assert count_parameters(MAPS, {}, adapted=True).trainable == 0
+
+
+def test_json_is_plain():
+    made = plan(max_steps=7).as_json()
+    assert made["parameters"]["total"] == 240
+    assert made["max_steps"] == 7
+
+
+@pytest.mark.parametrize(
+    ("number", "text"), [(999, "999"), (1500, "1.5 k"), (360_700_000, "360.7 M"), (21_800_000_000, "21.8 B")]
+)
+def test_counts_for_people(number, text):
+    assert count(number) == text
+
+
+@pytest.mark.parametrize(("number", "text"), [(0, "0 B"), (1023, "1023 B"), (1536, "1.5 KiB"), (5 * 2**40, "5.0 TiB")])
+def test_sizes_for_people(number, text):
+    assert size(number) == text
+
+
+def test_planning_needs_no_paddle():
+    code = "import sys, erniecore.engine.prepare, erniecore.engine.entry; sys.exit('paddle' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code]).returncode == 0
