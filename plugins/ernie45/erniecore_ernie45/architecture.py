@@ -88,11 +88,12 @@ class Architecture:
     @classmethod
     def parse(cls, source: Json, where: str = "config.json") -> Architecture:
         """Raises ``CheckpointError`` for missing, impossible or contradictory keys."""
-        return cls(**decoder_fields(Keys(source, where)))
+        return cls(**decoder_fields(Keys(source, where), "ernie4_5"))
 
 
-def decoder_fields(keys: Keys) -> dict[str, Any]:
+def decoder_fields(keys: Keys, model_type: str) -> dict[str, Any]:
     """The fields of :class:`Architecture`, as constructor arguments (the MoE model adds its own)."""
+    keys.only("model_type", model_type)
     keys.only("hidden_act", "silu")
     keys.only("compression_ratio", 1.0)
     hidden, heads = keys.integer("hidden_size"), keys.integer("num_attention_heads")

@@ -40,6 +40,7 @@ def test_a_missing_key_is_named_with_its_file(key, reference):
     [
         ("rope_scaling", {"type": "linear", "factor": 2}),
         ("hidden_act", "gelu"),
+        ("model_type", "ernie4_5_moe"),
         ("num_key_value_heads", 3),
         ("head_dim", 7),
         ("hidden_size", 0),

@@ -43,7 +43,7 @@ class MoeArchitecture(Architecture):
     def parse(cls, source: Json, where: str = "config.json") -> MoeArchitecture:
         """Raises ``CheckpointError`` for missing, impossible or contradictory keys."""
         keys = Keys(source, where)
-        return cls(**decoder_fields(keys), **_moe_fields(keys))
+        return cls(**decoder_fields(keys, "ernie4_5_moe"), **_moe_fields(keys))
 
 
 def _moe_fields(keys: Keys) -> dict[str, Any]:

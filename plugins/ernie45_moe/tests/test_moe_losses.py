@@ -77,6 +77,19 @@ def test_losses_train_the_router(moe, build):
     assert model.model.layers[3].mlp.experts.up_proj.grad is None
 
 
+def test_recomputed_losses_have_the_same_gradient(moe, build):
+    gradients = []
+    for granularity in ("none", "full"):
+        model = build(plugin, moe.config, moe.weights, router_aux_loss=1.0, router_z_loss=0.1)
+        model.train()
+        model.set_recompute(granularity)
+        features = model.features(paddle.to_tensor(moe.tensors["a.input_ids"]))
+        (sum(features.auxiliary.values()) + features.hidden.sum()).backward()
+        gradients.append([block.gate.weight.grad.numpy() for block in model.blocks()])
+    for plain, recomputed in zip(*gradients, strict=True):
+        np.testing.assert_allclose(recomputed, plain, atol=1e-6, rtol=1e-5)
+
+
 def test_an_even_router_has_the_loss_k_and_full_entropy():
     scores = paddle.full([8, 4], 0.25) + paddle.tile(paddle.eye(4), [2, 1]) * 1e-6
     assert float(aux_loss(scores, 1)) == pytest.approx(1.0, abs=1e-4)

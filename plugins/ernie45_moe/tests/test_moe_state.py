@@ -136,6 +136,7 @@ def test_router_weights_stay_float32_in_a_bfloat16_model(build, reference):
 @pytest.mark.parametrize(
     ("key", "value"),
     [
+        ("model_type", "ernie4_5"),
         ("moe_k", 6),
         ("moe_num_experts", [4, 4]),
         ("moe_gate", "sinkhorn"),
