@@ -54,3 +54,10 @@ def test_end_rows_hide_columns_as_in_the_reference(build, reference):
     rows = paddle.to_tensor(ends.astype(np.int32).reshape(2, 1, 9, 1))
     found = model(paddle.to_tensor(ids), startend_row_indices=rows).numpy()
     np.testing.assert_allclose(found, expected, atol=2e-5, rtol=2e-5)
+
+
+def test_the_padding_row_of_the_embedding_learns_like_any_other(build, reference):
+    model = build(plugin, reference.config(tie_word_embeddings=False))
+    model(paddle.to_tensor([[0, 5]])).square().sum().backward()
+    gradient = model.model.embed_tokens.weight.grad.numpy()
+    assert [row for row in range(61) if np.any(gradient[row])] == [0, 5]

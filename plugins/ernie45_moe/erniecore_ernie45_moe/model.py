@@ -50,7 +50,7 @@ class Ernie45MoeForCausalLM(Ernie45ForCausalLM):
         if not routers:
             return {}
         return {
-            f"router_{name}": coefficient * paddle.add_n([entry.losses[name] for entry in routers])
+            name: coefficient * paddle.add_n([entry.losses[name] for entry in routers])
             for name, coefficient in self.coefficients.items()
         }
 

@@ -51,7 +51,7 @@ def test_the_model_sums_its_losses_over_layers(moe, build, derived):
     c = derived["coefficients"]
     names = {"router_aux_loss": c["aux"], "router_z_loss": c["z"], "router_orthogonal_loss": c["orthogonal"]}
     _, features = training_pass(moe, build, **names)
-    assert set(features.auxiliary) == {"router_aux", "router_z", "router_orthogonal"}
+    assert set(features.auxiliary) == {"aux", "z", "orthogonal"}
     total = float(sum(features.auxiliary.values()))
     assert total == pytest.approx(derived["moe_batch_a"]["sum_over_layers"], rel=1e-5)
 
@@ -66,7 +66,7 @@ def test_the_model_moves_its_biases_after_a_step(moe, build, derived):
 
 def test_losses_without_a_coefficient_are_not_computed(moe, build):
     assert training_pass(moe, build)[1].auxiliary == {}
-    assert set(training_pass(moe, build, router_z_loss=0.5)[1].auxiliary) == {"router_z"}
+    assert set(training_pass(moe, build, router_z_loss=0.5)[1].auxiliary) == {"z"}
 
 
 def test_losses_train_the_router(moe, build):
