@@ -2,34 +2,172 @@
 
 from __future__ import annotations
 
+from typing import Any, NamedTuple
+
+import numpy as np
 import paddle
-import paddle.nn.functional as F
+from numpy.typing import NDArray
 from paddle import Tensor
+from paddle.autograd import PyLayer
+
+from erniecore.ops._parallel import parallel_map, row_ranges
+from erniecore.ops.swiglu import swiglu_backward, swiglu_forward
+
+#: Rows of one expert that are worked on at a time.
+ROWS = 512
 
 
 def grouped_swiglu(x: Tensor, gate: Tensor, up: Tensor, down: Tensor, experts: Tensor, weights: Tensor) -> Tensor:
     """``y[t] = sum_j weights[t, j] * (silu(x[t] gate[e]) * (x[t] up[e])) down[e]`` with e = experts[t, j].
 
     No capacity: every assignment is computed, except those to expert -1. Gradients reach x, the three weights
-    and ``weights``.
+    and ``weights``. Cost follows the number of assignments, not E.
 
     Args:
         x: [T, H]. gate, up: [E, H, I]. down: [E, I, H]. experts: integers [T, k], -1 = dropped.
         weights: float32 [T, k].
     Returns:
         [T, H] in ``x``'s dtype.
+    Raises:
+        ValueError: an expert outside -1 .. E - 1.
+    Source: Gale et al., "MegaBlocks" (2022) for the dropless dispatch.
     """
-    k = experts.shape[1]
-    flat = experts.flatten().numpy()
-    y = paddle.zeros_like(x)
-    flat_weights = weights.flatten().astype(x.dtype)
-    for expert in range(gate.shape[0]):
-        slots = (flat == expert).nonzero()[0]
-        if len(slots) == 0:
-            continue
-        token, slot = paddle.to_tensor(slots // k), paddle.to_tensor(slots)
-        rows = paddle.gather(x, token)
-        out = paddle.matmul(F.silu(paddle.matmul(rows, gate[expert])) * paddle.matmul(rows, up[expert]), down[expert])
-        out = out * paddle.gather(flat_weights, slot).unsqueeze(-1)
-        y = paddle.scatter_nd_add(y, token.unsqueeze(-1), out)
+    routes = _make_routes(experts.numpy(), gate.shape[0])
+    y: Tensor = _GroupedSwiGLU.apply(x, gate, up, down, weights.astype(x.dtype), routes)
+    return y
+
+
+class Part(NamedTuple):
+    """Some sorted rows that go to one expert."""
+
+    expert: int
+    rows: slice
+
+
+class Routes(NamedTuple):
+    """Assignments sorted by expert, N of them.
+
+    Attributes:
+        tokens: [N] token of each sorted row. slots: [N] its place in [T * k].
+        places: k tensors [T]: sorted row of the token's j-th assignment; N (a row of zeros) where it was dropped.
+        experts: all rows of each expert that has any; ``parts``: the same in pieces of at most ROWS.
+    """
+
+    tokens: Tensor
+    slots: Tensor
+    places: list[Tensor]
+    experts: list[Part]
+    parts: list[Part]
+
+
+def _make_routes(experts_Tk: NDArray[Any], num_experts: int) -> Routes:
+    T, k = experts_Tk.shape
+    flat = experts_Tk.reshape(-1)
+    if flat.size and (flat.min() < -1 or flat.max() >= num_experts):
+        raise ValueError(f"experts must be in -1 .. {num_experts - 1}, found {flat.min()} .. {flat.max()}")
+    narrow = flat.astype(np.int16) if num_experts < 1 << 15 else flat  # 16-bit keys are sorted by radix
+    order = np.argsort(narrow, kind="stable")
+    counts = np.bincount(flat + 1, minlength=num_experts + 1)
+    order = order[counts[0] :]
+    places = np.full(T * k, len(order), np.int32)
+    places[order] = np.arange(len(order), dtype=np.int32)
+    by_choice = np.ascontiguousarray(places.reshape(T, k).T)
+    stops = np.cumsum(counts[1:])
+    groups = [Part(e, slice(int(stops[e] - n), int(stops[e]))) for e, n in enumerate(counts[1:]) if n]
+    parts = [
+        Part(e, slice(start, min(start + ROWS, rows.stop)))
+        for e, rows in groups
+        for start in range(rows.start, rows.stop, ROWS)
+    ]
+    tokens, slots = (paddle.to_tensor(a.astype(np.int32)) for a in (order // k, order))
+    return Routes(tokens, slots, [paddle.to_tensor(column) for column in by_choice], groups, parts)
+
+
+class _GroupedSwiGLU(PyLayer):  # type: ignore[misc]
+    """Each token's weight multiplies the activation, which is narrower than the output. N sorted rows."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, gate: Tensor, up: Tensor, down: Tensor, weights: Tensor, routes: Routes) -> Tensor:
+        num_rows, dtype = routes.tokens.shape[0], x.dtype
+        gate_NI, up_NI = (paddle.empty([num_rows, gate.shape[2]], dtype) for _ in range(2))
+        out_NH = paddle.zeros([num_rows + 1, x.shape[1]], dtype)
+        if num_rows:
+            x_NH, w_N1 = _sorted_rows(x, weights, routes)
+            gates, ups, downs = gate.detach(), up.detach(), down.detach()
+
+            def widen(part: Part) -> None:
+                e, rows = part
+                x_part = x_NH[rows]
+                paddle.matmul(x_part, gates[e], out=gate_NI[rows])
+                paddle.matmul(x_part, ups[e], out=up_NI[rows])
+
+            parallel_map(widen, routes.parts, x)
+            act_NI = swiglu_forward(gate_NI, up_NI, w_N1)
+            parallel_map(
+                lambda part: paddle.matmul(act_NI[part.rows], downs[part.expert], out=out_NH[part.rows]),
+                routes.parts,
+                x,
+            )
+        ctx.save_for_backward(x, gate, up, down, weights, gate_NI, up_NI)
+        ctx.routes = routes
+        return _add_back(out_NH, routes.places)
+
+    @staticmethod
+    def backward(ctx: Any, dy: Tensor) -> tuple[Tensor, ...]:
+        x, gate, up, down, weights, gate_NI, up_NI = ctx.saved_tensor()
+        routes: Routes = ctx.routes
+        num_rows, dtype = gate_NI.shape[0], x.dtype
+        grads = [paddle.zeros_like(w) for w in (gate, up, down)]
+        if num_rows == 0:
+            return (paddle.zeros_like(x), *grads, paddle.zeros_like(weights))
+        x_NH, w_N1 = _sorted_rows(x, weights, routes)
+        dy_NH = paddle.gather(dy.detach(), routes.tokens)
+        dx_NH, dw_N1 = paddle.zeros([num_rows + 1, x.shape[1]], dtype), paddle.zeros([num_rows + 1, 1], dtype)
+        d_act_NI = paddle.empty([num_rows, gate_NI.shape[1]], dtype)
+        gates, ups, downs = gate.detach(), up.detach(), down.detach()
+        parallel_map(
+            lambda part: paddle.matmul(dy_NH[part.rows], downs[part.expert], transpose_y=True, out=d_act_NI[part.rows]),
+            routes.parts,
+            x,
+        )
+        act_NI = swiglu_forward(gate_NI, up_NI)
+        paddle.matmul(d_act_NI * act_NI, paddle.ones([d_act_NI.shape[1], 1], dtype), out=dw_N1[:num_rows])
+        act_NI, d_act_NI = act_NI.multiply_(w_N1), d_act_NI.multiply_(w_N1)
+        d_gate_NI, d_up_NI = swiglu_backward(gate_NI, up_NI, d_act_NI)
+
+        def narrow(part: Part) -> None:
+            e, rows = part
+            dx = paddle.matmul(d_gate_NI[rows], gates[e], transpose_y=True)
+            paddle.add(dx, paddle.matmul(d_up_NI[rows], ups[e], transpose_y=True), out=dx_NH[rows])
+
+        def sum_rows(part: Part) -> None:
+            e, rows = part
+            x_part = x_NH[rows]
+            paddle.matmul(x_part, d_gate_NI[rows], transpose_x=True, out=grads[0][e])
+            paddle.matmul(x_part, d_up_NI[rows], transpose_x=True, out=grads[1][e])
+            paddle.matmul(act_NI[rows], dy_NH[rows], transpose_x=True, out=grads[2][e])
+
+        parallel_map(narrow, routes.parts, x)
+        parallel_map(sum_rows, routes.experts, x)
+        d_weights = paddle.stack([paddle.gather(dw_N1, place).squeeze(-1) for place in routes.places], axis=1)
+        return (_add_back(dx_NH, routes.places), *grads, d_weights)
+
+
+def _sorted_rows(x: Tensor, weights: Tensor, routes: Routes) -> tuple[Tensor, Tensor]:
+    """Tokens [N, H] and their weights [N, 1], in the order of the experts."""
+    flat = weights.detach().reshape([-1, 1])
+    return paddle.gather(x.detach(), routes.tokens), paddle.gather(flat, routes.slots)
+
+
+def _add_back(rows_NH: Tensor, places: list[Tensor]) -> Tensor:
+    """``y[t] = sum_j rows[places[j][t]]``, always in the order of j."""
+    y = paddle.gather(rows_NH, places[0])
+
+    def piece(tokens: tuple[int, int]) -> None:
+        part = y[tokens[0] : tokens[1]]
+        for place in places[1:]:
+            part.add_(paddle.gather(rows_NH, place[tokens[0] : tokens[1]]))
+
+    if len(places) > 1:
+        parallel_map(piece, row_ranges(*y.shape), y)
     return y

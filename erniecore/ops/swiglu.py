@@ -35,15 +35,18 @@ class _SwiGLU(PyLayer):  # type: ignore[misc]
         return swiglu_backward(gate.detach(), up.detach(), dy.detach())
 
 
-def swiglu_forward(gate: Tensor, up: Tensor) -> Tensor:
-    """The activation on tensors without gradient, in pieces that stay in cache."""
+def swiglu_forward(gate: Tensor, up: Tensor, factor: Tensor | None = None) -> Tensor:
+    """The activation on tensors without gradient, in pieces that stay in cache; ``factor`` [T, 1] multiplies rows."""
     shape, gate, up = gate.shape, _rows(gate), _rows(up)
     y = paddle.empty(gate.shape, gate.dtype)
 
     def piece(rows: tuple[int, int]) -> None:
         start, stop = rows
-        y_part, gate_part = y[start:stop], gate[start:stop]
-        paddle.multiply(gate_part, F.sigmoid(gate_part).multiply_(up[start:stop]), out=y_part)
+        gate_part = gate[start:stop]
+        product = F.sigmoid(gate_part).multiply_(up[start:stop])
+        if factor is not None:
+            product = product.multiply_(factor[start:stop])
+        paddle.multiply(gate_part, product, out=y[start:stop])
 
     parallel_map(piece, row_ranges(*gate.shape), gate)
     return y.reshape(shape)
