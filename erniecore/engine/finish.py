@@ -68,7 +68,7 @@ def export_model(run: Run, target: Path) -> Path:
     bundle = ModelBundle(
         model=run.policy,
         architecture=run.ready.architecture,
-        adapter=run.state_adapter,
+        adapter=run.ready.state_adapter,
         tokenizer=run.tokenizer,
         provenance={
             "name": run.ready.name,

@@ -26,7 +26,7 @@ from erniecore.engine.resume import check_data
 from erniecore.engine.rundir import log
 from erniecore.engine.weights import load_weights
 from erniecore.errors import ConfigError
-from erniecore.types import Batch, Objective, StateAdapter, Tokenizer
+from erniecore.types import Batch, Objective, Tokenizer
 
 if TYPE_CHECKING:
     from erniecore.engine.stop import StopRequest
@@ -46,7 +46,6 @@ class Run:
 
     ready: Prepared
     tokenizer: Tokenizer
-    state_adapter: StateAdapter
     feed: Feed
     policy: Any
     model: Layer
@@ -93,19 +92,23 @@ def build(ready: Prepared, stop: StopRequest) -> Run:
     Raises:
         ErnieError: whatever is wrong with settings, data, weights or checkpoint, before anything is trained.
     """
-    settings, hook = ready.settings, ready.host.hook
     tokenizer = build_tokenizer(ready)
     feed = build_feed(ready, tokenizer)
     if ready.resumption.checkpoint is not None:
         check_data(ready.resumption.checkpoint.state["data"], feed.state())
+    return assemble(ready, tokenizer, feed, stop)
+
+
+def assemble(ready: Prepared, tokenizer: Tokenizer, feed: Feed, stop: StopRequest) -> Run:
+    """Model, objective and optimizer over data that is already there; the state of a checkpoint if there is one."""
+    settings, hook = ready.settings, ready.host.hook
     policy = build_model(ready)
-    state_adapter = ready.state_adapter
     layout = hook.ernie_model_layout(architecture=ready.architecture)
     model = hook.ernie_parallelize(model=policy, layout=layout, plan=ready.parallel_plan)
     objective = build_objective(ready, policy)
     optimizer = AdamW(policy.named_parameters(), settings.train, getattr(policy, "lr_factors", {}))
     ema = Ema(policy.named_parameters(), settings.train.ema) if settings.train.ema else None
-    run = Run(ready, tokenizer, state_adapter, feed, policy, model, objective, optimizer, ema, stop)
+    run = Run(ready, tokenizer, feed, policy, model, objective, optimizer, ema, stop)
     if ready.resumption.checkpoint is not None:
         state.restore(run, ready.resumption.checkpoint)
     return run
@@ -181,7 +184,7 @@ def announce(run: Run) -> None:
         device_facts=dict(ready.device.describe()),
         plugins=dict(ready.names),
         plan=ready.plan.lines(),
-        data=run.feed.lines(),
+        data=list(run.feed.summary),
         notes=list(resumption.notes),
         step=run.step,
         total_steps=run.total_steps,

@@ -1,0 +1,263 @@
+"""The loop on a toy run: events, skipped steps, stopping, continuing."""
+
+import json
+
+import numpy as np
+import paddle  # noqa: TID253
+import pytest
+
+from erniecore.checkpoint import list_checkpoints, load_checkpoint
+from erniecore.engine import loop, state
+from erniecore.engine.arrays import to_numpy
+from erniecore.errors import ConfigError, DataError, NumericsError, Preempted
+from erniecore.plugin import Plugin, hookimpl
+
+
+def events(run, kind):
+    lines = (run.out / "events.jsonl").read_text().splitlines()
+    return [e for e in map(json.loads, lines) if e["event"] == kind]
+
+
+def weights(run):
+    return {name: to_numpy(tensor) for name, tensor in run.policy.state_dict().items()}
+
+
+def same(a, b):
+    assert a.keys() == b.keys()
+    return all(np.array_equal(a[name], b[name]) for name in a)
+
+
+class Watcher(Plugin):
+    """Calls functions at the start of steps."""
+
+    kind, name, summary = "callback", "watcher", "for tests"
+
+    def __init__(self, **at):
+        self.at = at
+
+    @hookimpl
+    def ernie_step_start(self, run, step):
+        if f"step_{step}" in self.at:
+            self.at[f"step_{step}"](run)
+
+    @hookimpl
+    def ernie_collect_metrics(self, run, step):
+        return {"watch/step": float(step)}
+
+
+def watch(maker, **at):
+    maker.plugins["callback"] = [*maker.plugins["callback"], Watcher(**at)]
+
+
+def spoil(name="lm_head.weight"):
+    """Makes the next backward pass give NaN for one parameter."""
+
+    def act(run):
+        parameter = dict(run.policy.named_parameters())[name]
+        once = []
+        parameter.register_hook(lambda g: g if once or once.append(1) else g * float("nan"))
+
+    return act
+
+
+def test_training_lowers_the_loss_and_leaves_everything(maker):
+    run = maker.finish(maker.run(train={"max_steps": 24}))
+    losses = [e["loss"] for e in events(run, "step")]
+    assert losses[-1] < 0.5 * losses[0]
+    assert [p.name for p in list_checkpoints(run.out / "ckpt")] == ["step-00000024"]
+    assert (run.out / "model" / "config.json").exists()
+
+
+def test_events_have_the_documented_fields(maker):
+    run = maker.finish(maker.run(eval={"every": 2}, checkpoint={"every": 2}))
+    kinds = [json.loads(line)["event"] for line in (run.out / "events.jsonl").read_text().splitlines()]
+    assert kinds[0] == "run_start"
+    assert kinds[-1] == "run_end"
+    step = events(run, "step")[0]
+    assert {"step", "loss", "lr", "grad_norm", "tokens", "tokens_per_s", "seconds"} <= step.keys()
+    assert [e["step"] for e in events(run, "step")] == [1, 2, 3, 4, 5, 6]
+    assert [e["step"] for e in events(run, "eval")] == [2, 4, 6]
+    assert [e["step"] for e in events(run, "checkpoint")] == [2, 4, 6]
+    (end,) = events(run, "run_end")
+    assert (end["status"], end["steps"]) == ("finished", 6)
+    assert end["tokens"] == sum(e["tokens"] for e in events(run, "step"))
+
+
+def test_metrics_of_callbacks_join_the_step(maker):
+    watch(maker)
+    run = maker.finish(maker.run())
+    assert [e["watch/step"] for e in events(run, "step")] == [1, 2, 3, 4, 5, 6]
+
+
+def test_accumulation_equals_one_large_batch(maker, tmp_path):
+    one = maker.finish(maker.run(train={"batch_size": 8, "accumulation": 1}))
+    maker.out = tmp_path / "other"
+    four = maker.finish(maker.run(train={"batch_size": 2, "accumulation": 4}))
+    for a, b in zip(events(one, "step"), events(four, "step"), strict=True):
+        assert a["loss"] == pytest.approx(b["loss"], rel=1e-6)
+        assert a["grad_norm"] == pytest.approx(b["grad_norm"], rel=1e-5)
+
+
+def test_same_seed_same_weights_other_seed_others(maker, tmp_path):
+    made = []
+    for index, seed in enumerate((1, 1, 2)):
+        maker.out = tmp_path / str(index)
+        made.append(weights(maker.finish(maker.run(run={"seed": seed}))))
+    assert same(made[0], made[1])
+    assert not same(made[0], made[2])
+
+
+def test_step_that_is_not_finite_changes_neither_weights_nor_moments(maker):
+    watch(maker, step_1=spoil())
+    run = maker.run(train={"max_steps": 1})
+    before, moments = weights(run), run.optimizer.state_arrays()
+    maker.finish(run)
+    assert same(before, weights(run))
+    assert same(moments, run.optimizer.state_arrays())
+    assert run.optimizer.num_updates == 0
+    (warning,) = (e for e in events(run, "warning") if e["kind"] == "numerics")
+    assert warning["where"] == "lm_head.weight"
+    assert all(sample.startswith("toy.jsonl:") for sample in warning["samples"])
+    assert events(run, "step")[0]["skipped"] == 1
+
+
+@pytest.mark.parametrize("name", ["embed_tokens.weight", "layers.0.mlp.up_proj.weight", "norm.bias"])
+def test_every_position_is_guarded(maker, name):
+    watch(maker, step_1=spoil(name))
+    run = maker.run(train={"max_steps": 1})
+    before = weights(run)
+    maker.finish(run)
+    assert same(before, weights(run))
+
+
+def test_run_stops_after_too_many_skips_and_keeps_the_weights(maker):
+    def poison(run):
+        dict(run.policy.named_parameters())["norm.weight"].register_hook(lambda g: g * float("inf"))
+
+    watch(maker, step_3=poison)
+    run = maker.run(train={"max_skips": 2})
+    with pytest.raises(NumericsError, match="step 5"):
+        maker.finish(run)
+    assert [e.get("skipped") for e in events(run, "step")] == [None, None, 1, 1]
+    (end,) = events(run, "run_end")
+    assert end["status"] == "failed"
+    assert all(np.isfinite(w).all() for w in weights(run).values())
+
+
+def test_foreign_token_ids_stop_before_the_forward_pass(maker):
+    from dataclasses import replace
+
+    run = maker.run()
+    store = run.feed.train.store
+    run.feed.train.store = replace(store, input_ids=store.input_ids + 10_000)
+    with pytest.raises(DataError) as caught:
+        maker.finish(run)
+    assert "toy.jsonl:" in caught.value.where
+    assert events(run, "step") == []
+
+
+def test_request_to_stop_finishes_the_step_and_saves(maker):
+    watch(maker, step_3=lambda run: (run.out / "control" / "stop").touch())
+    run = maker.run()
+    with pytest.raises(Preempted):
+        maker.finish(run)
+    assert run.step == 3
+    assert not (run.out / "control" / "stop").exists()
+    assert load_checkpoint(list_checkpoints(run.out / "ckpt")[-1]).step == 3
+    (end,) = events(run, "run_end")
+    assert end["status"] == "preempted"
+
+
+@pytest.mark.parametrize("extra", [{}, {"ema": 0.9}, {"moments": "bfloat16", "accumulation": 3}])
+@pytest.mark.parametrize("at", [1, 4, 8, 11])
+def test_continued_run_is_bit_equal(maker, tmp_path, at, extra):
+    train = {"max_steps": 12, "schedule": "cosine", "warmup_steps": 3, **extra}
+    straight = maker.finish(maker.run(train=train))
+    maker.out = tmp_path / "broken"
+    watch(maker, **{f"step_{at}": lambda run: (run.out / "control" / "stop").touch()})
+    with pytest.raises(Preempted):
+        maker.finish(maker.run(train=train))
+    maker.plugins["callback"].pop()
+    paddle.rand([17])  # other random numbers drawn in between must not matter
+    continued = maker.finish(maker.run(train=train))
+    assert same(weights(straight), weights(continued))
+    assert same(straight.optimizer.state_arrays(), continued.optimizer.state_arrays())
+    if straight.ema is not None:
+        assert same(straight.ema.state_arrays(), continued.ema.state_arrays())
+    pairs = [
+        {e["step"]: (e["loss"], e["grad_norm"], e["lr"]) for e in events(r, "step")} for r in (straight, continued)
+    ]
+    assert pairs[0] == pairs[1]
+    assert straight.tokens == continued.tokens
+
+
+def test_continuing_a_finished_run_trains_no_further(maker):
+    first = maker.finish(maker.run())
+    again = maker.finish(maker.run())
+    assert len(events(again, "step")) == 6
+    assert same(weights(first), weights(again))
+
+
+def test_evaluation_uses_the_average_and_leaves_no_trace(maker, tmp_path):
+    plain = maker.finish(maker.run(train={"ema": 0.9}))
+    maker.out = tmp_path / "other"
+    often = maker.finish(maker.run(train={"ema": 0.9}, eval={"every": 1}))
+    assert same(weights(plain), weights(often))
+    with often.ema.applied():
+        (step, *_, last) = events(often, "eval")
+        averaged = loop.evaluate(often.objective, often.model, often.feed.held_out())
+    assert last["loss"] == pytest.approx(averaged["loss"])
+    assert step["step"] == 1
+
+
+def test_exported_weights_are_the_average(maker):
+    from safetensors.numpy import load_file
+
+    run = maker.finish(maker.run(train={"ema": 0.5}))
+    written = load_file(run.out / "model" / "model.safetensors")
+    assert np.array_equal(written["toy.norm.weight"], run.ema.state_arrays()["norm.weight"])
+
+
+def test_clipping_bounds_what_the_optimizer_sees(maker):
+    run = maker.run(train={"max_steps": 1, "max_grad_norm": 1e-3, "adam_beta1": 0.0})
+    maker.finish(run)
+    seen = sum((a**2).sum() for n, a in run.optimizer.state_arrays().items() if n.endswith(".first"))
+    assert seen**0.5 == pytest.approx(1e-3, rel=1e-4)
+    assert events(run, "step")[0]["grad_norm"] > 1e-3
+
+
+def test_checkpoint_that_was_just_written_is_not_written_again(maker):
+    run = maker.run()
+    assert state.save(run) == state.save(run)
+    assert len(events(run, "checkpoint")) == 1
+
+
+@pytest.mark.parametrize(
+    ("train", "key"),
+    [
+        ({"precision": "bfloat16"}, "train.precision"),
+        ({"schedule": "constant", "warmup_steps": 3}, "train.schedule"),
+        ({"min_lr": 1.0}, "train.min_lr"),
+    ],
+)
+def test_impossible_settings_are_refused_before_anything_is_made(maker, train, key):
+    with pytest.raises(ConfigError, match=key):
+        maker.ready(train=train)
+    assert not maker.out.exists()
+
+
+def test_error_at_the_end_does_not_hide_the_error_of_the_run(maker):
+    class Broken(Plugin):
+        kind, name, summary = "callback", "broken", "for tests"
+
+        @hookimpl
+        def ernie_step_end(self, step):
+            raise KeyError("first")
+
+        @hookimpl
+        def ernie_run_end(self):
+            raise ValueError("second")
+
+    maker.plugins["callback"] = [*maker.plugins["callback"], Broken()]
+    with pytest.raises(KeyError, match="first"):
+        maker.finish(maker.run())
