@@ -111,6 +111,28 @@ def greedy():
     return _greedy
 
 
+@pytest.fixture
+def cache():
+    """An empty cache that joins what it is given: the plainest thing that ``erniecore.api.Cache`` allows."""
+    return _Cache()
+
+
+class _Cache:
+    def __init__(self) -> None:
+        self.stored = {}
+
+    @property
+    def length(self):
+        return min((keys.shape[1] for keys, _ in self.stored.values()), default=0)
+
+    def update(self, layer, key, value):
+        import paddle
+
+        old = self.stored.get(layer, (key[:, :0], value[:, :0]))
+        self.stored[layer] = tuple(paddle.concat(pair, axis=1) for pair in zip(old, (key, value), strict=True))
+        return self.stored[layer]
+
+
 def _greedy(model, ids, steps, mask, cache):
     import paddle
 
@@ -118,7 +140,7 @@ def _greedy(model, ids, steps, mask, cache):
     tokens, logits = [], []
     for _ in range(steps):
         positions = np.maximum(np.cumsum(mask, axis=1) - 1, 0)
-        new = slice(cache.length if cache else 0, None)
+        new = slice(cache.length if cache is not None else 0, None)
         arrays = {"input_ids": ids[:, new], "position_ids": positions[:, new], "attention_mask": mask}
         with paddle.no_grad():
             last = model(**{k: paddle.to_tensor(v) for k, v in arrays.items()}, cache=cache).numpy()[:, -1]

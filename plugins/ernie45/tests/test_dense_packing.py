@@ -73,10 +73,7 @@ def test_end_rows_follow_restarts():
     np.testing.assert_array_equal(found, [[3, 3, 3, 4, 6, 6], [6, 6, 6, 6, 6, 6]])
 
 
-def test_end_rows_with_a_filled_cache_are_refused(model, reference):
-    from erniecore.engine.cache import StaticCache
-
-    cache = StaticCache(model.arch.num_hidden_layers, 8)
+def test_end_rows_with_a_filled_cache_are_refused(model, cache):
     model.eval()
     model(paddle.to_tensor([[1, 2]]), cache=cache)
     with pytest.raises(ValueError, match="filled cache"):

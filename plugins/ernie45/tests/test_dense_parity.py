@@ -8,7 +8,6 @@ import pytest
 from erniecore_ernie45.plugin import plugin
 
 from erniecore.api import ops
-from erniecore.engine.cache import StaticCache
 
 BATCHES = ("a", "left_pad", "right_pad", "packed", "strided")
 
@@ -110,18 +109,10 @@ def test_gradients(granularity, dense, model, public_gradients):
         np.testing.assert_allclose(found[name[5:]], dense.tensors[name], atol=2e-5, rtol=0, err_msg=name)
 
 
-def test_greedy_answers_of_left_padded_rows(dense, model, greedy):
-    mask = dense.tensors["gen.attention_mask"]
-    for cached in (False, True):
-        cache = StaticCache(model.arch.num_hidden_layers, 32) if cached else None
-        tokens, logits = greedy(model, dense.tensors["gen.input_ids"], 16, mask, cache)
-        np.testing.assert_array_equal(tokens, dense.tensors["gen.new_tokens"])
-        np.testing.assert_allclose(logits, dense.tensors["gen.logits"], atol=5e-5, rtol=0)
-
-
-def test_greedy_answer_of_one_row(dense, model, greedy):
-    for cached in (False, True):
-        cache = StaticCache(model.arch.num_hidden_layers, 32) if cached else None
-        tokens, logits = greedy(model, dense.tensors["gen1.input_ids"], 16, None, cache)
-        np.testing.assert_array_equal(tokens, dense.tensors["gen1.new_tokens"])
-        np.testing.assert_allclose(logits, dense.tensors["gen1.logits"], atol=5e-5, rtol=0)
+@pytest.mark.parametrize("cached", [False, True])
+@pytest.mark.parametrize("case", ["gen", "gen1"])
+def test_greedy_answers(case, cached, dense, model, greedy, cache):
+    mask = dense.tensors.get(f"{case}.attention_mask")
+    tokens, logits = greedy(model, dense.tensors[f"{case}.input_ids"], 16, mask, cache if cached else None)
+    np.testing.assert_array_equal(tokens, dense.tensors[f"{case}.new_tokens"])
+    np.testing.assert_allclose(logits, dense.tensors[f"{case}.logits"], atol=2e-5, rtol=0)

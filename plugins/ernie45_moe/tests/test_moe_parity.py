@@ -9,7 +9,6 @@ from erniecore_ernie45_moe.plugin import plugin
 from erniecore_ernie45_moe.router import route
 
 from erniecore.api import ops
-from erniecore.engine.cache import StaticCache
 
 BATCHES = ("a", "left_pad", "right_pad", "packed", "strided")
 
@@ -148,9 +147,8 @@ def test_gradients(granularity, moe, model, public_gradients):
 
 @pytest.mark.parametrize("cached", [False, True])
 @pytest.mark.parametrize("case", ["gen", "gen1"])
-def test_greedy_answers(case, cached, moe, model, greedy):
-    cache = StaticCache(model.arch.num_hidden_layers, 32) if cached else None
+def test_greedy_answers(case, cached, moe, model, greedy, cache):
     mask = moe.tensors.get(f"{case}.attention_mask")
-    tokens, logits = greedy(model, moe.tensors[f"{case}.input_ids"], 16, mask, cache)
+    tokens, logits = greedy(model, moe.tensors[f"{case}.input_ids"], 16, mask, cache if cached else None)
     np.testing.assert_array_equal(tokens, moe.tensors[f"{case}.new_tokens"])
-    np.testing.assert_allclose(logits, moe.tensors[f"{case}.logits"], atol=5e-5, rtol=0)
+    np.testing.assert_allclose(logits, moe.tensors[f"{case}.logits"], atol=2e-5, rtol=0)
