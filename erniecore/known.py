@@ -1,9 +1,16 @@
-"""Which distribution brings a plugin that is not installed (``known.toml``); only used to word errors."""
+"""Distributions by name: which one brings a plugin that is not installed (``known.toml``), and which provide paddle.
+
+Only used to word errors and reports; nothing is chosen by it.
+"""
 
 from __future__ import annotations
 
 from configparser import ConfigParser
+from importlib.metadata import PackageNotFoundError, version
 from importlib.resources import files
+
+#: Distributions that provide the module ``paddle``, or a device for it.
+PADDLE_WHEELS = ("paddlepaddle", "paddlepaddle-gpu", "paddlepaddle-xpu", "paddle-custom-npu", "paddle-iluvatar-gpu")
 
 
 def known() -> dict[tuple[str, str], str]:
@@ -17,3 +24,14 @@ def known() -> dict[tuple[str, str], str]:
 def home_of(kind: str, name: str) -> str:
     """The distribution that brings plugin ``name``; empty when nobody knows."""
     return known().get((kind, name), "")
+
+
+def installed(names: tuple[str, ...] = PADDLE_WHEELS) -> dict[str, str]:
+    """Name -> version of those distributions of ``names`` that are installed; imports none of them."""
+    found = {}
+    for name in names:
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            continue
+    return found

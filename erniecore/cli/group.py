@@ -6,13 +6,13 @@ The table of the core's commands lives in ``app.py``; further ones come from ``e
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
 
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
 
 from erniecore.errors import PluginBroken, UsageError, nearest
 
@@ -26,6 +26,35 @@ class Lazy:
 
     target: str
     summary: str
+
+
+class WordsCommand(TyperCommand):
+    """A command whose repeatable options also take several words: ``--data a.jsonl b.jsonl``."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """As typer does, after repeating the option before each further word."""
+        many = {o for p in self.params if getattr(p, "multiple", False) for o in p.opts if o.startswith("--")}
+        return super().parse_args(ctx, spread_words(args, many))
+
+
+def spread_words(args: Sequence[str], options: Collection[str]) -> list[str]:
+    """``--data a b --x`` as ``--data a --data b --x``; settings (``k=v``), YAML files and options end the list."""
+    result: list[str] = []
+    current, taken = "", False
+    for i, word in enumerate(args):
+        if word == "--":
+            return [*result, *args[i:]]
+        if word.startswith("-") and word != "-":
+            current, taken = (word if word in options else ""), False
+        elif current and taken:
+            if "=" in word or word.endswith((".yaml", ".yml")):
+                current = ""
+            else:
+                result.append(current)
+        elif current:
+            taken = True
+        result.append(word)
+    return result
 
 
 class NearestGroup(TyperGroup):
@@ -102,7 +131,7 @@ def as_command(found: typer.Typer | Callable[..., object], name: str) -> Any:
     app = found
     if not isinstance(app, typer.Typer):
         app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
-        app.command(name, context_settings=CONTEXT)(found)
+        app.command(name, cls=WordsCommand, context_settings=CONTEXT)(found)
     hook = sys.excepthook
     command = typer.main.get_command(app)
     sys.excepthook = hook

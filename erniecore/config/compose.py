@@ -44,7 +44,7 @@ from erniecore.config.sources import (
 from erniecore.errors import ConfigError, PluginError, Problem
 from erniecore.host import assemble
 from erniecore.kinds import KINDS, RUN_KINDS
-from erniecore.plugin import EmptyConfig, Plugin
+from erniecore.plugin import EmptyConfig
 
 REQUIRED: tuple[str, ...] = tuple(k for k in RUN_KINDS if KINDS[k].required)
 
@@ -142,7 +142,7 @@ def load(
     if problems:
         raise ConfigError(_located(problems, chosen.tree))
     words = tuple(sys.argv if command is None else command)
-    return Loaded(settings, chosen.plugins, _provenance(settings, chosen), chosen.tree, words)
+    return Loaded(settings, chosen.plugins, _provenance(settings, chosen.tree), chosen.tree, words)
 
 
 def read_layers(
@@ -255,45 +255,37 @@ def _located(problems: Iterable[Problem], tree: Tree) -> list[Problem]:
     return found
 
 
-def _provenance(settings: RunSettings, chosen: Selection) -> dict[str, str]:
-    """Key -> source, for every value of ``rows``."""
-    return {key: str(_place(chosen.tree, key) or DEFAULT) for key, _ in rows(settings)}
+def _provenance(settings: RunSettings, tree: Tree) -> dict[str, str]:
+    """Key -> source, for every value of :func:`values`."""
+    return {".".join(path): str(_place(tree, path) or DEFAULT) for path, _ in values(settings)}
 
 
-def _place(tree: Tree, key: str) -> Place | None:
+def _place(tree: Tree, path: Sequence[str]) -> Place | None:
     node: Leaf | Tree | None = tree
-    for part in key.split("."):
-        if isinstance(node, Leaf):
-            return node.place
-        node = node.get(part) if node is not None else None
+    for part in path:
+        if node is None or isinstance(node, Leaf):  # a leaf on the way is an empty section: all defaults
+            return None
+        node = node.get(part)
     return node.place if isinstance(node, Leaf) else None
 
 
-def rows(settings: RunSettings) -> list[tuple[str, Any]]:
-    """Every value as (key, plain value) in the order of the sections; mappings are spread, lists are not."""
+def values(settings: RunSettings) -> list[tuple[tuple[str, ...], Any]]:
+    """Every value as (path, plain value) in the order of the sections; mappings are spread, lists are not."""
     dump = settings.model_dump(mode="json")
     names: dict[str, str] = dump.pop("plugins")
-    found: list[tuple[str, Any]] = []
+    found: list[tuple[tuple[str, ...], Any]] = []
 
-    def spread(key: str, value: Any) -> None:
+    def spread(path: tuple[str, ...], value: Any) -> None:
         if isinstance(value, dict) and value:
             for name, child in value.items():
-                spread(f"{key}.{name}", child)
-        elif value != {} or key.count(".") > 0:
-            found.append((key, value))
+                spread((*path, name), child)
+        elif value != {} or len(path) > 1:
+            found.append((path, value))
 
     for section, value in dump.items():
         if section in RUN_KINDS:
             if section not in names:
                 continue
-            found.append((f"{section}.name", names[section]))
-        spread(section, value)
+            found.append(((section, "name"), names[section]))
+        spread((section,), value)
     return found
-
-
-def as_plugins(loaded: Loaded) -> list[Plugin]:
-    """All plugins of a run, each once."""
-    flat: list[Plugin] = []
-    for value in loaded.plugins.values():
-        flat += value if isinstance(value, list) else [value]
-    return flat

@@ -1,0 +1,148 @@
+"""``ernie config``: settings with their sources, checked, explained, compared, and as a schema for editors."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from erniecore.cli import render
+from erniecore.cli.group import WordsCommand, new_group
+from erniecore.cli.options import (
+    AdapterOption,
+    CallbackOption,
+    DataOption,
+    DeviceOption,
+    FormatOption,
+    JsonOption,
+    MethodOption,
+    ModelOption,
+    OutOption,
+    ParallelOption,
+    QuantizerOption,
+    Words,
+    selection_flags,
+    settings_file,
+    split_words,
+)
+
+app = new_group("Show, check and explain settings, each with its source.")
+
+
+@app.command("show", cls=WordsCommand)
+def show(
+    words: Words = None,
+    model: ModelOption = None,
+    method: MethodOption = None,
+    adapter: AdapterOption = None,
+    quantizer: QuantizerOption = None,
+    device: DeviceOption = None,
+    parallel: ParallelOption = None,
+    callback: CallbackOption = None,
+    data: DataOption = None,
+    format: FormatOption = None,
+    out: OutOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Print every value with where it comes from."""
+    from erniecore.config import compose
+    from erniecore.config.resolved import scalar
+
+    file, overrides = split_words(words)
+    loaded = compose.load(file, overrides, selection_flags(locals()), require=())
+    rows = [(".".join(path), value) for path, value in compose.values(loaded.settings)]
+    if json:
+        render.show_json({key: {"value": value, "source": loaded.provenance[key]} for key, value in rows})
+    else:
+        render.show_table(("key", "value", "source"), [(k, scalar(v), loaded.provenance[k]) for k, v in rows])
+
+
+@app.command("check", cls=WordsCommand)
+def check(
+    words: Words = None,
+    model: ModelOption = None,
+    method: MethodOption = None,
+    adapter: AdapterOption = None,
+    quantizer: QuantizerOption = None,
+    device: DeviceOption = None,
+    parallel: ParallelOption = None,
+    callback: CallbackOption = None,
+    data: DataOption = None,
+    format: FormatOption = None,
+    out: OutOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Check the settings of a run; exit 2 with all problems when something is wrong."""
+    from erniecore.config import compose
+
+    file, overrides = split_words(words)
+    loaded = compose.load(file, overrides, selection_flags(locals()))
+    names = loaded.settings.plugins
+    if json:
+        render.show_json({"ok": True, "plugins": names})
+    else:
+        chosen = ", ".join(f"{kind} {name}" for kind, name in names.items())
+        render.show(f"{file or 'settings'}: ok ({chosen})")
+
+
+@app.command("schema", cls=WordsCommand)
+def schema(
+    words: Words = None,
+    model: ModelOption = None,
+    method: MethodOption = None,
+    adapter: AdapterOption = None,
+    quantizer: QuantizerOption = None,
+    device: DeviceOption = None,
+    parallel: ParallelOption = None,
+    callback: CallbackOption = None,
+) -> None:
+    """Print the JSON schema of a settings file for the chosen plugins."""
+    import os
+
+    from erniecore.config import compose, explain, selection
+
+    file, overrides = split_words(words)
+    layers, _ = compose.read_layers(file, overrides, selection_flags(locals()), os.environ)
+    render.show_json(explain.schema(selection.select(layers, ()).plugins))
+
+
+@app.command("explain")
+def explain(
+    key: Annotated[str, typer.Argument(metavar="SECTION.KEY", help="For example train.batch_size.")],
+    json: JsonOption = False,
+) -> None:
+    """Say what a setting means, its type, its default and who owns it."""
+    from erniecore.config.explain import explain as look_up
+
+    found = look_up(key)
+    if json:
+        render.show_json([e.as_json() for e in found])
+        return
+    for e in found:
+        rows = [("owner", e.owner), ("type", e.type), ("default", e.default)]
+        render.show(e.key, *(f"  {label:<8} {text}" for label, text in rows), f"  {e.description}")
+
+
+@app.command("diff")
+def diff(
+    left: Annotated[str, typer.Argument(metavar="A", help="A settings file or run directory.")],
+    right: Annotated[str, typer.Argument(metavar="B", help="Another one.")],
+    json: JsonOption = False,
+) -> None:
+    """Compare two settings files or runs value by value, defaults included."""
+    from erniecore.config import compose
+    from erniecore.config.explain import differences
+    from erniecore.config.resolved import scalar
+
+    a, b = (compose.load(settings_file(word), environ={}, require=()) for word in (left, right))
+    found = differences(a, b)
+    if json:
+        render.show_json([{"key": key, "a": x, "b": y} for key, x, y in found])
+    elif not found:
+        render.show("no differences")
+    else:
+        render.show_table(("key", left, right), [(key, _shown(x, scalar), _shown(y, scalar)) for key, x, y in found])
+
+
+def _shown(value: Any, scalar: Any) -> str:
+    return "-" if value is None else str(scalar(value))

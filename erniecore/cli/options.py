@@ -1,0 +1,60 @@
+"""The flags that mean the same in every command, and the ``[FILE] [section.key=value …]`` words before them.
+
+Declares; loads nothing. Commands take ``model: ModelOption = None`` and so on, and hand the words to the settings.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from erniecore.errors import UsageError
+
+# Optional[...] instead of `X | None`: these are evaluated at import, also by typer on Python 3.10.
+Words = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="[FILE] [SECTION.KEY=VALUE]...", help="A settings file, then single settings.", show_default=False
+    ),
+]
+ModelOption = Annotated[str | None, typer.Option("--model", metavar="NAME|DIR", help="Model plugin or directory.")]
+MethodOption = Annotated[str | None, typer.Option("--method", metavar="NAME", help="What is learned, e.g. sft.")]
+AdapterOption = Annotated[str | None, typer.Option("--adapter", metavar="NAME", help="Trainable addition.")]
+QuantizerOption = Annotated[str | None, typer.Option("--quantizer", metavar="NAME", help="Low-bit weights.")]
+DeviceOption = Annotated[str | None, typer.Option("--device", metavar="NAME", help="Where to compute; default cpu.")]
+ParallelOption = Annotated[str | None, typer.Option("--parallel", metavar="NAME", help="How ranks share the model.")]
+CallbackOption = Annotated[list[str] | None, typer.Option("--callback", metavar="NAME", help="Watches the run.")]
+DataOption = Annotated[list[str] | None, typer.Option("--data", metavar="FILE...", help="Training data.")]
+FormatOption = Annotated[str | None, typer.Option("--format", metavar="NAME", help="Format of the data; default auto.")]
+OutOption = Annotated[str | None, typer.Option("--out", metavar="DIR", help="Where to write.")]
+JsonOption = Annotated[bool, typer.Option("--json", help="JSON on stdout.")]
+
+
+def split_words(words: list[str] | None) -> tuple[Path | None, list[str]]:
+    """The settings file (or the resolved.yaml of a run directory) and the ``section.key=value`` words.
+
+    Raises ``UsageError`` for two files, and for a word that is neither.
+    """
+    files = [w for w in words or () if "=" not in w or Path(w).is_file()]
+    if len(files) > 1:
+        fix = "a file can name others with `extends:`; data files go after --data"
+        raise UsageError("more than one settings file", found=" ".join(files), fix=fix)
+    for word in files:
+        if not Path(word).exists() and not word.endswith((".yaml", ".yml")):
+            fix = f"{word}=VALUE sets a value" if "." in word else "give one YAML file, then section.key=value words"
+            raise UsageError(f"{word!r} is neither a settings file nor section.key=value", fix=fix)
+    return (settings_file(files[0]) if files else None), [w for w in words or () if w not in files]
+
+
+def settings_file(word: str) -> Path:
+    """The file for a word: itself, or ``resolved.yaml`` in a run directory."""
+    path = Path(word)
+    return path / "resolved.yaml" if path.is_dir() else path
+
+
+def selection_flags(values: dict[str, Any]) -> dict[str, Any]:
+    """Of a command's ``locals()``, the flags that are settings."""
+    names = ("model", "method", "adapter", "quantizer", "device", "parallel", "callback")
+    return {n: values[n] for n in (*names, "data", "format", "out", "resume") if n in values}

@@ -1,0 +1,80 @@
+"""``ernie run``: read the settings, then plan, train or show the demo. Trains nothing itself."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from erniecore.cli import render
+from erniecore.cli.options import (
+    AdapterOption,
+    CallbackOption,
+    DataOption,
+    DeviceOption,
+    FormatOption,
+    JsonOption,
+    MethodOption,
+    ModelOption,
+    OutOption,
+    ParallelOption,
+    QuantizerOption,
+    Words,
+    selection_flags,
+    split_words,
+)
+from erniecore.errors import ConfigError, UsageError
+
+
+def run(
+    words: Words = None,
+    model: ModelOption = None,
+    method: MethodOption = None,
+    adapter: AdapterOption = None,
+    quantizer: QuantizerOption = None,
+    device: DeviceOption = None,
+    parallel: ParallelOption = None,
+    callback: CallbackOption = None,
+    data: DataOption = None,
+    format: FormatOption = None,
+    out: OutOption = None,
+    resume: Annotated[
+        str | None, typer.Option("--resume", metavar="auto|never|must|DIR", help="Where to continue; default auto.")
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the plan; start nothing.")] = False,
+    demo: Annotated[bool, typer.Option("--demo", help="Run the embedded example on this machine.")] = False,
+    json: JsonOption = False,
+) -> int:
+    """Train, evaluate and save.
+
+    Settings come from FILE, from SECTION.KEY=VALUE words and from the flags; `ernie config show` takes the same words
+    and prints every value with its source.
+    """
+    flags = selection_flags(locals())
+    if demo:
+        return _demo(out or "", json)
+    from erniecore.config import compose
+    from erniecore.engine import entry
+
+    file, overrides = split_words(words)
+    loaded = compose.load(file, overrides, flags)
+    try:
+        if dry_run:
+            plan = entry.plan_loaded(loaded)
+            if json:
+                render.show_json(plan.as_json())
+            else:
+                render.show(*(f"{label:<7} {text}" for label, text in plan.lines()))
+            return 0
+        entry.run_loaded(loaded, console="json" if json else "auto")
+    except ConfigError as error:
+        raise loaded.located(error) from error
+    return 0
+
+
+def _demo(out: str, json: bool) -> int:
+    from erniecore import demo
+
+    if json:
+        raise UsageError("--demo tells a story and has no --json", fix="leave --json out")
+    return demo.main(out)

@@ -1,0 +1,63 @@
+"""``ernie version``: the version, or everything that a bug report should say. No names of hosts, users or paths."""
+
+from __future__ import annotations
+
+import os
+import platform
+from typing import Annotated
+
+import typer
+
+import erniecore
+from erniecore import registry
+from erniecore.cli import render
+from erniecore.cli.options import JsonOption
+from erniecore.kinds import KINDS
+from erniecore.known import installed
+
+#: distributions whose versions matter for a bug, besides the paddle wheels
+LIBRARIES: tuple[str, ...] = (
+    "numpy",
+    "pydantic",
+    "pydantic-settings",
+    "pluggy",
+    "stevedore",
+    "typer",
+    "rich",
+    "PyYAML",
+    "jinja2",
+)
+LIBRARIES += ("safetensors", "sentencepiece")
+
+
+def version(
+    bug_report: Annotated[bool, typer.Option("--bug-report", help="Everything that a bug report should say.")] = False,
+    json: JsonOption = False,
+) -> None:
+    """Print versions."""
+    found = facts() if bug_report else {"erniecore": erniecore.__version__}
+    if json:
+        render.show_json(found)
+    elif not bug_report:
+        render.show(f"erniecore {erniecore.__version__}")
+    else:
+        render.show("```text", *(f"{name:<18} {value}" for name, value in found.items()), "```")
+
+
+def facts() -> dict[str, str]:
+    """Versions of everything that takes part, and the machine in general terms."""
+    found = {
+        "erniecore": erniecore.__version__,
+        "python": f"{platform.python_version()} {platform.python_implementation()}",
+        "platform": f"{platform.system()} {platform.machine()}, {os.cpu_count()} CPUs",
+    }
+    found |= installed() or {"paddle": "not installed"}
+    found |= installed(LIBRARIES)
+    for kind in KINDS:
+        entries = registry.entries(kind)
+        if entries:
+            found[kind] = ", ".join(
+                f"{e.name} ({e.distribution} {e.version}{'' if e.status == registry.OK else ', ' + e.status})"
+                for e in entries
+            )
+    return found

@@ -1,0 +1,125 @@
+"""resolved.yaml: the settings of a run as one file that reproduces it, each value with its source.
+
+Values are written so that a YAML 1.2 reader gets back exactly what went in; facts about the machine are comments.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import platform
+import re
+import shlex
+import subprocess
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import erniecore
+from erniecore import registry
+from erniecore.config.compose import Loaded, values
+from erniecore.config.yaml import plain_scalar
+from erniecore.host import assemble
+from erniecore.known import installed
+from erniecore.types import Cluster
+
+_BARE = re.compile(r"[A-Za-z][A-Za-z0-9_./-]*")
+#: printable for JSON, but a line break or refused for YAML
+_ESCAPED = re.compile("[\x7f-\x9f\u2028\u2029\ud800-\udfff\ufeff\ufffe\uffff]")
+
+
+def write_resolved(loaded: Loaded, path: Path, facts: Mapping[str, object] | None = None) -> Path:
+    """Write resolved.yaml; ``facts`` are further header lines (they win over :func:`facts_of`).
+
+    The file replaces an older one in one step. ``compose.load(path)`` gives the same settings again.
+    """
+    header = {**facts_of(loaded), **(facts or {})}
+    temporary = path.with_name(path.name + ".tmp")
+    temporary.write_text(resolved_text(loaded, header), encoding="utf-8")
+    os.replace(temporary, path)
+    return path
+
+
+def resolved_text(loaded: Loaded, header: Mapping[str, object]) -> str:
+    """The file's content: header comments, then every section."""
+    lines = ["# Settings of one run, written by erniecore; `ernie run` on this file repeats it."]
+    lines += [f"# {key}: {_one_line(value)}" for key, value in header.items() if value not in ("", None)]
+    previous: tuple[str, ...] = ()
+    for path, value in values(loaded.settings):
+        if path[0] != (previous or ("",))[0]:
+            lines.append("")
+        shared = _shared(previous[:-1], path[:-1])
+        lines += [f"{'  ' * depth}{scalar(path[depth])}:" for depth in range(shared, len(path) - 1)]
+        source = _one_line(loaded.provenance.get(".".join(path), "default"))
+        lines.append(f"{'  ' * (len(path) - 1)}{scalar(path[-1])}: {scalar(value)}  # {source}")
+        previous = path
+    return "\n".join(lines) + "\n"
+
+
+def _shared(left: tuple[str, ...], right: tuple[str, ...]) -> int:
+    """How many steps two paths have in common at their start."""
+    return next((i for i, (a, b) in enumerate(zip(left, right)) if a != b), min(len(left), len(right)))  # noqa: B905
+
+
+def scalar(value: Any) -> str:
+    """``value`` in one line of YAML 1.2; words without special characters stay bare."""
+    if isinstance(value, str):
+        bare = _BARE.fullmatch(value) and plain_scalar(value) == value
+        return value if bare else _quoted(value)
+    if isinstance(value, bool) or value is None:
+        return json.dumps(value)
+    if isinstance(value, float):
+        return repr(value) if math.isfinite(value) else (".nan" if math.isnan(value) else f"{value}".replace("i", ".i"))
+    if isinstance(value, int):
+        return str(value)
+    if isinstance(value, Mapping):
+        return "{" + ", ".join(f"{scalar(k)}: {scalar(v)}" for k, v in value.items()) + "}"
+    return "[" + ", ".join(scalar(v) for v in value) + "]"
+
+
+def _quoted(text: str) -> str:
+    return _ESCAPED.sub(lambda m: f"\\u{ord(m[0]):04x}", json.dumps(text, ensure_ascii=False))
+
+
+def _one_line(value: object) -> str:
+    return " ".join(str(value).split())
+
+
+def facts_of(loaded: Loaded) -> dict[str, str]:
+    """What the header says: versions, environment of the device, git revision, command line."""
+    facts = {"erniecore": erniecore.__version__, "python": platform.python_version(), "paddle": _listed(installed())}
+    facts["plugins"] = _listed(dict(sorted(distributions(loaded))))
+    device = assemble(loaded.plugins).hook.ernie_open_device(config=loaded.settings.device, cluster=Cluster())
+    facts["environment"] = " ".join(f"{k}={v}" for k, v in device.environment().items())
+    facts["seed"] = str(loaded.settings.run.seed)
+    facts["git"] = git_revision()
+    facts["command"] = shlex.join(loaded.command)
+    return facts
+
+
+def _listed(versions: Mapping[str, str]) -> str:
+    return ", ".join(f"{name} {version}" for name, version in versions.items())
+
+
+def distributions(loaded: Loaded) -> Iterator[tuple[str, str]]:
+    """(distribution, version) of every plugin of the run."""
+    for kind, value in loaded.plugins.items():
+        for plugin in value if isinstance(value, list) else [value]:
+            name = loaded.settings.plugins.get(kind, plugin.name)
+            entry = registry.find(kind, name)
+            yield entry.distribution, entry.version
+
+
+def git_revision(directory: Path | None = None) -> str:
+    """The commit checked out in ``directory``, with ``+changes`` if files differ; empty outside a repository."""
+
+    def git(*words: str) -> str:
+        done = subprocess.run(["git", *words], cwd=directory, capture_output=True, text=True, check=True)
+        return done.stdout.strip()
+
+    try:
+        revision = git("rev-parse", "HEAD")
+        return revision + ("+changes" if git("status", "--porcelain", "--untracked-files=no") else "")
+    except (OSError, subprocess.CalledProcessError):
+        return ""
