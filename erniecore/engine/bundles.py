@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -47,27 +48,34 @@ def open_device(name: str = "cpu") -> list[str]:
     return warnings
 
 
-def open_any(source: Path, *, dtype: str = "float32", tokenizer: bool = True) -> Opened:
-    """The model in a model directory, a run directory (its ``model/``, else its newest verified checkpoint) or a
-    checkpoint directory.
+class Located(NamedTuple):
+    """Where a model is: a model directory, or a checkpoint; and notes on the choice."""
+
+    path: Path
+    is_checkpoint: bool
+    notes: list[str]
+
+
+def locate(source: Path) -> Located:
+    """The model that ``source`` means; reads no tensor and imports no paddle.
+
+    Args:
+        source: a model directory, a run directory (its ``model/``, else its newest verified checkpoint), a directory of
+            checkpoints, or one checkpoint.
 
     Raises:
         UsageError: ``source`` is none of these.
-        CheckpointError: see :func:`load_bundle` and :func:`load_checkpoint_bundle`.
     """
     from erniecore.checkpoint import newest_verified
     from erniecore.checkpoint.manifest import MANIFEST_NAME
 
     if (source / "config.json").is_file():
-        return load_bundle(source, dtype=dtype, tokenizer=tokenizer)
+        return Located(source, False, [])
     if (source / MANIFEST_NAME).is_file():
-        return load_checkpoint_bundle(source, dtype=dtype, tokenizer=tokenizer)
+        return Located(source, True, [])
     if (source / "model" / "config.json").is_file():
-        opened = load_bundle(source / "model", dtype=dtype, tokenizer=tokenizer)
-        opened.notes.insert(0, f"using the run's finished model {source / 'model'}")
-        return opened
-    root = source / "ckpt" if (source / "ckpt").is_dir() else source
-    path, notes = newest_verified(root)
+        return Located(source / "model", False, [f"using the run's finished model {source / 'model'}"])
+    path, notes = newest_verified(source / "ckpt" if (source / "ckpt").is_dir() else source)
     if path is None:
         raise UsageError(
             "this is neither a model directory, nor a run, nor a checkpoint",
@@ -75,8 +83,14 @@ def open_any(source: Path, *, dtype: str = "float32", tokenizer: bool = True) ->
             found="; ".join(notes),
             expected="a directory with config.json, with ckpt/, or ckpt/step-…",
         )
-    opened = load_checkpoint_bundle(path, dtype=dtype, tokenizer=tokenizer)
-    return opened._replace(notes=[*notes, f"using checkpoint {path}", *opened.notes])
+    return Located(path, True, [*notes, f"using checkpoint {path}"])
+
+
+def open_located(located: Located, *, dtype: str = "float32", tokenizer: bool = True) -> Opened:
+    """The model at ``located``; see :func:`load_bundle` and :func:`load_checkpoint_bundle`."""
+    load = load_checkpoint_bundle if located.is_checkpoint else load_bundle
+    opened = load(located.path, dtype=dtype, tokenizer=tokenizer)
+    return opened._replace(notes=[*located.notes, *opened.notes])
 
 
 def load_bundle(directory: Path, *, dtype: str = "float32", tokenizer: bool = True) -> Opened:
@@ -101,8 +115,12 @@ def load_bundle(directory: Path, *, dtype: str = "float32", tokenizer: bool = Tr
     for _, tensor in open_weights(directory).values():
         sizes[tensor.dtype] += tensor.num_bytes
     stored = _long_name(sizes.most_common(1)[0][0]) if sizes else dtype
-    provenance = _provenance_of(directory)
-    return Opened(_with(bundle, provenance, _generation_of(directory)), stored, [str(report), *notes])
+    if report.ignored:
+        notes.append(
+            f"not part of this model: {', '.join(report.ignored[:3])}{' …' if len(report.ignored) > 3 else ''}"
+        )
+    bundle = described(bundle, _provenance_of(directory), _generation_of(directory))
+    return Opened(bundle, stored, [str(report), *notes])
 
 
 def load_checkpoint_bundle(path: Path, *, dtype: str = "float32", tokenizer: bool = True) -> Opened:
@@ -131,7 +149,7 @@ def load_checkpoint_bundle(path: Path, *, dtype: str = "float32", tokenizer: boo
         "config_hash": checkpoint.manifest.config_hash,
     }
     generation = _generation_of(Path(section["path"])) if section.get("path") else {}
-    return Opened(_with(bundle, provenance, generation), dtype, notes)
+    return Opened(described(bundle, provenance, generation), dtype, notes)
 
 
 def build_bundle(
@@ -152,6 +170,14 @@ def build_bundle(
     model = host.call(plugin, "ernie_build_model", config=config, architecture=architecture, dtype=dtype)
     adapter = host.call(plugin, "ernie_state_adapter", architecture=architecture)
     return ModelBundle(model=model, architecture=architecture, adapter=adapter, tokenizer=tokenizer), notes
+
+
+def read_tokenizer(plugin: Plugin, architecture: Json, directory: Path) -> Tokenizer:
+    """The tokenizer in ``directory`` as this model uses it. Raises ``EnvironmentFault`` when there is none."""
+    host = assemble({"model": plugin})
+    config = plugin.Config(**{"architecture": dict(architecture)})
+    tokenizer: Tokenizer = host.call(plugin, "ernie_build_tokenizer", config=config, directory=directory)
+    return tokenizer
 
 
 def _tokenizer(host: Host, plugin: Plugin, config: Any, home: Path | None) -> tuple[Tokenizer | None, list[str]]:
@@ -217,9 +243,8 @@ def _long_name(dtype: str) -> str:
     return LONG_NAMES[dtype]
 
 
-def _with(bundle: ModelBundle, provenance: Json, generation: Json) -> ModelBundle:
-    from dataclasses import replace
-
+def described(bundle: ModelBundle, provenance: Json, generation: Json) -> ModelBundle:
+    """``bundle`` with what it says of its origin and of how to generate with it."""
     return replace(bundle, provenance=provenance, generation=generation)
 
 

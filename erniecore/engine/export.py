@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from erniecore import registry
 from erniecore.checkpoint.directories import atomic_directory, check_target
-from erniecore.engine.bundles import Opened, load_bundle, open_any
+from erniecore.engine.bundles import load_bundle, locate, open_device, open_located
 from erniecore.errors import CheckpointError, shorten
 from erniecore.host import assemble
 from erniecore.types import Conversation, Message, ModelBundle, Tokenizer
@@ -28,24 +28,27 @@ class Exported(NamedTuple):
 
 
 def export_directory(source: Path, out: Path, to: str = "hf", options: Mapping[str, Any] | None = None) -> Exported:
-    """Export the model of a model directory, run or checkpoint. The device must be open.
+    """Export the model of a model directory, run or checkpoint; opens the ``cpu`` device.
 
     Args:
-        source: see ``bundles.open_any``. out: new, empty, or an earlier export of ours.
+        source: see ``bundles.locate``. out: new, empty, or an earlier export of ours.
         to: name of an exporter plugin. options: values for its ``Config``; weights keep the dtype in which
             ``source`` stores them unless ``dtype`` is given.
 
     Raises:
         PluginNotFound: no exporter of that name.
+        UsageError: ``source`` holds no model.
         CheckpointError: the source is damaged, the target is not free, or the export differs from the model.
     """
     plugin = registry.load("exporter", to)
     check_target(out)
-    opened: Opened = open_any(source)
+    located = locate(source)
+    notes = open_device()
+    opened = open_located(located)
     section = dict(options or {})
     if "dtype" in plugin.Config.model_fields and not section.get("dtype"):
         section["dtype"] = opened.dtype
-    return Exported(export_bundle(opened.bundle, out, to, section), opened.notes)
+    return Exported(export_bundle(opened.bundle, out, to, section), [*notes, *opened.notes])
 
 
 def export_bundle(bundle: ModelBundle, out: Path, to: str = "hf", options: Mapping[str, Any] | None = None) -> Path:

@@ -52,13 +52,13 @@ class RunRecord:
         return str(self.end.get("status", "finished")) if self.end else "unfinished"
 
     def series(self, key: str) -> list[tuple[int, float]]:
-        """(step, value) of ``key`` where it is a number; not-a-number and infinity included."""
-        pairs = ((step, number(event.get(key))) for step, event in self.steps.items())
+        """(step, value) of ``key`` where it is a number; not-a-number and infinity included (``null`` means either)."""
+        pairs = ((step, _value(event, key)) for step, event in self.steps.items())
         return [(step, value) for step, value in pairs if value is not None]
 
     def eval_series(self, key: str) -> list[tuple[int, float]]:
         """(step, value) of ``key`` in the evaluations."""
-        pairs = ((event.get("step"), number(event.get(key))) for event in self.evals)
+        pairs = ((event.get("step"), _value(event, key)) for event in self.evals)
         return [(step, value) for step, value in pairs if isinstance(step, int) and value is not None]
 
 
@@ -69,6 +69,11 @@ def number(value: object) -> float | None:
     if isinstance(value, str) and value.lower().strip("+-") not in ("nan", "inf", "infinity"):
         return None
     return float(value)
+
+
+def _value(event: Mapping[str, Any], key: str) -> float | None:
+    # strict JSON has no NaN: what was not finite is written as null
+    return math.nan if key in event and event[key] is None else number(event.get(key))
 
 
 def finite(pairs: list[tuple[int, float]]) -> list[tuple[int, float]]:

@@ -10,13 +10,13 @@ from typing import Any, NamedTuple
 
 import erniecore
 from erniecore.builtin.report.chart import BOTTOM, FULL, LEFT, RIGHT, TOP, Chart, make_chart
-from erniecore.builtin.report.events import DATA_REPORT_NAME, EVENTS_NAME, RunRecord, ledger, read_run
+from erniecore.builtin.report.events import DATA_REPORT_NAME, EVENTS_NAME, RunRecord, ledger, number, read_run
 from erniecore.builtin.report.plot import PLOT_NAME, draw_loss
-from erniecore.builtin.report.summary import duration, eval_table, figures, memory_series
+from erniecore.builtin.report.summary import eval_table, figures, memory_series
 from erniecore.errors import UsageError
 
 REPORT_NAME = "report.html"
-_STATUS_CLASS = {"ok": "good", "finished": "good", "completed": "good", "unfinished": "unsure", "preempted": "unsure"}
+_STATUS_CLASS = {"ok": "good", "finished": "good", "unfinished": "unsure", "preempted": "unsure"}
 
 
 class Written(NamedTuple):
@@ -110,25 +110,41 @@ def render(record: RunRecord) -> str:
     )
 
 
+#: parts of ``run_start`` that the page shows elsewhere or not at all
+_HIDDEN_FACTS = frozenset({"event", "notes", "step", "total_steps"})
+
+
 def _facts(record: RunRecord) -> list[tuple[str, str]]:
-    """What the last ``run_start`` says of the run, flat."""
+    """What the last ``run_start`` says of the run, as (name, text)."""
     start = record.starts[-1] if record.starts else {}
     facts: list[tuple[str, str]] = []
     for key, value in start.items():
-        if key == "event" or value in (None, "", [], {}):
+        if key in _HIDDEN_FACTS or value in (None, "", [], {}):
             continue
-        if isinstance(value, dict):
-            text = " · ".join(f"{k} {v}" for k, v in value.items())
-        elif isinstance(value, list):
-            text = ", ".join(str(item) for item in value)
+        if key == "time":
+            facts.insert(0, ("started", _when(value)))
+        elif isinstance(value, list) and all(isinstance(item, list) and len(item) == 2 for item in value):
+            facts += [(str(name), str(text)) for name, text in value]
         else:
-            text = f"{value:,}" if type(value) is int and value > 9999 else str(value)
-        facts.append((key.replace("_", " "), text))
+            facts.append((key.replace("_", " "), _text(value)))
     if len(record.starts) > 1:
-        facts.append(("started", f"{len(record.starts)} times (resumed)"))
-    if record.end and isinstance(record.end.get("seconds"), int | float):
-        facts.append(("time", duration(record.end["seconds"])))
+        facts.insert(1, ("starts", f"{len(record.starts)} (resumed)"))
     return facts
+
+
+def _text(value: object) -> str:
+    if isinstance(value, dict):
+        return " · ".join(f"{k} {v}" for k, v in value.items())
+    if isinstance(value, list):
+        return ", ".join(str(item) for item in value)
+    return f"{value:,}" if type(value) is int and value > 9999 else str(value)
+
+
+def _when(value: object) -> str:
+    seconds = number(value)
+    if seconds is None:
+        return str(value)
+    return datetime.fromtimestamp(seconds, timezone.utc).strftime("%Y-%m-%d %H:%M:%S UTC")
 
 
 _DESCRIPTIONS: dict[str, str] = {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 import sys
 from html.parser import HTMLParser
@@ -132,6 +133,20 @@ def test_an_empty_events_file_has_a_page(tmp_path):
 def test_a_loss_that_is_not_a_number_does_not_break_the_page(tmp_path):
     write_report(run(tmp_path, step(1), step(2, loss=float("nan")), step(3, loss="NaN"), step(4, loss=None), step(5)))
     assert parse(tmp_path / "report.html").tags.count("svg") == 4
+
+
+def test_null_is_what_a_number_that_is_not_finite_is_written_as(tmp_path):
+    record = read_run(run(tmp_path, step(1), step(2, loss=None), step(3, lr="x")))
+    assert [math.isnan(value) for _, value in record.series("loss")] == [False, True, False]
+    assert len(record.series("lr")) == 2
+
+
+def test_the_plan_and_the_start_are_shown(tmp_path):
+    start = {"event": "run_start", "time": 0.5, "plan": [["memory", "1.5 MiB"]], "parameters": 80192}
+    write_report(run(tmp_path, start, step(1)))
+    text = (tmp_path / "report.html").read_text()
+    for word in ("1970-01-01 00:00:00 UTC", "1.5 MiB", "80,192", "resumed"):
+        assert word in text
 
 
 def test_a_run_whose_losses_are_all_nan_still_shows_the_rest(tmp_path):

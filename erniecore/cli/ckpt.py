@@ -1,0 +1,144 @@
+"""``ernie ckpt``: look at checkpoints without loading them. No paddle; the work is in ``erniecore.checkpoint``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from erniecore.cli import render
+from erniecore.cli.group import new_group
+from erniecore.errors import CheckpointError, Exit, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+app = new_group("List, verify and prune checkpoints.")
+
+Directory = Annotated[Path, typer.Argument(help="A run directory, its ckpt directory, or one checkpoint.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+
+@app.command("list")
+def list_(directory: Directory, as_json: AsJson = False) -> None:
+    """Steps, sizes and status as the manifests say; reads no tensor (`verify` does)."""
+    rows = [describe(path) for path in find(directory)]
+    if as_json:
+        render.show_json(rows)
+        return
+    if not rows:
+        render.note(f"no checkpoints in {directory}")
+        return
+    columns = ("step", "status", "bytes", "created", "path")
+    render.show_table(columns, [[f"{row[c]:,}" if c == "bytes" else row[c] for c in columns] for row in rows])
+
+
+@app.command()
+def verify(directory: Directory, as_json: AsJson = False) -> int:
+    """Hash every file and compare with the manifest; exit code 5 when anything differs. Takes model directories too."""
+    from erniecore.checkpoint.directories import MODEL_MANIFEST
+
+    if (directory / MODEL_MANIFEST).is_file():
+        rows = [_verify_model(directory)]
+    else:
+        rows = [_verify_checkpoint(path) for path in find(directory)]
+    if not rows:
+        raise UsageError("there are no checkpoints here", where=str(directory))
+    good = all(row["ok"] for row in rows)
+    if as_json:
+        render.show_json({"ok": good, "checkpoints": rows})
+    else:
+        for row in rows:
+            render.show(f"{'ok     ' if row['ok'] else 'DAMAGED'}  {row['path']}")
+            render.show(*(f"         {_finding_text(finding)}" for finding in row["findings"]))
+    return int(Exit.OK if good else Exit.CHECKPOINT)
+
+
+@app.command()
+def prune(
+    directory: Directory,
+    keep: Annotated[int, typer.Option(min=2, help="Newest verified checkpoints to keep.")] = 3,
+    as_json: AsJson = False,
+) -> None:
+    """Remove checkpoints older than the newest verified ones; only what erniecore wrote."""
+    from erniecore.checkpoint import retention
+    from erniecore.checkpoint.files import translated
+
+    root = _root(directory)
+    if root is None:
+        raise UsageError("name a run or its ckpt directory, not one checkpoint", where=str(directory))
+    with translated(root, "removing checkpoints"):
+        removed = [str(path) for path in retention.prune(root, keep)]
+    if as_json:
+        render.show_json({"removed": removed})
+    else:
+        render.show(*(f"removed {path}" for path in removed)) if removed else render.show("nothing to remove")
+
+
+def find(directory: Path) -> list[Path]:
+    """The checkpoints that ``directory`` means: itself, or those inside. Raises ``UsageError`` if it does not exist."""
+    from erniecore.checkpoint import list_checkpoints
+
+    root = _root(directory)
+    return [directory] if root is None else list_checkpoints(root)
+
+
+def _root(directory: Path) -> Path | None:
+    """The directory that holds the checkpoints; ``None`` when ``directory`` is one itself."""
+    from erniecore.checkpoint.manifest import MANIFEST_NAME, step_of
+
+    if not directory.is_dir():
+        raise UsageError("no such directory", where=str(directory))
+    if (directory / MANIFEST_NAME).is_file() or step_of(directory.resolve().name) is not None:
+        return None
+    return directory / "ckpt" if (directory / "ckpt").is_dir() else directory
+
+
+def describe(path: Path) -> dict[str, Any]:
+    """One row of the list: facts of the manifest, or ``damaged`` when it cannot be read."""
+    from erniecore.checkpoint.manifest import read_manifest, step_of
+
+    try:
+        manifest = read_manifest(path)
+    except CheckpointError as error:
+        row: dict[str, Any] = {"step": step_of(path.name), "status": "damaged", "bytes": 0, "created": ""}
+        return {**row, "path": str(path), "message": error.message}
+    return {
+        "step": manifest.step,
+        "status": manifest.status,
+        "bytes": sum(file.num_bytes for file in manifest.files.values()),
+        "created": manifest.created,
+        "path": str(path),
+        "parent_step": manifest.parent_step,
+        "config_hash": manifest.config_hash,
+        "groups": {
+            group: _count(manifest.files[name].tensors for name in names) for group, names in manifest.groups.items()
+        },
+    }
+
+
+def _count(files: Iterable[Any]) -> int:
+    return sum(len(tensors) for tensors in files)
+
+
+def _verify_checkpoint(path: Path) -> dict[str, Any]:
+    from erniecore.checkpoint import verify_checkpoint
+    from erniecore.checkpoint.manifest import step_of
+
+    findings = [{"file": f.file, "tensor": f.tensor, "message": f.message} for f in verify_checkpoint(path)]
+    return {"path": str(path), "step": step_of(path.resolve().name), "ok": not findings, "findings": findings}
+
+
+def _verify_model(path: Path) -> dict[str, Any]:
+    from erniecore.checkpoint.directories import verify_directory
+
+    findings = []
+    for problem in verify_directory(path):
+        file, _, message = problem.partition(": ")
+        findings.append({"file": file, "tensor": "", "message": message})
+    return {"path": str(path), "step": None, "ok": not findings, "findings": findings}
+
+
+def _finding_text(finding: dict[str, str]) -> str:
+    return ": ".join(part for part in (finding["file"], finding["tensor"], finding["message"]) if part)
