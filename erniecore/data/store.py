@@ -75,6 +75,18 @@ class TokenStore:
             origin=Origin(self.files[self.sources[index]], int(self.lines[index])),
         )
 
+    def positions(self) -> NDArray[np.int32]:
+        """``position_ids``, also where they are not stored."""
+        if self.position_ids is not None:
+            return self.position_ids
+        return (np.arange(self.num_tokens) - np.repeat(self.starts[:-1], self.lengths)).astype(np.int32)
+
+    def bounds(self) -> NDArray[np.int32]:
+        """``end_rows``, also where they are not stored."""
+        if self.end_rows is not None:
+            return self.end_rows
+        return np.repeat(self.lengths, self.lengths).astype(np.int32)
+
     def take(self, indices: IntArray) -> TokenStore:
         """These samples, as a store of their own."""
         builder = StoreBuilder(self.files)
@@ -85,6 +97,31 @@ class TokenStore:
     def source_sizes(self, count: int) -> list[int]:
         """Samples per source; sources are contiguous."""
         return [int(n) for n in np.bincount(self.sources, minlength=count)]
+
+
+def concatenate(parts: Sequence[TokenStore], files: Sequence[str]) -> TokenStore:
+    """Stores over the same ``files``, one after the other. Raises ``ValueError`` for different extra fields."""
+    parts = [p for p in parts if len(p)]
+    if not parts:
+        return StoreBuilder(files).finish()
+    names = parts[0].fields.keys()
+    if any(p.fields.keys() != names for p in parts):
+        raise ValueError("samples with different fields: an encoder gives every sample the same ones")
+    offsets = np.cumsum([0, *(len(p) for p in parts)])
+    plain = all(p.position_ids is None for p in parts)
+    return TokenStore(
+        starts=np.cumsum(np.concatenate([[0], *(p.lengths for p in parts)]), dtype=np.int64),
+        input_ids=np.concatenate([p.input_ids for p in parts]),
+        labels=np.concatenate([p.labels for p in parts]),
+        position_ids=None if plain else np.concatenate([p.positions() for p in parts]),
+        end_rows=None if plain else np.concatenate([p.bounds() for p in parts]),
+        rows=np.concatenate([p.rows for p in parts]),
+        lines=np.concatenate([p.lines for p in parts]),
+        sources=np.concatenate([p.sources for p in parts]),
+        files=tuple(files),
+        fields={name: np.concatenate([p.fields[name] for p in parts]) for name in names},
+        truncated={int(o) + i: why for o, p in zip(offsets, parts, strict=False) for i, why in p.truncated.items()},
+    )
 
 
 class StoreBuilder:

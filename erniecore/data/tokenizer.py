@@ -47,7 +47,7 @@ class SentencePieceTokenizer:
         self.model, self.files = model, files or tokenizer_files.TokenizerFiles()
         self.chat_template = chat_template
         self._sp = tokenizer_files.open_model(model)
-        size = self._sp.get_piece_size()
+        size: int = self._sp.get_piece_size()
         pieces = {self._sp.id_to_piece(i): i for i in range(size)}
         control = {p: i for p, i in pieces.items() if self._sp.is_control(i) or self._sp.is_unknown(i)}
         plain: dict[str, int] = {}
@@ -55,7 +55,7 @@ class SentencePieceTokenizer:
             (control if special or text in control else plain)[text] = token
         self.special_tokens: Mapping[str, int] = dict(sorted(control.items(), key=lambda item: item[1]))
         self.plain_tokens: Mapping[str, int] = plain
-        self.vocab_size = max(size, *(i + 1 for i in (*control.values(), *plain.values())))
+        self.vocab_size: int = max(size, *(i + 1 for i in (*control.values(), *plain.values())))
         named = self.files.named
         self.bos_id = self._named(named.get("bos_token", ""), self._sp.bos_id())
         self.eos_id = self._named(named.get("eos_token", ""), self._sp.eos_id())

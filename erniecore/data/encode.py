@@ -1,0 +1,174 @@
+"""From data sources to token stores: read, parse, encode, and account for every row.
+
+Work goes in chunks of rows, each of which is a pure function of its bytes; with ``workers`` they are done by other
+processes (started afresh, so nothing is inherited) and joined in order: the result is the same.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor
+from dataclasses import dataclass
+from multiprocessing import get_context
+from typing import NamedTuple
+
+from erniecore.data import codes
+from erniecore.data.ledger import MAX_ERRORS, Ledger
+from erniecore.data.opening import LIMITS, ReadLimits
+from erniecore.data.reader import decode_row, split_rows
+from erniecore.data.sources import DataSource
+from erniecore.data.splitting import RawRow
+from erniecore.data.store import StoreBuilder, TokenStore, concatenate
+from erniecore.errors import DataError, ErnieError, PluginBroken, RowError
+from erniecore.types import Encoder, Origin, Record, Sample
+
+#: A chunk ends with the row that reaches one of these.
+_CHUNK_ROWS, _CHUNK_BYTES = 512, 1 << 20
+#: Chunks that wait per worker.
+_AHEAD = 4
+
+
+@dataclass(frozen=True)
+class Job:
+    """What a worker needs: the sources' parsers and the encoder. ``encoder`` none: rows are only checked."""
+
+    sources: tuple[DataSource, ...]
+    encoder: Encoder | None
+    limits: ReadLimits = LIMITS
+    max_errors: int = MAX_ERRORS
+
+
+class _Chunk(NamedTuple):
+    source: int
+    first_row: int
+    rows: list[RawRow]
+
+
+_Result = tuple[TokenStore, Ledger]
+
+
+def encode(
+    sources: Sequence[DataSource],
+    encoder: Encoder | None,
+    *,
+    workers: int = 0,
+    limits: ReadLimits = LIMITS,
+    max_errors: int = MAX_ERRORS,
+) -> tuple[TokenStore, Ledger]:
+    """All samples of ``sources`` in order, and the account of all rows; raises nothing about single rows or files.
+
+    With ``workers`` the calling script needs the usual ``if __name__ == "__main__"`` guard.
+
+    Raises:
+        PluginBroken: a format or method raised something unexpected.
+    """
+    job = Job(tuple(sources), encoder, limits, max_errors)
+    ledger = Ledger(max_errors)
+    for source in sources:
+        ledger.file(source.file).format = source.parser.name
+    chunks = _chunks(job, ledger)
+    results = _with_workers(job, chunks, workers) if workers else (_encode_chunk(job, chunk) for chunk in chunks)
+    stores = []
+    for store, part in results:
+        stores.append(store)
+        ledger.merge([part])
+    return concatenate(stores, [s.file for s in sources]), ledger
+
+
+def _chunks(job: Job, ledger: Ledger) -> Iterator[_Chunk]:
+    """Rows of all sources in order; what is wrong with a whole file goes to the ledger."""
+    row = 0
+    for number, source in enumerate(job.sources):
+        rows: list[RawRow] = []
+        size = 0
+        try:
+            for raw in split_rows(source.path, job.limits):
+                rows.append(raw)
+                size += len(raw[1]) if isinstance(raw[1], bytes) else 0
+                if len(rows) >= _CHUNK_ROWS or size >= _CHUNK_BYTES:
+                    yield _Chunk(number, row, rows)
+                    row, rows, size = row + len(rows), [], 0
+        except DataError as e:
+            ledger.fail(source.file, e)
+        if rows:
+            yield _Chunk(number, row, rows)
+            row += len(rows)
+
+
+def _encode_chunk(job: Job, chunk: _Chunk) -> _Result:
+    """The pure part: bytes to samples and counts."""
+    source = job.sources[chunk.source]
+    ledger, builder = Ledger(job.max_errors), StoreBuilder([s.file for s in job.sources])
+    ledger.read(source.file, len(chunk.rows))
+    for i, (line, raw) in enumerate(chunk.rows):
+        origin = Origin(source.file, line)
+        try:
+            record = parse(source, raw, origin, job.limits)
+            samples = _samples(job.encoder, record) if job.encoder is not None else ()
+        except DataError as e:
+            ledger.drop(origin, e)
+            continue
+        except ErnieError:
+            raise
+        except Exception as e:
+            where = f"{source.file}:{line}"
+            raise PluginBroken(f"the method failed on a row: {type(e).__name__}: {e}", where=where) from e
+        ledger.keep(source.file, len(samples), next((s.truncated for s in samples if s.truncated), ""))
+        for sample in samples:
+            builder.add(sample, chunk.first_row + i, chunk.source)
+    return builder.finish(), ledger
+
+
+def parse(source: DataSource, raw: bytes | RowError, origin: Origin, limits: ReadLimits = LIMITS) -> Record:
+    """One row as a record. Raises ``RowError``."""
+    row = raw if isinstance(raw, RowError) else decode_row(raw, origin.line, limits)
+    if isinstance(row, RowError):
+        raise row
+    return source.parser(row, origin)
+
+
+def _samples(encoder: Encoder, record: Record) -> Sequence[Sample]:
+    if not isinstance(record, encoder.accepts):
+        raise RowError(
+            "the method cannot learn from such a row",
+            code=codes.WRONG_RECORD,
+            where="$",
+            found=f"a row of the kind {type(record).__name__}",
+            expected=" or ".join(t.__name__ for t in encoder.accepts),
+            fix="choose a method for this data, or data for this method",
+        )
+    samples = encoder.encode(record)
+    if not samples:
+        raise RowError("nothing in the row is learned", code=codes.NOTHING_LEARNED, where="$")
+    return samples
+
+
+# ---- workers
+
+_job: Job | None = None
+
+
+def _start_worker(job: Job) -> None:
+    global _job
+    _job = job
+
+
+def _work(chunk: _Chunk) -> _Result:
+    assert _job is not None
+    return _encode_chunk(_job, chunk)
+
+
+def _with_workers(job: Job, chunks: Iterable[_Chunk], workers: int) -> Iterator[_Result]:
+    """Results in the order of the chunks, never more than a few chunks ahead."""
+    with ProcessPoolExecutor(workers, get_context("spawn"), _start_worker, (job,)) as pool:
+        waiting: deque[Future[_Result]] = deque()
+        try:
+            for chunk in chunks:
+                waiting.append(pool.submit(_work, chunk))
+                if len(waiting) >= workers * _AHEAD:
+                    yield waiting.popleft().result()
+            while waiting:
+                yield waiting.popleft().result()
+        finally:
+            pool.shutdown(wait=True, cancel_futures=True)

@@ -1,0 +1,119 @@
+"""From a row to a record: one format plugin, called for every row; and which plugin that is where the user said ``auto``.
+
+A file has one format. ``detect`` looks at its first rows and never guesses: none or several fitting formats are errors.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterable, Mapping
+from itertools import islice
+from pathlib import Path
+
+from erniecore import registry
+from erniecore.config.section import Section
+from erniecore.data import codes
+from erniecore.data.opening import LIMITS, ReadLimits
+from erniecore.data.reader import read_rows
+from erniecore.errors import DataError, ErnieError, PluginBroken, PluginError, RowError, nearest
+from erniecore.plugin import Plugin
+from erniecore.types import Json, Origin, Record
+
+#: rows that decide about a file's format
+DETECT_ROWS = 100
+
+
+class RowParser:
+    """``ernie_parse_row`` of one plugin with its section. Picklable, so that workers can have it."""
+
+    def __init__(self, plugin: Plugin, config: Section | None = None) -> None:
+        self.plugin = plugin
+        self.config = plugin.Config() if config is None else config
+        self._parse = plugin.ernie_parse_row  # type: ignore[attr-defined]
+        self._names = tuple(inspect.signature(self._parse).parameters)
+
+    def __reduce__(self) -> tuple[type[RowParser], tuple[Plugin, Section]]:
+        return type(self), (self.plugin, self.config)
+
+    @property
+    def name(self) -> str:
+        """The format's name."""
+        return self.plugin.name
+
+    def __call__(self, row: Json, origin: Origin) -> Record:
+        """Raises ``RowError``; ``PluginBroken`` for anything else that the plugin raises."""
+        given = {"config": self.config, "row": row, "origin": origin}
+        try:
+            return self._parse(**{n: given[n] for n in self._names})  # type: ignore[no-any-return]
+        except ErnieError:
+            raise
+        except Exception as e:
+            raise PluginBroken(
+                f"format {self.name!r} failed on a row: {type(e).__name__}: {e}", where=f"{origin.file}:{origin.line}"
+            ) from e
+
+
+def installed_formats() -> dict[str, Plugin]:
+    """All formats that can be loaded, but ``auto``; a broken one disturbs no run that does not name it."""
+    found = {}
+    for entry in registry.entries("format"):
+        if entry.name != "auto" and entry.status == registry.OK:
+            try:
+                found[entry.name] = registry.load("format", entry.name)
+            except PluginError:
+                continue
+    return found
+
+
+def matching(row: Json, formats: Mapping[str, Plugin]) -> list[str]:
+    """Names of the formats whose shape a row has."""
+    return [name for name, plugin in formats.items() if plugin.ernie_match_row(row=row)]  # type: ignore[attr-defined]
+
+
+def detect(path: Path, formats: Mapping[str, Plugin], limits: ReadLimits = LIMITS) -> str:
+    """Name of the format of a file, from its first rows.
+
+    Raises:
+        DataError: the file cannot be read, or its rows fit no format, or several.
+    """
+    rows = (row for _, row in islice(read_rows(path, limits), DETECT_ROWS))
+    return choose((row for row in rows if not isinstance(row, RowError)), formats, str(path))
+
+
+def choose(rows: Iterable[Json], formats: Mapping[str, Plugin], where: str) -> str:
+    """The one format that rows fit; rows that fit none do not count."""
+    counts: dict[str, int] = {}
+    seen: list[Json] = []
+    for row in rows:
+        seen.append(row)
+        for name in matching(row, formats):
+            counts[name] = counts.get(name, 0) + 1
+    if len(counts) == 1:
+        return next(iter(counts))
+    if counts:
+        raise DataError(
+            "several formats fit the rows",
+            code=codes.AMBIGUOUS_FORMAT,
+            where=where,
+            found=", ".join(f"{name} ({count} of {len(seen)})" for name, count in sorted(counts.items())),
+            fix=f"name one with --format, such as --format {max(counts, key=lambda n: counts[n])}",
+        )
+    keys = list(seen[0]) if seen else []
+    raise DataError(
+        "no installed format fits the rows",
+        code=codes.NO_FORMAT,
+        where=where,
+        found="rows with the fields " + ", ".join(map(repr, keys[:8])) if seen else "no readable row",
+        expected="; ".join(f"{name}: {plugin.summary}" for name, plugin in sorted(formats.items()))
+        or "an installed format",
+        fix=_hint(keys),
+    )
+
+
+def _hint(keys: Iterable[str]) -> str:
+    usual = ("messages", "conversations", "src", "tgt", "instruction", "output")
+    for key in keys:
+        close = nearest(key, usual)
+        if close and close != key:
+            return f"is {key!r} meant to be {close!r}?"
+    return "name the format with --format to see what each row lacks"

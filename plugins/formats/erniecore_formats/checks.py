@@ -1,0 +1,118 @@
+"""What rows are checked for, and how the errors read: JSON path, found, expected, one fix. Shared by all formats.
+
+The codes are those of the core's table of data errors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from erniecore.api import Json, RowError, nearest, shorten
+
+MISSING, WRONG_TYPE, BLANK = "ERN-D030", "ERN-D031", "ERN-D032"
+LENGTHS_DIFFER, UNKNOWN_ROLE, ROLE_ORDER, BAD_VALUE = "ERN-D033", "ERN-D034", "ERN-D035", "ERN-D036"
+
+_NAMES = {str: "a text", list: "a list", dict: "an object", bool: "true or false", int: "a number", type(None): "null"}
+
+
+def missing(row: Json, name: str, where: str = "$") -> RowError:
+    """A field that must be there is not."""
+    close = nearest(name, [k for k in row if k != name])
+    return RowError(
+        f"the field {name!r} is missing",
+        code=MISSING,
+        where=f"{where}.{name}",
+        found="the fields " + ", ".join(map(repr, list(row)[:12])) if row else "an empty object",
+        expected=repr(name),
+        fix=f"is {close!r} meant to be {name!r}?" if close else f"add {name!r}",
+    )
+
+
+def wrong_type(value: object, where: str, expected: str, fix: str = "") -> RowError:
+    """A field has another JSON type than it should."""
+    kind = _NAMES.get(type(value), "a number")
+    return RowError(
+        f"{expected} is needed, this is {kind}",
+        code=WRONG_TYPE,
+        where=where,
+        found=shorten(value),
+        expected=expected,
+        fix=fix,
+    )
+
+
+def bad_value(message: str, where: str, found: object, expected: str, fix: str = "") -> RowError:
+    """A field has a value that it cannot have."""
+    return RowError(message, code=BAD_VALUE, where=where, found=shorten(found), expected=expected, fix=fix)
+
+
+def lengths_differ(where: str, found: str, expected: str, fix: str = "") -> RowError:
+    """Lists that belong together do not fit."""
+    return RowError(
+        "lists that belong together differ in length",
+        code=LENGTHS_DIFFER,
+        where=where,
+        found=found,
+        expected=expected,
+        fix=fix,
+    )
+
+
+def text(value: object, where: str, *, blank: bool = False) -> str:
+    """``value`` as a text; blank ones only when allowed."""
+    if not isinstance(value, str):
+        raise wrong_type(value, where, "a text")
+    if not blank and (not value or value.isspace()):
+        raise RowError(
+            "the text is blank",
+            code=BLANK,
+            where=where,
+            found=shorten(value),
+            expected="a text",
+            fix="fill it or remove the row",
+        )
+    return value
+
+
+def texts(value: object, where: str) -> list[str]:
+    """A list of texts, stripped; one text counts as a list of one."""
+    if isinstance(value, str):
+        return [text(value, where).strip()]
+    if not isinstance(value, list):
+        raise wrong_type(value, where, "a text or a list of texts")
+    return [text(item, f"{where}[{i}]").strip() for i, item in enumerate(value)]
+
+
+def flag(value: object, where: str) -> bool:
+    """0 or 1 (or a JSON boolean)."""
+    if isinstance(value, bool) or value in (0, 1):
+        return bool(value)
+    raise bad_value("the value must be 0 or 1", where, value, "0 or 1")
+
+
+def flags(value: object, where: str, count: int, of: str) -> list[bool]:
+    """A list of ``count`` flags."""
+    if not isinstance(value, list):
+        raise wrong_type(value, where, "a list of 0 and 1")
+    if len(value) != count:
+        raise lengths_differ(
+            where, f"{len(value)} labels for {count} {of}", f"{count} labels", "give one label per turn"
+        )
+    return [flag(item, f"{where}[{i}]") for i, item in enumerate(value)]
+
+
+def number(value: object, where: str) -> float:
+    """A number."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise wrong_type(value, where, "a number")
+    return float(value)
+
+
+def filled(value: object, where: str, expected: str = "a list") -> Sequence[Any]:
+    """A list that is not empty."""
+    if not isinstance(value, list):
+        raise wrong_type(value, where, expected)
+    if not value:
+        raise bad_value("the list is empty", where, value, "at least one entry")
+    return value

@@ -1,0 +1,108 @@
+"""ERNIEKit's own rows: ``src`` and ``tgt`` turn by turn, and the preference rows with ``response`` and ``sort``.
+
+Texts are stripped at both ends, as the format defines. Other fields are left alone.
+"""
+
+from __future__ import annotations
+
+from erniecore.api import Conversation, Json, Message, Origin, Preference
+from erniecore_formats import checks
+
+
+def matches(row: Json) -> bool:
+    """Whether a row has this shape."""
+    return "src" in row and ("tgt" in row or "response" in row)
+
+
+def parse(row: Json, origin: Origin) -> Conversation | Preference:
+    """One row as a conversation, or as a preference when it has ``response``."""
+    for name in ("src",) if "response" in row else ("src", "tgt"):
+        if name not in row:
+            raise checks.missing(row, name)
+    return _preference(row, origin) if "response" in row else _conversation(row, origin)
+
+
+def _conversation(row: Json, origin: Origin) -> Conversation:
+    sources, targets = _sources(row), _targets(row)
+    if len(sources) != len(targets):
+        raise checks.lengths_differ("$.tgt", f"{len(targets)} answers", f"{len(sources)}, as many as in $.src")
+    labels = checks.flags(row["label"], "$.label", len(sources), "turns") if "label" in row else [True] * len(sources)
+    system, first = _system(row, sources)
+    if first == len(sources):
+        raise checks.bad_value("only the system text is left", "$.src", row["src"], "a turn behind the system text")
+    messages = _turns(system, sources[first:], targets[first:], labels[first:])
+    return Conversation(tuple(messages), origin=origin)
+
+
+def _preference(row: Json, origin: Origin) -> Preference:
+    sources, targets = _sources(row), _targets(row)
+    if len(sources) != len(targets) + 1:
+        raise checks.lengths_differ(
+            "$.tgt", f"{len(targets)} answers", f"{len(sources) - 1}: one less than in $.src, the last question is open"
+        )
+    system, first = _system(row, sources)
+    if first == len(sources):
+        raise checks.bad_value("only the system text is left", "$.src", row["src"], "a turn behind the system text")
+    prompt = _turns(system, sources[first:], targets[first:], [False] * (len(targets) - first))
+    answers = _answers(row)
+    better = 0 if _order(row)[0] > _order(row)[1] else 1
+    margin = checks.number(row["margin"], "$.margin") if row.get("margin") is not None else None
+    return Preference(tuple(prompt), answers[better], answers[1 - better], margin=margin, origin=origin)
+
+
+def _sources(row: Json) -> list[str]:
+    value = row["src"]
+    return checks.texts(
+        value if isinstance(value, str) else checks.filled(value, "$.src", "a text or a list of texts"), "$.src"
+    )
+
+
+def _targets(row: Json) -> list[str]:
+    return checks.texts(row.get("tgt", []), "$.tgt")
+
+
+def _system(row: Json, sources: list[str]) -> tuple[str, int]:
+    """The system text and the number of the first turn that is one."""
+    system = row.get("system")
+    text = checks.text(system, "$.system", blank=True).strip() if system is not None else ""
+    if not checks.flag(row.get("is_system", 0), "$.is_system"):
+        return text, 0
+    if text:
+        raise checks.bad_value("there are two system texts", "$.system", text, "`system` or `is_system`, not both")
+    return sources[0], 1
+
+
+def _turns(system: str, sources: list[str], targets: list[str], labels: list[bool]) -> list[Message]:
+    messages = [Message("system", system)] if system else []
+    for i, source in enumerate(sources):
+        messages.append(Message("user", source))
+        if i < len(targets):
+            messages.append(Message("assistant", targets[i], learn=labels[i]))
+    return messages
+
+
+def _order(row: Json) -> tuple[float, float]:
+    if "sort" not in row:
+        raise checks.missing(row, "sort")
+    value = row["sort"]
+    if not isinstance(value, list) or len(value) != 2:
+        raise checks.bad_value("`sort` ranks two answers", "$.sort", value, "two numbers, such as [1, 0]")
+    first, second = (checks.number(v, f"$.sort[{i}]") for i, v in enumerate(value))
+    if first == second:
+        raise checks.bad_value("neither answer is better", "$.sort", value, "two different numbers, such as [1, 0]")
+    return first, second
+
+
+def _answers(row: Json) -> list[tuple[Message, ...]]:
+    value = row["response"]
+    if not isinstance(value, list) or len(value) != 2:
+        raise checks.bad_value("`response` holds two answers", "$.response", value, "a list of two")
+    return [_answer(v, f"$.response[{i}]") for i, v in enumerate(value)]
+
+
+def _answer(value: object, where: str) -> tuple[Message, ...]:
+    """One text, or assistant, user, assistant, … for a preference between whole sessions."""
+    turns = checks.texts(value, where)
+    if len(turns) % 2 == 0:
+        raise checks.lengths_differ(where, f"{len(turns)} texts", "an odd number: answer, question, answer, …")
+    return tuple(Message("user" if i % 2 else "assistant", turn) for i, turn in enumerate(turns))

@@ -1,0 +1,36 @@
+"""The plugin object of supervised fine-tuning. Loss and encoding live beside it and are imported when built."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from erniecore.api import Plugin, hookimpl
+from erniecore_sft.config import SftConfig
+
+if TYPE_CHECKING:
+    from erniecore.api import Encoder, Objective, Tokenizer
+
+
+class SftPlugin(Plugin):
+    """Learn the assistant's turns of conversations."""
+
+    kind, name = "method", "sft"
+    summary = "Supervised fine-tuning: learn the assistant's turns"
+    Config = SftConfig
+
+    @hookimpl
+    def ernie_build_objective(self, config: SftConfig, policy: Any) -> Objective:
+        """Mean negative log-likelihood of the learned tokens."""
+        from erniecore_sft.objective import SftObjective
+
+        return SftObjective(policy, mtp_weight=config.mtp_weight, accuracy=config.accuracy)
+
+    @hookimpl
+    def ernie_build_encoder(self, tokenizer: Tokenizer, max_length: int) -> Encoder:
+        """Conversations to samples."""
+        from erniecore_sft.encoder import SftEncoder
+
+        return SftEncoder(tokenizer, max_length)
+
+
+plugin = SftPlugin()
