@@ -20,7 +20,19 @@ if TYPE_CHECKING:
 
 Event = Mapping[str, Any]
 #: metrics with a place of their own in a line, or of interest to programs only
-_PLACED = {"event", "time", "step", "loss", "lr", "grad_norm", "tokens", "tokens_per_s", "seconds", "skipped"}
+_PLACED = {
+    "event",
+    "time",
+    "step",
+    "loss",
+    "lr",
+    "grad_norm",
+    "tokens",
+    "tokens_per_s",
+    "seconds",
+    "skipped",
+    "peak_memory",
+}
 
 
 class Display(Protocol):
@@ -75,9 +87,7 @@ class LiveDisplay:
     def show(self, run: RunView, event: Event) -> None:
         if event["event"] == "step":
             progress = self._line(run)
-            progress.update(
-                progress.task_ids[0], completed=event["step"], facts=describe_facts(event, memory=_memory(run))
-            )
+            progress.update(progress.task_ids[0], completed=event["step"], facts=describe_facts(event))
             return
         text = describe(run, event)
         if text and self.progress is not None:
@@ -111,18 +121,13 @@ class LiveDisplay:
             self.progress = None
 
 
-def _memory(run: RunView) -> int:
-    device = getattr(run, "device", None)
-    return int(device.peak_memory()) if device is not None else 0
-
-
-def describe_facts(event: Event, *, memory: int = 0) -> str:
+def describe_facts(event: Event) -> str:
     """``loss 2.1341  mtp/loss 3.1  |g| 0.92  lr 9.1e-07  22.0k tok/s  mem 1.2 GiB``."""
     parts = [f"loss {event.get('loss', float('nan')):.4f}"]
     parts += [f"{k} {v:.4g}" for k, v in event.items() if k not in _PLACED and isinstance(v, int | float)]
     parts += [f"|g| {event['grad_norm']:.3g}", f"lr {event['lr']:.3g}", f"{_thousands(event['tokens_per_s'])} tok/s"]
-    if memory:
-        parts.append(f"mem {memory / 2**30:.1f} GiB")
+    if event.get("peak_memory"):
+        parts.append(f"mem {event['peak_memory'] / 2**30:.1f} GiB")
     return "  ".join(parts) + ("  SKIPPED" if event.get("skipped") else "")
 
 
@@ -146,7 +151,7 @@ def _start(run: RunView, event: Event) -> str:
 def _step(run: RunView, event: Event) -> str:
     left = (run.total_steps - event["step"]) * event["seconds"]
     eta = f"ETA {int(left // 3600)}:{int(left % 3600 // 60):02d}:{int(left % 60):02d}"
-    return f"step   {event['step']}/{run.total_steps}  {describe_facts(event, memory=_memory(run))}  {eta}"
+    return f"step   {event['step']}/{run.total_steps}  {describe_facts(event)}  {eta}"
 
 
 def _eval(run: RunView, event: Event) -> str:

@@ -1,5 +1,6 @@
-"""``events``: appends every event of the run to ``events.jsonl``, one JSON object per line, flushed at once. The file
-is only ever appended to; after a resume a step may occur twice, and the later line counts.
+"""``events``: appends every event of the run to ``events.jsonl``, one JSON object per line, flushed at once, and makes the
+report of them at the end. The file is only ever appended to; after a resume a step may occur twice, and the later line
+counts.
 """
 
 from __future__ import annotations
@@ -26,6 +27,14 @@ class EventsPlugin(Plugin):
     @hookimpl
     def ernie_event(self, run: RunView, event: Mapping[str, Any]) -> None:
         append_line(run.out / FILE, json.dumps(plain(event), ensure_ascii=False, allow_nan=False))
+
+    @hookimpl
+    def ernie_run_end(self, run: RunView) -> None:
+        """The report of these events, if ``log.report``."""
+        if run.is_main and run.settings.log.report:
+            from erniecore.builtin.report import write_report
+
+            write_report(run.out)
 
 
 def append_line(path: Path, line: str) -> None:

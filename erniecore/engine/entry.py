@@ -9,12 +9,19 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
 
 if TYPE_CHECKING:
     from erniecore.config.compose import Loaded
     from erniecore.engine.plan import Plan
     from erniecore.engine.prepare import Prepared
     from erniecore.engine.stop import StopRequest
+    from erniecore.types import ModelBundle, Tokenizer
+    from erniecore.types.model import Layer, Tensor
+
+
+#: what belongs to the models that ``load_model`` gave out, for ``export``
+_bundles: WeakKeyDictionary[Layer, ModelBundle] = WeakKeyDictionary()
 
 
 @dataclass(frozen=True)
@@ -87,3 +94,70 @@ def _train(ready: Prepared, stop: StopRequest) -> RunResult:
         loop.train(current)
         finish.complete(current)
     return RunResult(ready.out, current.last_metrics, first_event)
+
+
+def load_model(path: str | Path, *, dtype: str = "float32", device: str = "cpu") -> Layer:
+    """The model of a model directory, a run or a checkpoint, in evaluation mode.
+
+    Args:
+        path: with config.json and safetensors of the public layout; or what ``run`` left.
+        dtype: of the parameters in memory. device: a device plugin.
+
+    Raises:
+        UsageError: there is no model. CheckpointError: damaged or unfitting weights.
+    """
+    from erniecore.engine.bundles import locate, open_device, open_located
+
+    located = locate(Path(path))
+    open_device(device)
+    bundle = open_located(located, dtype=dtype).bundle
+    _bundles[bundle.model] = bundle
+    return bundle.model
+
+
+def load_tokenizer(path: str | Path) -> Tokenizer:
+    """The tokenizer of a model directory (or of a run's ``model/``), with the chat template of its model.
+
+    Raises:
+        UsageError: there is no model directory. EnvironmentFault: it has no tokenizer.
+    """
+    from erniecore import registry
+    from erniecore.config.selection import plugin_for_directory
+    from erniecore.engine.bundles import locate, read_tokenizer
+    from erniecore.errors import UsageError
+
+    located = locate(Path(path))
+    if located.is_checkpoint:
+        raise UsageError("a checkpoint holds no tokenizer", where=str(path), fix="name the run's model directory")
+    architecture = json.loads((located.path / "config.json").read_text(encoding="utf-8"))
+    plugin = registry.load("model", plugin_for_directory(located.path))
+    return read_tokenizer(plugin, architecture, located.path)
+
+
+def generate(model: Layer, input_ids: Any, *, max_new_tokens: int, **options: Any) -> Tensor:
+    """New token ids int64 [B, n] that continue ``input_ids``; see ``erniecore.engine.generate.generate``."""
+    from erniecore.engine.generate import generate as decode
+
+    return decode(model, input_ids, max_new_tokens=max_new_tokens, **options)
+
+
+def export(model_or_dir: Layer | str | Path, out: str | Path, to: str = "hf") -> Path:
+    """Write a model for others to load; what was written is loaded again and compared.
+
+    Args:
+        model_or_dir: a model of :func:`load_model`, or a model, run or checkpoint directory.
+        out: a new or empty directory, or an earlier export. to: an exporter plugin.
+
+    Raises:
+        CheckpointError: the target is not free, or the export differs from the model.
+    """
+    from erniecore.engine.export import export_bundle, export_directory
+
+    if isinstance(model_or_dir, str | Path):
+        return export_directory(Path(model_or_dir), Path(out), to).path
+    bundle = _bundles.get(model_or_dir)
+    if bundle is None:
+        from erniecore.errors import UsageError
+
+        raise UsageError("only a model from load_model knows its tokenizer and names", fix="export its directory")
+    return export_bundle(bundle, Path(out), to)

@@ -5,14 +5,17 @@ from. Reading and tokenising belong to ``erniecore.data``; this is the run's vie
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from erniecore.data.loader import DataPlan
+from erniecore.data.loader import DataPlan, LoaderSettings
+from erniecore.data.sources import Splits, load_splits
 from erniecore.data.store import TokenStore
+from erniecore.engine.guards import check_store
 from erniecore.types import Batch
 
 if TYPE_CHECKING:
@@ -60,21 +63,60 @@ class Feed:
 def fingerprint(store: TokenStore) -> str:
     """sha256 over the samples as tokens: other files, tokenizers or templates give another one."""
     digest = hashlib.sha256()
-    for array in (store.starts, store.input_ids, store.labels, store.position_ids, store.end_rows):
-        digest.update(b"-" if array is None else np.ascontiguousarray(array).data)
+    further = [store.fields[name] for name in sorted(store.fields)]
+    for array in (store.starts, store.input_ids, store.labels, store.position_ids, store.end_rows, *further):
+        digest.update(b"-" if array is None else np.ascontiguousarray(array).tobytes())
     return digest.hexdigest()
 
 
 def identify(path: Path) -> dict[str, Any]:
-    """``path``, ``bytes`` and ``sha256`` of a file; of a directory: of its files in order of their names."""
+    """``path``, ``bytes`` and ``sha256`` of a file."""
     digest, num_bytes = hashlib.sha256(), 0
-    for file in sorted(p for p in path.rglob("*") if p.is_file()) if path.is_dir() else [path]:
-        with file.open("rb") as stream:
-            while chunk := stream.read(1 << 22):
-                digest.update(chunk)
-                num_bytes += len(chunk)
+    with path.open("rb") as stream:
+        while chunk := stream.read(1 << 22):
+            digest.update(chunk)
+            num_bytes += len(chunk)
     return {"path": str(path), "bytes": num_bytes, "sha256": digest.hexdigest()}
 
 
 def build_feed(ready: Prepared, tokenizer: Tokenizer) -> Feed:
-    raise NotImplementedError
+    """Read, check and tokenise the data; writes ``data_report.json``.
+
+    Raises:
+        DataError: no data, an unreadable file, too many dropped rows, ids beyond the model's vocabulary.
+    """
+    settings = ready.settings
+    encoder = ready.host.hook.ernie_build_encoder(
+        config=settings.method, tokenizer=tokenizer, max_length=settings.data.max_seq_len
+    )
+    splits = load_splits(settings.data, settings.formats, encoder, seed=settings.run.seed)
+    for store in (splits.train, splits.held):
+        if store is not None:
+            check_store(store, int(ready.architecture["vocab_size"]))
+    train, held = build_plans(ready, splits, tokenizer.pad_id)
+    report = {**splits.report, "fill_rate": train.fill_rate()}
+    if ready.cluster.rank == 0:
+        (ready.out / "data_report.json").write_text(json.dumps(report, indent=1, ensure_ascii=False) + "\n", "utf-8")
+    warnings = []
+    if settings.data.eval_fraction and not settings.data.eval and held is None:
+        warnings.append("data.eval_fraction holds out nothing: there are too few rows")
+    return Feed(
+        train,
+        held,
+        total_steps=settings.train.max_steps or train.total_steps(settings.train.epochs),
+        files=[identify(Path(source.path)) for source in settings.data.train],
+        summary=[*splits.summary, f"pack: fill {report['fill_rate']:.1%}, {train.steps_in_epoch(0)} steps per epoch"],
+        warnings=warnings,
+    )
+
+
+def build_plans(ready: Prepared, splits: Splits, pad_id: int) -> tuple[DataPlan, DataPlan | None]:
+    """This rank's batches of both splits."""
+    settings, place = ready.settings, ready.parallel_plan
+    rank = {"data_rank": place.data_rank, "data_size": place.data_size}
+    training = LoaderSettings.training(settings.data, settings.train)
+    train = DataPlan(splits.train, training, seed=settings.run.seed, pad_id=pad_id, **rank)
+    if splits.held is None:
+        return train, None
+    evaluation = LoaderSettings.evaluation(settings.data, settings.eval.batch_size or settings.train.batch_size)
+    return train, DataPlan(splits.held, evaluation, seed=settings.run.seed, pad_id=pad_id, **rank)

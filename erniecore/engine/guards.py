@@ -16,6 +16,7 @@ from erniecore.errors import DataError, NumericsError
 from erniecore.types import IGNORE, Batch, Origin
 
 if TYPE_CHECKING:
+    from erniecore.data.store import TokenStore
     from erniecore.types.model import Tensor
 
 
@@ -89,6 +90,15 @@ def check_token_ids(batch: Batch, vocab_size: int) -> None:
         if highest >= vocab_size or (lowest < 0 and (what == "token" or _bad_label(ids))):
             bad = highest if highest >= vocab_size else lowest
             raise _foreign_id(what, bad, vocab_size, batch.origins)
+
+
+def check_store(store: TokenStore, vocab_size: int) -> None:
+    """:func:`check_token_ids` for all samples at once, before anything is trained."""
+    for what, ids in (("token", store.input_ids), ("label", store.labels)):
+        (bad,) = np.nonzero((ids >= vocab_size) | ((ids < 0) & (ids != IGNORE if what == "label" else True)))
+        if len(bad):
+            sample = int(np.searchsorted(store.starts, bad[0], side="right")) - 1
+            raise _foreign_id(what, int(ids[bad[0]]), vocab_size, [store[sample].origin])
 
 
 def _bad_label(labels: np.ndarray[tuple[int, ...], np.dtype[np.int64]]) -> bool:

@@ -82,6 +82,7 @@ def report(
         "tokens": num_tokens,
         "tokens_per_s": num_tokens / seconds,
         "seconds": seconds,
+        "peak_memory": run.device.peak_memory(),
     }
     for more in run.hook.ernie_collect_metrics(run=run, step=run.step):
         facts.update(more or {})

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import paddle
 
 import erniecore
+from erniecore.config.resolved import write_resolved
 from erniecore.engine import seed, state
 from erniecore.engine.ema import Ema
 from erniecore.engine.feed import Feed, build_feed
@@ -92,6 +93,7 @@ def build(ready: Prepared, stop: StopRequest) -> Run:
     Raises:
         ErnieError: whatever is wrong with settings, data, weights or checkpoint, before anything is trained.
     """
+    write_resolved(ready.loaded, ready.out / "resolved.yaml")
     tokenizer = build_tokenizer(ready)
     feed = build_feed(ready, tokenizer)
     if ready.resumption.checkpoint is not None:
