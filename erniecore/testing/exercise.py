@@ -6,6 +6,7 @@ Checks that compare a plugin before and after use build on this; it judges nothi
 from __future__ import annotations
 
 import contextlib
+import copy
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -80,7 +81,7 @@ def _light_format(subject: Subject) -> None:
     from erniecore.errors import RowError
     from erniecore.types import Origin
 
-    for row in (*getattr(subject.plugin, "examples", ()), {"unknown": 1}):
+    for row in (*copy.deepcopy(getattr(subject.plugin, "examples", ())), {"unknown": 1}):
         if subject.call("ernie_match_row", row=row):
             with contextlib.suppress(RowError):
                 subject.call("ernie_parse_row", config=subject.config(), row=row, origin=Origin("toy.jsonl", 1))
@@ -113,11 +114,16 @@ def _use_exporter(subject: Subject) -> None:
         subject.call("ernie_export", config=subject.config(), bundle=toy_bundle(), target=Path(target))
 
 
-def command_help(subject: Subject) -> tuple[int, str]:
-    """Exit code and text of ``--help`` of a command plugin."""
+def command_call(subject: Subject, *words: str) -> tuple[int, str]:
+    """Exit code and output of a command plugin called with ``words``."""
+    import typer
     from typer.testing import CliRunner
 
-    result = CliRunner().invoke(subject.plugin.app, ["--help"])  # type: ignore[attr-defined]
+    app = subject.plugin.app  # type: ignore[attr-defined]
+    if not isinstance(app, typer.Typer):
+        function, app = app, typer.Typer(add_completion=False, rich_markup_mode=None)
+        app.command(subject.name)(function)
+    result = CliRunner().invoke(app, list(words))
     return result.exit_code, result.output
 
 

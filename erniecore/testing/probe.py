@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -24,14 +23,16 @@ def _heavy() -> list[str]:
 
 def _look(request: dict[str, Any]) -> dict[str, Any]:
     """Import the target, then use its hooks that must stay light."""
-    module, _, attribute = request["target"].partition(":")
     import erniecore.api  # what plugins may import is not theirs
+    from erniecore.testing.subjects import Command, resolve
 
     before = set(_heavy())
     try:
-        plugin = getattr(import_module(module), attribute)
+        plugin = resolve(request["target"])
     except Exception as error:
         return {"error": f"{type(error).__name__}: {error}"}
+    if request["kind"] == "command" and callable(plugin):
+        plugin = Command.of(plugin, request["name"])
     facts: dict[str, Any] = {
         "error": "",
         "is_plugin": isinstance(plugin, erniecore.api.Plugin),
@@ -45,7 +46,8 @@ def _look(request: dict[str, Any]) -> dict[str, Any]:
     facts["schema"] = plugin.Config.model_json_schema()
     environment = dict(os.environ)
     facts["light"] = _use_light_hooks(request)
-    facts["environment_changed"] = dict(os.environ) != environment
+    changed = dict(os.environ) != environment
+    facts["environment_changed"] = changed and "paddle" not in sys.modules  # paddle sets variables of its own
     return facts
 
 
@@ -79,10 +81,10 @@ def _serve(request: dict[str, Any]) -> dict[str, Any]:
 
 def _help(request: dict[str, Any]) -> dict[str, Any]:
     """Ask a command plugin for its help text."""
-    from erniecore.testing.exercise import command_help
+    from erniecore.testing.exercise import command_call
     from erniecore.testing.subjects import Subject
 
-    code, text = command_help(Subject.at(request["target"]))
+    code, text = command_call(Subject.at(request["target"], kind="command"), "--help")
     return {"code": code, "text": text, "paddle": "paddle" in sys.modules}
 
 

@@ -28,6 +28,13 @@ from erniecore.testing.expect import CheckFailed
 PROBE_LIMIT = 300.0
 
 
+def resolve(target: str) -> Any:
+    """What ``package.module:attribute`` names; ``package.module:Class()`` makes an instance (mutants)."""
+    module, _, attribute = target.partition(":")
+    found = getattr(import_module(module), attribute.removesuffix("()"))
+    return found() if attribute.endswith("()") else found
+
+
 class Command(Plugin):
     """Entry points of kind ``command`` name a typer app or a function; this gives it the members of a plugin."""
 
@@ -37,7 +44,10 @@ class Command(Plugin):
     @classmethod
     def of(cls, app: Any, name: str) -> Command:
         """The plugin for ``app``."""
-        text = (getattr(getattr(app, "info", None), "help", "") or getattr(app, "__doc__", "") or "").strip()
+        commands = [command.callback for command in getattr(app, "registered_commands", ())]
+        documented = [app] if not commands else commands[:1]
+        texts = [getattr(getattr(app, "info", None), "help", None), *(getattr(d, "__doc__", None) for d in documented)]
+        text = next((t.strip() for t in texts if isinstance(t, str) and t.strip()), "")
         summary = text.partition("\n")[0].rstrip(".")
         plugin: Command = type("Command", (cls,), {"name": name, "summary": summary, "__module__": __name__})()
         plugin.app = app
@@ -78,10 +88,9 @@ class Subject:
     @classmethod
     def at(cls, target: str, **facts: Any) -> Subject:
         """The plugin at ``package.module:attribute``, installed or not; ``facts`` replace what it says itself."""
-        module, _, attribute = target.partition(":")
-        plugin = getattr(import_module(module), attribute)
-        if not isinstance(plugin, Plugin) and (facts.get("kind") == "command" or callable(plugin)):
-            plugin = Command.of(plugin, facts.get("name", attribute))
+        plugin = resolve(target)
+        if facts.get("kind") == "command":
+            plugin = Command.of(plugin, facts.get("name", "command"))
         return cls(plugin, **{"kind": plugin.kind, "name": plugin.name, "target": target, **facts})
 
     def config(self, **values: Any) -> Section:
@@ -109,7 +118,7 @@ class Subject:
     @cached_property
     def probe(self) -> dict[str, Any]:
         """What a fresh interpreter sees of the plugin (see ``probe.py``); one process for all checks."""
-        return run_probe({"action": "look", "target": self.target, "kind": self.kind})
+        return run_probe({"action": "look", "target": self.target, "kind": self.kind, "name": self.name})
 
 
 def run_probe(request: dict[str, Any], limit: float = PROBE_LIMIT) -> dict[str, Any]:

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 from erniecore.testing.checks import (
     adapter,
+    callback,
+    command,
     device,
     encoder,
     every,
+    exporter,
     method,
     model,
     model_state,
     parallel,
     quantizer,
+    rows,
+    server,
     training,
 )
 from erniecore.testing.runner import Check
@@ -24,6 +29,11 @@ CHECKS: dict[str, tuple[Check, ...]] = {
     "adapter": adapter.CHECKS,
     "quantizer": quantizer.CHECKS,
     "method": (*method.CHECKS, *training.CHECKS, *encoder.CHECKS),
+    "format": rows.CHECKS,
+    "exporter": exporter.CHECKS,
+    "server": server.CHECKS,
+    "callback": callback.CHECKS,
+    "command": command.CHECKS,
 }
 
 

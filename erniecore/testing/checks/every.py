@@ -42,7 +42,7 @@ def check_every_light_hooks_stay_light(subject: Subject) -> None:
     """Hooks that run before the device is open (plans, layouts, encoders, parsers) do not import paddle."""
     light = _probe(subject)["light"]
     if not light["used"]:
-        raise NotApplicable(f"a {subject.kind} has no hooks that run before the device is open")
+        raise NotApplicable(f"kind {subject.kind} has no hooks that run before the device is open")
     ensure(not light["paddle"], "a hook that runs before the device is open imported paddle")
 
 
@@ -159,7 +159,7 @@ def check_every_config_defaults_are_valid(subject: Subject) -> None:
 def check_every_is_stateless(subject: Subject) -> None:
     """Using every hook twice leaves the attributes of the plugin and its class as they were."""
     if subject.kind not in USE:
-        raise NotApplicable(f"a {subject.kind} cannot be used without a user")
+        raise NotApplicable(f"kind {subject.kind} cannot be used without a user")
     before = _attributes(subject.plugin)
     for _ in range(2):
         USE[subject.kind](subject)

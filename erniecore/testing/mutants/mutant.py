@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from erniecore.plugin import Plugin
+from erniecore.testing.checks import CHECKS, checks_for
+from erniecore.testing.runner import Outcome, run_checks
 from erniecore.testing.subjects import Subject
 
 
@@ -28,6 +30,16 @@ class Mutant:
         """All checks that must fail, and no others."""
         return frozenset({self.check, *self.also})
 
+    def outcomes(self) -> list[Outcome]:
+        """What every check says that concerns it. A process takes half a second, so checks for all kinds that start
+        one are left to the mutants that are for them."""
+        checks = checks_for(self.subject.kind)
+        if self.check.startswith("every_"):
+            checks = CHECKS["every"]
+        if not next(check.process for check in checks if check.name == self.check):
+            checks = tuple(check for check in checks if not check.process)
+        return run_checks(self.subject, checks)
+
     @property
     def title(self) -> str:
         """What is wrong, for test ids."""
@@ -39,6 +51,6 @@ def mutant(check: str, plugin: type[Plugin], *, also: tuple[str, ...] = (), **fa
     base = {
         "kind": plugin.kind,
         "name": getattr(plugin, "name", ""),
-        "target": f"{plugin.__module__}:{plugin.__name__}",
+        "target": f"{plugin.__module__}:{plugin.__name__}()",
     }
     return Mutant(check, Subject(plugin(), **{**base, **facts}), also)

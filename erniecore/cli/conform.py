@@ -1,0 +1,59 @@
+"""``ernie conform KIND NAME``: the conformance checks of one plugin, as a table or as JSON. Runs them; what they say
+is in ``erniecore/testing/checks``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from erniecore.cli import render
+from erniecore.errors import Exit
+
+if TYPE_CHECKING:
+    from erniecore.testing.runner import Outcome
+
+
+def conform(
+    kind: Annotated[str, typer.Argument(metavar="KIND", help="Kind of plugin: model, method, device, …")],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Its name, or distribution:name.")],
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
+    only: Annotated[list[str] | None, typer.Option("--check", metavar="CHECK", help="This check only; repeatable.")] = (
+        None
+    ),
+    list_only: Annotated[bool, typer.Option("--list", help="Say what would be checked; run nothing.")] = False,
+) -> int:
+    """Run the conformance checks on a plugin. Exit 0: all passed; 9: a check failed."""
+    from erniecore.errors import UsageError, nearest
+    from erniecore.registry import entries, find
+    from erniecore.testing.checks import checks_for
+    from erniecore.testing.runner import run_checks
+    from erniecore.testing.subjects import Subject
+
+    entries(kind)  # an unknown kind is named before an unknown name
+    find(kind, name)
+    checks = checks_for(kind)
+    for wanted in only or ():
+        if wanted not in {check.name for check in checks}:
+            close = nearest(wanted, [check.name for check in checks])
+            raise UsageError(f"no check {wanted!r} for kind {kind}", fix=f"did you mean {close}?" if close else "")
+    checks = tuple(check for check in checks if not only or check.name in only)
+    if list_only:
+        rules = [{"check": check.name, "rule": check.rule} for check in checks]
+        render.show_json(rules) if as_json else render.show_table(["check", "rule"], [list(r.values()) for r in rules])
+        return int(Exit.OK)
+    outcomes = run_checks(Subject.installed(kind, name), checks)
+    failed = [outcome for outcome in outcomes if outcome.status == "failed"]
+    if as_json:
+        body = [outcome.as_json() for outcome in outcomes]
+        render.show_json({"kind": kind, "name": name, "ok": not failed, "checks": body})
+    else:
+        _show(kind, name, outcomes)
+    return int(Exit.PLUGIN if failed else Exit.OK)
+
+
+def _show(kind: str, name: str, outcomes: list[Outcome]) -> None:
+    render.show_table(["result", "check", "detail"], [[o.status, o.check, o.detail] for o in outcomes])
+    counts = {s: sum(o.status == s for o in outcomes) for s in ("passed", "failed", "skipped", "expected")}
+    words = ", ".join(f"{n} {status}" for status, n in counts.items() if n)
+    render.show("", f"{kind} {name}: {words}")

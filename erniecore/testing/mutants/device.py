@@ -1,0 +1,143 @@
+"""Devices with one thing wrong."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from erniecore.errors import DeviceUnavailable
+from erniecore.plugin import hookimpl
+from erniecore.testing.mutants.mutant import mutant
+from erniecore.testing.toys.others import ToyDevice, ToyDevicePlugin
+from erniecore.types import Device
+
+
+class Changed(ToyDevicePlugin):
+    """Opens another device."""
+
+    Opens: type[Any] = ToyDevice
+
+    @hookimpl
+    def ernie_open_device(self) -> Device:
+        device: Device = self.Opens()
+        return device
+
+
+class Counts(Changed):
+    """The environment depends on how often one asks."""
+
+    class Opens(ToyDevice):
+        asked = 0
+
+        def environment(self) -> Mapping[str, str]:
+            self.asked += 1
+            return {"ERNIE_TOY_A": str(self.asked)}
+
+
+class Unsorted(Changed):
+    """Names in no order."""
+
+    class Opens(ToyDevice):
+        def environment(self) -> Mapping[str, str]:
+            return {"ERNIE_TOY_B": "2", "ERNIE_TOY_A": "1"}
+
+
+class HomeBound(Changed):
+    """A value holds the user's home."""
+
+    class Opens(ToyDevice):
+        def environment(self) -> Mapping[str, str]:
+            return {"ERNIE_TOY_CACHE": f"{Path.home()}/.cache", "ERNIE_TOY_PID": str(os.getpid())}
+
+
+class OtherName(Changed):
+    """The device is called otherwise than its plugin."""
+
+    class Opens(ToyDevice):
+        name = "processor"
+
+
+class NoRemedy(Changed):
+    """Absent, and no word on what to do."""
+
+    class Opens(ToyDevice):
+        def open(self) -> None:
+            raise DeviceUnavailable("the device is absent")
+
+
+class OpensOnce(Changed):
+    """Opening again fails."""
+
+    class Opens(ToyDevice):
+        opened = False
+
+        def open(self) -> None:
+            if self.opened:
+                raise RuntimeError("already open")
+            self.opened = True
+
+
+class Silent(Changed):
+    """No facts."""
+
+    class Opens(ToyDevice):
+        def describe(self) -> Mapping[str, str]:
+            return {}
+
+
+class NoMemory(Changed):
+    """Always says that nothing was used."""
+
+    class Opens(ToyDevice):
+        def peak_memory(self) -> int:
+            return 0
+
+
+class ClaimsHalf(Changed):
+    """Promises a dtype that has no matrix product here."""
+
+    class Opens(ToyDevice):
+        dtypes = frozenset({"float32", "bfloat16"})
+
+
+class Reseeds(Changed):
+    """``paddle.seed`` is ignored while the device is open."""
+
+    class Opens(ToyDevice):
+        def open(self) -> None:
+            import paddle
+
+            if not hasattr(paddle.randn, "draws"):
+                _patch(paddle)
+
+
+def _patch(paddle: Any) -> None:
+    """Make the next two draws differ, then put the function back."""
+    original = paddle.randn
+
+    class Draw:
+        draws = 0
+
+        def __call__(self, shape: list[int]) -> Any:
+            self.draws += 1
+            if self.draws == 2:
+                paddle.randn = original
+            return original(shape) + self.draws
+
+    paddle.randn = Draw()
+
+
+MUTANTS = (
+    mutant("device_environment_is_pure", Counts),
+    mutant("device_environment_is_sorted", Unsorted),
+    mutant("device_environment_is_portable", HomeBound),
+    mutant("device_name_is_its_plugins", OtherName),
+    mutant("device_refusal_has_remedy", NoRemedy),
+    mutant("device_opens_twice", OpensOnce),
+    mutant("device_describes_itself", Silent),
+    mutant("device_memory_grows", NoMemory),
+    mutant("device_dtypes_compute", ClaimsHalf),
+    mutant("device_randomness_repeats", Reseeds),
+)

@@ -1,0 +1,75 @@
+"""The good toy plugins pass every check; otherwise a mutant's failure would say nothing."""
+
+import pytest
+
+from erniecore.errors import RowError
+from erniecore.testing import parametrize_checks
+from erniecore.testing.runner import run_checks
+from erniecore.testing.subjects import Subject
+from erniecore.testing.toys.data import collate, toy_records
+from erniecore.testing.toys.tokenizer import ToyTokenizer
+from erniecore.types import IGNORE, Conversation, Message
+
+TOYS = {
+    "device": "others:device",
+    "parallel": "others:parallel",
+    "model": "model:plugin",
+    "adapter": "changes:adapter",
+    "quantizer": "changes:quantizer",
+    "method": "method:plugin",
+    "format": "others:row_format",
+    "exporter": "others:exporter",
+    "server": "others:server",
+    "callback": "others:callback",
+    "command": "others:command",
+}
+
+
+@pytest.mark.parametrize("kind", TOYS)
+def test_good_plugin_passes(kind):
+    name = "command" if kind == "command" else "toy"
+    outcomes = run_checks(Subject.at(f"erniecore.testing.toys.{TOYS[kind]}", kind=kind, name=name))
+    assert {o.check: o.detail for o in outcomes if o.status == "failed"} == {}
+    assert sum(o.status == "passed" for o in outcomes) >= 15
+
+
+@parametrize_checks("method", "toy-reference", target="erniecore.testing.toys.method:with_reference")
+def test_method_with_reference_passes(check):
+    check()
+
+
+def test_toy_tokenizer_never_reads_control_tokens_in_text(toy_tokenizer):
+    assert not set(toy_tokenizer.encode("</s><|end_of_sentence|>")) & {0, 1, 2, 3}
+
+
+def test_toy_tokenizer_reads_trusted_control_tokens_and_restores_text(toy_tokenizer):
+    messages = [Message("user", "é </s>"), Message("assistant", "日本")]
+    template = toy_tokenizer.chat_template
+    ids = [i for piece in toy_tokenizer.encode_segments(template.segments(messages)) for i in piece]
+    assert ids[0] == 1
+    assert ids[-1] == 3
+    assert ids.count(2) == 0
+    assert toy_tokenizer.decode(ids, skip_special=False) == template.render(messages, add_generation_prompt=False)
+
+
+def test_collate_lays_packed_rows_as_the_contract_says():
+    from erniecore.testing.toys.method import ToyEncoder
+
+    encoder = ToyEncoder(ToyTokenizer(), 64)
+    a, b, c = (encoder.encode(r)[0] for r in toy_records((Conversation,))[:3])
+    batch = collate([[a, b], [c]], padding=2)
+    na, nb, nc = len(a), len(b), len(c)
+    width = na + nb + 2
+    assert batch.input_ids.shape == (2, width)
+    assert batch.startend_row_indices.shape == (2, 1, width, 1)
+    ends = batch.startend_row_indices[0, 0, :, 0].tolist()
+    assert ends == [na] * na + [na + nb] * nb + [na + nb, na + nb + 1]
+    assert (batch.labels[1, nc:] == IGNORE).all()
+    assert batch.num_tokens == na + nb + nc
+
+
+def test_toy_encoder_refuses_what_is_too_long():
+    from erniecore.testing.toys.method import ToyEncoder
+
+    with pytest.raises(RowError):
+        ToyEncoder(ToyTokenizer(), 5).encode(toy_records((Conversation,))[0])
