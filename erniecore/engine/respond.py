@@ -134,10 +134,15 @@ class Responder:
         *,
         sampling: Sampling,
         max_new_tokens: int | None = None,
-        first_stream: int = 0,
+        streams: Sequence[int] | None = None,
         on_text: Callable[[int, str], None] | None = None,
     ) -> list[Completion]:
-        """Answer one batch; ``on_text(row, piece)`` gets text as soon as it is safe to show."""
+        """Answer one batch.
+
+        Args:
+            streams: random stream of each row; default: its place in the batch.
+            on_text: called with (row, piece) as soon as the piece is safe to show.
+        """
         started = time.perf_counter()
         rows = [_Row(prompt, self.tokenizer, self.stop) for prompt in prompts]
         ids, mask = pad_left([p.ids for p in prompts], self.tokenizer.pad_id)
@@ -152,7 +157,7 @@ class Responder:
                 max_new_tokens=wanted,
                 stop_ids=self.stop_ids,
                 pad_id=self.tokenizer.pad_id,
-                streams=range(first_stream, first_stream + len(rows)),
+                streams=streams,
             )
             while decoder.live.any() and decoder.steps < wanted:
                 live = decoder.live.copy()
@@ -206,6 +211,10 @@ def generate_text(
         show = None if on_text is None else lambda row, piece, first=first: on_text(first + row, piece)
         batch = encoded[first : first + batch_size]
         completions += responder.answer(
-            batch, sampling=chosen, max_new_tokens=max_new_tokens, first_stream=first, on_text=show
+            batch,
+            sampling=chosen,
+            max_new_tokens=max_new_tokens,
+            streams=range(first, first + len(batch)),
+            on_text=show,
         )
     return completions

@@ -1,0 +1,110 @@
+"""What ``generate``, ``chat`` and ``eval`` share: their options, and opening a model that can talk. No command itself.
+
+Nothing heavy is imported before the arguments are known to make sense.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from erniecore.cli import render
+from erniecore.errors import CheckpointError, UsageError, nearest
+
+if TYPE_CHECKING:
+    from erniecore.engine.sampling import Sampling
+    from erniecore.types import Json, ModelBundle, Tokenizer
+
+Model = Annotated[Path, typer.Option("--model", metavar="DIR", help="Model directory, run or checkpoint.")]
+Device = Annotated[str, typer.Option("--device", metavar="NAME", help="Device plugin.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+NewTokens = Annotated[
+    int | None,
+    typer.Option("--max-new-tokens", min=1, metavar="N", help="Longest answer [256, or what the context leaves]."),
+]
+Temperature = Annotated[
+    float | None, typer.Option("--temperature", metavar="T", help="Draw instead of taking the likeliest; 0: greedy.")
+]
+TopK = Annotated[int | None, typer.Option("--top-k", metavar="K", help="Draw from the K likeliest tokens; 0: off.")]
+TopP = Annotated[float | None, typer.Option("--top-p", metavar="P", help="Draw from the likeliest tokens up to P.")]
+MinP = Annotated[float | None, typer.Option("--min-p", metavar="P", help="Leave out what is P times less likely.")]
+Repetition = Annotated[
+    float | None, typer.Option("--repetition-penalty", metavar="X", help="Above 1: repeat less; 1: off.")
+]
+Seed = Annotated[int, typer.Option("--seed", min=0, help="Of the random draws: same seed, same answer.")]
+Stop = Annotated[list[str] | None, typer.Option("--stop", metavar="TEXT", help="Ends the answer; may be repeated.")]
+
+#: keys of generation_config.json that are sampling options
+_SAMPLING_KEYS = (
+    "do_sample", "temperature", "top_k", "top_p", "min_p", "repetition_penalty", "frequency_penalty", "presence_penalty",
+)  # fmt: skip
+
+
+def sampling_from(defaults: Json, seed: int, **given: float | int | None) -> Sampling:
+    """Options of the command line over defaults.
+
+    Args:
+        defaults: ``{}``: greedy; or the content of a generation_config.json.
+        given: option -> value, ``None`` where it was not given. An option that only matters for drawing switches
+            drawing on; ``--temperature 0`` switches it off.
+
+    Raises:
+        UsageError: a value out of range.
+    """
+    from erniecore.engine.sampling import Sampling
+
+    chosen: dict[str, Any] = {k: defaults[k] for k in _SAMPLING_KEYS if defaults.get(k) is not None}
+    typed = {name: value for name, value in given.items() if value is not None}
+    if typed.keys() & {"temperature", "top_k", "top_p", "min_p"}:
+        chosen["do_sample"] = typed.get("temperature", chosen.get("temperature", 1.0)) != 0
+    return Sampling(**{**chosen, **typed}, seed=seed)
+
+
+def open_model(source: Path, device: str) -> tuple[ModelBundle, Tokenizer]:
+    """Open the device and the model; remarks go to stderr.
+
+    Raises:
+        UsageError: no model there. CheckpointError: without a tokenizer, or weights that do not fit.
+    """
+    from erniecore.engine.bundles import locate, open_device, open_located
+
+    if not source.is_dir():
+        raise _no_directory(source)
+    located = locate(source)
+    for remark in open_device(device):
+        render.note(f"note   {remark}")
+    opened = open_located(located)
+    for remark in located.notes:
+        render.note(f"note   {remark}")
+    if opened.bundle.tokenizer is None:
+        raise CheckpointError(
+            "this model has no tokenizer",
+            where=str(source),
+            found="; ".join(opened.notes),
+            expected="tokenizer.model beside the weights",
+        )
+    return opened.bundle, opened.bundle.tokenizer
+
+
+def _no_directory(source: Path) -> UsageError:
+    parent = source.absolute().parent
+    close = nearest(source.name, [p.name for p in parent.iterdir()]) if parent.is_dir() else None
+    fix = f"did you mean {source.parent / close}?" if close else "name a directory with config.json"
+    return UsageError("no such model directory", where="--model", found=str(source), fix=fix)
+
+
+def answer_json(completion: Any) -> dict[str, Any]:
+    """A ``Completion`` as JSON."""
+    return {
+        "text": completion.text,
+        "content": completion.content,
+        "reasoning": completion.reasoning,
+        "tool_calls": [{"name": c.name, "arguments": c.arguments} for c in completion.tool_calls],
+        "ids": list(completion.ids),
+        "finish_reason": completion.finish_reason,
+        "prompt_tokens": completion.prompt_tokens,
+        "new_tokens": len(completion.ids),
+        "tokens_per_s": round(completion.tokens_per_s, 2),
+    }

@@ -1,0 +1,120 @@
+"""``ernie generate``: one prompt, one answer."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from erniecore.cli import answering, render
+from erniecore.cli.answering import (
+    AsJson,
+    Device,
+    MinP,
+    Model,
+    NewTokens,
+    Repetition,
+    Seed,
+    Stop,
+    Temperature,
+    TopK,
+    TopP,
+)
+from erniecore.errors import UsageError
+from erniecore.types import Message
+
+if TYPE_CHECKING:
+    from erniecore.engine.respond import Completion
+
+
+def generate(
+    model: Model,
+    prompt: Annotated[str | None, typer.Option("--prompt", metavar="TEXT", help="What to answer.")] = None,
+    prompt_file: Annotated[
+        Path | None, typer.Option("--prompt-file", metavar="FILE", help="The same, from a file; - is stdin.")
+    ] = None,
+    system: Annotated[str, typer.Option("--system", metavar="TEXT", help="System message before it.")] = "",
+    raw: Annotated[bool, typer.Option("--raw", help="Continue plain text: no chat template.")] = False,
+    max_new_tokens: NewTokens = None,
+    temperature: Temperature = None,
+    top_k: TopK = None,
+    top_p: TopP = None,
+    min_p: MinP = None,
+    repetition_penalty: Repetition = None,
+    seed: Seed = 0,
+    stop: Stop = None,
+    stream: Annotated[bool, typer.Option("--stream", help="Print the answer while it grows.")] = False,
+    device: Device = "cpu",
+    as_json: AsJson = False,
+) -> None:
+    """Answer a prompt. Greedy unless an option asks for drawing. The prompt is one user message unless --raw."""
+    text = read_prompt(prompt, prompt_file)
+    if raw and system:
+        raise UsageError("--system needs the chat template", fix="leave out --raw or --system")
+    options = {"temperature": temperature, "top_k": top_k, "top_p": top_p, "min_p": min_p}
+    sampling = answering.sampling_from({}, seed, **options, repetition_penalty=repetition_penalty)
+    bundle, tokenizer = answering.open_model(model, device)
+    from erniecore.engine.respond import generate_text
+
+    messages = [Message("system", system)] if system else []
+    [completion] = generate_text(
+        bundle.model,
+        tokenizer,
+        [text if raw else [*messages, Message("user", text)]],
+        max_new_tokens=max_new_tokens,
+        stop=stop or (),
+        generation=bundle.generation,
+        on_text=(show_piece_json if as_json else show_piece) if stream else None,
+        **asdict(sampling),
+    )
+    show_answer(completion, text, as_json=as_json, streamed=stream)
+
+
+def read_prompt(prompt: str | None, file: Path | None) -> str:
+    """The prompt, from exactly one of its two sources. Raises ``UsageError``."""
+    if (prompt is None) == (file is None):
+        raise UsageError("give either --prompt or --prompt-file", next="ernie generate --help")
+    if prompt is not None:
+        text = prompt
+    elif str(file) == "-":
+        text = sys.stdin.read()
+    else:
+        text = _read(Path(str(file)))
+    if not text:
+        raise UsageError("the prompt is empty", where="--prompt" if file is None else str(file))
+    return text
+
+
+def _read(file: Path) -> str:
+    try:
+        return file.read_text(encoding="utf-8")
+    except OSError as error:
+        raise UsageError("cannot read the prompt", where=str(file), found=str(error.strerror)) from error
+    except UnicodeDecodeError as error:
+        raise UsageError("the prompt is not UTF-8", where=str(file), found=f"byte {error.start + 1}") from error
+
+
+def show_piece(row: int, piece: str) -> None:
+    """A piece of the answer, at once."""
+    sys.stdout.write(piece)
+    sys.stdout.flush()
+
+
+def show_piece_json(row: int, piece: str) -> None:
+    """The same as a JSON line."""
+    if piece:
+        render.show_json({"event": "text", "text": piece}, indent=None)
+
+
+def show_answer(completion: Completion, prompt: str, *, as_json: bool, streamed: bool) -> None:
+    """The answer, unless it was streamed already; how it ended goes to stderr when it was cut off."""
+    if as_json:
+        body = {"prompt": prompt, **answering.answer_json(completion)}
+        render.show_json({"event": "answer", **body} if streamed else body, indent=None if streamed else 2)
+        return
+    render.show("" if streamed else completion.text)
+    if completion.finish_reason == "length":
+        render.note(f"note   the answer was cut off after {len(completion.ids)} tokens (--max-new-tokens)")
