@@ -25,7 +25,7 @@ Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 _NAME = "erniecore-op"
-_executors: dict[int, ThreadPoolExecutor] = {}
+_executors: dict[tuple[int, int], ThreadPoolExecutor] = {}
 
 
 def parallel_map(function: Callable[[Item], Result], items: Iterable[Item], like: Tensor) -> list[Result]:
@@ -35,12 +35,11 @@ def parallel_map(function: Callable[[Item], Result], items: Iterable[Item], like
     other item touches. ``like`` is any tensor of the work: only tensors in host memory are worked on by threads.
     """
     work = list(items)
-    if len(work) < 2 or num_workers() < 2 or not like.place.is_cpu_place() or _inside_worker():
-        return [function(item) for item in work]
-    return _shared_out(function, work)
+    size = 1 if len(work) < 2 or _inside_worker() or not like.place.is_cpu_place() else num_workers()
+    return [function(item) for item in work] if size < 2 else _shared_out(function, work, size)
 
 
-def _shared_out(function: Callable[[Item], Result], work: list[Item]) -> list[Result]:
+def _shared_out(function: Callable[[Item], Result], work: list[Item], size: int) -> list[Result]:
     """Each worker takes the next item until none is left: one hand-over per worker, not one per item."""
     numbers = iter(range(len(work)))  # next() of a range iterator is one step of the interpreter
     results: dict[int, Result] = {}
@@ -49,7 +48,7 @@ def _shared_out(function: Callable[[Item], Result], work: list[Item]) -> list[Re
         for number in numbers:
             results[number] = function(work[number])
 
-    tasks = [_executor().submit(take) for _ in range(min(num_workers(), len(work)))]
+    tasks = [_executor(size).submit(take) for _ in range(min(size, len(work)))]
     for task in tasks:
         task.result()
     return [results[number] for number in range(len(work))]
@@ -61,28 +60,26 @@ def row_ranges(num_rows: int, row_elements: int, target: int = 1 << 18) -> list[
     return [(start, min(start + step, num_rows)) for start in range(0, num_rows, step)]
 
 
-@lru_cache(maxsize=1)
 def num_workers() -> int:
-    """Threads for slices: ``OMP_NUM_THREADS`` if it is set, never more than the usable cores."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    wanted = os.environ.get("OMP_NUM_THREADS", "").split(",")[0]
-    return min(cores, int(wanted)) if wanted.isdigit() and int(wanted) > 0 else cores
+    """Threads that matrix products use (``OMP_NUM_THREADS``, or what the device has set since); 1 if unknown."""
+    library = _library("libmklml_intel.so")
+    return 1 if library is None else int(library.MKL_Get_Max_Threads())
 
 
 def _inside_worker() -> bool:
     return current_thread().name.startswith(_NAME)
 
 
-def _executor() -> ThreadPoolExecutor:
+def _executor(size: int) -> ThreadPoolExecutor:
     """The pool of this process; a forked child gets its own, because threads do not survive a fork."""
-    process = os.getpid()
-    if process not in _executors:
+    key = os.getpid(), size
+    if key not in _executors:
         _executors.clear()
         turn = itertools.count()
-        _executors[process] = ThreadPoolExecutor(
-            num_workers(), thread_name_prefix=_NAME, initializer=lambda: _one_core_each(next(turn))
+        _executors[key] = ThreadPoolExecutor(
+            size, thread_name_prefix=_NAME, initializer=lambda: _one_core_each(next(turn))
         )
-    return _executors[process]
+    return _executors[key]
 
 
 def _one_core_each(index: int) -> None:
@@ -92,8 +89,17 @@ def _one_core_each(index: int) -> None:
         cores = sorted(os.sched_getaffinity(0))
         with suppress(OSError):
             os.sched_setaffinity(0, {cores[index % len(cores)]})
-    libraries = Path(paddle.__file__).parent / "libs"
-    with suppress(OSError, AttributeError):
-        ctypes.CDLL(str(libraries / "libiomp5.so")).omp_set_num_threads(1)
-    with suppress(OSError, AttributeError):
-        ctypes.CDLL(str(libraries / "libmklml_intel.so")).MKL_Set_Num_Threads_Local(1)
+    openmp, mkl = _library("libiomp5.so"), _library("libmklml_intel.so")
+    if openmp is not None:
+        openmp.omp_set_num_threads(1)
+    if mkl is not None:
+        mkl.MKL_Set_Num_Threads_Local(1)
+
+
+@lru_cache(maxsize=4)
+def _library(name: str) -> ctypes.PyDLL | None:
+    """A library that came with Paddle's wheel; ``None`` where the wheel was built without it."""
+    try:
+        return ctypes.PyDLL(str(Path(paddle.__file__).parent / "libs" / name))
+    except OSError:
+        return None
