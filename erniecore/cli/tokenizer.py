@@ -1,0 +1,43 @@
+"""``ernie tokenizer``: train a tokenizer on data files. No paddle; the work is in ``erniecore.data``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from erniecore.cli import render
+from erniecore.cli.group import new_group
+
+app = new_group("Train a tokenizer.")
+
+
+@app.callback()
+def _group() -> None:
+    """Train a tokenizer."""
+
+
+@app.command()
+def train(
+    files: Annotated[
+        list[Path], typer.Argument(metavar="FILE...", help="Texts (.txt) or data files (.json, .jsonl), also .gz.")
+    ],
+    vocab_size: Annotated[int, typer.Option("--vocab-size", min=1, help="Ids in all, control tokens included.")],
+    out: Annotated[
+        Path, typer.Option("--out", metavar="DIR", help="Where to write; files of a tokenizer are replaced.")
+    ],
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Train a SentencePiece tokenizer with ERNIE's control tokens; every string of data files is a text."""
+    from erniecore.data.tokenizer_train import read_texts
+    from erniecore.data.tokenizer_train import train as train_tokenizer
+
+    tokenizer = train_tokenizer(read_texts(files), vocab_size)
+    written = tokenizer.save(out)
+    if as_json:
+        names = [path.name for path in written]
+        facts = {"path": str(out), "vocab_size": tokenizer.vocab_size, "files": names}
+        render.show_json({**facts, "special_tokens": dict(tokenizer.special_tokens)})
+        return
+    render.show(f"{out}: {tokenizer.vocab_size} ids, {len(tokenizer.special_tokens)} of them control tokens")

@@ -1,0 +1,102 @@
+"""What ``ernie data`` does with files: check them without ever stopping at the first bad one, and read their records.
+
+A run refuses what it cannot use (``sources.load_splits``); here every file and row gets its entry in the account.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import NoReturn
+
+from erniecore.config.core import Source
+from erniecore.config.section import Section
+from erniecore.data import codes
+from erniecore.data.encode import encode, parse
+from erniecore.data.ledger import Ledger
+from erniecore.data.parsing import RowParser
+from erniecore.data.reader import split_rows
+from erniecore.data.sources import DataSource, resolve
+from erniecore.data.store import TokenStore
+from erniecore.errors import DataError, RowError, UsageError
+from erniecore.plugin import Plugin
+from erniecore.types import Encoder, Json, Origin, Record
+
+
+class _NoFormat(Plugin):
+    """Stands for the format that was not found: every row is dropped for that reason."""
+
+    kind, name, summary = "format", "", ""
+
+
+class _Refuse(RowParser):
+    """A parser that refuses every row with the error that the choice of the format ended with."""
+
+    def __init__(self, error: DataError) -> None:
+        self.plugin, self.config, self.error = _NoFormat(), Section(), error
+
+    def __reduce__(self) -> tuple[type[RowParser], tuple[DataError]]:  # type: ignore[override]
+        return type(self), (self.error,)
+
+    def __call__(self, row: Json, origin: Origin) -> NoReturn:
+        e = self.error
+        raise RowError(e.message, code=e.code, where="$", found=e.found, expected=e.expected, fix=e.fix)
+
+
+def sources_of(files: Sequence[Path], format: str) -> tuple[list[DataSource], list[tuple[str, DataError]]]:
+    """Files with their parsers, and the files that cannot be read at all with the reason.
+
+    Raises ``PluginNotFound`` for an unknown format, ``UsageError`` for a file that is named twice."""
+    sources: list[DataSource] = []
+    failed = []
+    for file in files:
+        name = str(file)
+        if any(s.file == name for s in sources):
+            raise UsageError("a file is named twice", found=name)
+        try:
+            sources += resolve([Source(path=name)], format)
+        except DataError as e:
+            if e.code in (codes.NO_FORMAT, codes.AMBIGUOUS_FORMAT):
+                sources.append(DataSource(name, _Refuse(e)))
+            else:
+                failed.append((name, e))
+    return sources, failed
+
+
+def check(
+    files: Sequence[Path],
+    format: str = "auto",
+    encoder: Encoder | None = None,
+    *,
+    workers: int = 0,
+    max_errors: int = 20,
+) -> tuple[TokenStore, Ledger]:
+    """The account of every row of every file; with an encoder also the samples."""
+    sources, failed = sources_of(files, format)
+    ledger = Ledger(max_errors)
+    for name, error in failed:
+        ledger.fail(name, error)
+    store, rest = encode(sources, encoder, workers=workers, max_errors=max_errors)
+    ledger.merge([rest])
+    return store, ledger
+
+
+def records(files: Sequence[Path], format: str, ledger: Ledger) -> Iterator[tuple[DataSource, Record]]:
+    """Every usable record; the others go to ``ledger``."""
+    sources, failed = sources_of(files, format)
+    for name, error in failed:
+        ledger.fail(name, error)
+    for source in sources:
+        ledger.file(source.file).format = source.parser.name
+        try:
+            for line, raw in split_rows(source.path):
+                ledger.read(source.file)
+                try:
+                    record = parse(source, raw, Origin(source.file, line))
+                except DataError as e:
+                    ledger.drop(Origin(source.file, line), e)
+                    continue
+                ledger.keep(source.file, 0)
+                yield source, record
+        except DataError as e:
+            ledger.fail(source.file, e)
