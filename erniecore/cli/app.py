@@ -31,7 +31,7 @@ COMMANDS: dict[str, Lazy] = {
     "eval": Lazy("erniecore.cli.eval:evaluate", "Loss and perplexity of a model on data files."),
     "export": Lazy("erniecore.cli.export:export", "Write a trained model for others to load."),
     "ckpt": Lazy("erniecore.cli.ckpt:app", "List, verify and prune checkpoints."),
-    "runs": Lazy("erniecore.cli.runs:app", "List, follow and compare runs."),
+    "runs": Lazy("erniecore.cli.runs:app", "List runs and write their reports."),
     "version": Lazy("erniecore.cli.version:version", "Versions, and a block for bug reports."),
 }
 
