@@ -27,6 +27,7 @@ class HfExporter(Plugin):
     kind = "exporter"
     name = "hf"
     summary = "public safetensors layout for transformers and servers; verified bit for bit"
+    capabilities = frozenset({"installed-model"})
     Config = ExportConfig
 
     @hookimpl

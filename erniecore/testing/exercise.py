@@ -108,10 +108,11 @@ def _use_quantizer(subject: Subject) -> None:
 
 
 def _use_exporter(subject: Subject) -> None:
-    from erniecore.testing.toys.bundle import toy_bundle
+    from erniecore.testing.toys.bundle import installed_bundle, toy_bundle
 
+    bundle = installed_bundle() if "installed-model" in subject.plugin.capabilities else toy_bundle()
     with tempfile.TemporaryDirectory() as target:
-        subject.call("ernie_export", config=subject.config(), bundle=toy_bundle(), target=Path(target))
+        subject.call("ernie_export", config=subject.config(), bundle=bundle, target=Path(target))
 
 
 def command_call(subject: Subject, *words: str) -> tuple[int, str]:

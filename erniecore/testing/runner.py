@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import io
 import time
 from collections.abc import Callable, Iterable
+from contextlib import redirect_stdout
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
@@ -82,7 +84,8 @@ def run_checks(subject: Subject, checks: Iterable[Check] | None = None) -> list[
 
 def _verdict(check: Check, subject: Subject) -> tuple[Status, str]:
     try:
-        check.function(subject)
+        with redirect_stdout(io.StringIO()):  # what a plugin prints is no part of the report
+            check.function(subject)
     except NotApplicable as reason:
         return "skipped", str(reason)
     except CheckFailed as failure:

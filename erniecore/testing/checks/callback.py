@@ -55,9 +55,15 @@ def check_callback_survives_failed_runs(subject: Subject) -> None:
     _with_out(use)
 
 
-def check_callback_survives_end_without_start(subject: Subject) -> None:
-    """``ernie_run_end`` may come without ``ernie_run_start`` (another plugin failed first)."""
-    _with_out(lambda out: notify(subject, "ernie_run_end", run=FakeRun(out), error=RuntimeError("early")))
+def check_callback_survives_early_end(subject: Subject) -> None:
+    """A run may end right after ``ernie_run_start``, before its first event."""
+
+    def use(out: Path) -> None:
+        run = FakeRun(out, callbacks={subject.name: subject.config()})
+        notify(subject, "ernie_run_start", run=run)
+        finish(subject, run, RuntimeError("early"))
+
+    _with_out(use)
 
 
 def check_callback_closes_its_files(subject: Subject) -> None:
@@ -99,25 +105,29 @@ def check_callback_writes_into_the_run_only(subject: Subject) -> None:
 
 
 def check_callback_keeps_runs_apart(subject: Subject) -> None:
-    """Two runs at the same time, step by step in turns, write the same files as two runs one after the other."""
+    """Two runs at the same time, step by step in turns, write as many files, and lines of text, as a run alone."""
 
     def use(out: Path) -> None:
-        names = {}
-        for name in ("alone", "first", "second"):
+        names = ("alone", "first", "second")
+        for name in names:
             (out / name).mkdir()
-        alone, *both = (
-            FakeRun(out / name, callbacks={subject.name: subject.config()}) for name in ("alone", "first", "second")
-        )
+        alone, *both = (FakeRun(out / name, callbacks={subject.name: subject.config()}) for name in names)
         for runs in ([alone], both):
             for act in (start, one_step, one_step, finish):
                 for run in runs:
                     act(subject, run)
-        names = {name: len(_files(out / name)) for name in ("alone", "first", "second")}
-        ensure(len(set(names.values())) == 1, f"files written: {names}")
-        sizes = {n: sum(p.stat().st_size for p in (out / n).rglob("*") if p.is_file()) for n in ("first", "second")}
-        ensure_equal(sizes["second"], sizes["first"], "bytes written by two equal runs in turns")
+        expected = _line_counts(out / "alone")
+        for name in names[1:]:
+            ensure_equal(_line_counts(out / name), expected, "lines per kind of file of a run among others")
 
     _with_out(use)
+
+
+def _line_counts(root: Path) -> list[tuple[str, int]]:
+    """(suffix, number of lines; 0 for other files than lists of lines) of every file."""
+    lists = {".jsonl", ".csv", ".log", ".txt", ".tsv"}
+    files = [p for p in root.rglob("*") if p.is_file()]
+    return sorted((p.suffix, p.read_bytes().count(b"\n") if p.suffix in lists else 0) for p in files)
 
 
 def check_callback_metrics_are_numbers(subject: Subject) -> None:
@@ -140,7 +150,7 @@ CHECKS = (
     Check(check_callback_watches_a_whole_run),
     Check(check_callback_watches_other_ranks),
     Check(check_callback_survives_failed_runs),
-    Check(check_callback_survives_end_without_start),
+    Check(check_callback_survives_early_end),
     Check(check_callback_closes_its_files),
     Check(check_callback_writes_into_the_run_only),
     Check(check_callback_keeps_runs_apart),

@@ -1,5 +1,6 @@
 """Checks for exporters, over the toy model. An exporter whose files hold other values than the model (lower precision)
-declares the capability ``lossy``."""
+declares the capability ``lossy``; one that loads what it wrote declares ``installed-model`` and gets a tiny model of an
+installed plugin instead."""
 
 from __future__ import annotations
 
@@ -12,11 +13,15 @@ from typing import Any
 from erniecore.testing.expect import NotApplicable, ensure, ensure_bits, ensure_equal
 from erniecore.testing.runner import Check
 from erniecore.testing.subjects import Subject
-from erniecore.testing.toys.bundle import toy_bundle
+from erniecore.testing.toys.bundle import installed_bundle, toy_bundle
 from erniecore.types import ModelBundle
 
 #: suffixes of files that run code when they are read
 _UNSAFE = {".pkl", ".pickle", ".pt", ".pth", ".pdparams", ".pdopt", ".pdmodel", ".joblib"}
+
+
+def _bundle(subject: Subject, seed: int = 0) -> ModelBundle:
+    return installed_bundle(seed) if "installed-model" in subject.plugin.capabilities else toy_bundle(seed)
 
 
 @contextmanager
@@ -24,7 +29,7 @@ def _exported(subject: Subject, bundle: ModelBundle | None = None) -> Iterator[t
     with tempfile.TemporaryDirectory() as parent:
         target = Path(parent) / "target"
         target.mkdir()
-        found = subject.call("ernie_export", config=subject.config(), bundle=bundle or toy_bundle(), target=target)
+        found = subject.call("ernie_export", config=subject.config(), bundle=bundle or _bundle(subject), target=target)
         yield target, found
 
 
@@ -53,7 +58,7 @@ def check_exporter_leaves_the_model_alone(subject: Subject) -> None:
     """The model keeps every bit of its weights and its training mode."""
     from erniecore.testing.toys.compute import weights
 
-    bundle = toy_bundle()
+    bundle = _bundle(subject)
     before, training = weights(bundle.model), bundle.model.training
     with _exported(subject, bundle):
         pass
@@ -85,7 +90,7 @@ def check_exporter_keeps_every_weight(subject: Subject) -> None:
     name."""
     from erniecore.testing.toys.compute import weights
 
-    bundle = toy_bundle(seed=3)
+    bundle = _bundle(subject, seed=3)
     state = weights(bundle.model)
     with _exported(subject, bundle) as (target, _):
         found = _read_arrays(target)

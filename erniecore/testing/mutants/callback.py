@@ -42,15 +42,17 @@ class NeedsStep(ToyCallbackPlugin):
 
 
 class NeedsStart(ToyCallbackPlugin):
-    """The end looks for what the start left behind."""
+    """The end looks for what the first event left behind."""
 
     @hookimpl
-    def ernie_run_start(self, run: RunView) -> None:
-        _last[str(run.out)] = run
+    def ernie_event(self, run: RunView, event: Mapping[str, Any]) -> None:
+        if event["event"] == "run_start":
+            _last[str(run.out)] = run
 
     @hookimpl
     def ernie_run_end(self, run: RunView, error: BaseException | None) -> None:
-        _last.pop(str(run.out))
+        if run.is_main:
+            _last.pop(str(run.out))
 
 
 class LeavesOpen(ToyCallbackPlugin):
@@ -106,8 +108,8 @@ MUTANTS = (
         ),
     ),
     mutant("callback_watches_other_ranks", WritesOnEveryRank),
-    mutant("callback_survives_failed_runs", NeedsStep),
-    mutant("callback_survives_end_without_start", NeedsStart),
+    mutant("callback_survives_failed_runs", NeedsStep, also=("callback_survives_early_end",)),
+    mutant("callback_survives_early_end", NeedsStart),
     mutant("callback_closes_its_files", LeavesOpen),
     mutant("callback_writes_into_the_run_only", WritesBeside),
     mutant("callback_keeps_runs_apart", OneRunAtATime),

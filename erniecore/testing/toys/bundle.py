@@ -18,3 +18,28 @@ def toy_bundle(seed: int = 0) -> ModelBundle:
         tokenizer=ToyTokenizer(),
         generation={"eos_token_id": 2},
     )
+
+
+def installed_bundle(seed: int = 0) -> ModelBundle:
+    """A tiny model of the first installed model plugin that has a recipe ``tiny``, without a tokenizer.
+
+    Raises ``NotApplicable`` when there is none.
+    """
+    import paddle
+
+    from erniecore.registry import entries
+    from erniecore.testing.exercise import architecture_of
+    from erniecore.testing.expect import NotApplicable
+    from erniecore.testing.subjects import Subject
+
+    for entry in entries("model"):
+        subject = Subject.installed("model", entry.name)
+        try:
+            config, architecture = architecture_of(subject)
+        except NotApplicable:
+            continue
+        paddle.seed(seed)
+        model = subject.call("ernie_build_model", config=config, architecture=architecture, dtype="float32")
+        adapter = subject.call("ernie_state_adapter", architecture=architecture)
+        return ModelBundle(model=model, architecture=architecture, adapter=adapter, tokenizer=None)
+    raise NotApplicable("no installed model plugin has a recipe `tiny`")
