@@ -24,7 +24,7 @@ class ModelSection(Section):
     template: str = Field(
         "",
         description="Chat template: `ernie45`, `thinking`, or the path of a .jinja file. Empty: the tokenizer directory's own "
-        "chat_template.jinja, else `thinking` for tokenizers that know `<|im_start|>`, else `ernie45`.",
+        "(chat_template.jinja or a key of tokenizer_config.json), else `ernie45`.",
     )
 
 

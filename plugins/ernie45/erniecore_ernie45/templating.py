@@ -26,23 +26,21 @@ def builtin_source(name: str) -> str:
 
 
 def choose_template(choice: str, directory: Path) -> ChatTemplate:
-    """The template that ``model.template`` names, or the one that fits the tokenizer in ``directory``.
+    """The template that ``model.template`` names, else the directory's own, else ``ernie45``.
 
-    A foreign jinja file ends its turns like the built-in template whose tokens it mentions.
+    A foreign template ends its turns like the built-in one whose tokens it mentions.
     Raises ``ConfigError`` for a name that is neither a template nor a file.
     """
     if choice in TEMPLATES:
         return _template(builtin_source(choice), choice)
-    own = Path(choice) if choice else directory / "chat_template.jinja"
-    if own.is_file():
-        source = own.read_text(encoding="utf-8")
-        return _template(source, _family(source))
+    source = _source(Path(choice)) if choice else _own_source(directory)
+    if source is not None:
+        return _template(source, "thinking" if "<|im_start|>" in source else "ernie45")
     if choice:
         close = nearest(choice, TEMPLATES)
         hint = f"did you mean {close}?" if close else f"templates: {', '.join(TEMPLATES)}"
         raise ConfigError.at("model.template", f"no template and no file is called {choice!r}; {hint}")
-    name = _family(_tokenizer_settings(directory))
-    return _template(builtin_source(name), name)
+    return _template(builtin_source("ernie45"), "ernie45")
 
 
 def _template(source: str, family: str) -> ChatTemplate:
@@ -51,12 +49,13 @@ def _template(source: str, family: str) -> ChatTemplate:
     return template
 
 
-def _family(text: str) -> str:
-    return "thinking" if "<|im_start|>" in text else "ernie45"
+def _source(file: Path) -> str | None:
+    return file.read_text(encoding="utf-8") if file.is_file() else None
 
 
-def _tokenizer_settings(directory: Path) -> str:
-    """The JSON files in which a tokenizer lists its control tokens, with every escape resolved."""
-    names = ("tokenizer_config.json", "added_tokens.json", "special_tokens_map.json")
-    files = [directory / name for name in names if (directory / name).is_file()]
-    return "\n".join(json.dumps(json.loads(file.read_text(encoding="utf-8")), ensure_ascii=False) for file in files)
+def _own_source(directory: Path) -> str | None:
+    """The template of a model directory: a file of its own, or a key of tokenizer_config.json in older ones."""
+    source = _source(directory / "chat_template.jinja")
+    if source is None and (settings := _source(directory / "tokenizer_config.json")) is not None:
+        source = json.loads(settings).get("chat_template")
+    return source if isinstance(source, str) else None

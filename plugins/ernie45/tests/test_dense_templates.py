@@ -101,8 +101,8 @@ def test_what_the_text_template_cannot_say_is_refused():
 
 def test_the_directory_decides_when_nobody_chose(tmp_path):
     assert choose_template("", tmp_path).source == builtin_source("ernie45")
-    (tmp_path / "tokenizer_config.json").write_text('{"additional_special_tokens": ["\\u003c|im_start|>"]}')
-    assert choose_template("", tmp_path).source == builtin_source("thinking")
+    (tmp_path / "tokenizer_config.json").write_text('{"chat_template": "{{ old }}", "extra": ["<|im_start|>"]}')
+    assert (choose_template("", tmp_path).source, choose_template("", tmp_path).stop) == ("{{ old }}", "</s>")
     (tmp_path / "chat_template.jinja").write_text("{{ messages[0]['content'] }}<|im_start|>")
     own = choose_template("", tmp_path)
     assert (own.source, own.stop) == ("{{ messages[0]['content'] }}<|im_start|>", "<|im_end|>")
