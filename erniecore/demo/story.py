@@ -19,6 +19,7 @@ from erniecore.demo import recipe, tasks
 from erniecore.errors import Exit
 
 Scores = dict[str, tuple[float, int]]
+Answer = dict[str, Any]
 
 
 def main(out: str = "") -> int:
@@ -32,12 +33,14 @@ def main(out: str = "") -> int:
     home.mkdir(parents=True, exist_ok=True)
     paths = {name: home / name for name in ("data", "tokenizer", "base", "run", "exported")}
     _prepare(home, paths)
-    before = _score("before", paths["base"], paths["data"])
+    before, answers_before = _score("before training", paths["base"], home)
     equal = _train_with_a_kill(home, paths["run"])
-    trained = paths["run"] / "model"
-    after = _score("after", trained, paths["data"])
+    after, answers_after = _score("after training", paths["run"] / "model", home)
     _export(paths)
-    same = _show_answers(paths, trained)
+    _, answers_exported = _score("with the exported model, loaded again", paths["exported"], home)
+    same = answers_exported == answers_after
+    print(f"its answers are {'the same' if same else 'DIFFERENT'}")
+    _show_answers(answers_before, answers_after)
     good = _table(before, after)
     _artefacts(paths, time.monotonic() - started)
     return int(Exit.OK if equal and same and good else Exit.BUG)
@@ -107,13 +110,15 @@ def _losses(events: Path, process: subprocess.Popen[bytes] | None = None) -> Ite
         time.sleep(0.02)
 
 
-def _score(when: str, model: Path, data: Path) -> Scores:
-    """Exact match on the held-out questions by family: (share, number of questions)."""
-    print(f"\nanswering {recipe.HELDOUT_ROWS} held-out questions {when} training …", flush=True)
-    command = ("eval", "--model", model, "--data", data / "heldout.jsonl", "--generate", "--group-by", "task")
-    result = _json(*command, "--max-new-tokens", recipe.MAX_NEW_TOKENS, "--json")
-    groups = result["exact_match"]["groups"]
-    return {name: (group["score"], group["n"]) for name, group in groups.items()}
+def _score(when: str, model: Path, home: Path) -> tuple[Scores, list[Answer]]:
+    """Exact match on the held-out questions by family, (share, number of questions), and the answers themselves."""
+    print(f"\nanswering {recipe.HELDOUT_ROWS} held-out questions {when} …", flush=True)
+    answers = home / f"answers-{model.name}.jsonl"
+    command = ("eval", "--model", model, "--data", home / "data/heldout.jsonl", "--generate", "--answers", answers)
+    result = _json(*command, "--max-new-tokens", recipe.MAX_NEW_TOKENS, "--batch-size", recipe.HELDOUT_ROWS, "--json")
+    matches = {name: group["exact_match"] for name, group in result["groups"].items()}
+    lines = answers.read_text(encoding="utf-8").splitlines()
+    return {name: (match["score"], match["n"]) for name, match in matches.items()}, [json.loads(x) for x in lines]
 
 
 def _export(paths: dict[str, Path]) -> None:
@@ -121,28 +126,13 @@ def _export(paths: dict[str, Path]) -> None:
     _ernie("export", paths["run"], "--to", "hf", "--out", paths["exported"])
 
 
-def _show_answers(paths: dict[str, Path], trained: Path) -> bool:
-    """Sample answers before and after, and of the exported model; whether the last two agree."""
-    rows = [json.loads(line) for line in (paths["data"] / "heldout.jsonl").read_text(encoding="utf-8").splitlines()]
-    asked = [next(row for row in rows if row["task"] == family) for family in recipe.FAMILIES]
-    questions = [row["messages"][0]["content"] for row in asked]
-    models = (paths["base"], trained, paths["exported"])
-    before, after, exported = (_answers(model, questions) for model in models)
+def _show_answers(before: list[Answer], after: list[Answer]) -> None:
     _say("7. Held-out questions, answered before and after")
-    rows_shown = [
-        (q, row["messages"][1]["content"], _short(b), _short(a))
-        for q, row, b, a in zip(questions, asked, before, after, strict=True)
-    ]
-    _print_table(("question", "right answer", "before", "after"), rows_shown)
-    same = after == exported
-    print(f"the exported model, loaded again, gives {'the same' if same else 'DIFFERENT'} answers")
-    return same
-
-
-def _answers(model: Path, questions: Sequence[str]) -> list[str]:
-    prompts = [word for question in questions for word in ("--prompt", question)]
-    result = _json("generate", "--model", model, *prompts, "--max-new-tokens", recipe.MAX_NEW_TOKENS, "--json")
-    return [item["text"] for item in result["results"]]
+    rows = []
+    for family in recipe.FAMILIES:
+        old, new = next(pair for pair in zip(before, after, strict=True) if pair[0]["group"] == family)
+        rows.append((new["question"], new["reference"], _short(old["answer"]) or "(nothing)", _short(new["answer"])))
+    _print_table(("question", "right answer", "before", "after"), rows)
 
 
 def _table(before: Scores, after: Scores) -> bool:
