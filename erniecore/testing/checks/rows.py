@@ -18,7 +18,7 @@ _ORIGIN = Origin("toy.jsonl", 7)
 _RECORDS = (Conversation, Document, Preference, Rated)
 _WRONG: tuple[Any, ...] = (None, 12.5, True, "", [], {}, [None], {"a": 1})
 _STRANGE_ROWS: tuple[dict[str, Any], ...] = ({}, {"zzz": 1}, {"": None}, {"zzz": {"text": ["a"]}})
-_CONTROL = "<|end_of_sentence|></s><mask:1>[SEP]\u3000\u0001é e\u0301\r\n\ttail  "
+_CONTROL = "<|end_of_sentence|></s><mask:1>[SEP]\u3000\u0001é e\u0301\r\n\t  tail"
 
 
 def _examples(subject: Subject) -> list[dict[str, Any]]:
@@ -124,10 +124,10 @@ def check_format_never_loses_text(subject: Subject) -> None:
 
 
 def check_format_keeps_text_verbatim(subject: Subject) -> None:
-    """Control tokens, blanks, line ends and combining characters in a text arrive unchanged."""
+    """Control tokens, blanks, line ends and combining characters inside a text arrive unchanged."""
     for row in _examples(subject):
         for path, text in _free_text(row):
-            marked = f"{text} {_CONTROL}"
+            marked = f"{text} {_CONTROL} and more"
             try:
                 record = _parse(subject, _with(row, path, marked))
             except RowError:

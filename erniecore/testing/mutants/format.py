@@ -70,13 +70,13 @@ class DropsQuestion(ToyFormatPlugin):
         return Conversation((short, record.messages[1]), origin=origin)
 
 
-class StripsText(ToyFormatPlugin):
-    """Blanks around texts are taken away."""
+class JoinsBlanks(ToyFormatPlugin):
+    """Runs of blanks become one."""
 
     @hookimpl
     def ernie_parse_row(self, row: Json, origin: Origin) -> Conversation:
         record = parsed(row, origin)
-        return Conversation(tuple(Message(m.role, m.content.strip()) for m in record.messages), origin=origin)
+        return Conversation(tuple(Message(m.role, " ".join(m.content.split())) for m in record.messages), origin=origin)
 
 
 class BareError(ToyFormatPlugin):
@@ -115,7 +115,7 @@ MUTANTS = (
     mutant("format_parses_own_rows", NoOrigin),
     mutant("format_parsing_is_pure", Consumes),
     mutant("format_never_loses_text", DropsQuestion),
-    mutant("format_keeps_text_verbatim", StripsText),
+    mutant("format_keeps_text_verbatim", JoinsBlanks),
     mutant("format_errors_have_paths", BareError),
     mutant("format_errors_have_paths", KeyErrors),
     mutant("format_refuses_empty_rows", AcceptsEmpty),

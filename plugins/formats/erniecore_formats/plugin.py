@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from erniecore.api import Json, Origin, Plugin, Record, hookimpl
 from erniecore_formats import alpaca as alpaca_rows
 from erniecore_formats import erniekit as erniekit_rows
@@ -13,6 +15,15 @@ class ErniekitFormat(Plugin):
 
     kind, name = "format", "erniekit"
     summary = "ERNIEKit rows: src, tgt, label, system; response and sort for preferences"
+    examples: ClassVar[tuple[Json, ...]] = (
+        {
+            "src": ["How are you?", "And the weather?"],
+            "tgt": ["Quite well, thanks.", "It is raining."],
+            "label": [0, 1],
+        },
+        {"system": "You are a poet.", "src": "Say two words.", "tgt": "good day"},
+        {"src": ["Say two words."], "tgt": [], "response": [["good day"], ["go away"]], "sort": [1, 0]},
+    )
 
     @hookimpl
     def ernie_match_row(self, row: Json) -> bool:
@@ -30,6 +41,16 @@ class AlpacaFormat(Plugin):
 
     kind, name = "format", "alpaca"
     summary = "Alpaca rows: instruction, input, output, system, history; chosen and rejected for preferences"
+    examples: ClassVar[tuple[Json, ...]] = (
+        {"instruction": "Translate the text.", "input": "guten Tag zusammen", "output": "good day everybody"},
+        {
+            "instruction": "And this one?",
+            "output": "good night everybody",
+            "system": "You are a translator.",
+            "history": [["Translate the text.", "good day everybody"]],
+        },
+        {"instruction": "Say two words.", "chosen": "good day", "rejected": "go away"},
+    )
 
     @hookimpl
     def ernie_match_row(self, row: Json) -> bool:
@@ -47,6 +68,16 @@ class MessagesFormat(Plugin):
 
     kind, name = "format", "messages"
     summary = "Chat rows: messages (role, content) or conversations (from, value), tools, thinking"
+    examples: ClassVar[tuple[Json, ...]] = (
+        {
+            "messages": [
+                {"role": "system", "content": "You are a poet."},
+                {"role": "user", "content": "Say two words."},
+                {"role": "assistant", "content": "good day"},
+            ]
+        },
+        {"conversations": [{"from": "human", "value": "Say two words."}, {"from": "gpt", "value": "good day"}]},
+    )
 
     @hookimpl
     def ernie_match_row(self, row: Json) -> bool:

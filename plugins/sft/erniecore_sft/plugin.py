@@ -17,6 +17,7 @@ class SftPlugin(Plugin):
     kind, name = "method", "sft"
     summary = "Supervised fine-tuning: learn the assistant's turns"
     Config = SftConfig
+    capabilities = frozenset({"mean-nll"})
 
     @hookimpl
     def ernie_build_objective(self, config: SftConfig, policy: Any) -> Objective:

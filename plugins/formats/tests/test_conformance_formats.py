@@ -1,0 +1,18 @@
+"""The plugin keeps the rules that every format keeps."""
+
+from erniecore.testing import parametrize_checks
+
+
+@parametrize_checks("format", "erniekit")
+def test_conformance_of_erniekit(check):
+    check()
+
+
+@parametrize_checks("format", "alpaca")
+def test_conformance_of_alpaca(check):
+    check()
+
+
+@parametrize_checks("format", "messages")
+def test_conformance_of_messages(check):
+    check()
