@@ -69,7 +69,7 @@ def read_lines(on_terminal: bool) -> Iterator[str]:
             line = input("You: ") if on_terminal else sys.stdin.readline()
         except EOFError:
             line = ""
-            render.show()
+            render.show("")
             return
         if not on_terminal and not line:
             return
@@ -152,7 +152,7 @@ class Talk:
             return
         self.turns += 1
         self.history.append(message_of(completion))
-        render.show()
+        render.show("")
         if completion.finish_reason == "length":
             render.note(f"note   cut off after {len(completion.ids)} tokens")
 

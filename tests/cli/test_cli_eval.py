@@ -1,0 +1,169 @@
+"""``ernie eval``: numbers against an independent computation, groups, dropped rows, answers."""
+
+import json
+
+import numpy as np
+import pytest
+
+from erniecore.cli.app import main
+from erniecore.errors import Exit
+
+
+@pytest.fixture
+def evaluate(talker, capsys):
+    """Run the command on the model: (exit code, stdout, stderr)."""
+
+    def run(*words, data=talker / "rows.jsonl"):
+        code = main(["eval", "--model", str(talker / "model"), "--data", str(data), *words])
+        return code, *capsys.readouterr()
+
+    return run
+
+
+@pytest.fixture
+def report(evaluate):
+    """The same with ``--json``, parsed."""
+    return lambda *words, **options: json.loads(evaluate(*words, "--json", **options)[1])
+
+
+def reference(talker):
+    """task -> [(nll, tokens, bytes)] from the model's plain logits, one row at a time."""
+    import paddle
+
+    import erniecore
+    from erniecore.types import Message
+
+    model = erniecore.load_model(talker / "model")
+    tokenizer = erniecore.load_tokenizer(talker / "model")
+    found = {}
+    for line in (talker / "rows.jsonl").read_text().splitlines():
+        row = json.loads(line)
+        user, bot = (m["content"] for m in row["messages"])
+        segments = tokenizer.chat_template.segments([Message("user", user)], add_generation_prompt=True)
+        prompt = [i for part in tokenizer.encode_segments(segments) for i in part]
+        answer = [*tokenizer.encode(bot), tokenizer.eos_id]
+        with paddle.no_grad():
+            logits = model(paddle.to_tensor([[*prompt, *answer[:-1]]])).numpy()[0, len(prompt) - 1 :].astype("float64")
+        logp = logits - np.log(np.exp(logits).sum(axis=-1, keepdims=True))
+        nll = -sum(logp[i, token] for i, token in enumerate(answer))
+        found.setdefault(row["task"], []).append((nll, len(answer), len(bot.encode())))
+    return found
+
+
+@pytest.mark.parametrize("batch_size", ["1", "4", "64"])
+def test_losses_equal_plain_logits(report, talker, batch_size):
+    body = report("--batch-size", batch_size)
+    expected = reference(talker)
+    parts = {**body["groups"], "all": body}
+    for name, rows in {**expected, "all": [r for group in expected.values() for r in group]}.items():
+        nll, tokens, text_bytes = (sum(column) for column in zip(*rows, strict=True))
+        got = parts[name]
+        assert (got["rows"], got["tokens"], got["bytes"]) == (len(rows), tokens, text_bytes)
+        assert got["loss"] == pytest.approx(nll / tokens, rel=1e-4)
+        assert got["perplexity"] == pytest.approx(np.exp(nll / tokens), rel=1e-3)
+        assert got["bits_per_byte"] == pytest.approx(nll / np.log(2) / text_bytes, rel=1e-4)
+
+
+def test_groups_follow_the_chosen_field(report, talker, tmp_path):
+    rows = [json.loads(line) for line in (talker / "rows.jsonl").read_text().splitlines()]
+    file = tmp_path / "rows.jsonl"
+    file.write_text("".join(json.dumps({**row, "level": i % 3}) + "\n" for i, row in enumerate(rows)))
+    assert {g: s["rows"] for g, s in report("--group-by", "level", data=file)["groups"].items()} == {
+        "0": 4,
+        "1": 3,
+        "2": 3,
+    }
+    assert set(report(data=file)["groups"]) == {"copy", "identity"}
+
+
+def test_an_unknown_field_names_the_nearest(evaluate):
+    code, _, err = evaluate("--group-by", "taks")
+    assert code == Exit.DATA
+    assert "did you mean task?" in err
+
+
+def test_limit_draws_rows_by_the_seed(report):
+    def tokens(*words):
+        return report("--limit", "3", *words)["tokens"]
+
+    assert report("--limit", "3")["rows"] == report("--max-samples", "3")["rows"] == 3
+    assert tokens("--seed", "1") == tokens("--seed", "1")
+    assert len({tokens("--seed", str(seed)) for seed in range(6)}) > 1
+
+
+def test_unusable_rows_are_counted_and_shown(evaluate, report, talker, tmp_path):
+    file = tmp_path / "rows.jsonl"
+    file.write_text(
+        (talker / "rows.jsonl").read_text() + '{"messages": [{"role": "user", "content": "alone"}]}\nnot json\n'
+    )
+    body = report(data=file)
+    assert (body["rows"], body["dropped"], [e["line"] for e in body["errors"]]) == (10, 2, [11, 12])
+    assert f"2 of 12 rows were dropped; the first: {file}:11" in evaluate(data=file)[2]
+
+
+def test_nothing_usable_is_an_error(evaluate, tmp_path):
+    file = tmp_path / "rows.jsonl"
+    file.write_text('{"messages": [{"role": "user", "content": "alone"}]}\n')
+    assert evaluate("--format", "messages", data=file)[0] == Exit.DATA
+
+
+def test_answers_are_compared_counted_and_kept(report, tmp_path):
+    file = tmp_path / "answers.jsonl"
+    body = report("--generate", "--max-new-tokens", "6", "--answers", str(file))
+    match = body["exact_match"]
+    answers = [json.loads(line) for line in file.read_text().splitlines()]
+    assert match["n"] == len(answers) == 10
+    assert match["correct"] == sum(a["correct"] for a in answers)
+    assert match["low"] <= match["score"] <= match["high"]
+    assert all(a["correct"] == (a["answer"].split() == a["reference"].split()) for a in answers)
+
+
+def test_right_answers_count_as_right(report, talker, tmp_path):
+    """The model's own greedy answers as references: all must match, in batches too."""
+    answers = tmp_path / "answers.jsonl"
+    report("--generate", "--max-new-tokens", "6", "--answers", str(answers))
+    said = [json.loads(line) for line in answers.read_text().splitlines()]
+    usable = [a for a in said if a["answer"].strip() and "\N{REPLACEMENT CHARACTER}" not in a["answer"]]
+    own = tmp_path / "own.jsonl"
+    with own.open("w") as file:
+        for a in usable:
+            messages = [{"role": "user", "content": a["question"]}, {"role": "assistant", "content": a["answer"]}]
+            file.write(json.dumps({"messages": messages, "task": a["group"]}) + "\n")
+    for size in ("1", "4"):
+        match = report("--generate", "--max-new-tokens", "6", "--batch-size", size, data=own)["exact_match"]
+        assert match["n"] == match["correct"] == len(usable) > 0
+
+
+def test_the_table_has_a_line_per_group_and_one_for_all(evaluate):
+    lines = evaluate("--generate", "--max-new-tokens", "2")[1].splitlines()
+    assert [line.split()[0] for line in lines] == ["group", "copy", "identity", "all"]
+    assert "/10 = " in lines[-1]
+
+
+def test_the_report_says_what_the_score_depends_on(report, talker):
+    body = report()
+    assert (body["model"], body["method"], body["seed"]) == (str(talker / "model"), "sft", 0)
+    assert len(body["template_sha256"]) == 64
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "message"),
+    [
+        (["--answers", "x"], Exit.USAGE, "--generate"),
+        (["--method", "stf"], Exit.USAGE, "sft"),
+        (["--format", "mesages"], Exit.USAGE, "messages"),
+        (["--batch-size", "0"], Exit.USAGE, "--batch-size"),
+        (["--generate", "--max-new-tokens", "96"], Exit.USAGE, "ask for at most"),
+        (["--generate", "--answers", "missing/x.jsonl"], Exit.USAGE, "cannot write the answers"),
+    ],
+)
+def test_refusals_say_what_to_do(evaluate, words, code, message):
+    got, out, err = evaluate(*words)
+    assert (got, out) == (code, "")
+    assert message in err
+
+
+def test_a_missing_file_is_an_error_of_the_data(evaluate, tmp_path):
+    code, _, err = evaluate(data=tmp_path / "rows.jsonl")
+    assert code == Exit.DATA
+    assert "rows.jsonl" in err
