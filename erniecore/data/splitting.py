@@ -39,8 +39,8 @@ def split_lines(stream: IO[bytes], limit: int) -> Iterator[RawRow]:
             while (rest := stream.readline(_CHUNK)) and not rest.endswith(b"\n"):
                 pass
             yield number, too_long(limit)
-        elif not line.isspace():
-            yield number, line
+        elif row := line.rstrip():
+            yield number, row
 
 
 def split_array(stream: IO[bytes], limit: int, where: str) -> Iterator[RawRow]:

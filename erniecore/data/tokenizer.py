@@ -98,22 +98,26 @@ class SentencePieceTokenizer:
 
         Raises ``UnicodeEncodeError`` for lone surrogates: they are no text."""
         if self._breaks is None:
-            return self._sp.encode(text)  # type: ignore[no-any-return]
+            return self._pieces(text)
         ids: list[int] = []
         position = 0
         for match in self._breaks.finditer(text):
             found = match[0]
             if found == BLANK:
-                ids += self._sp.encode(text[position : match.start()])
-                ids += self._blank_ids
+                ids += self._pieces(text[position : match.start()]) + self._blank_ids
             elif found in self.plain_tokens:
-                ids += self._sp.encode(text[position : match.start()])
-                ids.append(self.plain_tokens[found])
+                ids += [*self._pieces(text[position : match.start()]), self.plain_tokens[found]]
             else:  # a control token that SentencePiece would recognise: cut it in two
-                ids += self._sp.encode(text[position : match.start() + 1])
-                ids += self._sp.encode(found[1:])
+                ids += self._pieces(text[position : match.start() + 1]) + self._pieces(found[1:])
             position = match.end()
-        return ids + self._sp.encode(text[position:]) if position else self._sp.encode(text)  # type: ignore[no-any-return]
+        return ids + self._pieces(text[position:]) if position else self._pieces(text)
+
+    def _pieces(self, text: str) -> list[int]:
+        try:
+            return self._sp.encode(text)  # type: ignore[no-any-return]
+        except RuntimeError:
+            text.encode()  # says better what is wrong
+            raise
 
     @cached_property
     def _breaks(self) -> re.Pattern[str] | None:

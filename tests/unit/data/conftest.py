@@ -1,0 +1,55 @@
+"""A small tokenizer, made-up templates and samples."""
+
+import numpy as np
+import pytest
+
+from erniecore.data.template import JinjaChatTemplate
+from erniecore.data.tokenizer import SentencePieceTokenizer
+from erniecore.data.tokenizer_train import train
+from erniecore.types import IGNORE, Origin, Sample
+
+PLAIN = (
+    "{{ '<|begin_of_sentence|>' }}{% for m in messages %}"
+    "{% if m.role == 'system' %}{{ m.content + '\n' }}"
+    "{% elif m.role == 'user' %}{{ 'User: ' + m.content + '\n' }}"
+    "{% else %}{{ 'Assistant: ' + m.content + '<|end_of_sentence|>' }}{% endif %}{% endfor %}"
+    "{% if add_generation_prompt %}{{ 'Assistant: ' }}{% endif %}"
+)
+WORDS = "the quick brown fox jumps over a lazy dog while User: and Assistant: talk about 12 good things\n"
+
+
+@pytest.fixture(scope="session")
+def trained():
+    """A tokenizer without template."""
+    texts = [WORDS * 3, *(f"{a} {b}. " for a in WORDS.split() for b in WORDS.split()), "你好，世界。天气很好"]
+    return train(texts, 420)
+
+
+@pytest.fixture(scope="session")
+def plain():
+    return JinjaChatTemplate(PLAIN)
+
+
+@pytest.fixture(scope="session")
+def tokenizer(trained, plain):
+    """With the template of text models."""
+    return SentencePieceTokenizer(trained.model, trained.files, plain)
+
+
+@pytest.fixture(scope="session")
+def make_sample():
+    """A sample of n tokens whose content says who it is."""
+
+    def make(n, tag=1, fields=None, origin=None):
+        ids = np.arange(n, dtype=np.int64) + 1000 * tag
+        labels = np.where(np.arange(n) % 2, ids + 1, IGNORE)
+        return Sample(
+            input_ids=ids,
+            labels=labels,
+            position_ids=np.arange(n, dtype=np.int64),
+            end_rows=np.full(n, n, np.int32),
+            fields=fields or {},
+            origin=origin or Origin("f.jsonl", tag),
+        )
+
+    return make

@@ -1,0 +1,62 @@
+"""Which samples share a row."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from erniecore.data.packing import fill_rate, greedy, sequential
+
+LENGTHS = st.lists(st.integers(1, 10), max_size=60)
+PACKERS = [
+    sequential,
+    greedy,
+    lambda lengths, room: greedy(lengths, room, 1),
+    lambda lengths, room: greedy(lengths, room, 7),
+]
+
+
+@pytest.mark.parametrize("pack", PACKERS)
+@given(LENGTHS)
+def test_every_sample_is_in_exactly_one_row_that_holds_it(pack, lengths):
+    packs = pack(lengths, 10)
+    assert sorted(i for p in packs for i in p) == list(range(len(lengths)))
+    assert all(0 < sum(lengths[i] for i in p) <= 10 for p in packs)
+
+
+@given(LENGTHS)
+def test_sequential_keeps_the_order(lengths):
+    assert [i for p in sequential(lengths, 10) for i in p] == list(range(len(lengths)))
+
+
+@given(LENGTHS)
+def test_samples_keep_their_order_within_a_row(lengths):
+    assert all(p == sorted(p) for p in greedy(lengths, 10, 20))
+
+
+@given(LENGTHS)
+def test_greedy_is_not_worse_than_twice_the_least_possible(lengths):
+    packs = greedy(lengths, 10, 1000)
+    assert len(packs) <= max(1, 2 * -(-sum(lengths) // 10))
+
+
+def test_sequential_table():
+    assert sequential([4, 4, 4, 10, 1, 1], 10) == [[0, 1], [2], [3], [4, 5]]
+
+
+def test_greedy_takes_the_fullest_row_that_fits():
+    assert greedy([6, 7, 3, 4], 10) == [[0, 3], [1, 2]]
+
+
+def test_the_emptiest_row_of_a_buffer_meets_the_next_one():
+    assert greedy([9, 3, 7, 9], 10, 2) == [[0], [1, 2], [3]]
+
+
+def test_too_long_a_sample_is_an_error():
+    for pack in (sequential, greedy):
+        with pytest.raises(ValueError, match="sample 1 has 11"):
+            pack([1, 11], 10)
+
+
+def test_fill_rate():
+    assert fill_rate([[0, 1], [2]], [4, 4, 2], 10) == 0.5
+    assert fill_rate([], [], 10) == 1.0
