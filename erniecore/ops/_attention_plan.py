@@ -14,7 +14,8 @@ import paddle.nn.functional as F
 from numpy.typing import NDArray
 from paddle import Tensor
 
-#: Added to a hidden score; large enough to vanish in any softmax, finite so that full rows give no NaN.
+#: Added to a hidden score: finite, so that rows without a visible key give no NaN. Paddle's softmax stops at e^-64, so
+#: hidden keys weigh 1.6e-28 instead of 0, far below the last bit of a sum.
 HIDDEN = -1e30
 
 #: Query rows (positions times heads of a group) of one block.

@@ -12,6 +12,7 @@ from paddle import Tensor
 from paddle.autograd import PyLayer
 
 from erniecore.ops._attention_plan import HIDDEN, Plan, make_plan
+from erniecore.ops._frozen import frozen
 from erniecore.ops._head_order import heads_first, tokens_first
 from erniecore.ops._parallel import parallel_map
 
@@ -106,17 +107,17 @@ class _Blockwise(PyLayer):  # type: ignore[misc]
         parallel_map(head, range(B * hk), q)
         out = tokens_first(out_Nrd, B, S, hq)
         ctx.save_for_backward(q, k, v, out)
-        ctx.plan, ctx.scale = plan, scale
+        ctx.plan, ctx.scale, ctx.frozen = plan, scale, frozen(q, k, v)
         return out
 
     @staticmethod
-    def backward(ctx: Any, dy: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def backward(ctx: Any, dy: Tensor) -> tuple[Tensor | None, ...]:
         """With P the probabilities and D = rowsum(dy * y): dv = P^T dy, ds = P * (dy v^T - D), dq = ds k, dk = ds^T q.
 
         D rides along as one more column of dy, against a column of -1 in v: one pass over the scores less.
         """
         q, k, v, out = ctx.saved_tensor()
-        (B, S, hq, _), hk, plan = q.shape, k.shape[2], ctx.plan
+        B, hk, plan = q.shape[0], k.shape[2], ctx.plan
         q_Nrd = heads_first(q.detach(), hk).scale_(ctx.scale)
         k_NKd, v_NKd, dy_Nrd = (heads_first(x.detach(), hk) for x in (k, v, dy))
         total_Nr1 = _row_sums(heads_first(out.detach(), hk).multiply_(dy_Nrd))
@@ -137,11 +138,8 @@ class _Blockwise(PyLayer):  # type: ignore[misc]
 
         parallel_map(head, range(B * hk), q)
         dq_Nrd.scale_(ctx.scale)
-        return (
-            tokens_first(dq_Nrd, B, S, hq),
-            tokens_first(dk_NKd, B, k.shape[1], hk),
-            tokens_first(dv_NKd, B, k.shape[1], hk),
-        )
+        found = zip(ctx.frozen, (q, k, v), (dq_Nrd, dk_NKd, dv_NKd), strict=True)
+        return tuple(None if is_frozen else tokens_first(dx, *x.shape[:3]) for is_frozen, x, dx in found)
 
 
 def _row_sums(x: Tensor) -> Tensor:

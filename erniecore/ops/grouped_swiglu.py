@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from paddle import Tensor
 from paddle.autograd import PyLayer
 
+from erniecore.ops._frozen import frozen
 from erniecore.ops._parallel import parallel_map, row_ranges
 from erniecore.ops.swiglu import swiglu_backward, swiglu_forward
 
@@ -109,17 +110,18 @@ class _GroupedSwiGLU(PyLayer):  # type: ignore[misc]
                 x,
             )
         ctx.save_for_backward(x, gate, up, down, weights, gate_NI, up_NI)
-        ctx.routes = routes
+        ctx.routes, ctx.frozen = routes, frozen(x, gate, up, down, weights)
         return _add_back(out_NH, routes.places)
 
     @staticmethod
-    def backward(ctx: Any, dy: Tensor) -> tuple[Tensor, ...]:
+    def backward(ctx: Any, dy: Tensor) -> tuple[Tensor | None, ...]:
         x, gate, up, down, weights, gate_NI, up_NI = ctx.saved_tensor()
         routes: Routes = ctx.routes
         num_rows, dtype = gate_NI.shape[0], x.dtype
-        grads = [paddle.zeros_like(w) for w in (gate, up, down)]
+        inputs = (x, gate, up, down, weights)
+        grads = [None if skip else paddle.zeros_like(w) for skip, w in zip(ctx.frozen, inputs, strict=True)]
         if num_rows == 0:
-            return (paddle.zeros_like(x), *grads, paddle.zeros_like(weights))
+            return tuple(grads)
         x_NH, w_N1 = _sorted_rows(x, weights, routes)
         dy_NH = paddle.gather(dy.detach(), routes.tokens)
         dx_NH, dw_N1 = paddle.zeros([num_rows + 1, x.shape[1]], dtype), paddle.zeros([num_rows + 1, 1], dtype)
@@ -143,14 +145,18 @@ class _GroupedSwiGLU(PyLayer):  # type: ignore[misc]
         def sum_rows(part: Part) -> None:
             e, rows = part
             x_part = x_NH[rows]
-            paddle.matmul(x_part, d_gate_NI[rows], transpose_x=True, out=grads[0][e])
-            paddle.matmul(x_part, d_up_NI[rows], transpose_x=True, out=grads[1][e])
-            paddle.matmul(act_NI[rows], dy_NH[rows], transpose_x=True, out=grads[2][e])
+            sides = ((x_part, d_gate_NI[rows]), (x_part, d_up_NI[rows]), (act_NI[rows], dy_NH[rows]))
+            for (left, right), total in zip(sides, grads[1:4], strict=True):
+                if total is not None:
+                    paddle.matmul(left, right, transpose_x=True, out=total[e])
 
-        parallel_map(narrow, routes.parts, x)
+        if grads[0] is not None:
+            parallel_map(narrow, routes.parts, x)
+            grads[0] = _add_back(dx_NH, routes.places)
         parallel_map(sum_rows, routes.experts, x)
-        d_weights = paddle.stack([paddle.gather(dw_N1, place).squeeze(-1) for place in routes.places], axis=1)
-        return (_add_back(dx_NH, routes.places), *grads, d_weights)
+        if grads[4] is not None:
+            grads[4] = paddle.stack([paddle.gather(dw_N1, place).squeeze(-1) for place in routes.places], axis=1)
+        return tuple(grads)
 
 
 def _sorted_rows(x: Tensor, weights: Tensor, routes: Routes) -> tuple[Tensor, Tensor]:

@@ -17,8 +17,8 @@ from erniecore.types.samples import IGNORE
 #: Logits held at a time, and the fewest positions per piece (each piece passes over the whole gradient of the head).
 LOGITS, FEWEST = 1 << 22, 256
 
-#: Below this probability the label's logarithm is taken from the logits again.
-TINY = 1e-30
+#: Below this probability the label's logarithm is taken from the logits again (Paddle's softmax stops at e^-64).
+TINY = 1e-27
 
 
 class Piece(NamedTuple):
@@ -153,7 +153,8 @@ class _LinearCrossEntropy(PyLayer):  # type: ignore[misc]
         work: Work = ctx.work
         num_grads = 2 if bias is None else 3
         if not work.pieces:
-            return tuple(paddle.zeros_like(x) for x in (hidden, weight, bias)[:num_grads])
+            wanted = zip((hidden, weight, bias)[:num_grads], (work.hidden, work.weight, work.bias), strict=False)
+            return tuple(paddle.zeros_like(x) if is_wanted else None for x, is_wanted in wanted)
         g_n1 = _learned(dy.detach(), work.where).reshape([-1, 1])
         d_hidden = None
         if work.hidden:

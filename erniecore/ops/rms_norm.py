@@ -8,6 +8,8 @@ import paddle
 from paddle import Tensor
 from paddle.autograd import PyLayer
 
+from erniecore.ops._frozen import frozen
+
 
 def rms_norm(x: Tensor, weight: Tensor, epsilon: float) -> Tensor:
     """``weight * cast(x / sqrt(mean(x^2) + epsilon))`` over the last axis.
@@ -38,16 +40,21 @@ class _RMSNorm(PyLayer):  # type: ignore[misc]
         inverse_T1 = inverse_T1.add_(paddle.full([1], epsilon, x.dtype)).rsqrt_()
         y_TH = (x_TH * inverse_T1).multiply_(weight)
         ctx.save_for_backward(x, weight, inverse_T1)
+        ctx.frozen = frozen(x, weight)
         return y_TH.reshape(x.shape)
 
     @staticmethod
-    def backward(ctx: Any, dy: Tensor) -> tuple[Tensor, Tensor]:
+    def backward(ctx: Any, dy: Tensor) -> tuple[Tensor | None, Tensor | None]:
         """With r = 1 / rms: dw = sum_t r dy x, dx = r w dy - x r^3 (sum w dy x) / H."""
         x, weight, inverse_T1 = ctx.saved_tensor()
         H = x.shape[-1]
         x_TH, dy_TH = x.reshape([-1, H]), dy.reshape([-1, H])
         product_TH = dy_TH * x_TH
-        d_weight = paddle.matmul(inverse_T1, product_TH, transpose_x=True).reshape([H])
+        d_weight = None
+        if not ctx.frozen[1]:
+            d_weight = paddle.matmul(inverse_T1, product_TH, transpose_x=True).reshape([H])
+        if ctx.frozen[0]:
+            return None, d_weight
         along_T1 = paddle.matmul(product_TH, weight.reshape([H, 1]))
         along_T1 = along_T1.multiply_(inverse_T1 * inverse_T1 * inverse_T1).scale_(1.0 / H)
         dx_TH = (dy_TH * weight).multiply_(inverse_T1)

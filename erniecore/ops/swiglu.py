@@ -9,6 +9,7 @@ import paddle.nn.functional as F
 from paddle import Tensor
 from paddle.autograd import PyLayer
 
+from erniecore.ops._frozen import frozen
 from erniecore.ops._parallel import parallel_map, row_ranges
 
 
@@ -27,12 +28,14 @@ class _SwiGLU(PyLayer):  # type: ignore[misc]
     @staticmethod
     def forward(ctx: Any, gate: Tensor, up: Tensor) -> Tensor:
         ctx.save_for_backward(gate, up)
+        ctx.frozen = frozen(gate, up)
         return swiglu_forward(gate.detach(), up.detach())
 
     @staticmethod
-    def backward(ctx: Any, dy: Tensor) -> tuple[Tensor, Tensor]:
+    def backward(ctx: Any, dy: Tensor) -> tuple[Tensor | None, Tensor | None]:
         gate, up = ctx.saved_tensor()
-        return swiglu_backward(gate.detach(), up.detach(), dy.detach())
+        d_gate, d_up = swiglu_backward(gate.detach(), up.detach(), dy.detach())
+        return None if ctx.frozen[0] else d_gate, None if ctx.frozen[1] else d_up
 
 
 def swiglu_forward(gate: Tensor, up: Tensor, factor: Tensor | None = None) -> Tensor:
