@@ -57,12 +57,9 @@ class Host:
 def assemble(plugins: Mapping[str, Plugin | Sequence[Plugin]], *, extra: Sequence[object] = ()) -> Host:
     """A host for one run.
 
-    Args:
-        plugins: kind -> plugin, or plugins for kinds that take many.
-        extra: further objects with hook implementations, e.g. the engine's ``trylast`` defaults.
-
-    Raises:
-        PluginBroken: a hook is unknown, has wrong arguments or default values, is missing, or has two providers.
+    ``plugins`` maps a kind to its plugin, or plugins for kinds that take many; ``extra`` are further objects with hook
+    implementations, e.g. the engine's ``trylast`` defaults. Raises ``PluginBroken`` when a hook is unknown, unmarked or
+    missing, has wrong arguments or default values, or has two providers.
     """
     manager = pluggy.PluginManager("erniecore")
     manager.add_hookspecs(BuildSpecs)
@@ -88,8 +85,7 @@ def _in_call_order(plugins: Mapping[str, Plugin | Sequence[Plugin]]) -> list[Plu
     by_kind = {k: [p] if isinstance(p, Plugin) else list(p) for k, p in plugins.items()}
     callbacks = by_kind.pop("callback", [])
     builtin = [p for p in callbacks if p.name in BUILTIN_CALLBACKS]
-    order = list(KINDS)
-    chosen = [p for kind in sorted(by_kind, key=order.index) for p in by_kind[kind]]
+    chosen = [p for kind in KINDS for p in by_kind.get(kind, ())]
     return builtin + chosen + [p for p in callbacks if p not in builtin]
 
 
@@ -99,16 +95,13 @@ def _check_hooks(plugin: Plugin) -> None:
     for name in (n for n in dir(plugin) if n.startswith("ernie_")):
         method = getattr(plugin, name)
         if name not in specs:
-            known = ", ".join(KINDS[plugin.kind].hooks) if plugin.kind in KINDS else ""
-            raise PluginBroken(f"no hook is called {name}", where=_where(plugin), expected=known)
+            raise PluginBroken(f"no hook is called {name}", where=_where(plugin))
         if not hasattr(method, "erniecore_impl"):
             raise PluginBroken(f"{name} is not marked with @hookimpl", where=_where(plugin))
         given = inspect.signature(method).parameters.values()
-        defaults = [p.name for p in given if p.default is not inspect.Parameter.empty]
+        defaults = ", ".join(p.name for p in given if p.default is not p.empty)
         if defaults:
-            fix = "take the argument without a default, or leave it out"
-            message = f"{name} declares default values, which hooks never get"
-            raise PluginBroken(message, where=_where(plugin), found=", ".join(defaults), fix=fix)
+            raise PluginBroken(f"{name} declares defaults, which hooks never get", where=_where(plugin), found=defaults)
 
 
 def _check_providers(host: Host, plugin: Plugin) -> None:
@@ -120,8 +113,8 @@ def _check_providers(host: Host, plugin: Plugin) -> None:
             raise PluginBroken(f"{plugin.kind} {plugin.name!r} does not implement {name}", where=_where(plugin))
         others = [p for p in providers if getattr(p, "kind", None) != plugin.kind]
         if others or (len(providers) > 1 and not kind.many):
-            rivals = ", ".join(_where(p) for p in providers if p is not plugin)
-            raise PluginBroken(f"only {plugin.kind} {plugin.name!r} may implement {name}", where=rivals)
+            where = ", ".join(_where(p) for p in providers if p is not plugin)
+            raise PluginBroken(f"only {plugin.kind} {plugin.name!r} may implement {name}", where=where)
 
 
 def _where(plugin: object) -> str:

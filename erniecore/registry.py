@@ -64,8 +64,7 @@ def entries(kind: str) -> list[Entry]:
 def _entry(kind: str, point: EntryPoint, rivals: bool) -> Entry:
     required = _requires_core(point.dist)
     status = INCOMPATIBLE if not _accepts_core(required) else CONFLICT if rivals else OK
-    dist = point.dist
-    name, version = (_normal(dist.name), dist.version) if dist else ("", "")
+    name, version = (_normal(point.dist.name), point.dist.version) if point.dist else ("", "")
     return Entry(kind, point.name, point.value, name, version, required, status, point)
 
 
@@ -77,9 +76,9 @@ def _normal(name: str) -> str:
 def _requires_core(dist: Distribution | None) -> str:
     """The version range of erniecore that a distribution requires, e.g. ``<0.2,>=0.1``; empty: any."""
     for line in (dist.requires if dist else None) or ():
-        match = re.match(r"erniecore(?:\[[^]]*\])?\s*(?:\(([^)]*)\)|([^;]*))\s*(;.*)?$", line.strip(), re.IGNORECASE)
-        if match and "extra ==" not in (match[3] or ""):
-            return (match[1] or match[2] or "").strip()
+        match = re.match(r"erniecore(?![-.\w])(?:\[.*?\])?([^;]*)(;.*)?$", line.strip(), re.IGNORECASE)
+        if match and "extra ==" not in (match[2] or ""):
+            return match[1].strip(" ()")
     return ""
 
 
@@ -114,10 +113,9 @@ def find(kind: str, name: str) -> Entry:
     if not _accepts_core(entry.requires_core):
         raise PluginIncompatible(
             f"{kind} {plain!r} does not fit this erniecore",
-            where=f"{entry.distribution} {entry.version}",
+            where=entry.origin(),
             found=f"erniecore {erniecore.__version__}",
             expected=f"erniecore {entry.requires_core}",
-            fix="install versions that fit each other",
             next=f"pip install --upgrade erniecore {entry.distribution}",
         )
     return entry
@@ -130,10 +128,8 @@ def _not_found(kind: str, name: str, plain: str) -> PluginNotFound:
     if elsewhere:
         other = KINDS[elsewhere[0]]
         fix = f"{plain!r} is a {other.name}, not a {kind}" + (f": {other.flag} {plain}" if other.flag else "")
-    elif close:
-        fix = f"did you mean {close}?"
     else:
-        fix = f"it comes with {home}" if home else ""
+        fix = f"did you mean {close}?" if close else f"it comes with {home}" if home else ""
     return PluginNotFound(
         f"no {kind} plugin {name!r} is installed",
         expected="one of " + ", ".join(names) if names else f"an installed {kind} plugin; there is none",
@@ -156,12 +152,8 @@ def load(kind: str, name: str) -> Plugin:
         raise PluginBroken(f"{entry.target} is {what}", where=entry.origin(), expected="an instance of Plugin")
     says = (getattr(found, "kind", "?"), getattr(found, "name", "?"))
     if says != (kind, entry.name):
-        message, found_, wanted = (
-            "the plugin object is not what its entry point says",
-            " ".join(says),
-            f"{kind} {entry.name}",
-        )
-        raise PluginBroken(message, where=entry.origin(), found=found_, expected=wanted)
+        message = f"the plugin object calls itself {says[0]} {says[1]!r}"
+        raise PluginBroken(message, where=entry.origin(), expected=f"{kind} {entry.name!r}")
     return found
 
 

@@ -13,9 +13,11 @@ from typing import Any, get_args
 
 from pydantic import BaseModel, ValidationError
 
+from erniecore.config.core import CORE_SECTIONS
 from erniecore.config.section import Section
-from erniecore.config.sources import COMMAND_LINE, Leaf, Place, Tree, leaves, place_of, plain
+from erniecore.config.sources import COMMAND_LINE, MANY, Leaf, Place, Tree, leaves, place_of, plain
 from erniecore.errors import Problem, nearest, shorten
+from erniecore.kinds import RUN_KINDS
 
 #: pydantic's error type -> our words; ``c`` is the error's context
 MESSAGES: dict[str, Callable[[Mapping[str, Any]], str]] = {
@@ -74,7 +76,7 @@ class Known:
             return beside[close]
         same = [k for k in self.keys if k.rpartition(".")[2] == word]
         if same:
-            return nearest(key, same, cutoff=0.0) or same[0]
+            return nearest(key, same, cutoff=0.0) if section else same[0]
         by_word = {k.rpartition(".")[2]: k for k in reversed(self.keys)}
         close = nearest(key, self.keys, cutoff=0.8)
         return close or by_word.get(nearest(word, by_word, cutoff=0.8) or "")
@@ -175,7 +177,7 @@ def unknown_section(name: str, node: Leaf | Tree, known: Known) -> list[Problem]
     """Problems for a section that does not exist: one per file, one per word elsewhere."""
     found: list[Problem] = []
     files: set[str] = set()
-    sections = sorted({k.split(".")[0] for k in known.keys})
+    sections = (*CORE_SECTIONS, *RUN_KINDS, *MANY)
     for path, leaf in leaves(node, (name,)):
         key, place = ".".join(path), leaf.place
         if not place.line or len(path) == 1:
