@@ -7,6 +7,7 @@ from __future__ import annotations
 import ctypes
 import os
 import platform
+import warnings
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -64,7 +65,10 @@ class CpuDevice:
         if self._config.keep_memory:
             keep_freed_memory()
         try:
-            import paddle
+            with warnings.catch_warnings():
+                # a remark on building extensions, which nobody here does
+                warnings.filterwarnings("ignore", message="No ccache found")
+                import paddle
         except ImportError as error:
             raise DeviceUnavailable(
                 "PaddlePaddle is not installed", fix="pip install 'erniecore[cpu]'", found=str(error)

@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
+from erniecore.errors import MemoryFault
+
 if TYPE_CHECKING:
     from erniecore.config.compose import Loaded
     from erniecore.engine.plan import Plan
@@ -79,8 +81,19 @@ def run_loaded(loaded: Loaded, *, console: str = "auto") -> RunResult:
     stop = StopRequest(ready.out / "control" / "stop")
     with rundir.opened(ready.out, ready.cluster.rank), stop.listening():
         prepare.choose_start(ready)
+        prepare.check_disk(ready)
         prepare.open_device(ready)
-        return _train(ready, stop)
+        stop.install()
+        try:
+            return _train(ready, stop)
+        except MemoryError as error:
+            raise MemoryFault(
+                "out of memory",
+                where=ready.device.name,
+                found=str(error).strip().splitlines()[-1] if str(error).strip() else "",
+                fix="lower train.batch_size and raise train.accumulation, set train.recompute=full, or lower "
+                "data.max_seq_len",
+            ) from error
 
 
 def _train(ready: Prepared, stop: StopRequest) -> RunResult:
@@ -89,6 +102,7 @@ def _train(ready: Prepared, stop: StopRequest) -> RunResult:
 
     first_event = rundir.events_size(ready.out)
     current = session.build(ready, stop)
+    stop.defer()
     with finish.closing(current):
         session.announce(current)
         loop.train(current)

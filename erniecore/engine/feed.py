@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from erniecore.checkpoint.files import replace_file
 from erniecore.data.loader import DataPlan, LoaderSettings
 from erniecore.data.sources import Splits, load_splits
 from erniecore.data.store import TokenStore
@@ -96,7 +97,7 @@ def build_feed(ready: Prepared, tokenizer: Tokenizer) -> Feed:
     train, held = build_plans(ready, splits, tokenizer.pad_id)
     report = {**splits.report, "fill_rate": train.fill_rate()}
     if ready.cluster.rank == 0:
-        (ready.out / "data_report.json").write_text(json.dumps(report, indent=1, ensure_ascii=False) + "\n", "utf-8")
+        replace_file(ready.out / "data_report.json", (json.dumps(report, indent=1, ensure_ascii=False) + "\n").encode())
     warnings = []
     if settings.data.eval_fraction and not settings.data.eval and held is None:
         warnings.append("data.eval_fraction holds out nothing: there are too few rows")

@@ -6,11 +6,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from erniecore.checkpoint.files import require_space
 from erniecore.engine import drift, launch, resume
 from erniecore.engine.plan import Plan, count_parameters, estimate
 from erniecore.engine.step import CoreStep
@@ -123,7 +124,29 @@ def choose_start(ready: Prepared) -> None:
     ready.resumption = resume.choose(ready.out, ready.settings.run.resume, ready.settings_dump, ready.config_hash)
 
 
+def environment_in_force(ready: Prepared) -> dict[str, str]:
+    """The device's variables as they are in this process; they choose kernels, and with them the last bits."""
+    return {name: os.environ.get(name, "") for name in ready.device.environment()}
+
+
+def note_environment(ready: Prepared) -> None:
+    """Say so when a run continues with other kernels than it was saved with."""
+    checkpoint = ready.resumption.checkpoint
+    if checkpoint is not None:
+        before, now = checkpoint.state.get("environment", {}), environment_in_force(ready)
+        if before != now:
+            note = f"device variables were {before}, are {now}: continues, but not to the last bits"
+            ready.resumption = replace(ready.resumption, notes=(*ready.resumption.notes, note))
+
+
+def check_disk(ready: Prepared) -> None:
+    """Raises ``CheckpointError`` before anything is trained if not even one checkpoint fits on the disk."""
+    if ready.resumption.checkpoint is None:
+        require_space(ready.out, ready.plan.checkpoint, "the first checkpoint")
+
+
 def open_device(ready: Prepared) -> None:
     """Set the device's environment and import paddle."""
     ready.warnings += launch.apply_environment(ready.device.environment())
     ready.device.open()
+    note_environment(ready)

@@ -7,10 +7,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from erniecore.checkpoint import Checkpoint, load_checkpoint, newest_verified
+from erniecore.checkpoint import Checkpoint, list_checkpoints, load_checkpoint, newest_verified
 from erniecore.engine import rundir
 from erniecore.engine.drift import Difference, compare
 from erniecore.errors import CheckpointError, DataError, UsageError
+
+#: version of the content of ``state.json``
+STATE_FORMAT = 1
 
 
 @dataclass(frozen=True)
@@ -49,12 +52,36 @@ def choose(out: Path, resume: str, settings: Mapping[str, Any], hash_now: str) -
         why = f"continuing from {path}: the newest verified checkpoint"
     else:
         path, notes = Path(resume), []
+        _check_branch(out, path, hash_now)
         why = f"continuing from {path}: named by run.resume"
     checkpoint = load_checkpoint(path)
+    if checkpoint.state.get("format") != STATE_FORMAT:
+        raise CheckpointError(
+            "this checkpoint was written by another version",
+            where=str(path),
+            found=f"state format {checkpoint.state.get('format')}",
+            expected=str(STATE_FORMAT),
+            fix="continue with the erniecore version that is named in its MANIFEST.json",
+        )
     differences = compare(checkpoint.state["settings"], settings)
     refuse(differences, checkpoint.path)
     notes += [why, *(f"changed setting {d}" for d in differences)]
     return Resumption(checkpoint, tuple(notes), tuple(differences))
+
+
+def _check_branch(out: Path, path: Path, hash_now: str) -> None:
+    """A named checkpoint starts a branch: it must not mix with newer checkpoints, or with those of another run."""
+    if path.resolve().parent != (out / "ckpt").resolve():
+        _check_owner(out, hash_now)
+    newer = [p.name for p in list_checkpoints(out / "ckpt") if p.name > path.name]
+    if newer:
+        raise UsageError(
+            "the run directory has newer checkpoints, which would mix with those of the continued run",
+            where=str(out / "ckpt"),
+            found=", ".join(newer),
+            fix="choose another run.out (--out), or remove them",
+            code="ERN-C021",
+        )
 
 
 def _anew(out: Path, resume: str, notes: Sequence[str], hash_now: str) -> Resumption:
@@ -65,6 +92,12 @@ def _anew(out: Path, resume: str, notes: Sequence[str], hash_now: str) -> Resump
             found="; ".join(notes),
             fix="start anew in another run.out" if notes else "start with --resume auto",
         )
+    _check_owner(out, hash_now)
+    return Resumption(notes=("no checkpoint yet: starting from the beginning",) if rundir.used(out) else ())
+
+
+def _check_owner(out: Path, hash_now: str) -> None:
+    """Raises ``UsageError`` if ``out`` belongs to a run with other settings, or holds files that no run of ours left."""
     start = rundir.last_start(out)
     if start is not None and start.get("config_hash") != hash_now:
         raise UsageError(
@@ -73,15 +106,15 @@ def _anew(out: Path, resume: str, notes: Sequence[str], hash_now: str) -> Resump
             fix="choose another run.out (--out), or remove the directory if you do not need it",
             code="ERN-C021",
         )
-    if start is None and rundir.used(out):
+    foreign = [name for name in rundir.used(out) if name in ("model", "ckpt")]
+    if start is None and foreign:
         raise UsageError(
             "the run directory holds files that are not this run's",
             where=str(out),
-            found=", ".join(rundir.used(out)),
+            found=", ".join(foreign),
             fix="choose another run.out (--out)",
             code="ERN-C021",
         )
-    return Resumption(notes=("no checkpoint yet: starting from the beginning",) if start else ())
 
 
 def refuse(differences: Sequence[Difference], where: Path) -> None:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import paddle
 
 import erniecore
+from erniecore.checkpoint.files import translated
 from erniecore.config.resolved import write_resolved
 from erniecore.engine import seed, state
 from erniecore.engine.ema import Ema
@@ -80,7 +81,8 @@ class Run:
         full = {"event": event, "time": time.time(), **fields}
         if event != "step":
             log.info("%s %s", event, {k: v for k, v in fields.items() if k != "plan"})
-        self.hook.ernie_event(run=self, event=full)
+        with translated(self.out, "writing an event", "checkpoints are untouched"):
+            self.hook.ernie_event(run=self, event=full)
 
     def warn(self, kind: str, **fields: object) -> None:
         """A ``warning`` event."""
@@ -93,7 +95,8 @@ def build(ready: Prepared, stop: StopRequest) -> Run:
     Raises:
         ErnieError: whatever is wrong with settings, data, weights or checkpoint, before anything is trained.
     """
-    write_resolved(ready.loaded, ready.out / "resolved.yaml")
+    with translated(ready.out, "writing resolved.yaml"):
+        write_resolved(ready.loaded, ready.out / "resolved.yaml")
     tokenizer = build_tokenizer(ready)
     feed = build_feed(ready, tokenizer)
     if ready.resumption.checkpoint is not None:
@@ -113,6 +116,8 @@ def assemble(ready: Prepared, tokenizer: Tokenizer, feed: Feed, stop: StopReques
     run = Run(ready, tokenizer, feed, policy, model, objective, optimizer, ema, stop)
     if ready.resumption.checkpoint is not None:
         state.restore(run, ready.resumption.checkpoint)
+        if run.step > run.total_steps:
+            raise ConfigError.at("train.max_steps", f"the checkpoint is at step {run.step} already")
     return run
 
 

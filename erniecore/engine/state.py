@@ -17,13 +17,12 @@ import erniecore
 from erniecore.checkpoint import Checkpoint, save_checkpoint
 from erniecore.engine.arrays import Array, to_numpy
 from erniecore.engine.optim import load_exactly
+from erniecore.engine.prepare import environment_in_force
+from erniecore.engine.resume import STATE_FORMAT
 
 if TYPE_CHECKING:
     from erniecore.engine.session import Run
     from erniecore.types.model import Tensor
-
-#: version of ``state.json``'s content
-STATE_FORMAT = 1
 
 
 def saved_tensors(run: Run) -> dict[str, Tensor]:
@@ -79,6 +78,7 @@ def run_state(run: Run) -> dict[str, Any]:
         "num_updates": run.optimizer.num_updates,
         "skips": run.guard.skips,
         "data": run.feed.state(),
+        "environment": environment_in_force(run.ready),
         "plugins": dict(run.ready.names),
         "settings": run.ready.settings_dump,
     }

@@ -1,5 +1,6 @@
-"""Being asked to stop: a signal or the file ``control/stop`` in the run directory. The loop asks once per step, so that
-the step is finished and saved; the second interrupt from the keyboard ends the process at once.
+"""Being asked to stop: a signal or the file ``control/stop`` in the run directory. Before training there is nothing to
+save and a signal ends the run at once. From :meth:`StopRequest.defer` on the loop asks once per step, so that the step
+is finished and saved; then only the second interrupt from the keyboard ends the process at once.
 """
 
 from __future__ import annotations
@@ -12,6 +13,8 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+from erniecore.errors import Preempted
+
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)
 
 
@@ -23,7 +26,7 @@ class StopRequest:
     """
 
     def __init__(self, control: Path) -> None:
-        self.control, self._reason = control, ""
+        self.control, self._reason, self._deferred = control, "", False
 
     @property
     def reason(self) -> str:
@@ -40,12 +43,22 @@ class StopRequest:
             return
         before: dict[signal.Signals, Callable[..., Any] | int | None] = {}
         try:
-            for number in SIGNALS:
-                before[number] = signal.signal(number, self._on_signal)
+            before = {number: signal.getsignal(number) for number in SIGNALS}
+            self.install()
             yield
         finally:
             for number, handler in before.items():
                 signal.signal(number, handler)
+
+    def install(self) -> None:
+        """Set the handlers (again: importing paddle puts its own in their place)."""
+        if threading.current_thread() is threading.main_thread():
+            for number in SIGNALS:
+                signal.signal(number, self._on_signal)
+
+    def defer(self) -> None:
+        """From now on there is something to save."""
+        self._deferred = True
 
     def clear_control(self) -> None:
         """Remove the file, so that the next start runs."""
@@ -56,3 +69,5 @@ class StopRequest:
         if number == signal.SIGINT and self._reason == name:
             raise KeyboardInterrupt
         self._reason = name
+        if not self._deferred:
+            raise Preempted(f"stopped by {name} before the first step", fix="the same command starts again")

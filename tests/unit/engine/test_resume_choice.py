@@ -16,7 +16,7 @@ SETTINGS = {"run": {"seed": 1}, "train": {"learning_rate": 0.1, "max_steps": 4},
 
 def put_checkpoint(out, step, settings=SETTINGS):
     tensors = {"model": {"w": np.full(3, step, np.float32)}}
-    return save_checkpoint(out / "ckpt", step, tensors, {"step": step, "settings": settings})
+    return save_checkpoint(out / "ckpt", step, tensors, {"format": 1, "step": step, "settings": settings})
 
 
 def pick(out, resume="auto", settings=SETTINGS):
@@ -64,9 +64,30 @@ def test_only_damaged_ones_never_start_anew_silently(tmp_path):
 
 
 def test_named_directory_is_taken(tmp_path):
+    assert pick(tmp_path, str(put_checkpoint(tmp_path, 1))).checkpoint.step == 1
+
+
+def test_named_directory_with_newer_ones_beside_it_is_refused(tmp_path):
     named = put_checkpoint(tmp_path, 1)
     put_checkpoint(tmp_path, 2)
-    assert pick(tmp_path, str(named)).checkpoint.step == 1
+    with pytest.raises(UsageError, match="newer") as caught:
+        pick(tmp_path, str(named))
+    assert caught.value.found == "step-00000002"
+
+
+def test_named_directory_does_not_mix_with_another_run(tmp_path):
+    named = put_checkpoint(tmp_path / "a", 1)
+    (tmp_path / "b").mkdir()
+    start_event(tmp_path / "b", with_changes(run={"seed": 2}))
+    with pytest.raises(UsageError, match="other settings"):
+        pick(tmp_path / "b", str(named))
+    assert pick(tmp_path / "c", str(named)).checkpoint.step == 1
+
+
+def test_state_of_another_version_is_refused(tmp_path):
+    save_checkpoint(tmp_path / "ckpt", 1, {"model": {"w": np.zeros(3, np.float32)}}, {"format": 99})
+    with pytest.raises(CheckpointError, match="version"):
+        pick(tmp_path)
 
 
 def test_must_fails_without_a_checkpoint(tmp_path):

@@ -7,11 +7,32 @@ import threading
 import pytest
 
 from erniecore.engine.stop import StopRequest
+from erniecore.errors import Preempted
+
+
+def deferred(tmp_path):
+    stop = StopRequest(tmp_path / "stop")
+    stop.defer()
+    return stop
+
+
+def test_before_training_a_signal_ends_the_run_at_once(tmp_path):
+    with pytest.raises(Preempted, match="SIGTERM"), StopRequest(tmp_path / "stop").listening():
+        os.kill(os.getpid(), signal.SIGTERM)
+
+
+def test_handlers_can_be_set_again_after_a_library_took_them(tmp_path):
+    stop = deferred(tmp_path)
+    with stop.listening():
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        stop.install()
+        os.kill(os.getpid(), signal.SIGTERM)
+        assert stop.reason == "SIGTERM"
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1, signal.SIGINT])
 def test_signal_is_noted_and_nothing_else_happens(tmp_path, number):
-    stop = StopRequest(tmp_path / "stop")
+    stop = deferred(tmp_path)
     with stop.listening():
         assert stop.reason == ""
         os.kill(os.getpid(), number)
@@ -19,7 +40,7 @@ def test_signal_is_noted_and_nothing_else_happens(tmp_path, number):
 
 
 def test_second_interrupt_ends_at_once(tmp_path):
-    stop = StopRequest(tmp_path / "stop")
+    stop = deferred(tmp_path)
     with stop.listening():
         os.kill(os.getpid(), signal.SIGINT)
         assert stop.reason == "SIGINT"
@@ -28,7 +49,7 @@ def test_second_interrupt_ends_at_once(tmp_path):
 
 
 def test_second_sigterm_changes_nothing(tmp_path):
-    stop = StopRequest(tmp_path / "stop")
+    stop = deferred(tmp_path)
     with stop.listening():
         os.kill(os.getpid(), signal.SIGTERM)
         os.kill(os.getpid(), signal.SIGTERM)

@@ -1,0 +1,71 @@
+"""Stopping a real process: exit codes, what is on disk, what the console showed."""
+
+import json
+import re
+import signal
+
+import pytest
+
+from erniecore.checkpoint import list_checkpoints, load_checkpoint
+from erniecore.errors import Exit
+
+pytestmark = pytest.mark.slow
+LONG = {"train__max_steps": 100_000, "checkpoint__every": 0}
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGUSR1])
+def test_signal_finishes_the_step_saves_and_exits_75(runner, number):
+    code, out, errors = runner.signal_at(3, number, **LONG)
+    assert code == Exit.PREEMPTED, errors
+    last = max(runner.curve())
+    assert load_checkpoint(list_checkpoints(runner.directory / "out" / "ckpt")[-1]).step == last
+    assert runner.events("run_end")[-1]["status"] == "preempted"
+    assert "Traceback" not in out + errors
+
+
+def test_preempted_run_continues_with_the_same_command(runner):
+    options = {"checkpoint__every": 0, "train__max_steps": 60}
+    runner.complete("straight", **options)
+    code, _, errors = runner.signal_at(3, signal.SIGTERM, "stopped", **options)
+    assert code == Exit.PREEMPTED, errors
+    runner.complete("stopped", **options)
+    assert runner.tensors(60, "stopped") == runner.tensors(60, "straight")
+
+
+def test_console_without_a_terminal_has_no_control_characters(runner):
+    process = runner.start()
+    out, errors = process.communicate()
+    assert process.returncode == 0, errors
+    assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f]", out)
+    assert "plan" in out
+    assert "step   8/8" in out
+    assert "ccache" not in errors
+
+
+def test_errors_have_their_exit_codes(runner):
+    cases = [
+        ({"train__precision": "bfloat16"}, Exit.USAGE),
+        ({"data__train": runner.directory / "nothing.jsonl"}, Exit.DATA),
+        ({"run__resume": "must"}, Exit.CHECKPOINT),
+    ]
+    for changes, expected in cases:
+        process = runner.start(**changes)
+        _, errors = process.communicate()
+        assert process.returncode == expected, errors
+        assert "Traceback" not in errors
+
+
+def test_dry_run_prints_the_plan_and_makes_nothing(runner):
+    from erniecore.cli.app import main
+
+    assert main(["run", *runner.words(), "--dry-run"]) == 0
+    assert not (runner.directory / "out").exists()
+
+
+def test_dry_run_as_json(runner, capsys):
+    from erniecore.cli.app import main
+
+    assert main(["run", *runner.words(), "--dry-run", "--json"]) == 0
+    plan = json.loads(capsys.readouterr().out)
+    assert plan["parameters"]["total"] > 0
+    assert plan["max_steps"] == 8
