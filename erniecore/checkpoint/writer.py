@@ -57,8 +57,6 @@ def save_checkpoint(
         CheckpointError: no space, a failing disk, no permission, a tensor or state that cannot be stored. Checkpoints
             saved before are untouched and the temporary directory is removed.
     """
-    items = _check_tensors(tensors)
-    document = _state_bytes(state)
     manifest = Manifest(
         step=step,
         status="writing",
@@ -68,24 +66,36 @@ def save_checkpoint(
         owner=owner(),
         created=datetime.now(timezone.utc).isoformat(timespec="seconds"),
     )
-    need = len(document) + sum(t.num_bytes for group in items.values() for t in group.values())
+    items, document = _check_tensors(tensors), _state_bytes(state)
     with translated(root, "saving a checkpoint", "older checkpoints are untouched"):
-        if not root.is_dir():
-            root.mkdir(parents=True)
-        clear_leftovers(root)
-        _make_space(root, need, keep)
-        temporary = root / hidden_name("tmp", step)
-        try:
-            _write(temporary, items, document, manifest, max_shard_bytes)
-            target = _publish(temporary, root, step)
-        except BaseException:
-            discard(temporary)
-            raise
+        target = _save(root, items, document, manifest, keep, max_shard_bytes)
     with translated(root, "finishing a save", f"{target.name} itself is complete"):
         remember_verified(target)
         replace_file(root / LATEST_NAME, (json.dumps({"step": step, "path": target.name}) + "\n").encode())
         prune(root, keep)
     return target
+
+
+def _save(
+    root: Path,
+    items: dict[str, dict[str, Tensor]],
+    document: bytes,
+    manifest: Manifest,
+    keep: int,
+    max_shard_bytes: int,
+) -> Path:
+    if not root.is_dir():
+        root.mkdir(parents=True)
+    clear_leftovers(root)
+    need = len(document) + sum(t.num_bytes for group in items.values() for t in group.values())
+    _make_space(root, need, keep)
+    temporary = root / hidden_name("tmp", manifest.step)
+    try:
+        _write(temporary, items, document, manifest, max_shard_bytes)
+        return _publish(temporary, root, manifest.step)
+    except BaseException:
+        discard(temporary)
+        raise
 
 
 def _check_tensors(tensors: Mapping[str, Mapping[str, Array | Tensor]]) -> dict[str, dict[str, Tensor]]:

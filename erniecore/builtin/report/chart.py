@@ -81,28 +81,23 @@ def make_chart(
     """The chart of ``pairs`` (step, value); ``None`` without a finite value.
 
     Args:
-        title, unit: the chart's name and what its numbers count.
         other: a second series drawn as dots (evaluations).
         smooth: draw a running mean over the raw curve when there are many points.
         zero: let the vertical axis begin at 0.
-        size: width and height of the drawing.
     """
-    width, height = size
     points = [(x, y) for x, y in pairs if math.isfinite(y)]
     extra = [(x, y) for x, y in other if math.isfinite(y)]
     if not points and not extra:
         return None
+    width, height = size
     steps, values = [x for x, _ in points + extra], [y for _, y in points + extra]
     log = not zero and min(values) > 0 and max(values) / min(values) > 1000
     low, high = value_range(values, zero=zero, log=log)
     to_x = _scale(min(steps), max(steps), LEFT, width - RIGHT)
     to_y = _scale(low, high, height - BOTTOM, TOP, log=log)
-    ticks = log_ticks(low, high) if log else nice_ticks(low, high)
-    drawn = thin(points, MAX_POINTS)
-    raw = svg_path([(to_x(x), to_y(y)) for x, y in drawn])
     smoothed = smooth and len(points) >= 30
-    mean = thin(running_mean(points, max(3, len(points) // 25)), MAX_POINTS) if smoothed else drawn
-    line = svg_path([(to_x(x), to_y(y)) for x, y in mean])
+    raw = _curve(points, to_x, to_y)
+    line = _curve(running_mean(points, max(3, len(points) // 25)), to_x, to_y) if smoothed else raw
     return Chart(
         title=title,
         unit=unit,
@@ -112,14 +107,18 @@ def make_chart(
         faint=raw if smoothed else "",
         area=_area(line, to_x, points, height - BOTTOM),
         x_ticks=[Tick(to_x(v), compact(v)) for v in step_ticks(min(steps), max(steps))],
-        y_ticks=[Tick(to_y(v), compact(v)) for v in ticks],
+        y_ticks=[Tick(to_y(v), compact(v)) for v in (log_ticks(low, high) if log else nice_ticks(low, high))],
         targets=_targets(points, to_x, to_y, title, width),
-        last=compact(points[-1][1]) if points else compact(extra[-1][1]),
+        last=compact((points or extra)[-1][1]),
         log=log,
         dots=_targets(extra, to_x, to_y, f"evaluation {title}", width),
-        dot_line=svg_path([(to_x(x), to_y(y)) for x, y in extra]) if len(extra) > 1 else "",
+        dot_line=_curve(extra, to_x, to_y) if len(extra) > 1 else "",
         holes=[to_x(min(max(x, min(steps)), max(steps))) for x, y in pairs if not math.isfinite(y)],
     )
+
+
+def _curve(points: Pairs, to_x: Callable[[float], float], to_y: Callable[[float], float]) -> str:
+    return svg_path([(to_x(x), to_y(y)) for x, y in thin(points, MAX_POINTS)])
 
 
 def _scale(low: float, high: float, start: float, end: float, *, log: bool = False) -> Callable[[float], float]:

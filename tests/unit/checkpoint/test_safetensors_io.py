@@ -230,7 +230,7 @@ def test_a_truncated_file_is_refused(tmp_path, cut):
 
 
 def test_a_missing_file_is_named(tmp_path):
-    with pytest.raises(CheckpointError, match="nothing.safetensors"):
+    with pytest.raises(CheckpointError, match=r"nothing\.safetensors"):
         open_tensors(tmp_path / "nothing.safetensors")
 
 
