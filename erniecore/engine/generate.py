@@ -230,17 +230,12 @@ def generate(
     mask = None if attention_mask is None else np.atleast_2d(np.asarray(attention_mask)).astype(np.int64)
     ending = eos_ids(model.architecture) if eos is None else frozenset([eos] if isinstance(eos, int) else eos)
     pad = int(model.architecture.get("pad_token_id") or 0) if pad_id is None else pad_id
+    stops = ending | frozenset(stop_token_ids)
     new: list[Ints] = []
     with evaluating(model):
+        chosen, size = Sampling(**sampling), max_new_tokens
         decoder = Decoder(
-            model,
-            ids,
-            mask,
-            sampling=Sampling(**sampling),
-            max_new_tokens=max_new_tokens,
-            stop_ids=ending | frozenset(stop_token_ids),
-            pad_id=pad,
-            use_cache=use_cache,
+            model, ids, mask, sampling=chosen, max_new_tokens=size, stop_ids=stops, pad_id=pad, use_cache=use_cache
         )
         while decoder.live.any() and decoder.steps < max_new_tokens:
             new.append(decoder.step())
