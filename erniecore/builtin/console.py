@@ -87,7 +87,7 @@ class LiveDisplay:
     def show(self, run: RunView, event: Event) -> None:
         if event["event"] == "step":
             progress = self._line(run)
-            progress.update(progress.task_ids[0], completed=event["step"], facts=describe_facts(event))
+            progress.update(progress.task_ids[0], completed=event["step"], facts=describe_briefly(event))
             return
         text = describe(run, event)
         if text and self.progress is not None:
@@ -100,14 +100,12 @@ class LiveDisplay:
     def _line(self, run: RunView) -> Progress:
         if self.progress is None:
             from rich.console import Console
-            from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+            from rich.progress import BarColumn, Progress, TextColumn
 
             self.progress = Progress(
-                TextColumn("step   {task.completed}/{task.total}"),
-                BarColumn(bar_width=12),
+                TextColumn("step {task.completed}/{task.total}"),
+                BarColumn(bar_width=8),
                 TextColumn("{task.fields[facts]}"),
-                TextColumn("ETA"),
-                TimeRemainingColumn(),
                 console=Console(file=self.stream, no_color="NO_COLOR" in os.environ or None),
             )
             self.progress.add_task("", total=run.total_steps, completed=run.step, facts="")
@@ -131,6 +129,21 @@ def describe_facts(event: Event) -> str:
     return "  ".join(parts) + ("  SKIPPED" if event.get("skipped") else "")
 
 
+def describe_briefly(event: Event) -> str:
+    """What fits beside a bar into 80 columns: ``loss 2.1341 22.0k tok/s ETA 0:03:04 1.2 GiB``."""
+    loss, speed, left = (
+        event.get("loss", float("nan")),
+        _thousands(event["tokens_per_s"]),
+        _clock(event.get("eta", 0.0)),
+    )
+    memory = f" {event['peak_memory'] / 2**30:.1f} GiB" if event.get("peak_memory") else ""
+    return f"loss {loss:.4f} {speed} tok/s ETA {left}{memory}" + (" SKIPPED" if event.get("skipped") else "")
+
+
+def _clock(seconds: float) -> str:
+    return f"{int(seconds // 3600)}:{int(seconds % 3600 // 60):02d}:{int(seconds % 60):02d}"
+
+
 def _thousands(value: float) -> str:
     return f"{value / 1000:.1f}k" if value >= 1000 else f"{value:.0f}"
 
@@ -149,9 +162,7 @@ def _start(run: RunView, event: Event) -> str:
 
 
 def _step(run: RunView, event: Event) -> str:
-    left = (run.total_steps - event["step"]) * event["seconds"]
-    eta = f"ETA {int(left // 3600)}:{int(left % 3600 // 60):02d}:{int(left % 60):02d}"
-    return f"step   {event['step']}/{run.total_steps}  {describe_facts(event)}  {eta}"
+    return f"step   {event['step']}/{run.total_steps}  {describe_facts(event)}  ETA {_clock(event.get('eta', 0.0))}"
 
 
 def _eval(run: RunView, event: Event) -> str:

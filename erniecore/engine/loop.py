@@ -90,7 +90,7 @@ def report(
         facts["skipped"] = 1
     run.last_metrics.update(facts)
     run.hook.ernie_step_end(run=run, step=run.step, metrics=facts)
-    run.emit("step", step=run.step, **facts)
+    run.emit("step", step=run.step, **facts, eta=(run.total_steps - run.step) * run.seconds / run.step)
 
 
 def evaluate_run(run: Run) -> None:

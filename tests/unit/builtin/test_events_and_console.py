@@ -114,6 +114,15 @@ def test_json_display_shows_every_event():
     assert [json.loads(line)["event"] for line in text.splitlines()] == [e["event"] for e in ALL]
 
 
+def test_live_line_fits_into_80_columns():
+    event = step(99_999, loss=12.3456, tokens_per_s=123456.0, eta=359_999.0, peak_memory=2**37)
+    assert len("step 99999/100000 ######## " + console.describe_briefly(event)) <= 80
+
+
+def test_time_left_is_shown():
+    assert "ETA 1:01:05" in shown(console.LineDisplay(io.StringIO()), what=[step(1, eta=3665.9)])
+
+
 def test_live_display_keeps_other_events_above_the_line():
     class Terminal(io.StringIO):
         def isatty(self):
