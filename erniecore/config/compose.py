@@ -9,10 +9,12 @@ import os
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 from pydantic import SerializeAsAny, create_model
+from pydantic_core import to_jsonable_python
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from erniecore import registry
@@ -155,11 +157,13 @@ def read_layers(
 
 
 def composed(plugins: Mapping[str, Any]) -> type[RunSettings]:
-    """The settings class of a selection of plugins."""
-    fields: dict[str, Any] = {}
-    for kind in RUN_KINDS:
-        if kind in plugins:
-            fields[kind] = (plugins[kind].Config, ...)
+    """The settings class of a selection of plugins; the same sections give the same class, so settings compare."""
+    return _composed(tuple((kind, plugins[kind].Config) for kind in RUN_KINDS if kind in plugins))
+
+
+@lru_cache(maxsize=32)
+def _composed(sections: tuple[tuple[str, type[Section]], ...]) -> type[RunSettings]:
+    fields: dict[str, Any] = {kind: (cls, ...) for kind, cls in sections}
     return create_model("RunSettings", __base__=RunSettings, **fields)
 
 
@@ -271,7 +275,7 @@ def _place(tree: Tree, path: Sequence[str]) -> Place | None:
 
 def values(settings: RunSettings) -> list[tuple[tuple[str, ...], Any]]:
     """Every value as (path, plain value) in the order of the sections; mappings are spread, lists are not."""
-    dump = settings.model_dump(mode="json")
+    dump: dict[str, Any] = to_jsonable_python(settings.model_dump(), inf_nan_mode="constants")
     names: dict[str, str] = dump.pop("plugins")
     found: list[tuple[tuple[str, ...], Any]] = []
 

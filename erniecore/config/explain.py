@@ -14,9 +14,10 @@ from pydantic_core import PydanticUndefined
 from erniecore import registry
 from erniecore.config.compose import Loaded, composed, values
 from erniecore.config.core import CORE_SECTIONS
+from erniecore.config.problems import Known
 from erniecore.config.section import Section
 from erniecore.config.sources import MANY
-from erniecore.errors import PluginError, UsageError, nearest
+from erniecore.errors import PluginError, UsageError
 from erniecore.kinds import KINDS, RUN_KINDS
 
 _WORDS = {int: "integer", float: "number", bool: "true or false", str: "text", type(None): "nothing", Any: "anything"}
@@ -47,8 +48,7 @@ def explain(key: str) -> list[Explanation]:
     if found:
         return found
     known = sorted({e.key for owner, section, cls in owners() for e in section_keys(owner, section, cls)})
-    same_word = [k for k in known if k.rpartition(".")[2] == key.rpartition(".")[2]]
-    close = nearest(key, known, cutoff=0.7) or next(iter(same_word), None)
+    close = Known(known).suggest(key)
     inside = [k for k in known if k.startswith(key + ".")]
     raise UsageError(
         f"no such setting: {key}",
