@@ -23,10 +23,10 @@ def sequential(lengths: Sequence[int], capacity: int) -> list[list[int]]:
 
 
 def greedy(lengths: Sequence[int], capacity: int, buffer: int = 500) -> list[list[int]]:
-    """Best fit, longest first, within a buffer of samples; the emptiest row of a buffer joins the next one.
+    """Best fit in order of arrival, within a buffer of samples; the emptiest row of a buffer joins the next one.
 
-    Rows come in the order of their first sample, and samples within a row in their own order, so that no row is
-    systematically longer or earlier. Raises ``ValueError`` for a length above ``capacity``.
+    Not longest first, which fills a little better but puts samples of one length, and so often of one kind, into the
+    same row and neighbouring steps. Raises ``ValueError`` for a length above ``capacity``.
     """
     packs: list[list[int]] = []
     carried: list[int] = []
@@ -44,7 +44,7 @@ def greedy(lengths: Sequence[int], capacity: int, buffer: int = 500) -> list[lis
 def _best_fit(indices: Iterable[int], lengths: Sequence[int], capacity: int) -> list[list[int]]:
     packs: list[list[int]] = []
     rooms: list[tuple[int, int]] = []  # (room left, pack), sorted
-    for i in sorted(indices, key=lambda i: (-lengths[i], i)):
+    for i in indices:
         _check(i, lengths[i], capacity)
         at = bisect_left(rooms, (lengths[i], -1))
         if at < len(rooms):

@@ -1,5 +1,6 @@
 """Which samples share a row."""
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -60,3 +61,12 @@ def test_too_long_a_sample_is_an_error():
 def test_fill_rate():
     assert fill_rate([[0, 1], [2]], [4, 4, 2], 10) == 0.5
     assert fill_rate([], [], 10) == 1.0
+
+
+def test_greedy_keeps_rows_mixed():
+    """Rows of one kind only make consecutive training steps see different data."""
+    random = np.random.default_rng(0)
+    lengths = random.choice([10, 25, 40], size=500).tolist()
+    rows = greedy(lengths, 1000)
+    assert fill_rate(rows, lengths, 1000) > 0.95
+    assert all(len({lengths[i] for i in row}) == 3 for row in rows)
