@@ -114,20 +114,32 @@ def is_held_out(task: str, question: str) -> bool:
     return int.from_bytes(digest, "little") % HELDOUT_SHARE == 0
 
 
-def rows(split: Split, count: int, *, seed: int = 0, families: Sequence[str] = tuple(FAMILIES)) -> Iterator[Row]:
+def rows(
+    split: Split, count: int, *, seed: int = 0, families: Sequence[str] = tuple(FAMILIES), longer: float = 0.0
+) -> Iterator[Row]:
     """``count`` rows ``{"messages": [user, assistant], "task": family}``, the families in turn.
+
+    Args:
+        longer: share of rows that have another question and answer before their own, so that a model also learns
+            to answer the latest question of a chat. ``task`` is the family of the last one.
 
     Raises:
         KeyError: a family that does not exist.
     """
     streams = {name: Random(f"{seed}/{split}/{name}") for name in families}
+    lengths = Random(f"{seed}/{split}")
     for index in range(count):
         name = families[index % len(families)]
-        question, answer = _item(name, split, streams[name])
-        yield {
-            "messages": [{"role": "user", "content": question}, {"role": "assistant", "content": answer}],
-            "task": name,
-        }
+        items = [_item(name, split, streams[name])]
+        if lengths.random() < longer:
+            before = lengths.choice(families)
+            items.insert(0, _item(before, split, lengths))
+        yield {"messages": [message for item in items for message in _messages(item)], "task": name}
+
+
+def _messages(item: Item) -> list[dict[str, str]]:
+    question, answer = item
+    return [{"role": "user", "content": question}, {"role": "assistant", "content": answer}]
 
 
 def _item(name: str, split: Split, random: Random) -> Item:

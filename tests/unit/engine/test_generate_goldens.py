@@ -79,6 +79,6 @@ def test_logits_of_cached_steps_equal_the_reference(case, name):
 
 def test_layers_that_predict_ahead_do_not_disturb_the_cache():
     model, golden = load("moe_mtp")
-    ids = golden["a.input_ids"][:, :7]
+    ids = golden["input_ids"][:, :7]
     results = [generate(model, ids, max_new_tokens=12, eos=(), use_cache=use).numpy() for use in (True, False)]
     np.testing.assert_array_equal(*results)
