@@ -16,7 +16,7 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 from jinja2.visitor import NodeTransformer
 
 #: passes through loop bodies per rendering
-MAX_STEPS = 1_000_000
+MAX_STEPS = 200_000
 #: characters of any text that a template builds, and of its output
 MAX_TEXT = 64_000_000
 MAX_RANGE = 100_000

@@ -1,0 +1,201 @@
+"""From files to stores: the same with workers, every row accounted for."""
+
+import json
+
+import numpy as np
+import pytest
+
+from erniecore.config.core import DataSection, Source
+from erniecore.data import codes
+from erniecore.data.encode import encode
+from erniecore.data.ledger import Ledger
+from erniecore.data.parsing import RowParser
+from erniecore.data.sources import DataSource, load_splits, resolve
+from erniecore.errors import DataError, PluginBroken, PluginNotFound
+
+TOY = """
+    import numpy as np
+    from erniecore.api import Document, Field, IGNORE, Plugin, RowError, Sample, Section, hookimpl
+
+    class Config(Section):
+        key: str = Field("text", description="Which field.")
+
+    class Words(Plugin):
+        kind, name, summary, Config = "format", "words", "texts", Config
+        @hookimpl
+        def ernie_match_row(self, row): return "text" in row
+        @hookimpl
+        def ernie_parse_row(self, config, row, origin):
+            if config.key not in row:
+                raise RowError("no text", code="ERN-D030", where=f"$.{config.key}")
+            if row[config.key] == "boom":
+                raise KeyError("boom")
+            return Document(row[config.key], origin)
+
+    class Encoder:
+        accepts = (Document,)
+        def __init__(self, limit): self.limit = limit
+        def encode(self, record):
+            ids = np.frombuffer(record.text.encode(), np.uint8).astype(np.int64)
+            if not len(ids):
+                return []
+            if record.text == "bug":
+                raise ZeroDivisionError
+            cut = ids[: self.limit]
+            n = len(cut)
+            why = "cut" if n < len(ids) else ""
+            full = np.full(n, n, np.int32)
+            return [Sample(cut, cut, np.arange(n), full, truncated=why, origin=record.origin)] * (1 + (n == 3))
+
+    plugin = Words()
+"""
+
+
+@pytest.fixture
+def toy(site):
+    site.add("toywords", {"erniecore.formats": {"words": "toywords:plugin"}}, {"toywords.py": TOY})
+    import toywords
+
+    return toywords
+
+
+def file(tmp_path, rows, name="a.jsonl"):
+    path = tmp_path / name
+    path.write_text("".join((r if isinstance(r, str) else json.dumps(r)) + "\n" for r in rows))
+    return str(path)
+
+
+def source(toy, path, **config):
+    return DataSource(path, RowParser(toy.plugin, toy.Config(**config)))
+
+
+MIXED = [
+    {"text": "abcd"},
+    "{",
+    {"text": "abc"},
+    {"x": 1},
+    {"text": ""},
+    {"text": "abcdefgh"},
+    '{"text": "\\ud800"}',
+    "[1]",
+]
+
+
+def test_rows_become_samples_or_entries_of_the_account(toy, tmp_path):
+    store, ledger = encode([source(toy, file(tmp_path, MIXED))], toy.Encoder(6))
+    assert [bytes(store[i].input_ids.astype(np.uint8)) for i in range(len(store))] == [
+        b"abcd",
+        b"abc",
+        b"abc",
+        b"abcdef",
+    ]
+    assert store.rows.tolist() == [0, 2, 2, 5]
+    assert [store[i].origin.line for i in range(4)] == [1, 3, 3, 6]
+    assert dict(store.truncated) == {3: "cut"}
+    report = ledger.as_dict()
+    assert [report[k] for k in ("rows", "kept", "truncated", "dropped", "samples")] == [8, 2, 1, 5, 4]
+    assert report["reasons"] == {
+        codes.MALFORMED: 1,
+        codes.MISSING_FIELD: 1,
+        codes.NOTHING_LEARNED: 1,
+        codes.LONE_SURROGATE: 1,
+        codes.NOT_AN_OBJECT: 1,
+        "cut": 1,
+    }
+    assert [e["line"] for e in report["errors"]] == [2, 4, 5, 7, 8]
+
+
+def test_a_record_that_the_method_does_not_take_is_dropped(toy, tmp_path):
+    encoder = toy.Encoder(6)
+    encoder.accepts = ()
+    _, ledger = encode([source(toy, file(tmp_path, [{"text": "abc"}]))], encoder)
+    assert ledger.as_dict()["reasons"] == {codes.WRONG_RECORD: 1}
+
+
+@pytest.mark.multiproc
+def test_workers_give_the_same_samples_and_account(toy, tmp_path, monkeypatch):
+    monkeypatch.setattr("erniecore.data.encode._CHUNK_ROWS", 7)
+    rows = [MIXED[i % len(MIXED)] if i % 3 else {"text": f"row {i}"} for i in range(120)]
+    sources = [source(toy, file(tmp_path, rows)), source(toy, file(tmp_path, rows[50:], "b.jsonl"))]
+    (alone, ledger), (shared, merged) = encode(sources, toy.Encoder(6)), encode(sources, toy.Encoder(6), workers=2)
+    for name in ("starts", "input_ids", "labels", "rows", "lines", "sources"):
+        assert np.array_equal(getattr(alone, name), getattr(shared, name)), name
+    assert alone.truncated == shared.truncated
+    assert ledger.as_dict() == merged.as_dict()
+
+
+def test_format_that_fails_is_named_with_the_row(toy, tmp_path):
+    with pytest.raises(PluginBroken, match="format 'words' failed on a row: KeyError") as e:
+        encode([source(toy, file(tmp_path, [{"text": "a"}, {"text": "boom"}]))], None)
+    assert e.value.where.endswith("a.jsonl:2")
+
+
+def test_method_that_fails_is_named_with_the_row(toy, tmp_path):
+    with pytest.raises(PluginBroken, match="ZeroDivisionError") as e:
+        encode([source(toy, file(tmp_path, [{"text": "bug"}]))], toy.Encoder(6))
+    assert e.value.where.endswith("a.jsonl:1")
+
+
+def test_file_that_breaks_off_keeps_its_rows_and_fails(toy, tmp_path):
+    path = tmp_path / "a.json"
+    path.write_text('[{"text": "abcd"},\n{"text": "ab')
+    store, ledger = encode([source(toy, str(path))], toy.Encoder(6))
+    assert len(store) == 1
+    assert [f.code for f in ledger.failures] == [codes.BROKEN_ARRAY]
+    assert ledger.errors[0]["line"] == 2
+    with pytest.raises(DataError, match="not closed"):
+        ledger.check(1.0)
+
+
+# ---- sources of a run
+
+
+def test_sections_of_formats_reach_the_rows(toy, tmp_path):
+    path = file(tmp_path, [{"body": "abc"}])
+    (made,) = resolve([Source(path=path, format="words")], sections={"words": toy.Config(key="body")})
+    assert made.parser({"body": "abc"}, None).text == "abc"
+
+
+def test_unknown_format(tmp_path):
+    with pytest.raises(PluginNotFound):
+        resolve([Source(path="x.jsonl", format="nope")])
+
+
+def section(train, eval=(), **values):
+    splits = {"train": tuple(Source(path=p) for p in train), "eval": tuple(Source(path=p) for p in eval)}
+    return DataSection(format="words", **splits, **values)
+
+
+def test_splits_of_a_run(toy, tmp_path):
+    train, held = file(tmp_path, [{"text": "abcd"}] * 5), file(tmp_path, [{"text": "xy"}], "b.jsonl")
+    splits = load_splits(section(train=[train], eval=[held]), {}, toy.Encoder(6), seed=1)
+    assert (len(splits.train), len(splits.held)) == (5, 1)
+    assert (splits.report["train"]["rows"], splits.report["eval"]["rows"]) == (5, 1)
+    assert splits.summary[0] == "train: 5 rows = 5 kept + 0 truncated + 0 dropped; 5 samples, 20 tokens (words)"
+
+
+def test_held_out_fraction_keeps_the_samples_of_a_row_together(toy, tmp_path):
+    train = file(tmp_path, [{"text": "abc"}] * 60)
+    splits = load_splits(section(train=[train], eval_fraction=0.3), {}, toy.Encoder(6), seed=1)
+    assert len(splits.train) + len(splits.held) == 120
+    assert not set(splits.train.rows) & set(splits.held.rows)
+
+
+def test_too_many_bad_rows_stop_a_run(toy, tmp_path):
+    train = file(tmp_path, [{"text": "abc"}] * 9 + [{"x": 1}])
+    with pytest.raises(DataError, match=r"1 of 10 rows \(10.00%\).*a.jsonl:10") as e:
+        load_splits(section(train=[train]), {}, toy.Encoder(6), seed=1)
+    assert e.value.exit_code == 4
+    assert len(load_splits(section(train=[train], max_drop=0.1), {}, toy.Encoder(6), seed=1).train) == 18
+
+
+def test_no_training_data():
+    with pytest.raises(DataError, match="no training data"):
+        load_splits(DataSection(), {}, None, seed=1)
+
+
+def test_an_account_can_be_had_without_encoder(toy, tmp_path):
+    store, ledger = encode([source(toy, file(tmp_path, MIXED))], None)
+    assert len(store) == 0
+    assert isinstance(ledger, Ledger)
+    assert ledger.total("rows") == 8
