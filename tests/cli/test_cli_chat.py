@@ -2,6 +2,8 @@
 
 import io
 import json
+import os
+import subprocess
 import sys
 
 import pytest
@@ -119,3 +121,29 @@ def test_an_interrupted_answer_keeps_what_was_said(talker, capsys):
     assert talk.take("question")
     assert [m.content for m in talk.history] == ["question", "half an ans"]
     assert "(stopped)" in capsys.readouterr().err
+
+
+def test_on_a_terminal_lines_are_prompted_and_answers_labelled(talker):
+    """A real terminal: a pseudo-terminal whose other end types two lines."""
+    import pty
+
+    outer, inner = pty.openpty()
+    script = "import sys; from erniecore.cli.app import main; sys.exit(main(sys.argv[1:]))"
+    command = [sys.executable, "-c", script, "chat", "--model", str(talker / "model"), "--max-new-tokens", "3"]
+    streams = {"stdin": inner, "stdout": inner, "stderr": subprocess.DEVNULL}
+    with subprocess.Popen(command, env={**os.environ, "TERM": "dumb"}, **streams) as process:
+        os.close(inner)
+        os.write(outer, b"copy 1\n/quit\n")
+        shown = b""
+        while True:
+            try:
+                piece = os.read(outer, 4096)
+            except OSError:  # the other end is closed: Linux reports EIO
+                break
+            if not piece:
+                break
+            shown += piece
+    os.close(outer)
+    assert process.returncode == Exit.OK
+    assert shown.count(b"You: ") == 2
+    assert b"Assistant: " in shown
