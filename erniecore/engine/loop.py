@@ -111,7 +111,9 @@ def preempt(run: Run) -> None:
     run.stop.clear_control()
     raise Preempted(
         f"stopped by {reason} after step {run.step} of {run.total_steps}; saved {path}",
-        fix="the same command continues this run",
+        fix="the same command continues this run"
+        if run.settings.run.resume in ("auto", "must")
+        else "continue with --resume auto",
     )
 
 

@@ -170,7 +170,8 @@ class AdamW:
 
 
 def load_exactly(tensors: Mapping[str, Tensor], arrays: Mapping[str, Array], what: str) -> None:
-    """Overwrite all ``tensors`` with the ``arrays`` of the same names.
+    """Overwrite all ``tensors`` with the ``arrays`` of the same names. A mapping that reads from files may say the
+    shapes beforehand in ``entries``, so that each array is read once.
 
     Raises:
         CheckpointError: names or shapes differ; nothing has been changed then.
@@ -179,9 +180,10 @@ def load_exactly(tensors: Mapping[str, Tensor], arrays: Mapping[str, Array], wha
     if odd:
         problem = "missing" if odd[0] in tensors else "unknown"
         raise CheckpointError(f"{what}: {len(odd)} tensors do not match", where=odd[0], found=problem)
+    known = getattr(arrays, "entries", arrays)
     for name, tensor in tensors.items():
-        if tuple(arrays[name].shape) != tuple(tensor.shape):
-            shapes = str(tuple(arrays[name].shape)), str(tuple(tensor.shape))
+        if tuple(known[name].shape) != tuple(tensor.shape):
+            shapes = str(tuple(known[name].shape)), str(tuple(tensor.shape))
             raise CheckpointError(f"{what}: shape differs", where=name, found=shapes[0], expected=shapes[1])
     with paddle.no_grad():
         for name, tensor in tensors.items():

@@ -79,7 +79,7 @@ def _check_branch(out: Path, path: Path, hash_now: str) -> None:
             "the run directory has newer checkpoints, which would mix with those of the continued run",
             where=str(out / "ckpt"),
             found=", ".join(newer),
-            fix="choose another run.out (--out), or remove them",
+            fix="continue from the newest with --resume auto, choose another run.out (--out), or remove them",
             code="ERN-C021",
         )
 

@@ -15,7 +15,9 @@ import paddle
 
 import erniecore
 from erniecore.checkpoint import Checkpoint, save_checkpoint
-from erniecore.engine.arrays import Array, to_numpy
+from erniecore.checkpoint.tensors import LONG_NAMES
+from erniecore.checkpoint.tensors import Tensor as StoredTensor
+from erniecore.engine.arrays import dtype_name, to_numpy
 from erniecore.engine.optim import load_exactly
 from erniecore.engine.prepare import environment_in_force
 from erniecore.engine.resume import STATE_FORMAT
@@ -23,6 +25,9 @@ from erniecore.engine.resume import STATE_FORMAT
 if TYPE_CHECKING:
     from erniecore.engine.session import Run
     from erniecore.types.model import Tensor
+
+#: Paddle's dtype names -> safetensors'
+SHORT_NAMES = {long: short for short, long in LONG_NAMES.items()}
 
 
 def saved_tensors(run: Run) -> dict[str, Tensor]:
@@ -43,16 +48,14 @@ def save(run: Run) -> Path:
     if run.saved is not None and run.saved[0] == run.step:
         return run.saved[1]
     started = time.perf_counter()
-    groups: dict[str, Mapping[str, Array]] = {
-        "model": {name: to_numpy(tensor) for name, tensor in saved_tensors(run).items()},
-        "optim": run.optimizer.state_arrays(),
-    }
+    groups = {"model": saved_tensors(run), "optim": run.optimizer.state_tensors()}
     if run.ema is not None:
-        groups["ema"] = run.ema.state_arrays()
+        groups["ema"] = run.ema.state_tensors()
+    stored = {group: {name: on_host(t) for name, t in tensors.items()} for group, tensors in groups.items()}
     path = save_checkpoint(
         run.out / "ckpt",
         run.step,
-        groups,
+        stored,
         run_state(run),
         keep=run.settings.checkpoint.keep,
         parent_step=run.saved[0] if run.saved else None,
@@ -60,10 +63,15 @@ def save(run: Run) -> Path:
         versions={"erniecore": erniecore.__version__, "paddle": paddle.__version__},
     )
     run.saved = (run.step, path)
-    size = sum(array.nbytes for group in groups.values() for array in group.values())
+    size = sum(tensor.num_bytes for group in stored.values() for tensor in group.values())
     run.emit("checkpoint", step=run.step, path=str(path), bytes=size, seconds=time.perf_counter() - started)
     run.hook.ernie_checkpoint_saved(run=run, path=path)
     return path
+
+
+def on_host(tensor: Tensor) -> StoredTensor:
+    """What the writer stores; copied to the host when its turn comes, so that only one copy exists at a time."""
+    return StoredTensor(SHORT_NAMES[dtype_name(tensor)], tuple(tensor.shape), lambda: to_numpy(tensor))
 
 
 def run_state(run: Run) -> dict[str, Any]:
@@ -92,9 +100,9 @@ def restore(run: Run, checkpoint: Checkpoint) -> None:
     """
     state = checkpoint.state
     targets = saved_tensors(run)
-    expected = {name: (tuple(tensor.shape), "") for name, tensor in targets.items()}
-    load_exactly(targets, checkpoint.require("model", expected), "weights")
-    run.optimizer.load_state_arrays(checkpoint.tensors["optim"], int(state["num_updates"]))
+    load_exactly(targets, checkpoint.require("model", _shapes(targets)), "weights")
+    moments = checkpoint.require("optim", _shapes(run.optimizer.state_tensors()))
+    run.optimizer.load_state_arrays(moments, int(state["num_updates"]))
     if run.ema is not None:
         run.ema.load_state_arrays(checkpoint.require("ema", _shapes(run.ema.state_tensors())))
     run.step, run.tokens, run.seconds = int(state["step"]), int(state["tokens"]), float(state["seconds"])
@@ -103,4 +111,4 @@ def restore(run: Run, checkpoint: Checkpoint) -> None:
 
 
 def _shapes(tensors: Mapping[str, Tensor]) -> dict[str, tuple[tuple[int, ...], str]]:
-    return {name: (tuple(tensor.shape), "F32") for name, tensor in tensors.items()}
+    return {name: (tuple(tensor.shape), SHORT_NAMES[dtype_name(tensor)]) for name, tensor in tensors.items()}

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import erniecore
-from erniecore.errors import ConfigError, DataError, EnvironmentFault, UsageError
+from erniecore.errors import CheckpointError, ConfigError, DataError, EnvironmentFault, MemoryFault, UsageError
 
 
 def test_run_learns_and_leaves_the_documented_files(runner):
@@ -115,6 +115,41 @@ def test_read_only_directory_is_refused(runner):
     (runner.directory / "out").mkdir(mode=0o500)
     with pytest.raises(EnvironmentFault):
         runner.run()
+
+
+def test_full_disk_is_found_before_training(runner, monkeypatch):
+    monkeypatch.setattr("erniecore.checkpoint.files.free_bytes", lambda path: 1000)
+    with pytest.raises(CheckpointError, match="space"):
+        runner.run()
+    assert not (runner.directory / "out" / "events.jsonl").exists()
+
+
+def test_disk_that_fills_up_keeps_older_checkpoints(runner, monkeypatch):
+    import erniecore.checkpoint.files as files
+
+    real, calls = files.free_bytes, []
+
+    def shrinking(path):
+        calls.append(path)
+        return real(path) if len(calls) <= 3 else 1000
+
+    monkeypatch.setattr("erniecore.checkpoint.files.free_bytes", shrinking)
+    monkeypatch.setattr("erniecore.checkpoint.writer.free_bytes", shrinking)
+    with pytest.raises(CheckpointError, match="space"):
+        runner.run(checkpoint__every=2)
+    assert runner.tensors(2)
+    assert runner.events("run_end")[-1]["status"] == "failed"
+
+
+def test_memory_that_runs_out_has_a_remedy(runner, monkeypatch):
+    def refuse(*args):
+        raise MemoryError("ResourceExhausted: 4 GiB wanted")
+
+    monkeypatch.setattr("erniecore.engine.loop.update", refuse)
+    with pytest.raises(MemoryFault) as caught:
+        runner.run()
+    assert "batch_size" in caught.value.fix
+    assert caught.value.exit_code == 6
 
 
 def test_file_in_the_way_is_refused(runner):

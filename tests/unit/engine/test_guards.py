@@ -6,9 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from erniecore.engine.guards import FiniteGuard, check_token_ids, clip_scale
+from erniecore.data.store import StoreBuilder
+from erniecore.engine.guards import FiniteGuard, check_store, check_token_ids, clip_scale
 from erniecore.errors import DataError, Exit, NumericsError
-from erniecore.types import IGNORE, Batch, Origin
+from erniecore.types import IGNORE, Batch, Origin, Sample
 
 NAN = float("nan")
 
@@ -88,3 +89,25 @@ def test_foreign_ids_are_refused_with_their_origin(ids, labels, found):
         check_token_ids(batch(ids, labels), 10)
     assert caught.value.where == "a.jsonl:17"
     assert caught.value.found == found
+
+
+def store(*labels):
+    builder = StoreBuilder(("a.jsonl",))
+    for line, label in enumerate(labels, 1):
+        ids = np.array([1, 2, 3])
+        ends = np.full(3, 3, np.int32)
+        builder.add(
+            Sample(ids, np.array([IGNORE, 4, label]), np.arange(3), ends, origin=Origin("a.jsonl", line)), line, 0
+        )
+    return builder.finish()
+
+
+def test_whole_store_is_checked_at_once():
+    check_store(store(5, 6, 9), 10)
+
+
+@pytest.mark.parametrize(("labels", "line"), [((10, 1), 1), ((1, 10), 2), ((1, 2, -3), 3)])
+def test_foreign_id_in_a_store_is_named_by_its_line(labels, line):
+    with pytest.raises(DataError) as caught:
+        check_store(store(*labels), 10)
+    assert caught.value.where == f"a.jsonl:{line}"
