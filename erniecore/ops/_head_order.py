@@ -11,8 +11,13 @@ from paddle import Tensor
 
 
 def heads_first(x: Tensor, num_groups: int) -> Tensor:
-    """[B, S, heads, d] -> [B * num_groups, S * heads / num_groups, d]; a row of a group is (position, head in it)."""
+    """[B, S, heads, d] -> [B * num_groups, S * heads / num_groups, d]; a row of a group is (position, head in it).
+
+    May share memory with ``x``: do not write to it.
+    """
     B, S, heads, d = x.shape
+    if S == 1 or num_groups == 1:
+        return x.reshape([B * num_groups, -1, d])
     order = _orders(B, S, heads, num_groups)[0]
     rows = paddle.gather(x.reshape([-1, d]), order)
     return rows.reshape([B * num_groups, -1, d])
@@ -21,6 +26,8 @@ def heads_first(x: Tensor, num_groups: int) -> Tensor:
 def tokens_first(x: Tensor, B: int, S: int, heads: int) -> Tensor:
     """The reverse: [B * groups, S * heads / groups, d] -> [B, S, heads, d]."""
     num_groups, d = x.shape[0] // B, x.shape[-1]
+    if S == 1 or num_groups == 1:
+        return x.reshape([B, S, heads, d])
     rows = paddle.gather(x.reshape([-1, d]), _orders(B, S, heads, num_groups)[1])
     return rows.reshape([B, S, heads, d])
 

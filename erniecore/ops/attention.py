@@ -69,9 +69,8 @@ def _whole(
     q: Tensor, k: Tensor, v: Tensor, ends: NDArray[Any] | None, keep: NDArray[Any] | None, scale: float
 ) -> Tensor:
     """All scores at once: decoding steps and short sequences."""
-    (B, S, hq, d), (K, hk) = q.shape, k.shape[1:3]
-    q_Nrd = (heads_first(q, hk) * scale).reshape([B * hk, -1, d])
-    k_NKd, v_NKd = (heads_first(x, hk).reshape([B * hk, K, d]) for x in (k, v))
+    (B, S, hq, _), (K, hk) = q.shape, k.shape[1:3]
+    q_Nrd, k_NKd, v_NKd = heads_first(q, hk) * scale, heads_first(k, hk), heads_first(v, hk)
     scores = paddle.matmul(q_Nrd, k_NKd, transpose_y=True)
     seen = np.arange(K) <= np.arange(S)[:, None] + (K - S)
     seen_BSK = np.broadcast_to(seen, (B, S, K))
@@ -94,7 +93,7 @@ class _Blockwise(PyLayer):  # type: ignore[misc]
     @staticmethod
     def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, plan: Plan, scale: float) -> Tensor:
         (B, S, hq, _), hk = q.shape, k.shape[2]
-        q_Nrd = heads_first(q.detach(), hk).scale_(scale)
+        q_Nrd = heads_first(q.detach(), hk) * scale
         k_NKd, v_NKd = heads_first(k.detach(), hk), heads_first(v.detach(), hk)
         out_Nrd = paddle.zeros_like(q_Nrd)
 
@@ -118,9 +117,9 @@ class _Blockwise(PyLayer):  # type: ignore[misc]
         """
         q, k, v, out = ctx.saved_tensor()
         B, hk, plan = q.shape[0], k.shape[2], ctx.plan
-        q_Nrd = heads_first(q.detach(), hk).scale_(ctx.scale)
+        q_Nrd = heads_first(q.detach(), hk) * ctx.scale
         k_NKd, v_NKd, dy_Nrd = (heads_first(x.detach(), hk) for x in (k, v, dy))
-        total_Nr1 = _row_sums(heads_first(out.detach(), hk).multiply_(dy_Nrd))
+        total_Nr1 = _row_sums(heads_first(out.detach(), hk) * dy_Nrd)
         dy_Nre = paddle.concat([dy_Nrd, total_Nr1], axis=-1)
         v_NKe = paddle.concat([v_NKd, paddle.full([*v_NKd.shape[:2], 1], -1.0, v.dtype)], axis=-1)
         dq_Nrd, dk_NKd, dv_NKd = (paddle.zeros_like(x) for x in (q_Nrd, k_NKd, v_NKd))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any
 
 import paddle
@@ -34,21 +35,19 @@ class _RMSNorm(PyLayer):  # type: ignore[misc]
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, epsilon: float) -> Tensor:
-        H = x.shape[-1]
-        x_TH = x.reshape([-1, H])
-        inverse_T1 = paddle.matmul(x_TH * x_TH, paddle.full([H, 1], 1.0 / H, x.dtype))
-        inverse_T1 = inverse_T1.add_(paddle.full([1], epsilon, x.dtype)).rsqrt_()
-        y_TH = (x_TH * inverse_T1).multiply_(weight)
-        ctx.save_for_backward(x, weight, inverse_T1)
+        averages_H1, epsilon_1 = _constants(x.shape[-1], epsilon, x.dtype)
+        inverse = paddle.matmul(x * x, averages_H1).add_(epsilon_1).rsqrt_()
+        y: Tensor = (x * inverse).multiply_(weight)
+        ctx.save_for_backward(x, weight, inverse)
         ctx.frozen = frozen(x, weight)
-        return y_TH.reshape(x.shape)
+        return y
 
     @staticmethod
     def backward(ctx: Any, dy: Tensor) -> tuple[Tensor | None, Tensor | None]:
         """With r = 1 / rms: dw = sum_t r dy x, dx = r w dy - x r^3 (sum w dy x) / H."""
-        x, weight, inverse_T1 = ctx.saved_tensor()
+        x, weight, inverse = ctx.saved_tensor()
         H = x.shape[-1]
-        x_TH, dy_TH = x.reshape([-1, H]), dy.reshape([-1, H])
+        x_TH, dy_TH, inverse_T1 = x.reshape([-1, H]), dy.reshape([-1, H]), inverse.reshape([-1, 1])
         product_TH = dy_TH * x_TH
         d_weight = None
         if not ctx.frozen[1]:
@@ -60,3 +59,9 @@ class _RMSNorm(PyLayer):  # type: ignore[misc]
         dx_TH = (dy_TH * weight).multiply_(inverse_T1)
         dx_TH = dx_TH.subtract_(paddle.multiply(x_TH, along_T1))
         return dx_TH.reshape(x.shape), d_weight
+
+
+@lru_cache(maxsize=16)
+def _constants(H: int, epsilon: float, dtype: Any) -> tuple[Tensor, Tensor]:
+    """A column of 1/H [H, 1], and epsilon [1]."""
+    return paddle.full([H, 1], 1.0 / H, dtype), paddle.full([1], epsilon, dtype)

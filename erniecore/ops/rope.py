@@ -58,20 +58,18 @@ class _Rotate(PyLayer):  # type: ignore[misc]
 
 
 def _rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    B, S, h, d = x.shape
+    h, d = x.shape[2:]
     swap_dd, widen_eW, widen_signed_eW = _constants(h, d, str(x.dtype))
-    x_Td = x.reshape([-1, d])
-    out = paddle.matmul(x_Td, swap_dd).reshape([-1, h * d])
-    cos_TW, sin_TW = _widen(cos, widen_eW, B, S), _widen(sin, widen_signed_eW, B, S)
-    out = out.multiply_(sin_TW).add_(cos_TW.multiply_(x_Td.reshape([-1, h * d])))
-    return out.reshape([B, S, h, d])
+    out = paddle.matmul(x, swap_dd).multiply_(_widen(sin, widen_signed_eW, x.shape))
+    rotated: Tensor = out.add_(_widen(cos, widen_eW, x.shape).multiply_(x))
+    return rotated
 
 
-def _widen(table: Tensor, matrix_eW: Tensor, B: int, S: int) -> Tensor:
-    """[B or 1, S, d/2] -> [B * S, h * d]."""
-    if table.shape[0] != B:
-        table = table.expand([B, S, table.shape[-1]])
-    return paddle.matmul(table.reshape([B * S, table.shape[-1]]), matrix_eW)
+def _widen(table: Tensor, matrix_eW: Tensor, shape: list[int]) -> Tensor:
+    """[B or 1, S, d/2] -> [B, S, h, d]."""
+    if table.shape[0] != shape[0]:
+        table = table.expand([*shape[:2], table.shape[-1]])
+    return paddle.matmul(table, matrix_eW).reshape(shape)
 
 
 @lru_cache(maxsize=16)

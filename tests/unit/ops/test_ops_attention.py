@@ -174,3 +174,14 @@ def test_end_rows_need_as_many_keys_as_queries(rng):
 def test_query_heads_must_divide(rng):
     with pytest.raises(ValueError, match="6 query heads"):
         run(inputs(rng, 1, 3, 3, 6, 4, 4))
+
+
+@pytest.mark.parametrize("S", [1, 20])
+def test_inputs_are_left_alone(rng, path, S):
+    arrays = inputs(rng, 1, S, S, 4, 1, 8)
+    tensors = [paddle.to_tensor(a, stop_gradient=False) for a in arrays]
+    y = ops.attention(*tensors)
+    before = y.numpy().copy()
+    (y * y).sum().backward()
+    assert np.array_equal(y.numpy(), before)
+    assert all(np.array_equal(t.numpy(), a) for t, a in zip(tensors, arrays, strict=True))
