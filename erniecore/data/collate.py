@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from erniecore.types import IGNORE, Batch, Origin, Sample
+from erniecore.types import IGNORE, Batch, Sample
+
+if TYPE_CHECKING:
+    from erniecore.types.samples import Array
 
 
 def collate(rows: Sequence[Sequence[Sample]], *, pad_id: int, length: int = 0, multiple: int = 1) -> Batch:
@@ -37,10 +41,7 @@ def collate(rows: Sequence[Sequence[Sample]], *, pad_id: int, length: int = 0, m
     position_ids = np.tile(np.arange(width, dtype=np.int64), (len(rows), 1))
     bounds = np.tile(np.arange(width, dtype=np.int32), (len(rows), 1))
     samples = [s for row in rows for s in row]
-    fields = {
-        name: np.zeros((*shape, *np.shape(value)[1:]), np.asarray(value).dtype)
-        for name, value in (samples[0].fields.items() if samples else ())
-    }
+    fields = _empty_fields(samples, shape)
     for i, row in enumerate(rows):
         start = 0
         for sample in row:
@@ -49,13 +50,10 @@ def collate(rows: Sequence[Sequence[Sample]], *, pad_id: int, length: int = 0, m
             labels[i, start:end] = sample.labels
             position_ids[i, start:end] = sample.position_ids
             bounds[i, start:end] = sample.end_rows + start
-            if sample.fields.keys() != fields.keys():
-                raise ValueError(f"samples with different fields: {sorted(fields)} and {sorted(sample.fields)}")
             for name, value in sample.fields.items():
                 fields[name][i, start:end] = value
             start = end
         position_ids[i, start:] = np.arange(width - start)
-    origins: tuple[Origin, ...] = tuple(s.origin for s in samples)
     return Batch(
         input_ids=input_ids,
         labels=labels,
@@ -64,5 +62,14 @@ def collate(rows: Sequence[Sequence[Sample]], *, pad_id: int, length: int = 0, m
         fields=fields,
         num_tokens=sum(totals),
         num_samples=len(samples),
-        origins=origins,
+        origins=tuple(s.origin for s in samples),
     )
+
+
+def _empty_fields(samples: Sequence[Sample], shape: tuple[int, int]) -> dict[str, Array]:
+    """Zeros for the extra fields, which all samples must have alike."""
+    first = samples[0].fields if samples else {}
+    for sample in samples:
+        if sample.fields.keys() != first.keys():
+            raise ValueError(f"samples with different fields: {sorted(first)} and {sorted(sample.fields)}")
+    return {name: np.zeros((*shape, *value.shape[1:]), value.dtype) for name, value in first.items()}
