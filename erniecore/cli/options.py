@@ -12,7 +12,6 @@ import typer
 
 from erniecore.errors import UsageError
 
-# Optional[...] instead of `X | None`: these are evaluated at import, also by typer on Python 3.10.
 Words = Annotated[
     list[str] | None,
     typer.Argument(

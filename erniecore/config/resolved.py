@@ -94,7 +94,8 @@ def facts_of(loaded: Loaded) -> dict[str, str]:
     facts["environment"] = " ".join(f"{k}={v}" for k, v in device.environment().items())
     facts["seed"] = str(loaded.settings.run.seed)
     facts["git"] = git_revision()
-    facts["command"] = shlex.join(loaded.command)
+    program, *words = loaded.command or ("",)
+    facts["command"] = shlex.join([Path(program).name, *words])
     return facts
 
 

@@ -9,6 +9,7 @@ import typer
 
 from erniecore.cli import app, render
 from erniecore.cli.group import Lazy, LazyGroup, spread_words
+from erniecore.cli.manual import help_pages
 from erniecore.errors import ConfigError, DataError, ErnieError, Exit, PluginBroken, Problem
 
 PROBE = (
@@ -252,3 +253,10 @@ def test_options_that_take_several_words(args, expected):
 
 def test_build_cli_gives_the_group():
     assert isinstance(app.build_cli(), LazyGroup)
+
+
+def test_the_manual_has_every_command_and_subcommand():
+    pages = dict(help_pages())
+    assert {f"ernie {name}" for name in app.COMMANDS} <= set(pages)
+    assert "Usage: ernie config show [OPTIONS] [FILE] [SECTION.KEY=VALUE]..." in pages["ernie config show"]
+    assert "\x1b" not in "".join(pages.values())

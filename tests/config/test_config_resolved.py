@@ -46,7 +46,7 @@ def test_every_value_has_its_source(toys, tmp_path):
 
 
 def test_the_header_says_what_took_part(toys, tmp_path):
-    loaded = load(None, [], FLAGS, {}, command=["ernie", "run", "--out", "a b"])
+    loaded = load(None, [], FLAGS, {}, command=["/bin/ernie", "run", "--out", "a b"])
     header = written(tmp_path, loaded, paddle="build 7", note="two\nlines").read_text().split("\n\n")[0].splitlines()
     facts = dict(line.removeprefix("# ").split(": ", 1) for line in header[1:])
     assert facts["command"] == "ernie run --out 'a b'"
