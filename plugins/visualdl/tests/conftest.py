@@ -11,6 +11,6 @@ FILTERS = (
 
 def pytest_collection_modifyitems(items):
     for item in items:
-        if item.path.name == "test_visualdl.py":
+        if item.path.name in ("test_visualdl.py", "test_conformance_visualdl.py"):
             for text in FILTERS:
                 item.add_marker(pytest.mark.filterwarnings(text))

@@ -1,4 +1,4 @@
-"""The plugin keeps the rules that every callback keeps."""
+"""The conformance kit's checks on this plugin."""
 
 from erniecore.testing import parametrize_checks
 
