@@ -31,13 +31,14 @@ def rms_norm(x: Tensor, weight: Tensor, epsilon: float) -> Tensor:
 
 
 class _RMSNorm(PyLayer):  # type: ignore[misc]
-    """Sums over an axis are matrix-vector products, which use all cores; one number per row is saved."""
+    """Row sums are products with a column, and row factors times ``weight`` are outer products: both are matrix
+    products, which on CPU are several times faster than reductions and broadcasts. One number per row is saved."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, epsilon: float) -> Tensor:
         averages_H1, epsilon_1 = _constants(x.shape[-1], epsilon, x.dtype)
         inverse = paddle.matmul(x * x, averages_H1).add_(epsilon_1).rsqrt_()
-        y: Tensor = (x * inverse).multiply_(weight)
+        y: Tensor = paddle.matmul(inverse, weight.detach().reshape([1, -1])).multiply_(x)
         ctx.save_for_backward(x, weight, inverse)
         ctx.frozen = frozen(x, weight)
         return y
@@ -48,16 +49,17 @@ class _RMSNorm(PyLayer):  # type: ignore[misc]
         x, weight, inverse = ctx.saved_tensor()
         H = x.shape[-1]
         x_TH, dy_TH, inverse_T1 = x.reshape([-1, H]), dy.reshape([-1, H]), inverse.reshape([-1, 1])
+        weight_1H = weight.reshape([1, H])
         product_TH = dy_TH * x_TH
         d_weight = None
         if not ctx.frozen[1]:
             d_weight = paddle.matmul(inverse_T1, product_TH, transpose_x=True).reshape([H])
         if ctx.frozen[0]:
             return None, d_weight
-        along_T1 = paddle.matmul(product_TH, weight.reshape([H, 1]))
-        along_T1 = along_T1.multiply_(inverse_T1 * inverse_T1 * inverse_T1).scale_(1.0 / H)
-        dx_TH = (dy_TH * weight).multiply_(inverse_T1)
-        dx_TH = dx_TH.subtract_(paddle.multiply(x_TH, along_T1))
+        along_T1 = paddle.matmul(product_TH, weight_1H, transpose_y=True)
+        along_T1 = along_T1.multiply_(inverse_T1 * inverse_T1 * inverse_T1)
+        less_TH = paddle.matmul(along_T1, paddle.full([1, H], 1.0 / H, x.dtype)).multiply_(x_TH)
+        dx_TH = paddle.matmul(inverse_T1, weight_1H).multiply_(dy_TH).subtract_(less_TH)
         return dx_TH.reshape(x.shape), d_weight
 
 

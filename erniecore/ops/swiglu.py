@@ -41,14 +41,14 @@ class _SwiGLU(PyLayer):  # type: ignore[misc]
 def swiglu_forward(gate: Tensor, up: Tensor, factor: Tensor | None = None) -> Tensor:
     """The activation on tensors without gradient, in pieces that stay in cache; ``factor`` [T, 1] multiplies rows."""
     shape, gate, up = gate.shape, _rows(gate), _rows(up)
-    y = paddle.empty(gate.shape, gate.dtype)
+    y, ones_1I = paddle.empty(gate.shape, gate.dtype), paddle.ones([1, gate.shape[1]], gate.dtype)
 
     def piece(rows: tuple[int, int]) -> None:
         start, stop = rows
         gate_part = gate[start:stop]
         product = F.sigmoid(gate_part).multiply_(up[start:stop])
         if factor is not None:
-            product = product.multiply_(factor[start:stop])
+            product = product.multiply_(paddle.matmul(factor[start:stop], ones_1I))
         paddle.multiply(gate_part, product, out=y[start:stop])
 
     parallel_map(piece, row_ranges(*gate.shape), gate)
