@@ -88,7 +88,8 @@ def _text(node: Leaf | Tree | None, key: str) -> tuple[str, Place] | None:
         return node.value, node.place
     if isinstance(node, Leaf):
         raise ConfigError([node.place.problem(key, f"must be text (got {node.value!r})")])
-    raise ConfigError([Problem("settings", 0, key, "must be text, not a mapping")])
+    place = _first(node) or Place("settings")
+    raise ConfigError([place.problem(key, "must be text, not a mapping")])
 
 
 def _choose(chosen: Selection, kind: str) -> None:

@@ -143,3 +143,21 @@ def test_exit_code_is_usage(toys):
     with pytest.raises(ConfigError) as caught:
         load(None, [], {}, {})
     assert caught.value.exit_code == 2
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("method: 5", "run.yaml:1: method: must be a name or a mapping with a name (got 5)"),
+        ("method: [a]", "run.yaml:1: method: must be a name or a mapping with a name (got ['a'])"),
+        ("method: {name: 5}", "run.yaml:1: method.name: must be text (got 5)"),
+        ("method:\n  name: {a: b}", "run.yaml:2: method.name: must be text, not a mapping"),
+        ("callbacks: [5]", "run.yaml:1: callbacks: must be a name or `name: {…}` (got 5)"),
+    ],
+)
+def test_names_that_are_no_names(toys, tmp_path, monkeypatch, text, line):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "run.yaml").write_text(text)
+    with pytest.raises(ConfigError) as caught:
+        load((tmp_path / "run.yaml").relative_to(tmp_path), [], {"model": "toy"}, {})
+    assert str(caught.value) == line
