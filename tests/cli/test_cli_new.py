@@ -1,0 +1,72 @@
+"""``ernie new plugin``: what it writes, says and refuses."""
+
+import json
+
+import pytest
+
+from erniecore.cli.app import COMMANDS, main
+from erniecore.errors import Exit
+from erniecore.scaffold.generate import render
+
+
+@pytest.fixture
+def ernie(capsys):
+    def run(*words):
+        code = main(["new", "plugin", *words])
+        return code, *capsys.readouterr()
+
+    return run
+
+
+def files(root):
+    return sorted(str(p.relative_to(root)) for p in root.rglob("*") if p.is_file())
+
+
+def test_package_is_written_where_out_says(ernie, tmp_path):
+    code, out, _ = ernie("--kind", "method", "--name", "focal-loss", "--out", str(tmp_path / "x"), "--json")
+    assert code == Exit.OK
+    assert json.loads(out) == {
+        "kind": "method",
+        "name": "focal-loss",
+        "out": str(tmp_path / "x"),
+        "files": sorted(render("method", "focal-loss")),
+    }
+    assert files(tmp_path / "x") == sorted(render("method", "focal-loss"))
+
+
+def test_default_directory_is_named_like_the_distribution(ernie, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    code, out, _ = ernie("--kind", "callback", "--name", "metrics-csv")
+    assert code == Exit.OK
+    assert (tmp_path / "erniecore-metrics-csv" / "pyproject.toml").is_file()
+    assert out.splitlines()[-1].startswith("next: pip install -e erniecore-metrics-csv")
+
+
+def test_a_second_time_nothing_is_overwritten(ernie, tmp_path):
+    words = ("--kind", "format", "--name", "qa", "--out", str(tmp_path / "x"))
+    assert ernie(*words)[0] == Exit.OK
+    (tmp_path / "x" / "README.md").write_text("mine")
+    code, _, err = ernie(*words)
+    assert code == Exit.USAGE
+    assert "nothing is overwritten" in err
+    assert (tmp_path / "x" / "README.md").read_text() == "mine"
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "part"),
+    [
+        ("method", "sft", "use my-sft"),
+        ("command", "run", "use my-run"),
+        ("method", "FocalLoss", "use focal-loss"),
+        ("metod", "x", "did you mean method?"),
+    ],
+)
+def test_bad_names_are_refused_with_a_better_one(ernie, tmp_path, kind, name, part):
+    code, _, err = ernie("--kind", kind, "--name", name, "--out", str(tmp_path / "x"))
+    assert code == Exit.USAGE
+    assert part in err
+    assert not (tmp_path / "x").exists()
+
+
+def test_command_is_listed():
+    assert {"new", "conform"} <= set(COMMANDS)
