@@ -45,14 +45,12 @@ def collate(rows: Sequence[Sequence[Sample]], *, pad_id: int, length: int = 0, m
     for i, row in enumerate(rows):
         start = 0
         for sample in row:
-            end = start + len(sample)
-            input_ids[i, start:end] = sample.input_ids
-            labels[i, start:end] = sample.labels
-            position_ids[i, start:end] = sample.position_ids
-            bounds[i, start:end] = sample.end_rows + start
+            part = i, slice(start, start + len(sample))
+            input_ids[part], labels[part] = sample.input_ids, sample.labels
+            position_ids[part], bounds[part] = sample.position_ids, sample.end_rows + start
             for name, value in sample.fields.items():
-                fields[name][i, start:end] = value
-            start = end
+                fields[name][part] = value
+            start += len(sample)
         position_ids[i, start:] = np.arange(width - start)
     return Batch(
         input_ids=input_ids,
