@@ -58,7 +58,9 @@ def complete(run: Run) -> None:
     loop.evaluate_run(run)
     if run.stop.reason:
         loop.preempt(run)
-    if run.settings.checkpoint.export and run.is_main:
+    if run.settings.adapter is not None:
+        run.warn("export", message="model/ is not written under an adapter; the checkpoint holds its weights")
+    elif run.settings.checkpoint.export and run.is_main:
         export_model(run, run.out / "model")
 
 

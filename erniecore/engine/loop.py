@@ -42,7 +42,7 @@ def train(run: Run) -> None:
         output = run.hook.ernie_forward_backward(run=run, batches=batches)
         means, (squares,) = metrics.read(output.metrics, run.optimizer.gradient_square_sum())
         rate = learning_rate(step, run.total_steps, run.settings.train)
-        applied = update(run, step, rate, means["loss"], math.sqrt(squares), batches)
+        applied = update(run, step, rate, means.get("loss", 0.0), math.sqrt(squares), batches)
         run.step, run.tokens = step, run.tokens + output.num_tokens
         seconds = time.perf_counter() - started
         run.seconds += seconds
@@ -74,8 +74,9 @@ def report(
     seconds: float,
     applied: bool,
 ) -> None:
-    """Collect further metrics and tell everybody."""
+    """Collect further metrics and tell everybody. A step in which nothing is learned has no loss (null)."""
     facts = {
+        "loss": math.nan,
         **means,
         "lr": rate,
         "grad_norm": grad_norm,

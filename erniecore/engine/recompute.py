@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from erniecore.errors import ConfigError
 
 if TYPE_CHECKING:
-    from erniecore.types.model import Layer
+    from erniecore.types.model import Layer, Tensor
 
 Result = TypeVar("Result")
 
@@ -31,9 +31,16 @@ def recompute(function: Callable[..., Result], *args: Any, **kwargs: Any) -> Res
 
     if not paddle.is_grad_enabled():
         return function(*args, **kwargs)
-    # hooks on saved tensors instead of a re-entrant autograd: those also work when only parameters need gradients
-    result: Result = paddle_recompute(function, *args, use_reentrant=False, **kwargs)
+    # Hooks on saved tensors instead of a re-entrant autograd: those also work when only parameters need gradients. The
+    # anchor keeps paddle from warning about that case in every step.
+    anchor = paddle.zeros([])
+    anchor.stop_gradient = False
+    result: Result = paddle_recompute(_without_anchor, anchor, function, *args, use_reentrant=False, **kwargs)
     return result
+
+
+def _without_anchor(_: Tensor, function: Callable[..., Result], *args: Any, **kwargs: Any) -> Result:
+    return function(*args, **kwargs)
 
 
 def set_recompute(model: Layer, granularity: str) -> None:

@@ -69,3 +69,13 @@ def test_dry_run_as_json(runner, capsys):
     plan = json.loads(capsys.readouterr().out)
     assert plan["parameters"]["total"] > 0
     assert plan["max_steps"] == 8
+
+
+def test_json_console_prints_nothing_but_json_lines(runner, capsys):
+    from erniecore.cli.app import main
+
+    assert main(["run", *runner.words(train__max_steps=2), "--json"]) == 0
+    events = [json.loads(line)["event"] for line in capsys.readouterr().out.splitlines()]
+    assert events[0] == "run_start"
+    assert events[-1] == "run_end"
+    assert events.count("step") == 2

@@ -44,6 +44,7 @@ class Maker:
         sections.setdefault("train", {})
         defaults = {"max_steps": 6, "batch_size": 2, "learning_rate": 1e-2, "schedule": "constant"}
         sections["train"] = {**defaults, **sections["train"]}
+        sections.setdefault("data", {"packing": "none"})
         sections["run"] = {"out": str(self.out), **sections.get("run", {})}
         made = {name: cls(**sections.get(name, {})) for name, cls in CORE_SECTIONS.items()}
         own = {kind: plugin.Config() for kind, plugin in self.plugins.items() if kind != "callback"}

@@ -61,7 +61,7 @@ def spoil(name="lm_head.weight"):
 
 
 def test_training_lowers_the_loss_and_leaves_everything(maker):
-    run = maker.finish(maker.run(train={"max_steps": 24}))
+    run = maker.finish(maker.run(train={"max_steps": 24, "batch_size": 8}))
     losses = [e["loss"] for e in events(run, "step")]
     assert losses[-1] < 0.5 * losses[0]
     assert [p.name for p in list_checkpoints(run.out / "ckpt")] == ["step-00000024"]
@@ -261,3 +261,92 @@ def test_error_at_the_end_does_not_hide_the_error_of_the_run(maker):
     maker.plugins["callback"] = [*maker.plugins["callback"], Broken()]
     with pytest.raises(KeyError, match="first"):
         maker.finish(maker.run())
+
+
+def test_step_without_anything_to_learn_has_no_loss_and_goes_on(maker):
+    from dataclasses import replace
+
+    run = maker.run(train={"max_steps": 2, "batch_size": 8})
+    store = run.feed.train.store
+    run.feed.train.store = replace(store, labels=np.full_like(store.labels, -100))
+    watch(maker)
+    run.objective = NothingLearned(run.objective)
+    maker.finish(run)
+    assert [e["loss"] for e in events(run, "step")] == [None, None]
+
+
+class NothingLearned:
+    """Divides by at least one token."""
+
+    def __init__(self, inner):
+        self.inner = inner
+
+    def normalizers(self, batch):
+        return self.inner.normalizers(batch)
+
+    def __call__(self, batch, totals):
+        return self.inner(batch, {"tokens": max(totals["tokens"], 1.0)})
+
+
+def test_plugin_can_replace_forward_and_backward(maker):
+    class Counting(Plugin):
+        kind, name, summary = "callback", "counting", "for tests"
+
+        @hookimpl
+        def ernie_forward_backward(self, run, batches):
+            from erniecore.engine.step import forward_backward
+
+            seen.append(len(batches))
+            return forward_backward(run.objective, batches)
+
+    seen = []
+    maker.plugins["callback"] = [*maker.plugins["callback"], Counting()]
+    maker.finish(maker.run(train={"max_steps": 3, "accumulation": 2}))
+    assert seen == [2, 2, 2]
+
+
+def test_reference_is_the_initial_model_and_stays_so(maker):
+    from erniecore.testing.toys.method import ToyReferencePlugin
+
+    maker.plugins["method"] = ToyReferencePlugin()
+    run = maker.run()
+    before = weights(run)
+    maker.finish(run)
+    reference = {name: to_numpy(tensor) for name, tensor in run.objective.reference.state_dict().items()}
+    assert same(before, reference)
+    assert not same(before, weights(run))
+    assert all(p.grad is None for p in run.objective.reference.parameters())
+
+
+def test_adapter_checkpoints_hold_the_trained_weights_only_and_continue(maker, tmp_path):
+    from erniecore.testing.toys.changes import adapter
+
+    maker.plugins["adapter"] = adapter
+    straight = maker.finish(maker.run())
+    maker.out = tmp_path / "broken"
+    watch(maker, step_3=lambda run: (run.out / "control" / "stop").touch())
+    with pytest.raises(Preempted):
+        maker.finish(maker.run())
+    maker.plugins["callback"].pop()
+    continued = maker.finish(maker.run())
+    assert same(weights(straight), weights(continued))
+    trained = {name for name, p in straight.policy.named_parameters() if not p.stop_gradient}
+    saved = load_checkpoint(list_checkpoints(continued.out / "ckpt")[-1]).tensors["model"]
+    assert set(saved) == trained
+    assert len(trained) < len(weights(straight))
+
+
+def test_factors_of_a_model_reach_the_optimizer(maker):
+    real = maker.plugins["model"]
+
+    class Scaled(type(real)):
+        @hookimpl
+        def ernie_build_model(self, architecture, dtype):
+            model = super().ernie_build_model(architecture, dtype)
+            model.lr_factors = {"lm_head.*": 16.0}
+            return model
+
+    maker.plugins["model"] = Scaled()
+    factors = {slot.name: slot.factor for slot in maker.run().optimizer.slots}
+    assert factors.pop("lm_head.weight") == 16.0
+    assert set(factors.values()) == {1.0}

@@ -33,7 +33,7 @@ def plain(function, *args, **kwargs):
 
 
 @pytest.mark.parametrize("frozen_input", [False, True])
-def test_gradients_and_random_stream_are_bit_equal(frozen_input):
+def test_gradients_and_random_stream_are_bit_equal(frozen_input, caplog):
     block, x = Block(), paddle.randn([4, 8])
     x.stop_gradient = frozen_input
     expected = gradients(block, x, plain)
@@ -42,6 +42,7 @@ def test_gradients_and_random_stream_are_bit_equal(frozen_input):
     assert block.calls == 3
     assert (expected[0] == found[0]).all()
     assert expected[1:] == found[1:]
+    assert caplog.records == []
 
 
 def test_without_gradients_it_is_a_plain_call():
@@ -85,3 +86,19 @@ def test_model_that_cannot_recompute_is_refused_only_when_asked_to():
 def test_unknown_granularity_is_refused():
     with pytest.raises(ConfigError, match="atention"):
         set_recompute(Model(), "atention")
+
+
+def peak(run):
+    from paddle.base import core
+
+    blocks, x = [Block() for _ in range(6)], paddle.randn([4096, 8])
+    core.host_memory_stat_reset_peak_value("Allocated", 0)
+    before = core.host_memory_stat_current_value("Allocated", 0)
+    for block in blocks:
+        x, _ = run(block, x)
+    x.sum().backward()
+    return core.host_memory_stat_peak_value("Allocated", 0) - before
+
+
+def test_less_memory_is_in_use():
+    assert peak(recompute) < 0.75 * peak(plain)
