@@ -13,12 +13,11 @@ import inspect
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import typer
 
 from erniecore import errors, hookspecs, registry
-from erniecore.cli.app import build_cli
+from erniecore.cli.manual import help_pages
 from erniecore.config import reference
 from erniecore.data import codes
 from erniecore.kinds import KINDS
@@ -71,17 +70,8 @@ def errors_page() -> str:
 def cli_page() -> str:
     """Every command with its help text."""
     lines = [NOTICE + "# Command line", ""]
-
-    def visit(command: Any, path: str, parent: Any) -> None:
-        context = typer.Context(command, info_name=path.split()[-1], parent=parent, terminal_width=110)
-        heading = "#" * min(6, 1 + len(path.split()))
-        lines.extend(["", f"{heading} {path}", "", "```text", command.get_help(context).rstrip(), "```"])
-        for name in command.list_commands(context) if hasattr(command, "list_commands") else ():
-            child = command.get_command(context, name)
-            if not child.hidden:
-                visit(child, f"{path} {name}", context)
-
-    visit(build_cli(), "ernie", None)
+    for path, text in help_pages(width=110):
+        lines += ["", f"{'#' * min(6, 1 + len(path.split()))} {path}", "", "```text", text.rstrip(), "```"]
     return "\n".join(lines) + "\n"
 
 

@@ -1,8 +1,9 @@
-"""Runs the ``console`` blocks of a page as a reader would: top to bottom, in one empty directory.
+"""Runs the ``console`` blocks of a page as a reader would: top to bottom, in one empty directory, with an environment
+of its own on top of the one that runs the tests, so that ``pip install`` on a page changes nothing else.
 
 A line that starts with ``$ `` is a command (a trailing backslash continues it); the lines below it are what it prints:
 each must appear, in this order, where ``…`` stands for anything and a line that is only ``…`` for any lines.
-``<!-- exit: 2 -->`` before a block expects that exit code of its last command; ``<!-- files: name -->`` before any other
+``<!-- exit: 2 -->`` before a block expects that exit code of its last command; ``<!-- file: name -->`` before any other
 block writes that block to a file, so a page can show a file and then use it.
 """
 
@@ -12,6 +13,7 @@ import os
 import re
 import subprocess
 import sys
+import venv
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -76,8 +78,10 @@ def _commands(body: str, first: int) -> list[Command]:
 def run_page(page: Path, directory: Path) -> None:
     """Run every step of ``page``; raises ``AssertionError`` that names page, line and command."""
     environment = {k: v for k, v in os.environ.items() if not k.startswith("ERNIE_")}
-    environment["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{environment['PATH']}"
-    environment.update(NO_COLOR="1", COLUMNS="200", TERM="dumb")
+    bin_directory = _overlay(directory.with_name(directory.name + "-env"))
+    environment["PATH"] = f"{bin_directory}{os.pathsep}{environment['PATH']}"
+    environment.update(NO_COLOR="1", COLUMNS="200", TERM="dumb", PIP_NO_INDEX="1", PIP_NO_BUILD_ISOLATION="0")
+    environment.update(PIP_DISABLE_PIP_VERSION_CHECK="1", PIP_ROOT_USER_ACTION="ignore")
     for step in steps(page):
         if isinstance(step, File):
             target = directory / step.name
@@ -100,6 +104,20 @@ def run_page(page: Path, directory: Path) -> None:
         assert missing is None, (
             f"{place}\nnot printed (in this order): {missing!r}\n--- printed:\n{done.stdout[-3000:]}"
         )
+
+
+def _overlay(home: Path) -> Path:
+    """A virtual environment that sees everything of the present one; returns its directory of programs."""
+    venv.create(home, with_pip=False, symlinks=True)
+    site = next(home.glob("lib/python*/site-packages"))
+    outer = [path for path in sys.path if path.endswith("site-packages")]
+    lines = [f"import site; site.addsitedir({path!r})" for path in outer]
+    (site / "outer.pth").write_text("\n".join(lines) + "\n")
+    programs = home / "bin"
+    for name, module in {"ernie": "erniecore", "pip": "pip", "pytest": "pytest"}.items():
+        (programs / name).write_text(f'#!/bin/sh\nexec "{programs / "python"}" -m {module} "$@"\n')
+        (programs / name).chmod(0o755)
+    return programs
 
 
 def first_missing(expected: list[str], printed: list[str]) -> str | None:
