@@ -137,8 +137,10 @@ class _LinearCrossEntropy(PyLayer):  # type: ignore[misc]
         losses = []
         for piece in work.pieces:
             hidden_cH = hidden_nH[piece.rows]
-            p_cV = _softmax(head.logits(hidden_cH))
-            losses.append(_losses(piece, p_cV, hidden_cH, head))
+            logits_cV = head.logits(hidden_cH)
+            doubt_c = _nan_where_not_finite(logits_cV)
+            p_cV = _softmax(logits_cV)
+            losses.append(_losses(piece, p_cV, hidden_cH, head) + doubt_c)
             if work.hidden or work.weight or work.bias:
                 d_cV = _less_label(p_cV, piece)
             if work.hidden:
@@ -184,6 +186,12 @@ def _weighted_sums(work: Work, hidden: Tensor, weight: Tensor, bias: Tensor | No
 
 def _learned(x: Tensor, where: Tensor | None) -> Tensor:
     return x if where is None else paddle.gather(x, where)
+
+
+def _nan_where_not_finite(logits_cV: Tensor) -> Tensor:
+    """0 for rows of finite logits, else NaN [c]: Paddle's softmax makes a uniform distribution of a row with NaN."""
+    sum_c = paddle.matmul(logits_cV, paddle.ones([logits_cV.shape[1]], logits_cV.dtype))
+    return sum_c - sum_c
 
 
 def _softmax(logits: Tensor) -> Tensor:

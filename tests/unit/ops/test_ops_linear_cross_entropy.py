@@ -132,3 +132,13 @@ def test_same_bits(rng, check_same_bits):
         lambda h, w, b: ops.linear_cross_entropy(h, w, targets, transposed=False, bias=b, chunk=64),
         *(a.astype("float32") for a in (hidden, weight, bias)),
     )
+
+
+@pytest.mark.parametrize("bad", [float("nan"), float("inf"), -float("inf")])
+@pytest.mark.parametrize("where", ["hidden", "weight"])
+def test_what_is_not_finite_shows_in_the_loss(bad, where):
+    """Paddle's softmax makes a uniform distribution of such a row: a ruined model would look merely untrained."""
+    hidden, weight = paddle.ones([3, 4]), paddle.ones([7, 4])
+    (hidden if where == "hidden" else weight)[1, 2] = bad
+    loss = ops.linear_cross_entropy(hidden, weight, paddle.arange(3), transposed=True)
+    assert np.isnan(loss.numpy()).tolist() == ([False, True, False] if where == "hidden" else [True] * 3)
