@@ -27,12 +27,12 @@ SAFE = (
     "log.*",
     "callbacks.*",
     "device.keep_memory",
-    "device.threads",
     "train.recompute",
     "train.max_skips",
 )
 #: keys that may change, and what that means
 NOTED = {
+    "device.threads": "sums are split differently: results may differ in the last bits",
     "train.max_steps": "the learning-rate schedule is stretched to the new number of steps",
     "data.train.*.path": "allowed because the file's content is the same",
 }

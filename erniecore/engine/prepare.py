@@ -124,19 +124,23 @@ def choose_start(ready: Prepared) -> None:
     ready.resumption = resume.choose(ready.out, ready.settings.run.resume, ready.settings_dump, ready.config_hash)
 
 
-def environment_in_force(ready: Prepared) -> dict[str, str]:
-    """The device's variables as they are in this process; they choose kernels, and with them the last bits."""
-    return {name: os.environ.get(name, "") for name in ready.device.environment()}
+def circumstances(ready: Prepared) -> dict[str, str]:
+    """What chooses kernels and splits sums in this process, and with that the last bits: the device's variables as they
+    are in force, the processor or card, the number of threads."""
+    variables = {name: os.environ.get(name, "") for name in ready.device.environment()}
+    return {**variables, **{k: v for k, v in ready.device.describe().items() if k != "memory"}}
 
 
-def note_environment(ready: Prepared) -> None:
-    """Say so when a run continues with other kernels than it was saved with."""
+def note_circumstances(ready: Prepared) -> None:
+    """Say so when a run continues under other circumstances than it was saved under."""
     checkpoint = ready.resumption.checkpoint
-    if checkpoint is not None:
-        before, now = checkpoint.state.get("environment", {}), environment_in_force(ready)
-        if before != now:
-            note = f"device variables were {before}, are {now}: continues, but not to the last bits"
-            ready.resumption = replace(ready.resumption, notes=(*ready.resumption.notes, note))
+    if checkpoint is None:
+        return
+    before, now = checkpoint.state.get("circumstances", {}), circumstances(ready)
+    changed = [f"{k}: {before.get(k)} -> {now.get(k)}" for k in sorted({*before, *now}) if before.get(k) != now.get(k)]
+    if changed:
+        note = f"continues, but not to the last bits: {', '.join(changed)}"
+        ready.resumption = replace(ready.resumption, notes=(*ready.resumption.notes, note))
 
 
 def check_disk(ready: Prepared) -> None:
@@ -149,4 +153,4 @@ def open_device(ready: Prepared) -> None:
     """Set the device's environment and import paddle."""
     ready.warnings += launch.apply_environment(ready.device.environment())
     ready.device.open()
-    note_environment(ready)
+    note_circumstances(ready)

@@ -19,7 +19,7 @@ from erniecore.checkpoint.tensors import LONG_NAMES
 from erniecore.checkpoint.tensors import Tensor as StoredTensor
 from erniecore.engine.arrays import dtype_name, to_numpy
 from erniecore.engine.optim import load_exactly
-from erniecore.engine.prepare import environment_in_force
+from erniecore.engine.prepare import circumstances
 from erniecore.engine.resume import STATE_FORMAT
 
 if TYPE_CHECKING:
@@ -86,7 +86,7 @@ def run_state(run: Run) -> dict[str, Any]:
         "num_updates": run.optimizer.num_updates,
         "skips": run.guard.skips,
         "data": run.feed.state(),
-        "environment": environment_in_force(run.ready),
+        "circumstances": circumstances(run.ready),
         "plugins": dict(run.ready.names),
         "settings": run.ready.settings_dump,
     }

@@ -66,6 +66,18 @@ def test_other_code_path_of_the_device_is_noted(runner, monkeypatch):
     assert any("last bits" in note for note in notes) is expected
 
 
+def test_other_number_of_threads_is_noted(runner):
+    runner.run(train__max_steps=2, device__threads=1)
+    runner.run(train__max_steps=3, device__threads=2)
+    assert "threads: 1 -> 2" in "".join(runner.events("run_start")[-1]["notes"])
+
+
+def test_same_circumstances_are_no_news(runner):
+    runner.run(train__max_steps=2)
+    runner.run(train__max_steps=3)
+    assert not any("last bits" in note for note in runner.events("run_start")[-1]["notes"])
+
+
 def test_safe_changes_go_through(runner):
     runner.run()
     runner.run(eval__every=2, checkpoint__keep=5, log__every=1, train__max_steps=10)

@@ -3,6 +3,8 @@
 import json
 import os
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -171,3 +173,12 @@ def test_stdout_redirected_into_the_directory_does_not_matter(runner):
     (runner.directory / "out" / "console.log").write_text("…")
     runner.run(train__max_steps=1)
     assert Path(runner.directory / "out" / "console.log").exists()
+
+
+def test_plan_is_made_without_paddle(runner):
+    code = (
+        "import sys\nfrom erniecore.cli.app import main\n"
+        f"code = main(['run', *{runner.words()!r}, '--dry-run'])\n"
+        "assert code == 0 and 'paddle' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)
