@@ -11,7 +11,7 @@ import os
 import re
 import secrets
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -56,11 +56,17 @@ def file_hash(path: Path) -> str:
     return digest.hexdigest()
 
 
-def verify_directory(directory: Path) -> list[str]:
-    """What differs between ``directory`` and its manifest, one line each; [] also when it has no manifest."""
+def verify_directory(directory: Path, names: Collection[str] | None = None) -> list[str]:
+    """What differs between ``directory`` and its manifest, one line each; [] also when it has no manifest.
+
+    Args:
+        names: look only at these of the listed files.
+    """
     manifest = _read(directory)
     problems = []
     for name, entry in (manifest or {}).items():
+        if names is not None and name not in names:
+            continue
         path = directory / name
         if not path.is_file():
             problems.append(f"{name}: the file is missing")

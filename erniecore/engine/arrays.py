@@ -49,6 +49,17 @@ def bfloat16_to_float32(bits: NDArray[np.uint16]) -> NDArray[np.float32]:
     return values
 
 
+def all_finite(array: Array, dtype: str) -> bool:
+    """Whether no value is NaN or infinite; ``array`` holds bits for bfloat16."""
+    if not array.size:
+        return True
+    if dtype == "bfloat16":  # the largest finite magnitude is 0x7F7F
+        return int((array & np.uint16(0x7FFF)).max()) <= 0x7F7F
+    if array.dtype.kind != "f":
+        return True
+    return bool(np.isfinite(array.min()) and np.isfinite(array.max()))  # NaN is its own minimum and maximum
+
+
 def set_value(tensor: Tensor, array: Array) -> None:
     """Overwrite ``tensor`` in place with ``array`` (bits for bfloat16); shapes must agree.
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
@@ -16,13 +16,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from erniecore.checkpoint.directories import MODEL_MANIFEST, verify_directory
 from erniecore.checkpoint.files import translated
 from erniecore.checkpoint.reader import compare_tensors, hint, list_problems
 from erniecore.checkpoint.safetensors_io import damaged, merge_shards, refuse_pickle
 from erniecore.checkpoint.safetensors_write import INDEX_NAME
 from erniecore.checkpoint.tensors import LONG_NAMES, Array, Tensor
 from erniecore.engine import arrays
-from erniecore.errors import CheckpointError, PluginError, shorten
+from erniecore.errors import CheckpointError, NumericsError, PluginError, shorten
 from erniecore.types import StateAdapter, TensorMap
 
 if TYPE_CHECKING:
@@ -68,9 +69,11 @@ def load_weights(layer: Layer, directory: Path, adapter: StateAdapter) -> LoadRe
     Raises:
         CheckpointError: files missing or damaged; tensors missing, unexpected or of another shape; a tied head that
             differs from the embedding; a dtype that does not convert.
+        NumericsError: a value that is not finite.
         PluginError: the adapter's maps are not the tensors of ``layer``.
     """
     stored = open_weights(directory)
+    _check_manifest(directory, {path.name for path, _ in stored.values()})
     tensors = {name: tensor for name, (_, tensor) in stored.items()}
     same_as_embedding = check_tied_head(dict(getattr(layer, "architecture", {})), tensors, directory)
     names = [name for name in tensors if name not in same_as_embedding]
@@ -112,6 +115,18 @@ def open_weights(directory: Path) -> dict[str, tuple[Path, Tensor]]:
     if single.is_file():
         return merge_shards([single])
     raise _no_weights(directory)
+
+
+def _check_manifest(directory: Path, names: Collection[str]) -> None:
+    """Compare weight files with the hashes that erniecore wrote beside them, where it did."""
+    problems = verify_directory(directory, names)
+    if problems:
+        raise CheckpointError(
+            "the weights are not those that were written: " + list_problems(problems),
+            where=str(directory / problems[0].partition(":")[0]),
+            fix=f"fetch or write the model again; if you changed it on purpose, remove {MODEL_MANIFEST}",
+            code="ERN-K002",
+        )
 
 
 def _no_weights(directory: Path) -> CheckpointError:
@@ -230,12 +245,16 @@ def _check_names(
             problems.append(f"{name} has shape {list(tensors[name].shape)}, expected {list(shape)}")
     if problems:
         raise CheckpointError(
-            f"the weights do not fit the model ({len(problems)} problems): " + list_problems(problems),
+            f"the weights do not fit the model ({_count(problems)}): " + list_problems(problems),
             where=str(directory),
             fix="check that config.json belongs to these weights",
             code="ERN-K004",
         )
     return ignored
+
+
+def _count(problems: Sequence[str]) -> str:
+    return "1 problem" if len(problems) == 1 else f"{len(problems)} problems"
 
 
 def _fits(found: tuple[int, ...], expected: tuple[int, ...]) -> bool:
@@ -252,7 +271,9 @@ def _load_one(
         found = LONG_NAMES[tensor.dtype]
         if found != wanted:
             converted[name] = f"{found} -> {wanted}"
-        parts.append(convert(tensor.load(), found, wanted, f"{path}: {name}"))
+        part = convert(tensor.load(), found, wanted, f"{path}: {name}")
+        _check_finite(part, wanted, f"{path}: {name}")
+        parts.append(part)
     array = entry.load(parts)
     if tuple(array.shape) != tuple(target.shape):
         raise PluginError(
@@ -262,6 +283,16 @@ def _load_one(
             expected=str(list(target.shape)),
         )
     return array
+
+
+def _check_finite(array: Array, dtype: str, where: str) -> None:
+    """Raise ``NumericsError`` for NaN and infinity: softmax would turn them into answers that look merely untrained."""
+    if not arrays.all_finite(array, dtype):
+        raise NumericsError(
+            f"this weight holds values that are not finite in {dtype}",
+            where=where,
+            fix="the model diverged or the file is damaged: use an earlier checkpoint, or fetch the file again",
+        )
 
 
 def convert(array: Array, found: str, wanted: str, where: str) -> Array:

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from erniecore.engine.arrays import (
+    all_finite,
     bfloat16_to_float32,
     dtype_name,
     float32_to_bfloat16,
@@ -63,3 +64,13 @@ def test_set_value_keeps_dtype_and_refuses_other_shapes():
     assert to_numpy(tensor.astype("float32")).tolist() == [1.5, 2.5]
     with pytest.raises(ValueError, match="shape"):
         set_value(tensor, np.zeros([2, 1], np.float32))
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf")])
+@pytest.mark.parametrize("dtype", ["float16", "float32", "bfloat16"])
+def test_one_value_that_is_not_finite_is_found(value, dtype):
+    numbers = np.linspace(-3e4, 3e4, 9, dtype=np.float32)
+    as_dtype = float32_to_bfloat16 if dtype == "bfloat16" else lambda a: a.astype(dtype)
+    assert all_finite(as_dtype(numbers), dtype)
+    numbers[4] = value
+    assert not all_finite(as_dtype(numbers), dtype)

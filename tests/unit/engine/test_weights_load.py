@@ -10,9 +10,10 @@ import paddle  # noqa: TID253
 import pytest
 from safetensors.numpy import save_file
 
+from erniecore.checkpoint.directories import write_directory_manifest
 from erniecore.engine.arrays import to_numpy
 from erniecore.engine.weights import load_weights
-from erniecore.errors import CheckpointError, PluginError
+from erniecore.errors import CheckpointError, NumericsError, PluginError
 from erniecore.types import TensorMap
 
 V, H, E = 6, 4, 3
@@ -286,3 +287,24 @@ def test_an_adapter_that_makes_another_shape_is_a_broken_plugin(tmp_path):
 
     with pytest.raises(PluginError, match=r"experts: .* another shape \(got \[3, 2, 4\]\)"):
         load_weights(Toy(), store(tmp_path, public()), Wrong())
+
+
+@pytest.mark.parametrize("dtype", [np.float32, ml_dtypes.bfloat16])
+def test_values_that_are_not_finite_are_refused_by_name(tmp_path, dtype):
+    arrays = public(dtype)
+    arrays["experts.1"][0, 2] = np.inf
+    with pytest.raises(NumericsError) as caught:
+        load_weights(Toy(), store(tmp_path, arrays), Adapter())
+    assert caught.value.where.endswith("model.safetensors: experts.1")
+
+
+def test_one_changed_bit_is_found_where_there_is_a_manifest(tmp_path):
+    path = store(tmp_path, public()) / "model.safetensors"
+    write_directory_manifest(tmp_path, {})
+    load_weights(Toy(), tmp_path, Adapter())
+    data = bytearray(path.read_bytes())
+    data[-5] ^= 1
+    path.write_bytes(data)
+    with pytest.raises(CheckpointError, match="sha256") as caught:
+        load_weights(Toy(), tmp_path, Adapter())
+    assert caught.value.where == str(path)
