@@ -42,12 +42,14 @@ def opened(out: Path, rank: int) -> Iterator[None]:
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
     log.addHandler(handler)
     before = log.level, log.propagate
-    log.level, log.propagate = logging.INFO, False  # the console shows events; the log is for afterwards
+    log.setLevel(logging.INFO)
+    log.propagate = False  # the console shows events; the log is for afterwards
     try:
         _take(lock, out)
         yield
     finally:
-        log.level, log.propagate = before
+        log.setLevel(before[0])
+        log.propagate = before[1]
         log.removeHandler(handler)
         handler.close()
         os.close(lock)
