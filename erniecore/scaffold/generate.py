@@ -65,7 +65,7 @@ def names_for(kind: str, name: str) -> dict[str, str]:
         "target": f"{package}.{draft.main_module}:{draft.attribute}",
         "main_module": draft.main_module,
         "about": draft.about,
-        "usage": draft.usage.format(name=name),
+        "usage": draft.usage.format(name=name, package=package),
         "core": f"{major}.{minor}",
         "next_core": f"{major}.{minor + 1}",
     }

@@ -11,7 +11,7 @@ class Draft:
 
     Attributes:
         about: what the generated plugin does, for its summary.
-        usage: how it is used, for its README; ``{name}`` is replaced.
+        usage: how it is used, for its README; ``{name}`` and ``{package}`` are replaced.
         main_module: module of the package that the entry point names.
         attribute: attribute of that module.
     """
@@ -34,7 +34,7 @@ DRAFTS: dict[str, Draft] = {
     "method": Draft("supervised learning with label smoothing", "`ernie run … --method {name}`"),
     "format": Draft("rows with a question and an answer", "`ernie data check FILE --format {name}`"),
     "exporter": Draft("a numpy archive of all weights", "`ernie export DIR --to {name} --out OUT`"),
-    "server": Draft("answers prompts over HTTP on this machine", "`ernie serve DIR --backend {name}`"),
+    "server": Draft("answers prompts over HTTP on this machine", "`python -m {package} DIR --port 8188`"),
     "callback": Draft("metrics of every step as comma-separated values", "`ernie run … --callback {name}`"),
     "command": Draft("summarises one metric of a run", "`ernie {name} RUN`", "app", "command"),
 }

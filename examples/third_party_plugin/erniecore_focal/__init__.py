@@ -1,0 +1,1 @@
+"""The method `focal` for erniecore: supervised fine-tuning with the focal loss."""

@@ -1,0 +1,8 @@
+"""The rules that every method plugin keeps."""
+
+from erniecore.testing import parametrize_checks
+
+
+@parametrize_checks("method", "focal")
+def test_conformance(check):
+    check()

@@ -1,0 +1,157 @@
+"""Plugins that somebody else makes with `ernie new plugin`, one of every kind: built, installed, listed, tested, and used
+together in real runs."""
+
+import json
+import re
+import shlex
+import signal
+import subprocess
+import urllib.request
+from pathlib import Path
+
+import pytest
+
+from erniecore.kinds import KINDS
+from erniecore.scaffold.generate import write
+
+ROOT = Path(__file__).parents[2]
+EXAMPLE = ROOT / "examples" / "third_party_plugin"
+WORDS = ("ant", "bee", "cat", "dog", "eel", "fox", "gnu", "hen")
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="session")
+def projects(tmp_path_factory):
+    """Kind -> folder of a new plugin."""
+    root = tmp_path_factory.mktemp("projects")
+    for kind in KINDS:
+        write(kind, f"my-{kind}", root / kind)
+    return {kind: root / kind for kind in KINDS}
+
+
+@pytest.fixture(scope="session")
+def environment(projects, wheels, make_environment, tmp_path_factory):
+    from flit_core.wheel import make_wheel_in
+
+    out = tmp_path_factory.mktemp("third-party-wheels")
+    built = [make_wheel_in(folder / "pyproject.toml", out).file for folder in (*projects.values(), EXAMPLE)]
+    return make_environment([*wheels.values(), *built])
+
+
+@pytest.fixture(scope="session")
+def base(environment, tmp_path_factory):
+    """Folder with rows, a tokenizer and a new model of the third party's kind."""
+    folder = tmp_path_factory.mktemp("base")
+    texts = [(f"Say {WORDS[i % 8]} {i % 5 + 1} times.", " ".join([WORDS[i % 8]] * (i % 5 + 1))) for i in range(64)]
+    rows = [json.dumps({"question": question, "answer": answer}) for question, answer in texts]
+    (folder / "rows.jsonl").write_text("".join(row + "\n" for row in rows))
+    (folder / "text.txt").write_text("".join(f"{question} {answer}\n" for question, answer in texts))
+    environment.run("ernie", "tokenizer", "train", "text.txt", "--vocab-size", 320, "--out", "tokenizer", cwd=folder)
+    words = ("--model", "my-model", "--size", "tiny", "--tokenizer", "tokenizer", "--out", "model")
+    environment.run("ernie", "model", "init", *words, cwd=folder)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def finished(environment, base):
+    """Run directory of a run with a plugin of every kind that a run can have but the adapter."""
+    command = """
+        ernie run --model model --device my-device --parallel my-parallel --quantizer my-quantizer --method my-method
+        --callback my-callback --format my-format --data rows.jsonl --out run train.max_steps=30 train.batch_size=2
+        train.learning_rate=0.01 data.packing=none method.label_smoothing=0.1
+    """
+    environment.run(*shlex.split(command), cwd=base)
+    return base / "run"
+
+
+def events(run, kind):
+    found = [json.loads(line) for line in (run / "events.jsonl").read_text().splitlines()]
+    return [event for event in found if event["event"] == kind]
+
+
+def test_all_are_listed(environment):
+    listed = json.loads(environment.run("ernie", "plugins", "--json"))
+    mine = {(e["kind"], e["name"], e["distribution"], e["status"]) for e in listed if "my-" in e["name"]}
+    assert mine == {(kind, f"my-{kind}", f"erniecore-my-{kind}", "ok") for kind in KINDS}
+
+
+def test_their_own_tests_pass(environment, projects):
+    """Conformance checks included: one process for all, because paddle is imported once."""
+    folders = [str(folder / "tests") for folder in (*projects.values(), EXAMPLE)]
+    words = ("-m", "pytest", "--import-mode=importlib", "-p", "no:cacheprovider", "-q", "-W", "ignore")
+    out = environment.run("python", *words, *folders, cwd=projects["model"].parent)
+    assert re.search(r"^\d{3} passed", out, re.MULTILINE), out[-500:]
+
+
+def test_the_example_is_listed(environment):
+    listed = json.loads(environment.run("ernie", "plugins", "--json", "--kind", "method"))
+    assert ("focal", "erniecore-focal") in {(entry["name"], entry["distribution"]) for entry in listed}
+
+
+def test_conform_on_the_command_line(environment):
+    out = environment.run("ernie", "conform", "format", "my-format", "--json")
+    assert json.loads(out)["ok"]
+
+
+def test_a_run_uses_them_and_learns(finished):
+    (start,) = events(finished, "run_start")
+    assert {kind: name for kind, name in start["plugins"].items() if name == f"my-{kind}"} == {
+        kind: f"my-{kind}" for kind in ("device", "parallel", "model", "quantizer", "method")
+    }
+    losses = [event["loss"] for event in events(finished, "step")]
+    assert len(losses) == 30
+    assert losses[-1] < losses[0] - 1
+
+
+def test_callback_wrote_every_step(finished):
+    lines = (finished / "my-callback.csv").read_text().splitlines()
+    assert lines[0] == "step,loss,lr,grad_norm"
+    assert [line.split(",")[0] for line in lines[1:]] == [str(step) for step in range(1, 31)]
+
+
+def test_exporter_writes_the_trained_model(environment, finished, tmp_path):
+    import numpy as np
+
+    environment.run("ernie", "export", finished / "model", "--to", "my-exporter", "--out", tmp_path / "archive")
+    with np.load(tmp_path / "archive" / "weights.npz", allow_pickle=False) as arrays:
+        assert arrays["lm_head.weight"].shape == (320, 64)
+
+
+def test_command_reads_the_run(environment, finished):
+    answer = json.loads(environment.run("ernie", "my-command", finished, "--json"))
+    assert answer["steps"] == 30
+    assert answer["last"] == events(finished, "step")[-1]["loss"]
+
+
+def test_server_answers(environment, finished):
+    command = [str(environment.python), "-m", "erniecore_my_server", str(finished / "model"), "--port", "0"]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, env=environment.variables, stdout=pipe, stderr=pipe, text=True) as server:
+        try:
+            url = re.search(r"http://\S+/generate", server.stdout.readline())[0]
+            body = json.dumps({"prompt": "Say ant", "max_new_tokens": 3}).encode()
+            opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+            with opener.open(urllib.request.Request(url, data=body), timeout=120) as response:
+                answer = json.loads(response.read())
+        finally:
+            server.send_signal(signal.SIGINT)
+    assert 1 <= answer["tokens"] <= 3
+    assert server.returncode == 0
+
+
+def test_adapter_trains_few_weights(environment, base):
+    command = """
+        ernie run --model model --adapter my-adapter --method my-method --format my-format --data rows.jsonl
+        --out adapted train.max_steps=8 train.batch_size=4 train.learning_rate=0.05 data.packing=none
+    """
+    environment.run(*shlex.split(command), cwd=base)
+    losses = [event["loss"] for event in events(base / "adapted", "step")]
+    assert len(losses) == 8
+    assert losses[-1] < losses[0]
+
+
+def test_same_weights_without_the_third_party_are_refused(environment, wheels, make_environment, finished):
+    alone = make_environment([wheels["erniecore"], wheels["erniecore-ernie45"]])
+    out = alone.run("ernie", "generate", "--model", finished / "model", "--prompt", "x", "--json", status=2)
+    assert "my_model" in out
