@@ -17,10 +17,12 @@ from erniecore.plugin import Plugin, hookimpl
 from erniecore.types import Cluster, Device
 
 #: mallopt parameters (malloc.h)
-_M_TRIM_THRESHOLD, _M_TOP_PAD, _M_MMAP_THRESHOLD = -1, -2, -3
+_M_TRIM_THRESHOLD, _M_TOP_PAD, _M_MMAP_THRESHOLD, _M_ARENA_MAX = -1, -2, -3, -8
 _KEEP = 1 << 30
 #: older glibc refuses an mmap threshold above half of a heap
 _KEEP_OLD_GLIBC = 32 << 20
+#: MKL_DEBUG_CPU_TYPE and the instruction sets that its code needs, best first
+_MKL_CODES = (("7", {"avx512f", "avx512dq", "avx512cd", "avx512bw", "avx512vl"}), ("5", {"avx2", "fma"}))
 
 
 class CpuConfig(Section):
@@ -54,11 +56,16 @@ class CpuDevice:
         self._config, self._cpuinfo, self._omp = config, cpuinfo, omp_num_threads
 
     def environment(self) -> Mapping[str, str]:
-        """A function of the processor's vendor alone. MKL chooses its slowest code on x86 processors of other
-        vendors; 5 selects AVX2, which all of them have had since 2015. No thread counts: they differ by host."""
+        """A function of the processor's vendor and instruction sets. No thread counts: they differ by host.
+
+        MKL chooses its slowest code on x86 processors that are not Intel's. 5 selects AVX2, 7 AVX-512. OpenMP's idle
+        threads otherwise spin for 200 ms and take the core from the operators' own threads.
+        """
+        settings = {"KMP_BLOCKTIME": "1"}
         if "x86" in _machine(self._cpuinfo) and "GenuineIntel" not in self._cpuinfo:
-            return {"MKL_DEBUG_CPU_TYPE": "5"}
-        return {}
+            flags = set(_field(self._cpuinfo, "flags").split())
+            settings |= next(({"MKL_DEBUG_CPU_TYPE": code} for code, needs in _MKL_CODES if flags >= needs), {})
+        return settings
 
     def open(self) -> None:
         """Raise glibc's thresholds, import paddle, select the CPU and set the number of threads."""
@@ -108,6 +115,8 @@ def keep_freed_memory() -> bool:
         return False
     mallopt = ctypes.CDLL(None).mallopt
     done = mallopt(_M_MMAP_THRESHOLD, _KEEP) or mallopt(_M_MMAP_THRESHOLD, _KEEP_OLD_GLIBC)
+    # one arena: blocks that a worker thread gets would otherwise be mapped and unmapped every time
+    done = done and mallopt(_M_ARENA_MAX, 1)
     return bool(done and mallopt(_M_TRIM_THRESHOLD, _KEEP) and mallopt(_M_TOP_PAD, 64 << 20))
 
 

@@ -8,9 +8,11 @@ import pytest
 from erniecore.builtin.cpu import CpuConfig, CpuDevice, keep_freed_memory, plugin
 from erniecore.types import Cluster
 
-AMD = "processor\t: 0\nvendor_id\t: AuthenticAMD\nmodel name\t: AMD EPYC 7763\n"
+AMD = "processor\t: 0\nvendor_id\t: AuthenticAMD\nmodel name\t: AMD EPYC 7763\nflags\t\t: fpu sse2 fma avx2\n"
+ZEN5 = AMD.replace("avx2", "avx2 avx512f avx512dq avx512cd avx512bw avx512vl")
+OLD = AMD.replace("avx2", "avx")
 INTEL = "processor\t: 0\nvendor_id\t: GenuineIntel\nmodel name\t: Xeon\n"
-HYGON = "vendor_id : HygonGenuine\n"
+HYGON = "vendor_id : HygonGenuine\nflags : avx2 fma\n"
 ARM = "processor : 0\nBogoMIPS : 50.00\nCPU implementer : 0x41\n"
 
 
@@ -18,18 +20,14 @@ def device(cpuinfo=AMD, omp="", **config):
     return CpuDevice(CpuConfig(**config), cpuinfo, omp)
 
 
-@pytest.mark.parametrize(("cpuinfo", "expected"), [(AMD, {"MKL_DEBUG_CPU_TYPE": "5"}), (INTEL, {})])
-def test_environment_depends_on_the_vendor(cpuinfo, expected):
-    assert device(cpuinfo).environment() == expected
+@pytest.mark.parametrize(("cpuinfo", "code"), [(AMD, "5"), (HYGON, "5"), (ZEN5, "7"), (OLD, None), (INTEL, None)])
+def test_mkl_code_path_follows_vendor_and_instruction_sets(cpuinfo, code):
+    assert device(cpuinfo).environment().get("MKL_DEBUG_CPU_TYPE") == code
 
 
-def test_other_vendors_of_x86_count():
-    assert device(HYGON).environment() == {"MKL_DEBUG_CPU_TYPE": "5"}
-
-
-def test_other_architectures_are_left_alone(monkeypatch):
+def test_other_architectures_choose_no_mkl_code_path(monkeypatch):
     monkeypatch.setattr(platform, "machine", lambda: "aarch64")
-    assert device(ARM).environment() == {}
+    assert "MKL_DEBUG_CPU_TYPE" not in device(ARM).environment()
 
 
 def test_environment_is_the_same_for_any_thread_setting():
