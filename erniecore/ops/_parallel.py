@@ -24,6 +24,9 @@ from paddle import Tensor
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
+#: Waking workers takes as long as a few operations on this many elements.
+FEWEST_ELEMENTS = 1 << 14
+
 _NAME = "erniecore-op"
 _executors: dict[tuple[int, int], ThreadPoolExecutor] = {}
 
@@ -32,10 +35,11 @@ def parallel_map(function: Callable[[Item], Result], items: Iterable[Item], like
     """``[function(item) for item in items]``, on worker threads where that helps.
 
     ``function`` must only use detached tensors (a worker has its own gradient mode) and write to slices that no
-    other item touches. ``like`` is any tensor of the work: only tensors in host memory are worked on by threads.
+    other item touches. ``like`` is a tensor of the work: threads are for tensors in host memory that are large enough.
     """
     work = list(items)
-    size = 1 if len(work) < 2 or _inside_worker() or not like.place.is_cpu_place() else num_workers()
+    small = len(work) < 2 or like.size < FEWEST_ELEMENTS
+    size = 1 if small or _inside_worker() or not like.place.is_cpu_place() else num_workers()
     return [function(item) for item in work] if size < 2 else _shared_out(function, work, size)
 
 

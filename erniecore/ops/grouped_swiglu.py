@@ -102,12 +102,12 @@ class _GroupedSwiGLU(PyLayer):  # type: ignore[misc]
                 paddle.matmul(x_part, gates[e], out=gate_NI[rows])
                 paddle.matmul(x_part, ups[e], out=up_NI[rows])
 
-            parallel_map(widen, routes.parts, x)
+            parallel_map(widen, routes.parts, x_NH)
             act_NI = swiglu_forward(gate_NI, up_NI, w_N1)
             parallel_map(
                 lambda part: paddle.matmul(act_NI[part.rows], downs[part.expert], out=out_NH[part.rows]),
                 routes.parts,
-                x,
+                x_NH,
             )
         ctx.save_for_backward(x, gate, up, down, weights, gate_NI, up_NI)
         ctx.routes, ctx.frozen = routes, frozen(x, gate, up, down, weights)
@@ -130,7 +130,7 @@ class _GroupedSwiGLU(PyLayer):  # type: ignore[misc]
         parallel_map(
             lambda part: paddle.matmul(dy_NH[part.rows], downs[part.expert], transpose_y=True, out=d_act_NI[part.rows]),
             routes.parts,
-            x,
+            x_NH,
         )
         act_NI = swiglu_forward(gate_NI, up_NI)
         paddle.matmul(d_act_NI * act_NI, paddle.ones([d_act_NI.shape[1], 1], dtype), out=dw_N1[:num_rows])
@@ -152,9 +152,9 @@ class _GroupedSwiGLU(PyLayer):  # type: ignore[misc]
                     paddle.matmul(left, right, transpose_x=True, out=total[e])
 
         if grads[0] is not None:
-            parallel_map(narrow, routes.parts, x)
+            parallel_map(narrow, routes.parts, x_NH)
             grads[0] = _add_back(dx_NH, routes.places)
-        parallel_map(sum_rows, routes.experts, x)
+        parallel_map(sum_rows, routes.experts, x_NH)
         if grads[4] is not None:
             grads[4] = paddle.stack([paddle.gather(dw_N1, place).squeeze(-1) for place in routes.places], axis=1)
         return tuple(grads)
