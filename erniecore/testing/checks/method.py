@@ -170,7 +170,7 @@ def check_method_learns_only_labels(subject: Subject) -> None:
     """Positions whose label is IGNORE send no gradient through the head, the others do."""
     import numpy as np
 
-    from erniecore.testing.toys.watched import WatchedPolicy
+    from erniecore.testing.toys.paddle_watched import WatchedPolicy
 
     batch = collate(_rows(_samples(subject)))
     policy = WatchedPolicy()

@@ -7,7 +7,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from erniecore.testing.exercise import architecture_of
-from erniecore.testing.expect import ensure, ensure_bits, ensure_close, ensure_equal
+from erniecore.testing.expect import NotApplicable, ensure, ensure_bits, ensure_close, ensure_equal
 from erniecore.testing.runner import Check
 from erniecore.testing.subjects import Subject
 
@@ -230,6 +230,23 @@ def check_model_survives_after_step(subject: Subject) -> None:
         ensure(bool(np.isfinite(np.asarray(value, np.float64)).all()), f"{name} is not finite after after_step()")
 
 
+def check_model_router_bias_only_selects(subject: Subject) -> None:
+    """A constant added to all of a router's ``e_score_correction_bias`` leaves the logits (<= 1e-6): the bias decides
+    which experts are chosen, not what they weigh (arXiv:2408.15664)."""
+    from erniecore.testing.toys.compute import logits
+
+    model, architecture = build(subject)
+    ids = _ids(architecture, 2, 12)
+    named = {**dict(model.named_parameters()), **dict(model.named_buffers())}
+    biases = [value for name, value in named.items() if name.endswith("e_score_correction_bias")]
+    if not biases:
+        raise NotApplicable("no parameter is called e_score_correction_bias")
+    before = logits(model, ids)
+    for bias in biases:
+        bias.set_value(bias + 0.5)
+    ensure_close(logits(model, ids), before, 1e-6, "logits with a constant added to the router's bias")
+
+
 CHECKS = (
     Check(check_model_shapes),
     Check(check_model_is_callable),
@@ -246,4 +263,5 @@ CHECKS = (
     Check(check_model_dtype_is_as_asked),
     Check(check_model_keeps_its_architecture),
     Check(check_model_survives_after_step),
+    Check(check_model_router_bias_only_selects),
 )

@@ -1,4 +1,4 @@
-"""A plugin module that cannot be imported in a fresh process; its subject is in ``every.py``."""
+"""A plugin that cannot be had in a fresh process; its subject is in ``every.py``."""
 
 from __future__ import annotations
 
@@ -11,6 +11,9 @@ class Broken(ToyServerPlugin):
     """Works only where somebody imported pytest before."""
 
 
-if "pytest" not in sys.modules:
-    raise ImportError("this module needs pytest to be imported first")
-plugin = Broken()
+def __getattr__(name: str) -> Broken:
+    if name != "plugin":
+        raise AttributeError(name)
+    if "pytest" not in sys.modules:
+        raise ImportError("this plugin needs pytest to be imported first")
+    return Broken()

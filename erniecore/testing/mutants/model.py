@@ -215,6 +215,17 @@ class BreaksAfterStep(Changed):
         model.after_step = after_step
 
 
+class BiasWeighs(Changed):
+    """A router's bias finds its way into the logits."""
+
+    def change(self, model: Any) -> None:
+        import paddle
+
+        model.register_buffer("e_score_correction_bias", paddle.zeros([1, 4]), persistable=False)
+        original = model.logits
+        model.logits = lambda hidden: original(hidden) + model.e_score_correction_bias.mean()
+
+
 class Uncovered(ToyModelPlugin):
     """The layout forgets the norms."""
 
@@ -321,6 +332,7 @@ MUTANTS = (
     mutant("model_dtype_is_as_asked", AlwaysFloat32),
     mutant("model_keeps_its_architecture", ForgetsKeys),
     mutant("model_survives_after_step", BreaksAfterStep),
+    mutant("model_router_bias_only_selects", BiasWeighs),
     mutant("model_layout_covers_every_parameter", Uncovered),
     mutant("model_state_is_complete", ForgetsNorm),
     mutant("model_public_names_are_unique", SharesName),

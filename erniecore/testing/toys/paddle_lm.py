@@ -1,5 +1,5 @@
-"""A real decoder-only language model at toy size, written as plainly as possible; the only module of the kit that
-imports paddle. Layer names are those of public checkpoints, so adapters find their targets.
+"""A real decoder-only language model at toy size, written as plainly as possible. Checks import it when they run, never
+when they are listed. Layer names are those of public checkpoints, so adapters find their targets.
 
 Letters: B batch, S sequence, H hidden, N heads, D head size, K keys, V vocabulary."""
 
