@@ -61,6 +61,8 @@ def errors_page() -> str:
     for cls in sorted(classes, key=lambda c: c.code):
         summary = (inspect.getdoc(cls) or "").split("\n\n")[0].replace("\n", " ")
         lines.append(f"| {cls.code} | {int(cls.exit_code)} | `{cls.__name__}` | {summary} |")
+    lines += ["", "Narrower codes, with the exit code of their class:", "", "| code | meaning |", "|---|---|"]
+    lines += [f"| {code} | {text} |" for code, text in sorted(errors.CODES.items())]
     lines += ["", "## Codes of data files and rows", "", inspect.getdoc(codes) or "", ""]
     lines += ["| code | meaning |", "|---|---|"]
     lines += [f"| {code} | {text} |" for code, text in sorted(codes.MEANINGS.items())]

@@ -131,6 +131,15 @@ class DataError(ErnieError, ValueError):
     code, exit_code = "ERN-D001", Exit.DATA
 
 
+class RowError(DataError):
+    """One row of a data file cannot be used; ``where`` is a JSON path such as ``$.messages[2].role``.
+
+    Formats and encoders raise it; the reader adds ``file:line`` and counts the row as dropped.
+    """
+
+    code = "ERN-D010"
+
+
 class CheckpointError(ErnieError):
     """A checkpoint or weight file is missing, damaged or does not fit."""
 
@@ -185,6 +194,23 @@ class Preempted(ErnieError):
     code, exit_code = "ERN-R075", Exit.PREEMPTED
 
 
+#: code -> meaning, of codes that are narrower than their class; those of data are in ``data/codes.py``
+CODES: dict[str, str] = {
+    "ERN-C011": "the settings file is an ERNIEKit file",
+    "ERN-C020": "the run directory already holds a run, and `run.resume=never` asks for a new one",
+    "ERN-C021": "the run directory or the checkpoint belongs to another run, or to other settings",
+    "ERN-E010": "the run directory cannot be written",
+    "ERN-E011": "another process uses the run directory",
+    "ERN-K002": "a checkpoint or weight file is damaged, or is not the one that was written",
+    "ERN-K003": "the disk is full, failing or not writable",
+    "ERN-K004": "the weights, config.json or the tokenizer do not fit each other or the run",
+    "ERN-K010": "the weights are a pickle, which could run code; only safetensors are read",
+    "ERN-K020": "there is no model directory, or it has no config.json",
+    "ERN-K021": "config.json, or a file beside it, is not the JSON that it should be",
+    "ERN-K030": "an export is not the same model",
+}
+
+
 def shorten(value: object, limit: int = 80) -> str:
     """``repr`` of ``value`` cut to ``limit`` characters, for ``found=``."""
     text = repr(value)
@@ -195,12 +221,3 @@ def nearest(name: str, known: Iterable[str], cutoff: float = 0.6) -> str | None:
     """The known name most similar to ``name``, or ``None`` when nothing is similar enough."""
     matches = difflib.get_close_matches(name, list(known), n=1, cutoff=cutoff)
     return matches[0] if matches else None
-
-
-class RowError(DataError):
-    """One row of a data file cannot be used; ``where`` is a JSON path such as ``$.messages[2].role``.
-
-    Formats and encoders raise it; the reader adds ``file:line`` and counts the row as dropped.
-    """
-
-    code = "ERN-D010"

@@ -1,0 +1,74 @@
+"""Every error code has one meaning, is written down, and is used."""
+
+import inspect
+import re
+from pathlib import Path
+
+import pytest
+
+from erniecore import errors
+from erniecore.data import codes
+
+ROOT = Path(__file__).parents[2]
+CODE = re.compile(r"ERN-[A-Z]\d{3}")
+#: where codes get their meaning; everywhere else they are used
+TABLES = [ROOT / "erniecore/errors.py", ROOT / "erniecore/data/codes.py"]
+SOURCES = [
+    path
+    for top in ("erniecore", "plugins")
+    for path in sorted((ROOT / top).rglob("*.py"))
+    if "tests" not in path.relative_to(ROOT).parts and path not in TABLES
+]
+CLASSES = {
+    cls.code: cls for cls in vars(errors).values() if inspect.isclass(cls) and issubclass(cls, errors.ErnieError)
+}
+DATA = {name: value for name, value in vars(codes).items() if isinstance(value, str) and CODE.fullmatch(value)}
+
+
+def test_every_class_has_a_code_of_its_own():
+    classes = [c for c in vars(errors).values() if inspect.isclass(c) and issubclass(c, errors.ErnieError)]
+    assert len(CLASSES) == len(classes)
+
+
+def test_the_tables_do_not_give_a_code_two_meanings():
+    tables = [set(CLASSES) - {codes.ROW}, set(errors.CODES), set(codes.MEANINGS)]  # RowError is codes.ROW
+    assert sum(map(len, tables)) == len(set.union(*tables))
+
+
+def test_two_codes_never_mean_the_same():
+    meanings = [*errors.CODES.values(), *codes.MEANINGS.values()]
+    assert len(meanings) == len(set(meanings))
+
+
+def test_every_data_code_has_a_meaning():
+    assert sorted(DATA.values()) == sorted(codes.MEANINGS)
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=lambda p: str(p.relative_to(ROOT)))
+def test_every_code_in_the_source_is_documented(path):
+    used = set(CODE.findall(path.read_text(encoding="utf-8")))
+    assert used <= {*CLASSES, *errors.CODES, *codes.MEANINGS}
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=lambda p: str(p.relative_to(ROOT)))
+def test_the_core_names_data_codes_instead_of_spelling_them(path):
+    if path.relative_to(ROOT).parts[0] == "erniecore":
+        assert not set(CODE.findall(path.read_text(encoding="utf-8"))) & set(codes.MEANINGS)
+
+
+def test_every_further_code_is_used():
+    text = "".join(path.read_text(encoding="utf-8") for path in SOURCES)
+    assert set(errors.CODES) <= set(CODE.findall(text))
+
+
+def test_every_data_code_is_used():
+    text = "".join(path.read_text(encoding="utf-8") for path in SOURCES)
+    unused = [name for name, value in DATA.items() if not re.search(rf"\b{name}\b", text) and value not in text]
+    assert set(unused) <= {"ROW"}  # the code of RowError itself
+
+
+def test_codes_that_the_formats_spell_out_are_those_of_the_table():
+    checks = pytest.importorskip("erniecore_formats.checks")
+    assert (checks.MISSING, checks.WRONG_TYPE, checks.BLANK) == (codes.MISSING_FIELD, codes.WRONG_TYPE, codes.BLANK)
+    assert (checks.LENGTHS_DIFFER, checks.UNKNOWN_ROLE) == (codes.LENGTHS_DIFFER, codes.UNKNOWN_ROLE)
+    assert (checks.ROLE_ORDER, checks.BAD_VALUE) == (codes.ROLE_ORDER, codes.BAD_VALUE)
