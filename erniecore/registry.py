@@ -148,7 +148,7 @@ def load(kind: str, name: str) -> Plugin:
     entry = find(kind, name)
     found = load_object(entry)
     if not isinstance(found, Plugin):
-        what = f"the class {found.__name__}" if isinstance(found, type) else f"a {type(found).__name__}"
+        what = f"the class {found.__name__}" if isinstance(found, type) else f"of type {type(found).__name__}"
         raise PluginBroken(f"{entry.target} is {what}", where=entry.origin(), expected="an instance of Plugin")
     says = (getattr(found, "kind", "?"), getattr(found, "name", "?"))
     if says != (kind, entry.name):

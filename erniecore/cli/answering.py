@@ -80,9 +80,9 @@ def open_model(source: Path, device: str) -> tuple[ModelBundle, Tokenizer]:
         render.note(f"note   {remark}")
     if opened.bundle.tokenizer is None:
         raise CheckpointError(
-            "this model has no tokenizer",
+            "this model has no usable tokenizer",
             where=str(source),
-            found="; ".join(opened.notes),
+            found="; ".join(n for n in opened.notes if n.startswith("without a tokenizer")),
             expected="tokenizer.model beside the weights",
         )
     return opened.bundle, opened.bundle.tokenizer

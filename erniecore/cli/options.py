@@ -41,6 +41,8 @@ def split_words(words: list[str] | None) -> tuple[Path | None, list[str]]:
         fix = "a file can name others with `extends:`; data files go after --data"
         raise UsageError("more than one settings file", found=" ".join(files), fix=fix)
     for word in files:
+        if word.removesuffix(".gz").endswith((".jsonl", ".json")):
+            raise UsageError(f"{word!r} is a data file, not a settings file", fix=f"--data {word}")
         if not Path(word).exists() and not word.endswith((".yaml", ".yml")):
             fix = f"{word}=VALUE sets a value" if "." in word else "give one YAML file, then section.key=value words"
             raise UsageError(f"{word!r} is neither a settings file nor section.key=value", fix=fix)

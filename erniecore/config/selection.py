@@ -16,7 +16,16 @@ from typing import Any
 from erniecore import registry
 from erniecore.config import yaml
 from erniecore.config.sources import COMMAND_LINE, Leaf, Place, Tree, merge, tree_of
-from erniecore.errors import CheckpointError, ConfigError, ErnieError, PluginError, PluginNotFound, Problem, nearest
+from erniecore.errors import (
+    CheckpointError,
+    ConfigError,
+    ErnieError,
+    PluginConflict,
+    PluginError,
+    PluginNotFound,
+    Problem,
+    nearest,
+)
 from erniecore.host import BUILTIN_CALLBACKS
 from erniecore.kinds import KINDS, RUN_KINDS
 from erniecore.plugin import ModelPlugin, Plugin
@@ -70,7 +79,7 @@ def _load(kind: str, name: str, place: Place | None) -> Plugin:
     try:
         return registry.load(kind, name)
     except PluginError as error:
-        if place is not None and isinstance(error, PluginNotFound):
+        if place is not None and isinstance(error, PluginNotFound | PluginConflict):
             error.where = f"{place}: {place.word or kind}"
         raise
 
@@ -146,8 +155,7 @@ def plugin_for_directory(directory: Path) -> str:
     try:
         model_type = json.loads(file.read_text(encoding="utf-8"))["model_type"]
     except (OSError, ValueError, KeyError, TypeError) as error:
-        reason = "has no model_type" if isinstance(error, KeyError) else "cannot be read as JSON"
-        raise CheckpointError(f"config.json {reason}", where=str(file), code="ERN-K021") from error
+        raise _bad_config(file, error) from error
     readable: dict[str, str] = {}
     for entry in registry.entries("model"):
         try:
@@ -164,6 +172,17 @@ def plugin_for_directory(directory: Path) -> str:
             next="ernie plugins --kind model",
         )
     return readable[str(model_type)]
+
+
+def _bad_config(file: Path, error: Exception) -> CheckpointError:
+    """Why a config.json does not say which model it is of."""
+    if isinstance(error, KeyError):
+        message, found = "config.json has no model_type", ""
+        fix = 'add the key, such as "model_type": "ernie4_5", or name the plugin: --model NAME model.path=DIR'
+    else:
+        message, found = "config.json is no JSON object", str(error) if isinstance(error, ValueError) else ""
+        fix = "write or fetch the model directory again"
+    return CheckpointError(message, where=str(file), found=found, fix=fix, code="ERN-K021")
 
 
 def recipes(plugin: Plugin) -> dict[str, str]:

@@ -185,7 +185,7 @@ def read_file(path: Path, shown: str = "", above: tuple[Path, ...] = ()) -> Tree
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or "it is not UTF-8 text"
-        raise UsageError(f"cannot read the settings file: {reason}", where=shown) from error
+        raise UsageError(f"cannot read the settings file: {reason}", where=shown, fix=_instead(path)) from error
     document = yaml.parse(text, shown)
     _refuse_erniekit(document.data, shown)
     parents = document.data.pop("extends", None) or []
@@ -201,6 +201,15 @@ def read_file(path: Path, shown: str = "", above: tuple[Path, ...] = ()) -> Tree
             raise ConfigError([Problem(shown, document.lines[("extends",)], "extends", message)])
         tree = merge(tree, read_file(parent_path, above=(*above, real)))
     return merge(tree, tree_of(document, shown))
+
+
+def _instead(path: Path) -> str:
+    """What may have been meant by a settings file that cannot be read."""
+    if (path.parent / "config.json").is_file():
+        return f"{path.parent} is a model directory: --model {path.parent}"
+    beside = [p.name for p in path.parent.glob("*.y*ml")] if path.parent.is_dir() else []
+    close = nearest(path.name, beside)
+    return f"did you mean {path.parent / close}?" if close and close != path.name else ""
 
 
 def _refuse_erniekit(data: Mapping[str, Any], source: str) -> None:

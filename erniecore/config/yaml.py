@@ -208,6 +208,8 @@ def _guarded(action: Callable[[], Any], source: str) -> Any:
         message = " ".join(filter(None, (error.problem, error.context and f"({error.context})")))
         if error.problem and error.problem.startswith("but found another document"):
             message = "more than one document (---)"
+        if error.problem and error.problem.startswith("found character '\\t'"):
+            message = "a tab; indent with spaces"
         raise ConfigError([Problem(source, mark.line + 1 if mark else 0, "", message)]) from error
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise ConfigError([Problem(source, 0, "", " ".join(str(error).split()))]) from error

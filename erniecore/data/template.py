@@ -60,6 +60,7 @@ class JinjaChatTemplate:
                 code=codes.TEMPLATE_BROKEN,
                 where=f"chat template, line {e.lineno}",
                 found=shorten(e.message),
+                fix="repair the template (chat_template.jinja), or choose another with model.template",
             ) from e
 
     def render(

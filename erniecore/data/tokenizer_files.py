@@ -64,7 +64,7 @@ def open_model(model: bytes, where: str = "tokenizer.model") -> Any:
     try:
         return sentencepiece.SentencePieceProcessor(model_proto=model)
     except (RuntimeError, ValueError, TypeError) as e:
-        raise EnvironmentFault("this is no SentencePiece model", where=where, found=shorten(str(e))) from e
+        raise EnvironmentFault("this is no SentencePiece model", where=where, found=f"{len(model)} bytes") from e
 
 
 def read(directory: Path) -> tuple[bytes, TokenizerFiles]:

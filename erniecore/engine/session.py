@@ -135,7 +135,7 @@ def build_tokenizer(ready: Prepared) -> Tokenizer:
     vocab_size = int(ready.architecture["vocab_size"])
     if tokenizer.vocab_size > vocab_size:
         raise ConfigError.at(
-            "model.tokenizer", f"it has {tokenizer.vocab_size} ids, but the model only {vocab_size} (vocab_size)"
+            "model.tokenizer", f"the tokenizer has {tokenizer.vocab_size} ids, the model only {vocab_size} (vocab_size)"
         )
     return tokenizer
 

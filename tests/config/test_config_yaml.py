@@ -93,7 +93,7 @@ REFUSED = {
     "wrong tag": ("a: !!int x", "f:1: 'x' is not a int"),
     "documents": ("a: 1\n---\nb: 1\n", "f:2: more than one document (---)"),
     "open": ("a: 1\nb: [\n", "f:3: expected the node content"),
-    "tab": ("a:\n\tb: 1\n", "f:2: found character '\\t' that cannot start any token"),
+    "tab": ("a:\n\tb: 1\n", "f:2: a tab; indent with spaces"),
     "alias": ("a: *b", "f:1: found undefined alias 'b'"),
     "circle": ("a: &a [*a]", "f:1: nested deeper than 32 levels"),
     "deep": ("a: " + "[" * 2000, "f:1: nested deeper than 32 levels"),

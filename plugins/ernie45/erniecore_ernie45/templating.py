@@ -8,7 +8,7 @@ from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from erniecore.api import ConfigError, JinjaChatTemplate, nearest
+from erniecore.api import ConfigError, DataError, JinjaChatTemplate, nearest
 
 if TYPE_CHECKING:
     from erniecore.api import ChatTemplate
@@ -35,7 +35,11 @@ def choose_template(choice: str, directory: Path) -> ChatTemplate:
         return _template(builtin_source(choice), choice)
     source = _source(Path(choice)) if choice else _own_source(directory)
     if source is not None:
-        return _template(source, "thinking" if "<|im_start|>" in source else "ernie45")
+        try:
+            return _template(source, "thinking" if "<|im_start|>" in source else "ernie45")
+        except DataError as error:
+            error.where = f"{choice or directory}: {error.where}"
+            raise
     if choice:
         close = nearest(choice, TEMPLATES)
         hint = f"did you mean {close}?" if close else f"templates: {', '.join(TEMPLATES)}"
