@@ -77,8 +77,22 @@ def check(
     for name, error in failed:
         ledger.fail(name, error)
     store, rest = encode(sources, encoder, workers=workers, max_errors=max_errors)
+    _once_per_file(rest)
     ledger.merge([rest])
     return store, ledger
+
+
+def _once_per_file(ledger: Ledger) -> None:
+    """That no format fits is said once per file, not for each of its rows."""
+    said: set[str] = set()
+    listed = []
+    for error in ledger.errors:
+        of_file = error["code"] in (codes.NO_FORMAT, codes.AMBIGUOUS_FORMAT)
+        if not (of_file and error["file"] in said):
+            listed.append(error)
+        if of_file:
+            said.add(error["file"])
+    ledger.errors = listed
 
 
 def records(files: Sequence[Path], format: str, ledger: Ledger) -> Iterator[tuple[DataSource, Record]]:

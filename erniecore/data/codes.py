@@ -51,6 +51,8 @@ ID_OUT_OF_RANGE = "ERN-D048"
 TOO_MANY_DROPPED = "ERN-D050"
 NOTHING_LEFT = "ERN-D051"
 VOCABULARY_SIZE = "ERN-D052"
+FILE_CHANGED = "ERN-D053"
+SAMPLES_CHANGED = "ERN-D054"
 
 #: code -> what it means
 MEANINGS: dict[str, str] = {
@@ -94,4 +96,6 @@ MEANINGS: dict[str, str] = {
     TOO_MANY_DROPPED: "more rows were dropped than data.max_drop allows",
     NOTHING_LEFT: "no row is left to learn from",
     VOCABULARY_SIZE: "the vocabulary cannot have this size with this text",
+    FILE_CHANGED: "a training file is not the one that the checkpoint was made with",
+    SAMPLES_CHANGED: "the training files are the same but give other samples than those of the checkpoint",
 }

@@ -99,9 +99,11 @@ def _check_path(path: Path) -> None:
 
 
 def _missing(path: Path, found: str) -> DataError:
-    beside = [p.name for p in path.parent.iterdir()] if path.parent.is_dir() else []
-    near = nearest(path.name, beside)
-    fix = f"did you mean {path.parent / near}?" if near and near != path.name else "check the path"
+    beside = (
+        {p.name.split(".")[0]: p.name for p in path.parent.iterdir() if p.is_file()} if path.parent.is_dir() else {}
+    )
+    near = nearest(path.name.split(".")[0], beside, 0.7)  # equal endings would make any two names similar
+    fix = f"did you mean {path.parent / beside[near]}?" if near and beside[near] != path.name else "check the path"
     return DataError(
         "the data file cannot be read",
         code=codes.MISSING_FILE,

@@ -54,7 +54,11 @@ def decode_row(raw: bytes, line: int, limits: ReadLimits = LIMITS) -> Json | Row
         text = raw.decode("utf-8")
     except UnicodeDecodeError as e:
         return RowError(
-            "the row is not UTF-8", code=codes.BAD_UTF8, where="$", found=f"byte 0x{raw[e.start]:02x} at {e.start + 1}"
+            "the row is not UTF-8",
+            code=codes.BAD_UTF8,
+            where="$",
+            found=f"byte 0x{raw[e.start]:02x} at {e.start + 1}",
+            fix="save the file as UTF-8",
         )
     if text.count("[") + text.count("{") > limits.depth and _depth(text) > limits.depth:
         return _row_error(codes.TOO_DEEP, "the row is nested too deeply", f"more than {limits.depth} levels")
@@ -104,7 +108,9 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _constant(text: str) -> NoReturn:
-    raise _Refused(_row_error(codes.NOT_FINITE, "JSON has no such number", text))
+    error = _row_error(codes.NOT_FINITE, "JSON has no such number", text)
+    error.fix = "write null, or leave the field out"
+    raise _Refused(error)
 
 
 def _float(text: str) -> float:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from erniecore.data.codes import ID_OUT_OF_RANGE
 from erniecore.errors import DataError, NumericsError
 from erniecore.types import IGNORE, Batch, Origin
 
@@ -112,5 +113,5 @@ def _foreign_id(what: str, value: int, vocab_size: int, origins: Sequence[Origin
         found=str(value),
         expected=f"ids below {vocab_size} (vocab_size of the model)",
         fix="use the tokenizer that belongs to this model",
-        code="ERN-D020",
+        code=ID_OUT_OF_RANGE,
     )

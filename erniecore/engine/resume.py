@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from erniecore.checkpoint import Checkpoint, list_checkpoints, load_checkpoint, newest_verified
+from erniecore.data.codes import FILE_CHANGED, SAMPLES_CHANGED
 from erniecore.engine import rundir
 from erniecore.engine.drift import Difference, compare
-from erniecore.errors import CheckpointError, DataError, UsageError
+from erniecore.errors import CheckpointError, DataError, UsageError, nearest
 
 #: version of the content of ``state.json``
 STATE_FORMAT = 1
@@ -52,6 +53,15 @@ def choose(out: Path, resume: str, settings: Mapping[str, Any], hash_now: str) -
         why = f"continuing from {path}: the newest verified checkpoint"
     else:
         path, notes = Path(resume), []
+        if not path.is_dir():
+            close = nearest(resume, ("auto", "never", "must"))
+            fix = f"did you mean {close}?" if close else "name a directory like ckpt/step-00000120 of a run"
+            raise CheckpointError(
+                "no such checkpoint",
+                where=f"run.resume: {resume}",
+                expected="auto, never, must or a directory",
+                fix=fix,
+            )
         _check_branch(out, path, hash_now)
         why = f"continuing from {path}: named by run.resume"
     checkpoint = load_checkpoint(path)
@@ -107,6 +117,8 @@ def _check_owner(out: Path, hash_now: str) -> None:
             code="ERN-C021",
         )
     foreign = [name for name in rundir.used(out) if name in ("model", "ckpt")]
+    if start is None and (out / "config.json").is_file():
+        foreign.append("config.json")  # a model directory, where the run would mix its files with the model's
     if start is None and foreign:
         raise UsageError(
             "the run directory holds files that are not this run's",
@@ -122,8 +134,8 @@ def refuse(differences: Sequence[Difference], where: Path) -> None:
     bad = [d for d in differences if d.refused]
     if bad:
         raise UsageError(
-            f"{len(bad)} settings differ from the checkpoint's and would change the result: "
-            + "; ".join(str(d) for d in bad),
+            f"{len(bad)} setting{'s differ' if len(bad) > 1 else ' differs'} from the checkpoint's and would change the "
+            "result: " + "; ".join(str(d) for d in bad),
             where=str(where),
             fix="use the old values, or choose another run.out (--out) for a new run",
             code="ERN-C021",
@@ -147,11 +159,11 @@ def check_data(before: Mapping[str, Any], now: Mapping[str, Any]) -> None:
                 found=f"{is_['bytes']} bytes, sha256 {is_['sha256'][:12]}…",
                 expected=f"{was['bytes']} bytes, sha256 {was['sha256'][:12]}…",
                 fix="restore the file, or start a new run in another run.out",
-                code="ERN-D030",
+                code=FILE_CHANGED,
             )
     if before.get("fingerprint") != now.get("fingerprint"):
         raise DataError(
             "the same files give other samples than before",
             fix="use the tokenizer, chat template and erniecore version that the checkpoint was made with",
-            code="ERN-D031",
+            code=SAMPLES_CHANGED,
         )
