@@ -154,7 +154,7 @@ BROKEN = {
     "missing": ("import no_such_module_here", "ModuleNotFoundError"),
     "nameless": ("x = 1", "AttributeError"),
     "class": (PLUGIN.format(name="bad").replace("plugin = P()", "plugin = P"), "is the class P"),
-    "other": ("plugin = 7", "is a int"),
+    "other": ("plugin = 7", "is of type int"),
     "name": (PLUGIN.format(name="good"), "calls itself callback 'good'"),
     "kind": (PLUGIN.format(name="bad").replace('"callback"', '"method"'), "calls itself method 'bad'"),
 }
