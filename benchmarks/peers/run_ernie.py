@@ -1,0 +1,143 @@
+"""erniecore as one more peer: its device, model plugins, objective and training step on the workload's synthetic rows.
+What a step of a run does besides (events, console, data from files) is left out."""
+
+from __future__ import annotations
+
+import argparse
+import math
+from typing import Any
+
+from common import Clock, Spec, emit, load_workload, make_tokens, parse_arguments
+
+
+def architecture(model: Spec) -> dict[str, Any]:
+    """The workload's model as a config.json."""
+    dense = {
+        "model_type": "ernie4_5",
+        "vocab_size": model["vocab"],
+        "hidden_size": model["hidden"],
+        "intermediate_size": model["intermediate"],
+        "num_hidden_layers": model["layers"],
+        "num_attention_heads": model["heads"],
+        "num_key_value_heads": model["kv_heads"],
+        "head_dim": model["head_dim"],
+        "max_position_embeddings": model["max_pos"],
+        "rms_norm_eps": model["rms_eps"],
+        "rope_theta": model["rope_theta"],
+        "tie_word_embeddings": model["tie"],
+        "use_bias": False,
+    }
+    if model["arch"] == "dense":
+        return dense
+    return {
+        **dense,
+        "model_type": "ernie4_5_moe",
+        "moe_num_experts": model["experts"],
+        "moe_k": model["top_k"],
+        "moe_num_shared_experts": model["shared_experts"],
+        "moe_intermediate_size": model["moe_intermediate"],
+        "moe_layer_start_index": model["moe_start"],
+    }
+
+
+def open_device(threads: int) -> None:
+    """The product's own way: environment first, then paddle."""
+    import os
+
+    from erniecore.builtin.cpu import plugin
+    from erniecore.engine.launch import apply_environment
+    from erniecore.types import Cluster
+
+    device = plugin.ernie_open_device(config=plugin.Config(threads=threads), cluster=Cluster())
+    for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS"):
+        os.environ.pop(name, None)  # the device decides
+    apply_environment(device.environment())
+    device.open()
+
+
+def build_model(model: Spec, seed: int) -> Any:
+    """A model with random weights, by its plugin."""
+    import paddle
+
+    if model["arch"] == "dense":
+        from erniecore_ernie45.plugin import plugin
+    else:
+        from erniecore_ernie45_moe.plugin import plugin
+    paddle.seed(seed)
+    implementation: Any = plugin  # the dense and the MoE plugin take different arguments of the same hook
+    if model["arch"] == "dense":
+        return implementation.ernie_build_model(architecture=architecture(model), dtype="float32")
+    return implementation.ernie_build_model(config=plugin.Config(), architecture=architecture(model), dtype="float32")
+
+
+def make_batches(workload: Spec, num: int, seed: int) -> list[Any]:
+    """One plain causal batch per step."""
+    import numpy as np
+
+    from erniecore.types import Batch
+
+    B, S = workload["batch"], workload["seq"]
+    tokens = make_tokens(num * B, S + 1, workload["model"]["vocab"], seed)
+    positions = np.tile(np.arange(S), (B, 1))
+    ends = np.full((B, 1, S, 1), S, np.int32)
+    return [
+        Batch(rows[:, :-1].copy(), rows[:, 1:].copy(), positions, ends, {}, B * S, B) for rows in np.split(tokens, num)
+    ]
+
+
+def train(args: argparse.Namespace, workload: Spec, defaults: Spec, clock: Clock) -> int:
+    """Steps of supervised fine-tuning; returns the number of parameters."""
+    from erniecore_sft.objective import SftObjective
+
+    from erniecore.config.core import TrainSection
+    from erniecore.engine import guards, metrics
+    from erniecore.engine.optim import AdamW
+    from erniecore.engine.recompute import set_recompute
+    from erniecore.engine.step import forward_backward
+
+    model = build_model(workload["model"], defaults["seed"])
+    model.train()
+    set_recompute(model, "full" if args.recompute else "none")
+    one, two = defaults["adam_betas"]
+    settings = TrainSection(
+        learning_rate=defaults["lr"], weight_decay=defaults["weight_decay"], adam_beta1=one, adam_beta2=two
+    )
+    objective, optimizer = SftObjective(model), AdamW(model.named_parameters(), settings)
+    batches = make_batches(workload, args.warmup + args.steps, defaults["seed"])
+    clock.mark()
+    for batch in batches:
+        guards.check_token_ids(batch, workload["model"]["vocab"])
+        output = forward_backward(objective, [batch])
+        means, (squares,) = metrics.read(output.metrics, optimizer.gradient_square_sum())
+        optimizer.step(defaults["lr"], guards.clip_scale(math.sqrt(squares), defaults["max_grad_norm"]))
+        model.after_step()
+        optimizer.clear_gradients()
+        clock.tick(means["loss"])
+    return sum(int(p.size) for p in model.parameters())
+
+
+def generate(args: argparse.Namespace, workload: Spec, defaults: Spec, clock: Clock) -> int:
+    """Greedy decoding; one tick per call."""
+    from erniecore.engine.generate import generate as decode
+
+    model = build_model(workload["model"], defaults["seed"])
+    model.eval()
+    prompt = make_tokens(workload["batch"], workload["prompt"], workload["model"]["vocab"], defaults["seed"])
+    clock.mark()
+    for _ in range(args.warmup + args.steps):
+        decode(model, prompt, max_new_tokens=workload["new_tokens"])
+        clock.tick()
+    return sum(int(p.size) for p in model.parameters())
+
+
+def main() -> None:
+    args = parse_arguments("ernie")
+    workload, defaults = load_workload(args)
+    open_device(args.threads)
+    clock = Clock()
+    num_parameters = (generate if args.method == "generate" else train)(args, workload, defaults, clock)
+    emit("ernie", args, workload, clock, num_parameters=num_parameters)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,81 @@
+"""The benchmarks' own arithmetic: FLOPs, medians, ratios, peers that do not run."""
+
+import importlib
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[3]
+
+
+@pytest.fixture
+def benchmarks(monkeypatch):
+    """A module of the benchmarks by name; they are no package that is installed."""
+    monkeypatch.syspath_prepend(str(ROOT))
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks" / "peers"))
+    before = set(sys.modules)
+    yield importlib.import_module
+    for name in set(sys.modules) - before:
+        del sys.modules[name]
+
+
+def record(peer, seconds, **result):
+    steps = [9.0, *seconds]  # the first one is the warm-up
+    facts = {"tokens_per_step": 100, "steps": len(seconds), "step_s_all": steps, "step_s": 1.0, "gflops": 8.0}
+    return {
+        "case": "c",
+        "peer": peer,
+        "others": 0.0,
+        "result": {**facts, "cpu_s_per_step": 2.0, "peak_rss_mb": 10.0, **result},
+    }
+
+
+def test_ratio_is_ours_over_theirs_at_the_median_step_of_all_turns(benchmarks):
+    table = benchmarks("benchmarks.compare").table
+    text = table([record("ernie", [1.0]), record("hf", [2.0, 4.0]), record("hf", [8.0]), record("ernie", [1.0])])
+    ours, theirs = (line.split(" | ") for line in text.splitlines()[-2:])
+    assert ours[2:4] == ["100", "1.000"]
+    assert theirs[2:4] == ["25", "4.000"]
+    assert theirs[7] == "4.00"
+
+
+def test_a_peer_that_does_not_run_is_shown_with_its_reason(benchmarks):
+    failed = {"case": "c", "peer": "pf", "others": 0.0, "error": "Traceback\nNo kernel"}
+    assert "| c | pf | does not run: No kernel" in benchmarks("benchmarks.compare").table([failed])
+
+
+def test_only_environments_that_exist_take_part(benchmarks, monkeypatch, tmp_path):
+    compare = benchmarks("benchmarks.compare")
+    for name in ("HF", "PF"):
+        monkeypatch.setenv(f"ERNIE_BENCH_{name}", str(tmp_path / name))
+    (tmp_path / "HF" / "bin").mkdir(parents=True)
+    (tmp_path / "HF" / "bin" / "python").touch()
+    assert list(compare.installed_peers()) == ["ernie", "hf"]
+
+
+def test_flops_of_a_training_step(benchmarks):
+    model = {
+        "arch": "dense", "hidden": 4, "layers": 1, "heads": 2, "kv_heads": 1, "head_dim": 2, "intermediate": 8, "vocab": 10,
+    }  # fmt: skip
+    workload = {"kind": "train", "model": model, "seq": 3, "batch": 2}
+    linear = 4 * 4 + 2 * 4 * 2 + 4 * 4 + 3 * 4 * 8 + 4 * 10
+    assert benchmarks("common").count_flops(workload) == 6 * linear * 6 + 3 * 2 * (2 * 3 * 3 * 4)
+
+
+def test_experts_that_are_not_visited_cost_only_the_router(benchmarks):
+    common = benchmarks("common")
+    model = {
+        "arch": "moe", "hidden": 4, "layers": 2, "heads": 1, "kv_heads": 1, "head_dim": 4, "intermediate": 8, "vocab": 10,
+        "experts": 8, "top_k": 2, "shared_experts": 1, "moe_intermediate": 6, "moe_start": 1,
+    }  # fmt: skip
+    more = common.linear_size({**model, "experts": 16}) - common.linear_size(model)
+    assert more == 4 * 8
+
+
+def test_a_command_without_json_is_an_error_not_a_result(benchmarks, tmp_path):
+    run_json = benchmarks("benchmarks.machine").run_json
+    command = [sys.executable, "-c", "import sys; print('half'); sys.exit('no such kernel')"]
+    found = run_json(command, {}, tmp_path)
+    assert "result" not in found
+    assert found["error"] == "no such kernel"
