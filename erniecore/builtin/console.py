@@ -14,6 +14,7 @@ from weakref import WeakKeyDictionary
 from erniecore.builtin.events import plain
 from erniecore.plugin import Plugin, hookimpl
 from erniecore.types import RunView
+from erniecore.units import size_text
 
 if TYPE_CHECKING:
     from rich.progress import Progress
@@ -32,6 +33,7 @@ _PLACED = {
     "seconds",
     "skipped",
     "peak_memory",
+    "eta",
 }
 
 
@@ -173,7 +175,7 @@ def _eval(run: RunView, event: Event) -> str:
 
 
 def _checkpoint(run: RunView, event: Event) -> str:
-    return f"save   step {event['step']}  {event['bytes'] / 2**20:.1f} MiB  {event['seconds']:.2f} s  {event['path']}"
+    return f"save   step {event['step']}  {size_text(event['bytes'])}  {event['seconds']:.2f} s  {event['path']}"
 
 
 def _warning(run: RunView, event: Event) -> str:
