@@ -15,6 +15,7 @@ from erniecore.config.section import Field, Section
 from erniecore.errors import DeviceUnavailable
 from erniecore.plugin import Plugin, hookimpl
 from erniecore.types import Cluster, Device
+from erniecore.units import size_text
 
 #: mallopt parameters (malloc.h)
 _M_TRIM_THRESHOLD, _M_TOP_PAD, _M_MMAP_THRESHOLD, _M_ARENA_MAX = -1, -2, -3, -8
@@ -96,7 +97,7 @@ class CpuDevice:
         return {
             "processor": _field(self._cpuinfo, "model name") or platform.processor() or platform.machine(),
             "threads": str(self.threads),
-            "memory": f"{memory / 2**30:.1f} GiB",
+            "memory": size_text(memory),
         }
 
     def peak_memory(self) -> int:

@@ -6,15 +6,17 @@ counts.
 from __future__ import annotations
 
 import json
+import logging
 import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from erniecore.builtin.report.events import EVENTS_NAME
 from erniecore.plugin import Plugin, hookimpl
 from erniecore.types import RunView
 
-FILE = "events.jsonl"
+log = logging.getLogger("erniecore")
 
 
 class EventsPlugin(Plugin):
@@ -26,7 +28,7 @@ class EventsPlugin(Plugin):
 
     @hookimpl
     def ernie_event(self, run: RunView, event: Mapping[str, Any]) -> None:
-        append_line(run.out / FILE, json.dumps(plain(event), ensure_ascii=False, allow_nan=False))
+        append_line(run.out / EVENTS_NAME, json.dumps(plain(event), ensure_ascii=False, allow_nan=False))
 
     @hookimpl
     def ernie_run_end(self, run: RunView) -> None:
@@ -34,7 +36,8 @@ class EventsPlugin(Plugin):
         if run.is_main and run.settings.log.report:
             from erniecore.builtin.report import write_report
 
-            write_report(run.out)
+            for note in write_report(run.out).notes:
+                log.info("report: %s", note)  # run_end is the last event, so the rank's log has it
 
 
 def append_line(path: Path, line: str) -> None:

@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from erniecore.errors import CheckpointError
+from erniecore.units import size_text
 
 #: errno -> (message, fix)
 _REMEDIES: dict[int, tuple[str, str]] = {
@@ -97,15 +98,6 @@ def free_bytes(path: Path) -> int:
     return shutil.disk_usage(existing_parent(path)).free
 
 
-def text_bytes(count: float) -> str:
-    """``count`` bytes for people: ``"1.5 GiB"``."""
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if count < 1024:
-            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
-        count /= 1024
-    return f"{count:.1f} TiB"
-
-
 def require_space(path: Path, need: int, doing: str) -> None:
     """Raise ``CheckpointError`` unless a fifth more than ``need`` bytes are free below ``path``."""
     free = free_bytes(path)
@@ -113,8 +105,8 @@ def require_space(path: Path, need: int, doing: str) -> None:
         raise CheckpointError(
             f"not enough disk space for {doing}; nothing was written",
             where=str(path),
-            found=f"{text_bytes(free)} free",
-            expected=f"{text_bytes(need * 1.2)} ({text_bytes(need)} and a fifth more)",
+            found=f"{size_text(free)} free",
+            expected=f"{size_text(need * 1.2)} ({size_text(need)} and a fifth more)",
             fix="free space there or choose another directory",
             next=f"df -h {existing_parent(path)}",
             code="ERN-K003",

@@ -14,6 +14,7 @@ from erniecore.builtin.report.events import DATA_REPORT_NAME, EVENTS_NAME, RunRe
 from erniecore.builtin.report.plot import PLOT_NAME, draw_loss
 from erniecore.builtin.report.summary import eval_table, figures, memory_series
 from erniecore.errors import UsageError
+from erniecore.units import size_text
 
 REPORT_NAME = "report.html"
 _STATUS_CLASS = {"ok": "good", "finished": "good", "unfinished": "unsure", "preempted": "unsure"}
@@ -167,16 +168,8 @@ def _artefacts(directory: Path) -> list[dict[str, Any]]:
         found.append(
             {
                 "name": path.name + ("/" if path.is_dir() else ""),
-                "size": _size(sum(item.stat().st_size for item in files)),
+                "size": size_text(sum(item.stat().st_size for item in files)),
                 "about": _DESCRIPTIONS.get(path.name, ""),
             }
         )
     return found
-
-
-def _size(count: float) -> str:
-    for unit in ("B", "KiB", "MiB"):
-        if count < 1024:
-            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
-        count /= 1024
-    return f"{count:.1f} GiB"

@@ -67,6 +67,16 @@ def test_line_that_a_killed_process_left_is_ended_first(tmp_path):
     assert json.loads(whole)["step"] == 1
 
 
+def test_what_the_report_lacks_is_in_the_log(tmp_path, caplog):
+    run = make_run(tmp_path)
+    run.is_main = True
+    events.plugin.ernie_event(run, START)  # no step, so nothing to draw
+    with caplog.at_level("INFO", logger="erniecore"):
+        events.plugin.ernie_run_end(run)
+    assert (tmp_path / "report.html").exists()
+    assert "no finite loss" in caplog.text
+
+
 def test_values_become_strict_json():
     assert events.plain({"a": (1, float("nan")), 2: Path("x"), "c": None, "d": True}) == {
         "a": [1, None],
