@@ -5,7 +5,6 @@ Only used to word errors and reports; nothing is chosen by it.
 
 from __future__ import annotations
 
-from configparser import ConfigParser
 from importlib.metadata import PackageNotFoundError, version
 from importlib.resources import files
 
@@ -15,6 +14,8 @@ PADDLE_WHEELS = ("paddlepaddle", "paddlepaddle-gpu", "paddlepaddle-xpu", "paddle
 
 def known() -> dict[tuple[str, str], str]:
     """(kind, name) -> distribution, as ``known.toml`` lists them."""
+    from configparser import ConfigParser  # wanted only when something is missing
+
     # The file uses the part of TOML that is also INI: tomllib exists only from Python 3.11 on.
     parser = ConfigParser(delimiters=("=",), interpolation=None)
     parser.read_string(files("erniecore").joinpath("known.toml").read_text(encoding="utf-8"))

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import re
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from importlib.metadata import Distribution, EntryPoint, entry_points
 from typing import TYPE_CHECKING, Any
@@ -51,9 +52,19 @@ def entries(kind: str) -> list[Entry]:
         close = nearest(kind, KINDS)
         fix = f"did you mean {close}?" if close else ""
         raise UsageError(f"no such kind of plugin: {kind!r}", expected="one of " + ", ".join(KINDS), fix=fix)
+    return _entries(kind, entry_points(group=KINDS[kind].group))
+
+
+def all_entries() -> list[Entry]:
+    """The installed plugins of every kind, in the order of kinds; the metadata are read once."""
+    points = entry_points()
+    return [entry for kind in KINDS for entry in _entries(kind, points.select(group=KINDS[kind].group))]
+
+
+def _entries(kind: str, points: Iterable[EntryPoint]) -> list[Entry]:
     allowed = {a.strip() for a in os.environ.get("ERNIE_PLUGINS", "").split(",") if a.strip()}
     found: dict[tuple[str, str, str], EntryPoint] = {}
-    for point in entry_points(group=KINDS[kind].group):
+    for point in points:
         dist = _normal(point.dist.name) if point.dist else ""
         if not allowed or dist == "erniecore" or {point.name, dist} & allowed:
             found.setdefault((point.name, dist, point.value), point)
@@ -123,7 +134,7 @@ def find(kind: str, name: str) -> Entry:
 
 def _not_found(kind: str, name: str, plain: str) -> PluginNotFound:
     names = sorted({e.name for e in entries(kind)})
-    elsewhere = [k for k in KINDS if k != kind and any(e.name == plain for e in entries(k))]
+    elsewhere = [e.kind for e in all_entries() if e.name == plain and e.kind != kind]
     close, home = nearest(plain, names, cutoff=0.7), home_of(kind, plain)
     if elsewhere:
         other = KINDS[elsewhere[0]]

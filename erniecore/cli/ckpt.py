@@ -9,6 +9,7 @@ import typer
 
 from erniecore.cli import render
 from erniecore.cli.group import new_group
+from erniecore.cli.options import JsonOption
 from erniecore.errors import CheckpointError, Exit, UsageError
 
 if TYPE_CHECKING:
@@ -17,11 +18,10 @@ if TYPE_CHECKING:
 app = new_group("List, verify and prune checkpoints.")
 
 Directory = Annotated[Path, typer.Argument(help="A run directory, its ckpt directory, or one checkpoint.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 @app.command("list")
-def list_(directory: Directory, as_json: AsJson = False) -> None:
+def list_(directory: Directory, as_json: JsonOption = False) -> None:
     """Steps, sizes and status as the manifests say; reads no tensor (`verify` does)."""
     rows = [describe(path) for path in find(directory)]
     if as_json:
@@ -35,7 +35,7 @@ def list_(directory: Directory, as_json: AsJson = False) -> None:
 
 
 @app.command()
-def verify(directory: Directory, as_json: AsJson = False) -> int:
+def verify(directory: Directory, as_json: JsonOption = False) -> int:
     """Hash every file and compare with the manifest; exit code 5 when anything differs. Takes model directories too."""
     from erniecore.checkpoint.directories import MODEL_MANIFEST
 
@@ -59,7 +59,7 @@ def verify(directory: Directory, as_json: AsJson = False) -> int:
 def prune(
     directory: Directory,
     keep: Annotated[int, typer.Option(min=2, help="Newest verified checkpoints to keep.")] = 3,
-    as_json: AsJson = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Remove checkpoints older than the newest verified ones; only what erniecore wrote."""
     from erniecore.checkpoint import retention

@@ -42,7 +42,7 @@ def show(
     data: DataOption = None,
     format: FormatOption = None,
     out: OutOption = None,
-    json: JsonOption = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Print every value with where it comes from."""
     from erniecore.config import compose
@@ -51,7 +51,7 @@ def show(
     file, overrides = split_words(words)
     loaded = compose.load(file, overrides, selection_flags(locals()), require=())
     rows = [(".".join(path), value) for path, value in compose.values(loaded.settings)]
-    if json:
+    if as_json:
         render.show_json({key: {"value": value, "source": loaded.provenance[key]} for key, value in rows})
     else:
         render.show_table(("key", "value", "source"), [(k, scalar(v), loaded.provenance[k]) for k, v in rows])
@@ -70,7 +70,7 @@ def check(
     data: DataOption = None,
     format: FormatOption = None,
     out: OutOption = None,
-    json: JsonOption = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Check the settings of a run; exit 2 with all problems when something is wrong."""
     from erniecore.config import compose
@@ -78,7 +78,7 @@ def check(
     file, overrides = split_words(words)
     loaded = compose.load(file, overrides, selection_flags(locals()))
     names = loaded.settings.plugins
-    if json:
+    if as_json:
         render.show_json({"ok": True, "plugins": names})
     else:
         chosen = ", ".join(f"{kind} {name}" for kind, name in names.items())
@@ -109,13 +109,13 @@ def schema(
 @app.command("explain")
 def explain(
     key: Annotated[str, typer.Argument(metavar="SECTION.KEY", help="For example train.batch_size.")],
-    json: JsonOption = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Say what a setting means, its type, its default and who owns it."""
     from erniecore.config.explain import explain as look_up
 
     found = look_up(key)
-    if json:
+    if as_json:
         render.show_json([e.as_json() for e in found])
         return
     for e in found:
@@ -127,7 +127,7 @@ def explain(
 def diff(
     left: Annotated[str, typer.Argument(metavar="A", help="A settings file or run directory.")],
     right: Annotated[str, typer.Argument(metavar="B", help="Another one.")],
-    json: JsonOption = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Compare two settings files or runs value by value, defaults included."""
     from erniecore.config import compose
@@ -136,7 +136,7 @@ def diff(
 
     a, b = (compose.load(settings_file(word), environ={}, require=()) for word in (left, right))
     found = differences(a, b)
-    if json:
+    if as_json:
         render.show_json([{"key": key, "a": x, "b": y} for key, x, y in found])
     elif not found:
         render.show("no differences")

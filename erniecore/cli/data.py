@@ -11,6 +11,7 @@ import typer
 
 from erniecore.cli import render
 from erniecore.cli.group import new_group
+from erniecore.cli.options import JsonOption
 from erniecore.errors import Exit, UsageError
 
 if TYPE_CHECKING:
@@ -26,7 +27,6 @@ Model = Annotated[Path | None, typer.Option("--model", metavar="DIR", help="Mode
 Method = Annotated[str, typer.Option("--method", metavar="NAME", help="Method plugin that makes the samples.")]
 Length = Annotated[int, typer.Option("--max-seq-len", min=2, help="As data.max_seq_len.")]
 Workers = Annotated[int, typer.Option("--workers", min=0, help="Processes; 0: this one.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 @app.command()
@@ -41,7 +41,7 @@ def check(
         float, typer.Option(min=0, max=1, help="Share of bad rows up to which the exit code is 0.")
     ] = 0.0,
     workers: Workers = 0,
-    as_json: AsJson = False,
+    as_json: JsonOption = False,
 ) -> int:
     """Look at every row and account for it; with --model also at its tokens. Exit code 4 when rows cannot be used."""
     from erniecore.data.checking import check as check_files
@@ -70,7 +70,7 @@ def show(
     max_seq_len: Length = 2048,
     limit: Annotated[int, typer.Option("--limit", min=1, help="Samples to show.")] = 3,
     line: Annotated[int, typer.Option("--line", min=0, help="Only the row on this line; 0: the first ones.")] = 0,
-    as_json: AsJson = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Samples as the model sees them; what it learns is marked."""
     from erniecore.data.show import as_dict
@@ -92,7 +92,7 @@ def stats(
     method: Method = "sft",
     max_seq_len: Length = 2048,
     workers: Workers = 0,
-    as_json: AsJson = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Turns, roles and lengths; with --model also tokens, the learned share and how full rows get."""
     from erniecore.data.checking import check as check_files

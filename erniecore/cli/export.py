@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from erniecore.cli import render
+from erniecore.cli.options import JsonOption
 
 
 def export(
@@ -19,7 +20,7 @@ def export(
     dtype: Annotated[
         str, typer.Option(help="float32, bfloat16 or float16; empty: as the source stores its weights.")
     ] = "",
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Write a model for others to load, load it again and compare; fails if anything differs."""
     from erniecore.engine.export import export_directory

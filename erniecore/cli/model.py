@@ -9,6 +9,7 @@ import typer
 
 from erniecore.cli import render
 from erniecore.cli.group import new_group
+from erniecore.cli.options import JsonOption
 
 app = new_group("Create a model directory with new weights.")
 
@@ -27,7 +28,7 @@ def init(
         str, typer.Option(help="A recipe's name, or key=value,… on top of `tiny`, e.g. hidden_size=256.")
     ] = "tiny",
     seed: Annotated[int, typer.Option(min=0, max=2**32 - 1, help="Seed of the random weights.")] = 42,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Write a model with random weights, its tokenizer and chat template in the public layout."""
     from erniecore.engine.new_model import init_model

@@ -28,7 +28,7 @@ CallbackOption = Annotated[list[str] | None, typer.Option("--callback", metavar=
 DataOption = Annotated[list[str] | None, typer.Option("--data", metavar="FILE...", help="Training data.")]
 FormatOption = Annotated[str | None, typer.Option("--format", metavar="NAME", help="Format of the data; default auto.")]
 OutOption = Annotated[str | None, typer.Option("--out", metavar="DIR", help="Where to write.")]
-JsonOption = Annotated[bool, typer.Option("--json", help="JSON on stdout.")]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 def split_words(words: list[str] | None) -> tuple[Path | None, list[str]]:
@@ -37,15 +37,15 @@ def split_words(words: list[str] | None) -> tuple[Path | None, list[str]]:
     Raises ``UsageError`` for two files, and for a word that is neither.
     """
     files = [w for w in words or () if "=" not in w or Path(w).is_file()]
-    if len(files) > 1:
-        fix = "a file can name others with `extends:`; data files go after --data"
-        raise UsageError("more than one settings file", found=" ".join(files), fix=fix)
     for word in files:
         if word.removesuffix(".gz").endswith((".jsonl", ".json")):
             raise UsageError(f"{word!r} is a data file, not a settings file", fix=f"--data {word}")
         if not Path(word).exists() and not word.endswith((".yaml", ".yml")):
             fix = f"{word}=VALUE sets a value" if "." in word else "give one YAML file, then section.key=value words"
             raise UsageError(f"{word!r} is neither a settings file nor section.key=value", fix=fix)
+    if len(files) > 1:
+        fix = "a file can name others with `extends:`; data files go after --data"
+        raise UsageError("more than one settings file", found=" ".join(files), fix=fix)
     return (settings_file(files[0]) if files else None), [w for w in words or () if w not in files]
 
 

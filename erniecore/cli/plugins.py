@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json as json_module
-import subprocess
+import json
 import sys
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import Annotated, Any
 
 import typer
@@ -30,17 +28,17 @@ HEAVY = ("paddle", "numpy")
 
 
 @app.callback()
-def default(context: typer.Context, json: JsonOption = False, kind: KindOption = None) -> None:
+def default(context: typer.Context, as_json: JsonOption = False, kind: KindOption = None) -> None:
     """What is installed: models, methods, devices, formats, callbacks."""
     if context.invoked_subcommand is None:
-        list_plugins(json=json, kind=kind)
+        list_plugins(as_json=as_json, kind=kind)
 
 
 @app.command("list")
-def list_plugins(json: JsonOption = False, kind: KindOption = None) -> None:
+def list_plugins(as_json: JsonOption = False, kind: KindOption = None) -> None:
     """List the installed plugins (the default)."""
     found = _entries(kind)
-    if json:
+    if as_json:
         render.show_json([_as_json(e) for e in found])
     else:
         rows = [(e.kind, e.name, _status(e), f"{e.distribution} {e.version}", e.target) for e in found]
@@ -51,11 +49,11 @@ def list_plugins(json: JsonOption = False, kind: KindOption = None) -> None:
 def info(
     name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the plugin.")],
     kind: KindOption = None,
-    json: JsonOption = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Describe a plugin: what it is, its hooks, capabilities and settings."""
     found = [_describe(e) for e in _named(name, kind)]
-    if json:
+    if as_json:
         render.show_json(found)
         return
     for facts in found:
@@ -70,13 +68,15 @@ def info(
 def check(
     names: Annotated[list[str] | None, typer.Argument(metavar="[NAME]...", help="All when left out.")] = None,
     kind: KindOption = None,
-    json: JsonOption = False,
+    as_json: JsonOption = False,
 ) -> int:
     """Import each plugin in a process of its own; exit 9 when one is broken."""
+    from concurrent.futures import ThreadPoolExecutor
+
     chosen = [e for name in names for e in _named(name, kind)] if names else _entries(kind)
     with ThreadPoolExecutor(2) as pool:
         results = list(pool.map(_check, chosen))
-    if json:
+    if as_json:
         render.show_json(results)
     else:
         rows = [(r["kind"], r["name"], r["status"], r["message"]) for r in results]
@@ -97,24 +97,26 @@ def probe(kind: str, name: str) -> None:
         result = {"status": "heavy" if heavy else registry.OK, "message": message}
     except ErnieError as error:
         result = {"status": "broken", "message": str(error)}
-    print("\n" + json_module.dumps(result))
+    print("\n" + json.dumps(result))
 
 
 def _check(entry: registry.Entry) -> dict[str, str]:
     head = {"kind": entry.kind, "name": entry.name, "distribution": entry.distribution, "version": entry.version}
     if entry.status != registry.OK:
         return {**head, "status": entry.status, "message": _status(entry)}
+    import subprocess
+
     code = "import sys; from erniecore.cli.plugins import probe; probe(*sys.argv[1:])"
     done = subprocess.run([sys.executable, "-c", code, entry.kind, entry.name], capture_output=True, text=True)
     try:
-        return {**head, **json_module.loads(done.stdout.strip().splitlines()[-1])}
+        return {**head, **json.loads(done.stdout.strip().splitlines()[-1])}
     except (IndexError, ValueError):
         last = (done.stderr.strip().splitlines() or [""])[-1]
         return {**head, "status": "broken", "message": f"the process ended with {done.returncode}: {last}"}
 
 
 def _entries(kind: str | None) -> list[registry.Entry]:
-    return [e for k in ([kind] if kind else KINDS) for e in registry.entries(k)]
+    return registry.entries(kind) if kind else registry.all_entries()
 
 
 def _named(name: str, kind: str | None) -> Sequence[registry.Entry]:

@@ -43,7 +43,7 @@ def run(
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the plan; start nothing.")] = False,
     demo: Annotated[bool, typer.Option("--demo", help="Run the embedded example on this machine.")] = False,
-    json: JsonOption = False,
+    as_json: JsonOption = False,
 ) -> int:
     """Train, evaluate and save.
 
@@ -52,7 +52,7 @@ def run(
     """
     flags = selection_flags(locals())
     if demo:
-        return _demo(out or "", json)
+        return _demo(out or "", as_json)
     from erniecore.config import compose
     from erniecore.engine import entry
 
@@ -61,20 +61,20 @@ def run(
     try:
         if dry_run:
             plan = entry.plan_loaded(loaded)
-            if json:
+            if as_json:
                 render.show_json(plan.as_json())
             else:
                 render.show(*(f"{label:<7} {text}" for label, text in plan.lines()))
             return 0
-        entry.run_loaded(loaded, console="json" if json else "auto")
+        entry.run_loaded(loaded, console="json" if as_json else "auto")
     except ConfigError as error:
         raise loaded.located(error) from error
     return 0
 
 
-def _demo(out: str, json: bool) -> int:
+def _demo(out: str, as_json: bool) -> int:
     from erniecore import demo
 
-    if json:
+    if as_json:
         raise UsageError("--demo tells a story and has no --json", fix="leave --json out")
     return demo.main(out)

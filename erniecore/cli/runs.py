@@ -9,16 +9,15 @@ import typer
 
 from erniecore.cli import render
 from erniecore.cli.group import new_group
+from erniecore.cli.options import JsonOption
 from erniecore.errors import UsageError
 
 app = new_group("List runs and write their reports.")
 
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
-
 
 @app.command("list")
 def list_(
-    directory: Annotated[Path, typer.Argument(help="Where the runs are.")] = Path("runs"), as_json: AsJson = False
+    directory: Annotated[Path, typer.Argument(help="Where the runs are.")] = Path("runs"), as_json: JsonOption = False
 ) -> None:
     """Runs in a directory, the newest last: status, steps, last loss."""
     rows = [describe(path) for path in find(directory)]
@@ -35,7 +34,7 @@ def list_(
 @app.command()
 def report(
     directory: Annotated[Path | None, typer.Argument(help="A run directory; default: the newest in runs/.")] = None,
-    as_json: AsJson = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Write report.html (and loss.png where matplotlib is installed), also for a run that still goes or crashed."""
     from erniecore.builtin.report import read_run, summary_text, write_report

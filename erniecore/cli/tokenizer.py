@@ -9,6 +9,7 @@ import typer
 
 from erniecore.cli import render
 from erniecore.cli.group import new_group
+from erniecore.cli.options import JsonOption
 
 app = new_group("Train a tokenizer.")
 
@@ -27,7 +28,7 @@ def train(
     out: Annotated[
         Path, typer.Option("--out", metavar="DIR", help="Where to write; files of a tokenizer are replaced.")
     ],
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Train a SentencePiece tokenizer with ERNIE's control tokens; every string of data files is a text."""
     from erniecore.data.tokenizer_train import read_texts

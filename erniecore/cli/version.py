@@ -12,11 +12,10 @@ import erniecore
 from erniecore import registry
 from erniecore.cli import render
 from erniecore.cli.options import JsonOption
-from erniecore.kinds import KINDS
 from erniecore.known import installed
 
 #: distributions whose versions matter for a bug, besides the paddle wheels
-LIBRARIES: tuple[str, ...] = (
+LIBRARIES = (
     "numpy",
     "pydantic",
     "pydantic-settings",
@@ -26,17 +25,18 @@ LIBRARIES: tuple[str, ...] = (
     "rich",
     "PyYAML",
     "jinja2",
+    "safetensors",
+    "sentencepiece",
 )
-LIBRARIES += ("safetensors", "sentencepiece")
 
 
 def version(
     bug_report: Annotated[bool, typer.Option("--bug-report", help="Everything that a bug report should say.")] = False,
-    json: JsonOption = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Print versions."""
     found = facts() if bug_report else {"erniecore": erniecore.__version__}
-    if json:
+    if as_json:
         render.show_json(found)
     elif not bug_report:
         render.show(f"erniecore {erniecore.__version__}")
@@ -53,11 +53,8 @@ def facts() -> dict[str, str]:
     }
     found |= installed() or {"paddle": "not installed"}
     found |= installed(LIBRARIES)
-    for kind in KINDS:
-        entries = registry.entries(kind)
-        if entries:
-            found[kind] = ", ".join(
-                f"{e.name} ({e.distribution} {e.version}{'' if e.status == registry.OK else ', ' + e.status})"
-                for e in entries
-            )
+    for e in registry.all_entries():
+        status = "" if e.status == registry.OK else f", {e.status}"
+        text = f"{e.name} ({e.distribution} {e.version}{status})"
+        found[e.kind] = f"{found[e.kind]}, {text}" if e.kind in found else text
     return found
