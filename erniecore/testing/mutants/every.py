@@ -43,8 +43,8 @@ class SetsEnvironment(ToyDevicePlugin):
 
     @hookimpl
     def ernie_open_device(self) -> Device:
-        os.environ.setdefault("ERNIE_TOY_MUTANT", "1")
-        os.environ.pop("ERNIE_TOY_MUTANT_" + str(os.getpid()), None)
+        os.environ.setdefault("TOY_MUTANT", "1")
+        os.environ.pop("TOY_MUTANT_" + str(os.getpid()), None)
         return ToyDevice()
 
 
