@@ -3,10 +3,13 @@
 import json
 import os
 import random
+import re
+import shutil
 import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
@@ -25,9 +28,113 @@ def write_rows(path, count, seed, *, template="{a} plus {b}"):
     return path
 
 
+class Outcome(NamedTuple):
+    """How ``ernie`` ended: exit code, stdout, stderr."""
+
+    code: int
+    out: str
+    err: str
+
+
+def run_subprocess(*words, env=None, cwd=None, before=()):
+    """``python -m erniecore WORDS`` to its end; ``before``: a command that runs it, such as ``prlimit``."""
+    environ = {k: v for k, v in os.environ.items() if not k.startswith("ERNIE_")}
+    done = subprocess.run(
+        [*before, sys.executable, "-m", "erniecore", *map(str, words)],
+        capture_output=True,
+        text=True,
+        cwd=cwd,
+        env={**environ, "NO_COLOR": "1", "OMP_NUM_THREADS": "1", **(env or {})},
+        check=False,
+    )
+    return Outcome(done.returncode, done.stdout, done.stderr)
+
+
+@pytest.fixture(scope="session")
+def run_ernie():
+    """``run_ernie(*words, env={}, cwd=None)``: a process of its own, as a user starts it."""
+    return run_subprocess
+
+
+#: A process inherits its parent's peak at the fork, so a small one stands between.
+_WATCH = """import resource, subprocess, sys
+code = subprocess.call(sys.argv[1:])
+print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss, file=sys.stderr)
+sys.exit(code)"""
+
+
+@pytest.fixture(scope="session")
+def measure():
+    """``measure(*words)``: outcome, and the most memory that the process held, in MiB."""
+
+    def run(*words):
+        outcome = run_subprocess(*words, before=[sys.executable, "-c", _WATCH])
+        errors, _, peak = outcome.err.rstrip().rpartition("\n")
+        return outcome._replace(err=errors), int(peak) / 1024
+
+    return run
+
+
+@pytest.fixture
+def ernie(capsys, monkeypatch):
+    """``ernie(*words, env={})``: the same in this process; much faster, as paddle is here already."""
+    from erniecore.cli.app import main
+
+    monkeypatch.setenv("NO_COLOR", "1")
+
+    def call(*words, env=None):
+        capsys.readouterr()
+        with monkeypatch.context() as patch:
+            for name, value in (env or {}).items():
+                patch.setenv(name, value)
+            code = main([str(word) for word in words])
+        captured = capsys.readouterr()
+        return Outcome(code, captured.out, captured.err)
+
+    return call
+
+
+def assert_refused(outcome, code, *places, remedy):
+    """The exit code, the one shape of errors, the places by name, the remedy; and nothing that only we understand."""
+    assert outcome.code == code, outcome
+    assert re.search(rf"^error ERN-[A-Z]\d{{3}}  .*  exit {int(code)}$", outcome.err, re.MULTILINE), outcome.err
+    for text in (*places, remedy):
+        assert str(text) in outcome.err, f"{text!s} is not in:\n{outcome.err}"
+    assert "Traceback" not in outcome.err
+    assert "this is a bug" not in outcome.err
+
+
+@pytest.fixture
+def refuses(ernie):
+    """``refuses(words, code, *places, remedy=…)``: runs a command in this process and asserts how it is refused."""
+
+    def check(words, code, *places, remedy, env=None):
+        outcome = ernie(*words, env=env)
+        assert_refused(outcome, code, *places, remedy=remedy)
+        return outcome
+
+    return check
+
+
+@pytest.fixture(scope="session")
+def refused():
+    """``assert_refused`` for outcomes of subprocesses."""
+    return assert_refused
+
+
+@pytest.fixture(scope="session")
+def snapshot():
+    """``snapshot(directory)``: every file below it with its bytes, to show that nothing was lost."""
+
+    def take(directory):
+        return {str(p.relative_to(directory)): p.read_bytes() for p in sorted(directory.rglob("*")) if p.is_file()}
+
+    return take
+
+
 @pytest.fixture(scope="session")
 def home(tmp_path_factory):
-    """A directory with ``base`` (a model of 60 thousand parameters), ``train.jsonl`` and ``eval.jsonl``."""
+    """A directory with the models ``base`` (dense) and ``moe``, their tokenizer ``tok``, ``train.jsonl``, ``eval.jsonl``."""
     from erniecore.data.tokenizer_train import train
     from erniecore.engine.new_model import init_model
 
@@ -41,6 +148,8 @@ def home(tmp_path_factory):
         "hidden_size=32,intermediate_size=64,num_hidden_layers=2,num_attention_heads=4,num_key_value_heads=2,head_dim=8"
     )
     init_model("ernie45", size, home / "tok", home / "base", seed_value=1)
+    small = "hidden_size=32,num_hidden_layers=2,num_attention_heads=4,num_key_value_heads=2"
+    init_model("ernie45-moe", small, home / "tok", home / "moe", seed_value=1)
     write_rows(home / "train.jsonl", 90, 1)
     write_rows(home / "eval.jsonl", 12, 2)
     return home
@@ -136,3 +245,17 @@ class Runner:
 def runner(home, tmp_path):
     """A runner in a fresh directory."""
     return Runner(home, tmp_path)
+
+
+@pytest.fixture(scope="session")
+def trained_once(home, tmp_path_factory):
+    """A finished run of six steps with the checkpoints 2, 4 and 6."""
+    runner = Runner(home, tmp_path_factory.mktemp("trained"))
+    runner.run(train__max_steps=6, checkpoint__every=2)
+    return runner.directory / "out"
+
+
+@pytest.fixture
+def trained(trained_once, runner):
+    """A copy of it as ``out`` of this test's runner."""
+    return shutil.copytree(trained_once, runner.directory / "out")
