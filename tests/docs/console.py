@@ -91,10 +91,11 @@ def run_page(page: Path, directory: Path) -> None:
         if step.text.strip() == "make test":  # this very suite; running it here would not end
             subprocess.run(["make", "--dry-run", "test"], cwd=ROOT, check=True, capture_output=True)
             continue
-        where = ROOT if step.text.startswith("make ") else directory
+        # make has its own environment, which it may have to build first
+        where, variables = (ROOT, dict(os.environ)) if step.text.startswith("make ") else (directory, environment)
         shell = ["bash", "-euo", "pipefail", "-c", step.text]
         done = subprocess.run(
-            shell, cwd=where, env=environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+            shell, cwd=where, env=variables, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
         )
         place = f"{page.relative_to(ROOT)}:{step.line}: {step.text}"
         assert done.returncode == step.exit, (
