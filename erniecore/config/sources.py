@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, TypeAlias, Union
 
 from erniecore.config import yaml
-from erniecore.errors import ConfigError, Problem, UsageError, nearest, shorten
+from erniecore.errors import ConfigError, Problem, UsageError, did_you_mean, nearest, shorten
 from erniecore.kinds import KINDS, RUN_KINDS
 
 COMMAND_LINE = "command line"
@@ -233,8 +233,7 @@ def from_environment(environ: Mapping[str, str]) -> tuple[Tree, list[Problem]]:
         path = name.removeprefix("ERNIE_").lower().split("__")
         if not all(path) or (len(path) == 1 and path[0] not in (*RUN_KINDS, *MANY)):
             known = [*NOT_SETTINGS, *(f"ERNIE_{s.upper()}" for s in (*RUN_KINDS, *MANY))]
-            close = nearest(name, known, cutoff=0.8)
-            hint = f"did you mean {close}?" if close else "settings are ERNIE_SECTION__KEY"
+            hint = did_you_mean(name, known, "settings are ERNIE_SECTION__KEY", cutoff=0.8)
             problems.append(place.problem("", f"unknown name; {hint}"))
             continue
         leaf = Leaf(yaml.parse_value(environ[name], place.source), place, text=environ[name])
@@ -245,7 +244,7 @@ def from_environment(environ: Mapping[str, str]) -> tuple[Tree, list[Problem]]:
 def from_command_line(overrides: Sequence[str], flags: Mapping[str, Any]) -> Tree:
     """Flags (by their word without dashes; ``None`` and empty lists are absent), then ``section.key=value`` words.
 
-    Raises ``UsageError`` for a word that is not ``section.key=value``.
+    Raises ``UsageError`` for a word that is not ``section.key=value``, and for one that contradicts a flag.
     """
     tree: Tree = {}
     for flag, value in flags.items():
@@ -264,8 +263,21 @@ def from_command_line(overrides: Sequence[str], flags: Mapping[str, Any]) -> Tre
             )
         place = Place(COMMAND_LINE, word=word)
         leaf = Leaf(yaml.parse_value(text, f"{COMMAND_LINE}: {word}"), place, text=text)
-        tree = merge(tree, normal(_nested(path, leaf)))
+        more = normal(_nested(path, leaf))
+        _refuse_contradiction(tree, more, word)
+        tree = merge(tree, more)
     return tree
+
+
+def _refuse_contradiction(tree: Tree, more: Tree, word: str) -> None:
+    """Raise ``UsageError`` when a flag already set what ``word`` sets: neither is the one that counts."""
+    flags = {path: leaf for path, leaf in leaves(tree) if leaf.place.word.startswith("--")}
+    for path, leaf in leaves(more):
+        if path in flags and flags[path].value != leaf.value:
+            flag = flags[path].place.word
+            raise UsageError(
+                f"{flag} and {word} contradict each other", found=shorten(flags[path].value), fix="give one"
+            )
 
 
 def _nested(path: Sequence[str], leaf: Leaf) -> Tree:

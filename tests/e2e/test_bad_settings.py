@@ -42,6 +42,7 @@ KEYS = {
     "choice": ("", ["train.schedule=cosin"], {}, "train.schedule=cosin", "did you mean cosine?"),
     "precision": ("", ["train.precision=bfloat16"], {}, "train.precision=bfloat16", "device cpu has no bfloat16; it has"),
     "no value": ("", ["train.max_steps"], {}, "'train.max_steps'", "train.max_steps=VALUE"),
+    "twice": ("", ["--method", "sft", "method.name=dpo"], {}, "--method and method.name=dpo contradict", "give one"),
     "resume": ("", ["--resume", "atuo"], {}, "run.resume: atuo", "did you mean auto?"),
 }  # fmt: skip
 
