@@ -221,3 +221,9 @@ def nearest(name: str, known: Iterable[str], cutoff: float = 0.6) -> str | None:
     """The known name most similar to ``name``, or ``None`` when nothing is similar enough."""
     matches = difflib.get_close_matches(name, list(known), n=1, cutoff=cutoff)
     return matches[0] if matches else None
+
+
+def did_you_mean(name: str, known: Iterable[str], otherwise: str = "", cutoff: float = 0.6) -> str:
+    """For ``fix=``: a question with the :func:`nearest` name, or ``otherwise`` when nothing is similar enough."""
+    close = nearest(name, known, cutoff)
+    return f"did you mean {close}?" if close else otherwise

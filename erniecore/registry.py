@@ -15,7 +15,7 @@ from importlib.metadata import Distribution, EntryPoint, entry_points
 from typing import TYPE_CHECKING, Any
 
 import erniecore
-from erniecore.errors import PluginBroken, PluginConflict, PluginIncompatible, PluginNotFound, UsageError, nearest
+from erniecore.errors import PluginBroken, PluginConflict, PluginIncompatible, PluginNotFound, UsageError, did_you_mean
 from erniecore.kinds import KINDS
 from erniecore.known import home_of
 
@@ -49,9 +49,8 @@ def entries(kind: str) -> list[Entry]:
     ``ERNIE_PLUGINS=a,b`` (names or distributions) hides all others but the core's own.
     """
     if kind not in KINDS:
-        close = nearest(kind, KINDS)
-        fix = f"did you mean {close}?" if close else ""
-        raise UsageError(f"no such kind of plugin: {kind!r}", expected="one of " + ", ".join(KINDS), fix=fix)
+        expected = "one of " + ", ".join(KINDS)
+        raise UsageError(f"no such kind of plugin: {kind!r}", expected=expected, fix=did_you_mean(kind, KINDS))
     return _entries(kind, entry_points(group=KINDS[kind].group))
 
 
@@ -135,12 +134,12 @@ def find(kind: str, name: str) -> Entry:
 def _not_found(kind: str, name: str, plain: str) -> PluginNotFound:
     names = sorted({e.name for e in entries(kind)})
     elsewhere = [e.kind for e in all_entries() if e.name == plain and e.kind != kind]
-    close, home = nearest(plain, names, cutoff=0.7), home_of(kind, plain)
+    home = home_of(kind, plain)
     if elsewhere:
         other = KINDS[elsewhere[0]]
         fix = f"{plain!r} is a {other.name}, not a {kind}" + (f": {other.flag} {plain}" if other.flag else "")
     else:
-        fix = f"did you mean {close}?" if close else f"it comes with {home}" if home else ""
+        fix = did_you_mean(plain, names, f"it comes with {home}" if home else "", cutoff=0.7)
     return PluginNotFound(
         f"no {kind} plugin {name!r} is installed",
         expected="one of " + ", ".join(names) if names else f"an installed {kind} plugin; there is none",

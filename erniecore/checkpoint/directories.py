@@ -44,7 +44,13 @@ def write_directory_manifest(
         if path.name not in (MODEL_MANIFEST, _WRITING)
     }
     content = {"kind": KIND, "format": 1, "provenance": dict(provenance), "files": files}
-    (directory / MODEL_MANIFEST).write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    write_json(directory / MODEL_MANIFEST, content)
+
+
+def write_json(path: Path, content: Mapping[str, Any]) -> Path:
+    """``content`` as readable JSON; returns ``path``."""
+    path.write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    return path
 
 
 def file_hash(path: Path) -> str:

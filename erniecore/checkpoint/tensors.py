@@ -115,3 +115,12 @@ def contiguous_bytes(tensor: Tensor, name: str) -> memoryview:
         )
     flat = np.ascontiguousarray(array.astype(array.dtype.newbyteorder("<"), copy=False)).reshape(-1)
     return flat.view(np.uint8).data if flat.size else memoryview(b"")
+
+
+def same_bits(left: Array, right: Array) -> bool:
+    """Whether two arrays of one shape hold the same bytes: NaN equals itself, and 0.0 is not -0.0."""
+    return left.shape == right.shape and np.array_equal(_bytes(left), _bytes(right))
+
+
+def _bytes(array: Array) -> Array:
+    return np.ascontiguousarray(array).reshape(-1).view(np.uint8)

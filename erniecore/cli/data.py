@@ -123,16 +123,10 @@ def _open(directory: Path) -> tuple[Tokenizer, int]:
 
     if not (directory / "config.json").is_file() and (directory / "tokenizer.model").is_file():
         return SentencePieceTokenizer.from_directory(directory), 0
-    import json
+    from erniecore.engine.bundles import locate, open_tokenizer
 
-    from erniecore import registry
-    from erniecore.config.selection import plugin_for_directory
-    from erniecore.engine.bundles import locate, read_tokenizer
-
-    path = locate(directory).path
-    plugin = registry.load("model", plugin_for_directory(path))
-    architecture = json.loads((path / "config.json").read_text(encoding="utf-8"))
-    return read_tokenizer(plugin, architecture, path), int(architecture.get("vocab_size", 0))
+    tokenizer, architecture = open_tokenizer(locate(directory).path)
+    return tokenizer, int(architecture.get("vocab_size", 0))
 
 
 def _encoder(method: str, tokenizer: Tokenizer, max_seq_len: int) -> Encoder:

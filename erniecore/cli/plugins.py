@@ -13,7 +13,7 @@ from erniecore import registry
 from erniecore.cli import render
 from erniecore.cli.group import new_group
 from erniecore.cli.options import JsonOption
-from erniecore.errors import ErnieError, Exit, PluginNotFound, nearest
+from erniecore.errors import ErnieError, Exit, PluginNotFound, did_you_mean
 from erniecore.kinds import KINDS
 from erniecore.known import home_of
 
@@ -124,11 +124,11 @@ def _named(name: str, kind: str | None) -> Sequence[registry.Entry]:
     found = [e for e in every if name in (e.name, f"{e.distribution}:{e.name}")]
     if not found:
         names = sorted({e.name for e in every})
-        close, homes = nearest(name, names), {home_of(k, name) for k in KINDS} - {""}
+        homes = {home_of(k, name) for k in KINDS} - {""}
         raise PluginNotFound(
             f"no plugin {name!r} is installed",
             expected="one of " + ", ".join(names),
-            fix=f"did you mean {close}?" if close else "",
+            fix=did_you_mean(name, names),
             next=f"pip install {homes.pop()}" if homes else "ernie plugins",
         )
     return found

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import platform
 import re
 import shlex
@@ -34,10 +33,10 @@ def write_resolved(loaded: Loaded, path: Path, facts: Mapping[str, object] | Non
 
     The file replaces an older one in one step. ``compose.load(path)`` gives the same settings again.
     """
+    from erniecore.checkpoint.files import replace_file  # `config show` needs `scalar` alone, without numpy
+
     header = {**facts_of(loaded), **(facts or {})}
-    temporary = path.with_name(path.name + ".tmp")
-    temporary.write_text(resolved_text(loaded, header), encoding="utf-8")
-    os.replace(temporary, path)
+    replace_file(path, resolved_text(loaded, header).encode())
     return path
 
 

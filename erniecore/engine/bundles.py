@@ -180,6 +180,17 @@ def read_tokenizer(plugin: Plugin, architecture: Json, directory: Path) -> Token
     return tokenizer
 
 
+def open_tokenizer(directory: Path) -> tuple[Tokenizer, Json]:
+    """The tokenizer of a model directory, as its model uses it, and the content of config.json. No paddle.
+
+    Raises:
+        PluginNotFound, CheckpointError: see ``plugin_for_directory``. EnvironmentFault: there is no tokenizer.
+    """
+    plugin = registry.load("model", plugin_for_directory(directory))
+    architecture = _json(directory / "config.json")
+    return read_tokenizer(plugin, architecture, directory), architecture
+
+
 def _tokenizer(host: Host, plugin: Plugin, config: Any, home: Path | None) -> tuple[Tokenizer | None, list[str]]:
     if home is None:
         return None, []

@@ -11,9 +11,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from erniecore import registry
 from erniecore.checkpoint.directories import atomic_directory, check_target
+from erniecore.config.problems import Known, validate
+from erniecore.config.section import Section
+from erniecore.config.sources import Leaf, Place, Tree
 from erniecore.engine.bundles import load_bundle, locate, open_device, open_located
-from erniecore.errors import CheckpointError, shorten
+from erniecore.errors import CheckpointError, ConfigError, shorten
 from erniecore.host import assemble
+from erniecore.plugin import Plugin
 from erniecore.types import Conversation, Message, ModelBundle, Tokenizer
 
 if TYPE_CHECKING:
@@ -36,16 +40,17 @@ def export_directory(source: Path, out: Path, to: str = "hf", options: Mapping[s
             ``source`` stores them unless ``dtype`` is given.
 
     Raises:
-        PluginNotFound: no exporter of that name.
+        PluginNotFound: no exporter of that name. ConfigError: an option that it does not have or take.
         UsageError: ``source`` holds no model.
         CheckpointError: the source is damaged, the target is not free, or the export differs from the model.
     """
     plugin = registry.load("exporter", to)
+    section = dict(options or {})
+    _options(plugin, section)
     check_target(out)
     located = locate(source)
     notes = open_device()
     opened = open_located(located)
-    section = dict(options or {})
     if "dtype" in plugin.Config.model_fields and not section.get("dtype"):
         section["dtype"] = opened.dtype
     return Exported(export_bundle(opened.bundle, out, to, section), [*notes, *opened.notes])
@@ -55,10 +60,20 @@ def export_bundle(bundle: ModelBundle, out: Path, to: str = "hf", options: Mappi
     """Export a model that is in memory; see :func:`export_directory`."""
     plugin = registry.load("exporter", to)
     host = assemble({"exporter": plugin})
-    config = plugin.Config(**(options or {}))
+    config = _options(plugin, options or {})
     with atomic_directory(out) as directory:
         host.call(plugin, "ernie_export", config=config, bundle=bundle, target=directory)
     return out
+
+
+def _options(plugin: Plugin, options: Mapping[str, Any]) -> Section:
+    """``options`` as the exporter's section. Raises ``ConfigError`` for what it does not have or take."""
+    given: Tree = {name: Leaf(value, Place("options")) for name, value in options.items()}
+    known = Known(f"{plugin.name}.{name}" for name in plugin.Config.model_fields)
+    config, problems = validate(plugin.Config, given, plugin.name, known)
+    if config is None:
+        raise ConfigError(problems)
+    return config
 
 
 # ------------------------------------------------------------------------------------------------- the proof
@@ -113,8 +128,7 @@ def _differs(message: str, where: str = "") -> CheckpointError:
 
 def _compare_weights(bundle: ModelBundle, again: ModelBundle, dtype: str) -> bool:
     """Whether any weight was rounded."""
-    import numpy as np
-
+    from erniecore.checkpoint.tensors import same_bits
     from erniecore.engine import arrays
     from erniecore.engine.weights import convert, state_of
 
@@ -125,24 +139,20 @@ def _compare_weights(bundle: ModelBundle, again: ModelBundle, dtype: str) -> boo
         before = arrays.to_numpy(tensor)
         stored = own if name in kept or not dtype else dtype
         expected = convert(convert(before, own, stored, name), stored, own, name)
-        if not np.array_equal(_bits(expected), _bits(arrays.to_numpy(reloaded[name]))):
+        if not same_bits(expected, arrays.to_numpy(reloaded[name])):
             raise _differs("a weight differs", name)
-        rounded = rounded or not np.array_equal(_bits(expected), _bits(before))
+        rounded = rounded or not same_bits(expected, before)
     return rounded
-
-
-def _bits(array: Array) -> Array:
-    import numpy as np
-
-    return np.ascontiguousarray(array).reshape(-1).view(np.uint8)
 
 
 def _compare_logits(bundle: ModelBundle, again: ModelBundle) -> None:
     import numpy as np
 
+    from erniecore.checkpoint.tensors import same_bits
+
     for prompt in _prompts(bundle):
         before, after = _logits(bundle.model, prompt), _logits(again.model, prompt)
-        if not np.array_equal(_bits(before), _bits(after)):
+        if not same_bits(before, after):
             largest = float(np.abs(before - after).max())
             raise _differs(f"logits differ by up to {largest:.3g}", f"prompt {shorten(prompt.tolist())}")
 

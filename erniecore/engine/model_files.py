@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import erniecore
-from erniecore.checkpoint.directories import atomic_directory, write_directory_manifest
+from erniecore.checkpoint.directories import atomic_directory, write_directory_manifest, write_json
 from erniecore.checkpoint.files import require_space, translated
 from erniecore.checkpoint.safetensors_write import (
     DEFAULT_SHARD_BYTES,
@@ -96,12 +96,6 @@ def write_structured(
 
 def _converted(target: PaddleTensor, dtype: str, name: str) -> Array:
     return convert(arrays.to_numpy(target), arrays.dtype_name(target), dtype, name)
-
-
-def write_json(path: Path, content: Mapping[str, Any]) -> Path:
-    """``content`` as readable JSON; returns ``path``."""
-    path.write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
-    return path
 
 
 def write_assets(bundle: ModelBundle, directory: Path, dtype: str) -> list[Path]:

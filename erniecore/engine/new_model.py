@@ -11,7 +11,7 @@ from erniecore.checkpoint.directories import check_target
 from erniecore.config import yaml
 from erniecore.config.selection import recipes
 from erniecore.engine import bundles, seed
-from erniecore.errors import UsageError, nearest
+from erniecore.errors import UsageError, did_you_mean
 from erniecore.plugin import Plugin
 from erniecore.types import Tokenizer
 
@@ -79,12 +79,11 @@ def parse_size(plugin: Plugin, size: str) -> tuple[dict[str, Any], frozenset[str
     words = [word.strip() for word in size.split(",") if word.strip()]
     recipe = words.pop(0) if words and "=" not in words[0] else BASE_RECIPE
     if recipe not in known:
-        close = nearest(recipe, known)
         raise UsageError(
             f"model {plugin.name!r} has no size {recipe!r}",
             where="--size",
             expected="key=value or one of " + (", ".join(sorted(known)) or "none"),
-            fix=f"did you mean {close}?" if close else "",
+            fix=did_you_mean(recipe, known),
         )
     architecture = dict(yaml.parse(known[recipe], f"recipe {recipe}").data["model"]["architecture"])
     changes = dict(_pair(word, architecture) for word in words)
@@ -96,12 +95,11 @@ def _pair(word: str, architecture: Mapping[str, Any]) -> tuple[str, Any]:
     if not equals or not text:
         raise UsageError("a size is a name or key=value", where="--size", found=word)
     if key not in architecture:
-        close = nearest(key, architecture)
         raise UsageError(
             f"this model has no {key!r}",
             where="--size",
             expected="one of " + ", ".join(sorted(architecture)),
-            fix=f"did you mean {close}?" if close else "",
+            fix=did_you_mean(key, architecture),
         )
     value = yaml.parse_value(text, "--size")
     before = architecture[key]

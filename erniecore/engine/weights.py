@@ -21,7 +21,7 @@ from erniecore.checkpoint.files import translated
 from erniecore.checkpoint.reader import compare_tensors, hint, list_problems
 from erniecore.checkpoint.safetensors_io import damaged, merge_shards, refuse_pickle
 from erniecore.checkpoint.safetensors_write import INDEX_NAME
-from erniecore.checkpoint.tensors import LONG_NAMES, Array, Tensor
+from erniecore.checkpoint.tensors import LONG_NAMES, Array, Tensor, same_bits
 from erniecore.engine import arrays
 from erniecore.errors import CheckpointError, NumericsError, PluginError, shorten
 from erniecore.types import StateAdapter, TensorMap
@@ -198,7 +198,7 @@ def check_tied_head(architecture: Mapping[str, Any], tensors: Mapping[str, Tenso
         return frozenset()
     head, embedding = tensors[heads[0]], tensors[embeddings[0]]
     alike = head.shape == embedding.shape and head.dtype == embedding.dtype
-    if alike and np.array_equal(_bits(head), _bits(embedding)):
+    if alike and same_bits(head.load(), embedding.load()):
         return frozenset(heads)
     raise CheckpointError(
         "config.json says tie_word_embeddings, but the head differs from the embedding",
@@ -206,11 +206,6 @@ def check_tied_head(architecture: Mapping[str, Any], tensors: Mapping[str, Tenso
         fix="set tie_word_embeddings to false, or remove the head from the files, whichever is true of this model",
         code="ERN-K004",
     )
-
-
-def _bits(tensor: Tensor) -> Array:
-    # compared as bytes: NaN equals itself, and no copy in another dtype is made
-    return tensor.load().reshape(-1).view(np.uint8)
 
 
 def check_maps(maps: Sequence[TensorMap], targets: Mapping[str, PaddleTensor]) -> None:

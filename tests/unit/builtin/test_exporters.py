@@ -21,7 +21,7 @@ from erniecore.engine.export import compare_tokenizers, export_bundle, export_di
 from erniecore.engine.model_files import public_config, save_model_directory
 from erniecore.engine.new_model import init_model, parse_size
 from erniecore.engine.weights import state_of
-from erniecore.errors import CheckpointError, PluginNotFound, UsageError
+from erniecore.errors import CheckpointError, ConfigError, PluginNotFound, UsageError
 
 FIXTURES = Path(__file__).parents[2] / "fixtures" / "models"
 KINDS = ("dense", "moe")
@@ -379,3 +379,9 @@ def test_transformers_reads_the_export_and_computes_the_same(tmp_path, kind):
     with paddle.no_grad():
         ours = to_numpy(model.logits(model.features(paddle.to_tensor(ids)).hidden))
     np.testing.assert_allclose(ours, np.load(tmp_path / "logits.npy"), atol=1e-5, rtol=0)
+
+
+def test_option_that_an_exporter_does_not_have_is_refused_before_anything_is_written(tmp_path):
+    with pytest.raises(ConfigError, match=r"hf\.dtipe: unknown key; did you mean hf\.dtype\?"):
+        export_directory(FIXTURES / "dense", tmp_path / "out", options={"dtipe": "bfloat16"})
+    assert not (tmp_path / "out").exists()

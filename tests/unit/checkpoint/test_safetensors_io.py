@@ -16,7 +16,7 @@ from safetensors.numpy import load_file, save_file
 
 from erniecore.checkpoint.safetensors_io import merge_shards, open_tensors, read_header, refuse_pickle
 from erniecore.checkpoint.safetensors_write import index_json, split_shards, write_safetensors, write_shards
-from erniecore.checkpoint.tensors import DTYPES, LONG_NAMES, PLAIN, Tensor
+from erniecore.checkpoint.tensors import DTYPES, LONG_NAMES, PLAIN, Tensor, same_bits
 from erniecore.errors import CheckpointError
 
 
@@ -264,3 +264,15 @@ def test_a_zip_by_any_name_is_refused(tmp_path):
 def test_a_header_whose_length_looks_like_a_pickle_is_read(tmp_path, length):
     raw = b"{}" + b" " * (length - 2)
     assert read_header(craft(tmp_path / "a.safetensors", raw)).tensors == {}
+
+
+@pytest.mark.parametrize(
+    ("left", "right", "same"),
+    [
+        ([np.nan, 1.0], [np.nan, 1.0], True),
+        ([0.0], [-0.0], False),
+        ([1.0, 2.0], [[1.0], [2.0]], False),
+    ],
+)
+def test_same_bits_compares_bytes_of_one_shape(left, right, same):
+    assert same_bits(np.array(left, np.float32), np.array(right, np.float32)) is same
