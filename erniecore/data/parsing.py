@@ -103,7 +103,9 @@ def choose(rows: Iterable[Json], formats: Mapping[str, Plugin], where: str) -> s
         "no installed format fits the rows",
         code=codes.NO_FORMAT,
         where=where,
-        found="rows with the fields " + ", ".join(map(repr, keys[:8])) if seen else "no readable row",
+        found=("rows with the fields " + ", ".join(map(repr, keys[:8])) if keys else "rows without fields")
+        if seen
+        else "no readable row",
         expected="; ".join(f"{name}: {plugin.summary}" for name, plugin in sorted(formats.items()))
         or "an installed format",
         fix=_hint(keys),
