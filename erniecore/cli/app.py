@@ -77,6 +77,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         result = build_cli().main(args=words, prog_name="ernie", standalone_mode=False)
         return result if isinstance(result, int) and not isinstance(result, bool) else int(Exit.OK)
     except SystemExit as end:
+        if isinstance(end.__context__, BrokenPipeError):  # click makes an exit of it before we see it
+            return _report(end.__context__, debug=debug, as_json=as_json)
         return end.code if isinstance(end.code, int) else int(Exit.OK if end.code is None else Exit.BUG)
     except (KeyboardInterrupt, typer.Abort):
         render.note("interrupted")

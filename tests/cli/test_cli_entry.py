@@ -1,5 +1,7 @@
 """The ``ernie`` program itself: help without heavy imports, exit codes, errors in one shape."""
 
+import errno
+import io
 import json
 import subprocess
 import sys
@@ -187,6 +189,16 @@ class Terminal:
 )
 def test_colour_only_where_wanted(environ, color):
     assert render.use_color(Terminal(), environ) is color
+
+
+def test_a_reader_that_left_before_the_first_line_is_no_error(monkeypatch):
+    class Closed(io.StringIO):
+        def write(self, text):
+            raise BrokenPipeError(errno.EPIPE, "Broken pipe")
+
+    monkeypatch.setattr(sys, "stdout", Closed())
+    assert app.main(["config", "explain", "run.seed"]) == Exit.OK
+    sys.stdout.close()  # whatever took its place
 
 
 def test_a_reader_that_leaves_is_no_error(site):

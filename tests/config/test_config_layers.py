@@ -268,10 +268,14 @@ def test_words_that_are_no_settings(toys, word):
 
 # ---- merging
 
-KEYS = st.sampled_from("abc")
+# A key is a value in every layer or a mapping in every layer: a value between two mappings cuts them apart, so the order
+# of merging matters then.
+VALUES = st.dictionaries(st.sampled_from("abc"), st.integers().map(lambda i: Leaf(i, Place("x"))), max_size=3)
 TREES = st.recursive(
-    st.dictionaries(KEYS, st.integers().map(lambda i: Leaf(i, Place("x"))), max_size=3),
-    lambda inner: st.dictionaries(KEYS, inner, max_size=3),
+    VALUES,
+    lambda inner: st.builds(
+        lambda values, below: {**values, **below}, VALUES, st.dictionaries(st.sampled_from("ABC"), inner, max_size=3)
+    ),
     max_leaves=6,
 )
 
