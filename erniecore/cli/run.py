@@ -23,7 +23,7 @@ from erniecore.cli.options import (
     selection_flags,
     split_words,
 )
-from erniecore.errors import ConfigError, UsageError
+from erniecore.errors import UsageError
 
 
 def run(
@@ -58,17 +58,14 @@ def run(
 
     file, overrides = split_words(words)
     loaded = compose.load(file, overrides, flags)
-    try:
-        if dry_run:
-            plan = entry.plan_loaded(loaded)
-            if as_json:
-                render.show_json(plan.as_json())
-            else:
-                render.show(*(f"{label:<7} {text}" for label, text in plan.lines()))
-            return 0
+    if not dry_run:
         entry.run_loaded(loaded, console="json" if as_json else "auto")
-    except ConfigError as error:
-        raise loaded.located(error) from error
+        return 0
+    plan = entry.plan_loaded(loaded)
+    if as_json:
+        render.show_json(plan.as_json())
+    else:
+        render.show(*(f"{label:<7} {text}" for label, text in plan.lines()))
     return 0
 
 

@@ -5,13 +5,14 @@ paddle comes in after the device has set its environment.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
-from erniecore.errors import MemoryFault
+from erniecore.errors import ConfigError, MemoryFault
 
 if TYPE_CHECKING:
     from erniecore.config.compose import Loaded
@@ -61,19 +62,33 @@ def run(file: str | Path | None = None, overrides: Sequence[str] = (), *, consol
 
     from erniecore.config.compose import load
 
-    loaded = load(None if file is None else Path(file), overrides, {}, os.environ)
-    return run_loaded(loaded, console=console)
+    return run_loaded(load(None if file is None else Path(file), overrides, {}, os.environ), console=console)
+
+
+@contextmanager
+def _placed(loaded: Loaded) -> Iterator[None]:
+    """What is wrong with a setting is known by its key here; the settings know where that was written."""
+    try:
+        yield
+    except ConfigError as error:
+        raise loaded.located(error) from error
 
 
 def plan_loaded(loaded: Loaded) -> Plan:
     """The plan of a run, without starting it (``--dry-run``); no paddle."""
     from erniecore.engine.prepare import prepare
 
-    return prepare(loaded).plan
+    with _placed(loaded):
+        return prepare(loaded).plan
 
 
 def run_loaded(loaded: Loaded, *, console: str = "auto") -> RunResult:
     """Train with settings that are already loaded; see :func:`run`."""
+    with _placed(loaded):
+        return _run(loaded, console)
+
+
+def _run(loaded: Loaded, console: str) -> RunResult:
     from erniecore.engine import prepare, rundir
     from erniecore.engine.stop import StopRequest
 

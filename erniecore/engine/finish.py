@@ -27,8 +27,8 @@ def closing(run: Run) -> Iterator[None]:
     end never hides the error that ended the run.
     """
     error: BaseException | None = None
-    run.hook.ernie_run_start(run=run)
     try:
+        run.hook.ernie_run_start(run=run)
         yield
     except BaseException as caught:
         error = caught
