@@ -33,9 +33,18 @@ def train(
     """Train a SentencePiece tokenizer with ERNIE's control tokens; every string of data files is a text."""
     from erniecore.data.tokenizer_train import read_texts
     from erniecore.data.tokenizer_train import train as train_tokenizer
+    from erniecore.errors import EnvironmentFault
 
     tokenizer = train_tokenizer(read_texts(files), vocab_size)
-    written = tokenizer.save(out)
+    try:
+        written = tokenizer.save(out)
+    except OSError as error:
+        raise EnvironmentFault(
+            f"the tokenizer cannot be written: {error.strerror}",
+            where=str(error.filename or out),
+            fix="free space there or choose another --out; files that were there are unchanged",
+            code="ERN-E010",
+        ) from error
     if as_json:
         names = [path.name for path in written]
         facts = {"path": str(out), "vocab_size": tokenizer.vocab_size, "files": names}

@@ -173,11 +173,26 @@ def write(tokenizer: SentencePieceTokenizer, directory: Path) -> list[Path]:
         texts["added_tokens.json"] = _dump(outside)
     if template is not None:
         texts["chat_template.jinja"] = template.source
-    directory.mkdir(parents=True, exist_ok=True)
-    (directory / "tokenizer.model").write_bytes(tokenizer.model)
-    for name, text in texts.items():
-        (directory / name).write_text(text, encoding="utf-8")
+    _replace(directory, {"tokenizer.model": tokenizer.model, **{name: text.encode() for name, text in texts.items()}})
     return sorted(directory / name for name in ("tokenizer.model", *texts))
+
+
+def _replace(directory: Path, contents: Mapping[str, bytes]) -> None:
+    """Write all files beside their places first: on a full disk the old ones stay, and no directory is left behind."""
+    new = not directory.exists()
+    directory.mkdir(parents=True, exist_ok=True)
+    temporary = {name: directory / f".{name}.tmp" for name in contents}
+    try:
+        for name, content in contents.items():
+            temporary[name].write_bytes(content)
+        for name, path in temporary.items():
+            path.replace(directory / name)
+    except OSError:
+        for path in temporary.values():
+            path.unlink(missing_ok=True)
+        if new:
+            directory.rmdir()
+        raise
 
 
 def _names(tokenizer: SentencePieceTokenizer) -> dict[str, str]:
