@@ -1,0 +1,55 @@
+"""Losses and gradients that are not finite: exit 7, the place, and weights that were never updated with them."""
+
+import numpy as np
+
+from erniecore.checkpoint import list_checkpoints, load_checkpoint
+from erniecore.errors import Exit
+
+#: the first update makes every weight about 1e30; what follows overflows
+WILD = {
+    "train__learning_rate": 1e30,
+    "train__max_grad_norm": 0,
+    "train__schedule": "constant",
+    "train__max_steps": 20,
+    "checkpoint__every": 1,
+}
+
+
+def test_diverged_run_stops_with_the_place(refuses, runner):
+    outcome = refuses(["run", *runner.words(**WILD)], Exit.NUMERICS, "4 in a row", remedy="lower train.learning_rate")
+    assert "where   " in outcome.err
+    assert str(runner.home / "train.jsonl") + ":" in outcome.err
+    assert outcome.out.count("warn   numerics") == 3
+    events = [runner.events(kind) for kind in ("warning", "run_end")]
+    assert [e["skipped"] for e in events[0]] == [1, 2, 3]
+    assert events[1][-1]["status"] == "failed"
+    assert not (runner.directory / "out" / "model").exists()
+
+
+def test_skipped_steps_change_no_weight(runner, ernie):
+    assert ernie("run", *runner.words(**WILD, checkpoint__keep=9)).code == Exit.NUMERICS
+    saved = [load_checkpoint(path) for path in list_checkpoints(runner.directory / "out" / "ckpt")]
+    assert len(saved) >= 3
+    first = saved[0].tensors
+    for checkpoint in saved:
+        for group, members in checkpoint.tensors.items():
+            for name, array in members.items():
+                assert np.isfinite(array).all(), (checkpoint.step, name)
+                assert array.tobytes() == first[group][name].tobytes(), (checkpoint.step, name)
+
+
+def test_first_bad_step_can_end_the_run(refuses, runner):
+    refuses(
+        ["run", *runner.words(**WILD, train__max_skips=0)], Exit.NUMERICS, "step 2", "1 in a row", remedy="lower train"
+    )
+
+
+def test_checkpoints_from_before_still_load(ernie, runner, trained):
+    assert ernie("run", *runner.words(**WILD)).code == Exit.USAGE  # other settings: the good run is left alone
+    assert ernie("ckpt", "verify", trained).code == 0
+
+
+def test_events_of_such_steps_are_valid_json(ernie, runner):
+    ernie("run", *runner.words(**WILD))
+    assert "NaN" not in (runner.directory / "out" / "events.jsonl").read_text()
+    assert [e["grad_norm"] for e in runner.events("step") if e.get("skipped")] == [None, None, None]
