@@ -9,13 +9,21 @@ from __future__ import annotations
 import os
 import re
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from importlib.metadata import Distribution, EntryPoint, entry_points
 from typing import TYPE_CHECKING, Any
 
 import erniecore
-from erniecore.errors import PluginBroken, PluginConflict, PluginIncompatible, PluginNotFound, UsageError, did_you_mean
+from erniecore.errors import (
+    PluginBroken,
+    PluginConflict,
+    PluginError,
+    PluginIncompatible,
+    PluginNotFound,
+    UsageError,
+    did_you_mean,
+)
 from erniecore.kinds import KINDS
 from erniecore.known import home_of
 
@@ -165,6 +173,16 @@ def load(kind: str, name: str) -> Plugin:
         message = f"the plugin object calls itself {says[0]} {says[1]!r}"
         raise PluginBroken(message, where=entry.origin(), expected=f"{kind} {entry.name!r}")
     return found
+
+
+def loadable(kind: str) -> Iterator[Plugin]:
+    """Every installed plugin of a kind that loads, by name. The others are left out: a broken plugin, or two that share
+    a name, disturb nobody who does not name them."""
+    for entry in entries(kind):
+        try:
+            yield load(kind, entry.name)
+        except PluginError:
+            continue
 
 
 def load_object(entry: Entry) -> Any:

@@ -17,7 +17,7 @@ from erniecore.config.core import CORE_SECTIONS
 from erniecore.config.problems import Known
 from erniecore.config.section import Section
 from erniecore.config.sources import MANY
-from erniecore.errors import PluginError, UsageError
+from erniecore.errors import UsageError
 from erniecore.kinds import KINDS, RUN_KINDS
 
 _WORDS = {int: "integer", float: "number", bool: "true or false", str: "text", type(None): "nothing", Any: "anything"}
@@ -64,16 +64,9 @@ def owners() -> Iterable[tuple[str, str, type[Section]]]:
         yield "erniecore", name, cls
     sections = {kind: section for section, kind in MANY.items()}
     for kind in (*RUN_KINDS, *sections):
-        for entry in registry.entries(kind):
-            try:
-                plugin = registry.load(kind, entry.name)
-            except PluginError:
-                continue
-            yield (
-                f"{kind} {plugin.name}",
-                f"{sections[kind]}.{plugin.name}" if kind in sections else kind,
-                plugin.Config,
-            )
+        for plugin in registry.loadable(kind):
+            section = f"{sections[kind]}.{plugin.name}" if kind in sections else kind
+            yield f"{kind} {plugin.name}", section, plugin.Config
 
 
 def section_keys(owner: str, section: str, cls: type[Section]) -> list[Explanation]:

@@ -19,12 +19,12 @@ from erniecore.config.sources import COMMAND_LINE, Leaf, Place, Tree, merge, tre
 from erniecore.errors import (
     CheckpointError,
     ConfigError,
-    ErnieError,
     PluginConflict,
     PluginError,
     PluginNotFound,
     Problem,
     nearest,
+    shorten,
 )
 from erniecore.host import BUILTIN_CALLBACKS
 from erniecore.kinds import KINDS, RUN_KINDS
@@ -144,7 +144,7 @@ def plugin_for_directory(directory: Path) -> str:
 
     Raises:
         CheckpointError: no such directory, no readable config.json, no ``model_type``.
-        PluginNotFound: no installed plugin reads that type.
+        PluginNotFound: no installed plugin reads that type. PluginConflict: several do.
     """
     file = directory / "config.json"
     if not file.is_file():
@@ -156,22 +156,33 @@ def plugin_for_directory(directory: Path) -> str:
         model_type = json.loads(file.read_text(encoding="utf-8"))["model_type"]
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise _bad_config(file, error) from error
-    readable: dict[str, str] = {}
-    for entry in registry.entries("model"):
-        try:
-            plugin = registry.load("model", entry.name)
-        except ErnieError:  # a broken plugin must not disturb a model that is not its own
-            continue
-        if isinstance(plugin, ModelPlugin):
-            readable.update(dict.fromkeys(plugin.model_types, entry.name))
-    if model_type not in readable:
+    if not isinstance(model_type, str):
+        raise CheckpointError(
+            "model_type must be text", where=str(file), found=shorten(model_type), fix=_FETCH_AGAIN, code="ERN-K021"
+        )
+    readers: dict[str, list[str]] = {}
+    for plugin in registry.loadable("model"):
+        for known in plugin.model_types if isinstance(plugin, ModelPlugin) else ():
+            readers.setdefault(known, []).append(plugin.name)
+    names = readers.get(model_type, [])
+    if len(names) > 1:
+        raise PluginConflict(
+            f"{len(names)} installed model plugins read model_type {model_type!r}",
+            where=str(file),
+            found=", ".join(names),
+            fix=f"name one (--model {names[0]} model.path={directory}), or hide the others with ERNIE_PLUGINS",
+        )
+    if not names:
         raise PluginNotFound(
             f"no installed model plugin reads model_type {model_type!r}",
             where=str(file),
-            expected="one of " + ", ".join(sorted(readable)) if readable else "",
+            expected="one of " + ", ".join(sorted(readers)) if readers else "",
             next="ernie plugins --kind model",
         )
-    return readable[str(model_type)]
+    return names[0]
+
+
+_FETCH_AGAIN = "write or fetch the model directory again"
 
 
 def _bad_config(file: Path, error: Exception) -> CheckpointError:
@@ -181,7 +192,7 @@ def _bad_config(file: Path, error: Exception) -> CheckpointError:
         fix = 'add the key, such as "model_type": "ernie4_5", or name the plugin: --model NAME model.path=DIR'
     else:
         message, found = "config.json is no JSON object", str(error) if isinstance(error, ValueError) else ""
-        fix = "write or fetch the model directory again"
+        fix = _FETCH_AGAIN
     return CheckpointError(message, where=str(file), found=found, fix=fix, code="ERN-K021")
 
 
@@ -240,10 +251,5 @@ def _formats(tree: Tree) -> list[Plugin]:
                 names.setdefault(name, leaf.place)
     plugins = [_load("format", name, place) for name, place in names.items()]
     if "auto" in names:
-        for entry in registry.entries("format"):
-            if entry.status == registry.OK and entry.name not in names:
-                try:
-                    plugins.append(registry.load("format", entry.name))
-                except PluginError:  # broken, and nobody named it
-                    continue
+        plugins += [plugin for plugin in registry.loadable("format") if plugin.name not in names]
     return plugins

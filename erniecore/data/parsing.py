@@ -15,7 +15,7 @@ from erniecore.config.section import Section
 from erniecore.data import codes
 from erniecore.data.opening import LIMITS, ReadLimits
 from erniecore.data.reader import read_rows
-from erniecore.errors import DataError, ErnieError, PluginBroken, PluginError, RowError, nearest
+from erniecore.errors import DataError, ErnieError, PluginBroken, RowError, nearest
 from erniecore.plugin import Plugin
 from erniecore.types import Json, Origin, Record
 
@@ -54,15 +54,8 @@ class RowParser:
 
 
 def installed_formats() -> dict[str, Plugin]:
-    """All formats that can be loaded, but ``auto``; a broken one disturbs no run that does not name it."""
-    found = {}
-    for entry in registry.entries("format"):
-        if entry.name != "auto" and entry.status == registry.OK:
-            try:
-                found[entry.name] = registry.load("format", entry.name)
-            except PluginError:
-                continue
-    return found
+    """All formats that can be loaded, but ``auto``."""
+    return {plugin.name: plugin for plugin in registry.loadable("format") if plugin.name != "auto"}
 
 
 def matching(row: Json, formats: Mapping[str, Plugin]) -> list[str]:

@@ -12,6 +12,7 @@ from erniecore.errors import (
     CheckpointError,
     ConfigError,
     PluginBroken,
+    PluginConflict,
     PluginNotFound,
     UsageError,
 )
@@ -205,7 +206,23 @@ def test_an_unknown_model_type_lists_the_readable_ones(toys, tmp_path):
     assert "toy_type" in caught.value.expected
 
 
-@pytest.mark.parametrize("config", ["{", "{}", "[]", '"x"'])
+def test_two_plugins_for_one_model_type_are_a_conflict_and_not_a_matter_of_order(toys, tmp_path):
+    rival = """
+        from toys.plugin import ToyModel
+
+        class Rival(ToyModel):
+            name = "rival"
+
+        rival = Rival()
+    """
+    toys.add("rival", {"erniecore.models": {"rival": "rival:rival"}}, {"rival.py": rival})
+    path = directory(tmp_path, json.dumps({"model_type": "toy_type"}))
+    with pytest.raises(PluginConflict, match="2 installed model plugins read model_type 'toy_type'") as caught:
+        loaded(tmp_path, flags={**FLAGS, "model": str(path)})
+    assert "rival, toy" in caught.value.found
+
+
+@pytest.mark.parametrize("config", ["{", "{}", "[]", '"x"', '{"model_type": ["toy_type"]}'])
 def test_a_damaged_config_json(toys, tmp_path, config):
     with pytest.raises(CheckpointError, match=r"config\.json"):
         loaded(tmp_path, flags={**FLAGS, "model": str(directory(tmp_path, config))})

@@ -57,13 +57,9 @@ class Ernie45Plugin(ModelPlugin):
     @hookimpl
     def ernie_build_tokenizer(self, config: ModelSection, directory: Path) -> Tokenizer:
         """The SentencePiece tokenizer in ``directory``."""
-        from erniecore.api import SentencePieceTokenizer
-        from erniecore_ernie45.templating import choose_template
+        from erniecore_ernie45.templating import read_tokenizer
 
-        tokenizer: Tokenizer = SentencePieceTokenizer.from_directory(
-            directory, choose_template(config.template, directory)
-        )
-        return tokenizer
+        return read_tokenizer(directory, config.template)
 
 
 def where_of(config: ModelSection) -> str:

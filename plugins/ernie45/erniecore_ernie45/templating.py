@@ -8,16 +8,25 @@ from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from erniecore.api import ConfigError, DataError, JinjaChatTemplate, nearest
+from erniecore.api import ConfigError, DataError, JinjaChatTemplate, SentencePieceTokenizer, nearest
 
 if TYPE_CHECKING:
-    from erniecore.api import ChatTemplate
+    from erniecore.api import ChatTemplate, Tokenizer
 
 #: name -> (token that ends a turn inside a conversation, token that the model stops with)
 TEMPLATES: dict[str, tuple[str, str]] = {
     "ernie45": ("<|end_of_sentence|>", "</s>"),
     "thinking": ("<|im_end|>", "<|im_end|>"),
 }
+
+
+def read_tokenizer(directory: Path, template: str) -> Tokenizer:
+    """The SentencePiece tokenizer in ``directory`` with the chat template that :func:`choose_template` finds.
+
+    Raises ``EnvironmentFault`` when the directory holds no tokenizer.
+    """
+    tokenizer: Tokenizer = SentencePieceTokenizer.from_directory(directory, choose_template(template, directory))
+    return tokenizer
 
 
 def builtin_source(name: str) -> str:

@@ -60,14 +60,9 @@ class Ernie45MoePlugin(ModelPlugin):
     @hookimpl
     def ernie_build_tokenizer(self, config: MoeConfig, directory: Path) -> Tokenizer:
         """The SentencePiece tokenizer in ``directory``."""
-        from erniecore_ernie45.templating import choose_template
+        from erniecore_ernie45.templating import read_tokenizer
 
-        from erniecore.api import SentencePieceTokenizer
-
-        tokenizer: Tokenizer = SentencePieceTokenizer.from_directory(
-            directory, choose_template(config.template, directory)
-        )
-        return tokenizer
+        return read_tokenizer(directory, config.template)
 
     @hookimpl
     def ernie_collect_metrics(self, run: RunView) -> Mapping[str, float]:
