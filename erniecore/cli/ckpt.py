@@ -73,7 +73,7 @@ def prune(
     if as_json:
         render.show_json({"removed": removed})
     else:
-        render.show(*(f"removed {path}" for path in removed)) if removed else render.show("nothing to remove")
+        render.show(*([f"removed {path}" for path in removed] or ["nothing to remove"]))
 
 
 def find(directory: Path) -> list[Path]:

@@ -44,11 +44,19 @@ class StateAdapter(Protocol):
     """Public checkpoint names <-> ours, for the layouts ``"pt"`` (read and written) and ``"paddle"`` (read)."""
 
     def layout_of(self, names: Sequence[str]) -> str:
-        """Which layout a file with these tensor names has; decided once per checkpoint."""
+        """Which layout a checkpoint with these tensor names has; decided once for all its files.
+
+        Raises ``CheckpointError`` when it is none of them."""
         ...
 
     def maps(self, layout: str, names: Sequence[str] = ()) -> Sequence[TensorMap]:
-        """One map per tensor of our model. ``names``: what the checkpoint holds (layouts that vary need it)."""
+        """One map per tensor of our model.
+
+        Args:
+            layout: ``"pt"`` or ``"paddle"``.
+            names: what the checkpoint holds, when one is read; empty when one is written.
+
+        Raises ``CheckpointError`` when ``names`` contradict the architecture."""
         ...
 
     def ignored(self, name: str) -> bool:
@@ -135,7 +143,16 @@ class Cache(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ModelBundle:
-    """A model with everything that a model directory holds."""
+    """A model with everything that a model directory holds.
+
+    Attributes:
+        model: a ``CausalLM``.
+        architecture: the content of config.json, unknown keys kept.
+        adapter: the names and shapes of the model's weights in public checkpoints.
+        tokenizer: with its chat template; ``None`` where there is none.
+        generation: the content of generation_config.json.
+        provenance: where the model comes from, for its README and manifest.
+    """
 
     model: Layer
     architecture: Json

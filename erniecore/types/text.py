@@ -39,13 +39,15 @@ class ChatTemplate(Protocol):
     def render(
         self, messages: Sequence[Message], tools: Sequence[Json] = (), *, add_generation_prompt: bool = True
     ) -> str:
-        """The prompt as one string."""
+        """The prompt as one string. Raises ``RowError`` when the template refuses the conversation."""
         ...
 
     def segments(
         self, messages: Sequence[Message], tools: Sequence[Json] = (), *, add_generation_prompt: bool = False
     ) -> list[Segment]:
-        """The same text in pieces; ``"".join(s.text for s in segments)`` equals ``render``."""
+        """The same text in pieces; ``"".join(s.text for s in segments)`` equals ``render``.
+
+        Raises ``RowError`` as ``render`` does, and when the template changes the text of a message."""
         ...
 
 
