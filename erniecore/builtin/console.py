@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TextIO
 from weakref import WeakKeyDictionary
 
 from erniecore.builtin.events import plain
+from erniecore.builtin.report.events import warning_text
 from erniecore.plugin import Plugin, hookimpl
 from erniecore.types import RunView
 from erniecore.units import size_text
@@ -179,8 +180,7 @@ def _checkpoint(run: RunView, event: Event) -> str:
 
 
 def _warning(run: RunView, event: Event) -> str:
-    rest = "  ".join(f"{k} {v}" for k, v in event.items() if k not in ("event", "time", "kind", "samples"))
-    return f"warn   {event.get('kind', '')}  {rest}"
+    return f"warn   {warning_text(event)}"
 
 
 def _end(run: RunView, event: Event) -> str:

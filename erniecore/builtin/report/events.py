@@ -106,6 +106,14 @@ def read_run(directory: Path) -> RunRecord:
     return record
 
 
+def warning_text(event: Mapping[str, Any]) -> str:
+    """A ``warning`` event for people: its message, or what it says instead of one."""
+    shown = {k: v for k, v in event.items() if k not in ("event", "time", "kind", "samples")}
+    if "message" in shown:
+        return str(shown["message"])
+    return ", ".join([str(event.get("kind", "")), *(f"{k} {v}" for k, v in shown.items())]).strip(", ")
+
+
 def _parse(line: bytes) -> dict[str, Any] | None:
     try:
         event = json.loads(line)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from erniecore.builtin.report.chart import compact
-from erniecore.builtin.report.events import RunRecord, finite, ledger, number
+from erniecore.builtin.report.events import RunRecord, finite, ledger, number, warning_text
 
 _MIB = 1024.0**2
 #: keys that an evaluation has besides its metrics
@@ -130,6 +130,6 @@ def summary_text(record: RunRecord) -> str:
             f"  data {row.name}: {row.rows:,} rows = {row.kept:,} kept + {row.truncated:,} truncated "
             f"+ {row.dropped:,} dropped"
         )
-    lines += [f"  warning: {event.get('message', event)}" for event in record.warnings[-5:]]
+    lines += [f"  warning: {warning_text(event)}" for event in record.warnings[-5:]]
     lines += [f"  note: {note}" for note in record.notes]
     return "\n".join(lines)

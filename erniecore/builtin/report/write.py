@@ -10,7 +10,15 @@ from typing import Any, NamedTuple
 
 import erniecore
 from erniecore.builtin.report.chart import BOTTOM, FULL, LEFT, RIGHT, TOP, Chart, make_chart
-from erniecore.builtin.report.events import DATA_REPORT_NAME, EVENTS_NAME, RunRecord, ledger, number, read_run
+from erniecore.builtin.report.events import (
+    DATA_REPORT_NAME,
+    EVENTS_NAME,
+    RunRecord,
+    ledger,
+    number,
+    read_run,
+    warning_text,
+)
 from erniecore.builtin.report.plot import PLOT_NAME, draw_loss
 from erniecore.builtin.report.summary import eval_table, figures, memory_series
 from erniecore.errors import UsageError
@@ -106,6 +114,7 @@ def render(record: RunRecord) -> str:
         ledger=ledger(record.data),
         facts=_facts(record),
         artefacts=_artefacts(record.directory),
+        warning_text=warning_text,
         version=erniecore.__version__,
         made=datetime.now(timezone.utc).strftime("%Y-%m-%d %H:%M UTC"),
     )

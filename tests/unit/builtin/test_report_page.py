@@ -11,7 +11,7 @@ from html.parser import HTMLParser
 import pytest
 
 from erniecore.builtin.report import read_run, summary_text, write_report
-from erniecore.builtin.report.events import ledger, number
+from erniecore.builtin.report.events import ledger, number, warning_text
 from erniecore.builtin.report.summary import duration, loss_table
 from erniecore.errors import UsageError
 
@@ -233,3 +233,15 @@ def test_only_numbers_are_numbers(value, expected):
 @pytest.mark.parametrize(("seconds", "text"), [(4.23, "4.2 s"), (185, "3m 05s"), (7_640, "2h 07m")])
 def test_durations_are_readable(seconds, text):
     assert duration(seconds) == text
+
+
+@pytest.mark.parametrize(
+    ("event", "text"),
+    [
+        ({"event": "warning", "time": 1.0, "kind": "setup", "message": "slow"}, "slow"),
+        ({"event": "warning", "time": 1.0, "kind": "numerics", "step": 3, "samples": ["a:1"]}, "numerics, step 3"),
+        ({"event": "warning"}, ""),
+    ],
+)
+def test_a_warning_reads_as_text_and_not_as_a_record(event, text):
+    assert warning_text(event) == text
