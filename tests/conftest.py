@@ -52,7 +52,7 @@ def site(tmp_path_factory, monkeypatch):
             del sys.modules[name]
 
 
-TOYS = '''
+TOYS = """
     from erniecore.api import ConfigError, Field, ModelPlugin, Plugin, Section, hookimpl
 
     class ModelConfig(Section):
@@ -120,7 +120,7 @@ TOYS = '''
         def ernie_parse_row(self, row): return row
 
     model, prefer, plain, low, watch, rows = ToyModel(), Prefer(), Plain(), Low(), Watch(), Rows()
-'''
+"""
 
 SMALL = """
     train: {learning_rate: 2e-3, batch_size: 2}
