@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from erniecore import registry
 from erniecore.config.selection import plugin_for_directory
 from erniecore.engine import launch
-from erniecore.errors import CheckpointError, EnvironmentFault, UsageError
+from erniecore.errors import CheckpointError, EnvironmentFault, UsageError, nearest
 from erniecore.host import Host, assemble
 from erniecore.plugin import ModelPlugin, Plugin
 from erniecore.types import Cluster, Device, Json, ModelBundle, Tokenizer
@@ -64,11 +64,16 @@ def locate(source: Path) -> Located:
             checkpoints, or one checkpoint.
 
     Raises:
-        UsageError: ``source`` is none of these.
+        UsageError: ``source`` is none of these, or does not exist.
     """
     from erniecore.checkpoint import newest_verified
     from erniecore.checkpoint.manifest import MANIFEST_NAME
 
+    if not source.is_dir():
+        beside = [p.name for p in source.absolute().parent.glob("*") if p.is_dir()]
+        close = nearest(source.name, beside)
+        fix = f"did you mean {source.parent / close}?" if close else "name a model directory, a run or a checkpoint"
+        raise UsageError("no such directory", where=str(source), fix=fix)
     if (source / "config.json").is_file():
         return Located(source, False, [])
     if (source / MANIFEST_NAME).is_file():

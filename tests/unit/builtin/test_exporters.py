@@ -385,3 +385,9 @@ def test_option_that_an_exporter_does_not_have_is_refused_before_anything_is_wri
     with pytest.raises(ConfigError, match=r"hf\.dtipe: unknown key; did you mean hf\.dtype\?"):
         export_directory(FIXTURES / "dense", tmp_path / "out", options={"dtipe": "bfloat16"})
     assert not (tmp_path / "out").exists()
+
+
+def test_source_that_does_not_exist_is_said_to_with_the_nearest_directory(tmp_path):
+    (tmp_path / "my-model").mkdir()
+    with pytest.raises(UsageError, match=r"no such directory; did you mean .*my-model\?"):
+        export_directory(tmp_path / "my-modle", tmp_path / "out")
