@@ -241,6 +241,12 @@ class Runner:
         return {(g, n): array.tobytes() for g, members in checkpoint.tensors.items() for n, array in members.items()}
 
 
+@pytest.fixture(scope="session")
+def runner_class():
+    """For runs from another home."""
+    return Runner
+
+
 @pytest.fixture
 def runner(home, tmp_path):
     """A runner in a fresh directory."""
