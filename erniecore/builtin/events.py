@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from erniecore.builtin.report.events import EVENTS_NAME
+from erniecore.engine.rundir import EVENTS_NAME
 from erniecore.plugin import Plugin, hookimpl
 from erniecore.types import RunView
 

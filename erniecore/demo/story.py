@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from erniecore.demo import recipe, tasks
+from erniecore.engine.rundir import EVENTS_NAME
 from erniecore.errors import Exit
 
 Scores = dict[str, tuple[float, int]]
@@ -83,7 +84,7 @@ def _train_with_a_kill(home: Path, run: Path) -> bool:
     command = _command("run", home / "run.yaml", "--out", run)
     _say(f"4. Training, killed without warning after step {recipe.KILL_AFTER}", shown=command)
     process = subprocess.Popen(command, start_new_session=True)
-    for step, _ in _losses(run / "events.jsonl", process):
+    for step, _ in _losses(run / EVENTS_NAME, process):
         if step >= recipe.KILL_AFTER:
             os.killpg(process.pid, signal.SIGKILL)
             break
@@ -96,7 +97,7 @@ def _train_with_a_kill(home: Path, run: Path) -> bool:
     _say("5. The same command again continues from the last verified checkpoint", shown=command)
     subprocess.run(command, check=True)
     losses: dict[int, list[float]] = {}
-    for step, loss in _losses(run / "events.jsonl"):
+    for step, loss in _losses(run / EVENTS_NAME):
         losses.setdefault(step, []).append(loss)
     repeated = {step: values for step, values in losses.items() if len(values) > 1}
     equal = bool(repeated) and all(len(set(values)) == 1 for values in repeated.values())
@@ -165,7 +166,7 @@ def _artefacts(paths: dict[str, Path], seconds: float) -> None:
     run = paths["run"]
     what = {
         run / "resolved.yaml": "every setting with its source; `ernie run` on it repeats this run",
-        run / "events.jsonl": "what happened, one JSON object per line",
+        run / EVENTS_NAME: "what happened, one JSON object per line",
         run / "report.html": "curves; open it in a browser",
         run / "data_report.json": "what became of every row",
         run / "ckpt": "checkpoints: `ernie ckpt verify`",

@@ -42,7 +42,9 @@ class RunResult:
     @property
     def events(self) -> list[dict[str, Any]]:
         """The events of this session, read from ``events.jsonl``."""
-        with (self.out / "events.jsonl").open("rb") as file:
+        from erniecore.engine.rundir import EVENTS_NAME
+
+        with (self.out / EVENTS_NAME).open("rb") as file:
             file.seek(self.first_event)
             return [json.loads(line) for line in file.read().splitlines() if line.startswith(b"{")]
 
@@ -148,19 +150,16 @@ def load_tokenizer(path: str | Path) -> Tokenizer:
     """The tokenizer of a model directory (or of a run's ``model/``), with the chat template of its model.
 
     Raises:
-        UsageError: there is no model directory. EnvironmentFault: it has no tokenizer.
+        UsageError: there is no model directory. CheckpointError: config.json cannot be read.
+        EnvironmentFault: it has no tokenizer.
     """
-    from erniecore import registry
-    from erniecore.config.selection import plugin_for_directory
-    from erniecore.engine.bundles import locate, read_tokenizer
+    from erniecore.engine.bundles import locate, open_tokenizer
     from erniecore.errors import UsageError
 
     located = locate(Path(path))
     if located.is_checkpoint:
         raise UsageError("a checkpoint holds no tokenizer", where=str(path), fix="name the run's model directory")
-    architecture = json.loads((located.path / "config.json").read_text(encoding="utf-8"))
-    plugin = registry.load("model", plugin_for_directory(located.path))
-    return read_tokenizer(plugin, architecture, located.path)
+    return open_tokenizer(located.path)[0]
 
 
 def generate(model: Layer, input_ids: Any, *, max_new_tokens: int, **options: Any) -> Tensor:

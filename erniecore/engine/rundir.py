@@ -16,7 +16,8 @@ from typing import Any
 
 from erniecore.errors import EnvironmentFault, UsageError
 
-OURS = ("resolved.yaml", "events.jsonl", "data_report.json", "ckpt", "model")
+EVENTS_NAME = "events.jsonl"
+OURS = ("resolved.yaml", EVENTS_NAME, "data_report.json", "ckpt", "model")
 log = logging.getLogger("erniecore")
 
 
@@ -87,7 +88,7 @@ def refuse_used(out: Path) -> None:
 
 def last_start(out: Path) -> dict[str, Any] | None:
     """The newest ``run_start`` event in ``out``; ``None`` when there is none. Damaged lines are passed over."""
-    path = out / "events.jsonl"
+    path = out / EVENTS_NAME
     if not path.is_file():
         return None
     found = None
@@ -105,5 +106,5 @@ def last_start(out: Path) -> dict[str, Any] | None:
 
 def events_size(out: Path) -> int:
     """Bytes of ``events.jsonl`` so far: where this session's events begin."""
-    path = out / "events.jsonl"
+    path = out / EVENTS_NAME
     return path.stat().st_size if path.exists() else 0

@@ -12,7 +12,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-EVENTS_NAME = "events.jsonl"
+from erniecore.engine.rundir import EVENTS_NAME
+
 DATA_REPORT_NAME = "data_report.json"
 
 

@@ -12,7 +12,6 @@ import erniecore
 from erniecore.builtin.report.chart import BOTTOM, FULL, LEFT, RIGHT, TOP, Chart, make_chart
 from erniecore.builtin.report.events import (
     DATA_REPORT_NAME,
-    EVENTS_NAME,
     RunRecord,
     ledger,
     number,
@@ -21,6 +20,7 @@ from erniecore.builtin.report.events import (
 )
 from erniecore.builtin.report.plot import PLOT_NAME, draw_loss
 from erniecore.builtin.report.summary import eval_table, figures, memory_series
+from erniecore.engine.rundir import EVENTS_NAME
 from erniecore.errors import UsageError
 from erniecore.units import size_text
 
