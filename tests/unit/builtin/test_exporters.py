@@ -9,6 +9,7 @@ import subprocess
 from dataclasses import replace
 from pathlib import Path
 
+import ml_dtypes  # noqa: F401 - with it numpy, and so safetensors, knows bfloat16
 import numpy as np
 import pytest
 from safetensors.numpy import load_file
