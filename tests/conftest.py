@@ -1,11 +1,16 @@
 """Made-up distributions for tests of the registry, the settings and the command line: real metadata, real imports."""
 
 import os
+import signal
 import sys
 import textwrap
 from pathlib import Path
 
 import pytest
+
+
+# Started in the background of a shell, this process ignores Ctrl-C, and so would every program that a test starts.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 class Site:

@@ -14,7 +14,7 @@ FROZEN = Path(__file__).with_name("api_surface.txt")
 
 
 def describe(name, value):
-    if inspect.isclass(value):
+    if isinstance(value, type) and not hasattr(value, "__origin__"):  # generic aliases are classes in Python 3.10
         if issubclass(value, BaseException | enum.Enum):
             return f"class {name}({', '.join(b.__name__ for b in value.__bases__)})"
         members = sorted(m for m in {*vars(value), *getattr(value, "__annotations__", {})} if not m.startswith("_"))

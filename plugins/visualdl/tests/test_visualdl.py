@@ -147,7 +147,7 @@ def test_the_real_server_shows_the_run(tmp_path):
     environment = {**os.environ, "PYTHONWARNINGS": "ignore"}
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=environment) as server:
         try:
-            status, page = ask(f"http://127.0.0.1:{port}/", server)
+            status, page = ask(f"http://127.0.0.1:{port}/app/index", server)
             assert status == 200
             assert b"<title>VisualDL</title>" in page
             _, body = ask(f"http://127.0.0.1:{port}/app/api/scalar/tags", server)

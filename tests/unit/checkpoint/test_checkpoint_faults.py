@@ -217,6 +217,6 @@ def test_a_directory_without_write_permission_is_reported(tmp_path, monkeypatch)
     def refuse(*args, **kwargs):
         raise PermissionError(errno.EACCES, "Permission denied", str(tmp_path / "ckpt"))
 
-    monkeypatch.setattr(os, "mkdir", refuse)
+    monkeypatch.setattr(Path, "mkdir", refuse)
     with pytest.raises(CheckpointError, match="no permission while saving a checkpoint"):
         save(tmp_path / "ckpt", 1)
