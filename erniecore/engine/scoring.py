@@ -5,6 +5,7 @@ What the numbers mean is ``suites.py``; reading rows and choosing plugins is ``e
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -23,7 +24,7 @@ from erniecore.engine.suites import (
     rows_of_batches,
     same_answer,
 )
-from erniecore.errors import DataError
+from erniecore.errors import DataError, NumericsError
 
 if TYPE_CHECKING:
     from erniecore.types import Batch, ModelBundle, Objective, Sample
@@ -45,13 +46,22 @@ class Answered:
 
 
 def add_losses(board: Board, items: Sequence[Item], objective: Objective, bundle: ModelBundle, batch_size: int) -> None:
-    """Add loss, tokens and bytes of every group to ``board``; a token weighs the same wherever it is."""
+    """Add loss, tokens and bytes of every group to ``board``; a token weighs the same wherever it is.
+
+    Raises ``NumericsError`` for a loss that is not finite."""
     assert bundle.tokenizer is not None
     pad_id = bundle.tokenizer.pad_id
     for group, members in by_group(items).items():
         samples = [sample for item in members for sample in item.samples]
         tokens, text_bytes = learned_size(samples, bundle.tokenizer)
         means = evaluate(objective, bundle.model, _batches(samples, batch_size, pad_id))
+        if not math.isfinite(means["loss"]):
+            raise NumericsError(
+                "the loss is not finite",
+                where=group or "all rows",
+                found=str(means["loss"]),
+                fix="the model's numbers overflow: it diverged in training; use an earlier checkpoint",
+            )
         board.add(group, Score(rows=len(members), tokens=tokens, text_bytes=text_bytes, nll=means["loss"] * tokens))
 
 

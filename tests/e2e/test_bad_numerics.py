@@ -1,6 +1,10 @@
 """Losses and gradients that are not finite: exit 7, the place, and weights that were never updated with them."""
 
+import shutil
+
 import numpy as np
+import pytest
+from safetensors.numpy import load_file, save_file
 
 from erniecore.checkpoint import list_checkpoints, load_checkpoint
 from erniecore.errors import Exit
@@ -53,3 +57,30 @@ def test_events_of_such_steps_are_valid_json(ernie, runner):
     ernie("run", *runner.words(**WILD))
     assert "NaN" not in (runner.directory / "out" / "events.jsonl").read_text()
     assert [e["grad_norm"] for e in runner.events("step") if e.get("skipped")] == [None, None, None]
+
+
+@pytest.fixture
+def overflowing(home, tmp_path):
+    """A model of finite weights whose products are not."""
+    model = shutil.copytree(home / "base", tmp_path / "model")
+    (model / "erniecore_manifest.json").unlink()
+    weights = load_file(model / "model.safetensors")
+    for name in ("up_proj", "down_proj"):
+        weights[f"model.layers.1.mlp.{name}.weight"][:] = 1e30
+    save_file(weights, model / "model.safetensors", metadata={"format": "pt"})
+    return model
+
+
+def test_answers_of_numbers_that_overflow_are_an_error(refuses, home, overflowing):
+    words = ["--model", overflowing]
+    found = refuses(
+        ["eval", *words, "--data", home / "eval.jsonl"], Exit.NUMERICS, "the loss is not finite", remedy="earlier"
+    )
+    assert "nan" not in found.out
+    refuses(["generate", *words, "--prompt", "1"], Exit.NUMERICS, "logits are not finite", remedy="found   nan")
+
+
+def test_training_such_a_model_stops_at_once(refuses, runner, overflowing):
+    words = ["run", *runner.words(model__path=overflowing, train__max_skips=0)]
+    refuses(words, Exit.NUMERICS, "where   loss", "nan", remedy="lower train.learning_rate")
+    assert not list((runner.directory / "out").glob("ckpt/step-*"))

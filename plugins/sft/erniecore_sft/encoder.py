@@ -56,7 +56,7 @@ class SftEncoder:
             raise EnvironmentFault(
                 "the tokenizer has no chat template",
                 where="model.tokenizer",
-                fix="add chat_template.jinja to the model directory, or set model.template",
+                fix="name a model directory (`ernie model init` puts one in), add chat_template.jinja, or set model.template",
             )
         for token in (template.turn_end, template.stop):
             if token not in tokenizer.special_tokens:
