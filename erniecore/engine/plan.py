@@ -10,7 +10,8 @@ from math import prod
 from typing import Any
 
 from erniecore.config.core import TrainSection
-from erniecore.types import Json, TensorMap
+from erniecore.types import TensorMap
+from erniecore.units import size_text
 
 #: bytes per element
 BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
@@ -71,26 +72,27 @@ class Plan:
             ("model", f"{self.model} {count(p.total)} parameters{active}"),
             ("method", f"{self.method} ({count(p.trainable)} trainable)"),
             ("batch", f"up to {self.tokens_per_step:,} tokens/step, {steps}"),
-            ("memory", " | ".join(f"{n} {size(b)}" for n, b in parts if b) + f" = {size(self.memory)} + activations"),
-            ("disk", f"{size(self.checkpoint)} per checkpoint, keep {self.keep}"),
+            (
+                "memory",
+                " | ".join(f"{n} {size_text(b)}" for n, b in parts if b) + f" = {size_text(self.memory)} + activations",
+            ),
+            ("disk", f"{size_text(self.checkpoint)} per checkpoint, keep {self.keep}"),
         ]
 
 
-def count_parameters(maps: Iterable[TensorMap], architecture: Json, *, adapted: bool = False) -> Parameters:
-    """Counts from the shapes that the state adapter declares.
+def count_parameters(maps: Iterable[TensorMap], *, adapted: bool = False) -> Parameters:
+    """Counts from what the state adapter declares of each tensor.
 
-    Router statistics are saved but not trained. Of stacked experts a token passes ``moe_k`` of E. With an adapter the
-    base is frozen and its own parameters are not known here: ``trainable`` is then 0.
+    With an adapter the base is frozen and its own parameters are not known here: ``trainable`` is then 0.
     """
     total = trained = low = 0
     active = 0.0
     for entry in maps:
         elements = prod(entry.shape)
         total += elements
-        trained += 0 if "moe_statics" in entry.name else elements
+        trained += elements if entry.trained else 0
         low += 0 if entry.dtype == "float32" else elements
-        share = int(architecture.get("moe_k") or 1) / entry.shape[0] if ".experts." in entry.name else 1.0
-        active += elements * min(share, 1.0)
+        active += elements * entry.active_share
     return Parameters(total, 0 if adapted else trained, round(active), low)
 
 
@@ -135,13 +137,3 @@ def count(number: int) -> str:
         if number >= limit:
             return f"{number / limit:.1f}{unit}"
     return str(number)
-
-
-def size(num_bytes: int) -> str:
-    """Bytes for people, in binary units."""
-    value = float(num_bytes)
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if value < 1024:
-            return f"{value:.0f} B" if unit == "B" else f"{value:.1f} {unit}"
-        value /= 1024
-    return f"{value:.1f} TiB"

@@ -78,7 +78,7 @@ def prepare(loaded: Loaded, *, console: str = "auto", environ: Mapping[str, str]
     adapter: StateAdapter = host.hook.ernie_state_adapter(architecture=architecture)
     names = dict(settings.plugins)
     name = settings.run.name or f"{datetime.now():%Y%m%d-%H%M%S}-{names['method']}-{names['model']}"
-    parameters = count_parameters(adapter.maps("pt"), architecture, adapted=settings.adapter is not None)
+    parameters = count_parameters(adapter.maps("pt"), adapted=settings.adapter is not None)
     plan = estimate(parameters, settings, names, name=name, data_size=parallel_plan.data_size)
     dump = settings.model_dump(mode="json")
     return Prepared(

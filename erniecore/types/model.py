@@ -29,6 +29,9 @@ class TensorMap:
         source_shapes: their shapes; in a map for reading, -1 stands for any size, which ``load`` checks.
         load: public arrays -> our array. ``store``: the reverse (``None``: this layout is only read).
         dtype: ``"float32"`` where the tensor must stay so whatever the model's dtype; ``""`` otherwise.
+        trained: ``False`` for a tensor that is saved but never trained, e.g. router statistics; for the plan.
+        active_share: the part of it that one token passes through, in (0, 1]: k / E for E stacked experts of which a
+            token takes k; for the plan.
     """
 
     name: str
@@ -38,6 +41,8 @@ class TensorMap:
     load: Callable[[Sequence[Array]], Array]
     store: Callable[[Array], Sequence[Array]] | None
     dtype: str = ""
+    trained: bool = True
+    active_share: float = 1.0
 
 
 class StateAdapter(Protocol):

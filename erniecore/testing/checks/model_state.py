@@ -55,6 +55,14 @@ def check_model_state_is_complete(subject: Subject) -> None:
         ensure_equal(tuple(m.shape), state[m.name], f"shape of {m.name}")
 
 
+def check_model_maps_tell_what_is_trained(subject: Subject) -> None:
+    """A map's ``trained`` is whether its tensor is a trainable parameter, and ``active_share`` is in (0, 1]."""
+    trainable = {name for name, parameter in build(subject)[0].named_parameters() if not parameter.stop_gradient}
+    for m in _maps(subject)[0]:
+        ensure_equal(m.trained, m.name in trainable, f"`trained` of {m.name}")
+        ensure(0 < m.active_share <= 1, f"`active_share` of {m.name} is {m.active_share}; expected above 0, at most 1")
+
+
 def check_model_public_names_are_unique(subject: Subject) -> None:
     """No public tensor is stored twice, none that is stored is ignored, and files of these names are known as ``pt``."""
     maps, adapter = _maps(subject)
@@ -130,6 +138,7 @@ def check_model_refuses_missing_tokenizer(subject: Subject) -> None:
 CHECKS = (
     Check(check_model_layout_covers_every_parameter),
     Check(check_model_state_is_complete),
+    Check(check_model_maps_tell_what_is_trained),
     Check(check_model_public_names_are_unique),
     Check(check_model_maps_round_trip),
     Check(check_model_every_weight_is_stored),

@@ -259,6 +259,13 @@ class ForgetsNorm(ChangedMaps):
         return [m for m in maps if m.name != "norm.weight"]
 
 
+class CallsFixed(ChangedMaps):
+    """A trained tensor is declared as one that is not."""
+
+    def change_maps(self, maps: list[TensorMap]) -> list[TensorMap]:
+        return [replace(m, trained=False) if m.name == "norm.weight" else m for m in maps]
+
+
 class SharesName(ChangedMaps):
     """Two tensors are stored under one public name."""
 
@@ -335,6 +342,7 @@ MUTANTS = (
     mutant("model_router_bias_only_selects", BiasWeighs),
     mutant("model_layout_covers_every_parameter", Uncovered),
     mutant("model_state_is_complete", ForgetsNorm),
+    mutant("model_maps_tell_what_is_trained", CallsFixed),
     mutant("model_public_names_are_unique", SharesName),
     mutant("model_maps_round_trip", StoresUntransposed, also=("model_reloads_bit_for_bit",)),
     mutant("model_every_weight_is_stored", ReadOnly),

@@ -6,6 +6,7 @@ Routed experts are stored one by one and stacked in our model. Router weights an
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
@@ -53,7 +54,8 @@ class Ernie45MoeStateAdapter(Ernie45StateAdapter):
         arch, mlp = self.moe, f"{name}mlp."
         yield from self.attention(rules, name)
         yield rules.matrix(f"{mlp}gate.weight", arch.hidden_size, arch.num_experts, "float32")
-        yield rules.same(f"{mlp}moe_statics.e_score_correction_bias", (1, arch.num_experts), "float32")
+        statistics = rules.same(f"{mlp}moe_statics.e_score_correction_bias", (1, arch.num_experts), "float32")
+        yield replace(statistics, trained=False)
         yield from self._experts(rules, f"{mlp}experts.")
         if arch.num_shared_experts:
             yield from self.mlp(rules, f"{mlp}shared_experts.", arch.num_shared_experts * arch.expert_size)
@@ -95,7 +97,9 @@ class Ernie45MoeStateAdapter(Ernie45StateAdapter):
 
         sources = tuple(rules.public(f"{name}{expert}.{public}.weight") for expert in range(count))
         shapes = (source_shape,) * count
-        return TensorMap(name + part, (count, *shape), sources, shapes, stack, split if store else None)
+        share = self.moe.num_selected / count
+        write = split if store else None
+        return TensorMap(name + part, (count, *shape), sources, shapes, stack, write, active_share=share)
 
 
 def _as_is(array: Array) -> Array:

@@ -84,10 +84,13 @@ def recipe(name):
     return yaml.safe_load(text)["model"]
 
 
-def billions(name, mtp):
+def maps_of(name, mtp=False):
     config = MoeConfig(**recipe(name), mtp=mtp)
-    adapter = plugin.ernie_state_adapter(architecture=plugin.ernie_read_architecture(config=config))
-    return sum(math.prod(entry.shape) for entry in adapter.maps("pt")) / 1e9
+    return plugin.ernie_state_adapter(architecture=plugin.ernie_read_architecture(config=config)).maps("pt")
+
+
+def billions(name, mtp):
+    return sum(math.prod(entry.shape) for entry in maps_of(name, mtp)) / 1e9
 
 
 @pytest.mark.parametrize(
@@ -97,6 +100,18 @@ def billions(name, mtp):
 def test_sizes_of_the_published_models(name, without, mtp):
     assert round(billions(name, False), 3) == without
     assert round(billions(name, True) - billions(name, False), 3) == mtp
+
+
+@pytest.mark.parametrize(("name", "active"), [("21b-a3b", 3_352_150_208), ("300b-a47b", 47_926_586_560)])
+def test_active_parameters_of_the_published_models(name, active):
+    """What the names of the models promise: A3B, A47B."""
+    assert sum(math.prod(entry.shape) * entry.active_share for entry in maps_of(name)) == active
+
+
+def test_only_the_selection_bias_is_not_trained(reference):
+    adapter = plugin.ernie_state_adapter(architecture=reference.moe_config())
+    fixed = {entry.name.split(".", 3)[-1] for entry in adapter.maps("pt") if not entry.trained}
+    assert fixed == {"mlp.moe_statics.e_score_correction_bias"}
 
 
 def test_the_thinking_recipe_brings_its_template():

@@ -7,25 +7,25 @@ from types import SimpleNamespace
 import pytest
 
 from erniecore.config.core import CheckpointSection, DataSection, TrainSection
-from erniecore.engine.plan import count, count_parameters, estimate, size
+from erniecore.engine.plan import count, count_parameters, estimate
 from erniecore.types import TensorMap
 
 
-def entry(name, shape, dtype=""):
-    return TensorMap(name, shape, (name,), (shape,), lambda a: a[0], lambda a: [a], dtype)
+def entry(name, shape, dtype="", **facts):
+    return TensorMap(name, shape, (name,), (shape,), lambda a: a[0], lambda a: [a], dtype, **facts)
 
 
 MAPS = [
     entry("model.embed_tokens.weight", (10, 4)),
-    entry("model.layers.1.mlp.experts.gate_proj", (8, 4, 5)),
+    entry("model.layers.1.mlp.experts.gate_proj", (8, 4, 5), active_share=2 / 8),
     entry("model.layers.1.mlp.gate.weight", (4, 8), "float32"),
-    entry("model.layers.1.mlp.moe_statics.e_score_correction_bias", (1, 8), "float32"),
+    entry("model.layers.1.mlp.moe_statics.e_score_correction_bias", (1, 8), "float32", trained=False),
 ]
 NAMES = {"model": "ernie45-moe", "method": "sft", "device": "cpu"}
 
 
 def plan(**train):
-    parameters = count_parameters(MAPS, {"moe_k": 2})
+    parameters = count_parameters(MAPS)
     settings = SimpleNamespace(
         train=TrainSection(**train), data=DataSection(max_seq_len=100), checkpoint=CheckpointSection()
     )
@@ -33,7 +33,7 @@ def plan(**train):
 
 
 def test_counts():
-    made = count_parameters(MAPS, {"moe_k": 2})
+    made = count_parameters(MAPS)
     assert made.total == 40 + 160 + 32 + 8
     assert made.trainable == 40 + 160 + 32
     assert made.active == 40 + 160 * 2 // 8 + 32 + 8
@@ -61,7 +61,7 @@ def test_tokens_per_step():
 
 
 def test_adapted_base_is_frozen():
-    assert count_parameters(MAPS, {}, adapted=True).trainable == 0
+    assert count_parameters(MAPS, adapted=True).trainable == 0
 
 
 def test_json_is_plain():
@@ -75,11 +75,6 @@ def test_json_is_plain():
 )
 def test_counts_for_people(number, text):
     assert count(number) == text
-
-
-@pytest.mark.parametrize(("number", "text"), [(0, "0 B"), (1023, "1023 B"), (1536, "1.5 KiB"), (5 * 2**40, "5.0 TiB")])
-def test_sizes_for_people(number, text):
-    assert size(number) == text
 
 
 def test_planning_needs_no_paddle():
