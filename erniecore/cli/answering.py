@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from erniecore.cli import render
-from erniecore.errors import CheckpointError, UsageError, nearest
+from erniecore.errors import CheckpointError
 
 if TYPE_CHECKING:
     from erniecore.engine.sampling import Sampling
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
 Model = Annotated[Path, typer.Option("--model", metavar="DIR", help="Model directory, run or checkpoint.")]
 Device = Annotated[str, typer.Option("--device", metavar="NAME", help="Device plugin.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 NewTokens = Annotated[
     int | None,
     typer.Option("--max-new-tokens", min=1, metavar="N", help="Longest answer [256, or what the context leaves]."),
@@ -70,14 +69,12 @@ def open_model(source: Path, device: str) -> tuple[ModelBundle, Tokenizer]:
     """
     from erniecore.engine.bundles import locate, open_device, open_located
 
-    if not source.is_dir():
-        raise _no_directory(source)
     located = locate(source)
     for remark in open_device(device):
-        render.note(f"note   {remark}")
+        render.note(f"note: {remark}")
     opened = open_located(located)
     for remark in located.notes:
-        render.note(f"note   {remark}")
+        render.note(f"note: {remark}")
     if opened.bundle.tokenizer is None:
         raise CheckpointError(
             "this model has no usable tokenizer",
@@ -86,13 +83,6 @@ def open_model(source: Path, device: str) -> tuple[ModelBundle, Tokenizer]:
             expected="tokenizer.model beside the weights",
         )
     return opened.bundle, opened.bundle.tokenizer
-
-
-def _no_directory(source: Path) -> UsageError:
-    parent = source.absolute().parent
-    close = nearest(source.name, [p.name for p in parent.iterdir()]) if parent.is_dir() else None
-    fix = f"did you mean {source.parent / close}?" if close else "name a directory with config.json"
-    return UsageError("no such model directory", where="--model", found=str(source), fix=fix)
 
 
 def answer_json(completion: Any) -> dict[str, Any]:

@@ -154,7 +154,7 @@ class Talk:
         self.history.append(message_of(completion))
         render.show("")
         if completion.finish_reason == "length":
-            render.note(f"note   cut off after {len(completion.ids)} tokens")
+            render.note(f"note: cut off after {len(completion.ids)} tokens")
 
     def _fitting(self) -> Any:
         """The prompt; oldest turns are left out for good when the context has no room for them and an answer."""
@@ -165,7 +165,7 @@ class Talk:
             if limit is None or len(prompt.ids) + wanted <= int(limit) or len(self.history) < 3:
                 return prompt
             del self.history[:2]
-            render.note("note   the context is full: the oldest question and answer are forgotten")
+            render.note("note: the context is full: the oldest question and answer are forgotten")
 
     def _reset(self, rest: str) -> bool:
         self.history.clear()

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from erniecore.cli import render
+from erniecore.cli.options import JsonOption
 from erniecore.errors import Exit
 
 if TYPE_CHECKING:
@@ -17,14 +18,14 @@ if TYPE_CHECKING:
 def conform(
     kind: Annotated[str, typer.Argument(metavar="KIND", help="Kind of plugin: model, method, device, …")],
     name: Annotated[str, typer.Argument(metavar="NAME", help="Its name, or distribution:name.")],
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
+    as_json: JsonOption = False,
     only: Annotated[list[str] | None, typer.Option("--check", metavar="CHECK", help="This check only; repeatable.")] = (
         None
     ),
     list_only: Annotated[bool, typer.Option("--list", help="Say what would be checked; run nothing.")] = False,
 ) -> int:
     """Run the conformance checks on a plugin. Exit 0: all passed; 9: a check failed."""
-    from erniecore.errors import UsageError, nearest
+    from erniecore.errors import UsageError, did_you_mean
     from erniecore.registry import entries, find
     from erniecore.testing.checks import checks_for
     from erniecore.testing.runner import run_checks
@@ -34,9 +35,11 @@ def conform(
     find(kind, name)
     checks = checks_for(kind)
     for wanted in only or ():
-        if wanted not in {check.name for check in checks}:
-            close = nearest(wanted, [check.name for check in checks])
-            raise UsageError(f"no check {wanted!r} for kind {kind}", fix=f"did you mean {close}?" if close else "")
+        if wanted not in (known := [check.name for check in checks]):
+            raise UsageError(
+                f"no check {wanted!r} for kind {kind}",
+                fix=did_you_mean(wanted, known, f"`ernie conform {kind} {name} --list` lists them"),
+            )
     checks = tuple(check for check in checks if not only or check.name in only)
     if list_only:
         rules = [{"check": check.name, "rule": check.rule} for check in checks]

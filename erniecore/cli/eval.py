@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from erniecore.cli import answering, render
-from erniecore.cli.answering import AsJson, Device, Model, Temperature, TopP
+from erniecore.cli.answering import Device, Model, Temperature, TopP
+from erniecore.cli.options import JsonOption
 from erniecore.errors import UsageError
 
 if TYPE_CHECKING:
@@ -49,14 +50,14 @@ def evaluate(
     top_p: TopP = None,
     seed: Annotated[int, typer.Option("--seed", min=0, help="Of the choice of rows and of random draws.")] = 0,
     device: Device = "cpu",
-    as_json: AsJson = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Loss, perplexity and bits per byte over the learned tokens; with --generate also exact match of the answers.
 
     Rates come with their number of rows and Wilson's 95 % interval.
     """
     if answers is not None and not answer:
-        raise UsageError("--answers needs --generate")
+        raise UsageError("--answers needs --generate", fix="add --generate, which makes the answers")
     sampling = answering.sampling_from({}, seed, temperature=temperature, top_p=top_p)
     host, plugin = _method(method)
     bundle, _ = answering.open_model(model, device)
@@ -113,7 +114,12 @@ def _keep(file: Path | None) -> Callable[[Answered], None]:
     try:
         file.write_text("", encoding="utf-8")
     except OSError as error:
-        raise UsageError("cannot write the answers", where=str(file), found=str(error.strerror)) from error
+        raise UsageError(
+            "cannot write the answers",
+            where=str(file),
+            found=str(error.strerror),
+            fix="name a file in an existing directory that you may write to",
+        ) from error
 
     def keep(answered: Answered) -> None:
         row = {
@@ -159,7 +165,7 @@ def show(board: Board, ledger: Ledger, facts: dict[str, Any], *, as_json: bool) 
     if dropped:
         first = ledger.errors[0] if ledger.errors else {}
         render.note(
-            f"note   {dropped} of {ledger.total('rows')} rows were dropped; the first: "
+            f"note: {dropped} of {ledger.total('rows')} rows were dropped; the first: "
             f"{first.get('file')}:{first.get('line')} {first.get('message')}"
         )
 

@@ -40,15 +40,14 @@ def export(
 
 def check_dtype(dtype: str) -> None:
     """Raises ``UsageError`` for a word that is no dtype of an exporter."""
-    from erniecore.errors import UsageError, nearest
+    from erniecore.errors import UsageError, did_you_mean
 
     known = ("float32", "bfloat16", "float16")
     if dtype and dtype not in known:
-        close = nearest(dtype, known)
         raise UsageError(
             "no such dtype",
             where="--dtype",
             found=dtype,
             expected="one of " + ", ".join(known),
-            fix=f"did you mean {close}?" if close else "",
+            fix=did_you_mean(dtype, known),
         )

@@ -11,7 +11,6 @@ import typer
 
 from erniecore.cli import answering, render
 from erniecore.cli.answering import (
-    AsJson,
     Device,
     MinP,
     Model,
@@ -23,6 +22,7 @@ from erniecore.cli.answering import (
     TopK,
     TopP,
 )
+from erniecore.cli.options import JsonOption
 from erniecore.errors import UsageError
 from erniecore.types import Message
 
@@ -48,7 +48,7 @@ def generate(
     stop: Stop = None,
     stream: Annotated[bool, typer.Option("--stream", help="Print the answer while it grows.")] = False,
     device: Device = "cpu",
-    as_json: AsJson = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Answer a prompt. Greedy unless an option asks for drawing. The prompt is one user message unless --raw."""
     text = read_prompt(prompt, prompt_file)
@@ -117,4 +117,4 @@ def show_answer(completion: Completion, prompt: str, *, as_json: bool, streamed:
         return
     render.show("" if streamed else completion.text)
     if completion.finish_reason == "length":
-        render.note(f"note   the answer was cut off after {len(completion.ids)} tokens (--max-new-tokens)")
+        render.note(f"note: the answer was cut off after {len(completion.ids)} tokens (--max-new-tokens)")

@@ -10,6 +10,7 @@ import typer
 
 from erniecore.cli import render
 from erniecore.cli.group import new_group
+from erniecore.cli.options import JsonOption
 from erniecore.errors import Exit
 
 app = new_group("Write a plugin package whose tests pass.")
@@ -25,7 +26,7 @@ def plugin(
     kind: Annotated[str, typer.Option("--kind", metavar="KIND", help="model, method, device, format, callback, …")],
     name: Annotated[str, typer.Option("--name", metavar="NAME", help="Lower-case words joined by hyphens.")],
     out: Annotated[Path | None, typer.Option("--out", metavar="DIR", help="Default: ./erniecore-NAME.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
+    as_json: JsonOption = False,
 ) -> int:
     """Write a package for a new plugin: code that runs, settings, a README and tests."""
     from erniecore.registry import entries

@@ -10,7 +10,7 @@ from erniecore.data.ledger import Ledger
 from erniecore.data.reader import decode_row, split_rows
 from erniecore.data.sources import DataSource, resolve
 from erniecore.engine.suites import Item
-from erniecore.errors import DataError, RowError, nearest, shorten
+from erniecore.errors import DataError, RowError, did_you_mean, shorten
 from erniecore.types import Encoder, Json, Origin
 
 if TYPE_CHECKING:
@@ -92,11 +92,10 @@ def _check_field(rows: Sequence[_Row], field: str) -> None:
     if any(field in row for row in readable):
         return
     keys = sorted({key for row in readable[:100] for key in row})
-    close = nearest(field, keys)
     raise DataError(
         "no row has the field to group by",
         where="--group-by",
         found=shorten(field),
         expected=", ".join(keys[:10]),
-        fix=f"did you mean {close}?" if close else "name a field of the rows",
+        fix=did_you_mean(field, keys, "name a field of the rows"),
     )

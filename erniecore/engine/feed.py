@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from erniecore.checkpoint.directories import file_hash
 from erniecore.checkpoint.files import replace_file
 from erniecore.data.loader import DataPlan, LoaderSettings
 from erniecore.data.sources import Splits, load_splits
@@ -72,12 +73,7 @@ def fingerprint(store: TokenStore) -> str:
 
 def identify(path: Path) -> dict[str, Any]:
     """``path``, ``bytes`` and ``sha256`` of a file."""
-    digest, num_bytes = hashlib.sha256(), 0
-    with path.open("rb") as stream:
-        while chunk := stream.read(1 << 22):
-            digest.update(chunk)
-            num_bytes += len(chunk)
-    return {"path": str(path), "bytes": num_bytes, "sha256": digest.hexdigest()}
+    return {"path": str(path), "bytes": path.stat().st_size, "sha256": file_hash(path)}
 
 
 def build_feed(ready: Prepared, tokenizer: Tokenizer) -> Feed:

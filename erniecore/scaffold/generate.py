@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from erniecore import __version__
-from erniecore.errors import UsageError, nearest
+from erniecore.errors import UsageError, did_you_mean
 from erniecore.kinds import KINDS
 from erniecore.scaffold.kinds import DRAFTS
 
@@ -26,9 +26,9 @@ _SUFFIX, _PACKAGE = ".jinja", "__package__"
 def check_name(kind: str, name: str, taken: Collection[str] = ()) -> None:
     """Raise ``UsageError`` for an unknown kind, a name that is not lower-case kebab, or one that is taken."""
     if kind not in DRAFTS:
-        close = nearest(kind, DRAFTS)
-        fix = f"did you mean {close}?" if close else ""
-        raise UsageError(f"no such kind of plugin: {kind!r}", expected="one of " + ", ".join(DRAFTS), fix=fix)
+        raise UsageError(
+            f"no such kind of plugin: {kind!r}", expected="one of " + ", ".join(DRAFTS), fix=did_you_mean(kind, DRAFTS)
+        )
     if not _KEBAB.fullmatch(name) or len(name) > LONGEST or keyword.iskeyword(name):
         close = re.sub(r"[^a-z0-9]+", "-", re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "-", name).lower()).strip("-")
         usable = close != name and bool(_KEBAB.fullmatch(close)) and len(close) <= LONGEST

@@ -149,12 +149,12 @@ def test_the_report_says_what_the_score_depends_on(report, talker):
 @pytest.mark.parametrize(
     ("words", "code", "message"),
     [
-        (["--answers", "x"], Exit.USAGE, "--generate"),
+        (["--answers", "x"], Exit.USAGE, "add --generate"),
         (["--method", "stf"], Exit.USAGE, "sft"),
         (["--format", "mesages"], Exit.USAGE, "messages"),
         (["--batch-size", "0"], Exit.USAGE, "--batch-size"),
         (["--generate", "--max-new-tokens", "96"], Exit.USAGE, "ask for at most"),
-        (["--generate", "--answers", "missing/x.jsonl"], Exit.USAGE, "cannot write the answers"),
+        (["--generate", "--answers", "missing/x.jsonl"], Exit.USAGE, "an existing directory"),
     ],
 )
 def test_refusals_say_what_to_do(evaluate, words, code, message):

@@ -26,7 +26,7 @@ def test_the_answer_and_nothing_else_is_on_stdout(generate):
     code, out, err = generate("--prompt", "copy 123", "--max-new-tokens", "5")
     assert code == Exit.OK
     assert out.endswith("\n")
-    assert "cut off after 5 tokens" in err
+    assert "note: the answer was cut off after 5 tokens" in err
 
 
 def test_json_holds_the_answer_taken_apart(generate):
