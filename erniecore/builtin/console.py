@@ -235,7 +235,7 @@ class ConsolePlugin(Plugin):
     @hookimpl
     def ernie_event(self, run: RunView, event: Event) -> None:
         if run not in _displays:
-            _displays[run] = choose(getattr(run, "console", "auto"), sys.stdout)
+            _displays[run] = choose(run.console, sys.stdout)
         _displays[run].show(run, event)
 
     @hookimpl

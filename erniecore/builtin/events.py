@@ -5,6 +5,7 @@ counts.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import math
@@ -13,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from erniecore.engine.rundir import EVENTS_NAME
+from erniecore.errors import ErnieError
 from erniecore.plugin import Plugin, hookimpl
 from erniecore.types import RunView
 
@@ -34,10 +36,22 @@ class EventsPlugin(Plugin):
     def ernie_run_end(self, run: RunView) -> None:
         """The report of these events, if ``log.report``."""
         if run.is_main and run.settings.log.report:
-            from erniecore.builtin.report import write_report
+            report(run)
 
-            for note in write_report(run.out).notes:
-                log.info("report: %s", note)  # run_end is the last event, so the rank's log has it
+
+def report(run: RunView) -> None:
+    """Write the report. Its failure is a warning: what the run was for, checkpoints and model, is there already."""
+    try:
+        from erniecore.builtin.report import write_report
+
+        for note in write_report(run.out).notes:
+            log.info("report: %s", note)  # run_end has been said, so the rank's log has it
+    except Exception as error:
+        log.exception("the report could not be written")
+        with contextlib.suppress(ErnieError, OSError):  # a disk that took no report may take no event either
+            why = getattr(error, "strerror", None) or error
+            remedy = f"`ernie runs report {run.out}` tries again"
+            run.emit("warning", kind="report", message=f"the report could not be written: {why}; {remedy}")
 
 
 def append_line(path: Path, line: str) -> None:

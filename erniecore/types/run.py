@@ -104,6 +104,8 @@ class RunView(Protocol):
     total_steps: int
     is_main: bool
     model: Layer
+    #: how the run is to be shown: ``auto``, ``live``, ``lines``, ``json`` or ``none``
+    console: str
 
     def emit(self, event: str, **fields: object) -> None:
         """Append one event to events.jsonl and to every callback that shows events."""

@@ -23,6 +23,7 @@ class FakeRun:
     """``types.RunView`` over a directory; remembers what was emitted."""
 
     model: Layer = None
+    console = "auto"
 
     def __init__(self, out: Path, *, is_main: bool = True, callbacks: Mapping[str, Any] | None = None) -> None:
         self.out, self.step, self.total_steps, self.is_main = out, 0, 3, is_main

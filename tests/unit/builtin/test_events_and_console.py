@@ -21,7 +21,9 @@ class Run(SimpleNamespace):
 
 
 def make_run(out=Path("out"), every=10, total=30):
-    return Run(out=out, total_steps=total, step=0, settings=SimpleNamespace(log=LogSection(every=every)))
+    return Run(
+        out=out, total_steps=total, step=0, console="auto", settings=SimpleNamespace(log=LogSection(every=every))
+    )
 
 
 def step(number, **more):
@@ -75,6 +77,14 @@ def test_what_the_report_lacks_is_in_the_log(tmp_path, caplog):
         events.plugin.ernie_run_end(run)
     assert (tmp_path / "report.html").exists()
     assert "no finite loss" in caplog.text
+
+
+def test_the_console_shows_as_the_run_was_told_to(capsys):
+    run = make_run()
+    run.console = "json"
+    console.plugin.ernie_event(run, START)
+    console.plugin.ernie_run_end(run)
+    assert json.loads(capsys.readouterr().out)["event"] == "run_start"
 
 
 def test_values_become_strict_json():

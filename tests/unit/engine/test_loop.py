@@ -246,6 +246,15 @@ def test_impossible_settings_are_refused_before_anything_is_made(maker, train, k
     assert not maker.out.exists()
 
 
+def test_a_report_that_cannot_be_written_leaves_the_run_finished(maker):
+    run = maker.run()
+    (run.out / "report.html").mkdir(parents=True)
+    maker.finish(run)
+    assert events(run, "run_end")[-1]["status"] == "finished"
+    (warning,) = (event for event in events(run, "warning") if event["kind"] == "report")
+    assert "Is a directory; `ernie runs report" in warning["message"]
+
+
 def test_error_at_the_end_does_not_hide_the_error_of_the_run(maker):
     class Broken(Plugin):
         kind, name, summary = "callback", "broken", "for tests"
