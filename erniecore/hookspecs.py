@@ -188,7 +188,20 @@ class BuildSpecs:
     @hookspec(firstresult=True)
     def ernie_forward_backward(self, run: Any, batches: Sequence[Batch]) -> StepOutput:
         """Forward and backward of one optimizer step over its micro-batches. The core's own implementation is
-        ``trylast``; a pipeline replaces it. Called once per step on every rank."""
+        ``trylast``; a pipeline replaces it. Called once per step on every rank.
+
+        Example::
+
+            @hookimpl
+            def ernie_forward_backward(self, run, batches):
+                totals = add_up(run.objective.normalizers(batch) for batch in batches)
+                metrics = []
+                for batch in batches:
+                    output = run.objective(batch, totals)
+                    output.loss.backward()
+                    metrics.append(output.metrics)
+                return StepOutput(add_up_pairs(metrics), sum(batch.num_tokens for batch in batches))
+        """
 
     # ---- format: called on one format plugin per data source
     @hookspec(firstresult=True)

@@ -147,8 +147,3 @@ def _item(name: str, split: Split, random: Random) -> Item:
         item = FAMILIES[name](random)
         if is_held_out(name, item[0]) == (split == "heldout"):
             return item
-
-
-def exact_match(row: Row, answer: str) -> bool:
-    """Whether an answer is the row's last message, up to white space."""
-    return answer.split() == str(row["messages"][-1]["content"]).split()

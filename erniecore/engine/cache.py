@@ -68,8 +68,3 @@ class StaticCache:
             for layer, buffer in enumerate(buffers):
                 if buffer is not None:
                     buffers[layer] = paddle.index_select(buffer, index, axis=0)
-
-    def truncate(self, length: int) -> None:
-        """Forget all positions from ``length`` on."""
-        self._stored = [min(stored, length) for stored in self._stored]
-        self.length = min(self._stored)

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     import numpy as np
 
 #: The purposes that the engine itself uses; plugins choose names of their own.
-INIT, STEP, EVAL = "init", "step", "eval"
+INIT, STEP = "init", "step"
 
 
 def derive_seed(seed: int, purpose: str, step: int = 0) -> int:

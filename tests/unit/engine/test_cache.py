@@ -52,16 +52,6 @@ def test_keep_selects_rows_in_order_and_later_updates_go_to_them():
     np.testing.assert_array_equal(keys.numpy(), np.concatenate([old.numpy()[[2, 0]], new.numpy()], axis=1))
 
 
-def test_truncate_forgets_the_tail():
-    cache = StaticCache(layers=1, capacity=4)
-    old, new = random(1, 3, 1, 2), random(1, 1, 1, 2)
-    cache.update(0, old, old)
-    cache.truncate(1)
-    assert cache.length == 1
-    keys, _ = cache.update(0, new, new)
-    np.testing.assert_array_equal(keys.numpy(), np.concatenate([old.numpy()[:, :1], new.numpy()], axis=1))
-
-
 def test_a_full_cache_is_an_error_not_a_wrong_answer():
     cache = StaticCache(layers=1, capacity=3)
     cache.update(0, random(1, 3, 1, 2), random(1, 3, 1, 2))
