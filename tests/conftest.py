@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-
 # Started in the background of a shell, this process ignores Ctrl-C, and so would every program that a test starts.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
