@@ -23,7 +23,9 @@ app = new_group("Check data files and show samples as the model sees them.")
 
 Files = Annotated[list[Path], typer.Argument(metavar="FILE...", help="Data files: .json, .jsonl, also .gz.")]
 Format = Annotated[str, typer.Option("--format", metavar="NAME", help="Format plugin; auto: the one that fits.")]
-Model = Annotated[Path | None, typer.Option("--model", metavar="DIR", help="Model or tokenizer directory.")]
+Model = Annotated[
+    Path | None, typer.Option("--model", metavar="DIR", help="Model directory: its tokenizer and chat template.")
+]
 Method = Annotated[str, typer.Option("--method", metavar="NAME", help="Method plugin that makes the samples.")]
 Length = Annotated[int, typer.Option("--max-seq-len", min=2, help="As data.max_seq_len.")]
 Workers = Annotated[int, typer.Option("--workers", min=0, help="Processes; 0: this one.")]
@@ -64,7 +66,9 @@ def check(
 @app.command()
 def show(
     files: Files,
-    model: Annotated[Path, typer.Option("--model", metavar="DIR", help="Model or tokenizer directory.")],
+    model: Annotated[
+        Path, typer.Option("--model", metavar="DIR", help="Model directory: its tokenizer and chat template.")
+    ],
     format: Format = "auto",
     method: Method = "sft",
     max_seq_len: Length = 2048,
