@@ -52,6 +52,7 @@ class CpuDevice:
 
     name = "cpu"
     dtypes = frozenset({"float32"})
+    deterministic = True
 
     def __init__(self, config: CpuConfig, cpuinfo: str, omp_num_threads: str) -> None:
         self._config, self._cpuinfo, self._omp = config, cpuinfo, omp_num_threads

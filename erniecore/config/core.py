@@ -15,7 +15,11 @@ class RunSection(Section):
     name: str = Field("", description="Name of the run; empty: made from date, method and model.")
     out: str = Field("", description="Run directory. Empty: `runs/<name>`.")
     seed: int = Field(42, ge=0, lt=2**32, description="Every random stream derives from (seed, purpose, step).")
-    deterministic: bool = Field(True, description="Only kernels with a repeatable result; on CPU always the case.")
+    deterministic: bool = Field(
+        True,
+        description="Refuse a device whose results do not repeat bit for bit (those of `cpu` do). `false`: any device; "
+        "repeated or resumed runs may then differ in the last bits.",
+    )
     resume: str = Field(
         "auto",
         description="`auto`: continue from the newest verified checkpoint of `out` if there is one. `never`: "

@@ -18,6 +18,7 @@ SAFE = (
     "run.name",
     "run.out",
     "run.resume",
+    "run.deterministic",  # decides which devices are taken, and the device is a key of its own
     "data.workers",
     "data.max_drop",
     "data.eval",

@@ -169,6 +169,10 @@ class AdamW:
         self.num_updates = num_updates
 
 
+#: by ``train.optimizer``
+OPTIMIZERS: dict[str, type[AdamW]] = {"adamw": AdamW}
+
+
 def load_exactly(tensors: Mapping[str, Tensor], arrays: Mapping[str, Array], what: str) -> None:
     """Overwrite all ``tensors`` with the ``arrays`` of the same names. A mapping that reads from files may say the
     shapes beforehand in ``entries``, so that each array is read once.

@@ -105,9 +105,14 @@ def check_train(settings: Any, device: Device) -> None:
     """Combinations that validation of single keys cannot see.
 
     Raises:
-        ConfigError: precision that the device lacks; a warm-up that the schedule ignores; loss scaling.
+        ConfigError: repeatable results or a precision that the device lacks; a warm-up that the schedule ignores; loss scaling.
     """
     train = settings.train
+    if settings.run.deterministic and not device.deterministic:
+        message = (
+            f"device {device.name} does not repeat its results bit for bit; set it to false, or choose another device"
+        )
+        raise ConfigError.at("run.deterministic", message)
     if train.precision not in device.dtypes:
         known = ", ".join(sorted(device.dtypes))
         raise ConfigError.at("train.precision", f"device {device.name} has no {train.precision}; it has {known}")

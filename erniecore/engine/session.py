@@ -21,7 +21,7 @@ from erniecore.engine import seed, state
 from erniecore.engine.ema import Ema
 from erniecore.engine.feed import Feed, build_feed
 from erniecore.engine.guards import FiniteGuard
-from erniecore.engine.optim import AdamW
+from erniecore.engine.optim import OPTIMIZERS, AdamW
 from erniecore.engine.prepare import Prepared
 from erniecore.engine.recompute import set_recompute
 from erniecore.engine.resume import check_data
@@ -111,7 +111,8 @@ def assemble(ready: Prepared, tokenizer: Tokenizer, feed: Feed, stop: StopReques
     layout = hook.ernie_model_layout(architecture=ready.architecture)
     model = hook.ernie_parallelize(model=policy, layout=layout, plan=ready.parallel_plan)
     objective = build_objective(ready, policy)
-    optimizer = AdamW(policy.named_parameters(), settings.train, getattr(policy, "lr_factors", {}))
+    make = OPTIMIZERS[settings.train.optimizer]
+    optimizer = make(policy.named_parameters(), settings.train, getattr(policy, "lr_factors", {}))
     ema = Ema(policy.named_parameters(), settings.train.ema) if settings.train.ema else None
     run = Run(ready, tokenizer, feed, policy, model, objective, optimizer, ema, stop)
     if ready.resumption.checkpoint is not None:

@@ -77,6 +77,9 @@ class Device(Protocol):
     name: str
     #: dtypes that matrix products run in, e.g. ``{"float32"}``
     dtypes: frozenset[str]
+    #: whether results repeat bit for bit when asked to (``run.deterministic``): on the same hardware, with the same
+    #: software and settings; where kernels that do so are chosen by the device's own settings, what these say
+    deterministic: bool
 
     def environment(self) -> Mapping[str, str]:
         """Variables to set before paddle is imported. Pure, sorted, nothing host-specific in the values."""

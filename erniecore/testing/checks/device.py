@@ -115,12 +115,38 @@ def check_device_randomness_repeats(subject: Subject) -> None:
     """The same seed gives the same random numbers."""
     import paddle
 
-    _opened(subject)
+    device = _opened(subject)
     draws = []
     for _ in range(2):
         paddle.seed(1234)
         draws.append(paddle.randn([64]).numpy())
-    ensure_bits(draws[1], draws[0], "numbers drawn after paddle.seed(1234)")
+    ensure_bits(draws[1], draws[0], f"numbers drawn on {device.name} after paddle.seed(1234)")
+
+
+def check_device_says_whether_it_repeats(subject: Subject) -> None:
+    """``deterministic`` is true or false: ``run.deterministic`` relies on it."""
+    says = getattr(_device(subject), "deterministic", None)
+    ensure(isinstance(says, bool), f"Device.deterministic is {says!r}; expected True or False")
+
+
+def check_device_repeats_bit_for_bit(subject: Subject) -> None:
+    """A device that calls itself ``deterministic`` gives the same bits for a gradient that many positions add up to."""
+    import numpy as np
+    import paddle
+
+    device = _opened(subject)
+    if getattr(device, "deterministic", None) is not True:
+        raise NotApplicable("the device does not say that its results repeat")
+    random = np.random.default_rng(0)
+    ids = paddle.to_tensor(random.integers(0, 8, 4096))
+    values, factors = random.standard_normal((8, 16)), random.standard_normal((4096, 16))
+    found = []
+    for _ in range(2):
+        table = paddle.to_tensor(values.astype(np.float32), stop_gradient=False)
+        rows = paddle.nn.functional.embedding(ids, table)
+        (rows * paddle.to_tensor(factors.astype(np.float32))).sum().backward()
+        found.append(table.grad.numpy())
+    ensure_bits(found[1], found[0], "the gradient of an embedding, computed again")
 
 
 CHECKS = (
@@ -134,4 +160,6 @@ CHECKS = (
     Check(check_device_memory_grows),
     Check(check_device_dtypes_compute),
     Check(check_device_randomness_repeats),
+    Check(check_device_says_whether_it_repeats),
+    Check(check_device_repeats_bit_for_bit),
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import weakref
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -109,24 +110,41 @@ class Reseeds(Changed):
         def open(self) -> None:
             import paddle
 
-            if not hasattr(paddle.randn, "draws"):
-                _patch(paddle)
+            _patch(self, paddle, "randn")
 
 
-def _patch(paddle: Any) -> None:
-    """Make the next two draws differ, then put the function back."""
-    original = paddle.randn
+class Undecided(Changed):
+    """Does not say whether results repeat."""
 
-    class Draw:
-        draws = 0
+    class Opens(ToyDevice):
+        deterministic: Any = "sometimes"
 
-        def __call__(self, shape: list[int]) -> Any:
-            self.draws += 1
-            if self.draws == 2:
-                paddle.randn = original
-            return original(shape) + self.draws
 
-    paddle.randn = Draw()
+class ClaimsToRepeat(Changed):
+    """Says that results repeat, but they do not."""
+
+    class Opens(ToyDevice):
+        def open(self) -> None:
+            import paddle
+
+            _patch(self, paddle.nn.functional, "embedding")
+
+
+def _patch(device: Device, module: Any, name: str) -> None:
+    """While ``device`` lives, no two calls of a function give the same."""
+    original = getattr(module, name)
+    if hasattr(original, "calls"):
+        return
+
+    class Call:
+        calls = 0
+
+        def __call__(self, *arguments: Any) -> Any:
+            self.calls += 1
+            return original(*arguments) * (1 + self.calls)
+
+    setattr(module, name, Call())
+    weakref.finalize(device, setattr, module, name, original)
 
 
 MUTANTS = (
@@ -140,4 +158,6 @@ MUTANTS = (
     mutant("device_memory_grows", NoMemory),
     mutant("device_dtypes_compute", ClaimsHalf),
     mutant("device_randomness_repeats", Reseeds),
+    mutant("device_says_whether_it_repeats", Undecided),
+    mutant("device_repeats_bit_for_bit", ClaimsToRepeat),
 )

@@ -22,6 +22,7 @@ class ToyDevice:
 
     name = "toy"
     dtypes = frozenset({"float32"})
+    deterministic = True
 
     def environment(self) -> Mapping[str, str]:
         """Two variables that nobody reads."""

@@ -43,6 +43,10 @@ def test_only_float32():
     assert device().dtypes == {"float32"}
 
 
+def test_results_repeat():
+    assert device().deterministic is True
+
+
 def test_description_names_the_processor():
     facts = device(threads=2).describe()
     assert facts["processor"] == "AMD EPYC 7763"

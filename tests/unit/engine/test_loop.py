@@ -11,6 +11,7 @@ from erniecore.engine import loop, state
 from erniecore.engine.arrays import to_numpy
 from erniecore.errors import ConfigError, DataError, NumericsError, Preempted
 from erniecore.plugin import Plugin, hookimpl
+from erniecore.testing.toys.others import ToyDevice, ToyDevicePlugin
 
 
 def events(run, kind):
@@ -244,6 +245,28 @@ def test_impossible_settings_are_refused_before_anything_is_made(maker, train, k
     with pytest.raises(ConfigError, match=key):
         maker.ready(train=train)
     assert not maker.out.exists()
+
+
+class Restless(ToyDevicePlugin):
+    """A device whose results do not repeat."""
+
+    @hookimpl
+    def ernie_open_device(self):
+        device = ToyDevice()
+        device.deterministic = False
+        return device
+
+
+def test_a_device_that_does_not_repeat_is_refused(maker):
+    maker.plugins["device"] = Restless()
+    with pytest.raises(ConfigError, match=r"run\.deterministic: device toy .* set it to false"):
+        maker.ready()
+    assert not maker.out.exists()
+
+
+def test_a_device_that_does_not_repeat_is_taken_when_nobody_asks_for_it(maker):
+    maker.plugins["device"] = Restless()
+    assert not maker.ready(run={"deterministic": False}).device.deterministic
 
 
 def test_a_report_that_cannot_be_written_leaves_the_run_finished(maker):

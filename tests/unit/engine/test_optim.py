@@ -1,11 +1,13 @@
 """AdamW against the formula in float64, decay groups, factors, and state under structured names."""
 
+from typing import get_args
+
 import numpy as np
 import paddle  # noqa: TID253
 import pytest
 
 from erniecore.config.core import TrainSection
-from erniecore.engine.optim import AdamW, is_decayed, layer_factors
+from erniecore.engine.optim import OPTIMIZERS, AdamW, is_decayed, layer_factors
 from erniecore.errors import CheckpointError
 
 SETTINGS = TrainSection(weight_decay=0.1, adam_beta1=0.9, adam_beta2=0.95, adam_epsilon=1e-6)
@@ -51,6 +53,10 @@ def reference(start, steps, rate, factor=1.0):
             w = w - rate * factor * (m / (1 - 0.9**t)) / (np.sqrt(v / (1 - 0.95**t)) + 1e-6)
         out[name] = w
     return out
+
+
+def test_every_optimizer_of_the_settings_exists():
+    assert set(OPTIMIZERS) == set(get_args(TrainSection.model_fields["optimizer"].annotation))
 
 
 def test_ten_steps_equal_the_formula():
