@@ -58,8 +58,9 @@ class Prepared:
 
     @property
     def needs_reference(self) -> bool:
-        """Whether the method compares with a frozen copy of the initial model."""
-        return "reference" in self.loaded.plugins["method"].capabilities
+        """Whether the method compares with a frozen copy of the initial model; its setting ``reference_free`` says no."""
+        free = getattr(self.settings.method, "reference_free", False)
+        return "reference" in self.loaded.plugins["method"].capabilities and not free
 
 
 def prepare(loaded: Loaded, *, console: str = "auto", environ: Mapping[str, str] | None = None) -> Prepared:
