@@ -190,9 +190,9 @@ def kto(ratio: Tensor, desirable: Tensor, kl: Tensor, o: Any) -> tuple[Tensor, T
         (losses, rewards b ratio), each [n].
     Source: Ethayarajh et al., "KTO: Model Alignment as Prospect Theoretic Optimization" (2024), arXiv:2402.01306.
     """
-    sign = desirable.astype(ratio.dtype) * 2 - 1
-    weight = paddle.where(desirable, paddle.to_tensor(o.desirable_weight), paddle.to_tensor(o.undesirable_weight))
-    losses = weight.astype(ratio.dtype) * F.sigmoid(o.beta * sign * (F.relu(kl.detach()) - ratio))
+    good = desirable.astype(ratio.dtype)
+    weight = o.desirable_weight * good + o.undesirable_weight * (1 - good)
+    losses = weight * F.sigmoid(o.beta * (2 * good - 1) * (F.relu(kl.detach()) - ratio))
     return losses, o.beta * ratio.detach()
 
 
