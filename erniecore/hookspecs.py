@@ -165,7 +165,7 @@ class BuildSpecs:
     @hookspec(firstresult=True)
     def ernie_build_objective(self, config: Section, policy: Layer, reference: Layer | None) -> Objective:
         """The loss over ``policy``; ``reference`` is a frozen copy when the plugin's ``capabilities`` has
-        ``"reference"``, else None.
+        ``"reference"`` and its section has no ``reference_free: true``, else None.
 
         Example::
 

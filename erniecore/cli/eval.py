@@ -69,6 +69,8 @@ def evaluate(
     board = Board()
     config = plugin.Config()
     objective = host.call(plugin, "ernie_build_objective", config=config, policy=bundle.model, reference=None)
+    if not getattr(objective, "is_nll", True):
+        raise UsageError("the loss of this method is no likelihood of tokens", where="--method", found=method)
     scoring.add_losses(board, items, objective, bundle, batch_size)
     if answer:
         scoring.add_answers(

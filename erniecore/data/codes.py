@@ -47,6 +47,7 @@ WRONG_RECORD = "ERN-D045"
 NO_END_TOKEN = "ERN-D046"
 PROMPT_DIFFERS = "ERN-D047"
 ID_OUT_OF_RANGE = "ERN-D048"
+SAME_ANSWERS = "ERN-D049"
 
 TOO_MANY_DROPPED = "ERN-D050"
 NOTHING_LEFT = "ERN-D051"
@@ -93,6 +94,7 @@ MEANINGS: dict[str, str] = {
     NO_END_TOKEN: "a learned turn does not end with the template's end token, so the model would never stop",
     PROMPT_DIFFERS: "the prompt in training would differ from the prompt in use",
     ID_OUT_OF_RANGE: "a token id is not below the vocabulary size",
+    SAME_ANSWERS: "the preferred and the rejected answer are the same",
     TOO_MANY_DROPPED: "more rows were dropped than data.max_drop allows",
     NOTHING_LEFT: "no row is left to learn from",
     VOCABULARY_SIZE: "the vocabulary cannot have this size with this text",

@@ -25,7 +25,8 @@ def evaluate(
     max_steps: int = 0,
     stop: Callable[[], object] = lambda: None,
 ) -> dict[str, float]:
-    """Means over all tokens of ``batches`` (each token weighs the same), and ``perplexity`` = exp(loss).
+    """Means over all tokens of ``batches`` (each token weighs the same), and ``perplexity`` = exp(loss) unless the objective has
+    ``is_nll = False``.
 
     Args:
         objective: its metrics are summed.
@@ -47,7 +48,7 @@ def evaluate(
         if training:
             model.train()
     means, _ = metrics.read(total)
-    if "loss" in means:
+    if "loss" in means and getattr(objective, "is_nll", True):
         # beyond e^700 a float overflows; the perplexity of such a model is of no use anyway
         means["perplexity"] = math.exp(min(means["loss"], 700.0))
     return means

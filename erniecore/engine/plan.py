@@ -36,7 +36,8 @@ class Plan:
         parameters: see :class:`Parameters`.
         tokens_per_step: upper bound: full rows of ``data.max_seq_len``.
         max_steps: optimizer steps; 0: from the number of samples, known once they are encoded.
-        weights, gradients, moments, masters, average: bytes; exact. ``memory`` is their sum, without activations.
+        weights, reference, gradients, moments, masters, average: bytes; exact. ``memory`` is their sum, without
+            activations.
         checkpoint: bytes on disk per checkpoint (tensors; exact but for a few kilobytes of names).
     """
 
@@ -49,6 +50,7 @@ class Plan:
     tokens_per_step: int
     max_steps: int
     weights: int
+    reference: int
     gradients: int
     moments: int
     masters: int
@@ -65,7 +67,8 @@ class Plan:
         """(label, text) of the box."""
         p = self.parameters
         active = f" / {count(p.active)} active" if p.active != p.total else ""
-        parts = [("weights", self.weights), ("grads", self.gradients), ("moments", self.moments)]
+        parts = [("weights", self.weights), ("reference", self.reference), ("grads", self.gradients)]
+        parts += [("moments", self.moments)]
         parts += [("masters", self.masters), ("average", self.average)]
         steps = f"{self.max_steps} steps" if self.max_steps else "steps from epochs"
         return [
@@ -97,9 +100,16 @@ def count_parameters(maps: Iterable[TensorMap], *, adapted: bool = False) -> Par
 
 
 def estimate(
-    parameters: Parameters, settings: Any, names: Mapping[str, str], *, name: str = "", data_size: int = 1
+    parameters: Parameters,
+    settings: Any,
+    names: Mapping[str, str],
+    *,
+    name: str = "",
+    data_size: int = 1,
+    reference: bool = False,
 ) -> Plan:
-    """The plan of a run with these settings (``RunSettings``); ``names``: plugin name by kind.
+    """The plan of a run with these settings (``RunSettings``); ``names``: plugin name by kind; ``reference``: the method
+    keeps a frozen copy of the model.
 
     The optimizer keeps two moments, and a float32 master for every weight of lower precision.
     """
@@ -121,11 +131,12 @@ def estimate(
         tokens_per_step=train.batch_size * train.accumulation * data_size * settings.data.max_seq_len,
         max_steps=train.max_steps,
         weights=weights,
+        reference=weights if reference else 0,
         gradients=gradients,
         moments=moments,
         masters=masters,
         average=average,
-        memory=weights + gradients + moments + masters + average,
+        memory=weights * (2 if reference else 1) + gradients + moments + masters + average,
         checkpoint=(weights if parameters.trainable else 0) + moments + masters + average,
         keep=settings.checkpoint.keep,
     )

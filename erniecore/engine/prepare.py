@@ -59,7 +59,14 @@ class Prepared:
     @property
     def needs_reference(self) -> bool:
         """Whether the method compares with a frozen copy of the initial model."""
-        return "reference" in self.loaded.plugins["method"].capabilities
+        return wants_reference(self.loaded)
+
+
+def wants_reference(loaded: Loaded) -> bool:
+    """Whether the method needs a frozen copy of the initial model: it has the capability, and its setting
+    ``reference_free``, if there is one, is off."""
+    free = getattr(loaded.settings.method, "reference_free", False)
+    return "reference" in loaded.plugins["method"].capabilities and not free
 
 
 def prepare(loaded: Loaded, *, console: str = "auto", environ: Mapping[str, str] | None = None) -> Prepared:
@@ -79,7 +86,14 @@ def prepare(loaded: Loaded, *, console: str = "auto", environ: Mapping[str, str]
     names = dict(settings.plugins)
     name = settings.run.name or f"{datetime.now():%Y%m%d-%H%M%S}-{names['method']}-{names['model']}"
     parameters = count_parameters(adapter.maps("pt"), adapted=settings.adapter is not None)
-    plan = estimate(parameters, settings, names, name=name, data_size=parallel_plan.data_size)
+    plan = estimate(
+        parameters,
+        settings,
+        names,
+        name=name,
+        data_size=parallel_plan.data_size,
+        reference=wants_reference(loaded),
+    )
     dump = settings.model_dump(mode="json")
     return Prepared(
         loaded=loaded,

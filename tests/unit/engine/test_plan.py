@@ -24,12 +24,12 @@ MAPS = [
 NAMES = {"model": "ernie45-moe", "method": "sft", "device": "cpu"}
 
 
-def plan(**train):
+def plan(*, reference=False, **train):
     parameters = count_parameters(MAPS)
     settings = SimpleNamespace(
         train=TrainSection(**train), data=DataSection(max_seq_len=100), checkpoint=CheckpointSection()
     )
-    return estimate(parameters, settings, NAMES)
+    return estimate(parameters, settings, NAMES, reference=reference)
 
 
 def test_counts():
@@ -54,6 +54,13 @@ def test_bfloat16_bytes_keep_the_router_in_float32():
     assert made.moments == 232 * 4
     assert made.masters == 200 * 4
     assert made.average == 232 * 4
+
+
+def test_a_frozen_copy_takes_the_weights_once_more_and_is_not_saved():
+    made, plain = plan(reference=True), plan()
+    assert (made.reference, plain.reference) == (240 * 4, 0)
+    assert made.memory == plain.memory + 240 * 4
+    assert made.checkpoint == plain.checkpoint
 
 
 def test_tokens_per_step():

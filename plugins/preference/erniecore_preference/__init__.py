@@ -1,0 +1,1 @@
+"""Preference optimisation for erniecore: DPO and its family, KTO, ORPO, SimPO."""

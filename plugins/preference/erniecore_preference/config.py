@@ -1,0 +1,94 @@
+"""The settings of the preference methods: one class per set of keys that belong together."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from erniecore.api import Field, Section
+
+LengthNormalization = Literal["none", "mean", "balanced"]
+
+
+class PairConfig(Section):
+    """What every method over pairs has."""
+
+    beta: float = Field(0.1, gt=0, description="Weight of the log-probabilities; high: stay close to the reference.")
+    sft_weight: float = Field(
+        0.0, ge=0, description="Weight of the mean negative log-likelihood per token of the preferred answers."
+    )
+
+
+class ReferredConfig(PairConfig):
+    """Pairs compared with a frozen copy of the initial model."""
+
+    length_normalization: LengthNormalization = Field(
+        "none",
+        description="`none`: summed log-probabilities, as in the papers. `mean`: per token. `balanced`: per token, times the "
+        "mean length of the two answers (ERNIEKit's `normalize_logps`).",
+    )
+
+
+class ContrastConfig(ReferredConfig):
+    """Losses of the difference of the two log-ratios alone; they can do without a reference."""
+
+    reference_free: bool = Field(
+        False, description="Compare with a uniform reference instead of the initial model: no second copy in memory."
+    )
+
+
+class DpoConfig(ContrastConfig):
+    """Direct preference optimisation."""
+
+    label_smoothing: float = Field(0.0, ge=0, lt=0.5, description="Assumed share of pairs in the wrong order (cDPO).")
+    offset_alpha: float = Field(
+        0.0,
+        ge=0,
+        description="Weight of the rows' `margin`: the better answer must win by offset_alpha * ln(margin); every row then "
+        "needs a positive margin. 0: off.",
+    )
+
+
+class RobustConfig(ContrastConfig):
+    """DPO without the bias of wrong labels."""
+
+    label_smoothing: float = Field(0.1, ge=0, lt=0.5, description="Known share of pairs in the wrong order.")
+
+
+class DpopConfig(ReferredConfig):
+    """DPO that keeps the preferred answers likely."""
+
+    penalty: float = Field(50.0, ge=0, description="Weight of what a preferred answer loses against the reference.")
+    penalty_outside: bool = Field(
+        False,
+        description="Add the penalty to the loss, as ERNIEKit does, not inside of the sigmoid, as the paper does.",
+    )
+
+
+class SimpoConfig(PairConfig):
+    """Simple preference optimisation."""
+
+    beta: float = Field(2.0, gt=0, description="Weight of the mean log-probabilities per token.")
+    gamma: float = Field(1.0, ge=0, description="Margin by which the better answer must win, in units of the reward.")
+    label_smoothing: float = Field(0.0, ge=0, lt=0.5, description="Assumed share of pairs in the wrong order.")
+
+
+class OrpoConfig(PairConfig):
+    """Odds ratio preference optimisation."""
+
+    beta: float = Field(0.1, gt=0, description="Weight of the odds ratio; lambda in the paper.")
+    sft_weight: float = Field(
+        1.0, ge=0, description="Weight of the mean negative log-likelihood per token of the preferred answers."
+    )
+
+
+class KtoConfig(Section):
+    """Learning from single answers that are good or bad."""
+
+    beta: float = Field(0.1, gt=0, description="Weight of the log-ratios; high: stay close to the reference.")
+    desirable_weight: float = Field(1.0, ge=0, description="Weight of rows with a desirable answer.")
+    undesirable_weight: float = Field(1.0, ge=0, description="Weight of rows with an undesirable answer.")
+    kl: Literal["mismatched", "none"] = Field(
+        "mismatched",
+        description="The reference point. `mismatched`: the divergence from the reference, estimated on questions with the "
+        "answers of other rows of the micro-batch, never below 0. `none`: 0, which saves two forward passes.",
+    )

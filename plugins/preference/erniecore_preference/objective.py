@@ -1,0 +1,95 @@
+"""The objective over pairs, for every loss of ``losses.py``:
+
+    L = (1 / N) Σ_pairs loss(pair) + sft_weight (1 / M) Σ_pairs (-c)      N: pairs, M: tokens of preferred answers
+
+N and M are those of the whole step. Policy and reference see each row once, prompt and both answers together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import paddle  # noqa: TID253
+
+from erniecore.api import Batch, LossOutput
+from erniecore_preference.grouping import Answers, answers_of
+from erniecore_preference.losses import PairLoss, Pairs, Scored
+from erniecore_preference.scoring import auxiliary_loss, log_probabilities, without_gradient
+
+if TYPE_CHECKING:
+    from paddle import Tensor
+
+    from erniecore_preference.scoring import Metrics
+
+
+class PairObjective:
+    """See ``erniecore.api.Objective``.
+
+    Args:
+        loss: of ``losses.LOSSES``. config: the method's section.
+        policy: a ``CausalLM``. reference: a frozen one, or None for a uniform reference.
+    """
+
+    #: positions per chunk of head and loss; the engine sets ``train.loss_chunk`` here
+    loss_chunk = 1024
+    #: the loss is no likelihood: it has no perplexity
+    is_nll = False
+
+    def __init__(self, loss: PairLoss, config: Any, policy: Any, reference: Any = None) -> None:
+        self.loss, self.config, self.policy, self.reference = loss, config, policy, reference
+
+    def normalizers(self, batch: Batch) -> Mapping[str, float]:
+        """``pairs``; ``chosen``: tokens of preferred answers; ``seen``: all tokens but padding."""
+        answers = answers_of(batch)
+        return {
+            "pairs": len(answers) / 2,
+            "chosen": float(answers.lengths[0::2].sum()),
+            "seen": float(batch.num_tokens),
+        }
+
+    def __call__(self, batch: Batch, totals: Mapping[str, float]) -> LossOutput:
+        """Loss and metrics of one micro-batch, see :func:`measured`."""
+        answers = answers_of(batch)
+        policy, auxiliary = log_probabilities(self.policy, batch, answers, self.loss_chunk)
+        extra, metrics = auxiliary_loss(auxiliary, batch, totals["seen"])
+        if not len(answers):
+            return LossOutput(loss=policy.sum().astype("float32"), metrics={"loss": (0.0, 0.0)})
+        pairs = self._pairs(policy, batch, answers)
+        scored = self.loss(pairs.normalized(getattr(self.config, "length_normalization", "none")), self.config)
+        loss = scored.loss.sum() / totals["pairs"]
+        if self.config.sft_weight:
+            loss = loss - pairs.chosen.sum() * (self.config.sft_weight / totals["chosen"])
+        metrics.update(measured(pairs, scored))
+        metrics["loss"] = loss.detach() * totals["pairs"], len(answers) / 2
+        loss = loss.astype("float32")
+        return LossOutput(loss=loss if extra is None else loss + extra, metrics=metrics)
+
+    def _pairs(self, policy: Tensor, batch: Batch, answers: Answers) -> Pairs:
+        reference = paddle.zeros_like(policy)
+        if self.reference is not None:
+            reference = without_gradient(self.reference, batch, answers, self.loss_chunk)
+        lengths = paddle.to_tensor(answers.lengths.astype("float64"))
+        margin = None
+        if "margin" in batch.fields:
+            margin = paddle.to_tensor(batch.fields["margin"].reshape(-1)[answers.first[0::2]].astype("float64"))
+        return Pairs(policy[0::2], policy[1::2], reference[0::2], reference[1::2], lengths[0::2], lengths[1::2], margin)
+
+
+def measured(pairs: Pairs, scored: Scored) -> Metrics:
+    """Metrics as (sum, weight): ``rewards/*`` per pair, ``logps/*`` summed log-probabilities under the policy,
+    ``sft_loss`` negative log-likelihood per token of preferred answers, ``kl`` where the loss has a reference point."""
+    n, better = float(pairs.chosen.shape[0]), scored.chosen_reward > scored.rejected_reward
+    means = {
+        "rewards/chosen": scored.chosen_reward,
+        "rewards/rejected": scored.rejected_reward,
+        "rewards/margins": scored.chosen_reward - scored.rejected_reward,
+        "rewards/accuracies": better.astype("float64"),
+        "logps/chosen": pairs.chosen,
+        "logps/rejected": pairs.rejected,
+    }
+    metrics: Metrics = {name: (value.detach().sum(), n) for name, value in means.items()}
+    metrics["sft_loss"] = -pairs.chosen.detach().sum(), float(pairs.chosen_length.sum())
+    if scored.kl is not None:
+        metrics["kl"] = scored.kl * n, n
+    return metrics

@@ -1,0 +1,143 @@
+"""The plugin objects of the preference methods. Losses and encoding live beside it and are imported when built."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from erniecore.api import Plugin, hookimpl
+from erniecore_preference import config as sections
+
+if TYPE_CHECKING:
+    from erniecore.api import Encoder, Objective, Tokenizer
+
+REFERENCE = frozenset({"reference"})
+#: The conformance kit compares gradients absolutely; with the default beta these losses have gradients ten times larger.
+GENTLE: Mapping[str, Any] = {"beta": 0.5}
+
+
+class PairPlugin(Plugin):
+    """Learn from pairs of a preferred and a rejected answer; ``name`` chooses the loss."""
+
+    kind = "method"
+
+    @hookimpl
+    def ernie_build_objective(self, config: sections.PairConfig, policy: Any, reference: Any) -> Objective:
+        """The loss over pairs."""
+        from erniecore_preference.losses import LOSSES
+        from erniecore_preference.objective import PairObjective
+
+        free = getattr(config, "reference_free", False)
+        return PairObjective(LOSSES[self.name], config, policy, None if free else reference)
+
+    @hookimpl
+    def ernie_build_encoder(self, config: sections.PairConfig, tokenizer: Tokenizer, max_length: int) -> Encoder:
+        """Both answers of a pair behind one prompt."""
+        from erniecore_preference.encoder import PairEncoder
+
+        return PairEncoder(tokenizer, max_length, margin=bool(getattr(config, "offset_alpha", 0.0)))
+
+
+class DpoPlugin(PairPlugin):
+    """Direct preference optimisation."""
+
+    name, summary = "dpo", "Direct preference optimisation: preferred answers against rejected ones"
+    Config, capabilities = sections.DpoConfig, REFERENCE
+
+
+class IpoPlugin(PairPlugin):
+    """Identity preference optimisation."""
+
+    name, summary = "ipo", "Identity preference optimisation: a squared loss that does not overfit clear preferences"
+    Config, capabilities = sections.ContrastConfig, REFERENCE
+    conformance_config: ClassVar[Mapping[str, Any]] = GENTLE
+
+
+class HingePlugin(PairPlugin):
+    """Sequence likelihood calibration."""
+
+    name, summary = "hinge", "Preference hinge loss (SLiC): pairs that are far enough apart count no more"
+    Config, capabilities = sections.ContrastConfig, REFERENCE
+
+
+class RobustPlugin(PairPlugin):
+    """DPO with known label noise."""
+
+    name, summary = "robust", "Robust DPO: unbiased where a known share of pairs is in the wrong order"
+    Config, capabilities = sections.RobustConfig, REFERENCE
+
+
+class DpopPlugin(PairPlugin):
+    """DPO-Positive."""
+
+    name, summary = "dpop", "DPO-Positive: DPO that keeps preferred answers as likely as they were"
+    Config, capabilities = sections.DpopConfig, REFERENCE
+
+
+class SppoPlugin(PairPlugin):
+    """Self-play preference optimisation."""
+
+    name, summary = "sppo", "Self-play preference optimisation: log-ratios towards given probabilities of winning"
+    Config, capabilities = sections.ReferredConfig, REFERENCE
+    conformance_config: ClassVar[Mapping[str, Any]] = GENTLE
+
+
+class NcaPlugin(PairPlugin):
+    """Noise contrastive alignment."""
+
+    name, summary = "nca", "Noise contrastive alignment: each answer against the reference, not only the difference"
+    Config, capabilities = sections.ReferredConfig, REFERENCE
+    expected_failures: ClassVar[dict[str, str]] = {
+        "method_can_overfit": "the loss is never below 0.95: it wants a probability, not a certainty"
+    }
+
+
+class KtoPairPlugin(PairPlugin):
+    """KTO over pairs."""
+
+    name, summary = "kto-pair", "KTO over pairs: each answer against the divergence of the other ones"
+    Config, capabilities = sections.ReferredConfig, REFERENCE
+    expected_failures: ClassVar[dict[str, str]] = {
+        "method_ignores_micro_batches": "its reference points are means over one micro-batch"
+    }
+
+
+class SimpoPlugin(PairPlugin):
+    """Simple preference optimisation."""
+
+    name, summary = "simpo", "Simple preference optimisation: mean log-probabilities and a margin, no reference"
+    Config = sections.SimpoConfig
+
+
+class OrpoPlugin(PairPlugin):
+    """Odds ratio preference optimisation."""
+
+    name, summary = "orpo", "Odds ratio preference optimisation: fine-tuning and preference in one, no reference"
+    Config = sections.OrpoConfig
+
+
+class KtoPlugin(Plugin):
+    """Learn from single answers that are good or bad."""
+
+    kind, name = "method", "kto"
+    summary = "Kahneman-Tversky optimisation: single answers that are desirable or not"
+    Config, capabilities = sections.KtoConfig, REFERENCE
+
+    @hookimpl
+    def ernie_build_objective(self, config: sections.KtoConfig, policy: Any, reference: Any) -> Objective:
+        """The loss over rated answers."""
+        from erniecore_preference.kto import KtoObjective
+
+        return KtoObjective(config, policy, reference)
+
+    @hookimpl
+    def ernie_build_encoder(self, tokenizer: Tokenizer, max_length: int) -> Encoder:
+        """The last answer of a conversation, and whether it is desirable."""
+        from erniecore_preference.encoder import RatedEncoder
+
+        return RatedEncoder(tokenizer, max_length)
+
+
+dpo, ipo, hinge, robust, dpop = DpoPlugin(), IpoPlugin(), HingePlugin(), RobustPlugin(), DpopPlugin()
+sppo, nca, kto_pair = SppoPlugin(), NcaPlugin(), KtoPairPlugin()
+simpo, orpo, kto = SimpoPlugin(), OrpoPlugin(), KtoPlugin()
