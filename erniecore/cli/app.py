@@ -30,6 +30,7 @@ COMMANDS: dict[str, Lazy] = {
     "chat": Lazy("erniecore.cli.chat:chat", "Talk to a model in the terminal."),
     "eval": Lazy("erniecore.cli.eval:evaluate", "Loss and perplexity of a model on data files."),
     "export": Lazy("erniecore.cli.export:export", "Write a trained model for others to load."),
+    "serve": Lazy("erniecore.cli.serve:serve", "Let a model answer over the network, with a server plugin."),
     "ckpt": Lazy("erniecore.cli.ckpt:app", "List, verify and prune checkpoints."),
     "runs": Lazy("erniecore.cli.runs:app", "List runs and write their reports."),
     "version": Lazy("erniecore.cli.version:version", "Versions, and a block for bug reports."),

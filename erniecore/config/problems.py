@@ -16,7 +16,7 @@ from pydantic import BaseModel, ValidationError
 from erniecore.config.core import CORE_SECTIONS
 from erniecore.config.section import Section
 from erniecore.config.sources import COMMAND_LINE, MANY, Leaf, Place, Tree, leaves, place_of, plain
-from erniecore.errors import Problem, nearest, shorten
+from erniecore.errors import ConfigError, Problem, nearest, shorten
 from erniecore.kinds import RUN_KINDS
 
 #: pydantic's error type -> our words; ``c`` is the error's context
@@ -92,6 +92,16 @@ def validate(cls: type[Section], node: Leaf | Tree, key: str, known: Known) -> t
     return section, [_problem(cls, node, key, error, known) for error in errors]
 
 
+def section_from(cls: type[Section], node: Leaf | Tree, key: str = "") -> Section:
+    """As :func:`validate`, for a section that stands alone; ``key``: what is shown before its keys.
+
+    Raises ``ConfigError``."""
+    section, problems = validate(cls, node, key, Known(f"{key}.{name}".lstrip(".") for name in cls.model_fields))
+    if section is None:
+        raise ConfigError(problems)
+    return section
+
+
 def _attempt(cls: type[Section], node: Leaf | Tree) -> tuple[Section | None, Sequence[Any]]:
     try:
         return cls.model_validate_json(json.dumps(plain(node)), strict=True), []
@@ -122,7 +132,7 @@ def _as_text(node: Leaf | Tree, errors: Iterable[Any]) -> Leaf | Tree | None:
 
 def _problem(cls: type[BaseModel], node: Leaf | Tree, key: str, error: Any, known: Known) -> Problem:
     loc = _real_path(plain(node), error["loc"])
-    name = key + "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in loc)
+    name = (key + "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in loc)).lstrip(".")
     place = place_of(node, loc) or Place(COMMAND_LINE)
     if error["type"] == "extra_forbidden":
         message = _unknown_inside(cls, loc, name) if len(loc) > 1 else known.unknown(name)

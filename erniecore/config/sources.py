@@ -254,19 +254,33 @@ def from_command_line(overrides: Sequence[str], flags: Mapping[str, Any]) -> Tre
         leaf = Leaf(value, Place(COMMAND_LINE, word=f"--{flag.replace('_', '-')}"))
         tree = merge(tree, normal(_nested(FLAGS.get(flag, (flag,)), leaf)))
     for word in overrides:
-        key, equals, text = word.partition("=")
-        path = key.strip().split(".")
-        if not equals or not all(re.fullmatch(r"[\w-]+", part) for part in path):
-            raise UsageError(
-                f"{word!r} is neither a settings file nor section.key=value",
-                fix="give one YAML file, then settings such as train.max_steps=10",
-            )
-        place = Place(COMMAND_LINE, word=word)
-        leaf = Leaf(yaml.parse_value(text, f"{COMMAND_LINE}: {word}"), place, text=text)
+        path, leaf = _typed(
+            word,
+            "a settings file nor section.key=value",
+            "give one YAML file, then settings such as train.max_steps=10",
+        )
         more = normal(_nested(path, leaf))
         _refuse_contradiction(tree, more, word)
         tree = merge(tree, more)
     return tree
+
+
+def from_words(words: Sequence[str]) -> Tree:
+    """``key=value`` words of one section. Raises ``UsageError`` for a word that is none."""
+    tree: Tree = {}
+    for word in words:
+        tree = merge(tree, _nested(*_typed(word, "an option nor key=value", "give settings such as port=8080")))
+    return tree
+
+
+def _typed(word: str, neither: str, fix: str) -> tuple[list[str], Leaf]:
+    """Path and value of ``some.key=value``."""
+    key, equals, text = word.partition("=")
+    path = key.strip().split(".")
+    if not equals or not all(re.fullmatch(r"[\w-]+", part) for part in path):
+        raise UsageError(f"{word!r} is neither {neither}", fix=fix)
+    leaf = Leaf(yaml.parse_value(text, f"{COMMAND_LINE}: {word}"), Place(COMMAND_LINE, word=word), text=text)
+    return path, leaf
 
 
 def _refuse_contradiction(tree: Tree, more: Tree, word: str) -> None:

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from erniecore import registry
 from erniecore.checkpoint.directories import atomic_directory, check_target
-from erniecore.config.problems import Known, validate
+from erniecore.config.problems import section_from
 from erniecore.config.section import Section
-from erniecore.config.sources import Leaf, Place, Tree
+from erniecore.config.sources import Leaf, Place
 from erniecore.engine.bundles import load_bundle, locate, open_device, open_located
-from erniecore.errors import CheckpointError, ConfigError, shorten
+from erniecore.errors import CheckpointError, shorten
 from erniecore.host import assemble
 from erniecore.plugin import Plugin
 from erniecore.types import Conversation, Message, ModelBundle, Tokenizer
@@ -68,12 +68,7 @@ def export_bundle(bundle: ModelBundle, out: Path, to: str = "hf", options: Mappi
 
 def _options(plugin: Plugin, options: Mapping[str, Any]) -> Section:
     """``options`` as the exporter's section. Raises ``ConfigError`` for what it does not have or take."""
-    given: Tree = {name: Leaf(value, Place("options")) for name, value in options.items()}
-    known = Known(f"{plugin.name}.{name}" for name in plugin.Config.model_fields)
-    config, problems = validate(plugin.Config, given, plugin.name, known)
-    if config is None:
-        raise ConfigError(problems)
-    return config
+    return section_from(plugin.Config, {n: Leaf(v, Place("options")) for n, v in options.items()}, plugin.name)
 
 
 # ------------------------------------------------------------------------------------------------- the proof

@@ -34,7 +34,9 @@ DRAFTS: dict[str, Draft] = {
     "method": Draft("supervised learning with label smoothing", "`ernie run … --method {name}`"),
     "format": Draft("rows with a question and an answer", "`ernie data check FILE --format {name}`"),
     "exporter": Draft("a numpy archive of all weights", "`ernie export DIR --to {name} --out OUT`"),
-    "server": Draft("answers prompts over HTTP on this machine", "`python -m {package} DIR --port 8188`"),
+    "server": Draft(
+        "answers prompts over HTTP on this machine", "`ernie serve --model DIR --backend {name} port=8188`"
+    ),
     "callback": Draft("metrics of every step as comma-separated values", "`ernie run … --callback {name}`"),
     "command": Draft("summarises one metric of a run", "`ernie {name} RUN`", "app", "command"),
 }

@@ -125,7 +125,8 @@ def test_command_reads_the_run(environment, finished):
 
 
 def test_server_answers(environment, finished):
-    command = [str(environment.python), "-m", "erniecore_my_server", str(finished / "model"), "--port", "0"]
+    words = ("serve", "--model", finished, "--backend", "my-server", "port=0")
+    command = [str(environment.home / "bin" / "ernie"), *map(str, words)]
     pipe = subprocess.PIPE
     with subprocess.Popen(command, env=environment.variables, stdout=pipe, stderr=pipe, text=True) as server:
         try:

@@ -35,7 +35,7 @@ FILES = {
     "method": {"PACKAGE/plugin.py", "PACKAGE/encoder.py", "PACKAGE/objective.py", "tests/test_objective.py"},
     "format": {"PACKAGE/plugin.py", "PACKAGE/rows.py", "tests/test_rows.py"},
     "exporter": {"PACKAGE/plugin.py", "PACKAGE/archive.py", "tests/test_archive.py"},
-    "server": {"PACKAGE/__main__.py", "PACKAGE/plugin.py", "PACKAGE/http.py", "tests/test_http.py"},
+    "server": {"PACKAGE/plugin.py", "PACKAGE/http.py", "tests/test_http.py"},
     "callback": {"PACKAGE/plugin.py", "tests/test_callback.py"},
     "command": {"PACKAGE/app.py", "tests/test_app.py"},
 }

@@ -1,0 +1,67 @@
+"""``ernie serve``: a model answers over the network. Serving is what the server plugin does; this finds it, its settings
+and the model. Imports nothing heavy itself."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from erniecore.cli import render
+from erniecore.errors import PluginBroken, UsageError
+
+_Words = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="[KEY=VALUE]...", help="Settings of the server, e.g. port=8080.", show_default=False),
+]
+_Model = Annotated[Path | None, typer.Option("--model", metavar="DIR", help="Model directory, or a run that has one.")]
+_Backend = Annotated[str | None, typer.Option("--backend", metavar="NAME", help="Server plugin.")]
+
+
+def serve(words: _Words = None, model: _Model = None, backend: _Backend = None) -> int:
+    """Serve a model until stopped. Without --backend: says which servers are installed.
+
+    `ernie plugins --kind server` lists them too; the exit code is the server's.
+    """
+    from erniecore import registry
+    from erniecore.config.problems import section_from
+    from erniecore.config.sources import from_words
+    from erniecore.host import assemble
+
+    if backend is None:
+        raise _unnamed([entry.name for entry in registry.entries("server")])
+    plugin = registry.load("server", backend)
+    config = section_from(plugin.Config, from_words(words or ()))
+    if model is None:
+        raise UsageError("no model to serve", where="--model", fix="name a model directory: --model DIR")
+    code = assemble({"server": plugin}).call(plugin, "ernie_serve", config=config, directory=_directory(model))
+    if not isinstance(code, int):
+        raise PluginBroken(f"ernie_serve of {plugin.name} returned {code!r}", expected="an exit code")
+    return code
+
+
+def _unnamed(installed: list[str]) -> UsageError:
+    return UsageError(
+        "no server is named",
+        where="--backend",
+        expected="one of " + ", ".join(installed) if installed else "an installed server plugin; there is none",
+        fix=f"--backend {installed[0]}" if len(installed) == 1 else "",
+        next="ernie serve --help" if installed else "ernie new plugin --kind server --name NAME",
+    )
+
+
+def _directory(model: Path) -> Path:
+    """The model directory that ``model`` means. Raises ``UsageError`` for a checkpoint, and where there is no model."""
+    from erniecore.engine.bundles import locate
+
+    located = locate(model)
+    if located.is_checkpoint:
+        raise UsageError(
+            "a server needs a model directory, this is a checkpoint",
+            where=str(located.path),
+            fix=f"write one with `ernie export {located.path} --out DIR`",
+        )
+    for remark in located.notes:
+        render.note(f"note: {remark}")
+    return located.path

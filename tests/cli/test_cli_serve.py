@@ -1,0 +1,109 @@
+"""``ernie serve``: which server, with which settings, on which model; the serving itself belongs to plugins."""
+
+import subprocess
+import sys
+
+import pytest
+
+from erniecore.cli.app import main
+from erniecore.errors import Exit
+
+SERVER = """
+    from erniecore.api import Field, Plugin, Section, hookimpl
+
+    class Config(Section):
+        port: int = Field(80, ge=0, le=65535, description="Port.")
+        title: str = Field("", description="Shown to visitors.")
+        answer: int = Field(0, description="Exit code.")
+
+    class Echo(Plugin):
+        kind, name, summary, Config = "server", "echo", "a server for tests", Config
+
+        @hookimpl
+        def ernie_serve(self, config, directory):
+            print(config.port, config.title, directory)
+            return config.answer if config.answer >= 0 else None
+
+    plugin = Echo()
+"""
+
+
+@pytest.fixture
+def model(tmp_path):
+    """A run with a finished model, as far as finding it goes."""
+    (tmp_path / "run" / "model").mkdir(parents=True)
+    (tmp_path / "run" / "model" / "config.json").write_text("{}")
+    return tmp_path / "run" / "model"
+
+
+@pytest.fixture
+def serve(site, capsys):
+    """Run the command with the server ``echo`` installed: (exit code, stdout, stderr)."""
+    site.add("echo", {"erniecore.servers": {"echo": "echo_server:plugin"}}, {"echo_server.py": SERVER})
+
+    def run(*words):
+        code = main(["serve", *map(str, words)])
+        return code, *capsys.readouterr()
+
+    return run
+
+
+def test_the_server_gets_its_settings_and_the_model(serve, model):
+    assert serve("--model", model, "--backend", "echo", "port=0", "title=2024") == (0, f"0 2024 {model}\n", "")
+
+
+def test_a_run_means_its_finished_model(serve, model):
+    code, out, err = serve("--model", model.parent, "--backend", "echo")
+    assert (code, out) == (0, f"80  {model}\n")
+    assert err == f"note: using the run's finished model {model}\n"
+
+
+def test_the_exit_code_is_the_servers(serve, model):
+    assert serve("--model", model, "--backend", "echo", "answer=7")[0] == 7
+
+
+def test_a_server_that_returns_no_exit_code_is_broken(serve, model):
+    code, _, err = serve("--model", model, "--backend", "echo", "answer=-1")
+    assert code == Exit.PLUGIN
+    assert "returned None" in err
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ([], "one of echo"),
+        (["--backend", "ehco"], "did you mean echo?"),
+        (["--backend", "echo"], "--model DIR"),
+        (["--backend", "echo", "prot=1"], "did you mean port?"),
+        (["--backend", "echo", "port=70000"], "port=70000: must be"),
+        (["--backend", "echo", "8080"], "'8080' is neither an option nor key=value"),
+        (["--backend", "echo", "--model", "nowhere"], "no such directory"),
+    ],
+)
+def test_refusals_say_what_to_do(serve, words, message):
+    code, out, err = serve(*words)
+    assert (code, out) == (Exit.USAGE, "")
+    assert message in err
+
+
+def test_a_checkpoint_is_to_be_exported_first(serve, tmp_path):
+    (tmp_path / "MANIFEST.json").write_text("{}")
+    code, _, err = serve("--model", tmp_path, "--backend", "echo")
+    assert code == Exit.USAGE
+    assert f"ernie export {tmp_path} --out DIR" in err
+
+
+def test_without_any_server_the_way_to_one_is_named(site, capsys):
+    assert main(["serve"]) == Exit.USAGE
+    error = capsys.readouterr().err
+    assert "there is none" in error
+    assert "ernie new plugin --kind server" in error
+
+
+def test_nothing_heavy_is_imported(serve, site, model):
+    code = (
+        "import sys\nfrom erniecore.cli.app import main\n"
+        f"main(['serve', '--model', {str(model)!r}, '--backend', 'echo'])\n"
+        "sys.exit('paddle' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], env=site.environ(), capture_output=True).returncode == 0
