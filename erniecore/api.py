@@ -28,6 +28,7 @@ from erniecore.errors import (
     shorten,
 )
 from erniecore.plugin import EmptyConfig, ModelPlugin, Plugin, hookimpl
+from erniecore.quiet import importing_paddle
 from erniecore.types import (
     IGNORE,
     Batch,
@@ -141,5 +142,6 @@ def __getattr__(name: str) -> object:
     if name not in _LAZY:
         raise AttributeError(f"module 'erniecore.api' has no attribute {name!r}")
     module_name, attribute = _LAZY[name]
-    module = import_module(module_name)
+    with importing_paddle():
+        module = import_module(module_name)
     return module if attribute is None else getattr(module, attribute)

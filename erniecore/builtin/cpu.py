@@ -7,13 +7,13 @@ from __future__ import annotations
 import ctypes
 import os
 import platform
-import warnings
 from collections.abc import Mapping
 from pathlib import Path
 
 from erniecore.config.section import Field, Section
 from erniecore.errors import DeviceUnavailable
 from erniecore.plugin import Plugin, hookimpl
+from erniecore.quiet import importing_paddle
 from erniecore.types import Cluster, Device
 from erniecore.units import size_text
 
@@ -74,9 +74,7 @@ class CpuDevice:
         if self._config.keep_memory:
             keep_freed_memory()
         try:
-            with warnings.catch_warnings():
-                # a remark on building extensions, which nobody here does
-                warnings.filterwarnings("ignore", message="No ccache found")
+            with importing_paddle():
                 import paddle
         except ImportError as error:
             raise DeviceUnavailable(

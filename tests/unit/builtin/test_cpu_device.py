@@ -2,6 +2,8 @@
 
 import os
 import platform
+import subprocess
+import sys
 
 import pytest
 
@@ -41,6 +43,14 @@ def test_threads(omp, config, threads):
 
 def test_only_float32():
     assert device().dtypes == {"float32"}
+
+
+@pytest.mark.parametrize(
+    "code", ["from erniecore.api import ops", "from erniecore.engine import bundles; bundles.open_device()"]
+)
+def test_paddle_comes_in_without_a_remark(code):
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stderr == ""
 
 
 def test_results_repeat():
