@@ -6,7 +6,7 @@ Found by trying: with the usual initialisation of 0.02 a model this small does n
 from __future__ import annotations
 
 #: rows of data; held-out questions never occur in training
-TRAIN_ROWS, HELDOUT_ROWS = 20000, 200
+TRAIN_ROWS, HELDOUT_ROWS = 12000, 200
 #: share of training rows with a question and answer before, so that it can also be chatted with
 FOLLOW_UPS = 0.25
 #: families of ``tasks.py``, and the share of held-out answers that must be right in at least one of them
