@@ -7,6 +7,7 @@ T tokens, H hidden, I intermediate, E experts, k experts per token, V vocabulary
 
 from erniecore.ops.attention import attention
 from erniecore.ops.embedding import embedding
+from erniecore.ops.grouped_linear import combine, dispatch, grouped_linear, grouped_rows
 from erniecore.ops.grouped_swiglu import grouped_swiglu
 from erniecore.ops.linear_cross_entropy import linear_cross_entropy
 from erniecore.ops.rms_norm import rms_norm
@@ -16,7 +17,11 @@ from erniecore.ops.swiglu import swiglu
 __all__ = [
     "apply_rope",
     "attention",
+    "combine",
+    "dispatch",
     "embedding",
+    "grouped_linear",
+    "grouped_rows",
     "grouped_swiglu",
     "linear_cross_entropy",
     "rms_norm",

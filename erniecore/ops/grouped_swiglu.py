@@ -33,7 +33,7 @@ def grouped_swiglu(x: Tensor, gate: Tensor, up: Tensor, down: Tensor, experts: T
         ValueError: an expert outside -1 .. E - 1.
     Source: Gale et al., "MegaBlocks" (2022) for the dropless dispatch.
     """
-    routes = _make_routes(experts.numpy(), gate.shape[0])
+    routes = make_routes(experts.numpy(), gate.shape[0])
     y: Tensor = _GroupedSwiGLU.apply(x, gate, up, down, weights.astype(x.dtype), routes)
     return y
 
@@ -61,7 +61,8 @@ class Routes(NamedTuple):
     parts: list[Part]
 
 
-def _make_routes(experts_Tk: NDArray[Any], num_experts: int) -> Routes:
+def make_routes(experts_Tk: NDArray[Any], num_experts: int) -> Routes:
+    """Sort assignments [T, k] by expert; raises ``ValueError`` for an expert outside -1 .. num_experts - 1."""
     T, k = experts_Tk.shape
     flat = experts_Tk.reshape(-1)
     if flat.size and (flat.min() < -1 or flat.max() >= num_experts):
@@ -111,7 +112,7 @@ class _GroupedSwiGLU(PyLayer):  # type: ignore[misc]
             )
         ctx.save_for_backward(x, gate, up, down, weights, gate_NI, up_NI)
         ctx.routes, ctx.frozen = routes, frozen(x, gate, up, down, weights)
-        return _add_back(out_NH, routes.places)
+        return add_back(out_NH, routes.places)
 
     @staticmethod
     def backward(ctx: Any, dy: Tensor) -> tuple[Tensor | None, ...]:
@@ -153,7 +154,7 @@ class _GroupedSwiGLU(PyLayer):  # type: ignore[misc]
 
         if grads[0] is not None:
             parallel_map(narrow, routes.parts, x_NH)
-            grads[0] = _add_back(dx_NH, routes.places)
+            grads[0] = add_back(dx_NH, routes.places)
         parallel_map(sum_rows, routes.experts, x_NH)
         if grads[4] is not None:
             grads[4] = paddle.stack([paddle.gather(dw_N1, place).squeeze(-1) for place in routes.places], axis=1)
@@ -166,7 +167,7 @@ def _sorted_rows(x: Tensor, weights: Tensor, routes: Routes) -> tuple[Tensor, Te
     return paddle.gather(x.detach(), routes.tokens), paddle.gather(flat, routes.slots)
 
 
-def _add_back(rows_NH: Tensor, places: list[Tensor]) -> Tensor:
+def add_back(rows_NH: Tensor, places: list[Tensor]) -> Tensor:
     """``y[t] = sum_j rows[places[j][t]]``, always in the order of j."""
     y = paddle.gather(rows_NH, places[0])
 
