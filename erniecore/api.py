@@ -64,6 +64,8 @@ from erniecore.types import (
 
 if TYPE_CHECKING:
     from erniecore import ops as ops
+    from erniecore.checkpoint.floats import read_tensors as read_tensors
+    from erniecore.checkpoint.floats import write_tensors as write_tensors
     from erniecore.data.template import JinjaChatTemplate as JinjaChatTemplate
     from erniecore.data.tokenizer import SentencePieceTokenizer as SentencePieceTokenizer
     from erniecore.engine.recompute import recompute as recompute
@@ -76,6 +78,8 @@ _LAZY: dict[str, tuple[str, str | None]] = {
     "SentencePieceTokenizer": ("erniecore.data.tokenizer", "SentencePieceTokenizer"),
     "recompute": ("erniecore.engine.recompute", "recompute"),
     "derive_seed": ("erniecore.engine.seed", "derive_seed"),
+    "read_tensors": ("erniecore.checkpoint.floats", "read_tensors"),
+    "write_tensors": ("erniecore.checkpoint.floats", "write_tensors"),
 }
 
 __all__ = [
@@ -133,8 +137,10 @@ __all__ = [
     "hookimpl",
     "nearest",
     "ops",
+    "read_tensors",
     "recompute",
     "shorten",
+    "write_tensors",
 ]
 
 

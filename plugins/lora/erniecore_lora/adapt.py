@@ -1,0 +1,161 @@
+"""Adapters on a model: adding, switching, leaving out, merging, taking off. Files are in ``peft.py``.
+
+An adapted model is the same object with some layers replaced; it has got ``merge()``, ``unmerge()``, ``unload()`` and
+the context manager ``adapter_off()``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import partial
+from typing import Any
+
+from paddle import nn  # noqa: TID253
+
+from erniecore.api import ConfigError, UsageError, nearest
+from erniecore_lora.layers import Adapted, wrapper_of
+from erniecore_lora.lowrank import LowRank
+from erniecore_lora.shapes import Size
+from erniecore_lora.targets import Target, of_shapes
+
+#: the adapter that a run trains
+DEFAULT = "default"
+
+
+def targets_of(model: nn.Layer) -> list[Target]:
+    """Everything in ``model`` that can be adapted."""
+    return of_shapes({name: tuple(p.shape) for name, p in model.named_parameters() if ".lora." not in name})
+
+
+def freeze(model: nn.Layer) -> None:
+    """Nothing of ``model`` is trained from here on."""
+    for parameter in model.parameters():
+        parameter.stop_gradient = True
+
+
+def add(model: nn.Layer, adapter: str, sizes: Mapping[Target, Size]) -> dict[Target, LowRank]:
+    """Updates of zero on the given targets, as ``adapter``; the adapter becomes the active one.
+
+    Raises:
+        ConfigError: a target that is no linear layer. UsageError: the model has an adapter of that name.
+    """
+    if not adapter or "." in adapter or adapter in adapters(model):
+        raise UsageError("an adapter needs a new name without dots", found=adapter)
+    layers = dict(model.named_sublayers(include_self=True))
+    made: dict[Target, LowRank] = {}
+    for target, size in sizes.items():
+        layer = layers[target.layer] = _adapted(layers, target)
+        weight = getattr(layer, target.parameter)
+        made[target] = LowRank(target.shape, weight.dtype, size)
+        layer.attach(adapter, target.parameter, made[target])
+    switch(model, adapter)
+    _give_verbs(model)
+    return made
+
+
+def _adapted(layers: Mapping[str, nn.Layer], target: Target) -> Adapted:
+    layer = layers[target.layer]
+    if isinstance(layer, Adapted):
+        return layer
+    wrapper = wrapper_of(layer, target.parameter)
+    if wrapper is None:
+        raise ConfigError.at("adapter.targets", f"{target.name} is a {type(layer).__name__}, not a linear layer")
+    above, _, name = target.layer.rpartition(".")
+    wrapped = wrapper(layer)
+    _replace(layers[above], name, wrapped)
+    return wrapped
+
+
+def _replace(parent: nn.Layer, name: str, layer: nn.Layer) -> None:
+    """Also where the parent is a list of layers; the place among its siblings stays."""
+    parent.add_sublayer(name, layer)
+
+
+def wrapped(model: nn.Layer) -> dict[str, Adapted]:
+    """Name -> adapted layer."""
+    return {name: layer for name, layer in model.named_sublayers() if isinstance(layer, Adapted)}
+
+
+def updates(model: nn.Layer, adapter: str) -> dict[Target, LowRank]:
+    """The updates of one adapter. Raises ``UsageError`` for a name that the model has not."""
+    _known(model, adapter)
+    return {
+        Target(name, parameter, tuple(getattr(layer, parameter).shape)): low
+        for name, layer in wrapped(model).items()
+        for parameter, low in layer.updates(adapter)
+    }
+
+
+def adapters(model: nn.Layer) -> list[str]:
+    """Names of the adapters on ``model``."""
+    return list(dict.fromkeys(name for layer in wrapped(model).values() for name in layer.lora))
+
+
+def active(model: nn.Layer) -> str | None:
+    """The adapter in use; None: the base alone."""
+    return next((layer.active for layer in wrapped(model).values()), None)
+
+
+def switch(model: nn.Layer, adapter: str | None) -> None:
+    """Use another adapter, or with None the base alone.
+
+    Raises:
+        UsageError: no such adapter, or one is merged into the weights.
+    """
+    if adapter is not None:
+        _known(model, adapter)
+    for layer in wrapped(model).values():
+        if layer.kept and layer.active != adapter:
+            raise UsageError("an adapter is merged into the weights", found=str(layer.active), fix="unmerge it first")
+        layer.active = adapter
+
+
+@contextmanager
+def adapter_off(model: nn.Layer) -> Iterator[None]:
+    """Within the block the model is its base: the reference of preference methods without a second copy."""
+    before = active(model)
+    switch(model, None)
+    try:
+        yield
+    finally:
+        switch(model, before)
+
+
+def unload(model: nn.Layer) -> nn.Layer:
+    """Put the base's own layers back, with the weights as they are now: after ``merge()`` the merged ones."""
+    layers = dict(model.named_sublayers(include_self=True))
+    for name, layer in wrapped(model).items():
+        above, _, leaf = name.rpartition(".")
+        _replace(layers[above], leaf, layer.inner[0])
+    for verb in VERBS:
+        if verb in vars(model):
+            delattr(model, verb)
+    return model
+
+
+def _each(model: nn.Layer, action: Callable[[Adapted], None]) -> None:
+    for layer in wrapped(model).values():
+        action(layer)
+
+
+#: what an adapted model can do, see ``ernie_adapt_model``
+VERBS: dict[str, Callable[..., Any]] = {
+    "merge": partial(_each, action=Adapted.merge),
+    "unmerge": partial(_each, action=Adapted.unmerge),
+    "unload": unload,
+    "adapter_off": adapter_off,
+}
+
+
+def _give_verbs(model: nn.Layer) -> None:
+    for name, function in VERBS.items():
+        setattr(model, name, partial(function, model))
+
+
+def _known(model: nn.Layer, adapter: str) -> None:
+    known: Iterable[str] = adapters(model)
+    if adapter not in known:
+        close = nearest(adapter, known)
+        fix = f"did you mean {close}?" if close else f"adapters: {', '.join(known) or 'none'}"
+        raise UsageError("this model has no adapter of that name", found=adapter, fix=fix)
