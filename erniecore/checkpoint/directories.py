@@ -21,6 +21,8 @@ from erniecore.errors import CheckpointError
 
 MODEL_MANIFEST = "erniecore_manifest.json"
 KIND = "erniecore-model"
+#: where a run leaves its adapter
+ADAPTER_DIRECTORY = "adapter"
 #: in a directory that is still being written; holds the writer's process id
 _WRITING = ".erniecore-writing"
 

@@ -1,4 +1,4 @@
-"""The end of a run: last evaluation, last checkpoint, ``model/``, report; and the one place that says how it ended."""
+"""The end of a run: last evaluation, last checkpoint, ``model/`` or ``adapter/``, report; and the one place that says how it ended."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from erniecore.checkpoint.directories import ADAPTER_DIRECTORY, atomic_directory, write_directory_manifest
 from erniecore.engine import loop
 from erniecore.engine.model_files import save_model_directory
 from erniecore.engine.rundir import log
@@ -52,37 +53,56 @@ def _status(error: BaseException | None) -> str:
 
 
 def complete(run: Run) -> None:
-    """What is due once the last step is done: checkpoint, evaluation, ``model/``."""
+    """What is due once the last step is done: checkpoint, evaluation, ``model/`` or ``adapter/``."""
     if run.settings.checkpoint.final:
         save(run)
     loop.evaluate_run(run)
     if run.stop.reason:
         loop.preempt(run)
-    if run.settings.adapter is not None:
-        run.warn("export", message="model/ is not written under an adapter; the checkpoint holds its weights")
-    elif run.settings.checkpoint.export and run.is_main:
-        export_model(run, run.out / "model")
+    if run.settings.checkpoint.export and run.is_main:
+        export_model(run)
 
 
-def export_model(run: Run, target: Path) -> Path:
-    """Write the model, with averaged weights if there are any, in the public layout."""
+def export_model(run: Run) -> None:
+    """Write ``model/`` in the public layout, or under an adapter ``adapter/``; averaged weights if there are any."""
     started = time.perf_counter()
+    with run.ema.applied() if run.ema is not None else nullcontext():
+        path = _write_model(run) if run.settings.adapter is None else _write_adapter(run)
+    if path is None:
+        run.warn("export", message="this adapter cannot be written; the checkpoint holds its weights")
+        return
+    run.emit("export", step=run.step, path=str(path), seconds=time.perf_counter() - started)
+
+
+def _write_model(run: Run) -> Path:
     bundle = ModelBundle(
         model=run.policy,
         architecture=run.ready.architecture,
         adapter=run.ready.state_adapter,
         tokenizer=run.tokenizer,
-        provenance={
-            "name": run.ready.name,
-            "method": run.ready.names["method"],
-            "base": str(getattr(run.settings.model, "path", "")),
-            "steps": run.step,
-            "tokens": run.tokens,
-            "weights": "moving average" if run.ema is not None else "last step",
-            "config_hash": run.ready.config_hash,
-        },
+        provenance=_provenance(run),
     )
-    with run.ema.applied() if run.ema is not None else nullcontext():
-        path = save_model_directory(bundle, target)
-    run.emit("export", step=run.step, path=str(path), seconds=time.perf_counter() - started)
-    return path
+    return save_model_directory(bundle, run.out / "model")
+
+
+def _write_adapter(run: Run) -> Path | None:
+    """None when the adapter's plugin has no ``ernie_save_adapter``."""
+    if not run.hook.ernie_save_adapter.get_hookimpls():
+        return None
+    target, section, facts = run.out / ADAPTER_DIRECTORY, run.settings.adapter, _provenance(run)
+    with atomic_directory(target) as directory:
+        run.hook.ernie_save_adapter(config=section, model=run.policy, target=directory, base=facts["base"])
+        write_directory_manifest(directory, {**facts, "adapter": run.ready.names["adapter"]})
+    return target
+
+
+def _provenance(run: Run) -> dict[str, Any]:
+    return {
+        "name": run.ready.name,
+        "method": run.ready.names["method"],
+        "base": str(getattr(run.settings.model, "path", "")),
+        "steps": run.step,
+        "tokens": run.tokens,
+        "weights": "moving average" if run.ema is not None else "last step",
+        "config_hash": run.ready.config_hash,
+    }

@@ -4,7 +4,7 @@ alone: no paddle, no weights, no data. Activations are not estimated here.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from math import prod
 from typing import Any
@@ -19,13 +19,14 @@ BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
 
 @dataclass(frozen=True, slots=True)
 class Parameters:
-    """Counts of a model. ``active``: those that one token passes through; ``low``: stored in the run's precision
-    (the rest stays float32)."""
+    """Counts of a model, its adapter included. ``active``: those that one token passes through; ``low``: stored in the
+    run's precision (the rest stays float32); ``adapted``: the base is frozen, and checkpoints leave it out."""
 
     total: int
     trainable: int
     active: int
     low: int
+    adapted: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,20 +84,29 @@ class Plan:
         ]
 
 
-def count_parameters(maps: Iterable[TensorMap], *, adapted: bool = False) -> Parameters:
+def count_parameters(maps: Iterable[TensorMap], adapter: Mapping[str, Sequence[int]] | None = None) -> Parameters:
     """Counts from what the state adapter declares of each tensor.
 
-    With an adapter the base is frozen and its own parameters are not known here: ``trainable`` is then 0.
+    ``adapter``: name -> shape of what an adapter adds and trains while the base is frozen; None without one. A token
+    passes as large a share of an addition as of the layer that it is in.
     """
     total = trained = low = 0
-    active = 0.0
+    active, shares = 0.0, {"": 1.0}
     for entry in maps:
         elements = prod(entry.shape)
         total += elements
         trained += elements if entry.trained else 0
         low += 0 if entry.dtype == "float32" else elements
         active += elements * entry.active_share
-    return Parameters(total, 0 if adapted else trained, round(active), low)
+        shares[entry.name.rpartition(".")[0]] = entry.active_share
+    if adapter is None:
+        return Parameters(total, trained, round(active), low)
+    added = {name: prod(shape) for name, shape in adapter.items()}
+    for name, elements in added.items():
+        owner = max((layer for layer in shares if name.startswith(f"{layer}.") or not layer), key=len)
+        active += elements * shares[owner]
+    count = sum(added.values())
+    return Parameters(total + count, count, round(active), low + count, adapted=True)
 
 
 def estimate(
@@ -111,7 +121,8 @@ def estimate(
     """The plan of a run with these settings (``RunSettings``); ``names``: plugin name by kind; ``reference``: the method
     keeps a frozen copy of the model.
 
-    The optimizer keeps two moments, and a float32 master for every weight of lower precision.
+    The optimizer keeps two moments, and a float32 master for every weight of lower precision. A checkpoint holds all
+    weights, or under an adapter those that are trained, which are as many bytes as their gradients.
     """
     train: TrainSection = settings.train
     low = parameters.low if train.precision != "float32" else 0
@@ -137,7 +148,7 @@ def estimate(
         masters=masters,
         average=average,
         memory=weights * (2 if reference else 1) + gradients + moments + masters + average,
-        checkpoint=(weights if parameters.trainable else 0) + moments + masters + average,
+        checkpoint=(gradients if parameters.adapted else weights) + moments + masters + average,
         keep=settings.checkpoint.keep,
     )
 

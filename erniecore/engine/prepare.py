@@ -5,7 +5,7 @@ from here cost the user a second, not a minute. No paddle, no numpy arrays, no d
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
@@ -17,7 +17,7 @@ from erniecore.engine.plan import Plan, count_parameters, estimate
 from erniecore.engine.step import CoreStep
 from erniecore.errors import ConfigError
 from erniecore.host import Host, assemble
-from erniecore.types import Cluster, Device, Json, ParallelPlan, StateAdapter
+from erniecore.types import Cluster, Device, Json, ParallelPlan, StateAdapter, TensorMap
 
 if TYPE_CHECKING:
     from erniecore.config.compose import Loaded
@@ -85,7 +85,8 @@ def prepare(loaded: Loaded, *, console: str = "auto", environ: Mapping[str, str]
     adapter: StateAdapter = host.hook.ernie_state_adapter(architecture=architecture)
     names = dict(settings.plugins)
     name = settings.run.name or f"{datetime.now():%Y%m%d-%H%M%S}-{names['method']}-{names['model']}"
-    parameters = count_parameters(adapter.maps("pt"), adapted=settings.adapter is not None)
+    maps = adapter.maps("pt")
+    parameters = count_parameters(maps, adapter_shapes(host, settings.adapter, maps))
     plan = estimate(
         parameters,
         settings,
@@ -113,6 +114,15 @@ def prepare(loaded: Loaded, *, console: str = "auto", environ: Mapping[str, str]
         resumption=resume.Resumption(),
         warnings=[],
     )
+
+
+def adapter_shapes(host: Host, config: Any, maps: Sequence[TensorMap]) -> Mapping[str, Sequence[int]] | None:
+    """Name -> shape of what the run's adapter trains; None without one, nothing if its plugin does not say."""
+    if config is None:
+        return None
+    shapes = {entry.name: entry.shape for entry in maps}
+    found: Mapping[str, Sequence[int]] | None = host.hook.ernie_adapter_shapes(config=config, shapes=shapes)
+    return found or {}
 
 
 def check_train(settings: Any, device: Device) -> None:

@@ -35,18 +35,18 @@ def stored(request, golden, build):
 
 
 def test_logits_beside_the_weights(stored):
-    np.testing.assert_allclose(stored.logits(), stored.tensors["adapter_logits"], atol=1e-5, rtol=1e-5)
+    np.testing.assert_allclose(stored.logits(), stored.tensors["adapter_logits"], atol=2e-5, rtol=0)
 
 
 def test_logits_without_the_adapter(stored):
     with stored.model.adapter_off():
-        np.testing.assert_allclose(stored.logits(), stored.tensors["base_logits"], atol=1e-5, rtol=1e-5)
-    np.testing.assert_allclose(stored.logits(), stored.tensors["adapter_logits"], atol=1e-5, rtol=1e-5)
+        np.testing.assert_allclose(stored.logits(), stored.tensors["base_logits"], atol=2e-5, rtol=0)
+    np.testing.assert_allclose(stored.logits(), stored.tensors["adapter_logits"], atol=2e-5, rtol=0)
 
 
 def test_merged_weights_and_logits(stored):
     stored.model.merge()
-    np.testing.assert_allclose(stored.logits(), stored.tensors["merged_logits"], atol=1e-5, rtol=1e-5)
+    np.testing.assert_allclose(stored.logits(), stored.tensors["merged_logits"], atol=2e-5, rtol=0)
     state = dict(stored.model.state_dict())
     merged = {n.removeprefix("merged."): a for n, a in stored.tensors.items() if n.startswith("merged.")}
     assert merged

@@ -24,8 +24,8 @@ MAPS = [
 NAMES = {"model": "ernie45-moe", "method": "sft", "device": "cpu"}
 
 
-def plan(*, reference=False, **train):
-    parameters = count_parameters(MAPS)
+def plan(adapter=None, *, reference=False, **train):
+    parameters = count_parameters(MAPS, adapter)
     settings = SimpleNamespace(
         train=TrainSection(**train), data=DataSection(max_seq_len=100), checkpoint=CheckpointSection()
     )
@@ -67,8 +67,26 @@ def test_tokens_per_step():
     assert plan(batch_size=3, accumulation=2).tokens_per_step == 600
 
 
-def test_adapted_base_is_frozen():
-    assert count_parameters(MAPS, adapted=True).trainable == 0
+ADAPTER = {"model.layers.1.mlp.experts.lora.A": (8, 4, 2), "model.layers.1.self_attn.q_proj.lora.A": (4, 2)}
+
+
+def test_adapter_alone_is_trained_and_counted():
+    made = count_parameters(MAPS, ADAPTER)
+    assert made.trainable == 64 + 8
+    assert made.total == 240 + 72
+    assert made.active == 40 + 40 + 32 + 8 + 64 * 2 // 8 + 8
+
+
+def test_checkpoint_of_an_adapter_leaves_the_base_out():
+    made = plan(adapter=ADAPTER)
+    assert made.weights == (240 + 72) * 4
+    assert made.checkpoint == 72 * 4 * 3
+    low = plan(adapter=ADAPTER, precision="bfloat16")
+    assert low.checkpoint == 72 * (2 + 8 + 4)
+
+
+def test_adapter_of_unknown_size_is_frozen_base():
+    assert count_parameters(MAPS, {}).trainable == 0
 
 
 def test_json_is_plain():
