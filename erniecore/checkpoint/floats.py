@@ -37,7 +37,9 @@ def write_tensors(path: Path, tensors: Mapping[str, NDArray[np.float32]]) -> Non
 
 def _floats(path: Path, name: str, tensor: Tensor) -> NDArray[np.float32]:
     if tensor.dtype not in ("F16", "BF16", "F32", "F64"):
-        raise CheckpointError("this tensor is not floating-point", where=f"{path}: {name}", found=LONG_NAMES[tensor.dtype])
+        raise CheckpointError(
+            "this tensor is not floating-point", where=f"{path}: {name}", found=LONG_NAMES[tensor.dtype]
+        )
     array = tensor.load()
     if tensor.dtype == "BF16":
         array = (array.astype(np.uint32) << np.uint32(16)).view(np.float32)

@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from erniecore.types import Json, ModelBundle, Tokenizer
 
 Model = Annotated[Path, typer.Option("--model", metavar="DIR", help="Model directory, run or checkpoint.")]
+Adapter = Annotated[
+    Path | None, typer.Option("--adapter", metavar="DIR", help="Saved adapter that goes onto the model.")
+]
 Device = Annotated[str, typer.Option("--device", metavar="NAME", help="Device plugin.")]
 NewTokens = Annotated[
     int | None,
@@ -61,7 +64,7 @@ def sampling_from(defaults: Json, seed: int, **given: float | int | None) -> Sam
     return Sampling(**{**chosen, **typed}, seed=seed)
 
 
-def open_model(source: Path, device: str) -> tuple[ModelBundle, Tokenizer]:
+def open_model(source: Path, device: str, adapter: Path | None = None) -> tuple[ModelBundle, Tokenizer]:
     """Open the device and the model; remarks go to stderr.
 
     Raises:
@@ -70,6 +73,10 @@ def open_model(source: Path, device: str) -> tuple[ModelBundle, Tokenizer]:
     from erniecore.engine.bundles import locate, open_device, open_located
 
     located = locate(source)
+    if adapter is not None:
+        from erniecore.engine.adapters import adapter_directory
+
+        located = located._replace(adapter=adapter_directory(adapter))
     for remark in open_device(device):
         render.note(f"note: {remark}")
     opened = open_located(located)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from erniecore.cli import answering, render
-from erniecore.cli.answering import Device, MinP, Model, NewTokens, Repetition, Seed, Temperature, TopK, TopP
+from erniecore.cli.answering import Adapter, Device, MinP, Model, NewTokens, Repetition, Seed, Temperature, TopK, TopP
 from erniecore.errors import UsageError, nearest
 from erniecore.types import Message
 
@@ -28,6 +28,7 @@ HELP = """/reset          forget the conversation
 
 def chat(
     model: Model,
+    adapter: Adapter = None,
     system: Annotated[str, typer.Option("--system", metavar="TEXT", help="System message.")] = "",
     max_new_tokens: NewTokens = None,
     temperature: Temperature = None,
@@ -44,7 +45,7 @@ def chat(
     """
     options = {"temperature": temperature, "top_k": top_k, "top_p": top_p, "min_p": min_p}
     answering.sampling_from({}, seed, **options, repetition_penalty=repetition_penalty)  # fails early, before paddle
-    bundle, tokenizer = answering.open_model(model, device)
+    bundle, tokenizer = answering.open_model(model, device, adapter)
     sampling = answering.sampling_from(bundle.generation, seed, **options, repetition_penalty=repetition_penalty)
     from erniecore.engine.respond import Responder
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from erniecore.cli import answering, render
-from erniecore.cli.answering import Device, Model, Temperature, TopP
+from erniecore.cli.answering import Adapter, Device, Model, Temperature, TopP
 from erniecore.cli.options import JsonOption
 from erniecore.errors import UsageError
 
@@ -49,6 +49,7 @@ def evaluate(
     temperature: Temperature = None,
     top_p: TopP = None,
     seed: Annotated[int, typer.Option("--seed", min=0, help="Of the choice of rows and of random draws.")] = 0,
+    adapter: Adapter = None,
     device: Device = "cpu",
     as_json: JsonOption = False,
 ) -> None:
@@ -60,7 +61,7 @@ def evaluate(
         raise UsageError("--answers needs --generate", fix="add --generate, which makes the answers")
     sampling = answering.sampling_from({}, seed, temperature=temperature, top_p=top_p)
     host, plugin = _method(method)
-    bundle, _ = answering.open_model(model, device)
+    bundle, _ = answering.open_model(model, device, adapter)
     limits = {"group_by": group_by, "limit": limit, "seed": seed}
     items, ledger = _items(host, plugin, bundle, data, max_seq_len, default_format=format, **limits)
     from erniecore.engine import scoring

@@ -11,6 +11,7 @@ import typer
 
 from erniecore.cli import answering, render
 from erniecore.cli.answering import (
+    Adapter,
     Device,
     MinP,
     Model,
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 
 def generate(
     model: Model,
+    adapter: Adapter = None,
     prompt: Annotated[str | None, typer.Option("--prompt", metavar="TEXT", help="What to answer.")] = None,
     prompt_file: Annotated[
         Path | None, typer.Option("--prompt-file", metavar="FILE", help="The same, from a file; - is stdin.")
@@ -56,7 +58,7 @@ def generate(
         raise UsageError("--system needs the chat template", fix="leave out --raw or --system")
     options = {"temperature": temperature, "top_k": top_k, "top_p": top_p, "min_p": min_p}
     sampling = answering.sampling_from({}, seed, **options, repetition_penalty=repetition_penalty)
-    bundle, tokenizer = answering.open_model(model, device)
+    bundle, tokenizer = answering.open_model(model, device, adapter)
     from erniecore.engine.respond import generate_text
 
     messages = [Message("system", system)] if system else []

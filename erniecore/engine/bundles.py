@@ -49,25 +49,27 @@ def open_device(name: str = "cpu") -> list[str]:
 
 
 class Located(NamedTuple):
-    """Where a model is: a model directory, or a checkpoint; and notes on the choice."""
+    """Where a model is: a model directory, or a checkpoint; notes on the choice; an adapter that goes onto it."""
 
     path: Path
     is_checkpoint: bool
     notes: list[str]
+    adapter: Path | None = None
 
 
 def locate(source: Path) -> Located:
     """The model that ``source`` means; reads no tensor and imports no paddle.
 
     Args:
-        source: a model directory, a run directory (its ``model/``, else its newest verified checkpoint), a directory of
-            checkpoints, or one checkpoint.
+        source: a model directory, a run directory (its ``model/`` or its ``adapter/`` and the base of that, else its
+            newest verified checkpoint), a directory of checkpoints, or one checkpoint.
 
     Raises:
         UsageError: ``source`` is none of these, or does not exist.
     """
     from erniecore.checkpoint import newest_verified
     from erniecore.checkpoint.manifest import MANIFEST_NAME
+    from erniecore.engine.adapters import base_of, find_adapter
 
     if not source.is_dir():
         beside = [p.name for p in source.absolute().parent.glob("*") if p.is_dir()]
@@ -80,6 +82,10 @@ def locate(source: Path) -> Located:
         return Located(source, True, [])
     if (source / "model" / "config.json").is_file():
         return Located(source / "model", False, [f"using the run's finished model {source / 'model'}"])
+    adapter = find_adapter(source)
+    if adapter is not None:
+        base = base_of(adapter)
+        return Located(base, False, [f"using adapter {adapter} on {base}"], adapter)
     path, notes = newest_verified(source / "ckpt" if (source / "ckpt").is_dir() else source)
     if path is None:
         raise UsageError(
@@ -95,6 +101,11 @@ def open_located(located: Located, *, dtype: str = "float32", tokenizer: bool = 
     """The model at ``located``; see :func:`load_bundle` and :func:`load_checkpoint_bundle`."""
     load = load_checkpoint_bundle if located.is_checkpoint else load_bundle
     opened = load(located.path, dtype=dtype, tokenizer=tokenizer)
+    if located.adapter is not None:
+        from erniecore.engine.adapters import load_adapter
+
+        adapted = load_adapter(opened.bundle.model, located.adapter)
+        opened = opened._replace(bundle=replace(opened.bundle, model=adapted))
     return opened._replace(notes=[*located.notes, *opened.notes])
 
 
@@ -234,7 +245,7 @@ def _settings_of(checkpoint: Checkpoint) -> tuple[Mapping[str, Any], Mapping[str
         raise CheckpointError(
             "this checkpoint holds an adapter's weights, not a whole model",
             where=str(checkpoint.path),
-            fix="export the run's model/ directory, or merge the adapter into its base first",
+            fix="name the run, which leaves adapter/ at its end, or continue it to its end",
         )
     return settings, names
 

@@ -127,19 +127,25 @@ def _train(ready: Prepared, stop: StopRequest) -> RunResult:
     return RunResult(ready.out, current.last_metrics, first_event)
 
 
-def load_model(path: str | Path, *, dtype: str = "float32", device: str = "cpu") -> Layer:
+def load_model(
+    path: str | Path, *, adapter: str | Path | None = None, dtype: str = "float32", device: str = "cpu"
+) -> Layer:
     """The model of a model directory, a run or a checkpoint, in evaluation mode.
 
     Args:
         path: with config.json and safetensors of the public layout; or what ``run`` left.
+        adapter: a saved adapter that goes onto it; a run that trained one brings its own.
         dtype: of the parameters in memory. device: a device plugin.
 
     Raises:
         UsageError: there is no model. CheckpointError: damaged or unfitting weights.
     """
+    from erniecore.engine.adapters import adapter_directory
     from erniecore.engine.bundles import locate, open_device, open_located
 
     located = locate(Path(path))
+    if adapter is not None:
+        located = located._replace(adapter=adapter_directory(Path(adapter)))
     open_device(device)
     bundle = open_located(located, dtype=dtype).bundle
     _bundles[bundle.model] = bundle

@@ -15,7 +15,7 @@ from erniecore.config.problems import section_from
 from erniecore.config.section import Section
 from erniecore.config.sources import Leaf, Place
 from erniecore.engine.bundles import load_bundle, locate, open_device, open_located
-from erniecore.errors import CheckpointError, shorten
+from erniecore.errors import CheckpointError, UsageError, shorten
 from erniecore.host import assemble
 from erniecore.plugin import Plugin
 from erniecore.types import Conversation, Message, ModelBundle, Tokenizer
@@ -57,7 +57,11 @@ def export_directory(source: Path, out: Path, to: str = "hf", options: Mapping[s
 
 
 def export_bundle(bundle: ModelBundle, out: Path, to: str = "hf", options: Mapping[str, Any] | None = None) -> Path:
-    """Export a model that is in memory; see :func:`export_directory`."""
+    """Export a model that is in memory; see :func:`export_directory`. Raises ``UsageError`` for one with an adapter."""
+    if hasattr(bundle.model, "adapter_off"):
+        raise UsageError(
+            "this model has an adapter beside its weights", next="ernie merge ADAPTER --base DIR --out DIR"
+        )
     plugin = registry.load("exporter", to)
     host = assemble({"exporter": plugin})
     config = _options(plugin, options or {})
@@ -145,26 +149,26 @@ def _compare_logits(bundle: ModelBundle, again: ModelBundle) -> None:
 
     from erniecore.checkpoint.tensors import same_bits
 
-    for prompt in _prompts(bundle):
-        before, after = _logits(bundle.model, prompt), _logits(again.model, prompt)
+    for prompt in prompts(bundle):
+        before, after = logits(bundle.model, prompt), logits(again.model, prompt)
         if not same_bits(before, after):
             largest = float(np.abs(before - after).max())
             raise _differs(f"logits differ by up to {largest:.3g}", f"prompt {shorten(prompt.tolist())}")
 
 
-def _prompts(bundle: ModelBundle) -> list[Array]:
+def prompts(bundle: ModelBundle) -> list[Array]:
     """int64 [1, S] prompts: encoded texts where there is a tokenizer, and random ids of the whole vocabulary."""
     import numpy as np
 
     random = np.random.default_rng(45)
-    prompts = [random.integers(0, int(bundle.architecture["vocab_size"]), (1, size)) for size in (1, 7, 32)]
+    found = [random.integers(0, int(bundle.architecture["vocab_size"]), (1, size)) for size in (1, 7, 32)]
     if bundle.tokenizer is not None:
         encoded = [bundle.tokenizer.encode(text)[:64] for text in _TEXTS]
-        prompts += [np.array([ids]) for ids in encoded if ids]
-    return [prompt.astype(np.int64) for prompt in prompts]
+        found += [np.array([ids]) for ids in encoded if ids]
+    return [prompt.astype(np.int64) for prompt in found]
 
 
-def _logits(model: Any, prompt: Array) -> Array:
+def logits(model: Any, prompt: Array) -> Array:
     """float32 [1, S, V]."""
     import paddle
 

@@ -1,4 +1,5 @@
-"""The end of a run: last evaluation, last checkpoint, ``model/`` or ``adapter/``, report; and the one place that says how it ended."""
+"""The end of a run: last evaluation, last checkpoint, ``model/`` or ``adapter/``, report; and the one place that says
+how it ended."""
 
 from __future__ import annotations
 

@@ -105,8 +105,8 @@ def count_parameters(maps: Iterable[TensorMap], adapter: Mapping[str, Sequence[i
     for name, elements in added.items():
         owner = max((layer for layer in shares if name.startswith(f"{layer}.") or not layer), key=len)
         active += elements * shares[owner]
-    count = sum(added.values())
-    return Parameters(total + count, count, round(active), low + count, adapted=True)
+    trained = sum(added.values())
+    return Parameters(total + trained, trained, round(active), low + trained, adapted=True)
 
 
 def estimate(

@@ -34,6 +34,7 @@ def adapt(model: nn.Layer, config: LoraConfig, variant: Variant) -> nn.Layer:
             _start(model, target, low, config.init, variant)
     for low in made.values():
         low.dropout = config.dropout
+    model.lr_factors = config.lr_factors
     return model
 
 
@@ -68,6 +69,5 @@ def _fill(model: nn.Layer, saved: Saved, adapter: str) -> dict[Target, LowRank]:
             low.A.set_value(paddle.to_tensor(a).astype(low.A.dtype))
             low.B.set_value(paddle.to_tensor(b).astype(low.B.dtype))
             if magnitude is not None:
-                low.add_magnitude(getattr(layers[target.layer], target.parameter))
-                low.magnitude.set_value(paddle.to_tensor(magnitude).astype(low.A.dtype))
+                low.add_magnitude(getattr(layers[target.layer], target.parameter), paddle.to_tensor(magnitude))
     return made

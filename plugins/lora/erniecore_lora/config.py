@@ -22,7 +22,10 @@ class LoraConfig(Section):
     rank: int = Field(8, ge=1, description="Inner size r of the update B A.")
     alpha: float = Field(0.0, ge=0, description="Scale of the update: s = alpha / rank. 0: 2 * rank, so that s = 2.")
     dropout: float = Field(
-        0.0, ge=0, lt=1, description="Share of the inputs of A that are zeroed in training; the base layer sees them all."
+        0.0,
+        ge=0,
+        lt=1,
+        description="Share of the inputs of A that are zeroed in training; the base layer sees them all.",
     )
     targets: tuple[str, ...] = Field(
         ("all-linear",),
@@ -60,6 +63,11 @@ class LoraConfig(Section):
         """alpha, or what 0 stands for."""
         return self.alpha or 2.0 * self.rank
 
+    @property
+    def lr_factors(self) -> dict[str, float]:
+        """Pattern over parameter names -> factor of the learning rate."""
+        return {}
+
 
 class RsLoraConfig(LoraConfig):
     """LoRA with s = alpha / sqrt(rank): the size of the update does not depend on the rank (arXiv:2312.03732)."""
@@ -78,6 +86,11 @@ class LoraPlusConfig(LoraConfig):
     ratio: float = Field(
         16.0, gt=0, description="Learning rate of B relative to that of A, which is `train.learning_rate`."
     )
+
+    @property
+    def lr_factors(self) -> dict[str, float]:
+        """B learns faster."""
+        return {"*.B": self.ratio}
 
 
 class DoraConfig(LoraConfig):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import partial
+from typing import Any
 
 import paddle  # noqa: TID253
 from paddle import Tensor, nn  # noqa: TID253
@@ -94,7 +95,7 @@ class LoraExperts(Adapted):
         act_NI = ops.swiglu(self.project("gate_proj", x_NH, routes), self.project("up_proj", x_NH, routes))
         return ops.combine(self.project("down_proj", act_NI, routes), weights_Tk, routes)
 
-    def project(self, name: str, x: Tensor, routes: ops.Routes) -> Tensor:
+    def project(self, name: str, x: Tensor, routes: Any) -> Tensor:
         """Rows sorted by expert, each through its expert's matrix and update."""
         weight, low = getattr(self, name), self.update(name)
         multiply = partial(_by_expert, routes)
@@ -105,7 +106,7 @@ class LoraExperts(Adapted):
         return y if low.magnitude is None else y * ops.grouped_rows(low.gain(weight), routes)
 
 
-def _by_expert(routes: ops.Routes, x: Tensor, weight: Tensor) -> Tensor:
+def _by_expert(routes: Any, x: Tensor, weight: Tensor) -> Tensor:
     return ops.grouped_linear(x, weight, routes)
 
 

@@ -76,14 +76,15 @@ class LowRank(nn.Layer):  # type: ignore[misc]
             total = total * (self.magnitude.astype("float32").unsqueeze(-2) / length)
         return total.astype(weight.dtype)
 
-    def add_magnitude(self, weight: Tensor) -> None:
-        """Turn into DoRA: m starts as |W + ΔW|, the lengths over inputs; the base's own are kept, as it is frozen."""
+    def add_magnitude(self, weight: Tensor, value: Tensor | None = None) -> None:
+        """Turn into DoRA: m is ``value`` or starts as |W + ΔW|, the lengths over inputs; |W|² is kept, as W is frozen."""
         w = weight.astype("float32")
         self.register_buffer("squares", (w * w).sum(axis=-2), persistable=False)
-        total = w + self.delta()
-        length = paddle.sqrt((total * total).sum(axis=-2))
-        self.magnitude = self.create_parameter(length.shape, dtype=self.A.dtype)
-        self.magnitude.set_value(length.astype(self.A.dtype))
+        if value is None:
+            total = w + self.delta()
+            value = paddle.sqrt((total * total).sum(axis=-2))
+        self.magnitude = self.create_parameter(value.shape, dtype=self.A.dtype)
+        self.magnitude.set_value(value.astype(self.A.dtype))
 
     def fix_start(self) -> None:
         """Subtract the present A B for good."""

@@ -33,7 +33,15 @@ _HARMLESS: dict[str, Sequence[Any]] = {
     "bias": ("none",),
     "init_lora_weights": (True, "gaussian", "orthogonal", "eva"),
     **dict.fromkeys(
-        ("modules_to_save", "lora_bias", "fan_in_fan_out", "layer_replication", "use_qalora", "alora_invocation_tokens"), ()
+        (
+            "modules_to_save",
+            "lora_bias",
+            "fan_in_fan_out",
+            "layer_replication",
+            "use_qalora",
+            "alora_invocation_tokens",
+        ),
+        (),
     ),
     **dict.fromkeys(("trainable_token_indices", "use_bdlora", "arrow_config", "kasa_config", "velora_config"), ()),
 }

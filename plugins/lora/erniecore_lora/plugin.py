@@ -30,7 +30,9 @@ class LoraPlugin(Plugin):
         return adapt(model, config, self.variant)
 
     @hookimpl
-    def ernie_adapter_shapes(self, config: LoraConfig, shapes: Mapping[str, Sequence[int]]) -> dict[str, tuple[int, ...]]:
+    def ernie_adapter_shapes(
+        self, config: LoraConfig, shapes: Mapping[str, Sequence[int]]
+    ) -> dict[str, tuple[int, ...]]:
         """Names and shapes of what would be trained."""
         from erniecore_lora.shapes import trained_shapes
 
@@ -79,15 +81,6 @@ class LoraPlusPlugin(LoraPlugin):
     name = "lora-plus"
     summary = "LoRA+: LoRA whose B learns faster than A"
     Config = LoraPlusConfig
-
-    @hookimpl
-    def ernie_adapt_model(self, config: LoraPlusConfig, model: Any) -> Any:
-        """As LoRA; B's learning rate is multiplied."""
-        from erniecore_lora.build import adapt
-
-        adapted = adapt(model, config, self.variant)
-        adapted.lr_factors = {"*.B": config.ratio}
-        return adapted
 
     def owns(self, found: Description) -> bool:
         """A saved LoRA+ adapter is a LoRA adapter: ``lora`` reads it."""

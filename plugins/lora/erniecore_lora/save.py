@@ -13,6 +13,7 @@ from erniecore.api import UsageError, write_tensors
 from erniecore_lora import adapt, peft
 from erniecore_lora.lowrank import LowRank
 from erniecore_lora.saved import Factors
+from erniecore_lora.shapes import Size
 from erniecore_lora.targets import Target
 
 if TYPE_CHECKING:
@@ -33,9 +34,7 @@ def save(model: nn.Layer, target: Path, *, base: str = "", adapter: str = "") ->
     sizes = {module: _size(low) for place, low in updates.items() for module in place.modules()}
     others = [m for place in adapt.targets_of(model) for m in place.modules() if m not in sizes]
     some = next(iter(updates.values()))
-    config = peft.adapter_config(
-        sizes, others, magnitudes=some.magnitude is not None, dropout=some.dropout, base=base
-    )
+    config = peft.adapter_config(sizes, others, magnitudes=some.magnitude is not None, dropout=some.dropout, base=base)
     (target / peft.CONFIG).write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
     tensors: dict[str, Array] = {}
     for place, low in updates.items():
@@ -45,7 +44,7 @@ def save(model: nn.Layer, target: Path, *, base: str = "", adapter: str = "") ->
     return target
 
 
-def _size(low: LowRank) -> peft.Size:
+def _size(low: LowRank) -> Size:
     return low.size.doubled() if low.fixed else low.size
 
 

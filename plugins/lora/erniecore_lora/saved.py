@@ -81,7 +81,9 @@ class Saved:
         if spare:
             close = nearest(spare[0], owners)
             raise self._fault(
-                f"{len(spare)} of its modules are not in this model", spare[0], f"did you mean {close}?" if close else ""
+                f"{len(spare)} of its modules are not in this model",
+                spare[0],
+                f"did you mean {close}?" if close else "",
             )
         used = {owners[module] for module in modules}
         return {target: self._size(target, modules) for target in known if target in used}
@@ -100,7 +102,8 @@ class Saved:
         parts = [modules[module] for module in target.modules()]
         if not target.num_experts:
             return parts[0]
-        magnitude = None if parts[0].magnitude is None else np.stack([p.magnitude for p in parts])
+        lengths = [p.magnitude for p in parts if p.magnitude is not None]
+        magnitude = np.stack(lengths) if lengths else None
         return Factors(np.stack([p.a for p in parts]), np.stack([p.b for p in parts]), magnitude)
 
     def _size(self, target: Target, modules: Mapping[str, Factors]) -> Size:
@@ -113,7 +116,8 @@ class Saved:
             rank = a.shape[1]
             if a.shape != (num_in, rank) or b.shape != (rank, num_out):
                 raise self._fault(
-                    f"an update of {a.shape[0]} inputs and {b.shape[-1]} outputs does not fit {num_in} and {num_out}", module
+                    f"an update of {a.shape[0]} inputs and {b.shape[-1]} outputs does not fit {num_in} and {num_out}",
+                    module,
                 )
             if (magnitude is not None) != self.description.variant.magnitudes:
                 raise self._fault("magnitudes and use_dora do not agree", module)
@@ -133,7 +137,8 @@ def describe(directory: str | Path) -> Description | None:
 
     for reader in (peft, erniekit):
         file = Path(directory) / reader.CONFIG
-        if file.is_file() and (found := reader.describe(file, read_json(file))) is not None:
+        found: Description | None = reader.describe(file, read_json(file)) if file.is_file() else None
+        if found is not None:
             return found
     return None
 
@@ -192,5 +197,7 @@ def pair_up(where: Path, parts: Mapping[str, Mapping[str, Array]]) -> dict[str, 
             raise CheckpointError(f"this module has no {missing}", where=f"{where}: {module}", code="ERN-K002")
         if found["a"].ndim != 2 or found["b"].ndim != 2 or found["a"].shape[1] != found["b"].shape[0]:
             shapes = f"A {list(found['a'].shape)}, B {list(found['b'].shape)}, as [in, r] and [r, out]"
-            raise CheckpointError("A and B do not fit each other", where=f"{where}: {module}", found=shapes, code="ERN-K002")
+            raise CheckpointError(
+                "A and B do not fit each other", where=f"{where}: {module}", found=shapes, code="ERN-K002"
+            )
     return {module: Factors(found["a"], found["b"], found.get("magnitude")) for module, found in parts.items()}

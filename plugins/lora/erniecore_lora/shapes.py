@@ -38,7 +38,9 @@ def new_sizes(config: LoraConfig, variant: Variant, known: Sequence[Target]) -> 
     chosen = choose(known, config.targets)
     small = min(chosen, key=lambda target: min(target.shape[-2:]))
     if config.init == "pissa" and config.rank > min(small.shape[-2:]):
-        raise ConfigError.at("adapter.rank", f"pissa needs a rank of at most {min(small.shape[-2:])}, that of {small.name}")
+        raise ConfigError.at(
+            "adapter.rank", f"pissa needs a rank of at most {min(small.shape[-2:])}, that of {small.name}"
+        )
     return dict.fromkeys(chosen, size)
 
 

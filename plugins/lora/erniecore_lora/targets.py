@@ -79,7 +79,8 @@ def choose(targets: Iterable[Target], patterns: Sequence[str]) -> list[Target]:
 
 def _matches(target: Target, pattern: str) -> bool:
     return any(
-        fnmatchcase(target.name, word) or fnmatchcase(target.name, f"*.{word}") for word in PRESETS.get(pattern, (pattern,))
+        fnmatchcase(target.name, word) or fnmatchcase(target.name, f"*.{word}")
+        for word in PRESETS.get(pattern, (pattern,))
     )
 
 

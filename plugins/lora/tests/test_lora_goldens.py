@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 import numpy as np
-import paddle
+import paddle  # noqa: TID253
 import pytest
 from erniecore_ernie45.plugin import plugin
 from erniecore_lora import adapt

@@ -1,0 +1,35 @@
+"""``ernie merge``: an adapter into the weights of its base. The work is in ``engine/adapters.py`` and the adapter plugin."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from erniecore.cli import render
+from erniecore.cli.options import JsonOption
+
+
+def merge(
+    adapter: Annotated[Path, typer.Argument(help="A run, or the directory of an adapter (erniecore, PEFT, ERNIEKit).")],
+    base: Annotated[Path, typer.Option(metavar="DIR", help="Model directory that the adapter belongs to.")],
+    out: Annotated[Path, typer.Option(metavar="DIR", help="Where to write; new, empty, or an earlier model of ours.")],
+    as_json: JsonOption = False,
+) -> None:
+    """Write the base with the adapter merged into its weights, in the public layout.
+
+    Merges in float32, compares merged and unmerged logits and stops if they differ; never merges an adapter twice.
+    """
+    from erniecore.engine.adapters import merge_directory
+
+    done = merge_directory(adapter, base, out)
+    if as_json:
+        render.show_json({**done._asdict(), "path": str(done.path)})
+        return
+    for note in done.notes:
+        render.note(f"note: {note}")
+    render.show(
+        f"{done.path}: merged, stored as {done.dtype}; before rounding the logits differ by at most {done.difference:.3g} "
+        f"(the largest is {done.largest:.3g})"
+    )

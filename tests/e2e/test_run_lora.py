@@ -1,0 +1,102 @@
+"""Adapters through the command line: train, resume bit for bit, use beside the base, merge, use merged."""
+
+import json
+
+import pytest
+
+from erniecore.checkpoint import load_checkpoint
+from erniecore.errors import Exit
+
+#: model directory of the home -> plugin, and what else its run needs
+MODELS = {"base": "ernie45", "moe": "ernie45-moe"}
+
+
+@pytest.fixture(scope="module", params=MODELS)
+def base(request):
+    return request.param
+
+
+def words(runner, base, **changes):
+    name = {"model.name": MODELS[base], "model.path": runner.home / base, "adapter.name": "lora", "adapter.rank": 4}
+    settings = {k.replace(".", "__"): v for k, v in name.items()}
+    return runner.words(**{**settings, "train__learning_rate": 0.02, **changes})[1:]
+
+
+def answer(ernie, *words):
+    outcome = ernie("generate", *words, "--prompt", "3 plus 4", "--max-new-tokens", 6, "--json")
+    assert outcome.code == 0, outcome.err
+    return json.loads(outcome.out)["ids"]
+
+
+def test_train_use_merge(ernie, runner, base):
+    out, merged = runner.directory / "out", runner.directory / "merged"
+    outcome = ernie("run", *words(runner, base))
+    assert outcome.code == 0, outcome.err
+    assert {p.name for p in (out / "adapter").iterdir()} == {
+        "adapter_config.json", "adapter_model.safetensors", "erniecore_manifest.json",
+    }  # fmt: skip
+    assert not (out / "model").exists()
+    losses = [e["loss"] for e in runner.events("step")]
+    assert losses[-1] < losses[0]
+
+    beside = answer(ernie, "--model", runner.home / base, "--adapter", out)
+    assert beside == answer(ernie, "--model", out)
+    outcome = ernie("merge", out, "--base", runner.home / base, "--out", merged, "--json")
+    assert outcome.code == 0, outcome.err
+    done = json.loads(outcome.out)
+    assert 0 < done["difference"] <= 1e-4 * max(done["largest"], 1)
+    assert answer(ernie, "--model", merged) == beside
+    assert ernie("export", merged, "--out", runner.directory / "again").code == 0
+
+
+def test_merging_twice_is_refused(ernie, refuses, runner):
+    out, merged = runner.directory / "out", runner.directory / "merged"
+    assert ernie("run", *words(runner, "base", train__max_steps=2)).code == 0
+    assert ernie("merge", out, "--base", runner.home / "base", "--out", merged).code == 0
+    again = ["merge", out / "adapter", "--base", merged, "--out", runner.directory / "twice"]
+    refuses(again, Exit.USAGE, "merged into this base already", merged, remedy="use it as it is")
+    assert not (runner.directory / "twice").exists()
+
+
+def test_export_of_an_adapter_run_says_merge(ernie, refuses, runner):
+    assert ernie("run", *words(runner, "base", train__max_steps=1)).code == 0
+    out = runner.directory / "out"
+    refuses(["export", out, "--out", runner.directory / "x"], Exit.USAGE, "an adapter beside", remedy="ernie merge")
+
+
+def test_plan_and_checkpoint_count_the_adapter(ernie, runner, base):
+    outcome = ernie("run", *words(runner, base, train__max_steps=1), "--dry-run", "--json")
+    assert outcome.code == 0, outcome.err
+    plan = json.loads(outcome.out)
+    assert ernie("run", *words(runner, base, train__max_steps=1)).code == 0
+    assert plan["parameters"]["trainable"] == runner.events("run_start")[0]["trainable"]
+    checkpoint = load_checkpoint(runner.directory / "out" / "ckpt" / "step-00000001")
+    assert all(".lora." in name for name in checkpoint.tensors["model"])
+    assert plan["checkpoint"] == runner.events("checkpoint")[0]["bytes"]
+
+
+def test_pattern_that_matches_nothing(refuses, runner):
+    named = words(runner, "base", adapter__targets="qproj")
+    refuses(["run", *named], Exit.USAGE, "adapter.targets", "'qproj' matches no layer", remedy="did you mean q_proj?")
+
+
+def test_damaged_adapter_is_refused(ernie, refuses, runner):
+    assert ernie("run", *words(runner, "base", train__max_steps=1)).code == 0
+    file = runner.directory / "out" / "adapter" / "adapter_model.safetensors"
+    data = bytearray(file.read_bytes())
+    data[-9] ^= 64
+    file.write_bytes(data)
+    generate = ["generate", "--model", runner.directory / "out", "--prompt", "x"]
+    refuses(generate, Exit.CHECKPOINT, "adapter_model.safetensors", remedy="fetch or train it again")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("adapter", ["lora-plus", "dora"])
+def test_killed_run_continues_bit_for_bit(runner, base, adapter):
+    settings = {"adapter__name": adapter, "adapter__init": "pissa", "adapter__dropout": 0.1, "checkpoint__every": 2}
+    settings |= {"model__path": runner.home / base, "adapter__rank": 2, "model__name": MODELS[base]}
+    runner.complete("straight", **settings)
+    runner.kill_at(5, "killed", **settings)
+    runner.complete("killed", **settings)
+    assert runner.curve("killed") == runner.curve("straight")
+    assert runner.tensors(8, "killed") == runner.tensors(8, "straight")
