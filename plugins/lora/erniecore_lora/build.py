@@ -25,7 +25,7 @@ def adapt(model: nn.Layer, config: LoraConfig, variant: Variant) -> nn.Layer:
     adapting.freeze(model)
     if config.path:
         saved = open_saved(config.path)
-        if saved.description.variant != variant:
+        if saved.description.variant.magnitudes != variant.magnitudes:
             raise CheckpointError("this adapter is of another kind", where=config.path, found=saved.description.kind())
         made = _fill(model, saved, adapting.DEFAULT)
     else:
@@ -65,7 +65,7 @@ def _fill(model: nn.Layer, saved: Saved, adapter: str) -> dict[Target, LowRank]:
     layers, modules = adapting.wrapped(model), saved.separate(known)
     with paddle.no_grad():
         for target, low in made.items():
-            a, b, magnitude = saved.factors(target, modules)
+            a, b, magnitude, _ = saved.factors(target, modules)
             low.A.set_value(paddle.to_tensor(a).astype(low.A.dtype))
             low.B.set_value(paddle.to_tensor(b).astype(low.B.dtype))
             if magnitude is not None:

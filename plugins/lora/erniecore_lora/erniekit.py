@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from erniecore.api import CheckpointError, read_tensors
 from erniecore_lora.config import Variant
 from erniecore_lora.saved import Description, Factors, pair_up, read_json, refuse
+from erniecore_lora.targets import Target
 
 if TYPE_CHECKING:
     from erniecore_lora.saved import Array
@@ -72,8 +73,9 @@ def _files(directory: Path) -> list[Path]:
     return found
 
 
-def unfuse(modules: Mapping[str, Factors], widths: Mapping[str, int]) -> dict[str, Factors]:
-    """Fused modules taken apart. ``widths``: outputs of every module of the model."""
+def unfuse(description: Description, modules: Mapping[str, Factors], known: Sequence[Target]) -> Mapping[str, Factors]:
+    """Fused layers taken apart, for a model with these targets. Raises ``CheckpointError`` for another width."""
+    widths = {module: target.shape[-1] for target in known for module in target.modules()}
     apart: dict[str, Factors] = {}
     for name, factors in modules.items():
         above, _, leaf = name.rpartition(".")
@@ -82,12 +84,14 @@ def unfuse(modules: Mapping[str, Factors], widths: Mapping[str, int]) -> dict[st
             apart[name] = factors
             continue
         if sum(widths[part] for part in names) != factors.b.shape[1]:
-            expected = " + ".join(str(widths[part]) for part in names)
             raise CheckpointError(
-                "a fused update has another width", where=name, found=str(factors.b.shape[1]), expected=expected
+                "a fused update has another width",
+                where=f"{description.file.parent}: {name}",
+                found=str(factors.b.shape[1]),
+                expected=" + ".join(str(widths[part]) for part in names),
             )
         start = 0
         for part in names:
-            apart[part] = Factors(factors.a, factors.b[:, start : start + widths[part]])
+            apart[part] = factors._replace(b=factors.b[:, start : start + widths[part]])
             start += widths[part]
     return apart

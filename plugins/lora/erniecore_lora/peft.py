@@ -1,7 +1,8 @@
 """The directory layout of Hugging Face PEFT: ``adapter_config.json`` and ``adapter_model.safetensors``. numpy only.
 
 ``base_model.model.<module>.lora_A.weight`` is [r, in] and ``.lora_B.weight`` [out, r]: both are ours transposed. Routed
-experts are modules of their own, ``….experts.3.up_proj``.
+experts are modules of their own, ``….experts.3.up_proj``, as in public checkpoints. PEFT itself writes them fused where
+transformers has fused them; that is read too (:func:`unfuse`).
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from erniecore.api import CheckpointError, read_tensors
 from erniecore_lora.config import Variant
 from erniecore_lora.saved import Description, Factors, pair_up, refuse
 from erniecore_lora.shapes import Size
-from erniecore_lora.targets import shortest_suffixes
+from erniecore_lora.targets import Target, shortest_suffixes
 
 if TYPE_CHECKING:
     from erniecore_lora.saved import Array
@@ -73,6 +74,49 @@ def read(description: Description) -> dict[str, Factors]:
         part = _PARTS[match["part"]]
         parts.setdefault(match["module"], {})[part] = array.T if array.ndim == 2 else array
     return pair_up(path, parts)
+
+
+def unfuse(description: Description, modules: Mapping[str, Factors], known: Sequence[Target]) -> Mapping[str, Factors]:
+    """Updates of stacked parameters as updates of single experts, for a model with these targets.
+
+    PEFT nests one wrapper per parameter: ``experts.base_layer`` and ``experts`` are gate and up side by side [.., 2 I]
+    and down; widths tell which. A is [E r, in], B [out, r E] with the experts innermost.
+    """
+    stacks: dict[str, dict[str, Target]] = {}
+    for target in known:
+        if target.num_experts:
+            stacks.setdefault(target.layer, {})[target.parameter] = target
+    apart: dict[str, Factors] = {}
+    for name, factors in modules.items():
+        stack = stacks.get(name.removesuffix(".base_layer"))
+        apart.update({name: factors} if stack is None else _experts(description, name, factors, stack))
+    return apart
+
+
+def _experts(description: Description, name: str, factors: Factors, stack: Mapping[str, Target]) -> dict[str, Factors]:
+    layer = name.removesuffix(".base_layer")
+    experts, hidden, width = stack["gate_proj"].shape
+    parts = {
+        (hidden, 2 * width): ("gate_up_proj", ("gate_proj", "up_proj")),
+        (width, hidden): ("down_proj", ("down_proj",)),
+    }.get((factors.a.shape[0], factors.b.shape[1]))
+    if parts is None or factors.a.shape[1] % experts:
+        raise CheckpointError(
+            "this update fits none of the experts' matrices",
+            where=f"{description.file.parent}: {name}",
+            found=f"{factors.a.shape[0]} inputs, {factors.b.shape[1]} outputs, {factors.a.shape[1]} ranks",
+            code="ERN-K004",
+        )
+    parameter, targets = parts
+    rank = factors.a.shape[1] // experts
+    a = factors.a.reshape(hidden if parameter == "gate_up_proj" else width, experts, rank)
+    b = factors.b.reshape(rank, experts, -1)
+    alpha = description.alpha_of(f"{layer}.{parameter}")
+    found = {}
+    for expert in range(experts):
+        for target, part in zip(targets, np.split(b[:, expert], len(targets), axis=1), strict=True):
+            found[f"{layer}.{expert}.{target}"] = Factors(a[:, expert], part, alpha=alpha)
+    return found
 
 
 def adapter_config(

@@ -31,10 +31,13 @@ def save(model: nn.Layer, target: Path, *, base: str = "", adapter: str = "") ->
     if name is None:
         raise UsageError("the model has no active adapter")
     updates = adapt.updates(model, name)
-    sizes = {module: _size(low) for place, low in updates.items() for module in place.modules()}
+    stacked = any(place.num_experts for place in updates)
+    sizes = {module: _size(low, stacked) for place, low in updates.items() for module in place.modules()}
     others = [m for place in adapt.targets_of(model) for m in place.modules() if m not in sizes]
     some = next(iter(updates.values()))
-    config = peft.adapter_config(sizes, others, magnitudes=some.magnitude is not None, dropout=some.dropout, base=base)
+    config = peft.adapter_config(
+        sizes, others, magnitudes=some.magnitude is not None, dropout=0.0 if stacked else some.dropout, base=base
+    )
     (target / peft.CONFIG).write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
     tensors: dict[str, Array] = {}
     for place, low in updates.items():
@@ -44,8 +47,14 @@ def save(model: nn.Layer, target: Path, *, base: str = "", adapter: str = "") ->
     return target
 
 
-def _size(low: LowRank) -> Size:
-    return low.size.doubled() if low.fixed else low.size
+def _size(low: LowRank, stacked: bool) -> Size:
+    """Rank and alpha as they are written.
+
+    PEFT joins gate and up of experts into one update of twice the rank and keeps alpha / rank, also for rsLoRA: beside
+    experts every scale is written as that of an ordinary LoRA, which all readers agree on.
+    """
+    size = low.size.doubled() if low.fixed else low.size
+    return Size(size.rank, size.scale * size.rank) if stacked and size.rank_stabilized else size
 
 
 def _split(place: Target, low: LowRank) -> list[Factors]:

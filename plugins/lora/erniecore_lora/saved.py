@@ -9,6 +9,7 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -55,11 +56,12 @@ class Description:
 
 
 class Factors(NamedTuple):
-    """The update of one module: A [I, r], B [r, O], magnitude [O] or None."""
+    """The update of one module: A [I, r], B [r, O], magnitude [O] or None; alpha where the description cannot tell."""
 
     a: Array
     b: Array
     magnitude: Array | None = None
+    alpha: float | None = None
 
 
 @dataclass(frozen=True)
@@ -89,12 +91,8 @@ class Saved:
         return {target: self._size(target, modules) for target in known if target in used}
 
     def separate(self, known: Sequence[Target]) -> Mapping[str, Factors]:
-        """Factors by public module; layers that ERNIEKit fuses are taken apart."""
-        from erniecore_lora.erniekit import unfuse
-
-        if self.description.layout != "erniekit":
-            return self.modules
-        return unfuse(self.modules, {module: target.shape[-1] for target in known for module in target.modules()})
+        """Factors by public module; what the layout stores fused is taken apart, now that the shapes are known."""
+        return _reader(self.description.layout).unfuse(self.description, self.modules, known)
 
     @staticmethod
     def factors(target: Target, modules: Mapping[str, Factors]) -> Factors:
@@ -112,7 +110,7 @@ class Saved:
         for module in target.modules():
             if module not in modules:
                 raise self._fault("an expert of this layer has no update, others have", module)
-            a, b, magnitude = modules[module]
+            a, b, magnitude, alpha = modules[module]
             rank = a.shape[1]
             if a.shape != (num_in, rank) or b.shape != (rank, num_out):
                 raise self._fault(
@@ -121,7 +119,8 @@ class Saved:
                 )
             if (magnitude is not None) != self.description.variant.magnitudes:
                 raise self._fault("magnitudes and use_dora do not agree", module)
-            sizes.add(Size(rank, self.description.alpha_of(module), self.description.variant.rank_stabilized))
+            alpha = self.description.alpha_of(module) if alpha is None else alpha
+            sizes.add(Size(rank, alpha, self.description.variant.rank_stabilized))
         if len(sizes) > 1:
             raise self._fault("experts of one layer with different ranks or alphas are not supported", target.name)
         return sizes.pop()
@@ -131,11 +130,18 @@ class Saved:
         return CheckpointError(f"the adapter does not fit: {message}", where=where, fix=fix, code="ERN-K004")
 
 
+#: modules of this package that read a layout
+LAYOUTS = ("peft", "erniekit")
+
+
+def _reader(layout: str) -> Any:
+    return import_module(f"erniecore_lora.{layout}")
+
+
 def describe(directory: str | Path) -> Description | None:
     """What kind of adapter a directory holds; None if it is none of ours. Raises ``CheckpointError`` when damaged."""
-    from erniecore_lora import erniekit, peft
-
-    for reader in (peft, erniekit):
+    for layout in LAYOUTS:
+        reader = _reader(layout)
         file = Path(directory) / reader.CONFIG
         found: Description | None = reader.describe(file, read_json(file)) if file.is_file() else None
         if found is not None:
@@ -149,18 +155,15 @@ def open_saved(directory: str | Path) -> Saved:
     Raises:
         CheckpointError: no adapter there, damaged files, or a feature that this package does not compute.
     """
-    from erniecore_lora import erniekit, peft
-
     found = describe(directory)
     if found is None:
         raise CheckpointError(
             "this directory holds no low-rank adapter",
             where=str(directory),
-            expected=f"{peft.CONFIG} or {erniekit.CONFIG}",
+            expected=" or ".join(_reader(layout).CONFIG for layout in LAYOUTS),
             fix="name a run's adapter/ directory or one that PEFT or ERNIEKit wrote",
         )
-    reader = {"peft": peft, "erniekit": erniekit}[found.layout]
-    modules = reader.read(found)
+    modules = _reader(found.layout).read(found)
     if not modules:
         raise CheckpointError("this adapter changes nothing", where=str(directory))
     return Saved(found, modules)
