@@ -31,7 +31,7 @@ def save(model: nn.Layer, target: Path, *, base: str = "", adapter: str = "") ->
     if name is None:
         raise UsageError("the model has no active adapter")
     updates = adapt.updates(model, name)
-    stacked = any(place.num_experts for place in updates)
+    stacked = any(place.num_experts for place in updates)  # PEFT then refuses dropout, too
     sizes = {module: _size(low, stacked) for place, low in updates.items() for module in place.modules()}
     others = [m for place in adapt.targets_of(model) for m in place.modules() if m not in sizes]
     some = next(iter(updates.values()))

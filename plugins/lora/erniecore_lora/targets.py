@@ -85,7 +85,7 @@ def _matches(target: Target, pattern: str) -> bool:
 
 
 def _nothing(known: Sequence[Target], pattern: str) -> str:
-    leaves = dict.fromkeys(target.name.rpartition(".")[2] for target in known)
+    leaves = [leaf for leaf in dict.fromkeys(t.name.rpartition(".")[2] for t in known) if not leaf.isdigit()]
     close = nearest(pattern, [*leaves, *PRESETS, *(target.name for target in known)])
     hint = f"did you mean {close}?" if close else "names end in " + ", ".join(leaves)
     return f"{pattern!r} matches no layer that can be adapted; {hint}"
