@@ -92,7 +92,8 @@ class Saved:
 
     def separate(self, known: Sequence[Target]) -> Mapping[str, Factors]:
         """Factors by public module; what the layout stores fused is taken apart, now that the shapes are known."""
-        return _reader(self.description.layout).unfuse(self.description, self.modules, known)
+        apart: Mapping[str, Factors] = _reader(self.description.layout).unfuse(self.description, self.modules, known)
+        return apart
 
     @staticmethod
     def factors(target: Target, modules: Mapping[str, Factors]) -> Factors:
