@@ -132,6 +132,7 @@ def estimate(
     moments = 2 * parameters.trainable * BYTES[train.moments]
     masters = 4 * trained_low
     average = 4 * parameters.trainable if train.ema else 0
+    copied = (gradients if parameters.adapted else weights) if reference else 0  # an adapter's copy shares the base
     return Plan(
         name=name,
         model=names["model"],
@@ -142,12 +143,12 @@ def estimate(
         tokens_per_step=train.batch_size * train.accumulation * data_size * settings.data.max_seq_len,
         max_steps=train.max_steps,
         weights=weights,
-        reference=weights if reference else 0,
+        reference=copied,
         gradients=gradients,
         moments=moments,
         masters=masters,
         average=average,
-        memory=weights * (2 if reference else 1) + gradients + moments + masters + average,
+        memory=weights + copied + gradients + moments + masters + average,
         checkpoint=(gradients if parameters.adapted else weights) + moments + masters + average,
         keep=settings.checkpoint.keep,
     )

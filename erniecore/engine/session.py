@@ -165,18 +165,23 @@ def build_model(ready: Prepared) -> Any:
 
 def build_objective(ready: Prepared, policy: Any) -> Objective:
     """The method's objective; a frozen copy of the model as reference if the method asks for one."""
-    reference = None
-    if ready.needs_reference:
-        reference = copy.deepcopy(policy)
-        reference.eval()
-        for parameter in reference.parameters():
-            parameter.stop_gradient = True
+    reference = reference_of(policy, adapted=ready.settings.adapter is not None) if ready.needs_reference else None
     objective: Any = ready.host.hook.ernie_build_objective(
         config=ready.settings.method, policy=policy, reference=reference
     )
     if hasattr(objective, "loss_chunk"):
         objective.loss_chunk = ready.settings.train.loss_chunk
     return objective  # type: ignore[no-any-return]
+
+
+def reference_of(policy: Any, *, adapted: bool) -> Any:
+    """A frozen copy of the model as it is now. Under an adapter it shares the base, of which nothing changes."""
+    shared = {id(p): p for p in policy.parameters() if p.stop_gradient} if adapted else {}
+    reference = copy.deepcopy(policy, shared)
+    reference.eval()
+    for parameter in reference.parameters():
+        parameter.stop_gradient = True
+    return reference
 
 
 def announce(run: Run) -> None:

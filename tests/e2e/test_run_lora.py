@@ -90,6 +90,21 @@ def test_damaged_adapter_is_refused(ernie, refuses, runner):
     refuses(generate, Exit.CHECKPOINT, "adapter_model.safetensors", remedy="fetch or train it again")
 
 
+def test_preferences_with_an_adapter(runner, tmp_path):
+    pairs = tmp_path / "pairs.jsonl"
+    rows = [
+        {"instruction": f"{a} plus {b}", "chosen": f"that makes {a + b}", "rejected": f"{a + b}"}
+        for a in range(8)
+        for b in range(5)
+    ]
+    pairs.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    settings = {"data__train": pairs, "method__name": "dpo", "adapter__name": "dora", "train__batch_size": 4}
+    runner.run(**settings, method__beta=0.5, train__learning_rate=0.02)
+    first, *_, last = runner.events("step")
+    assert first["loss"] == pytest.approx(0.6931, abs=1e-3)  # ln 2: the policy is its reference
+    assert last["rewards/margins"] > 0.1
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("adapter", ["lora-plus", "dora"])
 def test_killed_run_continues_bit_for_bit(runner, base, adapter):

@@ -213,6 +213,20 @@ def test_copy_is_independent(model):
     assert not adapt.wrapped(made)["model.layers.0.self_attn.q_proj"].kept
 
 
+def test_reference_shares_the_base_and_keeps_the_start(model):
+    from erniecore.engine.session import reference_of
+
+    made = shaken(adapted(model("moe"), rank=2))
+    before, reference = logits(made), reference_of(made, adapted=True)
+    learn(made, steps=1, rate=0.5)
+    assert np.abs(logits(made) - before).max() > 1e-3
+    assert np.array_equal(logits(reference), before)
+    own = {id(p) for p in made.parameters()}
+    assert all((id(p) in own) == (".lora." not in n) for n, p in reference.named_parameters())
+    assert all(p.stop_gradient for p in reference.parameters())
+    assert any(not p.stop_gradient for p in made.parameters())
+
+
 @pytest.mark.parametrize("granularity", ["full", "attention", "core-attention"])
 def test_recomputing_changes_nothing(model, granularity):
     made = shaken(adapted(model("moe"), rank=2))

@@ -81,6 +81,7 @@ def test_checkpoint_of_an_adapter_leaves_the_base_out():
     made = plan(adapter=ADAPTER)
     assert made.weights == (240 + 72) * 4
     assert made.checkpoint == 72 * 4 * 3
+    assert plan(adapter=ADAPTER, reference=True).reference == 72 * 4
     low = plan(adapter=ADAPTER, precision="bfloat16")
     assert low.checkpoint == 72 * (2 + 8 + 4)
 
