@@ -18,7 +18,7 @@ from erniecore_ernie45_moe.architecture import MoeArchitecture
 from erniecore_ernie45_moe.balance import Measured
 from erniecore_ernie45_moe.config import MoeConfig
 from erniecore_ernie45_moe.losses import aux_loss, orthogonal_loss, router_entropy, z_loss
-from erniecore_ernie45_moe.router import Routing, assignments, drop_over_capacity, hide_padding, route
+from erniecore_ernie45_moe.router import Routing, drop_over_capacity, hide_padding, loads, route
 
 
 class Gate(nn.Layer):  # type: ignore[misc]
@@ -112,7 +112,7 @@ class MoeBlock(nn.Layer):  # type: ignore[misc]
             "z": lambda: z_loss(routing.logits, real_T),
             "orthogonal": lambda: orthogonal_loss(self.gate.weight),
         }
-        load_E = assignments(routing.experts, self.arch.num_experts).sum(axis=0)
+        load_E = loads(routing.experts, self.arch.num_experts)
         entropy = router_entropy(routing.scores.detach(), real_T)
         return Measured(load_E, entropy, {name: losses[name]() for name in losses if name in self.trained_losses})
 

@@ -84,3 +84,11 @@ def assignments(experts_Tk: Tensor, num_experts: int) -> Tensor:
     """float32 [T, E]: 1 where a token goes to an expert; an assignment to -1 counts nowhere."""
     experts_TkE = experts_Tk.unsqueeze(-1) == paddle.arange(num_experts, dtype=experts_Tk.dtype)
     return experts_TkE.astype("float32").sum(axis=1)
+
+
+def loads(experts_Tk: Tensor, num_experts: int) -> Tensor:
+    """float32 [E]: how many tokens go to each expert; ``assignments`` summed over tokens, at a cost that does not grow
+    with E. An assignment to -1 counts nowhere."""
+    slots = experts_Tk.flatten() + 1
+    counts = paddle.scatter_nd_add(paddle.zeros([num_experts + 1]), slots.unsqueeze(-1), paddle.ones(slots.shape))
+    return counts[1:]

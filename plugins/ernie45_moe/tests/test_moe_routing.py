@@ -3,7 +3,7 @@
 import numpy as np
 import paddle  # noqa: TID253
 import pytest
-from erniecore_ernie45_moe.router import assignments, drop_over_capacity, hide_padding, route
+from erniecore_ernie45_moe.router import assignments, drop_over_capacity, hide_padding, loads, route
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -80,6 +80,12 @@ def test_padding_goes_nowhere():
 def test_assignments_are_counted_per_expert():
     counts = assignments(paddle.to_tensor([[0, 2], [2, -1], [-1, -1]]), 4).numpy()
     np.testing.assert_array_equal(counts, [[1, 0, 1, 0], [0, 0, 1, 0], [0, 0, 0, 0]])
+
+
+def test_loads_are_assignments_summed_over_tokens():
+    experts = paddle.to_tensor(np.random.default_rng(0).integers(-1, 5, (64, 3)))
+    np.testing.assert_array_equal(loads(experts, 6).numpy(), assignments(experts, 6).sum(axis=0).numpy())
+    np.testing.assert_array_equal(loads(paddle.full([2, 2], -1, "int64"), 3).numpy(), [0, 0, 0])
 
 
 @pytest.mark.parametrize("capacity", [1, 2, 4, T])
