@@ -17,7 +17,7 @@ $(VENV)/.ready: pyproject.toml $(addsuffix pyproject.toml,$(PLUGINS))
 	@test -n "$(PYTHON)" || { echo "erniecore needs Python 3.10 to 3.13 with the venv module; set PYTHON=/path/to/python3"; exit 3; }
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet 'flit_core>=3.11,<5'
-	$(BIN)/pip install --quiet --no-build-isolation -e '.[cpu,plot,dev]' $(EDITABLE)
+	$(BIN)/pip install --quiet --no-build-isolation -e '.[cpu,plot,data,dev]' $(EDITABLE)
 	@touch $@
 
 demo: $(VENV)/.ready

@@ -218,8 +218,10 @@ class BuildSpecs:
 
     # ---- method
     @hookspec(firstresult=True)
-    def ernie_build_objective(self, config: Section, policy: Layer, reference: Layer | None) -> Objective:
-        """The loss over ``policy``; ``reference`` is a frozen copy when the plugin's ``capabilities`` has
+    def ernie_build_objective(
+        self, config: Section, policy: Layer, reference: Layer | None, tokenizer: Tokenizer
+    ) -> Objective:
+        """The loss over ``policy``, and what else a method does in a step (see ``Objective``); ``reference`` is a frozen copy when the plugin's ``capabilities`` has
         ``"reference"`` and its section has no ``reference_free: true``, else None.
 
         Example::

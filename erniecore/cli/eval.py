@@ -69,7 +69,9 @@ def evaluate(
 
     board = Board()
     config = plugin.Config()
-    objective = host.call(plugin, "ernie_build_objective", config=config, policy=bundle.model, reference=None)
+    objective = host.call(
+        plugin, "ernie_build_objective", config=config, policy=bundle.model, reference=None, tokenizer=bundle.tokenizer
+    )
     if not getattr(objective, "is_nll", True):
         raise UsageError("the loss of this method is no likelihood of tokens", where="--method", found=method)
     scoring.add_losses(board, items, objective, bundle, batch_size)

@@ -36,7 +36,7 @@ def train(run: Run) -> None:
         started = time.perf_counter()
         run.hook.ernie_step_start(run=run, step=step)
         seed.seed_paddle(run.seed, seed.STEP, step)
-        batches = run.batches(step)
+        batches = prepared(run, run.batches(step), step)
         for batch in batches:
             guards.check_token_ids(batch, run.vocab_size)
         output = run.hook.ernie_forward_backward(run=run, batches=batches)
@@ -53,6 +53,14 @@ def train(run: Run) -> None:
             save(run)
 
 
+def prepared(run: Run, batches: Sequence[Batch], step: int) -> Sequence[Batch]:
+    """What is learned in this step: the data's batches, or what the objective makes of them."""
+    prepare = getattr(run.objective, "prepare", None)
+    if prepare is None:
+        return batches
+    return prepare(batches, step=step, seed=seed.derive_seed(run.seed, seed.OBJECTIVE, step))  # type: ignore[no-any-return]
+
+
 def update(run: Run, step: int, rate: float, loss: float, grad_norm: float, batches: Sequence[Batch]) -> bool:
     """Apply the gradients if the step is finite, and drop them; whether they were applied."""
     applied = run.guard.allows(step, loss, grad_norm, batches, run.optimizer.gradients())
@@ -61,6 +69,8 @@ def update(run: Run, step: int, rate: float, loss: float, grad_norm: float, batc
         if run.ema is not None:
             run.ema.update()
         run.policy.after_step()
+        if hasattr(run.objective, "after_step"):
+            run.objective.after_step(step=step, rate=rate)
     run.optimizer.clear_gradients()
     return applied
 

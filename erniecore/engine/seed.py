@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     import numpy as np
 
 #: The purposes that the engine itself uses; plugins choose names of their own.
-INIT, STEP = "init", "step"
+INIT, STEP, OBJECTIVE = "init", "step", "objective"
 
 
 def derive_seed(seed: int, purpose: str, step: int = 0) -> int:

@@ -110,7 +110,7 @@ def assemble(ready: Prepared, tokenizer: Tokenizer, feed: Feed, stop: StopReques
     policy = build_model(ready)
     layout = hook.ernie_model_layout(architecture=ready.architecture)
     model = hook.ernie_parallelize(model=policy, layout=layout, plan=ready.parallel_plan)
-    objective = build_objective(ready, policy)
+    objective = build_objective(ready, policy, tokenizer)
     make = OPTIMIZERS[settings.train.optimizer]
     optimizer = make(policy.named_parameters(), settings.train, getattr(policy, "lr_factors", {}))
     ema = Ema(policy.named_parameters(), settings.train.ema) if settings.train.ema else None
@@ -163,11 +163,11 @@ def build_model(ready: Prepared) -> Any:
     return policy
 
 
-def build_objective(ready: Prepared, policy: Any) -> Objective:
+def build_objective(ready: Prepared, policy: Any, tokenizer: Tokenizer) -> Objective:
     """The method's objective; a frozen copy of the model as reference if the method asks for one."""
     reference = reference_of(policy, adapted=ready.settings.adapter is not None) if ready.needs_reference else None
     objective: Any = ready.host.hook.ernie_build_objective(
-        config=ready.settings.method, policy=policy, reference=reference
+        config=ready.settings.method, policy=policy, reference=reference, tokenizer=tokenizer
     )
     if hasattr(objective, "loss_chunk"):
         objective.loss_chunk = ready.settings.train.loss_chunk

@@ -39,6 +39,12 @@ def saved_tensors(run: Run) -> dict[str, Tensor]:
     return {name: tensor for name, tensor in tensors.items() if not tensor.stop_gradient}
 
 
+def objective_tensors(run: Run) -> dict[str, Tensor]:
+    """State that the objective keeps beside the weights; nothing for most."""
+    state_tensors = getattr(run.objective, "state_tensors", None)
+    return dict(state_tensors()) if state_tensors is not None else {}
+
+
 def save(run: Run) -> Path:
     """Write the checkpoint of ``run.step``, unless it has just been written; returns its directory.
 
@@ -51,6 +57,8 @@ def save(run: Run) -> Path:
     groups = {"model": saved_tensors(run), "optim": run.optimizer.state_tensors()}
     if run.ema is not None:
         groups["ema"] = run.ema.state_tensors()
+    if own := objective_tensors(run):
+        groups["objective"] = own
     stored = {group: {name: on_host(t) for name, t in tensors.items()} for group, tensors in groups.items()}
     path = save_checkpoint(
         run.out / "ckpt",
@@ -105,6 +113,9 @@ def restore(run: Run, checkpoint: Checkpoint) -> None:
     run.optimizer.load_state_arrays(moments, int(state["num_updates"]))
     if run.ema is not None:
         run.ema.load_state_arrays(checkpoint.require("ema", _shapes(run.ema.state_tensors())))
+    if own := objective_tensors(run):
+        objective: Any = run.objective
+        objective.load_state_arrays(checkpoint.require("objective", _shapes(own)))
     run.step, run.tokens, run.seconds = int(state["step"]), int(state["tokens"]), float(state["seconds"])
     run.guard.skips = int(state["skips"])
     run.saved = (run.step, checkpoint.path)

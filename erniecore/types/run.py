@@ -31,6 +31,16 @@ class Objective(Protocol):
 
     A step over several micro-batches (and ranks) first adds up ``normalizers`` of all of them, then calls the
     objective on each with the totals: 1x4 and 4x1 micro-batches give the same gradient.
+
+    An objective may have further members; the engine asks for each by name:
+
+    * ``prepare(batches, *, step, seed) -> Sequence[Batch]``: called once per step, before ``normalizers``; what it
+      returns is learned instead of what the data gave, e.g. rollouts of the prompts. A pure function of the weights and
+      its arguments; ``seed`` is the step's own. Training only.
+    * ``after_step(*, step, rate)``: called after each update of the weights, with the learning rate that it had.
+    * ``state_tensors() -> Mapping[str, Tensor]`` and ``load_state_arrays(arrays)``: state of its own that a checkpoint
+      must hold, e.g. a reference that moves. Names and shapes are the same at every step.
+    * ``loss_chunk``: set by the engine from ``train.loss_chunk``. ``is_nll``: ``False`` when the loss has no perplexity.
     """
 
     def normalizers(self, batch: Batch) -> Mapping[str, float]:

@@ -47,7 +47,7 @@ class Watch(Plugin):
 
 def test_build_hook_returns_the_value_of_its_one_provider():
     host = assemble({"method": Method()})
-    assert host.hook.ernie_build_objective(config=1, policy=2, reference=None) == ("objective", 1)
+    assert host.hook.ernie_build_objective(config=1, policy=2, reference=None, tokenizer=None) == ("objective", 1)
 
 
 def test_lifecycle_order_is_builtin_then_plugins_then_callbacks_as_given():

@@ -13,6 +13,7 @@ from erniecore.testing.expect import ensure, ensure_bits, ensure_close, ensure_e
 from erniecore.testing.runner import Check
 from erniecore.testing.subjects import Subject
 from erniecore.testing.toys.data import collate, toy_records
+from erniecore.testing.toys.tokenizer import ToyTokenizer
 from erniecore.types import IGNORE, Batch, Objective, Sample
 
 
@@ -32,7 +33,11 @@ def _objective(subject: Subject, policy: Any, reference: Any = None) -> Objectiv
 
         reference = _frozen(toy_model(seed=1))
     objective: Objective = subject.call(
-        "ernie_build_objective", config=subject.config(), policy=policy, reference=reference
+        "ernie_build_objective",
+        config=subject.config(),
+        policy=policy,
+        reference=reference,
+        tokenizer=ToyTokenizer(),
     )
     return objective
 

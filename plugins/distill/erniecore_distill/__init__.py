@@ -1,0 +1,1 @@
+"""Distillation for erniecore: a student learns a teacher's distributions."""

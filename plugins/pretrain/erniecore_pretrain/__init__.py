@@ -1,0 +1,1 @@
+"""Pre-training for erniecore: documents, jsonl and indexed token files."""

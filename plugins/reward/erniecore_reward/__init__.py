@@ -1,0 +1,1 @@
+"""Reward models for erniecore: a scalar head learned from pairs."""

@@ -1,0 +1,1 @@
+"""Reinforcement learning for erniecore: GRPO, GSPO and UPO with verifiable rewards."""
