@@ -221,8 +221,10 @@ class BuildSpecs:
     def ernie_build_objective(
         self, config: Section, policy: Layer, reference: Layer | None, tokenizer: Tokenizer
     ) -> Objective:
-        """The loss over ``policy``, and what else a method does in a step (see ``Objective``); ``reference`` is a frozen copy when the plugin's ``capabilities`` has
-        ``"reference"`` and its section has no ``reference_free: true``, else None.
+        """The loss over ``policy``, and what else a method does in a step (see ``Objective``).
+
+        ``reference`` is a frozen copy when the plugin's ``capabilities`` has ``"reference"`` and its section has no
+        ``reference_free: true``, else None.
 
         Example::
 
