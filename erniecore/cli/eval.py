@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -31,6 +32,12 @@ _Limit = Annotated[
 _GroupBy = Annotated[
     str, typer.Option("--group-by", metavar="FIELD", help="Field of the rows [task, if they have it].")
 ]
+_Reference = Annotated[
+    Path | None,
+    typer.Option(
+        "--reference", metavar="DIR", help="Model that a preference method compares with; none: a uniform one."
+    ),
+]
 _Answers = Annotated[Path | None, typer.Option("--answers", metavar="FILE", help="Write each answer as a JSON line.")]
 
 
@@ -39,6 +46,7 @@ def evaluate(
     data: Annotated[list[str], typer.Option("--data", metavar="FILE", help="Data file; may be repeated.")],
     format: _Format = "auto",
     method: _Method = "sft",
+    reference: _Reference = None,
     limit: _Limit = 0,
     group_by: _GroupBy = "",
     batch_size: Annotated[int, typer.Option("--batch-size", min=1, help="Rows at a time.")] = 8,
@@ -55,12 +63,13 @@ def evaluate(
 ) -> None:
     """Loss, perplexity and bits per byte over the learned tokens; with --generate also exact match of the answers.
 
+    With a preference method (--method dpo): its metrics, such as the share of pairs whose preferred answer is likelier.
     Rates come with their number of rows and Wilson's 95 % interval.
     """
     if answers is not None and not answer:
         raise UsageError("--answers needs --generate", fix="add --generate, which makes the answers")
     sampling = answering.sampling_from({}, seed, temperature=temperature, top_p=top_p)
-    host, plugin = _method(method)
+    host, plugin = _method(method, reference)
     bundle, _ = answering.open_model(model, device, adapter)
     limits = {"group_by": group_by, "limit": limit, "seed": seed}
     items, ledger = _items(host, plugin, bundle, data, max_seq_len, default_format=format, **limits)
@@ -68,12 +77,7 @@ def evaluate(
     from erniecore.engine.suites import Board
 
     board = Board()
-    config = plugin.Config()
-    objective = host.call(
-        plugin, "ernie_build_objective", config=config, policy=bundle.model, reference=None, tokenizer=bundle.tokenizer
-    )
-    if not getattr(objective, "is_nll", True):
-        raise UsageError("the loss of this method is no likelihood of tokens", where="--method", found=method)
+    objective = _objective(host, plugin, bundle, reference, device)
     scoring.add_losses(board, items, objective, bundle, batch_size)
     if answer:
         scoring.add_answers(
@@ -88,15 +92,29 @@ def evaluate(
     show(board, ledger, _facts(bundle, model, method, seed), as_json=as_json)
 
 
-def _method(name: str) -> tuple[Host, Plugin]:
-    """The method plugin. Raises ``UsageError`` for one that compares with a reference model."""
+def _method(name: str, reference: Path | None) -> tuple[Host, Plugin]:
+    """The method plugin. Raises ``UsageError`` where a reference model is missing, or has no use."""
     from erniecore import registry
     from erniecore.host import assemble
 
     plugin = registry.load("method", name)
-    if "reference" in plugin.capabilities:
-        raise UsageError("this method needs a reference model, which eval has not", where="--method", found=name)
+    compares = "reference" in plugin.capabilities
+    if reference is None and compares and "reference_free" not in plugin.Config.model_fields:
+        raise UsageError(
+            "this method needs a reference model",
+            where="--method",
+            found=name,
+            fix="name its directory with --reference",
+        )
+    if reference is not None and not compares:
+        raise UsageError("this method compares with no reference model", where="--reference", fix="leave it out")
     return assemble({"method": plugin}), plugin
+
+
+def _objective(host: Host, plugin: Plugin, bundle: ModelBundle, reference: Path | None, device: str) -> Any:
+    against = None if reference is None else answering.open_model(reference, device)[0].model
+    parts = {"policy": bundle.model, "reference": against, "tokenizer": bundle.tokenizer}
+    return host.call(plugin, "ernie_build_objective", config=plugin.Config(), **parts)
 
 
 def _items(
@@ -155,19 +173,27 @@ def _facts(bundle: ModelBundle, model: Path, method: str, seed: int) -> dict[str
 
 def show(board: Board, ledger: Ledger, facts: dict[str, Any], *, as_json: bool) -> None:
     """The scores as a table, or as one JSON object."""
-    dropped = ledger.total("dropped")
     if as_json:
         groups = {name: score.as_json() for name, score in board.groups.items()}
-        account = {"dropped": dropped, "errors": ledger.errors}
+        account = {"dropped": ledger.total("dropped"), "errors": ledger.errors}
         render.show_json({**facts, **account, **board.total.as_json(), "groups": groups})
         return
     named = {name or "-": score for name, score in board.groups.items()}
+    if board.total.metrics:
+        columns = {**(named if len(named) > 1 else {}), "all": board.total}
+        lines = [[m, *(f"{s.means.get(m, math.nan):.4f}" for s in columns.values())] for m in board.total.means]
+        render.show_table(["metric", *columns], lines)
+        return _note_dropped(ledger)
     rows = [row_of(name, score) for name, score in named.items()] if len(named) > 1 else []
     render.show_table(
         ["group", "rows", "tokens", "loss", "perplexity", "bits/byte", "exact", "95 %"],
         [*rows, row_of("all", board.total)],
     )
-    if dropped:
+    _note_dropped(ledger)
+
+
+def _note_dropped(ledger: Ledger) -> None:
+    if dropped := ledger.total("dropped"):
         first = ledger.errors[0] if ledger.errors else {}
         render.note(
             f"note: {dropped} of {ledger.total('rows')} rows were dropped; the first: "

@@ -34,6 +34,23 @@ def evaluate(
         batches: micro-batches; only the first ``max_steps`` if that is not 0.
         stop: asked before each batch; anything true ends the evaluation with {}.
     """
+    means = {
+        name: total / weight for name, (total, weight) in measure(objective, model, batches, max_steps, stop).items()
+    }
+    if "loss" in means and getattr(objective, "is_nll", True):
+        # beyond e^700 a float overflows; the perplexity of such a model is of no use anyway
+        means["perplexity"] = math.exp(min(means["loss"], 700.0))
+    return means
+
+
+def measure(
+    objective: Objective,
+    model: Layer,
+    batches: Iterable[Batch],
+    max_steps: int = 0,
+    stop: Callable[[], object] = lambda: None,
+) -> dict[str, tuple[float, float]]:
+    """The objective's metrics as (sum, weight) over ``batches``, those with weight; arguments as of :func:`evaluate`."""
     training = model.training
     total: dict[str, tuple[paddle.Tensor | float, float]] = {}
     model.eval()
@@ -48,7 +65,4 @@ def evaluate(
         if training:
             model.train()
     means, _ = metrics.read(total)
-    if "loss" in means and getattr(objective, "is_nll", True):
-        # beyond e^700 a float overflows; the perplexity of such a model is of no use anyway
-        means["perplexity"] = math.exp(min(means["loss"], 700.0))
-    return means
+    return {name: (mean * total[name][1], total[name][1]) for name, mean in means.items()}

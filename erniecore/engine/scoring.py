@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from erniecore.data.collate import collate
-from erniecore.engine.evaluate import evaluate
+from erniecore.engine.evaluate import measure
 from erniecore.engine.respond import Completion, Responder
 from erniecore.engine.sampling import Sampling
 from erniecore.engine.suites import (
@@ -46,23 +46,30 @@ class Answered:
 
 
 def add_losses(board: Board, items: Sequence[Item], objective: Objective, bundle: ModelBundle, batch_size: int) -> None:
-    """Add loss, tokens and bytes of every group to ``board``; a token weighs the same wherever it is.
+    """Add loss, tokens and bytes of every group to ``board``; a token weighs the same wherever it is. Of an objective
+    whose loss is no likelihood (``is_nll = False``), its metrics instead.
 
     Raises ``NumericsError`` for a loss that is not finite."""
     assert bundle.tokenizer is not None
     pad_id = bundle.tokenizer.pad_id
     for group, members in by_group(items).items():
         samples = [sample for item in members for sample in item.samples]
-        tokens, text_bytes = learned_size(samples, bundle.tokenizer)
-        means = evaluate(objective, bundle.model, _batches(samples, batch_size, pad_id))
-        if not math.isfinite(means["loss"]):
+        sums = measure(objective, bundle.model, _batches(samples, batch_size, pad_id))
+        loss = sums["loss"][0] / sums["loss"][1]
+        if not math.isfinite(loss):
             raise NumericsError(
                 "the loss is not finite",
                 where=group or "all rows",
-                found=str(means["loss"]),
+                found=str(loss),
                 fix="the model's numbers overflow: it diverged in training; use an earlier checkpoint",
             )
-        board.add(group, Score(rows=len(members), tokens=tokens, text_bytes=text_bytes, nll=means["loss"] * tokens))
+        tokens, text_bytes = learned_size(samples, bundle.tokenizer)
+        score = Score(rows=len(members), tokens=tokens, text_bytes=text_bytes)
+        if getattr(objective, "is_nll", True):
+            score.nll = loss * tokens
+        else:
+            score.metrics = sums
+        board.add(group, score)
 
 
 def _batches(samples: Sequence[Sample], batch_size: int, pad_id: int) -> Iterator[Batch]:

@@ -7,11 +7,14 @@ in as functions; so this module needs no paddle.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeAlias
 
 from erniecore.types import IGNORE, Conversation, Message, Record, Sample, Tokenizer
+
+#: name -> (sum, weight)
+Sums: TypeAlias = Mapping[str, tuple[float, float]]
 
 #: two-sided 95 % of the normal distribution
 Z95 = 1.959963984540054
@@ -39,6 +42,7 @@ class Score:
         rows: items. tokens: learned tokens. text_bytes: UTF-8 bytes of the learned text (control tokens have none).
         nll: summed negative log-likelihood of the learned tokens, in nats.
         asked, correct: generated answers, and those equal to the reference.
+        metrics: name -> (sum, weight) of a method whose loss is no likelihood, e.g. preference accuracy.
     """
 
     rows: int = 0
@@ -47,6 +51,7 @@ class Score:
     nll: float | None = None
     asked: int = 0
     correct: int = 0
+    metrics: dict[str, tuple[float, float]] = field(default_factory=dict)
 
     def __add__(self, other: Score) -> Score:
         nll = None if self.nll is None and other.nll is None else (self.nll or 0.0) + (other.nll or 0.0)
@@ -57,6 +62,7 @@ class Score:
             nll=nll,
             asked=self.asked + other.asked,
             correct=self.correct + other.correct,
+            metrics=_added(self.metrics, other.metrics),
         )
 
     @property
@@ -76,6 +82,11 @@ class Score:
         """nll / ln 2 / bytes of the learned text; comparable between tokenizers. The end token's loss counts."""
         return None if self.nll is None or self.text_bytes == 0 else self.nll / math.log(2) / self.text_bytes
 
+    @property
+    def means(self) -> dict[str, float]:
+        """Mean of each metric that has weight."""
+        return {name: total / weight for name, (total, weight) in self.metrics.items() if weight}
+
     def as_json(self) -> dict[str, Any]:
         """Everything that was measured."""
         body: dict[str, Any] = {"rows": self.rows, "tokens": self.tokens, "bytes": self.text_bytes}
@@ -83,6 +94,8 @@ class Score:
             value = getattr(self, name)
             if value is not None:
                 body[name] = value if math.isfinite(value) else None
+        if self.metrics:
+            body["metrics"] = self.means
         if self.asked:
             low, high = wilson(self.correct, self.asked)
             body["exact_match"] = {
@@ -93,6 +106,11 @@ class Score:
                 "high": high,
             }
         return body
+
+
+def _added(a: Sums, b: Sums) -> dict[str, tuple[float, float]]:
+    both = {name: (a.get(name, (0.0, 0.0)), b.get(name, (0.0, 0.0))) for name in {**a, **b}}
+    return {name: (x[0] + y[0], x[1] + y[1]) for name, (x, y) in both.items()}
 
 
 @dataclass(slots=True)

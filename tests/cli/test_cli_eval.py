@@ -154,6 +154,8 @@ def test_the_report_says_what_the_score_depends_on(report, talker):
         (["--format", "mesages"], Exit.USAGE, "messages"),
         (["--batch-size", "0"], Exit.USAGE, "--batch-size"),
         (["--generate", "--max-new-tokens", "96"], Exit.USAGE, "ask for at most"),
+        (["--method", "kto"], Exit.USAGE, "name its directory with --reference"),
+        (["--reference", "x"], Exit.USAGE, "leave it out"),
         (["--generate", "--answers", "missing/x.jsonl"], Exit.USAGE, "an existing directory"),
     ],
 )
@@ -167,3 +169,46 @@ def test_a_missing_file_is_an_error_of_the_data(evaluate, tmp_path):
     code, _, err = evaluate(data=tmp_path / "rows.jsonl")
     assert code == Exit.DATA
     assert "rows.jsonl" in err
+
+
+@pytest.fixture
+def pairs(talker, tmp_path):
+    """Preferences over the rows: the row's own answer against a longer or shorter one."""
+    rows = [json.loads(line) for line in (talker / "rows.jsonl").read_text().splitlines()]
+    file = tmp_path / "pairs.jsonl"
+    lines = []
+    for number, row in enumerate(rows):
+        user, bot = row["messages"]
+        other = {"role": "assistant", "content": "no" if number % 2 else "7" * 12}
+        lines.append(json.dumps({"messages": [user], "chosen": bot, "rejected": other, "task": row["task"]}) + "\n")
+    file.write_text("".join(lines))
+    return file
+
+
+def test_preference_accuracy_is_the_share_of_likelier_preferred_answers(report, talker, pairs, tmp_path):
+    nlls = []
+    for side in ("chosen", "rejected"):
+        single = tmp_path / "single"
+        single.mkdir(exist_ok=True)
+        rows = [json.loads(line) for line in pairs.read_text().splitlines()]
+        own = single / "rows.jsonl"
+        own.write_text("".join(json.dumps({"messages": [*r["messages"], r[side]], "task": "x"}) + "\n" for r in rows))
+        (single / "model").exists() or (single / "model").symlink_to(talker / "model")
+        nlls.append([nll for nll, _, _ in reference(single)["x"]])
+    likelier = [a < b for a, b in zip(*nlls, strict=True)]
+    assert 0 < sum(likelier) < len(likelier)
+    body = report("--method", "dpo", data=pairs)
+    assert body["dropped"] == 0
+    assert body["metrics"]["rewards/accuracies"] == pytest.approx(sum(likelier) / len(likelier))
+    assert body["metrics"]["logps/chosen"] == pytest.approx(-np.mean(nlls[0]), rel=1e-4)
+    assert "perplexity" not in body
+    weighted = sum(g["metrics"]["rewards/accuracies"] * g["rows"] for g in body["groups"].values())
+    assert weighted / body["rows"] == pytest.approx(body["metrics"]["rewards/accuracies"])
+
+
+def test_against_itself_a_model_has_no_rewards(report, evaluate, talker, pairs):
+    words = ("--method", "dpo", "--reference", str(talker / "model"))
+    assert report(*words, data=pairs)["metrics"]["rewards/margins"] == 0
+    lines = [line.split() for line in evaluate(*words, data=pairs)[1].splitlines()]
+    assert ["metric", "copy", "identity", "all"] in lines
+    assert ["loss", "0.6931", "0.6931", "0.6931"] in lines
