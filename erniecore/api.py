@@ -68,6 +68,10 @@ if TYPE_CHECKING:
     from erniecore.checkpoint.floats import write_tensors as write_tensors
     from erniecore.data.template import JinjaChatTemplate as JinjaChatTemplate
     from erniecore.data.tokenizer import SentencePieceTokenizer as SentencePieceTokenizer
+    from erniecore.data.turns import Answer as Answer
+    from erniecore.data.turns import Rendered as Rendered
+    from erniecore.data.turns import Turns as Turns
+    from erniecore.data.turns import shortened as shortened
     from erniecore.engine.recompute import recompute as recompute
     from erniecore.engine.seed import derive_seed as derive_seed
 
@@ -76,6 +80,10 @@ _LAZY: dict[str, tuple[str, str | None]] = {
     "ops": ("erniecore.ops", None),
     "JinjaChatTemplate": ("erniecore.data.template", "JinjaChatTemplate"),
     "SentencePieceTokenizer": ("erniecore.data.tokenizer", "SentencePieceTokenizer"),
+    "Answer": ("erniecore.data.turns", "Answer"),
+    "Rendered": ("erniecore.data.turns", "Rendered"),
+    "Turns": ("erniecore.data.turns", "Turns"),
+    "shortened": ("erniecore.data.turns", "shortened"),
     "recompute": ("erniecore.engine.recompute", "recompute"),
     "derive_seed": ("erniecore.engine.seed", "derive_seed"),
     "read_tensors": ("erniecore.checkpoint.floats", "read_tensors"),
@@ -84,6 +92,7 @@ _LAZY: dict[str, tuple[str, str | None]] = {
 
 __all__ = [
     "IGNORE",
+    "Answer",
     "Batch",
     "Cache",
     "CausalLM",
@@ -121,6 +130,7 @@ __all__ = [
     "Problem",
     "Rated",
     "Record",
+    "Rendered",
     "RowError",
     "RunView",
     "Sample",
@@ -132,6 +142,7 @@ __all__ = [
     "TensorMap",
     "Tokenizer",
     "ToolCall",
+    "Turns",
     "UsageError",
     "derive_seed",
     "hookimpl",
@@ -140,6 +151,7 @@ __all__ = [
     "read_tensors",
     "recompute",
     "shorten",
+    "shortened",
     "write_tensors",
 ]
 

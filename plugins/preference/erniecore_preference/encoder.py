@@ -14,13 +14,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from erniecore.api import Preference, Rated, Record, RowError, Sample, Tokenizer
-from erniecore_preference.turns import TOO_LONG, Answer, Turns, shortened
+from erniecore.api import Answer, Preference, Rated, Record, RowError, Sample, Tokenizer, Turns, shortened
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-MISSING, BAD_VALUE, SAME_ANSWERS = "ERN-D030", "ERN-D036", "ERN-D049"
+MISSING, BAD_VALUE, TOO_LONG, SAME_ANSWERS = "ERN-D030", "ERN-D036", "ERN-D044", "ERN-D049"
 CHOSEN, REJECTED = 1, 2
 
 

@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 from erniecore_preference.encoder import PairEncoder, RatedEncoder
-from erniecore_preference.turns import EARLIER_TURNS, SYSTEM_TEXT
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
 from erniecore.api import IGNORE, EnvironmentFault, Message, Origin, Preference, Rated, RowError
+from erniecore.data.turns import EARLIER_TURNS, SYSTEM_TEXT
 from erniecore.testing.toys.tokenizer import ToyTokenizer
 
 TOKENIZER = ToyTokenizer()

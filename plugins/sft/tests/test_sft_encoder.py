@@ -1,7 +1,7 @@
 """Conversations to samples."""
 
 import pytest
-from erniecore_sft.encoder import EARLIER_TURNS, SOME_TURNS, SYSTEM_TEXT, SftEncoder
+from erniecore_sft.encoder import SOME_TURNS, SftEncoder
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
@@ -16,6 +16,7 @@ from erniecore.api import (
     SentencePieceTokenizer,
 )
 from erniecore.data.tokenizer_train import train
+from erniecore.data.turns import EARLIER_TURNS, SYSTEM_TEXT
 
 PLAIN = (
     "{{ '<|begin_of_sentence|>' }}{% for m in messages %}"
