@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 app = new_group("Check data files and show samples as the model sees them.")
 
-Files = Annotated[list[Path], typer.Argument(metavar="FILE...", help="Data files: .json, .jsonl, also .gz.")]
+Files = Annotated[list[Path], typer.Argument(metavar="FILE...", help="Data files: .json, .jsonl, .txt, also .gz.")]
 Format = Annotated[str, typer.Option("--format", metavar="NAME", help="Format plugin; auto: the one that fits.")]
 Model = Annotated[
     Path | None, typer.Option("--model", metavar="DIR", help="Model directory: its tokenizer and chat template.")

@@ -15,7 +15,6 @@ from erniecore.data import codes
 from erniecore.data.encode import encode, parse
 from erniecore.data.ledger import Ledger
 from erniecore.data.parsing import RowParser
-from erniecore.data.reader import split_rows
 from erniecore.data.sources import DataSource, resolve
 from erniecore.data.store import TokenStore
 from erniecore.errors import DataError, RowError, UsageError
@@ -103,7 +102,7 @@ def records(files: Sequence[Path], format: str, ledger: Ledger) -> Iterator[tupl
     for source in sources:
         ledger.file(source.file).format = source.parser.name
         try:
-            for line, raw in split_rows(source.path):
+            for line, raw in source.parser.split(source.path):
                 ledger.read(source.file)
                 try:
                     record = parse(source, raw, Origin(source.file, line))

@@ -16,7 +16,7 @@ from typing import NamedTuple
 from erniecore.data import codes
 from erniecore.data.ledger import MAX_ERRORS, Ledger
 from erniecore.data.opening import LIMITS, ReadLimits
-from erniecore.data.reader import decode_row, split_rows
+from erniecore.data.reader import decode_row
 from erniecore.data.sources import DataSource
 from erniecore.data.splitting import RawRow
 from erniecore.data.store import StoreBuilder, TokenStore, concatenate
@@ -83,7 +83,7 @@ def _chunks(job: Job, ledger: Ledger) -> Iterator[_Chunk]:
         rows: list[RawRow] = []
         size = 0
         try:
-            for raw in split_rows(source.path, job.limits):
+            for raw in source.parser.split(source.path, job.limits):
                 rows.append(raw)
                 size += len(raw[1]) if isinstance(raw[1], bytes) else 0
                 if len(rows) >= _CHUNK_ROWS or size >= _CHUNK_BYTES:

@@ -6,7 +6,7 @@ A file has one format. ``detect`` looks at its first rows and never guesses: non
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
 from pathlib import Path
 
@@ -14,7 +14,8 @@ from erniecore import registry
 from erniecore.config.section import Section
 from erniecore.data import codes
 from erniecore.data.opening import LIMITS, ReadLimits
-from erniecore.data.reader import read_rows
+from erniecore.data.reader import read_rows, split_rows
+from erniecore.data.splitting import RawRow
 from erniecore.errors import DataError, ErnieError, PluginBroken, RowError, nearest
 from erniecore.plugin import Plugin
 from erniecore.types import Json, Origin, Record
@@ -39,6 +40,10 @@ class RowParser:
     def name(self) -> str:
         """The format's name."""
         return self.plugin.name
+
+    def split(self, path: Path, limits: ReadLimits = LIMITS) -> Iterator[RawRow]:
+        """Rows of a file, not parsed, cut as the format's section says (``document``: of text files)."""
+        return split_rows(path, limits, document=getattr(self.config, "document", "line"))
 
     def __call__(self, row: Json, origin: Origin) -> Record:
         """Raises ``RowError``; ``PluginBroken`` for anything else that the plugin raises."""
@@ -106,7 +111,7 @@ def choose(rows: Iterable[Json], formats: Mapping[str, Plugin], where: str) -> s
 
 
 def _hint(keys: Iterable[str]) -> str:
-    usual = ("messages", "conversations", "src", "tgt", "instruction", "output")
+    usual = ("messages", "conversations", "src", "tgt", "instruction", "output", "text")
     for key in keys:
         close = nearest(key, usual)
         if close and close != key:

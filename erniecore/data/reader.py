@@ -1,8 +1,8 @@
-"""Rows of .json and .jsonl files (also .gz), streaming: each with its line, each bad one with its own error.
+"""Rows of .json, .jsonl and .txt files (also .gz), streaming: each with its line, each bad one with its own error.
 
 Line numbers are 1-based; in an array a row has the line on which its element starts. A row that cannot be used is
 yielded as a ``RowError`` in its place and reading goes on; what is wrong with a file as a whole is raised. Formats
-come later: here a row is any JSON object.
+come later: here a row is any JSON object; a document of a text file is ``{"text": …}``.
 """
 
 from __future__ import annotations
@@ -10,15 +10,16 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import IO, Any, NoReturn
 
 from erniecore.data import codes
 from erniecore.data.opening import LIMITS, ReadLimits, empty_file, open_bytes
 from erniecore.data.splitting import RawRow, split_array, split_lines
+from erniecore.data.splitting_text import split_text
 from erniecore.errors import DataError, RowError, nearest, shorten
 from erniecore.types import Json
 
-_ENDINGS = (".jsonl", ".json", ".ndjson")
+_ENDINGS = (".jsonl", ".json", ".ndjson", ".txt")
 
 
 def read_rows(path: Path, limits: ReadLimits = LIMITS) -> Iterator[tuple[int, Json | RowError]]:
@@ -31,21 +32,34 @@ def read_rows(path: Path, limits: ReadLimits = LIMITS) -> Iterator[tuple[int, Js
         yield line, raw if isinstance(raw, RowError) else decode_row(raw, line, limits)
 
 
-def split_rows(path: Path, limits: ReadLimits = LIMITS) -> Iterator[RawRow]:
-    """(line, bytes of the row or why they cannot be had); the cheap half of ``read_rows``."""
+def split_rows(path: Path, limits: ReadLimits = LIMITS, *, document: str = "line") -> Iterator[RawRow]:
+    """(line, JSON text of the row or why it cannot be had); the cheap half of ``read_rows``.
+
+    Args:
+        document: what makes a row of a text file: a ``line``, a ``paragraph`` or the whole ``file``.
+    """
     ending = _ending(path)
-    count = 0
+    empty = True
     with open_bytes(path, limits) as stream:
-        start = stream.peek(1 << 16).lstrip()[:1] if ending == ".json" else b""  # type: ignore[attr-defined]
-        rows = (
-            split_array(stream, limits.row_bytes, str(path)) if start == b"[" else split_lines(stream, limits.row_bytes)
-        )
-        for count, row in enumerate(rows, 1):
-            if count == 1 and start != b"[":
-                _check_first(path, ending, row)
+        for row in _cut(stream, path, ending, limits, document):
+            empty = False
             yield row
-    if not count:
+    if empty:
         raise empty_file(path)
+
+
+def _cut(stream: IO[bytes], path: Path, ending: str, limits: ReadLimits, document: str) -> Iterator[RawRow]:
+    if ending == ".txt":
+        yield from split_text(stream, limits.row_bytes, document)
+        return
+    start = stream.peek(1 << 16).lstrip()[:1] if ending == ".json" else b""  # type: ignore[attr-defined]
+    if start == b"[":
+        yield from split_array(stream, limits.row_bytes, str(path))
+        return
+    for count, row in enumerate(split_lines(stream, limits.row_bytes)):
+        if not count:
+            _check_first(path, ending, row)
+        yield row
 
 
 def decode_row(raw: bytes, line: int, limits: ReadLimits = LIMITS) -> Json | RowError:
@@ -195,7 +209,7 @@ def _ending(path: Path) -> str:
             code=codes.UNKNOWN_FILE_TYPE,
             where=str(path),
             found=ending or "no ending",
-            expected=".json or .jsonl, also with .gz",
+            expected=".json, .jsonl or .txt, also with .gz",
             fix=f"rename it to {near}" if near else "convert it to .jsonl: one JSON object per line",
         )
     return ending

@@ -7,7 +7,7 @@ from random import Random
 from typing import TYPE_CHECKING
 
 from erniecore.data.ledger import Ledger
-from erniecore.data.reader import decode_row, split_rows
+from erniecore.data.reader import decode_row
 from erniecore.data.sources import DataSource, resolve
 from erniecore.engine.suites import Item
 from erniecore.errors import DataError, RowError, did_you_mean, shorten
@@ -69,7 +69,7 @@ _Row = tuple[DataSource, Origin, "Json | RowError"]
 
 
 def _rows(source: DataSource) -> Iterator[_Row]:
-    for line, raw in split_rows(source.path):
+    for line, raw in source.parser.split(source.path):
         yield source, Origin(source.file, line), raw if isinstance(raw, RowError) else decode_row(raw, line)
 
 

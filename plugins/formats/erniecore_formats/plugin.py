@@ -1,4 +1,4 @@
-"""The plugin objects of the three formats. They import nothing heavy; parsing lives in a module per format."""
+"""The plugin objects of the formats. They import nothing heavy; parsing lives in a module per format."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from erniecore.api import Json, Origin, Plugin, Record, hookimpl
 from erniecore_formats import alpaca as alpaca_rows
 from erniecore_formats import erniekit as erniekit_rows
 from erniecore_formats import messages as message_rows
+from erniecore_formats import text as text_rows
+from erniecore_formats.config import TextConfig
 
 
 class ErniekitFormat(Plugin):
@@ -90,4 +92,23 @@ class MessagesFormat(Plugin):
         return message_rows.parse(row, origin)
 
 
-erniekit, alpaca, messages = ErniekitFormat(), AlpacaFormat(), MessagesFormat()
+class TextFormat(Plugin):
+    """Documents: ``.txt`` files, and rows with a ``text``."""
+
+    kind, name = "format", "text"
+    summary = "Plain text: rows with a text, and .txt files by line, paragraph or file"
+    Config = TextConfig
+    examples: ClassVar[tuple[Json, ...]] = ({"text": "Once there was a mill by the river."},)
+
+    @hookimpl
+    def ernie_match_row(self, row: Json) -> bool:
+        """By the field ``text``, where no other format fits."""
+        return text_rows.matches(row)
+
+    @hookimpl
+    def ernie_parse_row(self, config: TextConfig, row: Json, origin: Origin) -> Record:
+        """Document."""
+        return text_rows.parse(row, config.field, origin)
+
+
+erniekit, alpaca, messages, text = ErniekitFormat(), AlpacaFormat(), MessagesFormat(), TextFormat()

@@ -16,3 +16,8 @@ def test_conformance_of_alpaca(check):
 @parametrize_checks("format", "messages")
 def test_conformance_of_messages(check):
     check()
+
+
+@parametrize_checks("format", "text")
+def test_conformance_of_text(check):
+    check()

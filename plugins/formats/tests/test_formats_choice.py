@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 from erniecore_formats import checks
-from erniecore_formats.plugin import alpaca, erniekit, messages
+from erniecore_formats.plugin import alpaca, erniekit, messages, text
 
 from erniecore import registry
 from erniecore.config.core import Source
@@ -16,7 +16,7 @@ from erniecore.data.sources import resolve
 from erniecore.errors import DataError, RowError
 from erniecore.types import Origin
 
-FORMATS = {"alpaca": alpaca, "erniekit": erniekit, "messages": messages}
+FORMATS = {"alpaca": alpaca, "erniekit": erniekit, "messages": messages, "text": text}
 ROWS = [
     ({"src": ["a"], "tgt": ["b"]}, "erniekit"),
     ({"src": ["a"], "response": ["b", "c"], "sort": [1, 0]}, "erniekit"),
@@ -25,6 +25,7 @@ ROWS = [
     ({"question": "a", "chosen": "b", "rejected": "c"}, "alpaca"),
     ({"messages": [{"role": "user", "content": "a"}]}, "messages"),
     ({"conversations": [], "tools": ""}, "messages"),
+    ({"text": "a"}, "text"),
 ]
 
 

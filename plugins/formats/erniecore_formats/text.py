@@ -1,0 +1,21 @@
+"""Plain text: one field of a row is a document; every other field is left alone.
+
+Text files come as rows with the field ``text``, one per line, paragraph or file (``formats.text.document``).
+"""
+
+from __future__ import annotations
+
+from erniecore.api import Document, Json, Origin
+from erniecore_formats import alpaca, checks, erniekit, messages
+
+
+def matches(row: Json) -> bool:
+    """Whether a row has a text, and is no row of another format that carries one beside (as Alpaca's own file does)."""
+    return isinstance(row.get("text"), str) and not any(m.matches(row) for m in (alpaca, erniekit, messages))
+
+
+def parse(row: Json, field: str, origin: Origin) -> Document:
+    """One row as a document. Raises ``RowError`` for a missing or blank text."""
+    if field not in row:
+        raise checks.missing(row, field)
+    return Document(checks.text(row[field], f"$.{field}"), origin)
