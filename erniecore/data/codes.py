@@ -55,6 +55,11 @@ VOCABULARY_SIZE = "ERN-D052"
 FILE_CHANGED = "ERN-D053"
 SAMPLES_CHANGED = "ERN-D054"
 
+NO_TOKEN_FILE = "ERN-D060"
+TOKEN_FILE_DAMAGED = "ERN-D061"
+TOKEN_DTYPE = "ERN-D062"
+NOT_FOR_TOKEN_FILES = "ERN-D063"
+
 #: code -> what it means
 MEANINGS: dict[str, str] = {
     MISSING_FILE: "the data file does not exist or cannot be read",
@@ -100,4 +105,8 @@ MEANINGS: dict[str, str] = {
     VOCABULARY_SIZE: "the vocabulary cannot have this size with this text",
     FILE_CHANGED: "a training file is not the one that the checkpoint was made with",
     SAMPLES_CHANGED: "the training files are the same but give other samples than those of the checkpoint",
+    NO_TOKEN_FILE: "the file is no index of token files, or of an unknown version",
+    TOKEN_FILE_DAMAGED: "a token file and its index do not fit together",
+    TOKEN_DTYPE: "the token file has a dtype that holds no ids",
+    NOT_FOR_TOKEN_FILES: "the method or a setting cannot be used with token files",
 }
