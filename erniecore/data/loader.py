@@ -12,6 +12,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Protocol
 
 from erniecore.config.core import DataSection, TrainSection
 from erniecore.data import packing
@@ -22,6 +23,40 @@ from erniecore.types import Batch
 
 #: width of a batch that is all padding
 _EMPTY_WIDTH = 8
+
+
+class BatchPlan(Protocol):
+    """The batches of one split for one rank: what a run needs of its data. Every answer is a pure function of
+    (seed, settings, samples, rank), so that the step number alone is the place in the data."""
+
+    @property
+    def num_samples(self) -> int:
+        """Samples of the split, on all ranks together."""
+        ...
+
+    def fingerprint(self) -> str:
+        """Identity of the samples: other files, tokenizers or settings of encoding give another one."""
+        ...
+
+    def step(self, step: int) -> list[Batch]:
+        """This rank's micro-batches of a global optimizer step, counted from 0; on every rank as many."""
+        ...
+
+    def batches(self, epoch: int = 0) -> Iterator[Batch]:
+        """This rank's micro-batches of one epoch, in order (evaluation)."""
+        ...
+
+    def steps_in_epoch(self, epoch: int) -> int:
+        """Optimizer steps of one epoch."""
+        ...
+
+    def total_steps(self, epochs: float) -> int:
+        """Steps of that many epochs; at least 1."""
+        ...
+
+    def fill_rate(self, epoch: int = 0) -> float:
+        """Share of the row positions that hold tokens."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -103,6 +138,15 @@ class DataPlan:
         self._rows = lru_cache(maxsize=2)(self._make_rows)
 
     # ---- size
+
+    @property
+    def num_samples(self) -> int:
+        """Samples of the split."""
+        return len(self.store)
+
+    def fingerprint(self) -> str:
+        """Identity of the samples as tokens."""
+        return self.store.fingerprint()
 
     @property
     def rows_per_step(self) -> int:

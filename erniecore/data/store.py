@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -93,6 +94,14 @@ class TokenStore:
         for i in indices.tolist():
             builder.add(self[i], int(self.rows[i]), int(self.sources[i]))
         return builder.finish()
+
+    def fingerprint(self) -> str:
+        """sha256 over the samples as tokens: other files, tokenizers or templates give another one."""
+        digest = hashlib.sha256()
+        further = [self.fields[name] for name in sorted(self.fields)]
+        for array in (self.starts, self.input_ids, self.labels, self.position_ids, self.end_rows, *further):
+            digest.update(b"-" if array is None else np.ascontiguousarray(array).tobytes())
+        return digest.hexdigest()
 
     def source_sizes(self, count: int) -> list[int]:
         """Samples per source; sources are contiguous."""

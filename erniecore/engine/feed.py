@@ -4,19 +4,15 @@ from. Reading and tokenising belong to ``erniecore.data``; this is the run's vie
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from erniecore.checkpoint.directories import file_hash
 from erniecore.checkpoint.files import replace_file
-from erniecore.data.loader import DataPlan, LoaderSettings
+from erniecore.data.loader import BatchPlan, DataPlan, LoaderSettings
 from erniecore.data.sources import Splits, load_splits
-from erniecore.data.store import TokenStore
 from erniecore.engine.guards import check_store
 from erniecore.types import Batch
 
@@ -37,8 +33,8 @@ class Feed:
 
     def __init__(
         self,
-        train: DataPlan,
-        held: DataPlan | None,
+        train: BatchPlan,
+        held: BatchPlan | None,
         *,
         total_steps: int,
         files: Sequence[dict[str, Any]],
@@ -47,7 +43,7 @@ class Feed:
     ) -> None:
         self.train, self.held, self.total_steps = train, held, total_steps
         self.files, self.summary, self.warnings = list(files), list(summary), list(warnings)
-        self._fingerprint = fingerprint(train.store)
+        self._fingerprint = train.fingerprint()
 
     def batches(self, step: int) -> list[Batch]:
         """Micro-batches of optimizer step ``step`` (1-based): a pure function of (seed, step)."""
@@ -59,16 +55,7 @@ class Feed:
 
     def state(self) -> dict[str, Any]:
         """What a checkpoint records, to notice changed data. The place in the data is the step itself."""
-        return {"files": self.files, "fingerprint": self._fingerprint, "samples": len(self.train.store)}
-
-
-def fingerprint(store: TokenStore) -> str:
-    """sha256 over the samples as tokens: other files, tokenizers or templates give another one."""
-    digest = hashlib.sha256()
-    further = [store.fields[name] for name in sorted(store.fields)]
-    for array in (store.starts, store.input_ids, store.labels, store.position_ids, store.end_rows, *further):
-        digest.update(b"-" if array is None else np.ascontiguousarray(array).tobytes())
-    return digest.hexdigest()
+        return {"files": self.files, "fingerprint": self._fingerprint, "samples": self.train.num_samples}
 
 
 def identify(path: Path) -> dict[str, Any]:
