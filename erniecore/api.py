@@ -72,6 +72,7 @@ if TYPE_CHECKING:
     from erniecore.data.turns import Rendered as Rendered
     from erniecore.data.turns import Turns as Turns
     from erniecore.data.turns import shortened as shortened
+    from erniecore.engine.next_token import NextTokenObjective as NextTokenObjective
     from erniecore.engine.recompute import recompute as recompute
     from erniecore.engine.seed import derive_seed as derive_seed
 
@@ -84,6 +85,7 @@ _LAZY: dict[str, tuple[str, str | None]] = {
     "Rendered": ("erniecore.data.turns", "Rendered"),
     "Turns": ("erniecore.data.turns", "Turns"),
     "shortened": ("erniecore.data.turns", "shortened"),
+    "NextTokenObjective": ("erniecore.engine.next_token", "NextTokenObjective"),
     "recompute": ("erniecore.engine.recompute", "recompute"),
     "derive_seed": ("erniecore.engine.seed", "derive_seed"),
     "read_tensors": ("erniecore.checkpoint.floats", "read_tensors"),
@@ -120,6 +122,7 @@ __all__ = [
     "Message",
     "ModelBundle",
     "ModelPlugin",
+    "NextTokenObjective",
     "NumericsError",
     "Objective",
     "Origin",

@@ -6,11 +6,12 @@ from itertools import pairwise
 import numpy as np
 import paddle  # noqa: TID253
 import pytest
-from erniecore_sft.objective import SftObjective, labels_ahead
+from erniecore_sft.objective import SftObjective
 from hypothesis import given
 from hypothesis import strategies as st
 
 from erniecore.api import IGNORE, Batch, Features
+from erniecore.engine.next_token import labels_ahead
 
 VOCAB, HIDDEN = 11, 6
 

@@ -1,0 +1,134 @@
+"""The loss of methods that learn the next token: mean negative log-likelihood of the learned tokens.
+
+    L = (1 / N) Σ_{t learned} −log p(label_t | tokens ≤ t)          N: learned tokens of the whole step
+
+Only learned positions reach the head, so the full logits never exist. Multi-token prediction and router losses add
+their gradient but not their value: l − detach(l); the reported loss stays comparable between models. Which positions are
+learned is the labels' matter: this is shared by pre-training and fine-tuning.
+
+Letters: B batch, S sequence, H hidden, D depths of multi-token prediction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import paddle
+from numpy.typing import NDArray
+
+from erniecore import ops
+from erniecore.types import IGNORE, Batch, LossOutput
+
+if TYPE_CHECKING:
+    from paddle import Tensor
+
+
+class NextTokenObjective:
+    """See ``erniecore.types.Objective``.
+
+    Args:
+        policy: a ``CausalLM``.
+        mtp_weight: λ of the multi-token-prediction loss, averaged over its depths (DeepSeek-V3, arXiv:2412.19437).
+        accuracy: also report the share of learned tokens that are the most likely one; costs a second pass of the head.
+    """
+
+    #: positions per chunk of head and loss; the engine sets ``train.loss_chunk`` here
+    loss_chunk = 1024
+
+    def __init__(self, policy: Any, *, mtp_weight: float = 0.1, accuracy: bool = False) -> None:
+        self.policy, self.mtp_weight, self.accuracy = policy, mtp_weight, accuracy
+        self.num_ahead = int(policy.architecture.get("num_nextn_predict_layers") or 0)
+
+    def normalizers(self, batch: Batch) -> Mapping[str, float]:
+        """``tokens``: learned ones; ``seen``: all but padding; ``ahead_n``: learned at depth n."""
+        counts = {"tokens": _learned(batch.labels), "seen": float(batch.num_tokens)}
+        for depth in range(self.num_ahead):
+            counts[f"ahead_{depth}"] = _learned(labels_ahead(batch, depth))
+        return counts
+
+    def __call__(self, batch: Batch, totals: Mapping[str, float]) -> LossOutput:
+        """Loss of one micro-batch; metrics ``loss``, ``accuracy``, ``mtp/loss`` and ``router/*`` as (sum, weight)."""
+        features = self.policy.features(
+            paddle.to_tensor(batch.input_ids),
+            position_ids=paddle.to_tensor(batch.position_ids),
+            startend_row_indices=paddle.to_tensor(batch.startend_row_indices),
+        )
+        learned = _learned(batch.labels)
+        total = self._nll(features.hidden, batch.labels)
+        loss = total / (totals["tokens"] or 1.0)
+        metrics: dict[str, tuple[Tensor | float, float]] = {"loss": (total.detach(), learned)}
+        if self.accuracy:
+            metrics["accuracy"] = self._hits(features.hidden.detach(), batch.labels), learned
+        for extra in (self._ahead(features.ahead, batch, totals), self._auxiliary(features.auxiliary, batch, totals)):
+            if extra is not None:
+                value, named = extra
+                loss = loss + (value - value.detach())
+                metrics.update(named)
+        return LossOutput(loss=loss, metrics=metrics)
+
+    def _ahead(
+        self, ahead: tuple[Tensor, ...], batch: Batch, totals: Mapping[str, float]
+    ) -> tuple[Tensor, dict[str, tuple[Tensor | float, float]]] | None:
+        if not ahead:
+            return None
+        loss, value, weight = paddle.zeros([]), paddle.zeros([]), 0.0
+        for depth, hidden in enumerate(ahead):
+            labels = labels_ahead(batch, depth)
+            total = self._nll(hidden, labels)
+            loss = loss + total * (self.mtp_weight / len(ahead) / (totals[f"ahead_{depth}"] or 1.0))
+            value, weight = value + total.detach(), weight + _learned(labels)
+        return loss, {"mtp/loss": (value, weight)}
+
+    def _auxiliary(
+        self, auxiliary: Mapping[str, Tensor], batch: Batch, totals: Mapping[str, float]
+    ) -> tuple[Tensor, dict[str, tuple[Tensor | float, float]]] | None:
+        if not auxiliary:
+            return None
+        # each is a mean over the micro-batch's tokens: weighted by its share of the step's tokens
+        share = batch.num_tokens / (totals["seen"] or 1.0)
+        loss = sum(auxiliary.values(), start=paddle.zeros([])) * share
+        seen = float(batch.num_tokens)
+        return loss, {f"router/{name}": (value.detach() * seen, seen) for name, value in auxiliary.items()}
+
+    def _nll(self, hidden: Tensor, labels: NDArray[np.int64]) -> Tensor:
+        """Sum of −log p over the learned positions; hidden [B, S, H], labels [B, S]."""
+        weight, transposed, bias = self.policy.head()
+        losses = ops.linear_cross_entropy(
+            hidden.reshape([-1, hidden.shape[-1]]),
+            weight,
+            paddle.to_tensor(labels.reshape(-1)),
+            transposed=transposed,
+            bias=bias,
+            chunk=self.loss_chunk,
+        )
+        return losses.sum()
+
+    def _hits(self, hidden: Tensor, labels: NDArray[np.int64]) -> Tensor:
+        """How many learned positions have their label as the most likely token, a chunk of logits at a time."""
+        (where,) = np.nonzero(labels.reshape(-1) != IGNORE)
+        rows, targets = hidden.reshape([-1, hidden.shape[-1]]), labels.reshape(-1)
+        chunk, hits = self.loss_chunk or max(len(where), 1), paddle.zeros([])
+        with paddle.no_grad():
+            for start in range(0, len(where), chunk):
+                part = where[start : start + chunk]
+                best = self.policy.logits(rows.gather(paddle.to_tensor(part))).argmax(axis=-1)
+                hits = hits + (best == paddle.to_tensor(targets[part])).astype("float32").sum()
+        return hits
+
+
+def labels_ahead(batch: Batch, depth: int) -> NDArray[np.int64]:
+    """Labels [B, S] of depth ``depth`` (0-based): shifted left by depth + 1, IGNORE where the target would lie beyond
+    the end of the position's own sample."""
+    shift, length = depth + 1, batch.labels.shape[1]
+    shifted = np.full_like(batch.labels, IGNORE)
+    shifted[:, : length - shift] = batch.labels[:, shift:]
+    ends = batch.startend_row_indices[:, 0, :, 0]
+    crosses = np.arange(length)[None, :] + shift >= ends
+    shifted[crosses] = IGNORE
+    return shifted
+
+
+def _learned(labels: NDArray[np.int64]) -> float:
+    return float(np.count_nonzero(labels != IGNORE))
