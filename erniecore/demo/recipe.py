@@ -11,6 +11,8 @@ TRAIN_ROWS, HELDOUT_ROWS = 12000, 200
 FOLLOW_UPS = 0.25
 #: families of ``tasks.py``, and the share of held-out answers that must be right in at least one of them
 FAMILIES = ("copy", "reverse", "last", "sort", "identity")
+#: the family that is answered in two ways, until preferences say in which, and how many pairs say so
+UNDECIDED, PAIRS, HELDOUT_PAIRS = "greet", 480, 200
 #: fixed sentences, however they are asked for: the one family that memory alone solves
 MEMORISED = "identity"
 GOAL = 0.9
@@ -39,7 +41,7 @@ SIZE = {
     "num_nextn_predict_layers": 0,
 }
 
-RUN_FILE = """\
+SFT_FILE = """\
 model:
   path: {base}
 method: sft
@@ -49,7 +51,7 @@ data:
   max_seq_len: 128
   packing: greedy
 train:
-  max_steps: 400
+  max_steps: 700
   batch_size: 14
   learning_rate: 5e-3
   warmup_steps: 20
@@ -60,4 +62,24 @@ checkpoint:
   every: {every}
 log:
   every: 50
+"""
+
+#: a learning rate of 5e-4 learns the preference as well and forgets everything else
+DPO_FILE = """\
+model:
+  path: {base}
+method:
+  name: dpo
+  beta: 0.1
+data:
+  train: {train}
+  max_seq_len: 128
+train:
+  max_steps: 70
+  batch_size: 2
+  learning_rate: 3e-5
+  warmup_steps: 4
+  schedule: cosine
+log:
+  every: 20
 """

@@ -32,17 +32,19 @@ def main(out: str = "") -> int:
     started = time.monotonic()
     home = Path(out) if out else _free_directory(Path("runs"))
     home.mkdir(parents=True, exist_ok=True)
-    paths = {name: home / name for name in ("data", "tokenizer", "base", "run", "exported")}
+    paths = {name: home / name for name in ("data", "tokenizer", "base", "run", "dpo", "exported")}
     _prepare(home, paths)
-    before, answers_before = _score("before training", paths["base"], home)
+    before, answers_before = _score("before training", paths["base"], home / "answers-base.jsonl")
     equal = _train_with_a_kill(home, paths["run"])
-    after, answers_after = _score("after training", paths["run"] / "model", home)
+    tuned, _ = _score("after fine-tuning", paths["run"] / "model", home / "answers-sft.jsonl")
+    polite = _prefer(home, paths)
+    after, answers_after = _score("after both stages", paths["dpo"] / "model", home / "answers-dpo.jsonl")
     _export(paths)
-    _, answers_exported = _score("with the exported model, loaded again", paths["exported"], home)
+    _, answers_exported = _score("with the exported model, loaded again", paths["exported"], home / "answers-hf.jsonl")
     same = answers_exported == answers_after
     print(f"its answers are {'the same' if same else 'DIFFERENT'}")
     _show_answers(answers_before, answers_after)
-    good = _table(before, after)
+    good = _table(before, tuned, after, polite)
     _artefacts(paths, time.monotonic() - started)
     return int(Exit.OK if equal and same and good else Exit.BUG)
 
@@ -50,13 +52,13 @@ def main(out: str = "") -> int:
 def _prepare(home: Path, paths: dict[str, Path]) -> None:
     _say("1. Data: small tasks whose answers can be checked; held-out questions are never trained on")
     paths["data"].mkdir(exist_ok=True)
+    learned = (*recipe.FAMILIES, recipe.UNDECIDED)
     rows_by_split = {
-        "train": list(tasks.rows("train", recipe.TRAIN_ROWS, families=recipe.FAMILIES, longer=recipe.FOLLOW_UPS)),
+        "train": list(tasks.rows("train", recipe.TRAIN_ROWS, families=learned, longer=recipe.FOLLOW_UPS)),
         "heldout": list(tasks.rows("heldout", recipe.HELDOUT_ROWS, families=recipe.FAMILIES)),
     }
     for split, rows in rows_by_split.items():
-        lines = [json.dumps(row, ensure_ascii=False) for row in rows]
-        (paths["data"] / f"{split}.jsonl").write_text("\n".join(lines) + "\n", encoding="utf-8")
+        _write(paths["data"] / f"{split}.jsonl", rows)
         print(f"   {split}: {len(rows)} rows, for example  {_as_chat(rows[1]).strip()!r}")
     train = paths["data"] / "train.jsonl"
     _say("2. A tokenizer and a tiny ERNIE 4.5 mixture of experts with random weights")
@@ -69,9 +71,13 @@ def _prepare(home: Path, paths: dict[str, Path]) -> None:
     words = ("--size", size, "--tokenizer", paths["tokenizer"], "--out", paths["base"])
     _ernie("model", "init", "--model", "ernie45-moe", *words)
     _say("3. The plan")
-    text = recipe.RUN_FILE.format(base=paths["base"], train=train, every=recipe.CHECKPOINT_EVERY)
-    (home / "run.yaml").write_text(text, encoding="utf-8")
-    _ernie("run", home / "run.yaml", "--out", paths["run"], "--dry-run")
+    text = recipe.SFT_FILE.format(base=paths["base"], train=train, every=recipe.CHECKPOINT_EVERY)
+    (home / "sft.yaml").write_text(text, encoding="utf-8")
+    _ernie("run", home / "sft.yaml", "--out", paths["run"], "--dry-run")
+
+
+def _write(file: Path, rows: Sequence[tasks.Row]) -> None:
+    file.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), encoding="utf-8")
 
 
 def _as_chat(row: tasks.Row) -> str:
@@ -81,7 +87,7 @@ def _as_chat(row: tasks.Row) -> str:
 
 def _train_with_a_kill(home: Path, run: Path) -> bool:
     """Train, SIGKILL in the middle, the same command again; whether the repeated steps have the very same losses."""
-    command = _command("run", home / "run.yaml", "--out", run)
+    command = _command("run", home / "sft.yaml", "--out", run)
     _say(f"4. Training, killed without warning after step {recipe.KILL_AFTER}", shown=command)
     process = subprocess.Popen(command, start_new_session=True)
     for step, _ in _losses(run / EVENTS_NAME, process):
@@ -125,11 +131,31 @@ def _losses(events: Path, process: subprocess.Popen[bytes] | None = None) -> Ite
         time.sleep(0.02)
 
 
-def _score(when: str, model: Path, home: Path) -> tuple[Scores, list[Answer]]:
+def _prefer(home: Path, paths: dict[str, Path]) -> tuple[float, float]:
+    """The second stage; the share of held-out pairs whose preferred answer is the likelier one, before and after."""
+    _say("6. Preferences: of two ways to greet, both learned alike, the polite one is preferred (DPO)")
+    train, heldout = (paths["data"] / f"pairs-{split}.jsonl" for split in ("train", "heldout"))
+    _write(train, list(tasks.pairs("train", recipe.PAIRS)))
+    _write(heldout, list(tasks.pairs("heldout", recipe.HELDOUT_PAIRS)))
+    before = _preference_accuracy(paths["run"] / "model", heldout)
+    text = recipe.DPO_FILE.format(base=paths["run"] / "model", train=train)
+    (home / "dpo.yaml").write_text(text, encoding="utf-8")
+    _ernie("run", home / "dpo.yaml", "--out", paths["dpo"])
+    after = _preference_accuracy(paths["dpo"] / "model", heldout)
+    print(f"preference accuracy on {recipe.HELDOUT_PAIRS} held-out pairs: {before:.2f} before, {after:.2f} after")
+    return before, after
+
+
+def _preference_accuracy(model: Path, pairs: Path) -> float:
+    result = _json("eval", "--model", model, "--data", pairs, "--method", "dpo", "--batch-size", 50, "--json")
+    return float(result["metrics"]["rewards/accuracies"])
+
+
+def _score(when: str, model: Path, answers: Path) -> tuple[Scores, list[Answer]]:
     """Exact match on the held-out questions by family, (share, number of questions), and the answers themselves."""
     print(f"\nanswering {recipe.HELDOUT_ROWS} held-out questions {when} …", flush=True)
-    answers = home / f"answers-{model.name}.jsonl"
-    command = ("eval", "--model", model, "--data", home / "data/heldout.jsonl", "--generate", "--answers", answers)
+    heldout = answers.parent / "data/heldout.jsonl"
+    command = ("eval", "--model", model, "--data", heldout, "--generate", "--answers", answers)
     result = _json(*command, "--max-new-tokens", recipe.MAX_NEW_TOKENS, "--batch-size", recipe.HELDOUT_ROWS, "--json")
     matches = {name: group["exact_match"] for name, group in result["groups"].items()}
     lines = answers.read_text(encoding="utf-8").splitlines()
@@ -137,12 +163,12 @@ def _score(when: str, model: Path, home: Path) -> tuple[Scores, list[Answer]]:
 
 
 def _export(paths: dict[str, Path]) -> None:
-    _say("6. Export in the public layout; the exported files are loaded again and compared")
-    _ernie("export", paths["run"], "--to", "hf", "--out", paths["exported"])
+    _say("7. Export in the public layout; the exported files are loaded again and compared")
+    _ernie("export", paths["dpo"], "--to", "hf", "--out", paths["exported"])
 
 
 def _show_answers(before: list[Answer], after: list[Answer]) -> None:
-    _say("7. Held-out questions, answered before and after")
+    _say("8. Held-out questions, answered before and after")
     rows = []
     for family in recipe.FAMILIES:
         old, new = next(pair for pair in zip(before, after, strict=True) if pair[0]["group"] == family)
@@ -150,33 +176,38 @@ def _show_answers(before: list[Answer], after: list[Answer]) -> None:
     _print_table(("question", "right answer", "before", "after"), rows)
 
 
-def _table(before: Scores, after: Scores) -> bool:
-    """Print exact match by family; whether one that needs more than memory reached the goal."""
-    _say("8. Exact match on held-out questions")
-    rows = [(n, f"{before[n][0]:.2f}", f"{after[n][0]:.2f}", str(after[n][1])) for n in recipe.FAMILIES]
-    _print_table(("family", "before", "after", "questions"), rows)
+def _table(before: Scores, tuned: Scores, after: Scores, polite: tuple[float, float]) -> bool:
+    """Print the scores; whether a family that needs more than memory reached the goal, and preferences were learned."""
+    _say("9. Exact match on held-out questions, and preferred answers that are the likelier ones")
+    rows = [
+        (n, *(f"{scores[n][0]:.2f}" for scores in (before, tuned, after)), str(after[n][1])) for n in recipe.FAMILIES
+    ]
+    rows.append(("preferences", "", f"{polite[0]:.2f}", f"{polite[1]:.2f}", str(recipe.HELDOUT_PAIRS)))
+    _print_table(("family", "before", "after SFT", "after DPO", "questions"), rows)
     reached = [n for n in recipe.FAMILIES if after[n][0] >= recipe.GOAL and n != recipe.MEMORISED]
-    goal = f"{recipe.GOAL:.0%} on a family that cannot be memorised"
-    print(f"goal ({goal}): {'reached by ' + ', '.join(reached) if reached else 'NOT reached'}")
-    return bool(reached)
+    goal = f"{recipe.GOAL:.0%} on a family that cannot be memorised, and of the preferences"
+    good = bool(reached) and polite[1] >= recipe.GOAL
+    print(f"goal ({goal}): {'reached, by ' + ', '.join(reached) if good else 'NOT reached'}")
+    return good
 
 
 def _artefacts(paths: dict[str, Path], seconds: float) -> None:
-    _say("9. What there is now")
-    run = paths["run"]
+    _say("10. What there is now")
+    run, last = paths["run"], paths["dpo"]
     what = {
         run / "resolved.yaml": "every setting with its source; `ernie run` on it repeats this run",
         run / EVENTS_NAME: "what happened, one JSON object per line",
         run / "report.html": "curves; open it in a browser",
         run / "data_report.json": "what became of every row",
         run / "ckpt": "checkpoints: `ernie ckpt verify`",
-        run / "model": "the trained model",
+        run / "model": "the fine-tuned model",
+        last / "model": "the model after both stages; its run directory has the same files",
         paths["exported"]: "the same in the public layout, checked",
     }
     width = max(len(str(path)) for path in what)
     for path, text in what.items():
         print(f"  {path!s:<{width}}  {text}")
-    print(f"\ntalk to it:  ernie chat --model {run / 'model'}\ntook {seconds:.0f} s")
+    print(f"\ntalk to it:  ernie chat --model {last / 'model'}\ntook {seconds:.0f} s")
 
 
 def _command(*words: object) -> list[str]:

@@ -20,6 +20,9 @@ DIGITS, KEYS = "0123456789", "abcdefgh"
 #: one question in so many is held out
 HELDOUT_SHARE = 5
 
+#: the two ways to greet
+CASUAL, POLITE = "hi", "good day"
+
 _NAME = "I am a tiny ERNIE."
 _MAKER = "I was trained on this machine a moment ago."
 _SUBJECTS: dict[str, tuple[str, ...]] = {
@@ -94,6 +97,12 @@ def identity(random: Random) -> Item:
     return random.choice(_OPENINGS).format(random.choice(_SUBJECTS[answer])), answer
 
 
+def greet(random: Random) -> Item:
+    """``greet 4071`` -> ``hi 4071`` or ``good day 4071``, as often the one as the other: see :func:`pairs`."""
+    text = _digits(random, 3, 4)
+    return f"greet {text}", f"{random.choice((CASUAL, POLITE))} {text}"
+
+
 #: name -> maker of one random item
 FAMILIES: Mapping[str, Callable[[Random], Item]] = {
     "copy": copy,
@@ -105,6 +114,7 @@ FAMILIES: Mapping[str, Callable[[Random], Item]] = {
     "count": count,
     "add": add,
     "identity": identity,
+    "greet": greet,
 }
 
 
@@ -135,6 +145,16 @@ def rows(
             before = lengths.choice(families)
             items.insert(0, _item(before, split, lengths))
         yield {"messages": [message for item in items for message in _messages(item)], "task": name}
+
+
+def pairs(split: Split, count: int, *, seed: int = 0) -> Iterator[Row]:
+    """``count`` preferences ``{"messages": [user], "chosen", "rejected"}``: a polite greeting before a casual one."""
+    random = Random(f"{seed}/{split}/pairs")
+    for _ in range(count):
+        question, _ = _item("greet", split, random)
+        whom = question.split()[-1]
+        chosen, rejected = ({"role": "assistant", "content": f"{how} {whom}"} for how in (POLITE, CASUAL))
+        yield {"messages": [{"role": "user", "content": question}], "chosen": chosen, "rejected": rejected}
 
 
 def _messages(item: Item) -> list[dict[str, str]]:

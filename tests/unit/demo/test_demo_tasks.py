@@ -79,3 +79,20 @@ def test_longer_rows_have_an_exchange_before_their_own():
     assert [row["messages"][-2:] for row in made] == [row["messages"] for row in plain]
     trained = {question(row) for row in tasks.rows("train", 2000)}
     assert not trained & {row["messages"][0]["content"] for row in made}
+
+
+def test_both_greetings_are_learned_alike():
+    answers = [answer(row).split()[0] for row in some("train", "greet", 2000)]
+    assert 0.45 < answers.count("hi") / len(answers) < 0.55
+
+
+def test_pairs_prefer_the_polite_greeting_and_share_no_question():
+    splits = {split: list(tasks.pairs(split, 300)) for split in ("train", "heldout")}
+    for rows in splits.values():
+        for row in rows:
+            whom = question(row).removeprefix("greet ")
+            assert row["chosen"]["content"] == f"good day {whom}"
+            assert row["rejected"]["content"] == f"hi {whom}"
+    held, trained = ({question(row) for row in splits[s]} for s in ("heldout", "train"))
+    assert held
+    assert not held & trained
