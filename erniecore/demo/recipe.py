@@ -51,7 +51,7 @@ data:
   max_seq_len: 128
   packing: greedy
 train:
-  max_steps: 700
+  max_steps: 400
   batch_size: 14
   learning_rate: 5e-3
   warmup_steps: 20
