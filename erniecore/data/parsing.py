@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterable, Iterator, Mapping
+from functools import partial
 from itertools import islice
 from pathlib import Path
 
@@ -30,8 +31,10 @@ class RowParser:
     def __init__(self, plugin: Plugin, config: Section | None = None) -> None:
         self.plugin = plugin
         self.config = plugin.Config() if config is None else config
-        self._parse = plugin.ernie_parse_row  # type: ignore[attr-defined]
-        self._names = tuple(inspect.signature(self._parse).parameters)
+        parse = plugin.ernie_parse_row  # type: ignore[attr-defined]
+        names = inspect.signature(parse).parameters
+        self._parse = partial(parse, config=self.config) if "config" in names else parse
+        self._rest = tuple(n for n in names if n != "config")
 
     def __reduce__(self) -> tuple[type[RowParser], tuple[Plugin, Section]]:
         return type(self), (self.plugin, self.config)
@@ -47,9 +50,11 @@ class RowParser:
 
     def __call__(self, row: Json, origin: Origin) -> Record:
         """Raises ``RowError``; ``PluginBroken`` for anything else that the plugin raises."""
-        given = {"config": self.config, "row": row, "origin": origin}
         try:
-            return self._parse(**{n: given[n] for n in self._names})  # type: ignore[no-any-return]
+            if len(self._rest) == 2:
+                return self._parse(row=row, origin=origin)  # type: ignore[no-any-return]
+            given = {"row": row, "origin": origin}
+            return self._parse(**{n: given[n] for n in self._rest})  # type: ignore[no-any-return]
         except ErnieError:
             raise
         except Exception as e:
