@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from json.scanner import make_scanner
 from pathlib import Path
 from typing import IO, Any, NoReturn
 
@@ -137,12 +138,13 @@ def _float(text: str) -> float:
 
 
 _DECODER = json.JSONDecoder(object_pairs_hook=_object, parse_constant=_constant, parse_float=_float)
+_scan = make_scanner(_DECODER)
 
 
 def _load(text: str) -> Any:
     """As ``_DECODER.decode`` without its search for blanks around the value, which costs more than a short row."""
     try:
-        value, end = _DECODER.scan_once(text, 0)
+        value, end = _scan(text, 0)
     except StopIteration:
         end = -1
     return value if end == len(text) else _DECODER.decode(text)
