@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from json.scanner import make_scanner
 from pathlib import Path
 from typing import IO, Any, NoReturn
 
@@ -138,7 +137,7 @@ def _float(text: str) -> float:
 
 
 _DECODER = json.JSONDecoder(object_pairs_hook=_object, parse_constant=_constant, parse_float=_float)
-_scan = make_scanner(_DECODER)
+_scan = _DECODER.scan_once  # type: ignore[attr-defined]
 
 
 def _load(text: str) -> Any:
