@@ -27,10 +27,11 @@ from erniecore.errors import (
     nearest,
     shorten,
 )
-from erniecore.plugin import EmptyConfig, ModelPlugin, Plugin, hookimpl
+from erniecore.plugin import EmptyConfig, ModelPlugin, Plugin, ScorerConfig, hookimpl
 from erniecore.quiet import importing_paddle
 from erniecore.types import (
     IGNORE,
+    Attempt,
     Batch,
     Cache,
     CausalLM,
@@ -54,6 +55,7 @@ from erniecore.types import (
     Record,
     RunView,
     Sample,
+    Scorer,
     Segment,
     StateAdapter,
     StepOutput,
@@ -68,12 +70,19 @@ if TYPE_CHECKING:
     from erniecore.checkpoint.floats import write_tensors as write_tensors
     from erniecore.data.template import JinjaChatTemplate as JinjaChatTemplate
     from erniecore.data.tokenizer import SentencePieceTokenizer as SentencePieceTokenizer
+    from erniecore.data.records import read_records as read_records
     from erniecore.data.turns import Answer as Answer
     from erniecore.data.turns import Rendered as Rendered
     from erniecore.data.turns import Turns as Turns
     from erniecore.data.turns import shortened as shortened
     from erniecore.engine.next_token import NextTokenObjective as NextTokenObjective
+    from erniecore.engine.entry import open_model as open_model
     from erniecore.engine.recompute import recompute as recompute
+    from erniecore.engine.rollout import Rollout as Rollout
+    from erniecore.engine.rollout import attempt_of as attempt_of
+    from erniecore.engine.rollout import roll_out as roll_out
+    from erniecore.engine.sampling import Sampling as Sampling
+    from erniecore.engine.score_head import add_score_head as add_score_head
     from erniecore.engine.seed import derive_seed as derive_seed
 
 #: name -> (module, attribute or None for the module itself)
@@ -86,7 +95,14 @@ _LAZY: dict[str, tuple[str, str | None]] = {
     "Turns": ("erniecore.data.turns", "Turns"),
     "shortened": ("erniecore.data.turns", "shortened"),
     "NextTokenObjective": ("erniecore.engine.next_token", "NextTokenObjective"),
+    "add_score_head": ("erniecore.engine.score_head", "add_score_head"),
+    "open_model": ("erniecore.engine.entry", "open_model"),
+    "read_records": ("erniecore.data.records", "read_records"),
     "recompute": ("erniecore.engine.recompute", "recompute"),
+    "Rollout": ("erniecore.engine.rollout", "Rollout"),
+    "Sampling": ("erniecore.engine.sampling", "Sampling"),
+    "attempt_of": ("erniecore.engine.rollout", "attempt_of"),
+    "roll_out": ("erniecore.engine.rollout", "roll_out"),
     "derive_seed": ("erniecore.engine.seed", "derive_seed"),
     "read_tensors": ("erniecore.checkpoint.floats", "read_tensors"),
     "write_tensors": ("erniecore.checkpoint.floats", "write_tensors"),
@@ -94,6 +110,7 @@ _LAZY: dict[str, tuple[str, str | None]] = {
 
 __all__ = [
     "IGNORE",
+    "Attempt",
     "Answer",
     "Batch",
     "Cache",
@@ -134,9 +151,13 @@ __all__ = [
     "Rated",
     "Record",
     "Rendered",
+    "Rollout",
     "RowError",
     "RunView",
     "Sample",
+    "Sampling",
+    "Scorer",
+    "ScorerConfig",
     "Section",
     "Segment",
     "SentencePieceTokenizer",
@@ -147,12 +168,17 @@ __all__ = [
     "ToolCall",
     "Turns",
     "UsageError",
+    "attempt_of",
+    "add_score_head",
     "derive_seed",
     "hookimpl",
     "nearest",
+    "open_model",
     "ops",
+    "read_records",
     "read_tensors",
     "recompute",
+    "roll_out",
     "shorten",
     "shortened",
     "write_tensors",

@@ -16,6 +16,7 @@ import pluggy
 if TYPE_CHECKING:
     from erniecore.config.section import Section
     from erniecore.types import (
+        Attempt,
         Batch,
         Cluster,
         Device,
@@ -283,6 +284,19 @@ class BuildSpecs:
             @hookimpl
             def ernie_parse_row(self, row, origin):
                 return Document(text=row["text"], origin=origin)
+        """
+
+    # ---- scorer: called on each scorer of the run, after each rollout
+    @hookspec(firstresult=True)
+    def ernie_score_attempts(self, config: Section, attempts: Sequence[Attempt]) -> Sequence[float]:
+        """What each answer is worth, one finite number per attempt in their order; called by methods with the capability
+        ``"scorers"`` once per rollout on every rank. Pure: an attempt's score does not depend on the others.
+
+        Example::
+
+            @hookimpl
+            def ernie_score_attempts(self, attempts):
+                return [float(a.answer == a.reference) for a in attempts]
         """
 
     # ---- exporter, server: called outside a run

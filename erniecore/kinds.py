@@ -20,7 +20,7 @@ class Kind:
         hooks: names of the build hooks that a plugin of this kind must implement.
         default: the plugin chosen when nobody names one; ``None`` when there is none.
         required: a run cannot start without one.
-        many: a run may use several (callbacks, formats).
+        many: a run may use several (callbacks, formats, scorers).
         summary: one line for ``ernie plugins`` and the docs.
     """
 
@@ -98,6 +98,14 @@ KINDS: dict[str, Kind] = {
             ("ernie_match_row", "ernie_parse_row"),
             "how rows of a data file become records",
             default="auto",
+            many=True,
+        ),
+        Kind(
+            "scorer",
+            "erniecore.scorers",
+            "--scorer",
+            ("ernie_score_attempts",),
+            "what an answer that the model tried is worth, for reinforcement learning",
             many=True,
         ),
         Kind("exporter", "erniecore.exporters", "--to", ("ernie_export",), "how a trained model is written for others"),

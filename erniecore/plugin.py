@@ -10,7 +10,7 @@ from typing import ClassVar
 
 import pluggy
 
-from erniecore.config.section import Section
+from erniecore.config.section import Field, Section
 
 #: Marks a method of a plugin as the implementation of a hook (see ``hookspecs.py``).
 hookimpl = pluggy.HookimplMarker("erniecore")
@@ -18,6 +18,12 @@ hookimpl = pluggy.HookimplMarker("erniecore")
 
 class EmptyConfig(Section):
     """The section of a plugin that has nothing to set."""
+
+
+class ScorerConfig(Section):
+    """The section of a scorer that has nothing but its weight; every scorer's section derives from it."""
+
+    weight: float = Field(1.0, description="Factor of this score in the sum that is learned from; negative: a penalty.")
 
 
 class Plugin:

@@ -20,6 +20,7 @@ from erniecore.cli.options import (
     OutOption,
     ParallelOption,
     QuantizerOption,
+    ScorerOption,
     Words,
     selection_flags,
     settings_file,
@@ -39,6 +40,7 @@ def show(
     device: DeviceOption = None,
     parallel: ParallelOption = None,
     callback: CallbackOption = None,
+    scorer: ScorerOption = None,
     data: DataOption = None,
     format: FormatOption = None,
     out: OutOption = None,
@@ -67,6 +69,7 @@ def check(
     device: DeviceOption = None,
     parallel: ParallelOption = None,
     callback: CallbackOption = None,
+    scorer: ScorerOption = None,
     data: DataOption = None,
     format: FormatOption = None,
     out: OutOption = None,
@@ -95,6 +98,7 @@ def schema(
     device: DeviceOption = None,
     parallel: ParallelOption = None,
     callback: CallbackOption = None,
+    scorer: ScorerOption = None,
 ) -> None:
     """Print the JSON schema of a settings file for the chosen plugins."""
     import os

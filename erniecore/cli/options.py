@@ -25,6 +25,7 @@ QuantizerOption = Annotated[str | None, typer.Option("--quantizer", metavar="NAM
 DeviceOption = Annotated[str | None, typer.Option("--device", metavar="NAME", help="Where to compute; default cpu.")]
 ParallelOption = Annotated[str | None, typer.Option("--parallel", metavar="NAME", help="How ranks share the model.")]
 CallbackOption = Annotated[list[str] | None, typer.Option("--callback", metavar="NAME", help="Watches the run.")]
+ScorerOption = Annotated[list[str] | None, typer.Option("--scorer", metavar="NAME", help="Scores answers (grpo).")]
 DataOption = Annotated[list[str] | None, typer.Option("--data", metavar="FILE...", help="Training data.")]
 FormatOption = Annotated[str | None, typer.Option("--format", metavar="NAME", help="Format of the data; default auto.")]
 OutOption = Annotated[str | None, typer.Option("--out", metavar="DIR", help="Where to write.")]
@@ -57,5 +58,5 @@ def settings_file(word: str) -> Path:
 
 def selection_flags(values: dict[str, Any]) -> dict[str, Any]:
     """Of a command's ``locals()``, the flags that are settings."""
-    names = ("model", "method", "adapter", "quantizer", "device", "parallel", "callback")
+    names = ("model", "method", "adapter", "quantizer", "device", "parallel", "callback", "scorer")
     return {n: values[n] for n in (*names, "data", "format", "out", "resume") if n in values}

@@ -73,6 +73,7 @@ class RunSettings(BaseSettings):
     quantizer: SerializeAsAny[Section] | None = None
     method: SerializeAsAny[Section]
     formats: dict[str, SerializeAsAny[Section]]
+    scorers: dict[str, SerializeAsAny[Section]]
     callbacks: dict[str, SerializeAsAny[Section]]
     plugins: dict[str, str]
 

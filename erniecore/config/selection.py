@@ -37,7 +37,7 @@ class Selection:
 
     Attributes:
         tree: all layers merged, the recipe included.
-        plugins: kind -> the plugin, for ``format`` and ``callback`` a list. names: kind -> name as it was given.
+        plugins: kind -> the plugin; for ``format``, ``callback`` and ``scorer`` a list. names: kind -> name as it was given.
         places: where each name was given. problems: kinds that nobody chose although they are required.
     """
 
@@ -71,7 +71,25 @@ def select(tree: Tree, required: Sequence[str]) -> Selection:
         _load("callback", name, place) for name, place in _many(chosen.tree, "callbacks", BUILTIN_CALLBACKS)
     ]
     chosen.plugins["format"] = _formats(chosen.tree)
+    _choose_scorers(chosen)
     return chosen
+
+
+def _choose_scorers(chosen: Selection) -> None:
+    """The scorers that ``scorers`` names; having some and having a method that uses them go together."""
+    named = _many(chosen.tree, "scorers")
+    chosen.plugins["scorer"] = [_load("scorer", name, place) for name, place in named]
+    method = chosen.plugins.get("method")
+    if method is None:
+        return
+    uses = "scorers" in method.capabilities
+    if uses and not named:
+        names = ", ".join(e.name for e in registry.entries("scorer")) or "none"
+        message = f"method {method.name} learns from scores, and no scorer is selected; add --scorer NAME (installed: {names})"
+        chosen.problems.append(Problem(COMMAND_LINE, 0, "", message))
+    for name, place in named if not uses else ():
+        message = f"method {method.name} does not use scorers; remove it, or choose a method such as grpo"
+        chosen.problems.append((place or Place("settings")).problem(f"scorers.{name}", message))
 
 
 def _load(kind: str, name: str, place: Place | None) -> Plugin:

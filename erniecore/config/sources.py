@@ -31,6 +31,7 @@ FLAGS: dict[str, tuple[str, ...]] = {
     "resume": ("run", "resume"),
     "seed": ("run", "seed"),
     "callback": ("callbacks",),
+    "scorer": ("scorers",),
 }
 MAX_EXTENDS = 16
 #: Keys that a flat ERNIEKit file has and ours never do at the top.

@@ -91,6 +91,15 @@ def prompt_ids(
     return ids, tail.rstrip().endswith("<think>")
 
 
+def text_of(tokenizer: Tokenizer, ids: Sequence[int]) -> str:
+    """The raw text of an answer's ids, as it streams: structural tags stay, other control tokens do not."""
+    stream = TextStream(tokenizer)
+    for token in ids:
+        stream.push(token)
+    stream.close()
+    return stream.text
+
+
 def hidden_ids(tokenizer: Tokenizer) -> frozenset[int]:
     """Control tokens that never show in an answer."""
     return frozenset(i for text, i in tokenizer.special_tokens.items() if text not in STRUCTURE)

@@ -21,6 +21,8 @@ from erniecore.errors import UsageError
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
+    from erniecore.types import Tokenizer
+
 #: Called after each step with the new tokens, int64 [B]; finished rows hold the padding id.
 Streamer = Callable[[Ints], None]
 
@@ -50,10 +52,13 @@ class Decoder:
         stop_ids: tokens that end a row; the token itself still belongs to the row.
         pad_id: what finished rows show.
         streams: one random stream per row (default: the row's index).
+        copies: rows per prompt, next to each other; the prompt is read once for all of them. ``streams`` and all rows
+            below count copies: B = prompts * copies.
         use_cache: ``False`` runs the whole sequence again for each token (for comparison only).
 
     Attributes:
         live: bool [B], rows that still decode.
+        rows: int64 [b], the rows that the last step computed; logits: float32 [b, V], what it chose from.
     """
 
     def __init__(
@@ -67,17 +72,20 @@ class Decoder:
         stop_ids: Collection[int] = (),
         pad_id: int = 0,
         streams: Sequence[int] | None = None,
+        copies: int = 1,
         use_cache: bool = True,
     ) -> None:
         mask = np.ones_like(input_ids) if attention_mask is None else attention_mask.astype(np.int64)
         check_prompt(input_ids, mask, model.architecture, max_new_tokens)
-        batch, length = input_ids.shape
+        batch, length = input_ids.shape[0] * copies, input_ids.shape[1]
         self.model, self.sampling, self.pad_id = model, sampling, pad_id
         self.live: NDArray[np.bool_] = np.ones(batch, dtype=bool)
         self.steps = 0
         self._stop_ids = np.array(sorted(stop_ids), dtype=np.int64)
         self._streams = np.arange(batch) if streams is None else np.asarray(streams)
-        self._rows = np.arange(batch)
+        self.rows: Ints = np.arange(batch)
+        self.logits: NDArray[np.float32] = np.empty([0, 0], np.float32)
+        self._copies = copies
         self._ids, self._mask = input_ids, mask
         self._padded = not mask.all()
         self._cache: StaticCache | None = None
@@ -86,21 +94,24 @@ class Decoder:
         self._history: History | None = None
         if sampling.penalised:
             prompts = [ids[real == 1].tolist() for ids, real in zip(input_ids, mask, strict=True)]
-            self._history = History(prompts, int(model.architecture["vocab_size"]))
+            self._history = History(
+                [prompt for prompt in prompts for _ in range(copies)], int(model.architecture["vocab_size"])
+            )
 
     def step(self) -> Ints:
         """Decode one token per live row; int64 [B], the padding id for rows that had ended before."""
+        self.logits = self._next_logits()
         chosen = choose(
-            self._next_logits(),
+            self.logits,
             self.sampling,
             step=self.steps,
-            streams=self._streams[self._rows],
+            streams=self._streams[self.rows],
             history=self._history,
         )
         if self._history is not None:
             self._history.add(chosen)
         tokens = np.full(len(self.live), self.pad_id, dtype=np.int64)
-        tokens[self._rows] = chosen
+        tokens[self.rows] = chosen
         tokens[~self.live] = self.pad_id
         self._ids = np.concatenate([self._ids, chosen[:, None]], axis=1)
         self._mask = np.concatenate([self._mask, np.ones_like(chosen)[:, None]], axis=1)
@@ -124,14 +135,22 @@ class Decoder:
             cache=self._cache,
         )
         logits: NDArray[np.float32] = self.model.logits(features.hidden[:, -1]).astype("float32").numpy()
-        return logits
+        return logits if len(logits) == len(self.rows) else self._multiply(logits)
+
+    def _multiply(self, logits: NDArray[np.float32]) -> NDArray[np.float32]:
+        """After the prompts: one row for each of their copies."""
+        prompts = np.repeat(np.arange(len(logits)), self._copies)
+        self._ids, self._mask = self._ids[prompts], self._mask[prompts]
+        if self._cache is not None:
+            self._cache.keep(prompts.tolist())
+        return logits[prompts]
 
     def _compact(self) -> None:
         """Leave out ended rows when they are at least half: copying the cache then pays for itself."""
-        alive = np.flatnonzero(self.live[self._rows])
-        if not 0 < 2 * len(alive) <= len(self._rows):
+        alive = np.flatnonzero(self.live[self.rows])
+        if not 0 < 2 * len(alive) <= len(self.rows):
             return
-        self._rows, self._ids, self._mask = self._rows[alive], self._ids[alive], self._mask[alive]
+        self.rows, self._ids, self._mask = self.rows[alive], self._ids[alive], self._mask[alive]
         if self._cache is not None:
             self._cache.keep(alive.tolist())
         if self._history is not None:
@@ -194,6 +213,16 @@ def eos_ids(*sources: Any) -> frozenset[int]:
         value = (source or {}).get("eos_token_id")
         found.update([value] if isinstance(value, int) else value or [])
     return frozenset(found)
+
+
+def stop_token_ids(model: Any, tokenizer: Tokenizer, generation: Any = None) -> frozenset[int]:
+    """Ids that end an answer: ``eos_token_id`` of the model and of ``generation``, and the chat template's end tokens."""
+    ids = {*eos_ids(model.architecture, generation), tokenizer.eos_id}
+    template = tokenizer.chat_template
+    for token in (template.stop, template.turn_end) if template is not None else ():
+        if token in tokenizer.special_tokens:
+            ids.add(tokenizer.special_tokens[token])
+    return frozenset(ids)
 
 
 def generate(

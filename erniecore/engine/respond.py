@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from erniecore.engine.answers import TextStream, parse_answer, prompt_ids
-from erniecore.engine.generate import Decoder, eos_ids, evaluating, pad_left
+from erniecore.engine.generate import Decoder, evaluating, pad_left, stop_token_ids
 from erniecore.engine.sampling import Sampling, SamplingOptions
 from erniecore.errors import UsageError
 from erniecore.types import Json, Message, Tokenizer, ToolCall
@@ -107,12 +107,7 @@ class Responder:
         self, model: Any, tokenizer: Tokenizer, *, generation: Json | None = None, stop: Sequence[str] = ()
     ) -> None:
         self.model, self.tokenizer, self.stop = model, tokenizer, tuple(stop)
-        ids = set(eos_ids(model.architecture, generation)) | {tokenizer.eos_id}
-        template = tokenizer.chat_template
-        for token in (template.stop, template.turn_end) if template is not None else ():
-            if token in tokenizer.special_tokens:
-                ids.add(tokenizer.special_tokens[token])
-        self.stop_ids = frozenset(ids)
+        self.stop_ids = stop_token_ids(model, tokenizer, generation)
 
     def encode(self, prompt: str | Sequence[Message], tools: Sequence[Json] = ()) -> _Prompt:
         """A string is plain text; messages go through the chat template."""

@@ -45,6 +45,12 @@ def objective_tensors(run: Run) -> dict[str, Tensor]:
     return dict(state_tensors()) if state_tensors is not None else {}
 
 
+def carried_arrays(run: Run) -> dict[str, Any]:
+    """Arrays that the objective's later steps need; nothing for most."""
+    carried = getattr(run.objective, "carried", None)
+    return dict(carried()) if carried is not None else {}
+
+
 def save(run: Run) -> Path:
     """Write the checkpoint of ``run.step``, unless it has just been written; returns its directory.
 
@@ -60,6 +66,8 @@ def save(run: Run) -> Path:
     if own := objective_tensors(run):
         groups["objective"] = own
     stored = {group: {name: on_host(t) for name, t in tensors.items()} for group, tensors in groups.items()}
+    if carried := carried_arrays(run):
+        stored["carried"] = {name: StoredTensor.of(array) for name, array in carried.items()}
     path = save_checkpoint(
         run.out / "ckpt",
         run.step,
@@ -116,6 +124,9 @@ def restore(run: Run, checkpoint: Checkpoint) -> None:
     if own := objective_tensors(run):
         objective: Any = run.objective
         objective.load_state_arrays(checkpoint.require("objective", _shapes(own)))
+    if "carried" in checkpoint.tensors:
+        carrier: Any = run.objective
+        carrier.load_carried(dict(checkpoint.tensors["carried"].items()))
     run.step, run.tokens, run.seconds = int(state["step"]), int(state["tokens"]), float(state["seconds"])
     run.guard.skips = int(state["skips"])
     run.saved = (run.step, checkpoint.path)

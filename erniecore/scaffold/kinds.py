@@ -33,6 +33,9 @@ DRAFTS: dict[str, Draft] = {
     "quantizer": Draft("weights rounded to a few bits, in training and export", "`ernie run … --quantizer {name}`"),
     "method": Draft("supervised learning with label smoothing", "`ernie run … --method {name}`"),
     "format": Draft("rows with a question and an answer", "`ernie data check FILE --format {name}`"),
+    "scorer": Draft(
+        "the share of the right answer's words that an answer has", "`ernie run … --method grpo --scorer {name}`"
+    ),
     "exporter": Draft("a numpy archive of all weights", "`ernie export DIR --to {name} --out OUT`"),
     "server": Draft(
         "answers prompts over HTTP on this machine", "`ernie serve --model DIR --backend {name} port=8188`"

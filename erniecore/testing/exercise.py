@@ -87,6 +87,12 @@ def _light_format(subject: Subject) -> None:
                 subject.call("ernie_parse_row", config=subject.config(), row=row, origin=Origin("toy.jsonl", 1))
 
 
+def _use_scorer(subject: Subject) -> None:
+    from erniecore.testing.toys.data import toy_attempts
+
+    subject.call("ernie_score_attempts", config=subject.config(), attempts=toy_attempts())
+
+
 def _use_callback(subject: Subject) -> None:
     from erniecore.testing.toys.run import lifecycle
 
@@ -140,6 +146,7 @@ LIGHT: dict[str, Callable[[Subject], None]] = {
 #: kind -> everything that can be used without hardware, network or files of the user
 USE: dict[str, Callable[[Subject], None]] = {
     **LIGHT,
+    "scorer": _use_scorer,
     "callback": _use_callback,
     "adapter": _use_adapter,
     "quantizer": _use_quantizer,

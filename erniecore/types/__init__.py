@@ -3,6 +3,7 @@
 Data classes and protocols only: no paddle and no numpy at import, no behaviour beyond what a name needs.
 """
 
+from erniecore.types.attempts import Attempt, Scorer
 from erniecore.types.model import Cache, CausalLM, Features, Layout, ModelBundle, StateAdapter, TensorMap
 from erniecore.types.records import (
     NOWHERE,
@@ -22,6 +23,7 @@ from erniecore.types.samples import IGNORE, Batch, Encoder, Sample
 from erniecore.types.text import ChatTemplate, Segment, Tokenizer
 
 __all__ = [
+    "Attempt",
     "Batch",
     "Cache",
     "CausalLM",
@@ -48,6 +50,7 @@ __all__ = [
     "Role",
     "RunView",
     "Sample",
+    "Scorer",
     "Segment",
     "StateAdapter",
     "StepOutput",

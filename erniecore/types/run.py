@@ -40,6 +40,12 @@ class Objective(Protocol):
     * ``after_step(*, step, rate)``: called after each update of the weights, with the learning rate that it had.
     * ``state_tensors() -> Mapping[str, Tensor]`` and ``load_state_arrays(arrays)``: state of its own that a checkpoint
       must hold, e.g. a reference that moves. Names and shapes are the same at every step.
+    * ``repeats``: how many steps in a row get the same batches from the data (1), e.g. to learn from a rollout more than
+      once. ``prepare`` is called for each of these steps.
+    * ``carried() -> Mapping[str, Array]`` and ``load_carried(arrays)``: numpy arrays of any shape that later steps need,
+      e.g. a rollout that is not learned to the end yet; saved in the checkpoint as group "carried".
+    * ``scorers: Sequence[Scorer]``: set by the engine to the scorers of the run; for methods with the capability
+      ``"scorers"``, which cannot run without one.
     * ``loss_chunk``: set by the engine from ``train.loss_chunk``. ``is_nll``: ``False`` when the loss has no perplexity.
     """
 

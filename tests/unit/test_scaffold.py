@@ -34,6 +34,7 @@ FILES = {
     "quantizer": {"PACKAGE/plugin.py", "PACKAGE/rounding.py", "tests/test_rounding.py"},
     "method": {"PACKAGE/plugin.py", "PACKAGE/encoder.py", "PACKAGE/objective.py", "tests/test_objective.py"},
     "format": {"PACKAGE/plugin.py", "PACKAGE/rows.py", "tests/test_rows.py"},
+    "scorer": {"PACKAGE/plugin.py", "PACKAGE/scores.py", "tests/test_scores.py"},
     "exporter": {"PACKAGE/plugin.py", "PACKAGE/archive.py", "tests/test_archive.py"},
     "server": {"PACKAGE/plugin.py", "PACKAGE/http.py", "tests/test_http.py"},
     "callback": {"PACKAGE/plugin.py", "tests/test_callback.py"},

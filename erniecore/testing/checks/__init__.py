@@ -16,6 +16,7 @@ from erniecore.testing.checks import (
     parallel,
     quantizer,
     rows,
+    scorer,
     server,
     training,
 )
@@ -30,6 +31,7 @@ CHECKS: dict[str, tuple[Check, ...]] = {
     "quantizer": quantizer.CHECKS,
     "method": (*method.CHECKS, *training.CHECKS, *encoder.CHECKS),
     "format": rows.CHECKS,
+    "scorer": scorer.CHECKS,
     "exporter": exporter.CHECKS,
     "server": server.CHECKS,
     "callback": callback.CHECKS,

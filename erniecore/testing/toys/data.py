@@ -1,5 +1,5 @@
-"""Eight toy records of every record type, and a collate function written from the contract in ``types/samples.py``
-alone, so that checks do not lean on the data pipeline. numpy inside functions.
+"""Eight toy records of every record type, six toy answers, and a collate function written from the contract in
+``types/samples.py`` alone, so that checks do not lean on the data pipeline. numpy inside functions.
 
 Letters: B batch, S sequence."""
 
@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 
 from erniecore.types import (
     IGNORE,
+    Attempt,
     Batch,
     Conversation,
     Document,
@@ -56,6 +57,30 @@ def toy_records(accepts: Sequence[type]) -> list[Record]:
     """Eight records of the first type in ``accepts`` that this module can make; lengths vary."""
     maker = next(_MAKERS[kind] for kind in accepts if kind in _MAKERS)
     return [maker(i) for i in range(8)]
+
+
+def toy_attempts() -> list[Attempt]:
+    """Six answers: right, wrong, cut off, thought about, empty, and right but long."""
+    rows = (
+        ("4", "", "4", True),
+        ("It is 5.", "", "4", True),
+        ("The answer is f", "", "42", False),
+        ("7", "3 and 4 make 7", "7", True),
+        ("", "", "ant", True),
+        ("ant ant ant ant 4", "", "ant 4", True),
+    )
+    return [
+        Attempt(
+            prompt=f"<s>User: Q{i}?\nAssistant: ",
+            text=f"<think>{reasoning}</think>{answer}" if reasoning else answer,
+            answer=answer,
+            reasoning=reasoning,
+            reference=reference,
+            finished=finished,
+            num_tokens=len(answer) + len(reasoning) + 1,
+        )
+        for i, (answer, reasoning, reference, finished) in enumerate(rows)
+    ]
 
 
 def collate(rows: Sequence[Sequence[Sample]], *, padding: int = 0, pad_id: int = 0) -> Batch:

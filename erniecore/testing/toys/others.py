@@ -1,17 +1,28 @@
-"""Good plugins at toy size for the kinds that need no model of their own: device, parallel, format, exporter, server,
-callback, command."""
+"""Good plugins at toy size for the kinds that need no model of their own: device, parallel, format, scorer, exporter,
+server, callback, command."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from erniecore.config.section import Field, Section
 from erniecore.errors import ConfigError, RowError, UsageError
-from erniecore.plugin import Plugin, hookimpl
-from erniecore.types import Cluster, Conversation, Device, Json, Message, ModelBundle, Origin, ParallelPlan, RunView
+from erniecore.plugin import Plugin, ScorerConfig, hookimpl
+from erniecore.types import (
+    Attempt,
+    Cluster,
+    Conversation,
+    Device,
+    Json,
+    Message,
+    ModelBundle,
+    Origin,
+    ParallelPlan,
+    RunView,
+)
 
 if TYPE_CHECKING:
     from erniecore.types.model import Layer
@@ -103,6 +114,19 @@ class ToyFormatPlugin(Plugin):
         return Conversation((Message("user", row["ask"]), Message("assistant", row["answer"])), origin=origin)
 
 
+class ToyScorerPlugin(Plugin):
+    """Answers that are the reference."""
+
+    kind = "scorer"
+    name = "toy"
+    summary = "equal answers for the conformance kit"
+    Config = ScorerConfig
+
+    @hookimpl
+    def ernie_score_attempts(self, config: ScorerConfig, attempts: Sequence[Attempt]) -> Sequence[float]:
+        return [float(a.answer == a.reference) + 0.5 * a.finished for a in attempts]
+
+
 class ToyExporterPlugin(Plugin):
     """One safetensors file under public names."""
 
@@ -171,6 +195,7 @@ def command(times: int = 1) -> None:
 device = ToyDevicePlugin()
 parallel = ToyParallelPlugin()
 row_format = ToyFormatPlugin()
+scorer = ToyScorerPlugin()
 exporter = ToyExporterPlugin()
 server = ToyServerPlugin()
 callback = ToyCallbackPlugin()

@@ -18,6 +18,7 @@ TOYS = {
     "quantizer": "changes:quantizer",
     "method": "method:plugin",
     "format": "others:row_format",
+    "scorer": "others:scorer",
     "exporter": "others:exporter",
     "server": "others:server",
     "callback": "others:callback",

@@ -1,0 +1,134 @@
+"""Rollouts: several answers to each prompt with the probability of every token, for methods that learn from what the
+model tries. Sampling is that of ``generate.py``; what an answer is worth is decided by scorers, what is learned by methods.
+
+Letters: B answers, b those still decoded, n tokens of one answer, V vocabulary.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from erniecore.engine.answers import parse_answer, text_of
+from erniecore.engine.generate import Decoder, evaluating, pad_left, stop_token_ids
+from erniecore.engine.sampling import Sampling, scale_temperature
+from erniecore.types import Attempt, Tokenizer
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    Floats = NDArray[np.float64]
+    Ints = NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Rollout:
+    """One answer as tokens.
+
+    Attributes:
+        ids: int64 [n], the token that ended it included.
+        log_probs: float64 [n], of each token under softmax(logits / temperature), before top-k, top-p and min-p.
+        entropies: float64 [n], of that distribution, in nats.
+        finished: it ended with a stop token; ``False``: it was cut off at the limit.
+    """
+
+    ids: Ints
+    log_probs: Floats
+    entropies: Floats
+    finished: bool
+
+
+def roll_out(
+    model: Any,
+    tokenizer: Tokenizer,
+    prompts: Sequence[Sequence[int]],
+    *,
+    sampling: Sampling,
+    max_new_tokens: int,
+    copies: int = 1,
+    streams: Sequence[int] | None = None,
+    batch_size: int = 0,
+) -> list[Rollout]:
+    """Answer every prompt ``copies`` times; answers to one prompt stand together, in the order of the prompts.
+
+    Args:
+        model: a ``CausalLM``, used in evaluation mode; its mode is restored.
+        sampling: how tokens are drawn. Its ``seed`` and an answer's stream decide the answer; neighbours do not.
+        streams: random stream of each answer, len(prompts) * copies; default: its place.
+        batch_size: answers decoded together, in whole prompts; 0: all at once.
+
+    Raises:
+        UsageError: a prompt that is empty or leaves no room. NumericsError: logits that are not finite.
+    """
+    stops = stop_token_ids(model, tokenizer)
+    drawn = list(range(len(prompts) * copies) if streams is None else streams)
+    at_once = max(1, batch_size // copies) if batch_size else max(1, len(prompts))
+    found: list[Rollout] = []
+    with evaluating(model):
+        for first in range(0, len(prompts), at_once):
+            part = prompts[first : first + at_once]
+            ids, mask = pad_left(part, tokenizer.pad_id)
+            decoder = Decoder(
+                model,
+                ids,
+                mask,
+                sampling=sampling,
+                max_new_tokens=max_new_tokens,
+                stop_ids=stops,
+                pad_id=tokenizer.pad_id,
+                streams=drawn[first * copies : (first + len(part)) * copies],
+                copies=copies,
+            )
+            found += _decoded(decoder, max_new_tokens)
+    return found
+
+
+def _decoded(decoder: Decoder, limit: int) -> list[Rollout]:
+    """Run a decoder to its end."""
+    B, temperature = len(decoder.live), 1.0 if decoder.sampling.greedy else decoder.sampling.temperature
+    ids = np.zeros((B, limit), np.int64)
+    log_probs, entropies = np.zeros((B, limit)), np.zeros((B, limit))
+    lengths = np.zeros(B, np.int64)
+    while decoder.live.any() and decoder.steps < limit:
+        at, live = decoder.steps, decoder.live.copy()
+        tokens = decoder.step()
+        ids[:, at], rows = tokens, decoder.rows
+        log_probs[rows, at], entropies[rows, at] = measured(decoder.logits, tokens[rows], temperature)
+        lengths += live
+    return [Rollout(ids[i, :n], log_probs[i, :n], entropies[i, :n], not decoder.live[i]) for i, n in enumerate(lengths)]
+
+
+def measured(logits: NDArray[np.float32], tokens: Ints, temperature: float) -> tuple[Floats, Floats]:
+    """Log-probability of ``tokens`` [b] and entropy [b] of softmax(logits [b, V] / temperature)."""
+    scores = scale_temperature(logits.astype(np.float64), temperature)
+    log_p = scores - np.log(np.exp(scores).sum(axis=-1, keepdims=True))
+    # a logit of -inf has probability 0 and adds nothing
+    finite = np.where(np.isfinite(log_p), log_p, 0.0)
+    return log_p[np.arange(len(tokens)), tokens], -(np.exp(log_p) * finite).sum(axis=-1)
+
+
+def attempt_of(
+    tokenizer: Tokenizer, prompt: Sequence[int], ids: Sequence[int], right: Sequence[int], finished: bool
+) -> Attempt:
+    """An answer and its reference as text, both read in the same way, for the scorers.
+
+    Args:
+        prompt: ids up to where the model answers. ids: its answer. right: the reference answer.
+    """
+    # only the template writes control tokens, so a user's text cannot pass for them
+    shown = tokenizer.decode(list(prompt), skip_special=False)
+    thinking = tokenizer.decode(list(prompt[-4:]), skip_special=False).rstrip().endswith("<think>")
+    text = text_of(tokenizer, ids)
+    answer = parse_answer(text, thinking=thinking)
+    return Attempt(
+        prompt=shown,
+        text=text,
+        answer=answer.content,
+        reasoning=answer.reasoning,
+        reference=parse_answer(text_of(tokenizer, right), thinking=thinking).content,
+        finished=finished,
+        num_tokens=len(ids),
+    )
