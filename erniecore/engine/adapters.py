@@ -179,6 +179,7 @@ def _merge(bundle: ModelBundle, directory: Path) -> tuple[ModelBundle, float, fl
     import numpy as np
 
     from erniecore.engine.export import logits, prompts
+    from erniecore.engine.score_head import completed
 
     probes = prompts(bundle)
     model: Any = load_adapter(bundle.model, directory)
@@ -193,7 +194,7 @@ def _merge(bundle: ModelBundle, directory: Path) -> tuple[ModelBundle, float, fl
             found=f"logits differ by {difference:.3g}, the largest is {largest:.3g}",
             expected=f"at most {TOLERANCE * max(largest, 1.0):.3g}",
         )
-    return replace(bundle, model=model.unload()), difference, largest
+    return completed(replace(bundle, model=model.unload())), difference, largest
 
 
 def fingerprint(directory: Path) -> str:

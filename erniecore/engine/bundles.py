@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from erniecore import registry
 from erniecore.config.selection import plugin_for_directory
-from erniecore.engine import launch
+from erniecore.engine import launch, score_head
 from erniecore.errors import CheckpointError, EnvironmentFault, UsageError, nearest
 from erniecore.host import Host, assemble
 from erniecore.plugin import ModelPlugin, Plugin
@@ -105,7 +105,7 @@ def open_located(located: Located, *, dtype: str = "float32", tokenizer: bool = 
         from erniecore.engine.adapters import load_adapter
 
         adapted = load_adapter(opened.bundle.model, located.adapter)
-        opened = opened._replace(bundle=replace(opened.bundle, model=adapted))
+        opened = opened._replace(bundle=score_head.completed(replace(opened.bundle, model=adapted)))
     return opened._replace(notes=[*located.notes, *opened.notes])
 
 
@@ -153,6 +153,9 @@ def load_checkpoint_bundle(path: Path, *, dtype: str = "float32", tokenizer: boo
     section = {k: v for k, v in settings["model"].items() if k in plugin.Config.model_fields}
     home = section.get("tokenizer") or section.get("path")
     bundle, notes = build_bundle(plugin, section, Path(home) if home and tokenizer else None, dtype)
+    if score_head.WEIGHT in checkpoint.tensors["model"]:
+        score_head.add_score_head(bundle.model)
+        bundle = score_head.completed(bundle)
     _load_structured(bundle, checkpoint)
     bundle.model.eval()
     averaged = "ema" in checkpoint.tensors
@@ -185,6 +188,9 @@ def build_bundle(
         notes += check_vocabulary(architecture, tokenizer, str(tokenizer_home))
     model = host.call(plugin, "ernie_build_model", config=config, architecture=architecture, dtype=dtype)
     adapter = host.call(plugin, "ernie_state_adapter", architecture=architecture)
+    if score_head.has_score(architecture):
+        score_head.add_score_head(model)
+        adapter = score_head.ScoreState(adapter, architecture)
     return ModelBundle(model=model, architecture=architecture, adapter=adapter, tokenizer=tokenizer), notes
 
 

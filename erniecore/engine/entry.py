@@ -140,16 +140,28 @@ def load_model(
     Raises:
         UsageError: there is no model. CheckpointError: damaged or unfitting weights.
     """
+    return open_model(path, adapter=adapter, dtype=dtype, device=device).model
+
+
+def open_model(
+    path: str | Path, *, adapter: str | Path | None = None, dtype: str = "float32", device: str = "cpu"
+) -> ModelBundle:
+    """As :func:`load_model`, with everything that belongs to the model: tokenizer, config.json, provenance.
+
+    Args:
+        device: a device plugin; empty within a run: the one that is open.
+    """
     from erniecore.engine.adapters import adapter_directory
     from erniecore.engine.bundles import locate, open_device, open_located
 
     located = locate(Path(path))
     if adapter is not None:
         located = located._replace(adapter=adapter_directory(Path(adapter)))
-    open_device(device)
+    if device:
+        open_device(device)
     bundle = open_located(located, dtype=dtype).bundle
     _bundles[bundle.model] = bundle
-    return bundle.model
+    return bundle
 
 
 def load_tokenizer(path: str | Path) -> Tokenizer:

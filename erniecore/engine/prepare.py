@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from erniecore.checkpoint.files import require_space
-from erniecore.engine import drift, launch, resume
-from erniecore.engine.plan import Plan, count_parameters, estimate
+from erniecore.engine import drift, launch, resume, score_head
+from erniecore.engine.plan import Parameters, Plan, count_parameters, estimate
 from erniecore.engine.step import CoreStep
 from erniecore.errors import ConfigError
 from erniecore.host import Host, assemble
@@ -32,6 +32,8 @@ class Prepared:
         names: kind -> plugin name. settings_dump: the settings as JSON; config_hash: of its mathematical part.
         name, out: of the run. console: how it is shown (``auto``, ``lines``, ``live``, ``json``, ``none``).
         resumption: set by :func:`choose_start`. warnings: to be emitted once callbacks listen.
+        new_score: the method trains a score head that the model's directory lacks; ``architecture`` and
+            ``state_adapter`` have it already.
     """
 
     loaded: Loaded
@@ -50,6 +52,7 @@ class Prepared:
     console: str
     resumption: resume.Resumption
     warnings: list[str]
+    new_score: bool = False
 
     @property
     def settings(self) -> Any:
@@ -83,10 +86,12 @@ def prepare(loaded: Loaded, *, console: str = "auto", environ: Mapping[str, str]
     parallel_plan: ParallelPlan = host.hook.ernie_plan_parallel(config=settings.parallel, cluster=cluster)
     architecture: Json = host.hook.ernie_read_architecture(config=settings.model)
     adapter: StateAdapter = host.hook.ernie_state_adapter(architecture=architecture)
+    new_score = wants_score(loaded) and not score_head.has_score(architecture)
+    architecture = score_head.with_score(architecture) if new_score else architecture
+    adapter = score_head.state_with_score(adapter, architecture)
     names = dict(settings.plugins)
     name = settings.run.name or f"{datetime.now():%Y%m%d-%H%M%S}-{names['method']}-{names['model']}"
-    maps = adapter.maps("pt")
-    parameters = count_parameters(maps, adapter_shapes(host, settings.adapter, maps))
+    parameters = counted(loaded, host, architecture, adapter)
     plan = estimate(
         parameters,
         settings,
@@ -113,7 +118,24 @@ def prepare(loaded: Loaded, *, console: str = "auto", environ: Mapping[str, str]
         console=console,
         resumption=resume.Resumption(),
         warnings=[],
+        new_score=new_score,
     )
+
+
+def wants_score(loaded: Loaded) -> bool:
+    """Whether the method trains a score head."""
+    return score_head.CAPABILITY in loaded.plugins["method"].capabilities
+
+
+def counted(loaded: Loaded, host: Host, architecture: Json, adapter: StateAdapter) -> Parameters:
+    """Parameters of the run; under an adapter a score head is trained beside it."""
+    config = loaded.settings.adapter
+    if config is None or not wants_score(loaded):
+        maps = adapter.maps("pt")
+        return count_parameters(maps, adapter_shapes(host, config, maps))
+    maps = score_head.without_head(adapter).maps("pt")
+    found = adapter_shapes(host, config, maps) or {}
+    return count_parameters(maps, score_head.trained_beside(found, architecture))
 
 
 def adapter_shapes(host: Host, config: Any, maps: Sequence[TensorMap]) -> Mapping[str, Sequence[int]] | None:

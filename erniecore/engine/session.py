@@ -17,12 +17,12 @@ import paddle
 import erniecore
 from erniecore.checkpoint.files import translated
 from erniecore.config.resolved import write_resolved
-from erniecore.engine import seed, state
+from erniecore.engine import score_head, seed, state
 from erniecore.engine.ema import Ema
 from erniecore.engine.feed import Feed, build_feed
 from erniecore.engine.guards import FiniteGuard
 from erniecore.engine.optim import OPTIMIZERS, AdamW
-from erniecore.engine.prepare import Prepared
+from erniecore.engine.prepare import Prepared, wants_score
 from erniecore.engine.recompute import set_recompute
 from erniecore.engine.resume import check_data
 from erniecore.engine.rundir import log
@@ -153,12 +153,17 @@ def build_model(ready: Prepared) -> Any:
     )
     path = getattr(settings.model, "path", "")
     replaced = ready.resumption.checkpoint is not None and settings.adapter is None and not ready.needs_reference
+    state_adapter = score_head.without_head(ready.state_adapter) if ready.new_score else ready.state_adapter
+    if score_head.has_score(ready.architecture) and not ready.new_score:
+        score_head.add_score_head(policy)
     if path and not replaced:
-        log.info("weights: %s", load_weights(policy, Path(path), ready.state_adapter))
+        log.info("weights: %s", load_weights(policy, Path(path), state_adapter))
     if settings.quantizer is not None:
         policy = hook.ernie_quantize_model(config=settings.quantizer, model=policy, phase="train")
     if settings.adapter is not None:
         policy = hook.ernie_adapt_model(config=settings.adapter, model=policy)
+    if wants_score(ready.loaded):
+        score_head.add_score_head(policy).score.weight.stop_gradient = False  # an adapter freezes what it finds
     set_recompute(policy, settings.train.recompute)
     return policy
 

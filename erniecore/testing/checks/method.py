@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from erniecore.engine import score_head
 from erniecore.testing.exercise import encoder_of
 from erniecore.testing.expect import ensure, ensure_bits, ensure_close, ensure_equal
 from erniecore.testing.runner import Check
@@ -28,6 +29,8 @@ def _rows(groups: Sequence[Sequence[Sample]]) -> list[list[Sample]]:
 
 
 def _objective(subject: Subject, policy: Any, reference: Any = None) -> Objective:
+    if score_head.CAPABILITY in subject.plugin.capabilities:
+        _add_score_head(policy)
     if reference is None and "reference" in subject.plugin.capabilities:
         from erniecore.testing.toys.paddle_lm import toy_model
 
@@ -40,6 +43,14 @@ def _objective(subject: Subject, policy: Any, reference: Any = None) -> Objectiv
         tokenizer=ToyTokenizer(),
     )
     return objective
+
+
+def _add_score_head(policy: Any) -> None:
+    """As a run does before it builds the objective; the same head for every policy."""
+    import paddle
+
+    paddle.seed(0)
+    score_head.add_score_head(policy)
 
 
 def _frozen(model: Any) -> Any:

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import paddle  # noqa: TID253
 from paddle import nn  # noqa: TID253
 
-from erniecore.api import CheckpointError
+from erniecore.api import CheckpointError, add_score_head
 from erniecore_lora import adapt as adapting
 from erniecore_lora.config import LoraConfig, Variant
 from erniecore_lora.lowrank import STARTS, LowRank
 from erniecore_lora.saved import Saved, open_saved
 from erniecore_lora.shapes import new_sizes
 from erniecore_lora.targets import Target
+
+if TYPE_CHECKING:
+    from erniecore_lora.saved import Array
 
 
 def adapt(model: nn.Layer, config: LoraConfig, variant: Variant) -> nn.Layer:
@@ -59,8 +63,20 @@ def _start(model: nn.Layer, target: Target, low: LowRank, init: str, variant: Va
             low.add_magnitude(weight)
 
 
+def _fill_head(model: nn.Layer, head: Array) -> None:
+    weight = add_score_head(model).score.weight
+    if tuple(weight.shape) != head.shape:
+        raise CheckpointError(
+            "the head of the adapter does not fit", found=str(head.shape), expected=str(tuple(weight.shape))
+        )
+    weight.set_value(paddle.to_tensor(head))
+    weight.stop_gradient = True
+
+
 def _fill(model: nn.Layer, saved: Saved, adapter: str) -> dict[Target, LowRank]:
     known = adapting.targets_of(model)
+    if saved.head is not None:
+        _fill_head(model, saved.head)
     made = adapting.add(model, adapter, saved.sizes(known))
     layers, modules = adapting.wrapped(model), saved.separate(known)
     with paddle.no_grad():

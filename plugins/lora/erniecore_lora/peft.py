@@ -29,13 +29,18 @@ PREFIX = "base_model.model."
 _KEY = re.compile(r"base_model\.model\.(?P<module>.+)\.lora_(?P<part>A|B|magnitude_vector)(\.default)?(\.weight)?")
 _PARTS = {"A": "a", "B": "b", "magnitude_vector": "magnitude"}
 
+#: trained whole beside the updates: the head of a reward model
+WHOLE = "score.weight"
+#: modules that PEFT names when it adapts a classifier, whichever of them the model has
+_CLASSIFIERS = ["classifier", "score"]
+
 #: key -> values that change nothing; a false value never does
 _HARMLESS: dict[str, Sequence[Any]] = {
     "bias": ("none",),
     "init_lora_weights": (True, "gaussian", "orthogonal", "eva"),
+    "modules_to_save": (_CLASSIFIERS, _CLASSIFIERS[1:]),
     **dict.fromkeys(
         (
-            "modules_to_save",
             "lora_bias",
             "fan_in_fan_out",
             "layer_replication",
@@ -68,12 +73,20 @@ def read(description: Description) -> dict[str, Factors]:
     path = description.file.with_name(WEIGHTS)
     parts: dict[str, dict[str, Array]] = {}
     for name, array in read_tensors(path).items():
+        if name == PREFIX + WHOLE:
+            continue
         match = _KEY.fullmatch(name)
         if match is None:
             raise CheckpointError("this tensor is no part of a low-rank update", where=f"{path}: {name}")
         part = _PARTS[match["part"]]
         parts.setdefault(match["module"], {})[part] = array.T if array.ndim == 2 else array
     return pair_up(path, parts)
+
+
+def read_whole(description: Description) -> Array | None:
+    """The head [H, 1] of a reward model, if the adapter brings one."""
+    found = read_tensors(description.file.with_name(WEIGHTS)).get(PREFIX + WHOLE)
+    return None if found is None else np.ascontiguousarray(found.T)
 
 
 def unfuse(description: Description, modules: Mapping[str, Factors], known: Sequence[Target]) -> Mapping[str, Factors]:
@@ -120,13 +133,20 @@ def _experts(description: Description, name: str, factors: Factors, stack: Mappi
 
 
 def adapter_config(
-    sizes: Mapping[str, Size], others: Sequence[str], *, magnitudes: bool, dropout: float, base: str
+    sizes: Mapping[str, Size],
+    others: Sequence[str],
+    *,
+    magnitudes: bool,
+    dropout: float,
+    base: str,
+    whole: bool = False,
 ) -> dict[str, Any]:
     """adapter_config.json.
 
     Args:
         sizes: public module -> rank and alpha of its update.
         others: modules that could have one and have none, so that ``target_modules`` does not name them.
+        whole: the head of a reward model is among the tensors.
     """
     rank = Counter(size.rank for size in sizes.values()).most_common(1)[0][0]
     alpha = Counter(size.alpha for size in sizes.values()).most_common(1)[0][0]
@@ -143,13 +163,13 @@ def adapter_config(
         "layers_to_transform": None,
         "lora_alpha": _plain(alpha),
         "lora_dropout": dropout,
-        "modules_to_save": None,
+        "modules_to_save": _CLASSIFIERS[1:] if whole else None,
         "peft_type": "LORA",
         "r": rank,
         "rank_pattern": {module: size.rank for module, size in sizes.items() if size.rank != rank},
         "revision": None,
         "target_modules": shortest_suffixes(sizes, others),
-        "task_type": "CAUSAL_LM",
+        "task_type": "SEQ_CLS" if whole else "CAUSAL_LM",
         "use_dora": magnitudes,
         "use_rslora": stabilized.pop(),
     }
@@ -164,6 +184,11 @@ def public_tensors(module: str, factors: Factors) -> dict[str, Array]:
     if factors.magnitude is not None:
         tensors[f"{PREFIX}{module}.lora_magnitude_vector"] = factors.magnitude
     return tensors
+
+
+def public_whole(head: Array) -> dict[str, Array]:
+    """PEFT's name and orientation of the head [H, 1]."""
+    return {PREFIX + WHOLE: np.ascontiguousarray(head.T)}
 
 
 def _plain(number: float) -> int | float:

@@ -34,17 +34,28 @@ def save(model: nn.Layer, target: Path, *, base: str = "", adapter: str = "") ->
     stacked = any(place.num_experts for place in updates)  # PEFT then refuses dropout, too
     sizes = {module: _size(low, stacked) for place, low in updates.items() for module in place.modules()}
     others = [m for place in adapt.targets_of(model) for m in place.modules() if m not in sizes]
-    some = next(iter(updates.values()))
+    some, head = next(iter(updates.values())), _head(model)
     config = peft.adapter_config(
-        sizes, others, magnitudes=some.magnitude is not None, dropout=0.0 if stacked else some.dropout, base=base
+        sizes,
+        others,
+        magnitudes=some.magnitude is not None,
+        dropout=0.0 if stacked else some.dropout,
+        base=base,
+        whole=head is not None,
     )
     (target / peft.CONFIG).write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
-    tensors: dict[str, Array] = {}
+    tensors: dict[str, Array] = {} if head is None else peft.public_whole(_array(head))
     for place, low in updates.items():
         for module, factors in zip(place.modules(), _split(place, low), strict=True):
             tensors.update(peft.public_tensors(module, factors))
     write_tensors(target / peft.WEIGHTS, tensors)
     return target
+
+
+def _head(model: nn.Layer) -> Tensor | None:
+    """The head of a reward model, if the run trains it beside the adapter."""
+    head = getattr(getattr(model, "score", None), "weight", None)
+    return None if head is None or head.stop_gradient else head
 
 
 def _size(low: LowRank, stacked: bool) -> Size:

@@ -66,10 +66,11 @@ class Factors(NamedTuple):
 
 @dataclass(frozen=True)
 class Saved:
-    """An adapter that was read. ``modules``: public module name -> factors."""
+    """An adapter that was read. ``modules``: public module name -> factors; ``head``: of a reward model, [H, 1]."""
 
     description: Description
     modules: Mapping[str, Factors]
+    head: Array | None = None
 
     def sizes(self, known: Sequence[Target]) -> dict[Target, Size]:
         """The updates to make on a model with these targets.
@@ -167,7 +168,8 @@ def open_saved(directory: str | Path) -> Saved:
     modules = _reader(found.layout).read(found)
     if not modules:
         raise CheckpointError("this adapter changes nothing", where=str(directory))
-    return Saved(found, modules)
+    read_whole = getattr(_reader(found.layout), "read_whole", None)
+    return Saved(found, modules, None if read_whole is None else read_whole(found))
 
 
 def read_json(file: Path) -> dict[str, Any]:

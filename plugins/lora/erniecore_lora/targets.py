@@ -59,7 +59,7 @@ def of_shapes(shapes: Mapping[str, Sequence[int]]) -> list[Target]:
 
 def _read_only(layer: str) -> bool:
     leaf = layer.rpartition(".")[2]
-    return "embed" in leaf or leaf in ("lm_head", "head", "gate", "router")
+    return "embed" in leaf or leaf in ("lm_head", "head", "score", "gate", "router")
 
 
 def choose(targets: Iterable[Target], patterns: Sequence[str]) -> list[Target]:
