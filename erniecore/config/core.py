@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import Field
+from pydantic import Field, ValidationInfo, field_validator
 
 from erniecore.config.section import Section
 
@@ -32,7 +32,15 @@ class Source(Section):
 
     path: str = Field(description="File (.json, .jsonl, also .gz).")
     format: str = Field("", description="Format plugin for this source; empty: `data.format`.")
-    weight: float = Field(1.0, gt=0, description="Share of this source when sources are mixed by weight.")
+    weight: float = Field(
+        1.0, gt=0, description="Share of this source where `data.mix` draws by weight (any positive numbers)."
+    )
+    epochs: float = Field(
+        1.0,
+        gt=0,
+        description="How often this source counts in one epoch: 2.5 takes two whole passes and half of a third, whose other "
+        "half comes first in the next epoch. Not with `data.mix: weighted`, where the weights decide.",
+    )
 
 
 class DataSection(Section):
@@ -50,10 +58,18 @@ class DataSection(Section):
     )
     packing_buffer: int = Field(500, ge=1, description="Samples that greedy packing chooses from.")
     shuffle: bool = Field(True, description="A new order in every epoch, a pure function of (seed, epoch).")
-    mix: Literal["concat", "weighted"] = Field(
+    mix: Literal["concat", "weighted", "interleave-under", "interleave-over"] = Field(
         "concat",
-        description="`concat`: every row of every source once per epoch. `weighted`: as many rows as `concat`, drawn by "
-        "`weight`, smaller sources repeated.",
+        description="What an epoch takes of several sources. `concat`: every sample once (or `epochs` times). `weighted`: as "
+        "many as `concat`, split exactly by `weight`; smaller sources repeat, of larger ones the rest comes in the next "
+        "epoch. `interleave-under`: by weight until the first source is used up. `interleave-over`: by weight until the "
+        "last one is; smaller ones repeat.",
+    )
+    epoch_samples: int = Field(
+        0,
+        ge=0,
+        description="Samples per epoch instead of what `mix` says; 0: off. Split exactly by `weight` (`mix: weighted`) or by "
+        "the sources' sizes (`mix: concat`), from endless walks: no sample comes again before its source is used up.",
     )
     eval_fraction: float = Field(
         0.0, ge=0, lt=1, description="Held out from the training rows when `data.eval` is empty."
@@ -64,6 +80,33 @@ class DataSection(Section):
     workers: int = Field(
         0, ge=0, description="Processes that read and tokenise; 0: in this process. The result is the same."
     )
+
+    @field_validator("eval")
+    @classmethod
+    def _eval_once(cls, eval: tuple[Source, ...]) -> tuple[Source, ...]:
+        if any(source.epochs != 1 or source.weight != 1 for source in eval):
+            raise ValueError("held-out sources are read once: they have neither weight nor epochs")
+        return eval
+
+    @field_validator("mix")
+    @classmethod
+    def _mix_fits(cls, mix: str, info: ValidationInfo) -> str:
+        sources: tuple[Source, ...] = info.data.get("train", ())
+        if mix == "concat" and len({source.weight for source in sources}) > 1:
+            raise ValueError("concat takes everything, so `weight` has no effect; choose weighted, or give `epochs`")
+        if mix == "weighted" and any(source.epochs != 1 for source in sources):
+            raise ValueError(
+                "the weights decide how much of a source is taken, so `epochs` has no effect; leave it out"
+            )
+        return mix
+
+    @field_validator("epoch_samples")
+    @classmethod
+    def _length_fits(cls, epoch_samples: int, info: ValidationInfo) -> int:
+        mix = info.data.get("mix")
+        if epoch_samples and mix not in ("concat", "weighted", None):
+            raise ValueError(f"{mix} decides itself how long an epoch is; use it with concat or weighted")
+        return epoch_samples
 
 
 class TrainSection(Section):

@@ -9,16 +9,18 @@ ranks must take part in every step.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Protocol
 
+import numpy as np
+
 from erniecore.config.core import DataSection, TrainSection
-from erniecore.data import packing
 from erniecore.data.collate import collate
-from erniecore.data.order import epoch_order
-from erniecore.data.store import TokenStore
+from erniecore.data.mixing import Mix, epoch_order, num_samples
+from erniecore.data.packing import Packs, pack
+from erniecore.data.store import SampleStore
 from erniecore.types import Batch
 
 #: width of a batch that is all padding
@@ -64,7 +66,7 @@ class LoaderSettings:
     """How samples become rows and rows become steps; the names are those of the settings.
 
     Attributes:
-        weights: per source; empty: all alike.
+        mix: what an epoch takes of the sources.
         pad_multiple: widths of padded rows are rounded up to it.
     """
 
@@ -72,8 +74,7 @@ class LoaderSettings:
     max_seq_len: int = 2048
     packing_buffer: int = 500
     shuffle: bool = True
-    mix: str = "concat"
-    weights: tuple[float, ...] = ()
+    mix: Mix = field(default_factory=Mix)
     batch_size: int = 1
     accumulation: int = 1
     pad_multiple: int = 1
@@ -86,8 +87,12 @@ class LoaderSettings:
             max_seq_len=data.max_seq_len,
             packing_buffer=data.packing_buffer,
             shuffle=data.shuffle,
-            mix=data.mix,
-            weights=tuple(s.weight for s in data.train),
+            mix=Mix(
+                kind=data.mix,
+                weights=tuple(s.weight for s in data.train),
+                epochs=tuple(s.epochs for s in data.train),
+                epoch_samples=data.epoch_samples,
+            ),
             batch_size=train.batch_size,
             accumulation=train.accumulation,
         )
@@ -111,6 +116,7 @@ class DataPlan:
         store: the samples, none longer than ``settings.max_seq_len``.
         seed: of orders. ``pad_id``: the tokenizer's.
         data_rank, data_size: this rank's place among the data-parallel ranks.
+        known_rows: rows of epochs that were counted before, so that a later step is found without packing them again.
 
     Raises:
         ValueError: no samples, or a rank outside of ``data_size``.
@@ -118,13 +124,14 @@ class DataPlan:
 
     def __init__(
         self,
-        store: TokenStore,
+        store: SampleStore,
         settings: LoaderSettings,
         *,
         seed: int,
         pad_id: int,
         data_rank: int = 0,
         data_size: int = 1,
+        known_rows: Mapping[int, int] | None = None,
     ) -> None:
         if not len(store):
             raise ValueError("a data plan needs at least one sample")
@@ -132,8 +139,8 @@ class DataPlan:
             raise ValueError(f"rank {data_rank} of {data_size}")
         self.store, self.settings, self.seed, self.pad_id = store, settings, seed, pad_id
         self.data_rank, self.data_size = data_rank, data_size
-        self._lengths: list[int] = store.lengths.tolist()
         self._sizes = store.source_sizes(len(store.files))
+        self._counts = dict(known_rows or {})  # rows by epoch
         self._ends: list[int] = []  # steps up to and with epoch i
         self._rows = lru_cache(maxsize=2)(self._make_rows)
 
@@ -155,7 +162,15 @@ class DataPlan:
 
     def num_rows(self, epoch: int) -> int:
         """Packed or single rows of an epoch (packing depends on the order)."""
-        return len(self._rows(epoch))
+        if epoch not in self._counts:
+            single = self.settings.packing in ("none", "padding-free")
+            mix = self.settings.mix
+            self._counts[epoch] = num_samples(self._sizes, mix, epoch) if single else len(self._rows(epoch))
+        return self._counts[epoch]
+
+    def counted_rows(self) -> dict[int, int]:
+        """Rows of the epochs that have been counted so far; see ``known_rows``."""
+        return dict(self._counts)
 
     def steps_in_epoch(self, epoch: int) -> int:
         """Optimizer steps, the last one possibly smaller."""
@@ -171,14 +186,14 @@ class DataPlan:
     def fill_rate(self, epoch: int = 0) -> float:
         """Share of the row positions that hold tokens (1 for unpadded rows)."""
         rows = self._rows(epoch)
-        if self.settings.packing in ("none", "padding-free"):
-            return 1.0 if self.settings.packing == "padding-free" else self._fill_unpacked(rows)
-        return packing.fill_rate(rows, self._lengths, self.settings.max_seq_len)
-
-    def _fill_unpacked(self, rows: Sequence[Sequence[int]]) -> float:
-        size, lengths = self.settings.batch_size, [self._lengths[row[0]] for row in rows]
-        widths = [max(lengths[i : i + size]) * len(lengths[i : i + size]) for i in range(0, len(lengths), size)]
-        return float(sum(lengths) / sum(widths))
+        if self.settings.packing == "padding-free" or not len(rows):
+            return 1.0
+        lengths = self.store.lengths[rows.members]
+        if self.settings.packing == "none":
+            starts = np.arange(0, len(rows), self.settings.batch_size)
+            widths = np.maximum.reduceat(lengths, starts).astype(np.int64) * np.diff([*starts, len(rows)])
+            return float(lengths.sum(dtype=np.int64) / widths.sum())
+        return float(lengths.sum(dtype=np.int64) / (len(rows) * self.settings.max_seq_len))
 
     # ---- batches
 
@@ -217,16 +232,11 @@ class DataPlan:
             self._ends.append((self._ends[-1] if self._ends else 0) + self.steps_in_epoch(len(self._ends)))
         return self._ends[epoch]
 
-    def _make_rows(self, epoch: int) -> list[list[int]]:
+    def _make_rows(self, epoch: int) -> Packs:
         """Rows of sample indices, in order."""
         s = self.settings
-        weights = s.weights if len(s.weights) == len(self._sizes) else (1.0,) * len(self._sizes)
-        order = epoch_order(self._sizes, weights, mix=s.mix, shuffle=s.shuffle, seed=self.seed, epoch=epoch).tolist()
-        lengths = [self._lengths[i] for i in order]
+        order = epoch_order(self._sizes, s.mix, shuffle=s.shuffle, seed=self.seed, epoch=epoch)
         if s.packing in ("none", "padding-free"):
-            return [[i] for i in order]
-        if s.packing == "sequential":
-            packs = packing.sequential(lengths, s.max_seq_len)
-        else:
-            packs = packing.greedy(lengths, s.max_seq_len, s.packing_buffer)
-        return [[order[i] for i in pack] for pack in packs]
+            return Packs(order)
+        packs = pack(self.store.lengths[order], s.max_seq_len, s.packing, s.packing_buffer)
+        return Packs(order[packs.members], packs.ends)

@@ -1,20 +1,69 @@
-"""Tokenised samples in few concatenated arrays: 12 bytes per token instead of Python objects. Read-only once built."""
+"""Tokenised samples in few concatenated arrays: 8 bytes per token instead of Python objects. Read-only once built.
+
+What a run asks of its samples is ``SampleStore``; here they are in memory, in ``shard_store.py`` on disk.
+"""
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from erniecore.types import Origin, Sample
+from erniecore.data.order import index_dtype
+from erniecore.types import IGNORE, Origin, Sample
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from erniecore.types.samples import Array, IntArray
+
+
+#: tokens that a search looks at together
+_AT_ONCE = 1 << 22
+
+
+class SampleStore(Protocol):
+    """Samples by index, source after source, wherever they lie."""
+
+    @property
+    def files(self) -> tuple[str, ...]:
+        """Names of the sources."""
+        ...
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, index: int) -> Sample: ...
+
+    @property
+    def lengths(self) -> Array:
+        """Tokens per sample, int32 or int64 [N]."""
+        ...
+
+    @property
+    def rows(self) -> Array:
+        """Index of the row that each sample came from, over all sources [N]; not descending."""
+        ...
+
+    @property
+    def num_tokens(self) -> int:
+        """Of all samples together."""
+        ...
+
+    def source_sizes(self, count: int) -> list[int]:
+        """Samples of each of ``count`` sources."""
+        ...
+
+    def fingerprint(self) -> str:
+        """Identity of the samples as tokens, the same wherever they lie."""
+        ...
+
+    def foreign_id(self, vocab_size: int) -> tuple[str, int, Origin] | None:
+        """(``token`` or ``label``, id, where it came from) of an id outside of the vocabulary, if there is one."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -29,6 +78,7 @@ class TokenStore:
         rows: int64 [N], index of the row that the sample came from, over all sources; not descending.
         lines: int32 [N] and ``sources`` int32 [N]: where it came from; ``files`` the names.
         truncated: index of the sample -> why it was shortened.
+        digests: sha256 of the blocks of samples that it was joined from; empty: it is a single block.
     """
 
     starts: IntArray
@@ -42,6 +92,7 @@ class TokenStore:
     files: tuple[str, ...]
     fields: Mapping[str, Array] = field(default_factory=dict)
     truncated: Mapping[int, str] = field(default_factory=dict)
+    digests: tuple[bytes, ...] = ()
 
     def __len__(self) -> int:
         return len(self.starts) - 1
@@ -88,24 +139,90 @@ class TokenStore:
             return self.end_rows
         return np.repeat(self.lengths, self.lengths).astype(np.int32)
 
-    def take(self, indices: IntArray) -> TokenStore:
-        """These samples, as a store of their own."""
-        builder = StoreBuilder(self.files)
-        for i in indices.tolist():
-            builder.add(self[i], int(self.rows[i]), int(self.sources[i]))
-        return builder.finish()
+    def block_digests(self) -> tuple[bytes, ...]:
+        """sha256 of each block; nothing without samples."""
+        return self.digests or ((self._digest(),) if len(self) else ())
+
+    def _digest(self) -> bytes:
+        digest = hashlib.sha256(self.lengths.astype("<i4").tobytes())
+        for array in (self.input_ids, self.labels, self.position_ids, self.end_rows):
+            digest.update(b"-" if array is None else np.ascontiguousarray(array, "<i4").data)
+        for name in sorted(self.fields):
+            digest.update(f"{name} {self.fields[name].dtype.str}".encode())
+            digest.update(np.ascontiguousarray(self.fields[name]).data)
+        return digest.digest()
 
     def fingerprint(self) -> str:
-        """sha256 over the samples as tokens: other files, tokenizers or templates give another one."""
-        digest = hashlib.sha256()
-        further = [self.fields[name] for name in sorted(self.fields)]
-        for array in (self.starts, self.input_ids, self.labels, self.position_ids, self.end_rows, *further):
-            digest.update(b"-" if array is None else np.ascontiguousarray(array).tobytes())
-        return digest.hexdigest()
+        """See ``SampleStore``."""
+        return hashlib.sha256(b"".join(self.block_digests())).hexdigest()
+
+    def foreign_id(self, vocab_size: int) -> tuple[str, int, Origin] | None:
+        """See ``SampleStore``."""
+        for what, ids in (("token", self.input_ids), ("label", self.labels)):
+            for start in range(0, len(ids), _AT_ONCE):
+                part = ids[start : start + _AT_ONCE]
+                (bad,) = np.nonzero((part >= vocab_size) | ((part < 0) & ((part != IGNORE) | (what == "token"))))
+                if len(bad):
+                    place = start + int(bad[0])
+                    sample = int(np.searchsorted(self.starts, place, side="right")) - 1
+                    return what, int(ids[place]), self[sample].origin
+        return None
 
     def source_sizes(self, count: int) -> list[int]:
         """Samples per source; sources are contiguous."""
         return [int(n) for n in np.bincount(self.sources, minlength=count)]
+
+
+@dataclass(frozen=True)
+class Subset:
+    """Some samples of a store, in its order, without a copy.
+
+    Attributes:
+        base: the store. indices: of its samples, ascending [N].
+    """
+
+    base: SampleStore
+    indices: Array
+
+    @property
+    def files(self) -> tuple[str, ...]:
+        """Names of the sources."""
+        return self.base.files
+
+    def __len__(self) -> int:
+        return len(self.indices)
+
+    def __getitem__(self, index: int) -> Sample:
+        return self.base[int(self.indices[index])]
+
+    @cached_property
+    def lengths(self) -> Array:
+        """See ``SampleStore``."""
+        return self.base.lengths[self.indices]
+
+    @property
+    def rows(self) -> Array:
+        """See ``SampleStore``."""
+        return self.base.rows[self.indices]
+
+    @property
+    def num_tokens(self) -> int:
+        """Of these samples."""
+        return int(self.lengths.sum(dtype=np.int64))
+
+    def source_sizes(self, count: int) -> list[int]:
+        """See ``SampleStore``."""
+        ends = np.searchsorted(self.indices, np.cumsum(self.base.source_sizes(count)))
+        return [int(n) for n in np.diff(ends, prepend=0)]
+
+    def fingerprint(self) -> str:
+        """See ``SampleStore``."""
+        chosen = np.ascontiguousarray(self.indices, index_dtype(len(self.base)))
+        return hashlib.sha256(self.base.fingerprint().encode() + chosen.tobytes()).hexdigest()
+
+    def foreign_id(self, vocab_size: int) -> tuple[str, int, Origin] | None:
+        """See ``SampleStore``; looks at the whole base."""
+        return self.base.foreign_id(vocab_size)
 
 
 def concatenate(parts: Sequence[TokenStore], files: Sequence[str]) -> TokenStore:
@@ -130,6 +247,7 @@ def concatenate(parts: Sequence[TokenStore], files: Sequence[str]) -> TokenStore
         files=tuple(files),
         fields={name: np.concatenate([p.fields[name] for p in parts]) for name in names},
         truncated={int(o) + i: why for o, p in zip(offsets, parts, strict=False) for i, why in p.truncated.items()},
+        digests=tuple(digest for p in parts for digest in p.block_digests()),
     )
 
 

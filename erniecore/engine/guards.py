@@ -17,7 +17,7 @@ from erniecore.errors import DataError, NumericsError
 from erniecore.types import IGNORE, Batch, Origin
 
 if TYPE_CHECKING:
-    from erniecore.data.store import TokenStore
+    from erniecore.data.store import SampleStore
     from erniecore.types.model import Tensor
 
 
@@ -93,13 +93,12 @@ def check_token_ids(batch: Batch, vocab_size: int) -> None:
             raise _foreign_id(what, bad, vocab_size, batch.origins)
 
 
-def check_store(store: TokenStore, vocab_size: int) -> None:
+def check_store(store: SampleStore, vocab_size: int) -> None:
     """:func:`check_token_ids` for all samples at once, before anything is trained."""
-    for what, ids in (("token", store.input_ids), ("label", store.labels)):
-        (bad,) = np.nonzero((ids >= vocab_size) | ((ids < 0) & (ids != IGNORE if what == "label" else True)))
-        if len(bad):
-            sample = int(np.searchsorted(store.starts, bad[0], side="right")) - 1
-            raise _foreign_id(what, int(ids[bad[0]]), vocab_size, [store[sample].origin])
+    found = store.foreign_id(vocab_size)
+    if found is not None:
+        what, value, origin = found
+        raise _foreign_id(what, value, vocab_size, [origin])
 
 
 def _bad_label(labels: np.ndarray[tuple[int, ...], np.dtype[np.int64]]) -> bool:

@@ -82,7 +82,7 @@ def test_a_core_key():
 @pytest.mark.parametrize(
     ("key", "type_text", "default"),
     [
-        ("data.train", "list of {path, format, weight}", "[]"),
+        ("data.train", "list of {path, format, weight, epochs}", "[]"),
         ("data.eval_fraction", "number ≥ 0 and < 1", "0.0"),
         ("data.shuffle", "true or false", "true"),
         ("train.moments", "one of `float32`, `bfloat16`", "float32"),

@@ -6,9 +6,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from erniecore.data.loader import DataPlan, LoaderSettings
-from erniecore.data.order import epoch_order, held_out, shares
+from erniecore.data.mixing import Mix
+from erniecore.data.order import held_out
 from erniecore.data.sources import hold_out
-from erniecore.data.store import StoreBuilder, concatenate
+from erniecore.data.store import StoreBuilder, Subset, concatenate
 from erniecore.errors import DataError
 from erniecore.types import Origin
 
@@ -37,6 +38,7 @@ def lines(batches):
     return [o.line for b in batches for o in b.origins]
 
 
+ROWS = np.arange(1000)
 LENGTHS = st.lists(st.integers(1, 16), min_size=1, max_size=30)
 
 
@@ -125,52 +127,32 @@ def test_extra_fields_travel_with_their_samples(make_store):
 
 def test_weights_give_exact_counts(make_store):
     store = make_store([1] * 12, sources=[0] * 2 + [1] * 10)
-    p = plan(store, packing="none", batch_size=12, mix="weighted", weights=(1.0, 2.0))
+    p = plan(store, packing="none", batch_size=12, mix=Mix("weighted", (1.0, 2.0)))
     files = [o.file for b in p.step(0) for o in b.origins]
     assert (files.count("f0"), files.count("f1")) == (4, 8)
 
 
-def test_a_large_source_goes_on_where_it_stopped():
-    orders = [
-        epoch_order([10, 10], [1, 1], mix="weighted", shuffle=True, seed=1, epoch=e)[:20].tolist() for e in range(2)
-    ]
-    assert all(sorted(o) == list(range(20)) for o in orders)
-    sizes, weights = [4, 12], [3.0, 1.0]
-    taken = [
-        [i for i in epoch_order(sizes, weights, mix="weighted", shuffle=True, seed=1, epoch=e) if i >= 4]
-        for e in range(3)
-    ]
-    assert sorted(np.concatenate(taken).tolist()) == list(range(4, 16))
-
-
-@given(st.lists(st.floats(0.01, 100), min_size=1, max_size=6), st.integers(0, 1000))
-def test_shares_sum_up_and_are_fair(weights, total):
-    counts = shares(weights, total)
-    assert sum(counts) == total
-    assert all(abs(c - w / sum(weights) * total) < 1 for c, w in zip(counts, weights, strict=True))
-
-
 def test_holding_out_depends_on_seed_and_row_alone():
-    assert np.array_equal(held_out(1, 1000, 0.2), held_out(1, 5000, 0.2)[:1000])
-    assert 150 < held_out(1, 1000, 0.2).sum() < 250
-    assert not np.array_equal(held_out(1, 1000, 0.2), held_out(2, 1000, 0.2))
+    assert np.array_equal(held_out(1, ROWS, 0.2), held_out(1, np.arange(5000), 0.2)[:1000])
+    assert 150 < held_out(1, ROWS, 0.2).sum() < 250
+    assert not np.array_equal(held_out(1, ROWS, 0.2), held_out(2, ROWS, 0.2))
 
 
 def test_held_out_and_training_rows_are_disjoint(make_store):
     store = make_store([3] * 50)
-    train, held = hold_out(store, 50, 0.3, seed=1)
+    train, held = hold_out(store, 0.3, seed=1)
     assert sorted([*train.rows, *held.rows]) == list(range(50))
     assert np.array_equal(held[0].input_ids, store[int(held.rows[0])].input_ids)
 
 
 def test_holding_out_of_too_few_rows_holds_out_nothing(make_store):
     store = make_store([3])
-    assert hold_out(store, 1, 1e-9, seed=1) == (store, None)
+    assert hold_out(store, 1e-9, seed=1) == (store, None)
 
 
 def test_holding_out_everything_is_an_error(make_store):
     with pytest.raises(DataError, match="every row"):
-        hold_out(make_store([3]), 1, 0.999999, seed=1)
+        hold_out(make_store([3]), 0.999999, seed=1)
 
 
 def test_empty_store_has_no_plan(make_store):
@@ -189,3 +171,27 @@ def test_store_gives_back_samples_that_are_not_plain(make_sample):
     assert store[1].position_ids.tolist() == [0, 1, 1, 2]
     assert store[0].end_rows.tolist() == [3, 3, 3]
     assert store[0].position_ids.tolist() == [0, 1, 2]
+
+
+def test_later_steps_are_found_without_packing_earlier_epochs(make_store):
+    store = make_store([3, 9, 4, 12, 7, 2, 2, 8] * 4)
+    first = plan(store, batch_size=2)
+    last = first.total_steps(4) - 1
+    again = DataPlan(store, first.settings, seed=5, pad_id=0, known_rows=first.counted_rows())
+    packed = []
+    make, again._rows = again._rows, lambda epoch: packed.append(epoch) or make(epoch)
+    assert lines(again.step(last)) == lines(first.step(last))
+    assert packed == [3]
+
+
+def test_rows_of_a_split_are_identified_by_their_tokens(make_store):
+    store = make_store([4] * 9)
+    assert plan(store).fingerprint() == plan(make_store([4] * 9)).fingerprint()
+    assert plan(store).fingerprint() != plan(make_store([4] * 8 + [5])).fingerprint()
+    train, held = hold_out(store, 0.5, seed=1)
+    assert len({p.fingerprint() for p in (store, train, held)}) == 3
+
+
+def test_subset_has_the_sizes_of_its_sources(make_store):
+    store = make_store([2] * 9, sources=[0, 0, 0, 1, 1, 1, 1, 3, 3])
+    assert Subset(store, np.array([1, 2, 3, 6, 8])).source_sizes(4) == [2, 2, 0, 1]
