@@ -1,4 +1,6 @@
-"""``ernie data``: check files, show samples as the model sees them, count. No paddle; the work is in ``erniecore.data``."""
+"""``ernie data``: check files, show samples as the model sees them, count. No paddle; the work is in ``erniecore.data``.
+
+``ernie data build`` is ``data_build.py``."""
 
 from __future__ import annotations
 
@@ -9,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from erniecore.cli import render
+from erniecore.cli import data_build, render
 from erniecore.cli.group import new_group
 from erniecore.cli.options import JsonOption
 from erniecore.errors import Exit, UsageError
@@ -19,7 +21,8 @@ if TYPE_CHECKING:
     from erniecore.data.store import TokenStore
     from erniecore.types import Encoder, Sample, Tokenizer
 
-app = new_group("Check data files and show samples as the model sees them.")
+app = new_group("Check data files, show samples as the model sees them, build token files.")
+app.command()(data_build.build)
 
 Files = Annotated[list[Path], typer.Argument(metavar="FILE...", help="Data files: .json, .jsonl, .txt, also .gz.")]
 Format = Annotated[str, typer.Option("--format", metavar="NAME", help="Format plugin; auto: the one that fits.")]
@@ -48,7 +51,7 @@ def check(
     """Look at every row and account for it; with --model also at its tokens. Exit code 4 when rows cannot be used."""
     from erniecore.data.checking import check as check_files
 
-    tokenizer, vocabulary = _open(model) if model else (None, 0)
+    tokenizer, vocabulary = open_tokenizer(model) if model else (None, 0)
     encoder = _encoder(method, tokenizer, max_seq_len) if tokenizer else None
     store, ledger = check_files(files, format, encoder, workers=workers, max_errors=max_errors)
     report = ledger.as_dict()
@@ -79,7 +82,7 @@ def show(
     """Samples as the model sees them; what it learns is marked."""
     from erniecore.data.show import as_dict
 
-    tokenizer, _ = _open(model)
+    tokenizer, _ = open_tokenizer(model)
     samples = _samples(files, format, _encoder(method, tokenizer, max_seq_len), limit, line)
     if as_json:
         render.show_json([as_dict(s, tokenizer) for s in samples])
@@ -109,7 +112,7 @@ def stats(
         counts.add(record)
     report: dict[str, Any] = {**counts.as_dict(), "dropped": ledger.total("dropped")}
     if model:
-        store, _ = check_files(files, format, _encoder(method, _open(model)[0], max_seq_len), workers=workers)
+        store, _ = check_files(files, format, _encoder(method, open_tokenizer(model)[0], max_seq_len), workers=workers)
         report["tokens"] = token_stats(store, max_seq_len)
     ledger.check(1.0)
     if as_json:
@@ -121,7 +124,7 @@ def stats(
 # ---- what the commands share
 
 
-def _open(directory: Path) -> tuple[Tokenizer, int]:
+def open_tokenizer(directory: Path) -> tuple[Tokenizer, int]:
     """The tokenizer of a model directory as its model plugin reads it, and the model's vocabulary size (0: no model)."""
     from erniecore.data.tokenizer import SentencePieceTokenizer
 

@@ -232,7 +232,9 @@ def _check_documents(path: Path, documents: IntArray, num_sequences: int) -> Non
         raise _damaged(path, "the document index does not cover the sequences", f"from {first} to {last}", expected)
     for start in range(0, len(documents), _CHUNK):
         if (np.diff(documents[start : start + _CHUNK + 1]) < 0).any():
-            raise _damaged(path, "the document index goes back", "a smaller entry behind a larger one", "rising entries")
+            raise _damaged(
+                path, "the document index goes back", "a smaller entry behind a larger one", "rising entries"
+            )
 
 
 def _damaged(path: Path, message: str, found: str, expected: str) -> DataError:
