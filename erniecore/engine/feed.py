@@ -13,6 +13,7 @@ from erniecore.checkpoint.directories import file_hash
 from erniecore.checkpoint.files import replace_file
 from erniecore.data.loader import BatchPlan, DataPlan, LoaderSettings
 from erniecore.data.sources import Splits, load_splits
+from erniecore.engine.corpus_feed import build_corpus_feed, names_token_files
 from erniecore.engine.guards import check_store
 from erniecore.types import Batch
 
@@ -70,6 +71,8 @@ def build_feed(ready: Prepared, tokenizer: Tokenizer) -> Feed:
         DataError: no data, an unreadable file, too many dropped rows, ids beyond the model's vocabulary.
     """
     settings = ready.settings
+    if names_token_files(settings.data):
+        return build_corpus_feed(ready, tokenizer)
     encoder = ready.host.hook.ernie_build_encoder(
         config=settings.method, tokenizer=tokenizer, max_length=settings.data.max_seq_len
     )
@@ -97,7 +100,7 @@ def build_feed(ready: Prepared, tokenizer: Tokenizer) -> Feed:
 def build_plans(ready: Prepared, splits: Splits, pad_id: int) -> tuple[DataPlan, DataPlan | None]:
     """This rank's batches of both splits."""
     settings, place = ready.settings, ready.parallel_plan
-    rank = {"data_rank": place.data_rank, "data_size": place.data_size}
+    rank: dict[str, Any] = {"data_rank": place.data_rank, "data_size": place.data_size}
     training = LoaderSettings.training(settings.data, settings.train)
     train = DataPlan(splits.train, training, seed=settings.run.seed, pad_id=pad_id, **rank)
     if splits.held is None:
