@@ -52,7 +52,8 @@ def _network(values: NDArray[np.uint64], half: int, keys: NDArray[np.uint64]) ->
     left, right = values >> shift, values & mask
     for key in keys:
         left, right = right, left ^ (_mixed(right + key) & mask)
-    return (left << shift) | right
+    joined: NDArray[np.uint64] = (left << shift) | right
+    return joined
 
 
 def _mixed(z: NDArray[np.uint64]) -> NDArray[np.uint64]:
@@ -60,7 +61,8 @@ def _mixed(z: NDArray[np.uint64]) -> NDArray[np.uint64]:
     with np.errstate(over="ignore"):
         z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
         z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return z ^ (z >> np.uint64(31))
+    mixed: NDArray[np.uint64] = z ^ (z >> np.uint64(31))
+    return mixed
 
 
 def blended(weights: Sequence[float] | IntArray, indices: IntArray) -> tuple[IntArray, IntArray]:
@@ -75,8 +77,8 @@ def blended(weights: Sequence[float] | IntArray, indices: IntArray) -> tuple[Int
         weights are whole.
     """
     shares = np.asarray(weights, np.float64) / float(sum(weights))
-    low = np.zeros(len(indices))
-    high = indices + float(len(shares) + 1)
+    low: NDArray[np.float64] = np.zeros(len(indices))
+    high: NDArray[np.float64] = (indices + len(shares) + 1).astype(np.float64)
     for _ in range(_HALVINGS):
         middle = (low + high) / 2
         enough = _due(shares, middle).sum(axis=1) > indices

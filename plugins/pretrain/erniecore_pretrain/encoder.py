@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 
 from erniecore.api import IGNORE, Document, Record, RowError, Sample, Tokenizer
 
@@ -41,7 +42,7 @@ class PretrainEncoder:
         return [_piece(record, ids[piece], targets[piece]) for piece in pieces]
 
 
-def _piece(record: Document, ids: np.ndarray, labels: np.ndarray) -> Sample:  # type: ignore[type-arg]
+def _piece(record: Document, ids: NDArray[np.int64], labels: NDArray[np.int64]) -> Sample:
     n = len(ids)
     return Sample(
         input_ids=ids,
