@@ -286,6 +286,18 @@ class BuildSpecs:
                 return Document(text=row["text"], origin=origin)
         """
 
+    @hookspec(firstresult=True)
+    def ernie_write_record(self, config: Section, record: Record) -> Json:
+        """A record as one row, the way back of ``ernie_parse_row``, for ``ernie data convert``; raises ``RowError`` where
+        the format has no words for it. Called once per record. Optional: without it nothing is converted to this format.
+
+        Example::
+
+            @hookimpl
+            def ernie_write_record(self, record):
+                return {"text": record.text}
+        """
+
     # ---- scorer: called on each scorer of the run, after each rollout
     @hookspec(firstresult=True)
     def ernie_score_attempts(self, config: Section, attempts: Sequence[Attempt]) -> Sequence[float]:

@@ -49,6 +49,9 @@ PROMPT_DIFFERS = "ERN-D047"
 ID_OUT_OF_RANGE = "ERN-D048"
 SAME_ANSWERS = "ERN-D049"
 
+NO_QUESTION = "ERN-D075"
+NO_REFERENCE = "ERN-D076"
+
 TOO_MANY_DROPPED = "ERN-D050"
 NOTHING_LEFT = "ERN-D051"
 VOCABULARY_SIZE = "ERN-D052"
@@ -59,6 +62,12 @@ NO_TOKEN_FILE = "ERN-D060"
 TOKEN_FILE_DAMAGED = "ERN-D061"
 TOKEN_DTYPE = "ERN-D062"
 NOT_FOR_TOKEN_FILES = "ERN-D063"
+
+NO_WORDS = "ERN-D065"
+DAMAGED_TABLE = "ERN-D066"
+WHICH_SPLIT = "ERN-D067"
+NOT_A_DATASET = "ERN-D068"
+NOT_CONVERTED = "ERN-D069"
 
 #: code -> what it means
 MEANINGS: dict[str, str] = {
@@ -100,9 +109,16 @@ MEANINGS: dict[str, str] = {
     PROMPT_DIFFERS: "the prompt in training would differ from the prompt in use",
     ID_OUT_OF_RANGE: "a token id is not below the vocabulary size",
     SAME_ANSWERS: "the preferred and the rejected answer are the same",
+    NO_QUESTION: "the row has no question with an answer behind it, so there is nothing to try",
+    NO_REFERENCE: "the reference answer, which tried answers are compared with, is empty",
     TOO_MANY_DROPPED: "more rows were dropped than data.max_drop allows",
     NOTHING_LEFT: "no row is left to learn from",
     VOCABULARY_SIZE: "the vocabulary cannot have this size with this text",
+    NO_WORDS: "the format has no words for what the record holds, such as tools or several answers",
+    DAMAGED_TABLE: "a parquet or arrow file cannot be read",
+    WHICH_SPLIT: "a data set directory has several splits, or not the one that is named",
+    NOT_A_DATASET: "a directory holds no data set that can be read",
+    NOT_CONVERTED: "the rows cannot be written without losing some of them, or something in them",
     FILE_CHANGED: "a training file is not the one that the checkpoint was made with",
     SAMPLES_CHANGED: "the training files are the same but give other samples than those of the checkpoint",
     NO_TOKEN_FILE: "the file is no index of token files, or of an unknown version",

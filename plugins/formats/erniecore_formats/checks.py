@@ -12,6 +12,9 @@ from erniecore.api import Json, RowError, nearest, shorten
 
 MISSING, WRONG_TYPE, BLANK = "ERN-D030", "ERN-D031", "ERN-D032"
 LENGTHS_DIFFER, UNKNOWN_ROLE, ROLE_ORDER, BAD_VALUE = "ERN-D033", "ERN-D034", "ERN-D035", "ERN-D036"
+NO_WORDS = "ERN-D065"
+
+_MEDIA = ("images", "image", "videos", "video", "audios", "audio")
 
 _NAMES = {str: "a text", list: "a list", dict: "an object", bool: "true or false", int: "a number", type(None): "null"}
 
@@ -116,3 +119,45 @@ def filled(value: object, where: str, expected: str = "a list") -> Sequence[Any]
     if not value:
         raise bad_value("the list is empty", where, value, "at least one entry")
     return value
+
+
+def margin(row: Json) -> float | None:
+    """How much better the preferred answer is: ``margin``, or the difference of two scores."""
+    if row.get("margin") is not None:
+        return number(row["margin"], "$.margin")
+    for better, worse in (("score_chosen", "score_rejected"), ("chosen_score", "rejected_score")):
+        if row.get(better) is not None or row.get(worse) is not None:
+            for name in (better, worse):
+                if name not in row:
+                    raise missing(row, name)
+            return number(row[better], f"$.{better}") - number(row[worse], f"$.{worse}")
+    return None
+
+
+def rating(row: Json) -> bool | None:
+    """Whether an answer is desirable, where the row says so: ``label`` (or ``kto_tag``) is true or false."""
+    name = "kto_tag" if "kto_tag" in row and "label" not in row else "label"
+    value = row.get(name)
+    if value is None or isinstance(value, bool):
+        return value
+    raise bad_value("a rating is true or false", f"$.{name}", value, "true or false")
+
+
+def no_media(row: Json) -> None:
+    """Refuse rows whose images, videos or sounds would be lost."""
+    for name in _MEDIA:
+        if row.get(name):
+            raise bad_value("the row has media, this format reads texts", f"$.{name}", row[name], "a text-only row")
+
+
+def cannot_say(what: str) -> RowError:
+    """A record has something for which a format has no words."""
+    return RowError(
+        f"the format has no words for {what}", code=NO_WORDS, where="$", found=what, fix="choose another format"
+    )
+
+
+def sayable(condition: bool, what: str) -> None:
+    """Raise ``cannot_say`` unless."""
+    if not condition:
+        raise cannot_say(what)

@@ -1,10 +1,52 @@
-"""The sections of the formats that have something to set."""
+"""The sections of the formats."""
 
 from __future__ import annotations
 
 from typing import Literal
 
 from erniecore.api import Field, Section
+
+_COLUMNS = "Field of the format -> column of the file that holds it, where they differ; the format must then be named."
+
+
+class AlpacaConfig(Section):
+    """Names of the columns."""
+
+    columns: dict[
+        Literal["instruction", "input", "output", "chosen", "rejected", "history", "system", "label", "margin"], str
+    ] = Field({}, description=_COLUMNS)
+
+
+class ErniekitConfig(Section):
+    """Names of the columns."""
+
+    columns: dict[Literal["src", "tgt", "label", "system", "is_system", "response", "sort", "margin"], str] = Field(
+        {}, description=_COLUMNS
+    )
+
+
+class MessagesConfig(Section):
+    """Names of the columns."""
+
+    columns: dict[Literal["messages", "chosen", "rejected", "tools", "system", "label", "margin"], str] = Field(
+        {}, description=_COLUMNS
+    )
+
+
+class PreferenceConfig(Section):
+    """Names of the columns."""
+
+    columns: dict[
+        Literal["prompt", "chosen", "rejected", "completion", "label", "margin", "system", "history", "tools"], str
+    ] = Field({}, description=_COLUMNS)
+
+
+class QueryResponseConfig(Section):
+    """Names of the columns."""
+
+    columns: dict[Literal["query", "response", "rejected_response", "history", "system", "label", "margin"], str] = (
+        Field({}, description=_COLUMNS)
+    )
 
 
 class TextConfig(Section):

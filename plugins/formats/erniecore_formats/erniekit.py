@@ -5,7 +5,9 @@ Texts are stripped at both ends, as the format defines. Other fields are left al
 
 from __future__ import annotations
 
-from erniecore.api import Conversation, Json, Message, Origin, Preference
+from collections.abc import Sequence
+
+from erniecore.api import Conversation, Json, Message, Origin, Preference, Record
 from erniecore_formats import checks
 
 
@@ -46,8 +48,42 @@ def _preference(row: Json, origin: Origin) -> Preference:
     prompt = _turns(system, sources[first:], targets[first:], [False] * (len(targets) - first))
     answers = _answers(row)
     better = 0 if _order(row)[0] > _order(row)[1] else 1
-    margin = checks.number(row["margin"], "$.margin") if row.get("margin") is not None else None
-    return Preference(tuple(prompt), answers[better], answers[1 - better], margin=margin, origin=origin)
+    return Preference(tuple(prompt), answers[better], answers[1 - better], margin=checks.margin(row), origin=origin)
+
+
+def write(record: Record) -> Json:
+    """The row for a record; raises ``RowError`` where this format has no words for it. Its texts are those of the record,
+    but whoever reads them strips them."""
+    if isinstance(record, Preference):
+        checks.sayable(not record.tools, "tools")
+        row, sources, targets, _ = _written(record.prompt)
+        sides = [[_text(m) for m in side] for side in (record.chosen, record.rejected)]
+        row |= {"src": sources, "tgt": targets, "response": sides, "sort": [1, 0]}
+        return row if record.margin is None else {**row, "margin": record.margin}
+    if not isinstance(record, Conversation):
+        raise checks.cannot_say(f"a {type(record).__name__.lower()}")
+    checks.sayable(not record.tools, "tools")
+    row, sources, targets, labels = _written(record.messages)
+    row |= {"src": sources, "tgt": targets}
+    return row if all(labels) else {**row, "label": labels}
+
+
+def _written(messages: Sequence[Message]) -> tuple[dict[str, object], list[str], list[str], list[int]]:
+    """The system text's field, the questions, the answers, and which of them are learned."""
+    listed = list(messages)
+    row: dict[str, object] = {}
+    if listed and listed[0].role == "system":
+        row["system"] = listed.pop(0).content
+    roles = [m.role for m in listed]
+    checks.sayable(roles == [("user", "assistant")[i % 2] for i in range(len(roles))], "turns of " + ", ".join(roles))
+    answers = listed[1::2]
+    return row, [m.content for m in listed[::2]], [_text(m) for m in answers], [int(m.learn) for m in answers]
+
+
+def _text(message: Message) -> str:
+    checks.sayable(not message.tool_calls, "function calls")
+    checks.sayable(message.role in ("user", "assistant"), f"a message of {message.role}")
+    return message.content
 
 
 def _sources(row: Json) -> list[str]:

@@ -6,19 +6,16 @@ or false. Single messages are read in ``turns.py``. Texts are not stripped.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import replace
 
-from erniecore.api import Conversation, Json, Message, Origin, Preference, Rated, RowError
-from erniecore_formats import checks, turns
-
-_MEDIA = ("images", "image", "videos", "video", "audios")
+from erniecore.api import Conversation, Json, Message, Origin, Preference, Rated, Record
+from erniecore_formats import answers, checks, turns
 
 
 def matches(row: Json) -> bool:
-    """Whether a row has this shape."""
-    return isinstance(row.get("messages", row.get("conversations")), list)
+    """Whether a row has this shape; one with ``prompt`` and ``chosen`` is a preference that also has messages."""
+    return isinstance(row.get("messages", row.get("conversations")), list) and not ("prompt" in row and "chosen" in row)
 
 
 def parse(row: Json, origin: Origin) -> Conversation | Preference | Rated:
@@ -26,14 +23,10 @@ def parse(row: Json, origin: Origin) -> Conversation | Preference | Rated:
     name = "messages" if "messages" in row else "conversations"
     if name not in row:
         raise checks.missing(row, "messages")
-    for media in _MEDIA:
-        if row.get(media):
-            raise checks.bad_value(
-                "the row has media, this format reads texts", f"$.{media}", row[media], "a text-only row"
-            )
+    checks.no_media(row)
     items = checks.filled(row[name], f"$.{name}", "a list of messages")
     listed = [turns.message(item, f"$.{name}[{i}]") for i, item in enumerate(items)]
-    system, tools, pair = _system(row, listed[0]), _tools(row), "chosen" in row or "rejected" in row
+    system, tools, pair = turns.system_beside(row, listed[0]), answers.tools(row), "chosen" in row or "rejected" in row
     turns.check_order(listed, f"$.{name}", last="user" if pair else "assistant", before="system" if system else "")
     messages = system + turns.merged(listed)
     if pair:
@@ -46,16 +39,6 @@ def parse(row: Json, origin: Origin) -> Conversation | Preference | Rated:
     return Conversation(tuple(messages), tools=tools, origin=origin)
 
 
-def _system(row: Json, first: Message) -> list[Message]:
-    """The system text that stands beside the list of messages."""
-    value = row.get("system")
-    if value is None or not checks.text(value, "$.system", blank=True).strip():
-        return []
-    if first.role == "system":
-        raise checks.bad_value("there are two system texts", "$.system", value, "one system text")
-    return [Message("system", value)]
-
-
 def _labelled(messages: Sequence[Message], label: object) -> list[Message]:
     count = sum(m.role == "assistant" for m in messages)
     flags = iter(checks.flags(label, "$.label", count, "assistant turns"))
@@ -66,46 +49,19 @@ def _preference(row: Json, prompt: list[Message], tools: tuple[Json, ...], origi
     for side in ("chosen", "rejected"):
         if side not in row:
             raise checks.missing(row, side)
-    chosen, rejected = (_answer(row[side], f"$.{side}") for side in ("chosen", "rejected"))
-    margin = checks.number(row["margin"], "$.margin") if row.get("margin") is not None else None
-    return Preference(tuple(prompt), chosen, rejected, margin=margin, tools=tools, origin=origin)
+    chosen, rejected = (answers.answer(row[side], f"$.{side}") for side in ("chosen", "rejected"))
+    return Preference(tuple(prompt), chosen, rejected, margin=checks.margin(row), tools=tools, origin=origin)
 
 
-def _answer(value: object, where: str) -> tuple[Message, ...]:
-    """A text, a message, or messages."""
-    if isinstance(value, str):
-        return (turns.message({"role": "assistant", "content": value}, where),)
-    if isinstance(value, dict):
-        messages = [turns.message(value, where)]
-    else:
-        items = checks.filled(value, where, "a text, a message or a list of messages")
-        messages = turns.merged([turns.message(item, f"{where}[{i}]") for i, item in enumerate(items)])
-    if messages[0].role != "assistant" or messages[-1].role != "assistant":
-        raise RowError(
-            "an answer begins and ends with the assistant",
-            code=checks.ROLE_ORDER,
-            where=where,
-            found=" → ".join(m.role for m in messages),
-            expected="assistant",
-        )
-    return tuple(messages)
-
-
-def _tools(row: Json) -> tuple[Json, ...]:
-    """The offered tools: a list, or one as JSON text; each an object with a name."""
-    name = "functions" if "functions" in row and "tools" not in row else "tools"
-    value, where = row.get(name), f"$.{name}"
-    if value is None or value == "":
-        return ()
-    if isinstance(value, str):
-        try:
-            value = json.loads(value)
-        except ValueError as e:
-            raise checks.bad_value(f"the text is not JSON: {e}", where, value, "a list of tools") from e
-    if not isinstance(value, list):
-        raise checks.wrong_type(value, where, "a list of tools")
-    for i, tool in enumerate(value):
-        body = tool.get("function", tool) if isinstance(tool, dict) else tool
-        if not isinstance(body, dict) or not isinstance(body.get("name"), str):
-            raise checks.bad_value("a tool needs a name", f"{where}[{i}]", tool, "an object with `name`")
-    return tuple(value)
+def write(record: Record) -> Json:
+    """The row for a record, as OpenAI has it; raises ``RowError`` for documents."""
+    if isinstance(record, Preference):
+        row: dict[str, object] = {"messages": answers.written(record.prompt)}
+        row |= {"chosen": answers.written(record.chosen), "rejected": answers.written(record.rejected)}
+        return row | answers.beside(record.tools, record.margin)
+    if not isinstance(record, Conversation | Rated):
+        raise checks.cannot_say(f"a {type(record).__name__.lower()}")
+    row = {"messages": answers.written(record.messages)}
+    if isinstance(record, Rated):
+        row["label"] = record.desirable
+    return row | answers.beside(record.tools)

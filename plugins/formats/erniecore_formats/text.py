@@ -5,13 +5,15 @@ Text files come as rows with the field ``text``, one per line, paragraph or file
 
 from __future__ import annotations
 
-from erniecore.api import Document, Json, Origin
-from erniecore_formats import alpaca, checks, erniekit, messages
+from erniecore.api import Document, Json, Origin, Record
+from erniecore_formats import alpaca, checks, erniekit, messages, preference, query_response
+
+_OTHERS = (alpaca, erniekit, messages, preference, query_response)
 
 
 def matches(row: Json) -> bool:
     """Whether a row has a text, and is no row of another format that carries one beside (as Alpaca's own file does)."""
-    return isinstance(row.get("text"), str) and not any(m.matches(row) for m in (alpaca, erniekit, messages))
+    return isinstance(row.get("text"), str) and not any(m.matches(row) for m in _OTHERS)
 
 
 def parse(row: Json, field: str, origin: Origin) -> Document:
@@ -19,3 +21,10 @@ def parse(row: Json, field: str, origin: Origin) -> Document:
     if field not in row:
         raise checks.missing(row, field)
     return Document(checks.text(row[field], f"$.{field}"), origin)
+
+
+def write(record: Record, field: str) -> Json:
+    """The row for a document; raises ``RowError`` for any other record."""
+    if not isinstance(record, Document):
+        raise checks.cannot_say(f"a {type(record).__name__.lower()}")
+    return {field: record.text}

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from erniecore.api import Message, RowError, ToolCall, nearest, shorten
+from erniecore.api import Json, Message, RowError, ToolCall, nearest, shorten
 from erniecore_formats import checks
 
 #: role names in data files -> ours; ``function_call`` is an assistant message that is a call
@@ -154,6 +154,16 @@ def _call(item: object, where: str) -> ToolCall:
     if not isinstance(arguments, dict):
         raise checks.wrong_type(arguments, f"{where}.arguments", "an object")
     return ToolCall(name, json.dumps(arguments, ensure_ascii=False))
+
+
+def system_beside(row: Json, first: Message) -> list[Message]:
+    """The system text that stands beside the list of messages."""
+    value = row.get("system")
+    if value is None or not checks.text(value, "$.system", blank=True).strip():
+        return []
+    if first.role == "system":
+        raise checks.bad_value("there are two system texts", "$.system", value, "one system text")
+    return [Message("system", value)]
 
 
 def merged(messages: Sequence[Message]) -> list[Message]:

@@ -21,3 +21,13 @@ def test_conformance_of_messages(check):
 @parametrize_checks("format", "text")
 def test_conformance_of_text(check):
     check()
+
+
+@parametrize_checks("format", "preference")
+def test_conformance_of_preference(check):
+    check()
+
+
+@parametrize_checks("format", "query-response")
+def test_conformance_of_query_response(check):
+    check()

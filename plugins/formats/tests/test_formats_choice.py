@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 from erniecore_formats import checks
-from erniecore_formats.plugin import alpaca, erniekit, messages, text
+from erniecore_formats.plugin import alpaca, erniekit, messages, preference, query_response, text
 
 from erniecore import registry
 from erniecore.config.core import Source
@@ -16,7 +16,7 @@ from erniecore.data.sources import resolve
 from erniecore.errors import DataError, RowError
 from erniecore.types import Origin
 
-FORMATS = {"alpaca": alpaca, "erniekit": erniekit, "messages": messages, "text": text}
+FORMATS = {p.name: p for p in (alpaca, erniekit, messages, preference, query_response, text)}
 ROWS = [
     ({"src": ["a"], "tgt": ["b"]}, "erniekit"),
     ({"src": ["a"], "response": ["b", "c"], "sort": [1, 0]}, "erniekit"),
@@ -26,6 +26,14 @@ ROWS = [
     ({"messages": [{"role": "user", "content": "a"}]}, "messages"),
     ({"conversations": [], "tools": ""}, "messages"),
     ({"text": "a"}, "text"),
+    ({"instruction": "a", "output": "b", "text": "a b"}, "alpaca"),
+    ({"query": "a", "response": "b"}, "query-response"),
+    ({"query": "a", "response": "b", "rejected_response": "c"}, "query-response"),
+    ({"prompt": "a", "chosen": "b", "rejected": "c"}, "preference"),
+    ({"prompt": "a", "chosen": [], "rejected": [], "messages": []}, "preference"),
+    ({"chosen": [], "rejected": []}, "preference"),
+    ({"prompt": "a", "completion": "b", "label": True}, "preference"),
+    ({"messages": [], "chosen": {}, "rejected": {}}, "messages"),
 ]
 
 
