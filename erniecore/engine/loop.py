@@ -66,11 +66,11 @@ def update(run: Run, step: int, rate: float, loss: float, grad_norm: float, batc
     applied = run.guard.allows(step, loss, grad_norm, batches, run.optimizer.gradients())
     if applied:
         run.optimizer.step(rate, guards.clip_scale(grad_norm, run.settings.train.max_grad_norm))
-        if run.ema is not None:
-            run.ema.update()
-        run.policy.after_step()
+        run.policy.after_step(rate=rate)
         if hasattr(run.objective, "after_step"):
             run.objective.after_step(step=step, rate=rate)
+        if run.ema is not None:
+            run.ema.update()
     run.optimizer.clear_gradients()
     return applied
 

@@ -130,8 +130,9 @@ class CausalLM(Protocol):
         Lets a loss compute logits in chunks or only at learned positions."""
         ...
 
-    def after_step(self) -> None:
-        """Called once after each optimizer step (e.g. aux-free router bias update). Usually does nothing."""
+    def after_step(self, *, rate: float = 0.0) -> None:
+        """Called once after each optimizer step, with the learning rate that it had: for updates that no gradient makes,
+        such as the aux-free router bias, or that must not pass the optimizer's moments. Usually does nothing."""
         ...
 
 

@@ -217,15 +217,15 @@ def check_model_keeps_its_architecture(subject: Subject) -> None:
 
 
 def check_model_survives_after_step(subject: Subject) -> None:
-    """``after_step()`` can be called in training, also before any batch, and keeps all weights finite."""
+    """``after_step(rate=…)`` can be called in training, also before any batch, and keeps all weights finite."""
     import numpy as np
 
     from erniecore.testing.toys.compute import sgd_steps, weights
 
     model, architecture = build(subject)
-    model.after_step()
+    model.after_step(rate=0.01)
     sgd_steps(model, _ids(architecture, 2, 8), steps=1, learning_rate=0.01)
-    model.after_step()
+    model.after_step(rate=0.01)
     for name, value in weights(model).items():
         ensure(bool(np.isfinite(np.asarray(value, np.float64)).all()), f"{name} is not finite after after_step()")
 

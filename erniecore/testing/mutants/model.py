@@ -208,7 +208,7 @@ class BreaksAfterStep(Changed):
     def change(self, model: Any) -> None:
         import paddle
 
-        def after_step() -> None:
+        def after_step(*, rate: float = 0.0) -> None:
             with paddle.no_grad():
                 model.norm.weight.set_value(model.norm.weight * float("nan"))
 

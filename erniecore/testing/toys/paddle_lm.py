@@ -136,7 +136,7 @@ class ToyLM(nn.Layer):  # type: ignore[misc]
         """The output matrix [H, V]."""
         return self.lm_head.weight, False, None
 
-    def after_step(self) -> None:
+    def after_step(self, *, rate: float = 0.0) -> None:
         """Nothing to do."""
 
     def forward(self, input_ids: Tensor, **options: Tensor) -> Tensor:

@@ -136,7 +136,7 @@ class Ernie45ForCausalLM(nn.Layer):  # type: ignore[misc]
             return self.model.embed_tokens.weight, True, bias
         return self.lm_head.weight, False, bias
 
-    def after_step(self) -> None:
+    def after_step(self, *, rate: float = 0.0) -> None:
         """Nothing to do after an optimizer step."""
 
     def set_recompute(self, granularity: str) -> None:

@@ -30,6 +30,11 @@ class MoeConfig(ModelSection):
     router_orthogonal_loss: float = Field(
         0.0, ge=0, description="Coefficient of the loss that keeps the router's expert vectors apart; gradient only."
     )
+    router_orthogonal_decoupled: bool = Field(
+        False,
+        description="Apply the orthogonal loss by itself after each optimizer step, W <- W - rate x coefficient x gradient, as "
+        "decoupled weight decay does, so that Adam's moments never see it. Frozen routers stay.",
+    )
     bias_update_rate: float = Field(
         1e-3,
         ge=0,

@@ -135,9 +135,9 @@ def make_layer(arch: MoeArchitecture, config: MoeConfig, index: int, *, like: in
 
 
 def loss_coefficients(config: MoeConfig) -> dict[str, float]:
-    """Router losses by the names that ``MoeBlock.measure`` gives them."""
+    """Losses that are trained with, by the names that ``MoeBlock.measure`` gives them; not the decoupled one."""
     return {
         "aux": config.router_aux_loss,
         "z": config.router_z_loss,
-        "orthogonal": config.router_orthogonal_loss,
+        "orthogonal": 0.0 if config.router_orthogonal_decoupled else config.router_orthogonal_loss,
     }

@@ -19,19 +19,22 @@ from erniecore_ernie45_moe.balance import Balancer, Measured
 from erniecore_ernie45_moe.config import MoeConfig
 from erniecore_ernie45_moe.layers import MoeBlock, loss_coefficients
 from erniecore_ernie45_moe.mtp import MoeDecoder
+from erniecore_ernie45_moe.spread import Spreader
 
 
 class Ernie45MoeForCausalLM(Ernie45ForCausalLM):
     """The mixture-of-experts model; implements ``erniecore.api.CausalLM``.
 
     Attributes:
-        balancer: expert loads since the last optimizer step.
+        balancer: expert loads since the last optimizer step. spreader: the decoupled orthogonal loss.
     """
 
     def __init__(self, arch: MoeArchitecture, config: MoeConfig, *, dtype: str = "float32") -> None:
         super().__init__(arch, lambda: MoeDecoder(arch, config), dtype=dtype)
         self.coefficients = {name: value for name, value in loss_coefficients(config).items() if value > 0}
         self.balancer = Balancer(config.bias_update_rate if arch.aux_free else 0.0)
+        decoupled = config.router_orthogonal_decoupled
+        self.spreader = Spreader(config.router_orthogonal_loss if decoupled else 0.0)
 
     def run(self, input_ids: Tensor, context: Context) -> Features:
         """Prediction ahead, router losses and expert loads exist in training only."""
@@ -58,15 +61,17 @@ class Ernie45MoeForCausalLM(Ernie45ForCausalLM):
         """The mixture-of-experts blocks in the order in which they run."""
         return (layer.mlp for layer in [*self.model.layers, *self.model.mtp_block] if isinstance(layer.mlp, MoeBlock))
 
-    def after_step(self) -> None:
-        """Move the selection biases towards an even load; the bias of a frozen router stays."""
+    def after_step(self, *, rate: float = 0.0) -> None:
+        """Move the selection biases towards an even load, and the routers' vectors apart where that is decoupled from the
+        optimizer; what belongs to a frozen router stays."""
         self.balancer.step(
             [
                 (block.moe_statics.e_score_correction_bias, not block.gate.weight.stop_gradient)
                 for block in self.blocks()
             ]
         )
+        self.spreader.step([block.gate.weight for block in self.blocks()], rate)
 
     def router_metrics(self) -> dict[str, float]:
         """Metrics of the last optimizer step."""
-        return self.balancer.metrics()
+        return {**self.balancer.metrics(), **self.spreader.metrics()}
