@@ -68,15 +68,16 @@ if TYPE_CHECKING:
     from erniecore import ops as ops
     from erniecore.checkpoint.floats import read_tensors as read_tensors
     from erniecore.checkpoint.floats import write_tensors as write_tensors
+    from erniecore.data.collate import collate as collate
+    from erniecore.data.records import read_records as read_records
     from erniecore.data.template import JinjaChatTemplate as JinjaChatTemplate
     from erniecore.data.tokenizer import SentencePieceTokenizer as SentencePieceTokenizer
-    from erniecore.data.records import read_records as read_records
     from erniecore.data.turns import Answer as Answer
     from erniecore.data.turns import Rendered as Rendered
     from erniecore.data.turns import Turns as Turns
     from erniecore.data.turns import shortened as shortened
-    from erniecore.engine.next_token import NextTokenObjective as NextTokenObjective
     from erniecore.engine.entry import open_model as open_model
+    from erniecore.engine.next_token import NextTokenObjective as NextTokenObjective
     from erniecore.engine.recompute import recompute as recompute
     from erniecore.engine.rollout import Rollout as Rollout
     from erniecore.engine.rollout import attempt_of as attempt_of
@@ -103,6 +104,7 @@ _LAZY: dict[str, tuple[str, str | None]] = {
     "Sampling": ("erniecore.engine.sampling", "Sampling"),
     "attempt_of": ("erniecore.engine.rollout", "attempt_of"),
     "roll_out": ("erniecore.engine.rollout", "roll_out"),
+    "collate": ("erniecore.data.collate", "collate"),
     "derive_seed": ("erniecore.engine.seed", "derive_seed"),
     "read_tensors": ("erniecore.checkpoint.floats", "read_tensors"),
     "write_tensors": ("erniecore.checkpoint.floats", "write_tensors"),
@@ -170,6 +172,7 @@ __all__ = [
     "UsageError",
     "attempt_of",
     "add_score_head",
+    "collate",
     "derive_seed",
     "hookimpl",
     "nearest",

@@ -10,12 +10,12 @@ from typing import Any
 
 from erniecore.engine import score_head
 from erniecore.testing.exercise import encoder_of
-from erniecore.testing.expect import ensure, ensure_bits, ensure_close, ensure_equal
+from erniecore.testing.expect import NotApplicable, ensure, ensure_bits, ensure_close, ensure_equal
 from erniecore.testing.runner import Check
 from erniecore.testing.subjects import Subject
-from erniecore.testing.toys.data import collate, toy_records
+from erniecore.testing.toys.data import collate, toy_records, toy_scores
 from erniecore.testing.toys.tokenizer import ToyTokenizer
-from erniecore.types import IGNORE, Batch, Objective, Sample
+from erniecore.types import IGNORE, Batch, Objective, Sample, Scorer
 
 
 def _samples(subject: Subject) -> list[list[Sample]]:
@@ -43,6 +43,24 @@ def _objective(subject: Subject, policy: Any, reference: Any = None) -> Objectiv
         tokenizer=ToyTokenizer(),
     )
     return objective
+
+
+def _prepared(objective: Objective, batches: Sequence[Batch]) -> list[Batch]:
+    """What a step learns: these batches, or what the objective makes of them, e.g. rollouts."""
+    trying: Any = objective
+    if hasattr(trying, "scorers"):
+        trying.scorers = [Scorer("toy", 1.0, toy_scores)]
+    return list(trying.prepare(batches, step=1, seed=7) if hasattr(trying, "prepare") else batches)
+
+
+def _one(objective: Objective, batch: Batch) -> Batch:
+    """The same for a single batch, which must stay one."""
+    found = _prepared(objective, [batch])
+    ensure(
+        len(found) == 1,
+        f"prepare made {len(found)} micro-batches of one; choose a conformance_config that keeps it one",
+    )
+    return found[0]
 
 
 def _add_score_head(policy: Any) -> None:
@@ -74,6 +92,7 @@ def _loss_and_gradients(subject: Subject, batches: Sequence[Batch], policy: Any 
 
     policy = policy or toy_model()
     objective = _objective(subject, policy)
+    batches = _prepared(objective, batches)
     totals, loss = _totals(objective, batches), 0.0
     for batch in batches:
         out = objective(batch, totals)
@@ -104,8 +123,9 @@ def check_method_loss_is_finite(subject: Subject) -> None:
     from erniecore.testing.toys.compute import gradients
     from erniecore.testing.toys.paddle_lm import toy_model
 
-    batch, policy = collate(_rows(_samples(subject))), toy_model()
+    policy = toy_model()
     objective = _objective(subject, policy)
+    batch = _one(objective, collate(_rows(_samples(subject))))
     loss = objective(batch, _totals(objective, [batch])).loss
     ensure_equal((loss.dtype, list(loss.shape)), (paddle.float32, []), "dtype and shape of the loss")
     ensure(bool(np.isfinite(float(loss))), f"the loss is {float(loss)}")
@@ -120,8 +140,9 @@ def check_method_is_pure(subject: Subject) -> None:
     from erniecore.testing.toys.compute import clear_gradients, gradients, weights
     from erniecore.testing.toys.paddle_lm import toy_model
 
-    batch, policy = collate(_rows(_samples(subject))), toy_model()
+    policy = toy_model()
     objective, before = _objective(subject, policy), weights(policy)
+    batch = _one(objective, collate(_rows(_samples(subject))))
     arrays = {n: getattr(batch, n).copy() for n in ("input_ids", "labels", "position_ids", "startend_row_indices")}
     steps = []
     for _ in range(2):
@@ -140,8 +161,8 @@ def check_method_reports_its_loss(subject: Subject) -> None:
     """``metrics["loss"]`` is (sum, weight) with a positive weight, and sum / weight is the loss (<= 1e-5)."""
     from erniecore.testing.toys.paddle_lm import toy_model
 
-    batch = collate(_rows(_samples(subject)))
     objective = _objective(subject, toy_model())
+    batch = _one(objective, collate(_rows(_samples(subject))))
     out = objective(batch, _totals(objective, [batch]))
     ensure("loss" in out.metrics, f"metrics are {sorted(out.metrics)}; `loss` must be one of them")
     total, weight = out.metrics["loss"]
@@ -155,9 +176,10 @@ def check_method_normalizers_add_up(subject: Subject) -> None:
 
     groups = _samples(subject)
     objective = _objective(subject, toy_model())
-    whole = objective.normalizers(collate(_rows(groups)))
+    whole = objective.normalizers(_one(objective, collate(_rows(groups))))
     ensure(bool(whole), "no normalizers")
-    parts = [objective.normalizers(collate(_rows(half))) for half in (groups[:3], groups[3:])]
+    halves = (collate(_rows(half)) for half in (groups[:3], groups[3:]))
+    parts = [objective.normalizers(_one(objective, half)) for half in halves]
     for name, value in whole.items():
         ensure(0 < value < float("inf"), f"normalizer {name} is {value}")
         ensure_close(sum(float(p[name]) for p in parts), float(value), 1e-9 * value, f"normalizer {name} of two halves")
@@ -188,9 +210,9 @@ def check_method_learns_only_labels(subject: Subject) -> None:
 
     from erniecore.testing.toys.paddle_watched import WatchedPolicy
 
-    batch = collate(_rows(_samples(subject)))
     policy = WatchedPolicy()
     objective = _objective(subject, policy)
+    batch = _one(objective, collate(_rows(_samples(subject))))
     objective(batch, _totals(objective, [batch])).loss.backward()
     learned, got = set(), False
     for ids, labels in zip(batch.input_ids, batch.labels, strict=True):
@@ -232,9 +254,31 @@ def check_method_ignores_micro_batches(subject: Subject) -> None:
     _ensure_same_step(split, whole, "of four micro-batches against one")
 
 
+def check_method_prepares_purely(subject: Subject) -> None:
+    """Prepared twice for the same step and seed, batches are the same bits; weights and the given batches stay."""
+    from erniecore.testing.toys.compute import weights
+    from erniecore.testing.toys.paddle_lm import toy_model
+
+    batch, policy = collate(_rows(_samples(subject))), toy_model()
+    objective, before, ids = _objective(subject, policy), weights(policy), batch.input_ids.copy()
+    if not hasattr(objective, "prepare"):
+        raise NotApplicable("it learns the batches as they come")
+    first, again = (_prepared(objective, [batch]) for _ in range(2))
+    ensure_equal(len(again), len(first), "number of micro-batches prepared again")
+    for one, two in zip(first, again, strict=True):
+        ensure_bits(two.input_ids, one.input_ids, "ids prepared again")
+        ensure_bits(two.labels, one.labels, "labels prepared again")
+        for name, values in one.fields.items():
+            ensure_bits(two.fields[name], values, f"field {name} prepared again")
+    ensure_bits(batch.input_ids, ids, "the given ids after preparing")
+    for name, value in weights(policy).items():
+        ensure_bits(value, before[name], f"{name} after preparing")
+
+
 CHECKS = (
     Check(check_method_loss_is_finite),
     Check(check_method_is_pure),
+    Check(check_method_prepares_purely),
     Check(check_method_reports_its_loss),
     Check(check_method_normalizers_add_up),
     Check(check_method_mean_nll_in_closed_form, needs="mean-nll"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from erniecore.testing.checks.method import _frozen, _objective, _rows, _samples, _totals
+from erniecore.testing.checks.method import _frozen, _objective, _one, _rows, _samples, _totals
 from erniecore.testing.expect import ensure, ensure_bits
 from erniecore.testing.runner import Check
 from erniecore.testing.subjects import Subject
@@ -27,8 +27,9 @@ def check_method_gradient_is_the_slope(subject: Subject) -> None:
     from erniecore.testing.toys.compute import gradients
     from erniecore.testing.toys.paddle_lm import toy_model
 
-    batch, policy = collate(_rows(_samples(subject))), toy_model()
+    policy = toy_model()
     objective = _objective(subject, policy)
+    batch = _one(objective, collate(_rows(_samples(subject))))
     objective(batch, _totals(objective, [batch])).loss.backward()
     slopes = {n: g for n, g in gradients(policy).items() if g is not None}
     norm = sum(float((g.astype("float64") ** 2).sum()) for g in slopes.values()) ** 0.5
@@ -63,9 +64,10 @@ def check_method_survives_extreme_logits(subject: Subject) -> None:
     from erniecore.testing.toys.compute import gradients
     from erniecore.testing.toys.paddle_lm import toy_model
 
-    batch, policy = collate(_rows(_samples(subject))), toy_model()
+    policy = toy_model()
     policy.lm_head.weight.set_value(policy.lm_head.weight * 1e4)
     objective = _objective(subject, policy)
+    batch = _one(objective, collate(_rows(_samples(subject))))
     loss = objective(batch, _totals(objective, [batch])).loss
     loss.backward()
     ensure(bool(np.isfinite(float(loss))), f"the loss is {float(loss)}")
@@ -78,16 +80,18 @@ def check_method_leaves_reference_alone(subject: Subject) -> None:
     from erniecore.testing.toys.compute import weights
     from erniecore.testing.toys.paddle_lm import toy_model
 
-    batch, policy, reference = collate(_rows(_samples(subject))), toy_model(seed=0), toy_model(seed=1)
+    given, policy, reference = collate(_rows(_samples(subject))), toy_model(seed=0), toy_model(seed=1)
     before = weights(reference)
     objective = _objective(subject, policy, reference)
+    batch = _one(objective, given)
     loss = objective(batch, _totals(objective, [batch])).loss
     loss.backward()
     touched = [n for n, p in reference.named_parameters() if p.grad is not None and bool((p.grad != 0).any())]
     ensure(not touched, f"the reference gets gradients: {', '.join(touched[:5])}")
     for name, value in weights(reference).items():
         ensure_bits(value, before[name], f"the reference's {name}")
-    other = _value(_objective(subject, policy, _frozen(toy_model(seed=2))), batch)
+    another = _objective(subject, policy, _frozen(toy_model(seed=2)))
+    other = _value(another, _one(another, given))
     ensure(other != float(loss), "the loss does not depend on the reference")
 
 
@@ -105,9 +109,9 @@ def _train(subject: Subject, steps: int) -> list[float]:
 
     from erniecore.testing.toys.paddle_lm import toy_model
 
-    batch: Any = collate(_rows(_samples(subject)))
     policy = toy_model()
     objective = _objective(subject, policy)
+    batch: Any = _one(objective, collate(_rows(_samples(subject))))
     optimizer = paddle.optimizer.AdamW(3e-2, parameters=policy.parameters(), weight_decay=0.0)
     losses = []
     policy.train()

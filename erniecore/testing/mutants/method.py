@@ -4,7 +4,8 @@ Letters: B batch, S sequence, V vocabulary."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar
 
 from erniecore.plugin import hookimpl
@@ -51,6 +52,21 @@ class Forgetful(Changed):
             if self.calls != 2 or len(batch.labels) < 8 or not paddle.is_grad_enabled():
                 return out
             return LossOutput(out.loss * 1.001, {"loss": (out.metrics["loss"][0] * 1.001, totals["tokens"])})
+
+
+class PreparesAnew(Changed):
+    """Each time that batches are prepared, another label is left out."""
+
+    class Loss(ToyObjective):
+        prepared = 0
+
+        def prepare(self, batches: Sequence[Batch], *, step: int, seed: int) -> Sequence[Batch]:
+            self.prepared += 1
+            if self.prepared == 1:
+                return batches
+            labels = batches[0].labels.copy()
+            labels[labels != IGNORE] = 5
+            return [replace(batches[0], labels=labels), *batches[1:]]
 
 
 class WrongReport(Changed):
@@ -200,6 +216,7 @@ class IgnoresReference(ToyReferencePlugin):
 MUTANTS = (
     mutant("method_loss_is_finite", DoubleLoss),
     mutant("method_is_pure", Forgetful),
+    mutant("method_prepares_purely", PreparesAnew),
     mutant("method_reports_its_loss", WrongReport),
     mutant("method_normalizers_add_up", CountsRowsAsMean),
     mutant("method_mean_nll_in_closed_form", Biased),

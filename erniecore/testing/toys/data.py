@@ -83,6 +83,11 @@ def toy_attempts() -> list[Attempt]:
     ]
 
 
+def toy_scores(attempts: Sequence[Attempt]) -> list[float]:
+    """A score that differs between answers, whatever they say: from the sum of their bytes."""
+    return [sum(a.text.encode()) % 8 / 8 for a in attempts]
+
+
 def collate(rows: Sequence[Sequence[Sample]], *, padding: int = 0, pad_id: int = 0) -> Batch:
     """Each row's samples joined, then padded on the right to the longest row plus ``padding`` columns."""
     import numpy as np

@@ -1,0 +1,43 @@
+"""How much better an answer is than the others to the same prompt; numpy only. Letters: P prompts, G answers each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    Floats = NDArray[np.float64]
+
+#: rewards of a group that differ by less are the same but for rounding
+SAME = 1e-9
+
+
+def centred(rewards_PG: Floats) -> Floats:
+    """A = r - mean(r) over the group.
+
+    Liu et al., "Understanding R1-Zero-Like Training" (Dr. GRPO, 2025), arXiv:2503.20783."""
+    spread = np.ptp(rewards_PG, axis=1, keepdims=True)
+    return np.where(spread > SAME, rewards_PG - rewards_PG.mean(axis=1, keepdims=True), 0.0)
+
+
+def standardized(rewards_PG: Floats) -> Floats:
+    """A = (r - mean(r)) / std(r) over the group, with the divisor G in the variance; 0 where all are the same.
+
+    Shao et al., "DeepSeekMath" (GRPO, 2024), arXiv:2402.03300."""
+    difference = centred(rewards_PG)
+    std = np.sqrt((difference**2).mean(axis=1, keepdims=True))
+    return difference / np.where(std > 0, std, 1.0)
+
+
+#: ``method.scale_rewards`` -> advantages of rewards [P, G]
+ADVANTAGES: Mapping[str, Callable[[Floats], Floats]] = {"std": standardized, "none": centred}
+
+
+def zero_variance(rewards_PG: Floats) -> NDArray[np.bool_]:
+    """bool [P]: groups in which all answers are worth the same."""
+    same: NDArray[np.bool_] = np.ptp(rewards_PG, axis=1) <= SAME
+    return same
