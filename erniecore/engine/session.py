@@ -26,6 +26,7 @@ from erniecore.engine.prepare import Prepared, wants_score
 from erniecore.engine.recompute import set_recompute
 from erniecore.engine.resume import check_data
 from erniecore.engine.rundir import log
+from erniecore.engine.scorers import scorers_of
 from erniecore.engine.weights import load_weights
 from erniecore.errors import ConfigError
 from erniecore.types import Batch, Objective, Tokenizer
@@ -65,14 +66,20 @@ class Run:
         self.settings, self.out, self.hook = self.ready.settings, self.ready.out, self.ready.host.hook
         self.device, self.console, self.is_main = self.ready.device, self.ready.console, self.ready.cluster.rank == 0
         self.seed: int = self.settings.run.seed
-        self.total_steps = self.feed.total_steps
+        # epochs count data; steps that repeat it come on top
+        self.total_steps = self.feed.total_steps * (1 if self.settings.train.max_steps else self.repeats)
         self.vocab_size = int(self.ready.architecture["vocab_size"])
         self.last_metrics: dict[str, float] = {}
         self.guard = FiniteGuard(self.settings.train.max_skips, self.warn)
 
     def batches(self, step: int) -> list[Batch]:
         """Micro-batches of optimizer step ``step`` (1-based) on this rank."""
-        return self.feed.batches(step)
+        return self.feed.batches((step - 1) // self.repeats + 1)
+
+    @property
+    def repeats(self) -> int:
+        """How many steps in a row get the same batches; more than 1 where the objective asks for it."""
+        return int(getattr(self.objective, "repeats", 1))
 
     def emit(self, event: str, **fields: object) -> None:
         """One event to every callback that shows events, and to the log; main rank only."""
@@ -176,6 +183,8 @@ def build_objective(ready: Prepared, policy: Any, tokenizer: Tokenizer) -> Objec
     )
     if hasattr(objective, "loss_chunk"):
         objective.loss_chunk = ready.settings.train.loss_chunk
+    if hasattr(objective, "scorers"):
+        objective.scorers = scorers_of(ready.host, ready.loaded)
     return objective  # type: ignore[no-any-return]
 
 
