@@ -196,8 +196,11 @@ class Preempted(ErnieError):
 
 #: code -> meaning, of codes that are narrower than their class; those of data are in ``data/codes.py``
 CODES: dict[str, str] = {
-    "ERN-C011": "the settings file is an ERNIEKit file",
+    "ERN-C011": "an ERNIEKit file where only settings of ours can stand, as in `extends`",
     "ERN-C020": "the run directory already holds a run, and `run.resume=never` asks for a new one",
+    "ERN-C030": "a value of an ERNIEKit file means nothing in ERNIEKit either, or depends on what only it knows",
+    "ERN-C031": "an ERNIEKit file has keys that ERNIEKit does not have",
+    "ERN-C032": "an ERNIEKit file is for another command than training",
     "ERN-C021": "the run directory or the checkpoint belongs to another run, or to other settings",
     "ERN-E010": "the run directory cannot be written",
     "ERN-E011": "another process uses the run directory",

@@ -1,8 +1,10 @@
-"""``ernie config``: settings with their sources, checked, explained, compared, and as a schema for editors."""
+"""``ernie config``: settings with their sources, checked, explained, compared, as a schema for editors, and imported from
+files of ERNIEKit."""
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -26,8 +28,12 @@ from erniecore.cli.options import (
     settings_file,
     split_words,
 )
+from erniecore.errors import Exit
 
-app = new_group("Show, check and explain settings, each with its source.")
+if TYPE_CHECKING:
+    from erniecore.migration.erniekit.convert import Outcome
+
+app = new_group("Show, check, explain and import settings, each with its source.")
 
 
 @app.command("show", cls=WordsCommand)
@@ -106,7 +112,7 @@ def schema(
     from erniecore.config import compose, explain, selection
 
     file, overrides = split_words(words)
-    layers, _ = compose.read_layers(file, overrides, selection_flags(locals()), os.environ)
+    layers = compose.read_layers(file, overrides, selection_flags(locals()), os.environ).tree
     render.show_json(explain.schema(selection.select(layers, ()).plugins))
 
 
@@ -150,3 +156,57 @@ def diff(
 
 def _shown(value: Any, scalar: Any) -> str:
     return "-" if value is None else str(scalar(value))
+
+
+@app.command("import")
+def import_(
+    file: Annotated[Path, typer.Argument(help="A YAML or JSON file of ERNIEKit.")],
+    overrides: Annotated[
+        list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="Keys of ERNIEKit over those of the file.")
+    ] = None,
+    out: Annotated[Path | None, typer.Option("--out", metavar="NEW.yaml", help="Where to write our settings.")] = None,
+    device: Annotated[
+        str, typer.Option("--device", metavar="NAME", help="Where they will run: cpu has float32 alone.")
+    ] = "cpu",
+    allow_unknown: Annotated[
+        bool, typer.Option("--allow-unknown", help="Leave keys out that ERNIEKit does not have.")
+    ] = False,
+    as_json: JsonOption = False,
+) -> int:
+    """Convert a file of ERNIEKit: what each key becomes, or why it becomes nothing.
+
+    Keys that ERNIEKit does not have are listed with the nearest one; nothing is written then, and the exit code is 2.
+    """
+    from erniecore.migration.erniekit import reading, writing
+
+    source = reading.read(file, overrides or [])
+    outcome = reading.import_source(source, device)
+    refused = bool(outcome.unknown) and not allow_unknown
+    if as_json:
+        render.show_json(outcome.as_json())
+    else:
+        _show_import(outcome)
+    if refused and not as_json:
+        reading.refuse_unknown(source, outcome)
+    if refused:
+        return int(Exit.USAGE)
+    text = writing.yaml_text(outcome, str(file))
+    if out is not None:
+        writing.write(out, text)
+        render.note(f"written: {out}")
+    elif not as_json:
+        render.show("", text.rstrip())
+    return 0
+
+
+def _show_import(outcome: Outcome) -> None:
+    """The table for people: every key, then what they should know."""
+    from erniecore.migration.erniekit import layer, writing
+
+    render.show_table(("ERNIEKit", "", "erniecore"), writing.rows(outcome))
+    command = layer.command_for(outcome)
+    notes = [f"{notice.kind:<10} {notice}" for notice in outcome.notices]
+    if command:
+        notes.append(f"hint       the file is for {layer.ERNIEKIT_COMMAND[outcome.purpose]}: {command}")
+    if notes:
+        render.show("", *notes)

@@ -39,7 +39,7 @@ def split_words(words: list[str] | None) -> tuple[Path | None, list[str]]:
     """
     files = [w for w in words or () if "=" not in w or Path(w).is_file()]
     for word in files:
-        if word.removesuffix(".gz").endswith((".jsonl", ".json")):
+        if word.removesuffix(".gz").endswith((".jsonl", ".json")) and not _is_settings(word):
             raise UsageError(f"{word!r} is a data file, not a settings file", fix=f"--data {word}")
         if not Path(word).exists() and not word.endswith((".yaml", ".yml")):
             fix = f"{word}=VALUE sets a value" if "." in word else "give one YAML file, then section.key=value words"
@@ -48,6 +48,14 @@ def split_words(words: list[str] | None) -> tuple[Path | None, list[str]]:
         fix = "a file can name others with `extends:`; data files go after --data"
         raise UsageError("more than one settings file", found=" ".join(files), fix=fix)
     return (settings_file(files[0]) if files else None), [w for w in words or () if w not in files]
+
+
+def _is_settings(word: str) -> bool:
+    """Whether a JSON file holds settings of ERNIEKit, not data."""
+    from erniecore.config.sources import is_erniekit_file
+
+    path = Path(word)
+    return word.endswith(".json") and path.is_file() and path.stat().st_size < 1 << 20 and is_erniekit_file(path)
 
 
 def settings_file(word: str) -> Path:

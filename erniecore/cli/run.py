@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -25,6 +25,9 @@ from erniecore.cli.options import (
     split_words,
 )
 from erniecore.errors import UsageError
+
+if TYPE_CHECKING:
+    from erniecore.config.compose import Loaded
 
 
 def run(
@@ -50,7 +53,7 @@ def run(
     """Train, evaluate and save.
 
     Settings come from FILE, from SECTION.KEY=VALUE words and from the flags; `ernie config show` takes the same words
-    and prints every value with its source.
+    and prints every value with its source. FILE may be a training file of ERNIEKit: it is converted on the way.
     """
     flags = selection_flags(locals())
     if demo:
@@ -63,12 +66,23 @@ def run(
     if not dry_run:
         entry.run_loaded(loaded, console="json" if as_json else "auto")
         return 0
-    plan = entry.plan_loaded(loaded)
-    if as_json:
-        render.show_json(plan.as_json())
-    else:
-        render.show(*(f"{label:<7} {text}" for label, text in plan.lines()))
+    _plan(loaded, as_json)
     return 0
+
+
+def _plan(loaded: Loaded, as_json: bool) -> None:
+    """Print the plan, and before it what became of a file of another toolkit."""
+    from erniecore.engine import entry
+    from erniecore.migration.stand_in import plannable
+
+    loaded, remark = plannable(loaded)
+    plan = entry.plan_loaded(loaded)
+    notices = [*loaded.notices, *([remark] if remark else [])]
+    if as_json:
+        render.show_json({**plan.as_json(), **({"notices": notices} if notices else {})})
+    else:
+        lines = [*(("note", text) for text in notices), *plan.lines()]
+        render.show(*(f"{label:<7} {text}" for label, text in lines))
 
 
 def _demo(out: str, as_json: bool) -> int:

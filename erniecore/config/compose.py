@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from pydantic import SerializeAsAny, create_model
 from pydantic_core import to_jsonable_python
@@ -38,6 +38,7 @@ from erniecore.config.sources import (
     Tree,
     from_command_line,
     from_environment,
+    is_erniekit_file,
     leaves,
     merge,
     place_of,
@@ -99,6 +100,7 @@ class Loaded:
         plugins: kind -> plugin; ``format`` and ``callback``: lists. What ``host.assemble`` takes.
         provenance: key -> where its value comes from, e.g. ``run.yaml:4``, ``command line``, ``default``.
         tree: the merged layers. command: the words of the command line, for resolved.yaml.
+        notices: what the user should know of a file that was converted from another toolkit.
     """
 
     settings: RunSettings
@@ -106,6 +108,7 @@ class Loaded:
     provenance: dict[str, str]
     tree: Tree = field(repr=False)
     command: tuple[str, ...] = ()
+    notices: tuple[str, ...] = ()
 
     def located(self, error: ConfigError) -> ConfigError:
         """``error`` with the source of each key that was reported without one."""
@@ -124,7 +127,8 @@ def load(
     """Settings of a run or of another command.
 
     Args:
-        file: YAML file. overrides: ``section.key=value`` words. flags: flag words without dashes -> value.
+        file: YAML file, also one of ERNIEKit, which is converted. overrides: ``section.key=value`` words.
+        flags: flag words without dashes -> value.
         environ: the environment; default ``os.environ``.
         require: kinds without which the command cannot work.
         command: the command line as typed, for resolved.yaml; default ``sys.argv``.
@@ -133,7 +137,7 @@ def load(
         ConfigError: everything that is wrong, sorted by place.
         PluginError, CheckpointError, UsageError: a plugin, model directory or file that cannot be used at all.
     """
-    layers, problems = read_layers(file, overrides, flags or {}, os.environ if environ is None else environ)
+    layers, problems, notices = read_layers(file, overrides, flags or {}, os.environ if environ is None else environ)
     chosen = select(layers, require)
     problems += chosen.problems
     sections, found = _sections(chosen)
@@ -145,16 +149,40 @@ def load(
     if problems:
         raise ConfigError(_located(problems, chosen.tree))
     words = tuple(sys.argv if command is None else command)
-    return Loaded(settings, chosen.plugins, _provenance(settings, chosen.tree), chosen.tree, words)
+    return Loaded(settings, chosen.plugins, _provenance(settings, chosen.tree), chosen.tree, words, notices)
+
+
+class Layers(NamedTuple):
+    """All layers that the user wrote, merged; unknown environment names; notices as in :class:`Loaded`."""
+
+    tree: Tree
+    problems: list[Problem]
+    notices: tuple[str, ...] = ()
 
 
 def read_layers(
     file: Path | None, overrides: Sequence[str], flags: Mapping[str, Any], environ: Mapping[str, str]
-) -> tuple[Tree, list[Problem]]:
-    """All layers that the user wrote, merged, and unknown environment names."""
-    tree = read_file(Path(file)) if file is not None else {}
+) -> Layers:
+    """The file below the environment below the command line. An ERNIEKit file is converted for the chosen device; words
+    that override its own keys are part of it."""
     variables, problems = from_environment(environ)
-    return merge(merge(tree, variables), from_command_line(overrides, flags)), problems
+    if file is None or not is_erniekit_file(Path(file)):
+        tree = read_file(Path(file)) if file is not None else {}
+        return Layers(merge(merge(tree, variables), from_command_line(overrides, flags)), problems)
+    from erniecore.migration.erniekit.layer import layer_of
+    from erniecore.migration.erniekit.reading import is_override
+
+    above = merge(variables, from_command_line([w for w in overrides if not is_override(w)], flags))
+    device = _named_plugin(above, "device") or str(KINDS["device"].default)
+    tree, notices = layer_of(Path(file), [w for w in overrides if is_override(w)], device)
+    return Layers(merge(tree, above), problems, notices)
+
+
+def _named_plugin(tree: Tree, kind: str) -> str:
+    """The plugin that a layer names for a kind; empty: none."""
+    section = tree.get(kind)
+    name = section.get("name") if isinstance(section, dict) else None
+    return name.value if isinstance(name, Leaf) and isinstance(name.value, str) else ""
 
 
 def composed(plugins: Mapping[str, Any]) -> type[RunSettings]:

@@ -81,6 +81,14 @@ class DataSection(Section):
         0, ge=0, description="Processes that read and tokenise; 0: in this process. The result is the same."
     )
 
+    cache: str = Field(
+        "auto",
+        description="Where tokenised samples are kept. `auto`: files of 64 MiB and more (together) on disk, in "
+        "`$XDG_CACHE_HOME/erniecore/tokens` or `~/.cache/erniecore/tokens`, smaller ones in memory. `off`: in memory. Or a "
+        "directory. Samples on disk are used again by every run with the same file content, tokenizer, template and method, "
+        "and cost a run some 20 bytes of memory each; on disk 8 bytes per token. See `ernie data cache`.",
+    )
+
     @field_validator("eval")
     @classmethod
     def _eval_once(cls, eval: tuple[Source, ...]) -> tuple[Source, ...]:
@@ -125,7 +133,7 @@ class TrainSection(Section):
         "cosine", description="Learning rate after the warm-up. `wsd`: constant, then a tail of `decay_steps`."
     )
     decay_steps: int = Field(0, ge=0, description="Length of the WSD tail; 0: a tenth of all steps.")
-    decay_shape: Literal["linear", "1-sqrt"] = Field("linear", description="Shape of the WSD tail.")
+    decay_shape: Literal["linear", "1-sqrt", "half-life"] = Field("linear", description="Shape of the WSD tail.")
     power: float = Field(1.0, gt=0, description="Exponent of the polynomial schedule.")
     weight_decay: float = Field(
         0.01, ge=0, description="For matrices; norms, biases and other vectors are not decayed."

@@ -34,8 +34,6 @@ FLAGS: dict[str, tuple[str, ...]] = {
     "scorer": ("scorers",),
 }
 MAX_EXTENDS = 16
-#: Keys that a flat ERNIEKit file has and ours never do at the top.
-_ERNIEKIT = {"model_name_or_path", "stage", "fine_tuning", "train_dataset_path", "train_dataset_type", "do_train"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,14 +211,24 @@ def _instead(path: Path) -> str:
     return f"did you mean {path.parent / close}?" if close and close != path.name else ""
 
 
+def is_erniekit_file(path: Path) -> bool:
+    """Whether a file holds settings of ERNIEKit; False for one that cannot be read."""
+    from erniecore.migration.erniekit.reading import is_erniekit
+
+    try:
+        return is_erniekit(yaml.parse(path.read_text(encoding="utf-8"), str(path)).data)
+    except (OSError, UnicodeDecodeError, ConfigError):
+        return False
+
+
 def _refuse_erniekit(data: Mapping[str, Any], source: str) -> None:
-    found = sorted(_ERNIEKIT & set(data))
-    if len(found) >= 2 or (found and not any(isinstance(v, dict) for v in data.values())):
+    from erniecore.migration.erniekit.reading import is_erniekit
+
+    if is_erniekit(data):
         raise UsageError(
-            "this is an ERNIEKit file; erniecore cannot convert it yet",
+            "this is an ERNIEKit file; only `ernie run FILE` converts one, others cannot extend it",
             where=source,
-            found=", ".join(found),
-            fix="write the settings anew: `ernie config show --model NAME --method NAME` lists all of them",
+            next=f"ernie config import {source} --out NEW.yaml",
             code="ERN-C011",
         )
 

@@ -93,8 +93,11 @@ def run_loaded(loaded: Loaded, *, console: str = "auto") -> RunResult:
 def _run(loaded: Loaded, console: str) -> RunResult:
     from erniecore.engine import prepare, rundir
     from erniecore.engine.stop import StopRequest
+    from erniecore.migration.stand_in import require_directory
 
+    require_directory(loaded)
     ready = prepare.prepare(loaded, console=console)
+    ready.warnings += loaded.notices
     stop = StopRequest(ready.out / "control" / "stop")
     with rundir.opened(ready.out, ready.cluster.rank), stop.listening():
         prepare.choose_start(ready)

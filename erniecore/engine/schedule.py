@@ -59,4 +59,5 @@ DECAYS: dict[str, Callable[[float, float], float]] = {
 TAILS: dict[str, Callable[[float], float]] = {
     "linear": lambda q: 1 - q,
     "1-sqrt": lambda q: 1 - math.sqrt(q),
+    "half-life": lambda q: (0.05**q - 0.05) / 0.95,  # as ERNIEKit's wsd decays
 }

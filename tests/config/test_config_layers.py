@@ -271,10 +271,11 @@ def test_a_file_that_is_not_text(tmp_path):
 ERNIEKIT = "model_name_or_path: baidu/ERNIE-4.5-0.3B-PT\nstage: SFT\nfine_tuning: LoRA\nmax_steps: 100\n"
 
 
-def test_an_erniekit_file_is_recognised(tmp_path):
-    with pytest.raises(UsageError, match="this is an ERNIEKit file; erniecore cannot convert it yet") as caught:
-        read_file(files(tmp_path, run=ERNIEKIT))
-    assert caught.value.found == "fine_tuning, model_name_or_path, stage"
+def test_an_erniekit_file_is_no_parent(tmp_path):
+    files(tmp_path, old=ERNIEKIT, run="extends: old.yaml\n")
+    with pytest.raises(UsageError, match="this is an ERNIEKit file; only `ernie run FILE` converts one") as caught:
+        read_file(tmp_path / "run.yaml")
+    assert "ernie config import" in caught.value.next
 
 
 @pytest.mark.parametrize("word", ["x", "train", "=3", "train.=3", ".x=3", "train max=3"])

@@ -1,0 +1,95 @@
+"""Values of ERNIEKit files as plain typed values. Pure functions; each raises ``ValueError`` with words for the user.
+
+ERNIEKit reads YAML 1.1, where ``yes`` and ``off`` are truth values and ``1_000`` is a number; our reader gives text.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+_TRUE, _FALSE = ("true", "yes", "on", "1", "y", "t"), ("false", "no", "off", "0", "n", "f")
+_GROUPED = re.compile(r"[-+]?[0-9][0-9_]*")
+
+
+def is_empty(value: Any) -> bool:
+    """Whether a value says nothing: null, ``None`` as text, empty text."""
+    return value is None or (isinstance(value, str) and value.strip() in ("", "None", "none", "null"))
+
+
+def flag(value: Any) -> bool:
+    """A truth value; ``1``, ``0`` and YAML 1.1's words count."""
+    if isinstance(value, bool):
+        return value
+    word = str(value).strip().lower()
+    if word in _TRUE:
+        return True
+    if word in _FALSE:
+        return False
+    raise ValueError("must be true or false")
+
+
+def number(value: Any) -> float:
+    """A number, also as text."""
+    if isinstance(value, bool):
+        raise ValueError("must be a number")
+    try:
+        result = float(value)
+    except (TypeError, ValueError):
+        raise ValueError("must be a number") from None
+    if result != result or result in (float("inf"), float("-inf")):
+        raise ValueError("must be a finite number")
+    return result
+
+
+def whole(value: Any) -> int:
+    """A whole number; ``1_000``, ``1e3`` and ``8.0`` count, ``2 ** 15`` does not."""
+    if isinstance(value, str) and _GROUPED.fullmatch(value.strip()):
+        return int(value.replace("_", ""))
+    if isinstance(value, int) and not isinstance(value, bool):
+        return value
+    try:
+        result = number(value)
+    except ValueError:
+        raise ValueError("must be a whole number") from None
+    if result != int(result):
+        raise ValueError("must be a whole number")
+    return int(result)
+
+
+def text(value: Any) -> str:
+    """Text; a number or truth value as it would be written."""
+    if isinstance(value, (dict, list)):
+        raise ValueError("must be text")
+    return ("true" if value else "false") if isinstance(value, bool) else str(value).strip()
+
+
+def items(value: Any) -> list[str]:
+    """``a, b`` or ``[a, b]`` as a list of texts without blanks; empty texts are left out."""
+    parts = value if isinstance(value, list) else str(value).split(",")
+    if any(isinstance(part, (dict, list)) for part in parts):
+        raise ValueError("must be a list of texts")
+    return [str(part).strip() for part in parts if str(part).strip()]
+
+
+def words(value: Any) -> list[str]:
+    """``a b`` or ``[a, b]`` as a list of words."""
+    return [word for part in (value if isinstance(value, list) else [value]) for word in str(part).split()]
+
+
+def anything(value: Any) -> Any:
+    """The value as it is."""
+    return value
+
+
+#: what a key holds -> how it is read; the names are those of the table
+TYPES: dict[str, Callable[[Any], Any]] = {
+    "flag": flag,
+    "whole": whole,
+    "number": number,
+    "text": text,
+    "list": items,
+    "words": words,
+    "any": anything,
+}
