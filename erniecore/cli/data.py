@@ -24,7 +24,13 @@ if TYPE_CHECKING:
 app = new_group("Check data files, show samples as the model sees them, build token files.")
 app.command()(data_build.build)
 
-Files = Annotated[list[Path], typer.Argument(metavar="FILE...", help="Data files: .json, .jsonl, .txt, also .gz.")]
+Files = Annotated[
+    list[Path],
+    typer.Argument(
+        metavar="FILE...",
+        help="Files: .jsonl, .json, .txt (also .gz), .parquet, .arrow; or a data set directory, DIR:SPLIT.",
+    ),
+]
 Format = Annotated[str, typer.Option("--format", metavar="NAME", help="Format plugin; auto: the one that fits.")]
 Model = Annotated[
     Path | None, typer.Option("--model", metavar="DIR", help="Model directory: its tokenizer and chat template.")

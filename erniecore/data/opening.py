@@ -42,9 +42,9 @@ def open_bytes(path: Path, limits: ReadLimits = LIMITS) -> Iterator[IO[bytes]]:
     """The uncompressed bytes of a file, behind a byte order mark if it has one.
 
     Raises:
-        DataError: missing, a directory, empty, UTF-16, a damaged or suspicious gzip stream (also later, when read).
+        DataError: missing, empty, UTF-16, a damaged or suspicious gzip stream (also later, when read).
     """
-    _check_path(path)
+    check_path(path)
     try:
         raw = path.open("rb", buffering=_BUFFER)
     except OSError as e:
@@ -82,16 +82,8 @@ def empty_file(path: Path) -> DataError:
     return DataError("the file holds no rows", code=codes.EMPTY_FILE, where=str(path), expected="at least one row")
 
 
-def _check_path(path: Path) -> None:
-    if path.is_dir():
-        inside = sorted(p.name for p in path.iterdir() if ".json" in p.name)
-        raise DataError(
-            "this is a directory",
-            code=codes.IS_DIRECTORY,
-            where=str(path),
-            expected="a data file",
-            fix=f"name its files, such as {path / inside[0]}" if inside else "name a .json or .jsonl file",
-        )
+def check_path(path: Path) -> None:
+    """Raise ``DataError`` unless this is a file that is not empty."""
     if not path.is_file():
         raise _missing(path, "no such file")
     if not path.stat().st_size:

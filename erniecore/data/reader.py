@@ -1,6 +1,8 @@
-"""Rows of .json, .jsonl and .txt files (also .gz), streaming: each with its line, each bad one with its own error.
+"""Rows of .json, .jsonl and .txt files (also .gz), of parquet and arrow files and of directories of such files, streaming:
+each with its line, each bad one with its own error.
 
-Line numbers are 1-based; in an array a row has the line on which its element starts. A row that cannot be used is
+Line numbers are 1-based; in an array a row has the line on which its element starts. Rows of tables, and of directories
+through all their files, have their number instead. A row that cannot be used is
 yielded as a ``RowError`` in its place and reading goes on; what is wrong with a file as a whole is raised. Formats
 come later: here a row is any JSON object; a document of a text file is ``{"text": …}``.
 """
@@ -8,18 +10,18 @@ come later: here a row is any JSON object; a document of a text file is ``{"text
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import IO, Any, NoReturn
 
 from erniecore.data import codes
+from erniecore.data.columnar import split_table
 from erniecore.data.opening import LIMITS, ReadLimits, empty_file, open_bytes
+from erniecore.data.opening_folders import ENDINGS, TABLES, ending_of, shards_of
 from erniecore.data.splitting import RawRow, split_array, split_lines
 from erniecore.data.splitting_text import split_text
 from erniecore.errors import DataError, RowError, nearest, shorten
 from erniecore.types import Json
-
-_ENDINGS = (".jsonl", ".json", ".ndjson", ".txt")
 
 
 def read_rows(path: Path, limits: ReadLimits = LIMITS) -> Iterator[tuple[int, Json | RowError]]:
@@ -38,14 +40,33 @@ def split_rows(path: Path, limits: ReadLimits = LIMITS, *, document: str = "line
     Args:
         document: what makes a row of a text file: a ``line``, a ``paragraph`` or the whole ``file``.
     """
-    ending = _ending(path)
     empty = True
-    with open_bytes(path, limits) as stream:
-        for row in _cut(stream, path, ending, limits, document):
-            empty = False
-            yield row
+    files = shards_of(path)
+    rows = _rows_of(path, limits, document) if files == (path,) else _counted(files, limits, document)
+    for row in rows:
+        empty = False
+        yield row
     if empty:
         raise empty_file(path)
+
+
+def _counted(files: Sequence[Path], limits: ReadLimits, document: str) -> Iterator[RawRow]:
+    """Rows of several files, numbered through; single files may be empty."""
+    number = 0
+    for file in files:
+        if not file.stat().st_size:
+            continue
+        for number, (_, raw) in enumerate(_rows_of(file, limits, document), number + 1):  # noqa: B020
+            yield number, raw
+
+
+def _rows_of(path: Path, limits: ReadLimits, document: str) -> Iterator[RawRow]:
+    ending = _ending(path)
+    if ending in TABLES:
+        yield from split_table(path, limits)
+        return
+    with open_bytes(path, limits) as stream:
+        yield from _cut(stream, path, ending, limits, document)
 
 
 def _cut(stream: IO[bytes], path: Path, ending: str, limits: ReadLimits, document: str) -> Iterator[RawRow]:
@@ -212,16 +233,15 @@ def _find(value: Any, path: str, test: Any) -> str:
 
 
 def _ending(path: Path) -> str:
-    name = path.name.removesuffix(".gz")
-    ending = name[name.rindex(".") :].lower() if "." in name else ""
-    if ending not in _ENDINGS and path.is_file():
-        near = nearest(ending, _ENDINGS)
+    ending = ending_of(path)
+    if ending not in ENDINGS and path.is_file():
+        near = nearest(ending, ENDINGS)
         raise DataError(
             "data files of this kind cannot be read",
             code=codes.UNKNOWN_FILE_TYPE,
             where=str(path),
             found=ending or "no ending",
-            expected=".json, .jsonl or .txt, also with .gz",
+            expected=".json, .jsonl or .txt, also with .gz; .parquet or .arrow",
             fix=f"rename it to {near}" if near else "convert it to .jsonl: one JSON object per line",
         )
     return ending

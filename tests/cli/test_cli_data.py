@@ -75,7 +75,9 @@ def test_check_allows_a_share_of_bad_rows(write, capsys):
 
 
 def test_check_goes_on_past_files_that_cannot_be_read(write, tmp_path, capsys):
-    code, report = as_json(capsys, "data", "check", str(tmp_path / "no.jsonl"), write(GOOD), str(tmp_path))
+    (tmp_path / "empty").mkdir()
+    files = [str(tmp_path / "no.jsonl"), write(GOOD), str(tmp_path / "empty")]
+    code, report = as_json(capsys, "data", "check", *files)
     assert code == 4
     assert report["kept"] == 1
     assert sorted(e["code"] for e in report["errors"]) == ["ERN-D002", "ERN-D003"]

@@ -164,13 +164,6 @@ def test_missing_file_names_the_nearest(tmp_path):
     assert e.value.code == codes.MISSING_FILE
 
 
-def test_directory_is_refused_with_a_file_in_it(tmp_path):
-    write(tmp_path, b'{"a": 1}\n', "x.jsonl")
-    with pytest.raises(DataError, match=r"x\.jsonl") as e:
-        rows(tmp_path)
-    assert e.value.code == codes.IS_DIRECTORY
-
-
 def test_json_file_may_hold_lines(tmp_path):
     assert rows(write(tmp_path, b'{"a": 1}\n{"a": 2}\n', "d.json")) == [(1, {"a": 1}), (2, {"a": 2})]
 
