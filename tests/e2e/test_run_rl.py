@@ -1,0 +1,120 @@
+"""Reinforcement learning from settings to a model directory: rollouts, scores, updates, kill and resume, adapters."""
+
+import json
+
+import pytest
+
+import erniecore
+from erniecore.errors import ErnieError
+
+
+@pytest.fixture
+def rl(runner):
+    """The runner, with the settings of small rollouts."""
+    plain = runner.words
+
+    def words(out="out", **changes):
+        keys = {
+            "method__group_size": 4,
+            "method__max_new_tokens": 6,
+            "scorers__exact-match__weight": 1.0,
+            "scorers__regex": "{pattern: '[0-4]', whole: false}",  # differs between the answers of a random model
+            "train__max_steps": 4,
+            "train__learning_rate": 1e-3,
+            "method__name": "grpo",
+            **changes,
+        }
+        return [word for word in plain(out, **keys) if word != "method.name=sft"]
+
+    runner.words = words
+    return runner
+
+
+def test_every_step_reports_what_was_tried(rl):
+    result = rl.run(eval__every=2, data__eval=rl.home / "eval.jsonl")
+    steps = rl.events("step")
+    names = {
+        "reward",
+        "reward/std",
+        "reward/exact-match",
+        "reward/regex",
+        "reward/regex/std",
+        "solved",
+    }
+    names |= {"length", "truncated", "entropy", "zero_variance", "clipped", "log_ratio", "sampling_gap"}
+    assert names <= steps[0].keys()
+    for step in steps:
+        assert step["clipped"] == 0  # the policy that learns is the one that tried
+        assert step["log_ratio"] == 0
+        assert 0 < step["sampling_gap"] < 1e-4
+        assert step["reward"] == pytest.approx(step["reward/exact-match"] + step["reward/regex"])
+    held_out = rl.events("eval")
+    assert held_out[0]["loss"] == pytest.approx(-held_out[0]["reward"])
+    assert "perplexity" not in held_out[0]
+    model = erniecore.load_model(result.out / "model")
+    assert model.architecture["num_hidden_layers"] == 2
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("model", ["ernie45", "ernie45-moe"])
+def test_killed_run_continues_bit_for_bit_in_the_middle_of_a_rollout(rl, model):
+    base = rl.home / ("base" if model == "ernie45" else "moe")
+    more = {
+        "model__name": model,
+        "model__path": base,
+        "method__updates_per_rollout": 3,
+        "train__max_steps": 8,
+        "checkpoint__every": 1,
+        "method__kl": 0.05,
+    }
+    rl.complete("whole", **more)
+    rl.kill_at(5, "killed", **more)
+    rl.complete("killed", **more)
+    assert rl.curve("killed") == rl.curve("whole")
+    assert rl.tensors(8, "killed") == rl.tensors(8, "whole")
+    steps = rl.events("step", "whole")
+    assert [("reward" in s) for s in steps] == [True, False, False] * 2 + [True, False]
+    assert steps[0]["reward/std"] > 0
+    assert steps[2]["log_ratio"] > 0
+
+
+def test_repeated_updates_add_steps_to_an_epoch(rl):
+    rl.run(method__updates_per_rollout=2, train__max_steps=None, train__epochs=0.1, data__packing="none")
+    assert rl.events("run_start")[0]["total_steps"] == 2 * 5  # 90 rows, 2 per step, a tenth of them
+
+
+@pytest.mark.parametrize("method", ["grpo", "upo"])
+def test_an_adapter_learns_from_rollouts_and_is_exported(rl, method, ernie):
+    result = rl.run(method__name=method, adapter__name="lora", adapter__rank=2, method__kl=0.1)
+    assert (result.out / "adapter" / "adapter_config.json").is_file()
+    steps = rl.events("step")
+    assert steps[0]["kl"] == 0
+    assert steps[-1]["kl"] > 0
+    if method == "upo":
+        assert steps[0]["pairs/loss"] == pytest.approx(0.693147, abs=1e-5)
+
+
+def test_upo_learns_from_pairs_of_the_data(rl, tmp_path):
+    rows = [{"instruction": f"{a} plus 1", "chosen": f"{a + 1}", "rejected": "no"} for a in range(30)]
+    (tmp_path / "pairs.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    more = {"method__name": "upo", "method__pairs": "offline", "data__train": tmp_path / "pairs.jsonl"}
+    rl.run(train__max_steps=12, train__learning_rate=3e-3, **more)
+    steps = rl.events("step")
+    assert steps[0]["pairs/loss"] == pytest.approx(0.693147, abs=1e-5)
+    assert steps[-1]["pairs/margin"] > 0
+    assert steps[-1]["pairs/accuracy"] == 1
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"scorers__exact-match__weight": None, "scorers__regex": None}, "no scorer is selected"),
+        ({"method__max_new_tokens": 64}, "leaves no room for a prompt"),
+        ({"scorers__regex": "{pattern: '('}"}, "is no regular expression"),
+        ({"method__name": "dpo", "method__group_size": None, "method__max_new_tokens": None}, "does not use scorers"),
+        ({"scorers__exact-mach": "{}"}, "exact-match"),
+    ],
+)
+def test_impossible_settings_are_refused(rl, changes, message):
+    with pytest.raises(ErnieError, match=message):
+        rl.run(**changes)
