@@ -24,6 +24,9 @@ from erniecore.types import IGNORE, Batch, LossOutput
 if TYPE_CHECKING:
     from paddle import Tensor
 
+    #: name -> (sum, weight), see ``LossOutput``
+    Metrics = dict[str, tuple[Tensor | float, float]]
+
 
 class NextTokenObjective:
     """See ``erniecore.types.Objective``.
@@ -55,18 +58,22 @@ class NextTokenObjective:
             position_ids=paddle.to_tensor(batch.position_ids),
             startend_row_indices=paddle.to_tensor(batch.startend_row_indices),
         )
-        learned = _learned(batch.labels)
-        total = self._nll(features.hidden, batch.labels)
+        total, metrics = self.main_loss(features.hidden, batch)
         loss = total / (totals["tokens"] or 1.0)
-        metrics: dict[str, tuple[Tensor | float, float]] = {"loss": (total.detach(), learned)}
-        if self.accuracy:
-            metrics["accuracy"] = self._hits(features.hidden.detach(), batch.labels), learned
+        metrics["loss"] = total.detach(), _learned(batch.labels)
         for extra in (self._ahead(features.ahead, batch, totals), self._auxiliary(features.auxiliary, batch, totals)):
             if extra is not None:
                 value, named = extra
                 loss = loss + (value - value.detach())
                 metrics.update(named)
         return LossOutput(loss=loss, metrics=metrics)
+
+    def main_loss(self, hidden: Tensor, batch: Batch) -> tuple[Tensor, Metrics]:
+        """The sum over the learned positions of what is reported as the loss, and further metrics; hidden [B, S, H].
+
+        What a method replaces that learns something else of each next token."""
+        accuracy = (self._hits(hidden.detach(), batch.labels), _learned(batch.labels)) if self.accuracy else None
+        return self._nll(hidden, batch.labels), {} if accuracy is None else {"accuracy": accuracy}
 
     def _ahead(
         self, ahead: tuple[Tensor, ...], batch: Batch, totals: Mapping[str, float]
