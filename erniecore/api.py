@@ -68,10 +68,7 @@ if TYPE_CHECKING:
     from erniecore import ops as ops
     from erniecore.checkpoint.floats import read_tensors as read_tensors
     from erniecore.checkpoint.floats import write_tensors as write_tensors
-<<<<<<< HEAD
     from erniecore.data.collate import collate as collate
-=======
->>>>>>> cfa1148 (Distillation: three divergences in chunks, likeliest tokens kept on disk, mixed with fine-tuning)
     from erniecore.data.records import read_records as read_records
     from erniecore.data.template import JinjaChatTemplate as JinjaChatTemplate
     from erniecore.data.tokenizer import SentencePieceTokenizer as SentencePieceTokenizer
