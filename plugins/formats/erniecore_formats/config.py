@@ -52,7 +52,7 @@ class QueryResponseConfig(Section):
 class TextConfig(Section):
     """Which field holds the text, and what a document is in text files."""
 
-    field: str = Field("text", min_length=1, description="Field of JSON rows that holds the text.")
+    field: str = Field("text", min_length=1, description="Field of JSON rows that holds the text, or a list of them.")
     document: Literal["line", "paragraph", "file"] = Field(
         "line",
         description="What one document of a .txt file is: a `line`, a `paragraph` (with blank lines between them), or "

@@ -17,10 +17,15 @@ def matches(row: Json) -> bool:
 
 
 def parse(row: Json, field: str, origin: Origin) -> Document:
-    """One row as a document. Raises ``RowError`` for a missing or blank text."""
+    """One row as a document; a list of texts is joined line by line. Raises ``RowError`` for a missing or blank text."""
     if field not in row:
         raise checks.missing(row, field)
-    return Document(checks.text(row[field], f"$.{field}"), origin)
+    where, value = f"$.{field}", row[field]
+    if isinstance(value, list):
+        return Document(
+            "\n".join(checks.text(t, f"{where}[{i}]") for i, t in enumerate(checks.filled(value, where))), origin
+        )
+    return Document(checks.text(value, where), origin)
 
 
 def write(record: Record, field: str) -> Json:

@@ -28,9 +28,16 @@ def test_another_field_may_hold_the_text():
     assert parse({"content": "a"}, field="content").text == "a"
 
 
+def test_a_list_of_texts_is_one_document():
+    assert parse({"tgt": ["a", "b\nc"]}, field="tgt").text == "a\nb\nc"
+    with pytest.raises(RowError) as e:
+        parse({"tgt": ["a", 3]}, field="tgt")
+    assert (e.value.code, e.value.where) == ("ERN-D031", "$.tgt[1]")
+
+
 @pytest.mark.parametrize(
     ("row", "code"),
-    [({}, "ERN-D030"), ({"text": None}, "ERN-D031"), ({"text": " \n"}, "ERN-D032"), ({"text": ["a"]}, "ERN-D031")],
+    [({}, "ERN-D030"), ({"text": None}, "ERN-D031"), ({"text": " \n"}, "ERN-D032"), ({"text": []}, "ERN-D036")],
 )
 def test_bad_rows_name_their_place(row, code):
     with pytest.raises(RowError) as e:
