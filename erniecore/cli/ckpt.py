@@ -1,7 +1,9 @@
-"""``ernie ckpt``: look at checkpoints without loading them. No paddle; the work is in ``erniecore.checkpoint``."""
+"""``ernie ckpt``: look at checkpoints without loading them, and have a run repeat itself. No paddle here; the work is in
+``erniecore.checkpoint`` and ``erniecore.engine.prove``."""
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -15,7 +17,7 @@ from erniecore.errors import CheckpointError, Exit, UsageError
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-app = new_group("List, verify and prune checkpoints.")
+app = new_group("List, verify, prove and prune checkpoints.")
 
 Directory = Annotated[Path, typer.Argument(help="A run directory, its ckpt directory, or one checkpoint.")]
 
@@ -74,6 +76,27 @@ def prune(
         render.show_json({"removed": removed})
     else:
         render.show(*([f"removed {path}" for path in removed] or ["nothing to remove"]))
+
+
+@app.command()
+def prove(
+    run: Annotated[Path, typer.Argument(help="A run directory.")],
+    first: Annotated[int | None, typer.Option("--from", metavar="STEP", help="Checkpoint to start from.")] = None,
+    last: Annotated[int | None, typer.Option("--to", metavar="STEP", help="Checkpoint to compare with.")] = None,
+    as_json: JsonOption = False,
+) -> int:
+    """Repeat the steps between two checkpoints in a fresh process and compare every tensor; exit code 5 if one differs."""
+    from erniecore.engine import prove as work
+
+    proof = work.prove(run, *work.choose(run, first, last))
+    if as_json:
+        render.show_json({"ok": not proof.differing, **asdict(proof)})
+    else:
+        steps = f"steps {proof.first + 1} to {proof.last} repeated in a fresh process"
+        equal = proof.tensors - len(proof.differing)
+        render.show(f"{steps}: {equal} of {proof.tensors} tensors are the same to the last bit")
+        render.show(*(f"DIFFERENT  {name}" for name in proof.differing[:20]))
+    return int(Exit.CHECKPOINT if proof.differing else Exit.OK)
 
 
 def find(directory: Path) -> list[Path]:

@@ -26,6 +26,16 @@ class RunSection(Section):
         "start anew and refuse a directory that holds a run. `must`: fail without one. Or a checkpoint directory.",
     )
 
+    until: int = Field(
+        0, ge=0, description="Save and stop (exit 75) after this step, as if asked to; 0: run to the end."
+    )
+    max_minutes: float = Field(
+        0.0,
+        ge=0,
+        description="Save and stop (exit 75) after so many minutes, such as what a scheduler grants; 0: no limit. The same "
+        "command continues.",
+    )
+
 
 class Source(Section):
     """One data file or directory."""
@@ -172,8 +182,21 @@ class TrainSection(Section):
     max_skips: int = Field(
         3,
         ge=0,
-        description="Consecutive steps with a non-finite loss or gradient that are skipped before the run stops (exit 7).",
+        description="Consecutive steps with a non-finite loss or gradient that are skipped before the run goes back to a "
+        "checkpoint (`max_rollbacks`) or stops (exit 7).",
     )
+    spike_factor: float = Field(
+        0.0,
+        ge=0,
+        description="Skip a step too whose gradient norm is more than this multiple of the median of the last 64; 0: off.",
+    )
+    max_rollbacks: int = Field(
+        1,
+        ge=0,
+        description="How often a run may go back to the newest checkpoint before the first bad step and go on without the "
+        "data of the bad steps. They are listed in `quarantine.json`.",
+    )
+    rollback_window: int = Field(0, ge=0, description="Steps before the first bad one that are passed over as well.")
 
 
 class EvalSection(Section):
@@ -188,6 +211,20 @@ class CheckpointSection(Section):
     """Saving and keeping state."""
 
     every: int = Field(0, ge=0, description="Save every so many steps; 0: only at the end.")
+    minutes: float = Field(
+        0.0, ge=0, description="Save also when so many minutes have passed since the last save; 0: only by steps."
+    )
+    background: bool = Field(
+        True,
+        description="Write the checkpoints of `every` and `minutes` while training goes on; needs memory for a copy of what "
+        "is saved. `false`: training waits.",
+    )
+    max_failures: int = Field(
+        2,
+        ge=0,
+        description="Checkpoints in a row that may fail to be written in the background, each with a warning, before the run "
+        "stops (exit 5).",
+    )
     keep: int = Field(3, ge=2, description="Checkpoints kept; never fewer than two verified ones.")
     final: bool = Field(True, description="Save a checkpoint at the last step.")
     export: bool = Field(True, description="Write `model/` in the public layout at the end.")

@@ -29,7 +29,11 @@ SAFE = (
     "callbacks.*",
     "device.keep_memory",
     "train.recompute",
+    "run.until",
+    "run.max_minutes",
     "train.max_skips",
+    "train.max_rollbacks",
+    "train.rollback_window",
 )
 #: keys that may change, and what that means
 NOTED = {

@@ -13,7 +13,7 @@ from erniecore.checkpoint.directories import ADAPTER_DIRECTORY, atomic_directory
 from erniecore.engine import loop
 from erniecore.engine.model_files import save_model_directory
 from erniecore.engine.rundir import log
-from erniecore.engine.state import save
+from erniecore.engine.state import save, settle
 from erniecore.errors import Preempted
 from erniecore.types import ModelBundle
 
@@ -38,6 +38,7 @@ def closing(run: Run) -> Iterator[None]:
         raise
     finally:
         try:
+            settle(run, wait=True)
             run.emit("run_end", status=_status(error), steps=run.step, tokens=run.tokens, seconds=run.seconds)
             run.hook.ernie_run_end(run=run, error=error)
         except Exception:

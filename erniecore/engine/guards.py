@@ -1,14 +1,17 @@
 """What must never pass silently: losses and gradients that are not finite, and token ids that the model lacks.
 
-A step with a non-finite loss or gradient is skipped: weights and moments stay as they were, the step counts and its
-samples are named in a warning. After too many in a row the run stops.
+A step with a non-finite loss or gradient, or with a gradient that is far above the usual one, is skipped: weights and
+moments stay as they were, the step counts and its samples are named in a warning. After too many in a row the run goes
+back to a checkpoint (``recover.py``) or stops.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from statistics import median
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -21,16 +24,34 @@ if TYPE_CHECKING:
     from erniecore.types.model import Tensor
 
 
-class FiniteGuard:
-    """Decides whether a step may update the weights.
+#: gradient norms whose median is what a spike is measured against
+SPIKE_WINDOW = 64
+
+
+class StepGuard:
+    """Decides whether a step may update the weights: it is finite and, where ``spike_factor`` is set, its gradient is
+    no such multiple of the usual one.
 
     Attributes:
-        skips: consecutive skipped steps so far; part of the checkpoint.
+        skips: consecutive skipped steps so far. norms: the last gradient norms that were accepted; both are part of the
+            checkpoint.
+        first_bad: the step at which ``skips`` began; 0 without any.
     """
 
-    def __init__(self, max_skips: int, warn: Callable[..., None]) -> None:
-        self.max_skips, self.skips = max_skips, 0
+    def __init__(self, max_skips: int, warn: Callable[..., None], *, spike_factor: float = 0.0) -> None:
+        self.max_skips, self.spike_factor, self.skips, self.first_bad = max_skips, spike_factor, 0, 0
+        self.norms: deque[float] = deque(maxlen=SPIKE_WINDOW)
         self._warn = warn
+
+    def state(self) -> dict[str, Any]:
+        """For ``state.json``."""
+        return {"skips": self.skips, "first_bad": self.first_bad, "norms": list(self.norms)}
+
+    def load_state(self, saved: Mapping[str, Any]) -> None:
+        """Reverse of :meth:`state`."""
+        self.skips, self.first_bad = int(saved["skips"]), int(saved["first_bad"])
+        self.norms.clear()
+        self.norms.extend(saved["norms"])
 
     def allows(
         self,
@@ -40,27 +61,45 @@ class FiniteGuard:
         batches: Sequence[Batch],
         gradients: Iterable[tuple[str, Tensor]],
     ) -> bool:
-        """True for a finite step. Else warns and returns False, or raises after ``max_skips`` in a row.
+        """True for a good step. Else warns and returns False, or raises after ``max_skips`` in a row.
 
         Raises:
             NumericsError: where: the first tensor that is not finite; found: its value.
         """
-        if math.isfinite(loss) and math.isfinite(grad_norm):
-            self.skips = 0
+        finite = math.isfinite(loss) and math.isfinite(grad_norm)
+        if finite and not self._is_spike(grad_norm):
+            self.skips, self.first_bad = 0, 0
+            self.norms.append(grad_norm)
             return True
         self.skips += 1
-        where = "loss" if not math.isfinite(loss) else _first_not_finite(gradients)
-        found = f"{loss}" if where == "loss" else f"gradient norm {grad_norm}"
+        self.first_bad = self.first_bad or step
+        where, found = self._describe(finite, loss, grad_norm, gradients)
         origins = [f"{o.file}:{o.line}" for batch in batches for o in batch.origins]
         if self.skips > self.max_skips:
             raise NumericsError(
-                f"step {step}: not finite, {self.skips} in a row; weights were not updated with it",
+                f"step {step}: {'not finite' if not finite else 'a spike'}, {self.skips} in a row; weights were not updated "
+                "with it",
                 where=where,
                 found=f"{found}; samples {', '.join(origins[:8])}",
                 fix="lower train.learning_rate or train.max_grad_norm, or look at these samples",
             )
         self._warn("numerics", step=step, where=where, found=found, skipped=self.skips, samples=origins[:64])
         return False
+
+    def _is_spike(self, grad_norm: float) -> bool:
+        """Never before the window is full: a run begins with large gradients."""
+        full = len(self.norms) == SPIKE_WINDOW
+        return bool(self.spike_factor) and full and grad_norm > self.spike_factor * median(self.norms)
+
+    def _describe(
+        self, finite: bool, loss: float, grad_norm: float, gradients: Iterable[tuple[str, Tensor]]
+    ) -> tuple[str, str]:
+        if finite:
+            usual = median(self.norms)
+            return "gradient norm", f"{grad_norm:.4g}, more than {self.spike_factor:g} times the usual {usual:.4g}"
+        if not math.isfinite(loss):
+            return "loss", f"{loss}"
+        return _first_not_finite(gradients), f"gradient norm {grad_norm}"
 
 
 def _first_not_finite(gradients: Iterable[tuple[str, Tensor]]) -> str:

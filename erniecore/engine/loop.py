@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING
 
 from erniecore.engine import guards, metrics, seed
 from erniecore.engine.evaluate import evaluate
+from erniecore.engine.recover import keep_evidence, roll_back
 from erniecore.engine.schedule import learning_rate
-from erniecore.engine.state import save
-from erniecore.errors import Preempted
+from erniecore.engine.state import save, settle
+from erniecore.errors import NumericsError, Preempted
 from erniecore.types import Batch
 
 if TYPE_CHECKING:
@@ -30,27 +31,65 @@ def train(run: Run) -> None:
     """
     run.model.train()
     while run.step < run.total_steps:
+        limits(run)
         if run.stop.reason:
             preempt(run)
         step = run.step + 1
-        started = time.perf_counter()
-        run.hook.ernie_step_start(run=run, step=step)
-        seed.seed_paddle(run.seed, seed.STEP, step)
-        batches = prepared(run, run.batches(step), step)
-        for batch in batches:
-            guards.check_token_ids(batch, run.vocab_size)
-        output = run.hook.ernie_forward_backward(run=run, batches=batches)
-        means, (squares,) = metrics.read(output.metrics, run.optimizer.gradient_square_sum())
-        rate = learning_rate(step, run.total_steps, run.settings.train)
-        applied = update(run, step, rate, means.get("loss", 0.0), math.sqrt(squares), batches)
-        run.step, run.tokens = step, run.tokens + output.num_tokens
-        seconds = time.perf_counter() - started
-        run.seconds += seconds
-        report(run, means, rate, math.sqrt(squares), output.num_tokens, seconds, applied)
+        if run.quarantine.covers(step):
+            run.step = step
+        elif not learn(run, step):
+            continue
+        settle(run, wait=False)
         if due(step, run.settings.eval.every) and step < run.total_steps:
             evaluate_run(run)
-        if due(step, run.settings.checkpoint.every) and step < run.total_steps:
-            save(run)
+        if save_due(run) and step < run.total_steps:
+            save(run, background=run.settings.checkpoint.background)
+
+
+def limits(run: Run) -> None:
+    """Ask for a stop where the settings want one."""
+    settings = run.settings.run
+    if settings.until and run.step >= settings.until:
+        run.stop.request(f"run.until={settings.until}")
+    elif settings.max_minutes and time.monotonic() - run.started >= 60 * settings.max_minutes:
+        run.stop.request(f"run.max_minutes={settings.max_minutes:g}")
+
+
+def save_due(run: Run) -> bool:
+    """By steps, by the clock, or because the file ``control/save`` asks for it (and is removed)."""
+    settings, asked = run.settings.checkpoint, run.out / "control" / "save"
+    if asked.exists():
+        asked.unlink(missing_ok=True)
+        return True
+    late = settings.minutes and time.monotonic() - run.last_save >= 60 * settings.minutes
+    return bool(late) or due(run.step, settings.every)
+
+
+def learn(run: Run, step: int) -> bool:
+    """One optimizer step; False when the run went back to a checkpoint instead.
+
+    Raises:
+        NumericsError: too many bad steps in a row, and no way back.
+    """
+    started = time.perf_counter()
+    run.hook.ernie_step_start(run=run, step=step)
+    seed.seed_paddle(run.seed, seed.STEP, step)
+    batches = prepared(run, run.batches(step), step)
+    for batch in batches:
+        guards.check_token_ids(batch, run.vocab_size)
+    output = run.hook.ernie_forward_backward(run=run, batches=batches)
+    means, (squares,) = metrics.read(output.metrics, run.optimizer.gradient_square_sum())
+    rate, grad_norm = learning_rate(step, run.total_steps, run.settings.train), math.sqrt(squares)
+    try:
+        applied = update(run, step, rate, means.get("loss", 0.0), grad_norm, batches)
+    except NumericsError as error:
+        roll_back(run, error, batches)
+        return False
+    run.step, run.tokens = step, run.tokens + output.num_tokens
+    seconds = time.perf_counter() - started
+    run.seconds += seconds
+    report(run, means, rate, grad_norm, output.num_tokens, seconds, applied)
+    return True
 
 
 def prepared(run: Run, batches: Sequence[Batch], step: int) -> Sequence[Batch]:
@@ -62,8 +101,13 @@ def prepared(run: Run, batches: Sequence[Batch], step: int) -> Sequence[Batch]:
 
 
 def update(run: Run, step: int, rate: float, loss: float, grad_norm: float, batches: Sequence[Batch]) -> bool:
-    """Apply the gradients if the step is finite, and drop them; whether they were applied."""
-    applied = run.guard.allows(step, loss, grad_norm, batches, run.optimizer.gradients())
+    """Apply the gradients if the step is good, and drop them; whether they were applied. The first bad step of a series
+    leaves its evidence."""
+    try:
+        applied = run.guard.allows(step, loss, grad_norm, batches, run.optimizer.gradients())
+    finally:
+        if run.guard.first_bad == step:
+            keep_evidence(run, step, loss, grad_norm, batches)
     if applied:
         run.optimizer.step(rate, guards.clip_scale(grad_norm, run.settings.train.max_grad_norm))
         run.policy.after_step(rate=rate)
@@ -122,10 +166,17 @@ def preempt(run: Run) -> None:
     run.stop.clear_control()
     raise Preempted(
         f"stopped by {reason} after step {run.step} of {run.total_steps}; saved {path}",
-        fix="the same command continues this run"
-        if run.settings.run.resume in ("auto", "must")
-        else "continue with --resume auto",
+        fix=way_on(run),
     )
+
+
+def way_on(run: Run) -> str:
+    """What the user does to continue."""
+    if run.settings.run.until and run.step >= run.settings.run.until:
+        return "raise run.until, or leave it out, and run the same command"
+    if run.settings.run.resume in ("auto", "must"):
+        return "the same command continues this run"
+    return "continue with --resume auto"
 
 
 def due(step: int, every: int) -> bool:

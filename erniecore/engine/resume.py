@@ -14,7 +14,7 @@ from erniecore.engine.drift import Difference, compare
 from erniecore.errors import CheckpointError, DataError, UsageError, nearest
 
 #: version of the content of ``state.json``
-STATE_FORMAT = 1
+STATE_FORMAT = 2
 
 
 @dataclass(frozen=True)

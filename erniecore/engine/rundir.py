@@ -1,6 +1,6 @@
 """The run directory before training: made, ours alone, and not another run's. Only names from here are written into it.
 
-resolved.yaml events.jsonl data_report.json ckpt/ logs/rank-N.log control/ model/ report.html loss.png
+resolved.yaml events.jsonl data_report.json quarantine.json ckpt/ bad/ logs/rank-N.log control/ model/ report.html loss.png
 """
 
 from __future__ import annotations

@@ -20,9 +20,10 @@ from erniecore.config.resolved import write_resolved
 from erniecore.engine import score_head, seed, state
 from erniecore.engine.ema import Ema
 from erniecore.engine.feed import Feed, build_feed
-from erniecore.engine.guards import FiniteGuard
+from erniecore.engine.guards import StepGuard
 from erniecore.engine.optim import OPTIMIZERS, AdamW
 from erniecore.engine.prepare import Prepared, wants_score
+from erniecore.engine.quarantine import Quarantine
 from erniecore.engine.recompute import set_recompute
 from erniecore.engine.resume import check_data
 from erniecore.engine.rundir import log
@@ -32,6 +33,7 @@ from erniecore.errors import ConfigError
 from erniecore.types import Batch, Objective, Tokenizer
 
 if TYPE_CHECKING:
+    from erniecore.engine.state import Writing
     from erniecore.engine.stop import StopRequest
     from erniecore.types.model import Layer
 
@@ -44,7 +46,8 @@ class Run:
         policy: the model as built and adapted, a ``CausalLM``. model: the same after the parallel strategy.
         feed: training and held-out batches. objective, optimizer, ema, guard: of the training step.
         step, tokens, seconds: done so far, over all sessions of this run. saved: (step, path) of the last checkpoint.
-        stop: whether the run was asked to stop.
+        stop: whether the run was asked to stop. quarantine: steps that are passed over.
+        writing: the checkpoint that is being written in the background.
     """
 
     ready: Prepared
@@ -56,7 +59,9 @@ class Run:
     optimizer: AdamW
     ema: Ema | None
     stop: StopRequest
-    guard: FiniteGuard = field(init=False)
+    guard: StepGuard = field(init=False)
+    quarantine: Quarantine = field(init=False)
+    writing: Writing | None = None
     step: int = 0
     tokens: int = 0
     seconds: float = 0.0
@@ -70,7 +75,11 @@ class Run:
         self.total_steps = self.feed.total_steps * (1 if self.settings.train.max_steps else self.repeats)
         self.vocab_size = int(self.ready.architecture["vocab_size"])
         self.last_metrics: dict[str, float] = {}
-        self.guard = FiniteGuard(self.settings.train.max_skips, self.warn)
+        train = self.settings.train
+        self.guard = StepGuard(train.max_skips, self.warn, spike_factor=train.spike_factor)
+        self.quarantine = Quarantine(self.out)
+        self.failed_saves = 0
+        self.started = self.last_save = time.monotonic()
 
     def batches(self, step: int) -> list[Batch]:
         """Micro-batches of optimizer step ``step`` (1-based) on this rank."""

@@ -8,6 +8,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +24,7 @@ from erniecore.engine.arrays import dtype_name, to_numpy
 from erniecore.engine.optim import load_exactly
 from erniecore.engine.prepare import circumstances
 from erniecore.engine.resume import STATE_FORMAT
+from erniecore.errors import CheckpointError
 
 if TYPE_CHECKING:
     from erniecore.engine.session import Run
@@ -51,24 +55,39 @@ def carried_arrays(run: Run) -> dict[str, Any]:
     return dict(carried()) if carried is not None else {}
 
 
-def save(run: Run) -> Path:
+@dataclass(frozen=True)
+class Writing:
+    """A checkpoint that is being written: its step, its bytes, when it began, how long the training waited for the
+    copy."""
+
+    step: int
+    num_bytes: int
+    started: float
+    stall: float
+    result: Future[Path]
+
+
+#: one at a time, in order; the interpreter waits for it when it ends
+_WRITER = ThreadPoolExecutor(1, "checkpoint")
+
+
+def save(run: Run, *, background: bool = False) -> Path | None:
     """Write the checkpoint of ``run.step``, unless it has just been written; returns its directory.
 
+    Args:
+        background: copy the state and let the training go on; the checkpoint is announced by :func:`settle` once it is
+            complete, and None is returned. A save that is still being written is waited for first.
     Raises:
         CheckpointError: disk full, no permission, …; older checkpoints are untouched.
     """
+    started = time.perf_counter()
+    settle(run, wait=True)
     if run.saved is not None and run.saved[0] == run.step:
         return run.saved[1]
-    started = time.perf_counter()
-    groups = {"model": saved_tensors(run), "optim": run.optimizer.state_tensors()}
-    if run.ema is not None:
-        groups["ema"] = run.ema.state_tensors()
-    if own := objective_tensors(run):
-        groups["objective"] = own
-    stored = {group: {name: on_host(t) for name, t in tensors.items()} for group, tensors in groups.items()}
-    if carried := carried_arrays(run):
-        stored["carried"] = {name: StoredTensor.of(array) for name, array in carried.items()}
-    path = save_checkpoint(
+    groups = state_groups(run)
+    stored = {group: {n: on_host(t, now=background) for n, t in tensors.items()} for group, tensors in groups.items()}
+    work = partial(
+        save_checkpoint,
         run.out / "ckpt",
         run.step,
         stored,
@@ -78,16 +97,59 @@ def save(run: Run) -> Path:
         config_hash=run.ready.config_hash,
         versions={"erniecore": erniecore.__version__, "paddle": paddle.__version__},
     )
-    run.saved = (run.step, path)
     size = sum(tensor.num_bytes for group in stored.values() for tensor in group.values())
-    run.emit("checkpoint", step=run.step, path=str(path), bytes=size, seconds=time.perf_counter() - started)
+    run.last_save = time.monotonic()
+    run.writing = Writing(run.step, size, started, time.perf_counter() - started, _WRITER.submit(work))
+    return None if background else settle(run, wait=True, strict=True)
+
+
+def settle(run: Run, *, wait: bool, strict: bool = False) -> Path | None:
+    """Announce the checkpoint that was being written, if it is complete, and return its directory.
+
+    Args:
+        wait: until it is. strict: a failure is an error; else a warning, until ``checkpoint.max_failures`` in a row.
+    Raises:
+        CheckpointError: it could not be written.
+    """
+    writing = run.writing
+    if writing is None or not (wait or writing.result.done()):
+        return None
+    run.writing = None
+    try:
+        path = writing.result.result()
+    except CheckpointError as error:
+        run.failed_saves += 1
+        if strict or run.failed_saves > run.settings.checkpoint.max_failures:
+            raise
+        durable = run.saved[0] if run.saved else 0
+        run.warn("save", step=writing.step, message=str(error), failures=run.failed_saves, last_saved_step=durable)
+        return None
+    run.saved, run.failed_saves = (writing.step, path), 0
+    seconds = time.perf_counter() - writing.started
+    facts = {"bytes": writing.num_bytes, "seconds": seconds, "stall": seconds if strict else writing.stall}
+    run.emit("checkpoint", step=writing.step, path=str(path), **facts)
     run.hook.ernie_checkpoint_saved(run=run, path=path)
     return path
 
 
-def on_host(tensor: Tensor) -> StoredTensor:
-    """What the writer stores; copied to the host when its turn comes, so that only one copy exists at a time."""
-    return StoredTensor(SHORT_NAMES[dtype_name(tensor)], tuple(tensor.shape), lambda: to_numpy(tensor))
+def state_groups(run: Run) -> dict[str, Mapping[str, Tensor]]:
+    """Group of the checkpoint -> its tensors."""
+    groups: dict[str, Mapping[str, Tensor]] = {"model": saved_tensors(run), "optim": run.optimizer.state_tensors()}
+    if run.ema is not None:
+        groups["ema"] = run.ema.state_tensors()
+    if own := objective_tensors(run):
+        groups["objective"] = own
+    return groups
+
+
+def on_host(tensor: Tensor, *, now: bool) -> StoredTensor:
+    """What the writer stores: copied to the host at once, or when its turn comes, so that only one copy exists at a
+    time."""
+    dtype, shape = SHORT_NAMES[dtype_name(tensor)], tuple(tensor.shape)
+    if not now:
+        return StoredTensor(dtype, shape, lambda: to_numpy(tensor))
+    array = to_numpy(tensor)
+    return StoredTensor(dtype, shape, lambda: array)
 
 
 def run_state(run: Run) -> dict[str, Any]:
@@ -100,7 +162,7 @@ def run_state(run: Run) -> dict[str, Any]:
         "seconds": run.seconds,
         "seed": run.seed,
         "num_updates": run.optimizer.num_updates,
-        "skips": run.guard.skips,
+        "guard": run.guard.state(),
         "data": run.feed.state(),
         "circumstances": circumstances(run.ready),
         "plugins": dict(run.ready.names),
@@ -128,7 +190,7 @@ def restore(run: Run, checkpoint: Checkpoint) -> None:
         carrier: Any = run.objective
         carrier.load_carried(dict(checkpoint.tensors["carried"].items()))
     run.step, run.tokens, run.seconds = int(state["step"]), int(state["tokens"]), float(state["seconds"])
-    run.guard.skips = int(state["skips"])
+    run.guard.load_state(state["guard"])
     run.saved = (run.step, checkpoint.path)
 
 

@@ -35,6 +35,10 @@ class StopRequest:
             self._reason = str(self.control)
         return self._reason
 
+    def request(self, reason: str) -> None:
+        """Ask from within the run, such as when its time is over; the first reason counts."""
+        self._reason = self._reason or reason
+
     @contextmanager
     def listening(self) -> Iterator[None]:
         """Catch the signals within the block (only possible in the main thread; elsewhere the file remains)."""

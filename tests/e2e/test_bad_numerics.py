@@ -15,6 +15,7 @@ WILD = {
     "train__max_grad_norm": 0,
     "train__schedule": "constant",
     "train__max_steps": 20,
+    "train__max_rollbacks": 0,
     "checkpoint__every": 1,
 }
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from erniecore.data.store import StoreBuilder
-from erniecore.engine.guards import FiniteGuard, check_store, check_token_ids, clip_scale
+from erniecore.engine.guards import StepGuard, check_store, check_token_ids, clip_scale
 from erniecore.errors import DataError, Exit, NumericsError
 from erniecore.types import IGNORE, Batch, Origin, Sample
 
@@ -23,7 +23,7 @@ def batch(ids, labels=None):
 
 def guard(max_skips=2):
     seen = []
-    return FiniteGuard(max_skips, lambda kind, **fields: seen.append({"kind": kind, **fields})), seen
+    return StepGuard(max_skips, lambda kind, **fields: seen.append({"kind": kind, **fields})), seen
 
 
 def test_finite_step_passes_without_a_word():
@@ -58,6 +58,28 @@ def test_finite_step_in_between_resets_the_count():
     for step in range(10):
         made.allows(step, 1.0, NAN if step % 2 else 1.0, [batch([1])], [])
     assert made.skips == 1
+
+
+def test_a_spike_is_skipped_once_the_usual_norm_is_known():
+    made, seen = guard()
+    made.spike_factor = 10.0
+    assert made.allows(1, 2.0, 500.0, [batch([1])], [])  # a run begins with large gradients
+    for step in range(2, 66):
+        assert made.allows(step, 2.0, 1.0 + step / 100, [batch([1])], [])
+    assert not made.allows(66, 2.0, 50.0, [batch([1])], [])
+    assert "more than 10 times the usual" in seen[0]["found"]
+    assert made.first_bad == 66
+    assert made.allows(67, 2.0, 9.0, [batch([1])], [])
+    assert made.first_bad == 0
+
+
+def test_state_of_the_guard_comes_back():
+    made, _ = guard()
+    made.allows(1, 2.0, 1.5, [batch([1])], [])
+    made.allows(2, 2.0, NAN, [batch([1])], [])
+    other, _ = guard()
+    other.load_state(made.state())
+    assert (other.skips, other.first_bad, list(other.norms)) == (1, 2, [1.5])
 
 
 def test_no_skips_allowed_stops_at_once():

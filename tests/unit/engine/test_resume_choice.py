@@ -7,7 +7,7 @@ import pytest
 
 from erniecore.checkpoint import save_checkpoint
 from erniecore.engine.drift import config_hash
-from erniecore.engine.resume import check_data, choose
+from erniecore.engine.resume import STATE_FORMAT, check_data, choose
 from erniecore.engine.rundir import opened
 from erniecore.errors import CheckpointError, DataError, EnvironmentFault, Exit, UsageError
 
@@ -16,7 +16,7 @@ SETTINGS = {"run": {"seed": 1}, "train": {"learning_rate": 0.1, "max_steps": 4},
 
 def put_checkpoint(out, step, settings=SETTINGS):
     tensors = {"model": {"w": np.full(3, step, np.float32)}}
-    return save_checkpoint(out / "ckpt", step, tensors, {"format": 1, "step": step, "settings": settings})
+    return save_checkpoint(out / "ckpt", step, tensors, {"format": STATE_FORMAT, "step": step, "settings": settings})
 
 
 def pick(out, resume="auto", settings=SETTINGS):
