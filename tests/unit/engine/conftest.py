@@ -49,7 +49,7 @@ class Maker:
         made = {name: cls(**sections.get(name, {})) for name, cls in CORE_SECTIONS.items()}
         own = {kind: plugin.Config() for kind, plugin in self.plugins.items() if kind != "callback"}
         names = {kind: plugin.name for kind, plugin in self.plugins.items() if kind != "callback"}
-        return composed(self.plugins)(**made, **own, formats={}, callbacks={}, plugins=names)
+        return composed(self.plugins)(**made, **own, formats={}, callbacks={}, scorers={}, plugins=names)
 
     def ready(self, **sections):
         from erniecore.engine.prepare import prepare
