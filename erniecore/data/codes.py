@@ -69,6 +69,11 @@ WHICH_SPLIT = "ERN-D067"
 NOT_A_DATASET = "ERN-D068"
 NOT_CONVERTED = "ERN-D069"
 
+CACHE_UNKEYED = "ERN-D070"
+CACHE_LOST = "ERN-D071"
+CACHE_UNWRITABLE = "ERN-D072"
+CHANGED_WHILE_READ = "ERN-D073"
+
 #: code -> what it means
 MEANINGS: dict[str, str] = {
     MISSING_FILE: "the data file does not exist or cannot be read",
@@ -125,4 +130,8 @@ MEANINGS: dict[str, str] = {
     TOKEN_FILE_DAMAGED: "a token file and its index do not fit together",
     TOKEN_DTYPE: "the token file has a dtype that holds no ids",
     NOT_FOR_TOKEN_FILES: "the method or a setting cannot be used with token files",
+    CACHE_UNKEYED: "the encoder or a format's settings hold something that a key of the token cache cannot be made of",
+    CACHE_LOST: "a file of the token cache is gone or was changed while a run used it",
+    CACHE_UNWRITABLE: "the directory of the token cache cannot be used",
+    CHANGED_WHILE_READ: "the data file changed while it was read",
 }

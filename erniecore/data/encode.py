@@ -7,9 +7,9 @@ processes (started afresh, so nothing is inherited) and joined in order: the res
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from multiprocessing import get_context
 from typing import NamedTuple
 
@@ -39,13 +39,16 @@ class Job:
     max_errors: int = MAX_ERRORS
 
 
-class _Chunk(NamedTuple):
+class Chunk(NamedTuple):
+    """Rows of one source that are encoded together; ``group``: passed on with the result."""
+
     source: int
     first_row: int
     rows: list[RawRow]
+    group: tuple[int, int] = (0, 0)
 
 
-_Result = tuple[TokenStore, Ledger]
+Result = tuple[tuple[int, int], TokenStore, Ledger]
 
 
 def encode(
@@ -65,38 +68,46 @@ def encode(
     """
     job = Job(tuple(sources), encoder, limits, max_errors)
     ledger = Ledger(max_errors)
-    for source in sources:
-        ledger.file(source.file).format = source.parser.name
-    chunks = _chunks(job, ledger)
-    results = _with_workers(job, chunks, workers) if workers else (_encode_chunk(job, chunk) for chunk in chunks)
     stores = []
-    for store, part in results:
+    for _, store, part in run(job, _all_chunks(job, ledger), workers):
         stores.append(store)
         ledger.merge([part])
     return concatenate(stores, [s.file for s in sources]), ledger
 
 
-def _chunks(job: Job, ledger: Ledger) -> Iterator[_Chunk]:
-    """Rows of all sources in order; what is wrong with a whole file goes to the ledger."""
+def _all_chunks(job: Job, ledger: Ledger) -> Iterator[Chunk]:
     row = 0
     for number, source in enumerate(job.sources):
-        rows: list[RawRow] = []
-        size = 0
-        try:
-            for raw in source.parser.split(source.path, job.limits):
-                rows.append(raw)
-                size += len(raw[1]) if isinstance(raw[1], bytes) else 0
-                if len(rows) >= _CHUNK_ROWS or size >= _CHUNK_BYTES:
-                    yield _Chunk(number, row, rows)
-                    row, rows, size = row + len(rows), [], 0
-        except DataError as e:
-            ledger.fail(source.file, e)
-        if rows:
-            yield _Chunk(number, row, rows)
-            row += len(rows)
+        ledger.file(source.file).format = source.parser.name
+        row = yield from source_chunks(job, number, ledger, row)
 
 
-def _encode_chunk(job: Job, chunk: _Chunk) -> _Result:
+def source_chunks(job: Job, number: int, ledger: Ledger, row: int = 0) -> Generator[Chunk, None, int]:
+    """Rows of one source in order, counted from ``row``; returns the number behind the last. What is wrong with the file
+    as a whole goes to the ledger."""
+    source = job.sources[number]
+    rows: list[RawRow] = []
+    size = 0
+    try:
+        for raw in source.parser.split(source.path, job.limits):
+            rows.append(raw)
+            size += len(raw[1]) if isinstance(raw[1], bytes) else 0
+            if len(rows) >= _CHUNK_ROWS or size >= _CHUNK_BYTES:
+                yield Chunk(number, row, rows)
+                row, rows, size = row + len(rows), [], 0
+    except DataError as e:
+        ledger.fail(source.file, e)
+    if rows:
+        yield Chunk(number, row, rows)
+    return row + len(rows)
+
+
+def run(job: Job, chunks: Iterable[Chunk], workers: int) -> Iterator[Result]:
+    """(group, samples, account) of every chunk, in order; the same with any number of workers."""
+    return _with_workers(job, chunks, workers) if workers else (_encode_chunk(job, chunk) for chunk in chunks)
+
+
+def _encode_chunk(job: Job, chunk: Chunk) -> Result:
     """The pure part: bytes to samples and counts."""
     source = job.sources[chunk.source]
     ledger, builder = Ledger(job.max_errors), StoreBuilder([s.file for s in job.sources])
@@ -117,7 +128,8 @@ def _encode_chunk(job: Job, chunk: _Chunk) -> _Result:
         ledger.keep(source.file, len(samples), next((s.truncated for s in samples if s.truncated), ""))
         for sample in samples:
             builder.add(sample, chunk.first_row + i, chunk.source)
-    return builder.finish(), ledger
+    store = builder.finish()
+    return chunk.group, replace(store, digests=store.block_digests()), ledger
 
 
 def parse(source: DataSource, raw: bytes | RowError, origin: Origin, limits: ReadLimits = LIMITS) -> Record:
@@ -154,15 +166,15 @@ def _start_worker(job: Job) -> None:
     _job = job
 
 
-def _work(chunk: _Chunk) -> _Result:
+def _work(chunk: Chunk) -> Result:
     assert _job is not None
     return _encode_chunk(_job, chunk)
 
 
-def _with_workers(job: Job, chunks: Iterable[_Chunk], workers: int) -> Iterator[_Result]:
+def _with_workers(job: Job, chunks: Iterable[Chunk], workers: int) -> Iterator[Result]:
     """Results in the order of the chunks, never more than a few chunks ahead."""
     with ProcessPoolExecutor(workers, get_context("spawn"), _start_worker, (job,)) as pool:
-        waiting: deque[Future[_Result]] = deque()
+        waiting: deque[Future[Result]] = deque()
         try:
             for chunk in chunks:
                 waiting.append(pool.submit(_work, chunk))

@@ -20,6 +20,7 @@ SAFE = (
     "run.resume",
     "run.deterministic",  # decides which devices are taken, and the device is a key of its own
     "data.workers",
+    "data.cache",
     "data.max_drop",
     "data.eval",
     "data.eval.*",

@@ -5,16 +5,15 @@ from. Reading and tokenising belong to ``erniecore.data``; this is the run's vie
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
-from pathlib import Path
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from erniecore.checkpoint.directories import file_hash
-from erniecore.checkpoint.files import replace_file
+from erniecore.checkpoint.files import replace_file, translated
 from erniecore.data.loader import BatchPlan, DataPlan, LoaderSettings
-from erniecore.data.sources import Splits, load_splits
+from erniecore.data.splits import Loader, Splits
 from erniecore.engine.corpus_feed import build_corpus_feed, names_token_files
 from erniecore.engine.guards import check_store
+from erniecore.errors import ErnieError
 from erniecore.types import Batch
 
 if TYPE_CHECKING:
@@ -56,16 +55,13 @@ class Feed:
 
     def state(self) -> dict[str, Any]:
         """What a checkpoint records, to notice changed data. The place in the data is the step itself."""
-        return {"files": self.files, "fingerprint": self._fingerprint, "samples": self.train.num_samples}
-
-
-def identify(path: Path) -> dict[str, Any]:
-    """``path``, ``bytes`` and ``sha256`` of a file."""
-    return {"path": str(path), "bytes": path.stat().st_size, "sha256": file_hash(path)}
+        state = {"files": self.files, "fingerprint": self._fingerprint, "samples": self.train.num_samples}
+        counted = getattr(self.train, "counted_rows", None)  # plans that need no count have none
+        return {**state, "rows": {str(epoch): rows for epoch, rows in counted().items()}} if counted else state
 
 
 def build_feed(ready: Prepared, tokenizer: Tokenizer) -> Feed:
-    """Read, check and tokenise the data; writes ``data_report.json``.
+    """Read, check and tokenise the data; writes ``data_report.json``, also when the data cannot be used.
 
     Raises:
         DataError: no data, an unreadable file, too many dropped rows, ids beyond the model's vocabulary.
@@ -76,25 +72,37 @@ def build_feed(ready: Prepared, tokenizer: Tokenizer) -> Feed:
     encoder = ready.host.hook.ernie_build_encoder(
         config=settings.method, tokenizer=tokenizer, max_length=settings.data.max_seq_len
     )
-    splits = load_splits(settings.data, settings.formats, encoder, seed=settings.run.seed)
-    for store in (splits.train, splits.held):
-        if store is not None:
-            check_store(store, int(ready.architecture["vocab_size"]))
-    train, held = build_plans(ready, splits, tokenizer.pad_id)
-    report = {**splits.report, "fill_rate": train.fill_rate()}
-    if ready.cluster.rank == 0:
-        replace_file(ready.out / "data_report.json", (json.dumps(report, indent=1, ensure_ascii=False) + "\n").encode())
-    warnings = []
-    if settings.data.eval_fraction and not settings.data.eval and held is None:
-        warnings.append("data.eval_fraction holds out nothing: there are too few rows")
+    loader = Loader(settings.data, settings.formats, encoder)
+    try:
+        splits = loader.load(settings.run.seed)
+        for store in (splits.train, splits.held):
+            if store is not None:
+                check_store(store, int(ready.architecture["vocab_size"]))
+        train, held = build_plans(ready, splits, tokenizer.pad_id)
+        loader.report["fill_rate"] = train.fill_rate()
+    except ErnieError as e:
+        loader.report["error"] = {"code": e.code, "message": e.message, "where": e.where, "found": e.found}
+        raise
+    finally:
+        _write_report(ready, loader.report)
     return Feed(
         train,
         held,
         total_steps=settings.train.max_steps or train.total_steps(settings.train.epochs),
-        files=[identify(Path(source.path)) for source in settings.data.train],
-        summary=[*splits.summary, f"pack: fill {report['fill_rate']:.1%}, {train.steps_in_epoch(0)} steps per epoch"],
-        warnings=warnings,
+        files=splits.contents,
+        summary=[
+            *splits.summary,
+            f"pack: fill {loader.report['fill_rate']:.1%}, {train.steps_in_epoch(0)} steps per epoch",
+        ],
+        warnings=splits.warnings,
     )
+
+
+def _write_report(ready: Prepared, report: Mapping[str, Any]) -> None:
+    if ready.cluster.rank == 0:
+        text = json.dumps(report, indent=1, ensure_ascii=False) + "\n"
+        with translated(ready.out, "writing data_report.json"):
+            replace_file(ready.out / "data_report.json", text.encode())
 
 
 def build_plans(ready: Prepared, splits: Splits, pad_id: int) -> tuple[DataPlan, DataPlan | None]:
@@ -102,8 +110,18 @@ def build_plans(ready: Prepared, splits: Splits, pad_id: int) -> tuple[DataPlan,
     settings, place = ready.settings, ready.parallel_plan
     rank: dict[str, Any] = {"data_rank": place.data_rank, "data_size": place.data_size}
     training = LoaderSettings.training(settings.data, settings.train)
-    train = DataPlan(splits.train, training, seed=settings.run.seed, pad_id=pad_id, **rank)
+    known = _known_rows(ready, splits)
+    train = DataPlan(splits.train, training, seed=settings.run.seed, pad_id=pad_id, known_rows=known, **rank)
     if splits.held is None:
         return train, None
     evaluation = LoaderSettings.evaluation(settings.data, settings.eval.batch_size or settings.train.batch_size)
     return train, DataPlan(splits.held, evaluation, seed=settings.run.seed, pad_id=pad_id, **rank)
+
+
+def _known_rows(ready: Prepared, splits: Splits) -> dict[int, int]:
+    """Rows per epoch as counted before the checkpoint, if it was made with these samples."""
+    checkpoint = ready.resumption.checkpoint
+    before = checkpoint.state["data"] if checkpoint is not None else {}
+    if before.get("fingerprint") != splits.train.fingerprint():
+        return {}
+    return {int(epoch): int(rows) for epoch, rows in before.get("rows", {}).items()}

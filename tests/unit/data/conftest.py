@@ -53,3 +53,50 @@ def make_sample():
         )
 
     return make
+
+
+TOY = """
+    import numpy as np
+    from erniecore.api import Document, Field, IGNORE, Plugin, RowError, Sample, Section, hookimpl
+
+    class Config(Section):
+        key: str = Field("text", description="Which field.")
+
+    class Words(Plugin):
+        kind, name, summary, Config = "format", "words", "texts", Config
+        @hookimpl
+        def ernie_match_row(self, row): return "text" in row
+        @hookimpl
+        def ernie_parse_row(self, config, row, origin):
+            if config.key not in row:
+                raise RowError("no text", code="ERN-D030", where=f"$.{config.key}")
+            if row[config.key] == "boom":
+                raise KeyError("boom")
+            return Document(row[config.key], origin)
+
+    class Encoder:
+        accepts = (Document,)
+        def __init__(self, limit): self.limit = limit
+        def encode(self, record):
+            ids = np.frombuffer(record.text.encode(), np.uint8).astype(np.int64)
+            if not len(ids):
+                return []
+            if record.text == "bug":
+                raise ZeroDivisionError
+            cut = ids[: self.limit]
+            n = len(cut)
+            why = "cut" if n < len(ids) else ""
+            full = np.full(n, n, np.int32)
+            return [Sample(cut, cut, np.arange(n), full, truncated=why, origin=record.origin)] * (1 + (n == 3))
+
+    plugin = Words()
+"""
+
+
+@pytest.fixture
+def toy(site):
+    """Module with a format ``words`` (``Words``, ``Config``, ``plugin``) and an ``Encoder`` of bytes."""
+    site.add("toywords", {"erniecore.formats": {"words": "toywords:plugin"}}, {"toywords.py": TOY})
+    import toywords
+
+    return toywords

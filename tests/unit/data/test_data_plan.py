@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from erniecore.data.loader import DataPlan, LoaderSettings
 from erniecore.data.mixing import Mix
 from erniecore.data.order import held_out
-from erniecore.data.sources import hold_out
+from erniecore.data.splits import hold_out
 from erniecore.data.store import StoreBuilder, Subset, concatenate
 from erniecore.errors import DataError
 from erniecore.types import Origin

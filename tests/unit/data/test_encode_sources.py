@@ -10,53 +10,9 @@ from erniecore.data import codes
 from erniecore.data.encode import encode
 from erniecore.data.ledger import Ledger
 from erniecore.data.parsing import RowParser
-from erniecore.data.sources import DataSource, load_splits, resolve
+from erniecore.data.sources import DataSource, resolve
+from erniecore.data.splits import Loader
 from erniecore.errors import DataError, PluginBroken, PluginNotFound
-
-TOY = """
-    import numpy as np
-    from erniecore.api import Document, Field, IGNORE, Plugin, RowError, Sample, Section, hookimpl
-
-    class Config(Section):
-        key: str = Field("text", description="Which field.")
-
-    class Words(Plugin):
-        kind, name, summary, Config = "format", "words", "texts", Config
-        @hookimpl
-        def ernie_match_row(self, row): return "text" in row
-        @hookimpl
-        def ernie_parse_row(self, config, row, origin):
-            if config.key not in row:
-                raise RowError("no text", code="ERN-D030", where=f"$.{config.key}")
-            if row[config.key] == "boom":
-                raise KeyError("boom")
-            return Document(row[config.key], origin)
-
-    class Encoder:
-        accepts = (Document,)
-        def __init__(self, limit): self.limit = limit
-        def encode(self, record):
-            ids = np.frombuffer(record.text.encode(), np.uint8).astype(np.int64)
-            if not len(ids):
-                return []
-            if record.text == "bug":
-                raise ZeroDivisionError
-            cut = ids[: self.limit]
-            n = len(cut)
-            why = "cut" if n < len(ids) else ""
-            full = np.full(n, n, np.int32)
-            return [Sample(cut, cut, np.arange(n), full, truncated=why, origin=record.origin)] * (1 + (n == 3))
-
-    plugin = Words()
-"""
-
-
-@pytest.fixture
-def toy(site):
-    site.add("toywords", {"erniecore.formats": {"words": "toywords:plugin"}}, {"toywords.py": TOY})
-    import toywords
-
-    return toywords
 
 
 def file(tmp_path, rows, name="a.jsonl"):
@@ -168,30 +124,33 @@ def section(train, eval=(), **values):
 
 def test_splits_of_a_run(toy, tmp_path):
     train, held = file(tmp_path, [{"text": "abcd"}] * 5), file(tmp_path, [{"text": "xy"}], "b.jsonl")
-    splits = load_splits(section(train=[train], eval=[held]), {}, toy.Encoder(6), seed=1)
+    loader = Loader(section(train=[train], eval=[held]), {}, toy.Encoder(6))
+    splits = loader.load(1)
     assert (len(splits.train), len(splits.held)) == (5, 1)
-    assert (splits.report["train"]["rows"], splits.report["eval"]["rows"]) == (5, 1)
+    assert (loader.report["train"]["rows"], loader.report["eval"]["rows"]) == (5, 1)
     assert splits.summary[0] == "train: 5 rows = 5 kept + 0 truncated + 0 dropped; 5 samples, 20 tokens (words)"
 
 
 def test_held_out_fraction_keeps_the_samples_of_a_row_together(toy, tmp_path):
     train = file(tmp_path, [{"text": "abc"}] * 60)
-    splits = load_splits(section(train=[train], eval_fraction=0.3), {}, toy.Encoder(6), seed=1)
+    splits = Loader(section(train=[train], eval_fraction=0.3), {}, toy.Encoder(6)).load(1)
     assert len(splits.train) + len(splits.held) == 120
     assert not set(splits.train.rows) & set(splits.held.rows)
 
 
 def test_too_many_bad_rows_stop_a_run(toy, tmp_path):
     train = file(tmp_path, [{"text": "abc"}] * 9 + [{"x": 1}])
+    loader = Loader(section(train=[train]), {}, toy.Encoder(6))
     with pytest.raises(DataError, match=r"1 of 10 rows \(10.00%\).*a.jsonl:10") as e:
-        load_splits(section(train=[train]), {}, toy.Encoder(6), seed=1)
+        loader.load(1)
     assert e.value.exit_code == 4
-    assert len(load_splits(section(train=[train], max_drop=0.1), {}, toy.Encoder(6), seed=1).train) == 18
+    assert loader.report["train"]["dropped"] == 1
+    assert len(Loader(section(train=[train], max_drop=0.1), {}, toy.Encoder(6)).load(1).train) == 18
 
 
 def test_no_training_data():
     with pytest.raises(DataError, match="no training data"):
-        load_splits(DataSection(), {}, None, seed=1)
+        Loader(DataSection(), {}, None).load(1)
 
 
 def test_an_account_can_be_had_without_encoder(toy, tmp_path):
