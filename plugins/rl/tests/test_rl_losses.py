@@ -1,0 +1,141 @@
+"""The losses against their formulas in float64: closed-form points, gradients, tables."""
+
+import numpy as np
+import paddle  # noqa: TID253
+import pytest
+from erniecore_rl.advantages import ADVANTAGES, zero_variance
+from erniecore_rl.losses import RATIOS, WEIGHTS, clipped_loss, k3
+
+OWNER = np.array([0, 0, 0, 1, 1, 2])
+LENGTHS = np.array([3, 2, 1])
+
+
+def tensor(values, *, grad=False):
+    return paddle.to_tensor(np.asarray(values, np.float64), stop_gradient=not grad)
+
+
+def surrogate(log_probs, old, advantage, ratio="token", low=0.2, high=0.28):
+    r = RATIOS[ratio](log_probs - old, paddle.to_tensor(OWNER), tensor(LENGTHS))
+    return clipped_loss(r, advantage, low, high)[0]
+
+
+@pytest.fixture
+def random():
+    return np.random.default_rng(3)
+
+
+@pytest.mark.parametrize("ratio", RATIOS)
+def test_on_policy_loss_is_minus_the_mean_advantage_and_its_gradient_that_of_reinforce(random, ratio):
+    old, advantage = random.normal(-2, 1, 6), random.normal(0, 1, 3)[OWNER]
+    log_probs = tensor(old, grad=True)
+    loss = surrogate(log_probs, tensor(old), tensor(advantage), ratio).mean()
+    assert float(loss) == pytest.approx(-advantage.mean(), abs=1e-15)
+    loss.backward()
+    # d(-A log p) for each token; the ratio of a sequence spreads it over its tokens, which is the same for one A
+    np.testing.assert_allclose(log_probs.grad.numpy(), -advantage / 6, rtol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("ratio", "advantage", "loss", "clipped"),
+    [
+        (1.5, 1.0, -1.28, True),  # already much likelier: no more gain
+        (1.1, 1.0, -1.1, False),
+        (0.5, 1.0, -0.5, False),  # a good answer that became unlikely is always learned
+        (0.5, -1.0, 0.8, True),  # already much unlikelier
+        (0.9, -1.0, 0.9, False),
+        (1.5, -1.0, 1.5, False),
+    ],
+)
+def test_clipping_takes_the_smaller_gain(ratio, advantage, loss, clipped):
+    found, held = clipped_loss(tensor(ratio), tensor(advantage), 0.2, 0.28)
+    assert float(found) == pytest.approx(loss)
+    assert bool(held) is clipped
+
+
+def test_clipped_tokens_have_no_gradient():
+    log_probs = tensor([0.0, 0.0], grad=True)
+    old = tensor(np.log([1 / 1.5, 1 / 1.1]))
+    loss, _ = clipped_loss(paddle.exp(log_probs - old), tensor([1.0, 1.0]), 0.2, 0.28)
+    loss.sum().backward()
+    np.testing.assert_allclose(log_probs.grad.numpy(), [0.0, -1.1], rtol=1e-12)
+
+
+def test_ratio_of_a_sequence_is_the_geometric_mean_of_its_tokens(random):
+    log_ratio = random.normal(0, 0.3, 6)
+    found = RATIOS["sequence"](tensor(log_ratio), paddle.to_tensor(OWNER), tensor(LENGTHS)).numpy()
+    for answer in range(3):
+        expected = np.exp(log_ratio[answer == OWNER].mean())
+        np.testing.assert_allclose(found[answer == OWNER], expected, rtol=1e-14)
+
+
+def test_ratio_of_a_sequence_does_not_change_when_every_token_is_doubled(random):
+    log_ratio = random.normal(0, 0.3, 6)
+    once = RATIOS["sequence"](tensor(log_ratio), paddle.to_tensor(OWNER), tensor(LENGTHS)).numpy()
+    twice = RATIOS["sequence"](
+        tensor(np.repeat(log_ratio, 2)), paddle.to_tensor(np.repeat(OWNER, 2)), tensor(2 * LENGTHS)
+    )
+    np.testing.assert_allclose(twice.numpy()[::2], once, rtol=1e-14)
+
+
+@pytest.mark.parametrize("ratio", RATIOS)
+def test_gradient_is_the_slope_in_float64(random, ratio):
+    old, start = random.normal(-2, 1, 6), random.normal(-2, 1, 6)
+    advantage, reference, direction = random.normal(0, 1, 3)[OWNER], random.normal(-2, 1, 6), random.normal(0, 1, 6)
+
+    def value(log_probs):
+        losses = surrogate(log_probs, tensor(old), tensor(advantage), ratio) + 0.1 * k3(log_probs, tensor(reference))
+        return losses.sum()
+
+    log_probs = tensor(start, grad=True)
+    value(log_probs).backward()
+    step = 1e-6
+    slope = (float(value(tensor(start + step * direction))) - float(value(tensor(start - step * direction)))) / (
+        2 * step
+    )
+    assert float((log_probs.grad.numpy() * direction).sum()) == pytest.approx(slope, rel=1e-7)
+
+
+def test_k3_is_unbiased_and_never_negative(random):
+    policy, reference = random.dirichlet(np.ones(5)), random.dirichlet(np.ones(5))
+    found = k3(tensor(np.log(policy)), tensor(np.log(reference))).numpy()
+    assert (found >= 0).all()
+    assert (policy * found).sum() == pytest.approx((policy * np.log(policy / reference)).sum(), rel=1e-12)
+    assert float(k3(tensor(-1.5), tensor(-1.5))) == 0
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [("token", [1 / 10] * 3), ("sequence", [1 / 12, 1 / 8, 1 / 4]), ("constant", [1 / 32] * 3)],
+)
+def test_weights_of_a_token(name, expected):
+    totals = {"tokens": 10.0, "answers": 4.0}
+    np.testing.assert_allclose(WEIGHTS[name](LENGTHS, 8, totals), expected, rtol=1e-15)
+
+
+def test_advantages_of_a_group():
+    rewards = np.array([[1.0, 0.0, 0.0, 0.0], [0.3, 0.3, 0.3, 0.3], [0.1 + 0.2, 0.3, 0.3, 0.3]])
+    std = np.sqrt(3) / 4
+    np.testing.assert_allclose(ADVANTAGES["std"](rewards)[0], np.array([0.75, -0.25, -0.25, -0.25]) / std)
+    np.testing.assert_allclose(ADVANTAGES["none"](rewards)[0], [0.75, -0.25, -0.25, -0.25])
+    for name in ADVANTAGES:
+        assert not ADVANTAGES[name](rewards)[1:].any()  # not even where only rounding differs
+    assert zero_variance(rewards).tolist() == [False, True, True]
+
+
+def test_group_gradient_points_at_the_best_arm_of_a_bandit():
+    """Exact expectation over groups of one-token answers: the policy goes to the arm that pays most."""
+    logits = tensor([0.0, 0.0, 0.0], grad=True)
+    pays = np.array([0.2, 1.0, 0.5])
+    generator = np.random.default_rng(0)
+    for _ in range(300):
+        with paddle.no_grad():
+            p = paddle.nn.functional.softmax(logits).numpy()
+        arms = generator.choice(3, size=(16, 8), p=p / p.sum())
+        advantage = ADVANTAGES["none"](pays[arms])
+        log_p = paddle.nn.functional.log_softmax(logits).gather(paddle.to_tensor(arms.reshape(-1)))
+        loss, _ = clipped_loss(paddle.exp(log_p - log_p.detach()), tensor(advantage.reshape(-1)), 0.2, 0.28)
+        loss.mean().backward()
+        with paddle.no_grad():
+            logits = tensor(logits.numpy() - 0.5 * logits.grad.numpy(), grad=True)
+    assert int(np.argmax(logits.numpy())) == 1
+    assert float(paddle.nn.functional.softmax(logits)[1]) > 0.9
