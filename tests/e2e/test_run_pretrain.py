@@ -146,7 +146,13 @@ def test_without_borders_it_learns_more_pairs(runner, texts):
 
 def test_experts_with_every_router_loss_and_prediction_ahead(runner, texts, home):
     losses = {"model__router_aux_loss": 0.01, "model__router_z_loss": 0.001, "model__router_orthogonal_loss": 30.0}
-    options = {"model__name": "ernie45-moe", "model__path": home / "moe", "model__router_orthogonal_decoupled": "true"}
+    options = {
+        "model__name": "ernie45-moe",
+        "model__path": None,
+        "model__size": "tiny",
+        "model__tokenizer": home / "tok",
+    }
+    options |= {"model__architecture": '{"vocab_size": 320}', "model__router_orthogonal_decoupled": "true"}
     runner.run(**tokens(texts, **losses, **options, model__mtp="true", train__max_steps=4))
     steps = runner.events("step")
     assert {"router/aux", "router/z", "mtp/loss", "moe/orthogonal", "moe/max_load", "moe/router_entropy"} <= set(
