@@ -29,6 +29,10 @@ def data(draft: Draft) -> None:
     draft.drop("rows, one after the other", "dataset_type")
     _mix(draft, found)
     _evaluation(draft)
+    for split in ("train", "eval"):
+        setting = draft.settings.get(f"data.{split}")
+        if stage(draft) == "PT" and setting and any(source.get("format") == "text" for source in setting.value):
+            draft.set("formats.text.field", "tgt", f"{split}_dataset_type")
     draft.carry("max_seq_len", "data.max_seq_len", pin=True)
     if draft.has("use_template"):
         if not draft.get("use_template") and stage(draft) != "PT":
@@ -48,7 +52,8 @@ def _formats(draft: Draft, old: str) -> list[str]:
             found.append(rules.one_of(name, rules.FORMATS))
         except ValueError as error:
             draft.fault(old, str(error))
-    return found or [""]
+    texts = stage(draft) == "PT"  # whose rows have a `tgt` alone
+    return ["text" if texts and name == "erniekit" else name for name in found] or [""]
 
 
 def _list(draft: Draft, split: str) -> list[dict[str, Any]]:

@@ -36,6 +36,8 @@ def run(draft: Draft) -> None:
             text = "never: a directory that holds a run is refused, not overwritten; remove it, or choose another output_dir"
             draft.note("differs", text, "overwrite_output_dir")
     _callbacks(draft)
+    if draft.purpose == "train" and not draft.has("do_train"):
+        draft.note("hint", "ERNIEKit trains nothing without do_train: True; `ernie run` always trains", "do_train")
     draft.drop("`ernie run` trains, `ernie eval` evaluates", "do_train")
 
 
@@ -88,9 +90,8 @@ def length(draft: Draft) -> None:
     if wants_evaluation(draft):
         _every(draft, "evaluation_strategy", "eval_steps", "eval.every", epochs)
     else:
-        draft.note("effective", "nothing is held out: do_eval is off", "do_eval") if draft.has(
-            "eval_dataset_path"
-        ) else None
+        if draft.has("eval_dataset_path"):
+            draft.note("effective", "nothing is held out: do_eval is off", "do_eval")
         reason = "there is no evaluation: `do_eval` is off"
         draft.drop(
             reason, "evaluation_strategy", "eval_steps", "max_evaluate_steps", "do_eval", "per_device_eval_batch_size"

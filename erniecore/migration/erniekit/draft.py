@@ -85,6 +85,8 @@ class Draft:
     def set(self, new: str, value: Any, *olds: str) -> None:
         """A setting, and the given keys among ``olds`` as mapped to it. Without one of them given it is a default."""
         given = tuple(old for old in olds if self.has(old))
+        if new in self.settings and self.settings[new].value == value:
+            given = tuple(dict.fromkeys((*self.settings[new].olds, *given)))
         self.settings[new] = Setting(value, given, "" if given else next(iter(olds), ""))
         for old in given:
             known = self.mapped.get(old)

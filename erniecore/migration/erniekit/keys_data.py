@@ -10,7 +10,13 @@ IMAGES = "about images and videos; no installed model reads them"
 
 SOURCES: tuple[Key, ...] = (
     part("train_dataset_path", "list", None, "data.train", "one source per path of the list"),
-    part("train_dataset_type", "list", ["erniekit"], "data.train", "format of each source; chatml: messages"),
+    part(
+        "train_dataset_type",
+        "list",
+        ["erniekit"],
+        "data.train, formats.text.field",
+        "format of each source; chatml: messages; with `stage: PT` erniekit: text with `formats.text.field: tgt`",
+    ),
     part("train_dataset_prob", "list", ["1.0"], "data.train", "weight of each source, where there are several"),
     part(
         "eval_dataset_path",
@@ -19,7 +25,7 @@ SOURCES: tuple[Key, ...] = (
         "data.eval",
         "where `do_eval` or `evaluation_strategy` asks for an evaluation",
     ),
-    part("eval_dataset_type", "list", ["erniekit"], "data.eval"),
+    part("eval_dataset_type", "list", ["erniekit"], "data.eval, formats.text.field", "as `train_dataset_type`"),
     part("eval_dataset_prob", "list", ["1.0"], "", "every held-out row is evaluated once"),
     part("text_dataset_path", "list", None, "data.train", "further sources; empty: none"),
     part(

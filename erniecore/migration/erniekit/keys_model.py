@@ -93,7 +93,7 @@ ADAPTER: tuple[Key, ...] = (
     part("lora_rank", "whole", 8, "adapter.rank"),
     part("lora_alpha", "number", -1, "adapter.alpha", "-1: 2 * rank, or 4 with `rslora`"),
     part("rslora", "flag", False, "adapter.name, adapter.alpha", "with LoRA+: `lora-plus` with alpha * sqrt(rank)"),
-    part("lora_plus_scale", "number", 1.0, "adapter.ratio", "1: no LoRA+"),
+    part("lora_plus_scale", "number", 1.0, "adapter.name, adapter.ratio", "1: no LoRA+"),
     part("rslora_plus", "flag", False, "adapter.name, adapter.alpha, adapter.ratio", "rslora with alpha 4 and ratio 4"),
     part("lora_path", "text", None, "adapter.path", "a directory in ERNIEKit's or PEFT's layout"),
 )

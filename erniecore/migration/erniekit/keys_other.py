@@ -10,13 +10,17 @@ SERVER = "about serving: `ernie serve --backend NAME` takes the settings of its 
 HUB = "nothing is uploaded"
 
 PARALLEL: tuple[Key, ...] = (
-    part("tensor_parallel_degree", "whole", 1, "parallel.tensor", "all degrees 1: `parallel: single`"),
-    part("pipeline_parallel_degree", "whole", 1, "parallel.pipeline", "all degrees 1: `parallel: single`"),
-    part("sharding_parallel_degree", "whole", 1, "parallel.sharding", "all degrees 1: `parallel: single`"),
-    part("data_parallel_degree", "whole", 1, "parallel.data", "all degrees 1: `parallel: single`"),
-    part("sep_parallel_degree", "whole", 1, "parallel.context", "all degrees 1: `parallel: single`"),
-    part("context_parallel_degree", "whole", 1, "parallel.context", "all degrees 1: `parallel: single`"),
-    part("expert_parallel_degree", "whole", 1, "parallel.expert", "all degrees 1: `parallel: single`"),
+    part("tensor_parallel_degree", "whole", 1, "parallel.name, parallel.tensor", "all degrees 1: `parallel: single`"),
+    part(
+        "pipeline_parallel_degree", "whole", 1, "parallel.name, parallel.pipeline", "all degrees 1: `parallel: single`"
+    ),
+    part(
+        "sharding_parallel_degree", "whole", 1, "parallel.name, parallel.sharding", "all degrees 1: `parallel: single`"
+    ),
+    part("data_parallel_degree", "whole", 1, "parallel.name, parallel.data", "all degrees 1: `parallel: single`"),
+    part("sep_parallel_degree", "whole", 1, "parallel.name, parallel.context", "all degrees 1: `parallel: single`"),
+    part("context_parallel_degree", "whole", 1, "parallel.name, parallel.context", "all degrees 1: `parallel: single`"),
+    part("expert_parallel_degree", "whole", 1, "parallel.name, parallel.expert", "all degrees 1: `parallel: single`"),
     part(
         "sharding",
         "words",

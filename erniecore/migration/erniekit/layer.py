@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from erniecore.config.sources import Leaf, Place, Tree, merge
+from erniecore.config.sources import COMMAND_LINE, Leaf, Place, Tree, merge
 from erniecore.errors import UsageError
 from erniecore.migration.erniekit.convert import Outcome
 from erniecore.migration.erniekit.draft import Setting
@@ -52,8 +52,10 @@ def _place(key: str, setting: Setting, source: Source) -> Place:
     if not setting.olds:
         return Place(f"{source.path} (default of {setting.default_of or 'ERNIEKit'})")
     old = setting.olds[0]
-    line = 0 if old in source.words else source.lines.get(old, 0)
-    return Place(source.path, line, f"{key} (from {', '.join(setting.olds)})")
+    shown = f"{key} (from {', '.join(setting.olds)})"
+    if old in source.words:
+        return Place(COMMAND_LINE, word=shown)
+    return Place(source.path, source.lines.get(old, 0), shown)
 
 
 ERNIEKIT_COMMAND = {
