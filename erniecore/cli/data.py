@@ -1,6 +1,6 @@
 """``ernie data``: check files, show samples as the model sees them, count. No paddle; the work is in ``erniecore.data``.
 
-``ernie data build`` is ``data_build.py``."""
+``ernie data build`` is ``data_build.py``, ``convert`` is ``data_convert.py``."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from erniecore.cli import data_build, render
+from erniecore.cli import data_build, data_convert, render
+from erniecore.cli.data_convert import split_files
 from erniecore.cli.group import new_group
 from erniecore.cli.options import JsonOption
 from erniecore.errors import Exit, UsageError
@@ -21,14 +22,16 @@ if TYPE_CHECKING:
     from erniecore.data.store import TokenStore
     from erniecore.types import Encoder, Sample, Tokenizer
 
-app = new_group("Check data files, show samples as the model sees them, build token files.")
+app = new_group("Check data files, show samples as the model sees them, convert them, build token files.")
 app.command()(data_build.build)
+app.command()(data_convert.convert)
 
 Files = Annotated[
     list[Path],
     typer.Argument(
-        metavar="FILE...",
-        help="Files: .jsonl, .json, .txt (also .gz), .parquet, .arrow; or a data set directory, DIR:SPLIT.",
+        metavar="FILE... [formats.NAME.KEY=VALUE]...",
+        help="Files: .jsonl, .json, .txt (also .gz), .parquet, .arrow; or a data set directory, DIR:SPLIT. "
+        "Then settings of formats.",
     ),
 ]
 Format = Annotated[str, typer.Option("--format", metavar="NAME", help="Format plugin; auto: the one that fits.")]
@@ -59,7 +62,8 @@ def check(
 
     tokenizer, vocabulary = open_tokenizer(model) if model else (None, 0)
     encoder = _encoder(method, tokenizer, max_seq_len) if tokenizer else None
-    store, ledger = check_files(files, format, encoder, workers=workers, max_errors=max_errors)
+    files, sections = split_files(files)
+    store, ledger = check_files(files, format, encoder, sections=sections, workers=workers, max_errors=max_errors)
     report = ledger.as_dict()
     if tokenizer:
         report["tokens"] = _token_facts(store, vocabulary)
@@ -114,7 +118,8 @@ def stats(
     from erniecore.data.stats import RecordStats, token_stats
 
     counts, ledger = RecordStats(), Ledger()
-    for _, record in records(files, format, ledger):
+    files, sections = split_files(files)
+    for _, record in records(files, format, ledger, sections):
         counts.add(record)
     report: dict[str, Any] = {**counts.as_dict(), "dropped": ledger.total("dropped")}
     if model:
@@ -169,7 +174,8 @@ def _samples(files: Sequence[Path], format: str, encoder: Encoder, limit: int, l
 
     found: list[Sample] = []
     ledger = Ledger()
-    for source, record in records(files, format, ledger):
+    files, sections = split_files(files)
+    for source, record in records(files, format, ledger, sections):
         if (line and record.origin.line != line) or not isinstance(record, encoder.accepts):
             continue
         try:

@@ -1,11 +1,11 @@
 """What ``ernie data`` does with files: check them without ever stopping at the first bad one, and read their records.
 
-A run refuses what it cannot use (``sources.load_splits``); here every file and row gets its entry in the account.
+A run refuses what it cannot use (``splits.Loader``); here every file and row gets its entry in the account.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NoReturn
 
@@ -42,7 +42,9 @@ class _Refuse(RowParser):
         raise RowError(e.message, code=e.code, where="$", found=e.found, expected=e.expected, fix=e.fix)
 
 
-def sources_of(files: Sequence[Path], format: str) -> tuple[list[DataSource], list[tuple[str, DataError]]]:
+def sources_of(
+    files: Sequence[Path], format: str, sections: Mapping[str, Section] | None = None
+) -> tuple[list[DataSource], list[tuple[str, DataError]]]:
     """Files with their parsers, and the files that cannot be read at all with the reason.
 
     Raises ``PluginNotFound`` for an unknown format, ``UsageError`` for a file that is named twice."""
@@ -53,7 +55,7 @@ def sources_of(files: Sequence[Path], format: str) -> tuple[list[DataSource], li
         if any(s.file == name for s in sources):
             raise UsageError("a file is named twice", found=name)
         try:
-            sources += resolve([Source(path=name)], format)
+            sources += resolve([Source(path=name)], format, sections)
         except DataError as e:
             if e.code in (codes.NO_FORMAT, codes.AMBIGUOUS_FORMAT):
                 sources.append(DataSource(name, _Refuse(e)))
@@ -67,11 +69,12 @@ def check(
     format: str = "auto",
     encoder: Encoder | None = None,
     *,
+    sections: Mapping[str, Section] | None = None,
     workers: int = 0,
     max_errors: int = 20,
 ) -> tuple[TokenStore, Ledger]:
     """The account of every row of every file; with an encoder also the samples."""
-    sources, failed = sources_of(files, format)
+    sources, failed = sources_of(files, format, sections)
     ledger = Ledger(max_errors)
     for name, error in failed:
         ledger.fail(name, error)
@@ -94,22 +97,51 @@ def _once_per_file(ledger: Ledger) -> None:
     ledger.errors = listed
 
 
-def records(files: Sequence[Path], format: str, ledger: Ledger) -> Iterator[tuple[DataSource, Record]]:
+def records(
+    files: Sequence[Path], format: str, ledger: Ledger, sections: Mapping[str, Section] | None = None
+) -> Iterator[tuple[DataSource, Record]]:
     """Every usable record; the others go to ``ledger``."""
-    sources, failed = sources_of(files, format)
+    sources, failed = sources_of(files, format, sections)
     for name, error in failed:
         ledger.fail(name, error)
     for source in sources:
-        ledger.file(source.file).format = source.parser.name
-        try:
-            for line, raw in source.parser.split(source.path):
-                ledger.read(source.file)
-                try:
-                    record = parse(source, raw, Origin(source.file, line))
-                except DataError as e:
-                    ledger.drop(Origin(source.file, line), e)
-                    continue
-                ledger.keep(source.file, 0)
-                yield source, record
-        except DataError as e:
-            ledger.fail(source.file, e)
+        for record in parsed(source, ledger):
+            ledger.keep(source.file, 0)
+            yield source, record
+
+
+def parsed(source: DataSource, ledger: Ledger) -> Iterator[Record]:
+    """Every usable record of one source, not yet counted as kept; the others go to ``ledger``."""
+    ledger.file(source.file).format = source.parser.name
+    try:
+        for line, raw in source.parser.split(source.path):
+            ledger.read(source.file)
+            try:
+                yield parse(source, raw, Origin(source.file, line))
+            except DataError as e:
+                ledger.drop(Origin(source.file, line), e)
+    except DataError as e:
+        ledger.fail(source.file, e)
+
+
+def format_sections(words: Sequence[str]) -> dict[str, Section]:
+    """Sections of formats by name, from words such as ``formats.text.document=file``.
+
+    Raises:
+        UsageError, ConfigError, PluginNotFound: a word is no setting of an installed format.
+    """
+    from erniecore import registry
+    from erniecore.config.problems import section_from
+    from erniecore.config.sources import from_words
+
+    out = {}
+    trees = from_words(words)
+    named = trees.pop("formats", {})
+    if trees or not isinstance(named, dict):
+        found = next(iter(trees), "formats")
+        raise UsageError("only settings of formats apply here", found=found, expected="formats.NAME.KEY=VALUE")
+    for name, tree in named.items():
+        if not isinstance(tree, dict):
+            raise UsageError(f"formats.{name} is a section", fix=f"set one of its keys: formats.{name}.KEY=VALUE")
+        out[name] = section_from(registry.load("format", name).Config, tree, f"formats.{name}")
+    return out

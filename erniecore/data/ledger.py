@@ -6,7 +6,7 @@ Written to ``data_report.json`` and printed by ``ernie data check``. It counts; 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -54,6 +54,8 @@ class Ledger:
         self.files: dict[str, FileCount] = {}
         self.errors: list[dict[str, Any]] = []
         self.notes: list[str] = []
+        #: places of rows that are kept but lose something, the first of them
+        self.losses: list[dict[str, Any]] = []
         #: errors of files as a whole, in order
         self.failures: list[DataError] = []
 
@@ -83,6 +85,11 @@ class Ledger:
         count.dropped += 1
         count.reasons[error.code] += 1
         self._list(origin.file, origin.line, error)
+
+    def lose(self, origin: Origin, what: Sequence[str]) -> None:
+        """List a row that ``keep`` counted as truncated, with what it loses."""
+        if len(self.losses) < self.max_errors:
+            self.losses.append({"file": origin.file, "line": origin.line, "loses": list(what)})
 
     def fail(self, file: str, error: DataError) -> None:
         """A file cannot be used, or not to its end."""

@@ -4,6 +4,7 @@ without it the checks on rows of its own are skipped."""
 from __future__ import annotations
 
 import copy
+import json
 from collections.abc import Iterator
 from dataclasses import fields, is_dataclass
 from typing import Any
@@ -12,12 +13,18 @@ from erniecore.errors import RowError
 from erniecore.testing.expect import CheckFailed, NotApplicable, ensure, ensure_equal
 from erniecore.testing.runner import Check
 from erniecore.testing.subjects import Subject
-from erniecore.types import Conversation, Document, Origin, Preference, Rated
+from erniecore.types import Conversation, Document, Message, Origin, Preference, Rated
 
 _ORIGIN = Origin("toy.jsonl", 7)
 _RECORDS = (Conversation, Document, Preference, Rated)
 _WRONG: tuple[Any, ...] = (None, 12.5, True, "", [], {}, [None], {"a": 1})
 _STRANGE_ROWS: tuple[dict[str, Any], ...] = ({}, {"zzz": 1}, {"": None}, {"zzz": {"text": ["a"]}})
+_FOREIGN = (
+    Document("a text", _ORIGIN),
+    Preference(
+        (Message("user", "q"),), (Message("assistant", "g"),), (Message("assistant", "b"),), 1.5, origin=_ORIGIN
+    ),
+)
 _CONTROL = "<|end_of_sentence|></s><mask:1>[SEP]\u3000\u0001é e\u0301\r\n\t  tail"
 
 
@@ -167,6 +174,29 @@ def check_format_refuses_empty_rows(subject: Subject) -> None:
     raise CheckFailed(f"an empty row became {record!r}")
 
 
+def check_format_writes_own_records(subject: Subject) -> None:
+    """A format that writes (``ernie_write_record``) writes what it read: the record of each example comes back as it was,
+    through JSON. A record of another kind is written so that it comes back, or refused with a ``RowError``."""
+    if not hasattr(subject.plugin, "ernie_write_record"):
+        raise NotApplicable("the format does not write")
+    for row in _examples(subject):
+        record = _parse(subject, row)
+        ensure_equal(_parse(subject, _written(subject, record)), record, f"the record of {row}, written and read")
+    for record in _FOREIGN:
+        try:
+            row = _written(subject, record)
+        except RowError as error:
+            ensure(error.where.startswith("$"), f"where is {error.where!r}, not a JSON path")
+            continue
+        ensure_equal(_parse(subject, row), record, "a record that the format wrote")
+
+
+def _written(subject: Subject, record: Any) -> dict[str, Any]:
+    row = subject.call("ernie_write_record", config=subject.config(), record=record)
+    read: dict[str, Any] = json.loads(json.dumps(row))
+    return read
+
+
 def _json_path(path: tuple[Any, ...]) -> str:
     return "$" + "".join(f"[{key}]" if isinstance(key, int) else f".{key}" for key in path)
 
@@ -181,4 +211,5 @@ CHECKS = (
     Check(check_format_keeps_text_verbatim),
     Check(check_format_errors_have_paths),
     Check(check_format_refuses_empty_rows),
+    Check(check_format_writes_own_records),
 )

@@ -6,7 +6,7 @@ from erniecore.errors import RowError
 from erniecore.plugin import hookimpl
 from erniecore.testing.mutants.mutant import mutant
 from erniecore.testing.toys.others import ToyFormatPlugin
-from erniecore.types import NOWHERE, Conversation, Json, Message, Origin
+from erniecore.types import NOWHERE, Conversation, Document, Json, Message, Origin, Record
 
 
 def parsed(row: Json, origin: Origin) -> Conversation:
@@ -108,6 +108,23 @@ class AcceptsEmpty(ToyFormatPlugin):
         return parsed(row, origin) if row else Conversation((Message("assistant", ""),), origin=origin)
 
 
+class WritesQuestion(ToyFormatPlugin):
+    """The answer is written as the question once more."""
+
+    @hookimpl
+    def ernie_write_record(self, record: Record) -> Json:
+        row = super().ernie_write_record(record)
+        return {**row, "answer": row["ask"]}
+
+
+class WritesAnything(ToyFormatPlugin):
+    """A document becomes a row without its text."""
+
+    @hookimpl
+    def ernie_write_record(self, record: Record) -> Json:
+        return {"ask": "?", "answer": "?"} if isinstance(record, Document) else super().ernie_write_record(record)
+
+
 MUTANTS = (
     mutant("format_matches_own_rows", MatchesNothing),
     mutant("format_refuses_foreign_rows", MatchesEverything),
@@ -119,4 +136,6 @@ MUTANTS = (
     mutant("format_errors_have_paths", BareError),
     mutant("format_errors_have_paths", KeyErrors),
     mutant("format_refuses_empty_rows", AcceptsEmpty),
+    mutant("format_writes_own_records", WritesQuestion),
+    mutant("format_writes_own_records", WritesAnything),
 )

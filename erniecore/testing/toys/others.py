@@ -21,6 +21,7 @@ from erniecore.types import (
     ModelBundle,
     Origin,
     ParallelPlan,
+    Record,
     RunView,
 )
 
@@ -112,6 +113,12 @@ class ToyFormatPlugin(Plugin):
             if not isinstance(row.get(key), str) or not row[key]:
                 raise RowError("must be a text", where=f"$.{key}")
         return Conversation((Message("user", row["ask"]), Message("assistant", row["answer"])), origin=origin)
+
+    @hookimpl
+    def ernie_write_record(self, record: Record) -> Json:
+        if not isinstance(record, Conversation) or [m.role for m in record.messages] != ["user", "assistant"]:
+            raise RowError("one question and one answer only", where="$")
+        return {"ask": record.messages[0].content, "answer": record.messages[1].content}
 
 
 class ToyScorerPlugin(Plugin):
