@@ -82,6 +82,18 @@ class RewardModel:
                 )
         return self._read(rows)
 
+    def scores_of_texts(self, pairs: Sequence[tuple[str, str]]) -> list[float]:
+        """The reward of each (prompt, answer) in the words of the chat template: a prompt as the model was given it,
+        control tokens included, and what was written behind it without the token that ended it."""
+        from erniecore.api import Segment
+
+        end = self.turns.template.turn_end
+        rows = []
+        for prompt, text in pairs:
+            segments = [Segment(prompt, True), Segment(text, False, generated=True), Segment(end, True, generated=True)]
+            rows.append([i for ids in self.turns.tokenizer.encode_segments(segments) for i in ids])
+        return self._read(rows)
+
     def _read(self, rows: Sequence[Sequence[int]]) -> list[float]:
         """Longest together, so that little is padded; padding stands behind, where causal attention never looks."""
         import paddle
