@@ -48,8 +48,10 @@ class LoraConfig(Section):
     @field_validator("targets", mode="before")
     @classmethod
     def _words(cls, value: Any) -> Any:
-        """``a,b`` as the command line gives it."""
-        return tuple(word.strip() for word in value.split(",") if word.strip()) if isinstance(value, str) else value
+        """``a,b`` as the command line gives it; a list as files do (behind this it is no longer JSON, where lists are tuples)."""
+        if isinstance(value, str):
+            return tuple(word.strip() for word in value.split(",") if word.strip())
+        return tuple(value) if isinstance(value, list) else value
 
     @field_validator("targets")
     @classmethod

@@ -96,5 +96,6 @@ def test_suffixes_name_exactly_what_is_meant(modules, data):
 
 def test_words_of_the_command_line():
     assert lora.Config(targets="q_proj, v_proj").targets == ("q_proj", "v_proj")
+    assert lora.Config.model_validate_json('{"targets": ["q_proj"]}', strict=True).targets == ("q_proj",)
     with pytest.raises(ValueError, match="at least one"):
         lora.Config(targets="")
