@@ -37,15 +37,16 @@ def build(
     from erniecore.cli.data import open_tokenizer
     from erniecore.config.core import Source
     from erniecore.data.sources import resolve
-    from erniecore.data.token_files_build import Job, describe
+    from erniecore.data.token_files_build import WholeDocuments, describe
     from erniecore.data.token_files_build import build as build_files
 
     sections = _sections(format, document) if document else None
     found, _ = open_tokenizer(tokenizer)
     default = "text" if document and format == "auto" else format
-    sources = tuple(resolve([Source(path=str(file)) for file in files], default, sections))
+    sources = resolve([Source(path=str(file)) for file in files], default, sections)
+    encoder = WholeDocuments(found, append_eod=append_eod)
     try:
-        report = build_files(Job(sources, found, append_eod), out, workers=workers, max_drop=max_drop)
+        report = build_files(sources, encoder, out, workers=workers, max_drop=max_drop)
     except OSError as error:
         raise EnvironmentFault(
             f"the token files cannot be written: {error.strerror}",

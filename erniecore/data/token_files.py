@@ -49,6 +49,14 @@ def prefix_of(path: str | Path) -> Path | None:
     return path if paired and not path.is_file() else None
 
 
+def prefixes_of(path: str | Path) -> list[Path]:
+    """All pairs that ``path`` names: one, or those of a directory that holds ``.idx`` files, by name; else none."""
+    prefix = prefix_of(path)
+    if prefix is not None:
+        return [prefix]
+    return sorted(found.with_suffix("") for found in Path(path).glob("*.idx")) if Path(path).is_dir() else []
+
+
 def files_of(prefix: Path) -> tuple[Path, Path]:
     """``PREFIX.bin`` and ``PREFIX.idx``."""
     return prefix.with_name(prefix.name + ".bin"), prefix.with_name(prefix.name + ".idx")

@@ -7,17 +7,18 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from erniecore.checkpoint.directories import file_hash
-from erniecore.checkpoint.files import replace_file
+from erniecore.checkpoint.files import replace_file, translated
 from erniecore.data import codes
 from erniecore.data.corpus import CorpusPlan, TokenSpan, split_tail
 from erniecore.data.encode import encode
 from erniecore.data.loader import BatchPlan, DataPlan, LoaderSettings
 from erniecore.data.sources import resolve
-from erniecore.data.token_files import files_of, open_token_file, prefix_of
+from erniecore.data.token_files import TokenFile, files_of, open_token_file, prefixes_of
 from erniecore.engine.guards import check_store
 from erniecore.errors import DataError
 from erniecore.types import Document, Encoder
@@ -33,8 +34,8 @@ _WHOLE, _PIECES, _PIECE = 1 << 30, 256, 1 << 20
 
 
 def names_token_files(data: DataSection) -> bool:
-    """Whether any training or held-out source is a pair of token files."""
-    return any(prefix_of(source.path) for source in (*data.train, *data.eval))
+    """Whether any training or held-out source is a pair of token files, or a directory of such."""
+    return any(prefixes_of(source.path) for source in (*data.train, *data.eval))
 
 
 def build_corpus_feed(ready: Prepared, tokenizer: Tokenizer) -> Feed:
@@ -53,15 +54,16 @@ def build_corpus_feed(ready: Prepared, tokenizer: Tokenizer) -> Feed:
     check_use(data, encoder, ready.names["method"])
     vocab_size = int(ready.architecture["vocab_size"])
     train, held = split(data, vocab_size)
-    training = LoaderSettings.training(data, settings.train)
-    plan = CorpusPlan(train, training, seed=settings.run.seed, pad_id=tokenizer.pad_id, **_place(ready))
+    plan = CorpusPlan(train, training(settings), seed=settings.run.seed, pad_id=tokenizer.pad_id, **_place(ready))
     held_plan, report = held_out_plan(ready, tokenizer, encoder, held)
     summary = [f"train: {_line(train)}; {plan.num_samples} samples of {data.max_seq_len}"]
     if held_plan is not None:
         summary.append(f"eval: {_line(held) + '; ' if held else ''}{held_plan.num_samples} samples")
     if ready.cluster.rank == 0:
         full = {"train": _account(train, plan.num_samples), **report, "fill_rate": plan.fill_rate()}
-        replace_file(ready.out / "data_report.json", (json.dumps(full, indent=1, ensure_ascii=False) + "\n").encode())
+        with translated(ready.out, "writing data_report.json"):
+            text = json.dumps(full, indent=1, ensure_ascii=False) + "\n"
+            replace_file(ready.out / "data_report.json", text.encode())
     warnings = []
     if data.eval_fraction and not data.eval and not held:
         warnings.append("data.eval_fraction holds out nothing: there are too few documents")
@@ -81,12 +83,12 @@ def check_use(data: DataSection, encoder: Encoder, method: str) -> None:
         raise DataError(
             f"method {method} cannot learn from token files",
             code=codes.NOT_FOR_TOKEN_FILES,
-            where=next(s.path for s in (*data.train, *data.eval) if prefix_of(s.path)),
+            where=next(s.path for s in (*data.train, *data.eval) if prefixes_of(s.path)),
             found="documents that are tokens already",
             expected=" or ".join(t.__name__ for t in encoder.accepts),
             fix="use --method pt, or data of a format that this method learns from",
         )
-    others = [source.path for source in data.train if prefix_of(source.path) is None]
+    others = [source.path for source in data.train if not prefixes_of(source.path)]
     if others or not data.train:
         raise DataError(
             "token files cannot be trained on or evaluated with beside other training files",
@@ -95,7 +97,7 @@ def check_use(data: DataSection, encoder: Encoder, method: str) -> None:
             found=", ".join(others) or "nothing",
             fix="make token files of the others too: ernie data build FILE --tokenizer DIR --out PREFIX",
         )
-    if len({prefix_of(source.path) is None for source in data.eval}) > 1:
+    if len({bool(prefixes_of(source.path)) for source in data.eval}) > 1:
         raise DataError(
             "data.eval names token files and others",
             code=codes.NOT_FOR_TOKEN_FILES,
@@ -104,26 +106,36 @@ def check_use(data: DataSection, encoder: Encoder, method: str) -> None:
         )
 
 
+def training(settings: Any) -> LoaderSettings:
+    """How the run mixes and deals; the pairs of a directory share its weight by their size."""
+    made = LoaderSettings.training(settings.data, settings.train)
+    weights, epochs = [], []
+    for source in settings.data.train:
+        sizes = [files_of(prefix)[0].stat().st_size for prefix in prefixes_of(source.path)]
+        weights += [source.weight * size / sum(sizes) if len(sizes) > 1 else source.weight for size in sizes]
+        epochs += [source.epochs] * len(sizes)
+    return replace(made, mix=replace(made.mix, weights=tuple(weights), epochs=tuple(epochs)))
+
+
 def split(data: DataSection, vocab_size: int) -> tuple[list[TokenSpan], list[TokenSpan]]:
     """Training and held-out part of the training files, by ``data.eval_fraction`` unless ``data.eval`` names others."""
     train, held = [], []
-    for source in data.train:
-        file = open_token_file(source.path)
-        file.check_ids(vocab_size)
+    for file in _opened(data.train, vocab_size):
         fraction = 0.0 if data.eval else data.eval_fraction
         span, tail = split_tail(file, fraction) if fraction else (TokenSpan.whole(file), None)
         train.append(_long_enough(span))
         if tail is not None and tail.num_tokens > 1:
             held.append(tail)
-    if data.eval and all(prefix_of(source.path) for source in data.eval):
-        held = [_evaluated(source, vocab_size) for source in data.eval]
+    if data.eval and all(prefixes_of(source.path) for source in data.eval):
+        held = [_long_enough(TokenSpan.whole(file)) for file in _opened(data.eval, vocab_size)]
     return train, held
 
 
-def _evaluated(source: Source, vocab_size: int) -> TokenSpan:
-    file = open_token_file(source.path)
-    file.check_ids(vocab_size)
-    return _long_enough(TokenSpan.whole(file))
+def _opened(sources: Sequence[Source], vocab_size: int) -> list[TokenFile]:
+    files = [open_token_file(prefix) for source in sources for prefix in prefixes_of(source.path)]
+    for file in files:
+        file.check_ids(vocab_size)
+    return files
 
 
 def _long_enough(span: TokenSpan) -> TokenSpan:

@@ -122,6 +122,15 @@ def test_every_document_is_accounted_for(runner, texts):
     assert runner.events("eval")[-1]["perplexity"] > 1
 
 
+def test_a_directory_of_token_files_is_one_source(runner, texts):
+    keys = {"method__name": "pt", "data__max_seq_len": 32}
+    runner.run("both", **{**keys, "data__train": texts})
+    runner.run("listed", **{**keys, "data__train": json.dumps([str(texts / "one"), str(texts / "two")])})
+    assert runner.curve("both") == runner.curve("listed")
+    report = json.loads((runner.directory / "both" / "data_report.json").read_text())
+    assert report["train"]["rows"] == 80
+
+
 def test_text_beside_token_files_can_be_held_out(runner, texts):
     runner.run(**tokens(texts, data__eval=texts / "two.txt", data__eval_fraction=None))
     report = json.loads((runner.directory / "out" / "data_report.json").read_text())
