@@ -66,6 +66,8 @@ from erniecore.types import (
 
 if TYPE_CHECKING:
     from erniecore import ops as ops
+    from erniecore.checkpoint.arrays import read_arrays as read_arrays
+    from erniecore.checkpoint.arrays import write_arrays as write_arrays
     from erniecore.checkpoint.floats import read_tensors as read_tensors
     from erniecore.checkpoint.floats import write_tensors as write_tensors
     from erniecore.data.collate import collate as collate
@@ -80,7 +82,7 @@ if TYPE_CHECKING:
     from erniecore.engine.next_token import NextTokenObjective as NextTokenObjective
     from erniecore.engine.recompute import recompute as recompute
     from erniecore.engine.rollout import Rollout as Rollout
-    from erniecore.engine.rollout import attempt_of as attempt_of
+    from erniecore.engine.rollout import attempts_of as attempts_of
     from erniecore.engine.rollout import roll_out as roll_out
     from erniecore.engine.sampling import Sampling as Sampling
     from erniecore.engine.score_head import add_score_head as add_score_head
@@ -102,10 +104,12 @@ _LAZY: dict[str, tuple[str, str | None]] = {
     "recompute": ("erniecore.engine.recompute", "recompute"),
     "Rollout": ("erniecore.engine.rollout", "Rollout"),
     "Sampling": ("erniecore.engine.sampling", "Sampling"),
-    "attempt_of": ("erniecore.engine.rollout", "attempt_of"),
+    "attempts_of": ("erniecore.engine.rollout", "attempts_of"),
     "roll_out": ("erniecore.engine.rollout", "roll_out"),
     "collate": ("erniecore.data.collate", "collate"),
     "derive_seed": ("erniecore.engine.seed", "derive_seed"),
+    "read_arrays": ("erniecore.checkpoint.arrays", "read_arrays"),
+    "write_arrays": ("erniecore.checkpoint.arrays", "write_arrays"),
     "read_tensors": ("erniecore.checkpoint.floats", "read_tensors"),
     "write_tensors": ("erniecore.checkpoint.floats", "write_tensors"),
 }
@@ -170,7 +174,7 @@ __all__ = [
     "ToolCall",
     "Turns",
     "UsageError",
-    "attempt_of",
+    "attempts_of",
     "add_score_head",
     "collate",
     "derive_seed",
@@ -179,11 +183,13 @@ __all__ = [
     "open_model",
     "ops",
     "read_records",
+    "read_arrays",
     "read_tensors",
     "recompute",
     "roll_out",
     "shorten",
     "shortened",
+    "write_arrays",
     "write_tensors",
 ]
 

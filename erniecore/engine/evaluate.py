@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import paddle
 
 from erniecore.engine import metrics
+from erniecore.engine.differences import with_differences
 from erniecore.types import Batch, Objective
 
 if TYPE_CHECKING:
@@ -34,9 +35,8 @@ def evaluate(
         batches: micro-batches; only the first ``max_steps`` if that is not 0.
         stop: asked before each batch; anything true ends the evaluation with {}.
     """
-    means = {
-        name: total / weight for name, (total, weight) in measure(objective, model, batches, max_steps, stop).items()
-    }
+    sums = measure(objective, model, batches, max_steps, stop)
+    means = with_differences({name: total / weight for name, (total, weight) in sums.items()})
     if "loss" in means and getattr(objective, "is_nll", True):
         # beyond e^700 a float overflows; the perplexity of such a model is of no use anyway
         means["perplexity"] = math.exp(min(means["loss"], 700.0))

@@ -11,6 +11,8 @@ from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
 from erniecore.engine import guards, metrics, seed
+from erniecore.engine.begin import begin
+from erniecore.engine.differences import with_differences
 from erniecore.engine.evaluate import evaluate
 from erniecore.engine.recover import keep_evidence, roll_back
 from erniecore.engine.schedule import learning_rate
@@ -30,6 +32,7 @@ def train(run: Run) -> None:
         NumericsError: too many steps in a row that are not finite.
     """
     run.model.train()
+    begin(run)
     while run.step < run.total_steps:
         limits(run)
         if run.stop.reason:
@@ -88,7 +91,7 @@ def learn(run: Run, step: int) -> bool:
     run.step, run.tokens = step, run.tokens + output.num_tokens
     seconds = time.perf_counter() - started
     run.seconds += seconds
-    report(run, means, rate, grad_norm, output.num_tokens, seconds, applied)
+    report(run, with_differences(means), rate, grad_norm, output.num_tokens, seconds, applied)
     return True
 
 

@@ -117,9 +117,10 @@ def estimate(
     name: str = "",
     data_size: int = 1,
     reference: bool = False,
+    moving: bool = False,
 ) -> Plan:
     """The plan of a run with these settings (``RunSettings``); ``names``: plugin name by kind; ``reference``: the method
-    keeps a frozen copy of the model.
+    keeps a frozen copy of the model; ``moving``: which follows the policy, so that checkpoints hold it too.
 
     The optimizer keeps two moments, and a float32 master for every weight of lower precision. A checkpoint holds all
     weights, or under an adapter those that are trained, which are as many bytes as their gradients.
@@ -149,7 +150,11 @@ def estimate(
         masters=masters,
         average=average,
         memory=weights + copied + gradients + moments + masters + average,
-        checkpoint=(gradients if parameters.adapted else weights) + moments + masters + average,
+        checkpoint=(gradients if parameters.adapted else weights)
+        + (copied if moving else 0)
+        + moments
+        + masters
+        + average,
         keep=settings.checkpoint.keep,
     )
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from erniecore.checkpoint.files import require_space
 from erniecore.engine import drift, launch, resume, score_head
 from erniecore.engine.plan import Parameters, Plan, count_parameters, estimate
+from erniecore.engine.reference import Kind, reference_kind
 from erniecore.engine.step import CoreStep
 from erniecore.errors import ConfigError
 from erniecore.host import Host, assemble
@@ -60,16 +61,9 @@ class Prepared:
         return self.loaded.settings
 
     @property
-    def needs_reference(self) -> bool:
-        """Whether the method compares with a frozen copy of the initial model."""
-        return wants_reference(self.loaded)
-
-
-def wants_reference(loaded: Loaded) -> bool:
-    """Whether the method needs a frozen copy of the initial model: it has the capability, and its setting
-    ``reference_free``, if there is one, is off."""
-    free = getattr(loaded.settings.method, "reference_free", False)
-    return "reference" in loaded.plugins["method"].capabilities and not free
+    def reference(self) -> Kind:
+        """What the method compares the policy with; anything but ``none`` begins as the initial model."""
+        return reference_kind(self.loaded)
 
 
 def prepare(loaded: Loaded, *, console: str = "auto", environ: Mapping[str, str] | None = None) -> Prepared:
@@ -98,7 +92,8 @@ def prepare(loaded: Loaded, *, console: str = "auto", environ: Mapping[str, str]
         names,
         name=name,
         data_size=parallel_plan.data_size,
-        reference=wants_reference(loaded),
+        reference=reference_kind(loaded) == "copy",
+        moving=bool(getattr(settings.method, "reference_update_steps", 0)),
     )
     dump = settings.model_dump(mode="json")
     return Prepared(

@@ -5,7 +5,6 @@ optimizer, resume. Nothing is trained here (``loop.py``), and what must happen b
 
 from __future__ import annotations
 
-import copy
 import platform
 import time
 from dataclasses import dataclass, field
@@ -25,6 +24,7 @@ from erniecore.engine.optim import OPTIMIZERS, AdamW
 from erniecore.engine.prepare import Prepared, wants_score
 from erniecore.engine.quarantine import Quarantine
 from erniecore.engine.recompute import set_recompute
+from erniecore.engine.reference import make_reference
 from erniecore.engine.resume import check_data
 from erniecore.engine.rundir import log
 from erniecore.engine.scorers import scorers_of
@@ -168,7 +168,7 @@ def build_model(ready: Prepared) -> Any:
         config=settings.model, architecture=ready.architecture, dtype=settings.train.precision
     )
     path = getattr(settings.model, "path", "")
-    replaced = ready.resumption.checkpoint is not None and settings.adapter is None and not ready.needs_reference
+    replaced = ready.resumption.checkpoint is not None and settings.adapter is None and ready.reference == "none"
     state_adapter = score_head.without_head(ready.state_adapter) if ready.new_score else ready.state_adapter
     if score_head.has_score(ready.architecture) and not ready.new_score:
         score_head.add_score_head(policy)
@@ -185,8 +185,8 @@ def build_model(ready: Prepared) -> Any:
 
 
 def build_objective(ready: Prepared, policy: Any, tokenizer: Tokenizer) -> Objective:
-    """The method's objective; a frozen copy of the model as reference if the method asks for one."""
-    reference = reference_of(policy, adapted=ready.settings.adapter is not None) if ready.needs_reference else None
+    """The method's objective; with a reference if the method asks for one."""
+    reference = make_reference(policy, ready.reference, adapted=ready.settings.adapter is not None)
     objective: Any = ready.host.hook.ernie_build_objective(
         config=ready.settings.method, policy=policy, reference=reference, tokenizer=tokenizer
     )
@@ -195,16 +195,6 @@ def build_objective(ready: Prepared, policy: Any, tokenizer: Tokenizer) -> Objec
     if hasattr(objective, "scorers"):
         objective.scorers = scorers_of(ready.host, ready.loaded)
     return objective  # type: ignore[no-any-return]
-
-
-def reference_of(policy: Any, *, adapted: bool) -> Any:
-    """A frozen copy of the model as it is now. Under an adapter it shares the base, of which nothing changes."""
-    shared = {id(p): p for p in policy.parameters() if p.stop_gradient} if adapted else {}
-    reference = copy.deepcopy(policy, shared)
-    reference.eval()
-    for parameter in reference.parameters():
-        parameter.stop_gradient = True
-    return reference
 
 
 def announce(run: Run) -> None:

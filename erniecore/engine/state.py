@@ -14,6 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import paddle
 
 import erniecore
@@ -86,6 +87,8 @@ def save(run: Run, *, background: bool = False) -> Path | None:
         return run.saved[1]
     groups = state_groups(run)
     stored = {group: {n: on_host(t, now=background) for n, t in tensors.items()} for group, tensors in groups.items()}
+    if carried := carried_arrays(run):
+        stored["carried"] = {name: StoredTensor.of(np.array(array)) for name, array in carried.items()}
     work = partial(
         save_checkpoint,
         run.out / "ckpt",

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
+from erniecore.engine.differences import with_differences
 from erniecore.types import IGNORE, Conversation, Message, Record, Sample, Tokenizer
 
 #: name -> (sum, weight)
@@ -85,7 +86,7 @@ class Score:
     @property
     def means(self) -> dict[str, float]:
         """Mean of each metric that has weight."""
-        return {name: total / weight for name, (total, weight) in self.metrics.items() if weight}
+        return with_differences({name: total / weight for name, (total, weight) in self.metrics.items() if weight})
 
     def as_json(self) -> dict[str, Any]:
         """Everything that was measured."""

@@ -34,6 +34,9 @@ class Objective(Protocol):
 
     An objective may have further members; the engine asks for each by name:
 
+    * ``begin(batches, *, step, out) -> Mapping[str, object]``: called once per session before its first step, with the
+      weights as they are after ``step`` steps; ``batches`` is an iterator over every training and held-out sample once,
+      which need not be used; ``out`` is the run's directory. What it returns, if anything, becomes a ``begin`` event.
     * ``prepare(batches, *, step, seed) -> Sequence[Batch]``: called once per step, before ``normalizers``; what it
       returns is learned instead of what the data gave, e.g. rollouts of the prompts. A pure function of the weights and
       its arguments; ``seed`` is the step's own. Training only.

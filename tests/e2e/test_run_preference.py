@@ -2,11 +2,14 @@
 
 import json
 import os
+import shutil
 from pathlib import Path
 
 import pytest
 
 import erniecore
+from erniecore.config.compose import load
+from erniecore.engine.entry import plan_loaded
 from erniecore.errors import ConfigError, DataError
 
 REAL = os.environ.get("ERNIE_REAL_DATA", "")
@@ -122,10 +125,68 @@ def test_settings_of_other_methods_are_refused(runner, pairs):
         erniecore.run(overrides=words(runner, pairs, method__gamma=1.0), console="none")
 
 
-def test_methods_without_likelihood_are_refused_by_eval(runner, pairs, run_ernie):
+def test_held_out_pairs_are_measured_by_eval(runner, pairs, run_ernie):
     for method in ("dpo", "simpo"):
-        done = run_ernie("eval", "--model", runner.home / "base", "--data", pairs / "eval.jsonl", "--method", method)
-        assert done.code == 2, done.err
+        options = ("--data", pairs / "eval.jsonl", "--method", method, "--json")
+        done = run_ernie("eval", "--model", runner.home / "base", *options)
+        assert done.code == 0, done.err
+        assert 0 <= json.loads(done.out)["metrics"]["rewards/accuracies"] <= 1
+
+
+def curve(events):
+    return [(e["loss"], e["rewards/margins"]) for e in events if e["event"] == "step"]
+
+
+def test_precomputed_values_train_as_a_live_reference_does(runner, pairs, tmp_path):
+    more = {"method__reference": "precomputed", "method__reference_cache": tmp_path / "cache"}
+    common = {"train__max_steps": 6, "method__beta": 0.5}
+    live = erniecore.run(overrides=words(runner, pairs, **common, run__out=tmp_path / "live"), console="none")
+    first = erniecore.run(overrides=words(runner, pairs, **common, **more, run__out=tmp_path / "a"), console="none")
+    second = erniecore.run(overrides=words(runner, pairs, **common, **more, run__out=tmp_path / "b"), console="none")
+    for a, b in zip(curve(live.events), curve(first.events), strict=True):
+        assert b == pytest.approx(a, abs=1e-5)
+    assert first.metrics["eval/loss"] == pytest.approx(live.metrics["eval/loss"], abs=1e-5)
+    assert curve(second.events) == curve(first.events)
+    begins = [next(e for e in run.events if e["event"] == "begin") for run in (first, second)]
+    rows = sum(len((pairs / f"{name}.jsonl").read_text().splitlines()) for name in ("train", "eval"))
+    assert [(e["computed"], e["reused"]) for e in begins] == [(rows, 0), (0, rows)]
+
+
+def plan_of(runner, pairs, **changes):
+    settings = words(runner, pairs, **changes)
+    loaded = load(None, settings, {}, {})
+    return plan_loaded(loaded)
+
+
+def test_the_plan_knows_what_a_reference_takes(runner, pairs):
+    live = plan_of(runner, pairs)
+    assert live.reference == live.weights
+    assert plan_of(runner, pairs, method__reference="precomputed").reference == 0
+    assert plan_of(runner, pairs, adapter__name="lora").reference == 0
+    moving = plan_of(runner, pairs, adapter__name="lora", method__reference_update_steps=2)
+    assert moving.reference == moving.gradients
+    assert moving.checkpoint == plan_of(runner, pairs, adapter__name="lora").checkpoint + moving.reference
+
+
+HOW = {
+    "moving": {"method__reference_update_steps": 2},
+    "precomputed": {"method__reference": "precomputed"},
+    "moving-lora": {"method__reference_update_steps": 2, "adapter__name": "lora"},
+    "lora": {"adapter__name": "lora"},
+}
+
+
+@pytest.mark.parametrize("how", HOW)
+def test_whatever_the_reference_a_continued_run_ends_alike(runner, pairs, how):
+    settings = {"train__max_steps": 6, "checkpoint__every": 3, **HOW[how]}
+    erniecore.run(overrides=words(runner, pairs, **settings, run__out=runner.directory / "whole"), console="none")
+    erniecore.run(overrides=words(runner, pairs, **settings), console="none")
+    shutil.rmtree(runner.directory / "out" / "ckpt" / "step-00000006")
+    (runner.directory / "out" / "ckpt" / "latest.json").unlink()
+    shutil.rmtree(runner.directory / "out" / "reference", ignore_errors=True)
+    again = erniecore.run(overrides=words(runner, pairs, **settings), console="none")
+    assert again.events[0]["step"] == 3
+    assert runner.tensors(6) == runner.tensors(6, "whole")
 
 
 @pytest.fixture(scope="module")

@@ -214,10 +214,10 @@ def test_copy_is_independent(model):
 
 
 def test_reference_shares_the_base_and_keeps_the_start(model):
-    from erniecore.engine.session import reference_of
+    from erniecore.engine.reference import make_reference
 
     made = shaken(adapted(model("moe"), rank=2))
-    before, reference = logits(made), reference_of(made, adapted=True)
+    before, reference = logits(made), make_reference(made, "copy", adapted=True)
     learn(made, steps=1, rate=0.5)
     assert np.abs(logits(made) - before).max() > 1e-3
     assert np.array_equal(logits(reference), before)

@@ -18,8 +18,27 @@ class PairConfig(Section):
     )
 
 
-class ReferredConfig(PairConfig):
-    """Pairs compared with a frozen copy of the initial model."""
+class ReferenceConfig(Section):
+    """A reference, and how it is kept."""
+
+    reference: Literal["live", "precomputed"] = Field(
+        "live",
+        description="`live`: a frozen copy of the initial model, under an adapter the model with the adapter off. "
+        "`precomputed`: what the initial model makes of every training and held-out answer is computed once before the "
+        "first step and kept on disk, so that no second model is in memory.",
+    )
+    reference_update_steps: int = Field(
+        0, ge=0, description="After every so many steps the policy becomes the reference. 0: the reference stays."
+    )
+    reference_cache: str = Field(
+        "",
+        description="Directory of precomputed values, which later runs from the same weights use again. Empty: "
+        "`reference/` in the run's directory.",
+    )
+
+
+class ReferredConfig(ReferenceConfig, PairConfig):
+    """Pairs compared with the initial model."""
 
     length_normalization: LengthNormalization = Field(
         "none",
@@ -81,7 +100,7 @@ class OrpoConfig(PairConfig):
     )
 
 
-class KtoConfig(Section):
+class KtoConfig(ReferenceConfig):
     """Learning from single answers that are good or bad."""
 
     beta: float = Field(0.1, gt=0, description="Weight of the log-ratios; high: stay close to the reference.")
@@ -90,5 +109,5 @@ class KtoConfig(Section):
     kl: Literal["mismatched", "none"] = Field(
         "mismatched",
         description="The reference point. `mismatched`: the divergence from the reference, estimated on questions with the "
-        "answers of other rows of the micro-batch, never below 0. `none`: 0, which saves two forward passes.",
+        "answers of other rows of the step, never below 0. `none`: 0, which saves two forward passes.",
     )

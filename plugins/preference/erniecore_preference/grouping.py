@@ -6,8 +6,9 @@ Letters: B batch, S sequence, T = B * S, n learned positions, A answers.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -53,33 +54,60 @@ def answers_of(batch: Batch) -> Answers:
     return Answers(where, owner.reshape(-1), lengths, sides[first] == REJECTED, where[first])
 
 
-def mismatched(batch: Batch) -> Batch | None:
-    """Each rated sample's prompt with the answer of another one, in one row; None for fewer than two samples.
+def mismatched(batches: Sequence[Batch], size: int = 0) -> list[Batch]:
+    """Each rated sample's prompt with the answer of another one, one row per batch; nothing for fewer than two samples.
 
-    The other one is the next in the order of their tokens, so the pairs depend on which samples are in the batch and on
-    nothing else.
+    The other one is the next in the order of their tokens, so the pairs depend on which samples there are and on nothing
+    else: not on how they are dealt to batches.
+
+    Args:
+        size: pairs per batch; 0: as many as the largest of ``batches`` has samples.
     """
+    parts = sorted(
+        (part for batch in batches for part in _parts(batch)), key=lambda p: (p.ids.tobytes(), p.labels.tobytes())
+    )
+    if len(parts) < 2:
+        return []
+    size = size or max(batch.num_samples for batch in batches)
+    pairs = [_crossed(a, b) for a, b in zip(parts, [*parts[1:], parts[0]], strict=True)]
+    return [_one_row(pairs[start : start + size]) for start in range(0, len(pairs), size)]
+
+
+class _Part(NamedTuple):
+    """A sample up to its last learned position; ``first``: the first learned one."""
+
+    ids: Ints
+    labels: Ints
+    first: int
+
+
+def _parts(batch: Batch) -> list[_Part]:
     answers = answers_of(batch)
-    if len(answers) < 2:
-        return None
+    if not len(answers):
+        return []
     ids, labels = batch.input_ids.reshape(-1), batch.labels.reshape(-1)
     starts = np.flatnonzero(batch.fields["sample"].reshape(-1))
     lasts = np.append(answers.where[np.flatnonzero(np.diff(answers.owner))], answers.where[-1])
-    parts = [(s, f, e + 1) for s, f, e in zip(starts, answers.first, lasts, strict=True)]
-    parts.sort(key=lambda p: (ids[p[0] : p[2]].tobytes(), labels[p[0] : p[2]].tobytes()))
-    made_ids, made_labels = [], []
-    for (start, first, _), (_, other, end) in zip(parts, [*parts[1:], parts[0]], strict=True):
-        made_ids.append(np.concatenate([ids[start : first + 1], ids[other + 1 : end]]))
-        made_labels.append(np.concatenate([np.full(first - start, IGNORE), labels[other:end]]))
-    sizes = [len(part) for part in made_ids]
-    places = [np.arange(size) for size in sizes]
-    side = np.concatenate(made_labels) != IGNORE
+    bounds = zip(starts, answers.first, lasts, strict=True)
+    return [_Part(ids[s : e + 1], labels[s : e + 1], int(f - s)) for s, f, e in bounds]
+
+
+def _crossed(question: _Part, other: _Part) -> tuple[Ints, Ints]:
+    """(ids, labels) of one sample's prompt and another one's answer."""
+    ids = np.concatenate([question.ids[: question.first + 1], other.ids[other.first + 1 :]])
+    return ids, np.concatenate([np.full(question.first, IGNORE), other.labels[other.first :]]).astype(np.int64)
+
+
+def _one_row(pairs: Sequence[tuple[Ints, Ints]]) -> Batch:
+    sizes = [len(ids) for ids, _ in pairs]
+    places = np.concatenate([np.arange(size) for size in sizes])
+    labels = np.concatenate([part for _, part in pairs])
     return Batch(
-        input_ids=np.concatenate(made_ids)[None],
-        labels=np.concatenate(made_labels).astype(np.int64)[None],
-        position_ids=np.concatenate(places)[None],
+        input_ids=np.concatenate([ids for ids, _ in pairs])[None],
+        labels=labels[None],
+        position_ids=places[None],
         startend_row_indices=np.repeat(np.cumsum(sizes), sizes).astype(np.int32)[None, None, :, None],
-        fields={"sample": (np.concatenate(places) == 0).astype(np.int8)[None], "answer": side.astype(np.int8)[None]},
+        fields={"sample": (places == 0).astype(np.int8)[None], "answer": (labels != IGNORE).astype(np.int8)[None]},
         num_tokens=sum(sizes),
         num_samples=len(sizes),
     )

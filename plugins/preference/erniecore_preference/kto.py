@@ -2,14 +2,16 @@
 
     L = (1 / N) Σ_rows loss(row)      N: rows of the whole step
 
-The reference point is estimated from the rows of one micro-batch, so it depends on how a step is split: larger
-micro-batches estimate it better, and one of a single row has none (0). All else is exact for any split.
+The reference point is estimated from all rows of a step before its first micro-batch, as the paper estimates it from
+those of a batch; with that the loss does not depend on how a step is split. An evaluation, which has no steps, estimates
+it from each of its batches. A single row has none (0).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 import paddle  # noqa: TID253
@@ -17,6 +19,7 @@ import paddle  # noqa: TID253
 from erniecore.api import Batch, LossOutput
 from erniecore_preference.grouping import Answers, answers_of, mismatched
 from erniecore_preference.losses import kto
+from erniecore_preference.reference import Compared
 from erniecore_preference.scoring import auxiliary_loss, log_probabilities, without_gradient
 
 if TYPE_CHECKING:
@@ -25,20 +28,20 @@ if TYPE_CHECKING:
     from erniecore_preference.scoring import Metrics
 
 
-class KtoObjective:
-    """See ``erniecore.api.Objective``.
+#: constant field of a batch: the step's reference point
+POINT = "reference_point"
 
-    Args:
-        config: the method's section. policy: a ``CausalLM``. reference: a frozen one.
-    """
 
-    #: positions per chunk of head and loss; the engine sets ``train.loss_chunk`` here
-    loss_chunk = 1024
-    #: the loss is no likelihood: it has no perplexity
-    is_nll = False
+class KtoObjective(Compared):
+    """See ``erniecore.api.Objective``."""
 
-    def __init__(self, config: Any, policy: Any, reference: Any) -> None:
-        self.config, self.policy, self.reference = config, policy, reference
+    def prepare(self, batches: Sequence[Batch], *, step: int, seed: int) -> Sequence[Batch]:
+        """The same batches, with the reference point of them all."""
+        if self.config.kl != "mismatched":
+            return batches
+        point = float(self.reference_point(batches))
+        constant = [np.full(batch.input_ids.shape, point, np.float64) for batch in batches]
+        return [replace(b, fields={**b.fields, POINT: c}) for b, c in zip(batches, constant, strict=True)]
 
     def normalizers(self, batch: Batch) -> Mapping[str, float]:
         """``rows``, of which ``desirable`` and ``undesirable``; ``seen``: all tokens but padding."""
@@ -53,43 +56,48 @@ class KtoObjective:
         extra, metrics = auxiliary_loss(auxiliary, batch, totals["seen"])
         if not len(answers):
             return LossOutput(loss=policy.sum().astype("float32"), metrics={"loss": (0.0, 0.0)})
-        reference = without_gradient(self.reference, batch, answers, self.loss_chunk)
-        kl = self.reference_point(batch)
+        reference = self.referred(batch, answers)
+        if POINT in batch.fields:
+            kl = paddle.to_tensor(batch.fields[POINT].reshape(-1)[0])
+        else:
+            kl = self.reference_point([batch])
         desirable = paddle.to_tensor(~answers.rejected)
         losses, rewards = kto(policy - reference, desirable, kl, self.config)
-        metrics.update(self._measured(policy.detach(), rewards, kl, answers, totals))
+        metrics.update(self._measured(policy.detach(), rewards, kl, answers))
         metrics["loss"] = losses.detach().sum(), float(len(answers))
         loss = (losses.sum() / totals["rows"]).astype("float32")
         return LossOutput(loss=loss if extra is None else loss + extra, metrics=metrics)
 
-    def reference_point(self, batch: Batch) -> Tensor:
+    def reference_point(self, batches: Sequence[Batch]) -> Tensor:
         """max(0, mean of log π - log π0 over mismatched pairs), a float64 scalar without gradient."""
-        pairs = mismatched(batch) if self.config.kl == "mismatched" else None
-        if pairs is None:
-            return paddle.zeros([], "float64")
-        answers = answers_of(pairs)
-        ours, theirs = (without_gradient(m, pairs, answers, self.loss_chunk) for m in (self.policy, self.reference))
-        return (ours - theirs).mean().clip(min=0.0)
+        pairs = mismatched(batches) if self.config.kl == "mismatched" else []
+        ratios = []
+        for batch in pairs:
+            answers = answers_of(batch)
+            ours, theirs = (without_gradient(m, batch, answers, self.loss_chunk) for m in (self.policy, self.reference))
+            ratios.append(ours - theirs)
+        return paddle.concat(ratios).mean().clip(min=0.0) if ratios else paddle.zeros([], "float64")
 
-    def _measured(
-        self, policy: Tensor, rewards: Tensor, kl: Tensor, answers: Answers, totals: Mapping[str, float]
-    ) -> Metrics:
-        """``chosen`` stands for desirable rows and ``rejected`` for the others; ``rewards/accuracies``: the share of
-        rows on the right side of the reference point; ``rewards/margins``: mean reward of desirable rows less that of
-        the others, over the whole step, where it has both."""
+    def _measured(self, policy: Tensor, rewards: Tensor, kl: Tensor, answers: Answers) -> Metrics:
+        """``chosen`` stands for desirable rows and ``rejected`` for the others; the engine takes the difference of their
+        mean rewards as ``rewards/margins``. ``rewards/accuracies``: the share of rows on the right side of the reference
+        point. ``rewards/ranking``: the share of (desirable, undesirable) pairs within a micro-batch in the right order."""
         n = float(len(answers))
         sign = np.where(answers.rejected, -1.0, 1.0)
         right = paddle.to_tensor(sign) * (rewards - self.config.beta * kl) > 0
         metrics: Metrics = {"kl": (kl * n, n), "rewards/accuracies": (right.astype("float64").sum(), n)}
-        margin = paddle.zeros([], "float64")
-        for name, kind, chosen in (
-            ("chosen", "desirable", ~answers.rejected),
-            ("rejected", "undesirable", answers.rejected),
-        ):
+        metrics["rewards/ranking"] = ranking(rewards, answers)
+        for name, chosen in (("chosen", ~answers.rejected), ("rejected", answers.rejected)):
             mask, count = paddle.to_tensor(chosen.astype("float64")), float(chosen.sum())
             metrics[f"rewards/{name}"] = (rewards * mask).sum(), count
             metrics[f"logps/{name}"] = (policy * mask).sum(), count
-            margin = margin + (rewards * mask).sum() * ((1 if name == "chosen" else -1) / (totals[kind] or 1.0))
-        both = bool(totals["desirable"] and totals["undesirable"])
-        metrics["rewards/margins"] = margin * totals["rows"], n if both else 0.0
         return metrics
+
+
+def ranking(rewards: Tensor, answers: Answers) -> tuple[Tensor | float, float]:
+    """(number of pairs in the right order, pairs) over all pairs of a desirable and an undesirable row."""
+    good, bad = np.flatnonzero(~answers.rejected), np.flatnonzero(answers.rejected)
+    if not len(good) or not len(bad):
+        return 0.0, 0.0
+    better = rewards.gather(paddle.to_tensor(good)).unsqueeze(1) > rewards.gather(paddle.to_tensor(bad)).unsqueeze(0)
+    return better.astype("float64").sum(), float(len(good) * len(bad))

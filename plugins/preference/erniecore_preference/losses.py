@@ -23,7 +23,8 @@ LEAST = -1e-9
 
 @dataclass(frozen=True, slots=True)
 class Pairs:
-    """Summed log-probabilities of n pairs; those of the reference are 0 without one. ``margin``: None or [n], > 0."""
+    """Summed log-probabilities of n pairs; those of the reference are 0 without one. ``margin``: None or [n], > 0.
+    ``points``: mean log-ratios of preferred and of rejected answers over a whole step; None: these are all of it."""
 
     chosen: Tensor
     rejected: Tensor
@@ -32,6 +33,7 @@ class Pairs:
     chosen_length: Tensor
     rejected_length: Tensor
     margin: Tensor | None = None
+    points: tuple[float, float] | None = None
 
     @property
     def chosen_ratio(self) -> Tensor:
@@ -149,12 +151,13 @@ def nca(pairs: Pairs, o: Any) -> Scored:
 
 def kto_pair(pairs: Pairs, o: Any) -> Scored:
     """Mean of 1 - σ(b ((c - c0) - k_r)) and 1 - σ(b (k_c - (r - r0))), where k_c = max(0, mean(c - c0)) and
-    k_r = max(0, mean(r - r0)) over the micro-batch carry no gradient.
+    k_r = max(0, mean(r - r0)) over the step carry no gradient.
 
     The paired form of Ethayarajh et al., "KTO" (2024), arXiv:2402.01306.
     """
     c, r = pairs.chosen_ratio, pairs.rejected_ratio
-    k_c, k_r = (F.relu(x.detach().mean()) for x in (c, r))
+    means = (c.detach().mean(), r.detach().mean()) if pairs.points is None else pairs.points
+    k_c, k_r = (F.relu(paddle.to_tensor(mean, c.dtype)) for mean in means)
     loss = (F.sigmoid(o.beta * (k_r - c)) + F.sigmoid(o.beta * (r - k_c))) / 2
     return _scored(loss, pairs, o.beta, (k_c + k_r) / 2)
 
@@ -197,6 +200,9 @@ def kto(ratio: Tensor, desirable: Tensor, kl: Tensor, o: Any) -> tuple[Tensor, T
 
 
 PairLoss = Callable[[Pairs, Any], Scored]
+
+#: losses that need means over all pairs of a step
+OVER_STEPS = frozenset({kto_pair})
 
 #: method -> loss over pairs; the only list
 LOSSES: Mapping[str, PairLoss] = {

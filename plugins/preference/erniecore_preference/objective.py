@@ -7,14 +7,17 @@ N and M are those of the whole step. Policy and reference see each row once, pro
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import paddle  # noqa: TID253
 
 from erniecore.api import Batch, LossOutput
 from erniecore_preference.grouping import Answers, answers_of
-from erniecore_preference.losses import PairLoss, Pairs, Scored
+from erniecore_preference.losses import OVER_STEPS, PairLoss, Pairs, Scored
+from erniecore_preference.reference import Compared
 from erniecore_preference.scoring import auxiliary_loss, log_probabilities, without_gradient
 
 if TYPE_CHECKING:
@@ -23,7 +26,11 @@ if TYPE_CHECKING:
     from erniecore_preference.scoring import Metrics
 
 
-class PairObjective:
+#: constant field of a batch: mean log-ratios of the step's preferred and rejected answers
+POINTS = "reference_points"
+
+
+class PairObjective(Compared):
     """See ``erniecore.api.Objective``.
 
     Args:
@@ -31,13 +38,28 @@ class PairObjective:
         policy: a ``CausalLM``. reference: a frozen one, or None for a uniform reference.
     """
 
-    #: positions per chunk of head and loss; the engine sets ``train.loss_chunk`` here
-    loss_chunk = 1024
-    #: the loss is no likelihood: it has no perplexity
-    is_nll = False
+    per_sample = 2
 
     def __init__(self, loss: PairLoss, config: Any, policy: Any, reference: Any = None) -> None:
-        self.loss, self.config, self.policy, self.reference = loss, config, policy, reference
+        super().__init__(config, policy, reference)
+        self.loss = loss
+        self.normalization = getattr(config, "length_normalization", "none")
+
+    def prepare(self, batches: Sequence[Batch], *, step: int, seed: int) -> Sequence[Batch]:
+        """The same batches; with the mean log-ratios of them all where the loss needs them and a batch alone cannot tell."""
+        if self.loss not in OVER_STEPS or len(batches) == 1:
+            return batches
+        sums, count = np.zeros(2), 0
+        for batch in batches:
+            answers = answers_of(batch)
+            if not len(answers):
+                continue
+            policy = without_gradient(self.policy, batch, answers, self.loss_chunk)
+            pairs = self._pairs(policy, batch, answers).normalized(self.normalization)
+            sums += [float(pairs.chosen_ratio.sum()), float(pairs.rejected_ratio.sum())]
+            count += len(answers) // 2
+        points = sums / max(count, 1)
+        return [replace(b, fields={**b.fields, POINTS: np.tile(points, (*b.input_ids.shape, 1))}) for b in batches]
 
     def normalizers(self, batch: Batch) -> Mapping[str, float]:
         """``pairs``; ``chosen``: tokens of preferred answers; ``seen``: all tokens but padding."""
@@ -56,7 +78,7 @@ class PairObjective:
         if not len(answers):
             return LossOutput(loss=policy.sum().astype("float32"), metrics={"loss": (0.0, 0.0)})
         pairs = self._pairs(policy, batch, answers)
-        scored = self.loss(pairs.normalized(getattr(self.config, "length_normalization", "none")), self.config)
+        scored = self.loss(pairs.normalized(self.normalization), self.config)
         loss = scored.loss.sum() / totals["pairs"]
         if self.config.sft_weight:
             loss = loss - pairs.chosen.sum() * (self.config.sft_weight / totals["chosen"])
@@ -66,14 +88,16 @@ class PairObjective:
         return LossOutput(loss=loss if extra is None else loss + extra, metrics=metrics)
 
     def _pairs(self, policy: Tensor, batch: Batch, answers: Answers) -> Pairs:
-        reference = paddle.zeros_like(policy)
-        if self.reference is not None:
-            reference = without_gradient(self.reference, batch, answers, self.loss_chunk)
+        reference = self.referred(batch, answers)
         lengths = paddle.to_tensor(answers.lengths.astype("float64"))
         margin = None
         if "margin" in batch.fields:
             margin = paddle.to_tensor(batch.fields["margin"].reshape(-1)[answers.first[0::2]].astype("float64"))
-        return Pairs(policy[0::2], policy[1::2], reference[0::2], reference[1::2], lengths[0::2], lengths[1::2], margin)
+        points = None
+        if POINTS in batch.fields:
+            points = tuple(batch.fields[POINTS].reshape(-1, 2)[0].tolist())
+        sides = policy[0::2], policy[1::2], reference[0::2], reference[1::2], lengths[0::2], lengths[1::2]
+        return Pairs(*sides, margin, points)
 
 
 def measured(pairs: Pairs, scored: Scored) -> Metrics:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from erniecore.api import Plugin, hookimpl
+from erniecore.api import ConfigError, Plugin, hookimpl
 from erniecore_preference import config as sections
 
 if TYPE_CHECKING:
@@ -16,10 +16,38 @@ REFERENCE = frozenset({"reference"})
 GENTLE: Mapping[str, Any] = {"beta": 0.5}
 
 
-class PairPlugin(Plugin):
-    """Learn from pairs of a preferred and a rejected answer; ``name`` chooses the loss."""
+class ComparedPlugin(Plugin):
+    """A method that may have a reference."""
 
     kind = "method"
+
+    @hookimpl
+    def ernie_check_settings(self, settings: Any) -> None:
+        """Settings of the reference that contradict each other."""
+        section = settings.method
+        if not isinstance(section, sections.ReferenceConfig):
+            return
+        looked_up, free = section.reference == "precomputed", getattr(section, "reference_free", False)
+        wrong = {
+            "reference_update_steps": section.reference_update_steps
+            and (looked_up or free)
+            and "a reference that is precomputed, or that is none, cannot follow the policy; set it to 0",
+            "reference": looked_up and free and "there is no reference to compute with method.reference_free=true",
+            "kl": looked_up
+            and getattr(section, "kl", "none") != "none"
+            and "the reference point pairs questions with other answers at every step, which cannot be precomputed; "
+            "set method.kl=none, or method.reference=live",
+            "reference_cache": section.reference_cache
+            and not looked_up
+            and "it is for method.reference=precomputed; leave it empty",
+        }
+        for key, message in wrong.items():
+            if message:
+                raise ConfigError.at(f"method.{key}", message)
+
+
+class PairPlugin(ComparedPlugin):
+    """Learn from pairs of a preferred and a rejected answer; ``name`` chooses the loss."""
 
     @hookimpl
     def ernie_build_objective(self, config: sections.PairConfig, policy: Any, reference: Any) -> Objective:
@@ -97,9 +125,6 @@ class KtoPairPlugin(PairPlugin):
 
     name, summary = "kto-pair", "KTO over pairs: each answer against the divergence of the other ones"
     Config, capabilities = sections.ReferredConfig, REFERENCE
-    expected_failures: ClassVar[dict[str, str]] = {
-        "method_ignores_micro_batches": "its reference points are means over one micro-batch"
-    }
 
 
 class SimpoPlugin(PairPlugin):
@@ -116,10 +141,10 @@ class OrpoPlugin(PairPlugin):
     Config = sections.OrpoConfig
 
 
-class KtoPlugin(Plugin):
+class KtoPlugin(ComparedPlugin):
     """Learn from single answers that are good or bad."""
 
-    kind, name = "method", "kto"
+    name = "kto"
     summary = "Kahneman-Tversky optimisation: single answers that are desirable or not"
     Config, capabilities = sections.KtoConfig, REFERENCE
 

@@ -18,6 +18,7 @@ from erniecore_preference.plugin import PairPlugin
 from safetensors.numpy import load_file
 
 from erniecore.api import IGNORE, Batch, Message, Preference, Rated
+from erniecore.engine.differences import with_differences
 from erniecore.testing.toys.compute import clear_gradients, gradients
 from erniecore.testing.toys.data import collate
 from erniecore.testing.toys.paddle_lm import toy_model
@@ -60,6 +61,7 @@ def build(name="dpo", policy=None, reference=None, **settings):
 
 def step(objective, batches):
     """Loss, mean metrics and gradients of one step over micro-batches."""
+    batches = objective.prepare(batches, step=1, seed=0)
     totals, sums = {}, {}
     for part in batches:
         for name, value in objective.normalizers(part).items():
@@ -75,7 +77,7 @@ def step(objective, batches):
             sums[name] = old[0] + float(value), old[1] + weight
     return SimpleNamespace(
         loss=loss,
-        metrics={n: v / w for n, (v, w) in sums.items() if w},
+        metrics=with_differences({n: v / w for n, (v, w) in sums.items() if w}),
         gradients={n: g for n, g in gradients(objective.policy).items() if g is not None},
     )
 
@@ -152,7 +154,7 @@ def test_dpo_end_to_end_equals_golden_numbers(golden, build, models_dir, public_
     model = build(ernie45, golden("dense").config, golden("dense").weights)
     batch = end_to_end_batch(tensors)
     reference = paddle.to_tensor(tensors["reference_logps"].reshape(2, 2).T.reshape(-1).astype("float64"))
-    monkeypatch.setattr("erniecore_preference.objective.without_gradient", lambda *_: reference)
+    monkeypatch.setattr("erniecore_preference.reference.without_gradient", lambda *_: reference)
     objective = PairObjective(LOSSES["dpo"], sections.DpoConfig(beta=numbers["beta"]), model, Constant())
     output = objective(batch, objective.normalizers(batch))
     output.loss.backward()
@@ -205,7 +207,7 @@ def test_packing_changes_nothing(name):
     assert_same(packed, rows, 5e-6)
 
 
-@pytest.mark.parametrize("name", sorted(set(LOSSES) - {"kto-pair"}))
+@pytest.mark.parametrize("name", sorted(LOSSES))
 @pytest.mark.parametrize("sizes", [[1, 1, 1, 1], [3, 1], [2, 2]])
 def test_split_into_micro_batches_changes_nothing(name, sizes):
     samples, objective = pair_samples(4), build(name, beta=0.5, sft_weight=0.3)
@@ -214,10 +216,14 @@ def test_split_into_micro_batches_changes_nothing(name, sizes):
     assert_same(step(objective, parts), step(objective, [collate([[s] for s in samples])]), 1e-6)
 
 
-def test_kto_without_reference_point_is_exact_for_any_split():
-    samples, objective = rated_samples(4), build("kto", beta=0.5, kl="none")
+@pytest.mark.parametrize("kl", ["mismatched", "none"])
+@pytest.mark.parametrize("models", [(0, 1), (1, 0)])
+def test_kto_is_exact_for_any_split(kl, models):
+    samples, objective = rated_samples(4), build("kto", toy_model(models[0]), frozen(models[1]), beta=0.5, kl=kl)
     whole = step(objective, [collate([[s] for s in samples])])
-    assert_same(step(objective, [collate([[s]]) for s in samples]), whole, 1e-6)
+    split = step(objective, [collate([[s]]) for s in samples])
+    del whole.metrics["rewards/ranking"]  # pairs of rows within a micro-batch
+    assert_same(split, whole, 2e-6)
 
 
 def test_chunks_of_any_size_agree():
@@ -293,7 +299,7 @@ def test_offset_reads_the_margin_of_each_row():
 
 def test_mismatched_pairs_have_each_prompt_and_each_answer_once():
     samples = rated_samples()
-    batch = mismatched(collate([samples[:2], samples[2:]], padding=2))
+    (batch,) = mismatched([collate([samples[:2], samples[2:]], padding=2)])
     starts = [*np.flatnonzero(batch.fields["sample"][0]), batch.input_ids.shape[1]]
     tokenizer = ToyTokenizer()
     found = []
@@ -309,9 +315,17 @@ def test_mismatched_pairs_have_each_prompt_and_each_answer_once():
     assert all(WORDS[q - 1] != a for q, a in found)
 
 
+def test_mismatched_pairs_do_not_depend_on_how_rows_are_dealt():
+    samples = rated_samples()
+    whole = mismatched([collate([[s] for s in samples])], size=2)
+    dealt = mismatched([collate([[s]]) for s in reversed(samples)], size=2)
+    assert len(whole) == 3
+    assert [b.input_ids.tolist() for b in dealt] == [b.input_ids.tolist() for b in whole]
+
+
 def test_one_row_has_no_mismatched_pair():
     batch = collate([rated_samples(1)])
-    assert mismatched(batch) is None
+    assert mismatched([batch]) == []
     assert step(build("kto"), [batch]).metrics["kl"] == 0
 
 
@@ -319,10 +333,10 @@ def test_reference_point_is_the_mean_log_ratio_of_mismatched_pairs():
     batch = collate([[s] for s in rated_samples()])
     for policy, reference in ((0, 1), (1, 0)):
         objective = build("kto", toy_model(policy), frozen(reference))
-        pairs = mismatched(batch)
+        (pairs,) = mismatched([batch])
         sums = [log_likelihood(m, pairs) for m in (objective.policy, objective.reference)]
         expected = max(0.0, (sums[0] - sums[1]) / len(answers_of(pairs)))
-        found = objective.reference_point(batch)
+        found = objective.reference_point([batch])
         assert float(found) == pytest.approx(expected, abs=1e-5)
         assert found.stop_gradient
 
@@ -346,6 +360,18 @@ def test_kto_margin_is_the_difference_of_the_two_means():
     desirable = step(build("kto"), [collate([[s] for s in samples[::2]])]).metrics
     assert "rewards/margins" not in desirable
     assert "rewards/rejected" not in desirable
+
+
+def test_kto_ranks_pairs_of_a_good_and_a_bad_row():
+    samples = rated_samples()
+    found = step(build("kto", kl="none"), [collate([[s] for s in samples])]).metrics
+    rewards = {}
+    for s in samples:
+        one = step(build("kto", kl="none"), [collate([[s]])]).metrics
+        (name,) = {"rewards/chosen", "rewards/rejected"} & one.keys()
+        rewards.setdefault(name, []).append(one[name])
+    right = [good > bad for good in rewards["rewards/chosen"] for bad in rewards["rewards/rejected"]]
+    assert found["rewards/ranking"] == pytest.approx(np.mean(right))
 
 
 def test_policy_keeps_its_mode():
