@@ -91,13 +91,10 @@ def prompt_ids(
     return ids, tail.rstrip().endswith("<think>")
 
 
-def text_of(tokenizer: Tokenizer, ids: Sequence[int]) -> str:
-    """The raw text of an answer's ids, as it streams: structural tags stay, other control tokens do not."""
-    stream = TextStream(tokenizer)
-    for token in ids:
-        stream.push(token)
-    stream.close()
-    return stream.text
+def texts_of(tokenizer: Tokenizer, answers: Sequence[Sequence[int]]) -> list[str]:
+    """Raw texts of answers' ids, as they would stream: structural tags stay, other control tokens do not."""
+    hidden = hidden_ids(tokenizer)
+    return [tokenizer.decode([i for i in ids if i not in hidden], skip_special=False) for ids in answers]
 
 
 def hidden_ids(tokenizer: Tokenizer) -> frozenset[int]:

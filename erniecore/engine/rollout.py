@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from erniecore.engine.answers import parse_answer, text_of
+from erniecore.engine.answers import parse_answer, texts_of
 from erniecore.engine.generate import Decoder, evaluating, pad_left, stop_token_ids
 from erniecore.engine.sampling import Sampling, scale_temperature
 from erniecore.types import Attempt, Tokenizer
@@ -110,25 +110,22 @@ def measured(logits: NDArray[np.float32], tokens: Ints, temperature: float) -> t
     return log_p[np.arange(len(tokens)), tokens], -(np.exp(log_p) * finite).sum(axis=-1)
 
 
-def attempt_of(
-    tokenizer: Tokenizer, prompt: Sequence[int], ids: Sequence[int], right: Sequence[int], finished: bool
-) -> Attempt:
-    """An answer and its reference as text, both read in the same way, for the scorers.
+def attempts_of(
+    tokenizer: Tokenizer, prompt: Sequence[int], answers: Sequence[Rollout], right: Sequence[int]
+) -> list[Attempt]:
+    """Answers to one prompt and their reference as text, all read in the same way, for the scorers.
 
     Args:
-        prompt: ids up to where the model answers. ids: its answer. right: the reference answer.
+        prompt: ids up to where the model answers. right: ids of the reference answer.
     """
     # only the template writes control tokens, so a user's text cannot pass for them
     shown = tokenizer.decode(list(prompt), skip_special=False)
     thinking = tokenizer.decode(list(prompt[-4:]), skip_special=False).rstrip().endswith("<think>")
-    text = text_of(tokenizer, ids)
-    answer = parse_answer(text, thinking=thinking)
-    return Attempt(
-        prompt=shown,
-        text=text,
-        answer=answer.content,
-        reasoning=answer.reasoning,
-        reference=parse_answer(text_of(tokenizer, right), thinking=thinking).content,
-        finished=finished,
-        num_tokens=len(ids),
-    )
+    reference, *texts = texts_of(tokenizer, [right, *(answer.ids.tolist() for answer in answers)])
+    expected = parse_answer(reference, thinking=thinking).content
+    found = []
+    for answer, text in zip(answers, texts, strict=True):
+        parts = parse_answer(text, thinking=thinking)
+        size = len(answer.ids)
+        found.append(Attempt(shown, text, parts.content, parts.reasoning, expected, answer.finished, size))
+    return found

@@ -1,10 +1,14 @@
 """Answers as samples, samples as micro-batches, and micro-batches as arrays for a checkpoint; numpy only.
 
-Per-token fields of a micro-batch: ``sample`` is 1 at the first token; ``learn`` is 1 in answers that the policy gradient
-learns from; ``side`` is CHOSEN or REJECTED in answers that are one of a pair, else 0: the k-th CHOSEN answer of a micro-batch
-and its k-th REJECTED one are a pair; ``advantage``, ``sampled`` and ``old`` (log-probability when the answer was tried,
-as the sampler and as the learner computed it) and ``reference`` (that under the reference) are for the position that predicts
-a token.
+Answers to one prompt share a sample, [prompt | answer 1 | answer 2 | …], where that is less work. As in
+``erniecore_preference.encoder``, ``prompt`` is without its last token, which every answer repeats because it predicts the
+answer's first token; all answers start at the same position and do not see each other.
+
+Per-token fields: ``sample`` is 1 at the first token; ``answer`` numbers the answers of a sample from 1, 0 in the prompt;
+``learn`` is 1 in answers that the policy gradient learns from; ``side`` is CHOSEN or REJECTED in answers that are one of a
+pair, else 0: the k-th CHOSEN answer of a micro-batch and its k-th REJECTED one are a pair; ``advantage``, ``sampled`` and
+``old`` (log-probability when the answer was tried, as the sampler and as the learner computed it) and ``reference`` (that under
+the reference) are for the position that predicts a token.
 """
 
 from __future__ import annotations
@@ -15,74 +19,106 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from erniecore.api import IGNORE, Batch, Sample, collate
+from erniecore.api import IGNORE, Batch, Origin, Sample, collate
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from erniecore.api import Rollout
-    from erniecore_rl.prompts import Given, Prompt
+    from erniecore_rl.prompts import Given
 
     Ints = NDArray[np.int64]
 
 ARRAYS = ("input_ids", "labels", "position_ids", "startend_row_indices")
+#: a sample of so many tokens is hardly more work than a short one
+SHORT = 512
 
 
-def tried_sample(prompt: Prompt, rollout: Rollout, advantage: float, side: int = 0) -> Sample:
-    """``prompt`` with an answer that the model tried; each of its tokens is learned."""
-    inputs = np.concatenate([prompt.ids, rollout.ids[:-1]])
-    labels = np.concatenate([np.full(len(prompt.ids) - 1, IGNORE), rollout.ids]).astype(np.int64)
-    sample = _sample(prompt, inputs, labels, advantage, learn=1, side=side)
-    sample.fields["sampled"][len(prompt.ids) - 1 :] = rollout.log_probs
-    return sample
+@dataclass(frozen=True)
+class Piece:
+    """An answer that is learned from. ``inputs`` int64 [n]: the first is the prompt's last token; ``labels`` int64 [n];
+    ``sampled`` [n]: log-probabilities by the sampler, 0 where it was not sampled."""
+
+    inputs: Ints
+    labels: Ints
+    sampled: NDArray[np.float64]
+    advantage: float = 0.0
+    learn: int = 0
+    side: int = 0
+
+    def __len__(self) -> int:
+        return len(self.inputs)
 
 
-def given_sample(prompt: Prompt, given: Given, side: int) -> Sample:
-    """``prompt`` with an answer of a pair from the data."""
-    inputs = np.concatenate([prompt.ids[:-1], given.inputs])
-    labels = np.concatenate([np.full(len(prompt.ids) - 1, IGNORE), given.labels]).astype(np.int64)
-    return _sample(prompt, inputs, labels, 0.0, learn=0, side=side)
+def tried(prompt: Ints, rollout: Rollout, advantage: float, side: int = 0) -> Piece:
+    """An answer that the model tried; each of its tokens is learned."""
+    inputs = np.concatenate([prompt[-1:], rollout.ids[:-1]])
+    return Piece(inputs, rollout.ids, rollout.log_probs, advantage, learn=1, side=side)
 
 
-def _sample(prompt: Prompt, inputs: Ints, labels: Ints, advantage: float, *, learn: int, side: int) -> Sample:
-    n, answer = len(inputs), labels != IGNORE
+def given(answer: Given, side: int) -> Piece:
+    """An answer of a pair from the data."""
+    return Piece(answer.inputs, answer.labels, np.zeros(len(answer.inputs)), side=side)
+
+
+def samples_of(prompt: Ints, pieces: Sequence[Piece], origin: Origin) -> list[Sample]:
+    """One sample of all answers, or one for each: what has fewer pairs of tokens that attention looks at, because
+    answers in one sample are hidden from each other only after that."""
+    shared = len(prompt) - 1 + sum(map(len, pieces))
+    apart = sum((len(prompt) - 1 + len(piece)) ** 2 for piece in pieces)
+    if shared <= SHORT or shared**2 <= apart:
+        return [_sample(prompt, pieces, origin)]
+    return [_sample(prompt, [piece], origin) for piece in pieces]
+
+
+def _sample(prompt: Ints, pieces: Sequence[Piece], origin: Origin) -> Sample:
+    K, sizes = len(prompt) - 1, [len(piece) for piece in pieces]
+    n, ends = K + sum(sizes), K + np.cumsum(sizes)
+
+    def spread(values: Sequence[float], dtype: Any) -> NDArray[Any]:
+        return np.concatenate([np.zeros(K), np.repeat(np.asarray(values, np.float64), sizes)]).astype(dtype)
+
     fields: dict[str, NDArray[Any]] = {
         "sample": (np.arange(n) == 0).astype(np.int8),
-        "learn": (answer * learn).astype(np.int8),
-        "side": (answer * side).astype(np.int8),
-        "advantage": (answer * advantage).astype(np.float64),
-        "sampled": np.zeros(n),
+        "answer": spread(range(1, len(pieces) + 1), np.int32),
+        "learn": spread([piece.learn for piece in pieces], np.int8),
+        "side": spread([piece.side for piece in pieces], np.int8),
+        "advantage": spread([piece.advantage for piece in pieces], np.float64),
+        "sampled": np.concatenate([np.zeros(K), *(piece.sampled for piece in pieces)]),
     }
     return Sample(
-        input_ids=inputs,
-        labels=labels,
-        position_ids=np.arange(n, dtype=np.int64),
-        end_rows=np.full(n, n, np.int32),
+        input_ids=np.concatenate([prompt[:-1], *(piece.inputs for piece in pieces)]),
+        labels=np.concatenate([np.full(K, IGNORE), *(piece.labels for piece in pieces)]).astype(np.int64),
+        position_ids=np.concatenate([np.arange(K), *(np.arange(K, K + size) for size in sizes)]).astype(np.int64),
+        end_rows=np.concatenate([np.full(K, n), np.repeat(ends, sizes)]).astype(np.int32),
         fields=fields,
-        origin=prompt.origin,
+        origin=origin,
     )
 
 
 def unlearned(sample: Sample) -> Sample:
     """The sample without anything to learn, for a step in which nothing is."""
-    zeros = {name: np.zeros_like(value) for name, value in sample.fields.items() if name != "sample"}
-    fields = {**sample.fields, **zeros}
-    return replace(sample, labels=np.full_like(sample.labels, IGNORE), fields=fields)
+    return replace(sample, labels=np.full_like(sample.labels, IGNORE))
 
 
 def micro_batches(units: Sequence[Sequence[Sample]], size: int, pad_id: int) -> list[Batch]:
-    """About ``size`` samples per batch, of similar length so that little is padded; a unit's samples stay together."""
+    """About ``size`` answers per batch, in samples of similar length so that little is padded; the samples of a unit
+    stay together."""
     found: list[list[Sample]] = []
+    room = 0
     for unit in sorted(units, key=lambda samples: max(map(len, samples))):
-        if not found or len(found[-1]) + len(unit) > size:
+        num = sum(int(sample.fields["answer"].max()) for sample in unit)
+        if not found or num > room:
             found.append([])
+            room = size
         found[-1] += unit
+        room -= num
     return [collate([[sample] for sample in part], pad_id=pad_id) for part in found]
 
 
 @dataclass(frozen=True)
 class Answers:
-    """The answers of a micro-batch in the order of their rows.
+    """The answers of a micro-batch in the order of their tokens.
 
     Attributes:
         where: int64 [n], learned positions in the flattened batch. owner: int64 [n], the answer of each.
@@ -100,7 +136,9 @@ def answers_of(batch: Batch) -> Answers:
     """Which learned positions belong to which answer, however the samples were packed."""
     (where,) = np.nonzero(batch.labels.reshape(-1) != IGNORE)
     samples = np.cumsum(batch.fields["sample"].reshape(-1), dtype=np.int64)[where]
-    _, first, owner, lengths = np.unique(samples, return_index=True, return_inverse=True, return_counts=True)
+    numbers = batch.fields["answer"].reshape(-1)[where].astype(np.int64)
+    keys = samples * (1 + int(numbers.max(initial=0))) + numbers
+    _, first, owner, lengths = np.unique(keys, return_index=True, return_inverse=True, return_counts=True)
     learn, side = (batch.fields[name].reshape(-1)[where[first]] for name in ("learn", "side"))
     return Answers(where, owner.reshape(-1), lengths, learn == 1, side)
 

@@ -21,7 +21,7 @@ from erniecore_preference.scoring import auxiliary_loss
 from erniecore.api import Batch, CheckpointError, LossOutput, Sample, Sampling, Scorer, Tokenizer, ops
 from erniecore_rl import batches as laid
 from erniecore_rl.advantages import ADVANTAGES, zero_variance
-from erniecore_rl.batches import Answers, answers_of
+from erniecore_rl.batches import Answers, Piece, answers_of
 from erniecore_rl.losses import RATIOS, WEIGHTS, clipped_loss, k3
 from erniecore_rl.prompts import Prompt, prompts_of
 from erniecore_rl.trying import Tried, measured, try_prompts
@@ -106,24 +106,38 @@ class GrpoObjective:
         )
 
     def _units(self, prompts: Sequence[Prompt], tried: Tried) -> list[list[Sample]]:
-        """Samples that are learned from; those of one inner list stay in one micro-batch. Never empty."""
-        samples = [[sample] for sample in self._samples(prompts, tried).values()]
-        return samples or [[laid.unlearned(laid.tried_sample(prompts[0], tried.rollouts[0], 0.0))]]
+        """The samples of each prompt that has something to learn, in lists that stay in one micro-batch. Never empty."""
+        units = []
+        for group, prompt in enumerate(prompts):
+            pieces = self._pieces(group, prompt, tried)
+            if pieces:
+                units.append(laid.samples_of(prompt.ids, pieces, prompt.origin))
+        if units:
+            return units
+        nothing = laid.samples_of(
+            prompts[0].ids, [laid.tried(prompts[0].ids, tried.rollouts[0], 0.0)], prompts[0].origin
+        )
+        return [[laid.unlearned(sample) for sample in nothing]]
 
-    def _samples(self, prompts: Sequence[Prompt], tried: Tried, sides: NDArray[Any] | None = None) -> dict[int, Sample]:
-        """Place of an answer in ``tried`` -> its sample, for answers that are learned from; ``sides`` [P, G]."""
-        G, advantages = self.config.group_size, ADVANTAGES[self.config.scale_rewards](tried.rewards)
-        dropped = zero_variance(tried.rewards) & (self.config.zero_variance == "drop")
-        return {
-            i: laid.tried_sample(
-                prompts[i // G],
-                rollout,
-                float(advantages[i // G, i % G]),
-                0 if sides is None else int(sides[i // G, i % G]),
-            )
-            for i, rollout in enumerate(tried.rollouts)
-            if not dropped[i // G] and (rollout.finished or not self.config.mask_truncated)
-        }
+    def _pieces(self, group: int, prompt: Prompt, tried: Tried) -> list[Piece]:
+        """The answers to one prompt that are learned from."""
+        rewards, rollouts = tried.rewards[group : group + 1], tried.group(group)
+        if self.config.zero_variance == "drop" and zero_variance(rewards)[0]:
+            return []
+        learned = self._learned(tried, group)
+        advantages = ADVANTAGES[self.config.scale_rewards](rewards)[0].tolist()
+        sides = self._sides(rewards[0], learned)
+        return [
+            laid.tried(prompt.ids, rollouts[i], advantages[i], int(sides[i])) for i in np.flatnonzero(learned).tolist()
+        ]
+
+    def _learned(self, tried: Tried, group: int) -> NDArray[np.bool_]:
+        """bool [G]: all answers of a group, or those that were not cut off."""
+        return np.array([r.finished or not self.config.mask_truncated for r in tried.group(group)])
+
+    def _sides(self, rewards: NDArray[np.float64], learned: NDArray[np.bool_]) -> NDArray[np.int8]:
+        """int8 [G]: which answers of a group make a pair. None here."""
+        return np.zeros(len(rewards), np.int8)
 
     def _with_log_probs(self, batch: Batch) -> Batch:
         """``batch`` with the log-probabilities that the answers have now, by the code that will learn from them."""

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from erniecore.api import Rollout, Sampling, Scorer, Tokenizer, attempt_of, roll_out
+from erniecore.api import Rollout, Sampling, Scorer, Tokenizer, attempts_of, roll_out
 from erniecore_rl.prompts import Prompt, streams
 
 if TYPE_CHECKING:
@@ -32,6 +32,11 @@ class Tried:
     rollouts: Sequence[Rollout]
     scores: dict[str, Floats]
     rewards: Floats
+
+    def group(self, index: int) -> Sequence[Rollout]:
+        """The answers to one prompt."""
+        G = self.rewards.shape[1]
+        return self.rollouts[index * G : (index + 1) * G]
 
 
 def try_prompts(
@@ -57,21 +62,17 @@ def try_prompts(
         batch_size=batch_size,
     )
     attempts = [
-        attempt_of(
-            tokenizer, prompt.ids.tolist(), rollout.ids.tolist(), prompt.reference.tolist(), finished=rollout.finished
+        attempt
+        for i, prompt in enumerate(prompts)
+        for attempt in attempts_of(
+            tokenizer, prompt.ids.tolist(), rollouts[i * copies : (i + 1) * copies], prompt.reference.tolist()
         )
-        for prompt, group in zip(prompts, _groups(rollouts, copies), strict=True)
-        for rollout in group
     ]
     scores = {s.name: np.asarray(s.score(attempts), np.float64).reshape(-1, copies) for s in scorers}
     rewards = np.zeros((len(prompts), copies))
     for scorer in scorers:
         rewards = rewards + scorer.weight * scores[scorer.name]
     return Tried(rollouts, scores, rewards)
-
-
-def _groups(rollouts: Sequence[Rollout], copies: int) -> list[Sequence[Rollout]]:
-    return [rollouts[i : i + copies] for i in range(0, len(rollouts), copies)]
 
 
 def measured(tried: Tried, solved_at: float) -> Metrics:

@@ -9,7 +9,7 @@ with a pairwise term; its weights are not published, so ``pair_weight`` is to be
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,9 +18,9 @@ from erniecore_preference.config import DpoConfig
 from erniecore_preference.encoder import CHOSEN, REJECTED
 from erniecore_preference.losses import Pairs, dpo
 
-from erniecore.api import Batch, Sample, Tokenizer
+from erniecore.api import Batch, Tokenizer
 from erniecore_rl.advantages import SAME
-from erniecore_rl.batches import Answers, answers_of, given_sample
+from erniecore_rl.batches import Answers, Piece, answers_of, given
 from erniecore_rl.objective import GrpoObjective
 from erniecore_rl.prompts import Prompt
 from erniecore_rl.trying import Tried
@@ -46,27 +46,14 @@ class UpoObjective(GrpoObjective):
             found["pairs"] = float((answers_of(batch).side == CHOSEN).sum())
         return found
 
-    def _units(self, prompts: Sequence[Prompt], tried: Tried) -> list[list[Sample]]:
-        if self.config.pairs == "offline":
-            units = super()._units(prompts, tried)
-            for prompt in prompts:
-                if prompt.rejected is not None:
-                    both = (prompt.chosen, CHOSEN), (prompt.rejected, REJECTED)
-                    units.append([given_sample(prompt, given, side) for given, side in both])
-            return units
-        usable = np.zeros(tried.rewards.shape, bool)
-        usable.reshape(-1)[list(self._samples(prompts, tried))] = True
-        sides = best_and_worst(tried.rewards, usable)
-        samples = self._samples(prompts, tried, sides)
-        if not samples:
-            return super()._units(prompts, tried)
-        flat, units = sides.reshape(-1), []
-        for group in range(len(prompts)):
-            own = [i for i in samples if i // self.config.group_size == group]
-            pair = sorted((i for i in own if flat[i]), key=lambda i: flat[i])
-            units += [[samples[i] for i in pair]] if pair else []
-            units += [[samples[i]] for i in own if not flat[i]]
-        return units
+    def _pieces(self, group: int, prompt: Prompt, tried: Tried) -> list[Piece]:
+        pieces = super()._pieces(group, prompt, tried)
+        if prompt.rejected is not None:
+            pieces += [given(prompt.chosen, CHOSEN), given(prompt.rejected, REJECTED)]
+        return pieces
+
+    def _sides(self, rewards: NDArray[np.float64], learned: NDArray[np.bool_]) -> NDArray[np.int8]:
+        return best_and_worst(rewards, learned) if self.config.pairs == "online" else super()._sides(rewards, learned)
 
     def _loss(
         self, log_probs: Tensor, batch: Batch, answers: Answers, totals: Mapping[str, float]
@@ -90,13 +77,12 @@ class UpoObjective(GrpoObjective):
         return loss + scored.loss.sum() * (self.config.pair_weight / totals["pairs"]), metrics
 
 
-def best_and_worst(rewards_PG: NDArray[np.float64], usable_PG: NDArray[np.bool_]) -> NDArray[np.int8]:
-    """int8 [P, G]: CHOSEN at the best usable answer of a group, REJECTED at its worst one, else 0; all 0 in groups that
-    have no difference. Of equal answers the first is taken."""
-    sides = np.zeros(rewards_PG.shape, np.int8)
-    for group, (rewards, usable) in enumerate(zip(rewards_PG, usable_PG, strict=True)):
-        best = int(np.argmax(np.where(usable, rewards, -np.inf)))
-        worst = int(np.argmin(np.where(usable, rewards, np.inf)))
-        if usable.any() and rewards[best] - rewards[worst] > SAME:
-            sides[group, best], sides[group, worst] = CHOSEN, REJECTED
+def best_and_worst(rewards: NDArray[np.float64], usable: NDArray[np.bool_]) -> NDArray[np.int8]:
+    """int8 [G]: CHOSEN at the best usable answer of a group, REJECTED at its worst one, else 0; all 0 in a group without a
+    difference. Of equal answers the first is taken."""
+    sides = np.zeros(len(rewards), np.int8)
+    best = int(np.argmax(np.where(usable, rewards, -np.inf)))
+    worst = int(np.argmin(np.where(usable, rewards, np.inf)))
+    if usable.any() and rewards[best] - rewards[worst] > SAME:
+        sides[best], sides[worst] = CHOSEN, REJECTED
     return sides

@@ -4,6 +4,7 @@ import numpy as np
 import paddle  # noqa: TID253
 import pytest
 from erniecore_preference.encoder import CHOSEN, REJECTED
+from erniecore_rl import batches
 from erniecore_rl.batches import answers_of, from_arrays, to_arrays
 from erniecore_rl.config import GrpoConfig, UpoConfig
 from erniecore_rl.encoder import PairPromptEncoder, PromptEncoder
@@ -15,11 +16,13 @@ from erniecore.api import (
     CheckpointError,
     Conversation,
     Message,
+    Origin,
     Preference,
+    Rollout,
     RowError,
     Sampling,
     Scorer,
-    attempt_of,
+    attempts_of,
     roll_out,
 )
 from erniecore.testing import ToyTokenizer, collate, toy_model
@@ -153,11 +156,13 @@ def test_copies_are_the_answers_of_prompts_that_are_given_so_often(batch_size):
     assert len({tuple(r.ids.tolist()) for r in copied}) > 6
 
 
-def test_an_attempt_reads_answer_and_reference_in_the_same_way():
-    ids, right = TOKENIZER.encode("<think>so</think>4"), TOKENIZER.encode("4")
-    attempt = attempt_of(TOKENIZER, TOKENIZER.encode("q"), [*ids, 2], [*right, 2], finished=True)
-    assert (attempt.answer, attempt.reasoning, attempt.reference) == ("4", "so", "4")
-    assert (attempt.num_tokens, attempt.finished) == (len(ids) + 1, True)
+def test_attempts_read_answers_and_reference_in_the_same_way():
+    ids, right = [*TOKENIZER.encode("<think>so</think>4"), 2], [*TOKENIZER.encode("4"), 2]
+    rollouts = [Rollout(np.array(i), np.zeros(len(i)), np.zeros(len(i)), True) for i in (ids, right)]
+    thought, plain = attempts_of(TOKENIZER, TOKENIZER.encode("q"), rollouts, right)
+    assert (thought.answer, thought.reasoning, thought.reference) == ("4", "so", "4")
+    assert (plain.answer, plain.reasoning) == ("4", "")
+    assert (thought.num_tokens, thought.finished) == (len(ids), True)
 
 
 def test_answers_do_not_depend_on_packing_order_or_micro_batches():
@@ -169,14 +174,14 @@ def test_answers_do_not_depend_on_packing_order_or_micro_batches():
         [encoded(records[:1]), encoded(records[1:])],
     ]
     found = []
-    for batches in ways:
-        (batch,) = objective().prepare(batches, step=1, seed=9)
+    for given in ways:
+        (batch,) = objective().prepare(given, step=1, seed=9)
         rows = {
             tuple(ids[ends > np.arange(len(ids))].tolist())
             for ids, ends in zip(batch.input_ids, batch.startend_row_indices[:, 0, :, 0], strict=True)
         }
         found.append(rows)
-    assert len(found[0]) > 8
+    assert len(found[0]) == 4
     assert found[1:] == found[:1] * 3
 
 
@@ -189,18 +194,45 @@ def test_another_seed_gives_other_answers():
 # ---- learning
 
 
-@pytest.mark.parametrize("size", [1, 3, 64])
-def test_micro_batches_of_learning_change_nothing(size):
+@pytest.mark.parametrize(("size", "rows"), [(1, 1), (9, 2), (64, 3)])
+def test_micro_batches_of_learning_change_nothing(size, rows):
     given = [encoded([conversation(f"q{i}" * (i + 1)) for i in range(3)])]
     reference = objective()
     expected = learned(reference, reference.prepare(given, step=1, seed=9))
     made = objective(learn_batch_size=size)
     batches = made.prepare(given, step=1, seed=9)
-    assert max(len(b.labels) for b in batches) == min(size, 12)
+    assert max(len(b.labels) for b in batches) == rows
     totals, loss, gradient = learned(made, batches)
     assert totals == expected[0]
     assert loss == pytest.approx(expected[1], abs=1e-6)
     np.testing.assert_allclose(gradient, expected[2], atol=1e-6)
+
+
+@pytest.mark.parametrize("config", [{}, {"ratio": "sequence"}, {"normalization": "sequence"}, {"temperature": 0.7}])
+def test_answers_that_share_their_prompt_are_learned_as_answers_in_samples_of_their_own(monkeypatch, config):
+    given = [encoded([conversation("q" * 9), conversation("rst")])]
+    shared = objective(**config)
+    expected = learned(shared, shared.prepare(given, step=1, seed=9))
+    together = batches.samples_of
+    monkeypatch.setattr(
+        batches, "samples_of", lambda p, pieces, o: [s for piece in pieces for s in together(p, [piece], o)]
+    )
+    apart = objective(**config)
+    (batch,) = apart.prepare(given, step=1, seed=9)
+    totals, loss, gradient = learned(apart, [batch])
+    assert len(batch.labels) == 8
+    assert (totals["tokens"], totals["answers"]) == (expected[0]["tokens"], expected[0]["answers"])
+    assert loss == pytest.approx(expected[1], abs=1e-6)
+    np.testing.assert_allclose(gradient, expected[2], atol=1e-6)
+
+
+@pytest.mark.parametrize(("prompt", "answer", "samples"), [(20, 10, 1), (600, 10, 1), (20, 300, 4), (2000, 300, 1)])
+def test_long_answers_are_not_put_into_one_sample(prompt, answer, samples):
+    ids = np.arange(prompt)
+    rollout = Rollout(np.arange(answer), np.zeros(answer), np.zeros(answer), True)
+    found = batches.samples_of(ids, [batches.tried(ids, rollout, 1.0)] * 4, Origin("", 0))
+    assert len(found) == samples
+    assert sum(int((s.labels >= 0).sum()) for s in found) == 4 * answer
 
 
 def test_groups_of_equal_answers_teach_nothing():
@@ -291,16 +323,17 @@ def test_batches_survive_as_arrays():
 # ---- pairs
 
 
-def test_best_and_worst_of_a_group():
-    rewards = np.array([[0.0, 1.0, 1.0, 0.5], [1.0, 1.0, 1.0, 1.0], [3.0, 2.0, 1.0, 0.0], [1.0, 0.0, 0.0, 0.0]])
-    usable = np.array([[True] * 4, [True] * 4, [False, True, True, False], [False] * 4])
-    sides = best_and_worst(rewards, usable)
-    assert sides.tolist() == [
-        [REJECTED, CHOSEN, 0, 0],
-        [0, 0, 0, 0],
-        [0, CHOSEN, REJECTED, 0],
-        [0, 0, 0, 0],
-    ]
+@pytest.mark.parametrize(
+    ("rewards", "usable", "sides"),
+    [
+        ([0.0, 1.0, 1.0, 0.5], [True] * 4, [REJECTED, CHOSEN, 0, 0]),
+        ([1.0, 1.0, 1.0, 1.0], [True] * 4, [0, 0, 0, 0]),
+        ([3.0, 2.0, 1.0, 0.0], [False, True, True, False], [0, CHOSEN, REJECTED, 0]),
+        ([1.0, 0.0, 0.0, 0.0], [False] * 4, [0, 0, 0, 0]),
+    ],
+)
+def test_best_and_worst_of_a_group(rewards, usable, sides):
+    assert best_and_worst(np.array(rewards), np.array(usable)).tolist() == sides
 
 
 @pytest.mark.parametrize("size", [2, 64])
