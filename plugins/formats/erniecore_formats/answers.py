@@ -18,8 +18,7 @@ def messages_in(value: object, where: str, expected: str) -> list[Message]:
         return [turns.message({"role": "assistant", "content": value}, where)]
     if isinstance(value, dict):
         return [turns.message(value, where)]
-    items = checks.filled(value, where, expected)
-    return [turns.message(item, f"{where}[{i}]") for i, item in enumerate(items)]
+    return turns.listed(checks.filled(value, where, expected), where)
 
 
 def answer(value: object, where: str) -> tuple[Message, ...]:

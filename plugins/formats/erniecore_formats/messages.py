@@ -25,7 +25,7 @@ def parse(row: Json, origin: Origin) -> Conversation | Preference | Rated:
         raise checks.missing(row, "messages")
     checks.no_media(row)
     items = checks.filled(row[name], f"$.{name}", "a list of messages")
-    listed = [turns.message(item, f"$.{name}[{i}]") for i, item in enumerate(items)]
+    listed = turns.listed(items, f"$.{name}")
     system, tools, pair = turns.system_beside(row, listed[0]), answers.tools(row), "chosen" in row or "rejected" in row
     turns.check_order(listed, f"$.{name}", last="user" if pair else "assistant", before="system" if system else "")
     messages = system + turns.merged(listed)

@@ -73,7 +73,7 @@ def _prompt(row: Json) -> list[Message]:
     if isinstance(value, str):
         return pairs.prompt(row, checks.text(value, "$.prompt"))
     items = checks.filled(value, "$.prompt", "a text or a list of messages")
-    listed = [turns.message(item, f"$.prompt[{i}]") for i, item in enumerate(items)]
+    listed = turns.listed(items, "$.prompt")
     before = turns.system_beside(row, listed[0])
     turns.check_order(listed, "$.prompt", last="user", before="system" if before else "")
     return before + listed

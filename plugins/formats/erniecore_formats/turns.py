@@ -35,6 +35,31 @@ _FOLLOWS = {
 _THOUGHT = re.compile(r"\s*<think>(.*?)</think>\s*(.*)\Z", re.DOTALL)
 
 
+#: roles whose messages need a text and nothing else
+_PLAIN = {name: role for name, role in ROLES.items() if role in ("system", "user", "assistant")}
+
+
+def listed(items: Sequence[object], where: str) -> list[Message]:
+    """All messages of a list; raises ``RowError`` with the path of what is wrong."""
+    return [_plain(item) or message(item, f"{where}[{i}]") for i, item in enumerate(items)]
+
+
+def _plain(item: object) -> Message | None:
+    """The usual message, a role and a text: the same as ``message`` makes of it, in a fraction of the time."""
+    if type(item) is not dict or len(item) != 2:
+        return None
+    if "role" in item:
+        role, text = item["role"], item.get("content")
+    else:
+        role, text = item.get("from"), item.get("value")
+    if type(role) is not str or type(text) is not str or not text or text.isspace():
+        return None
+    known = _PLAIN.get(role)
+    if known is None or (known == "assistant" and ("<think>" in text or "</think>" in text)):
+        return None
+    return Message(known, text)  # type: ignore[arg-type]
+
+
 def message(item: object, where: str) -> Message:
     """One message. Raises ``RowError`` with the path of what is wrong."""
     if not isinstance(item, dict):
