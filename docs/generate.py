@@ -17,6 +17,8 @@ from pathlib import Path
 import typer
 
 from erniecore import errors, hookspecs, registry
+from erniecore.accelerators import AcceleratorPlugin, Profile
+from erniecore.accelerators.profile import ABILITIES
 from erniecore.cli.manual import help_pages
 from erniecore.config import reference
 from erniecore.data import codes
@@ -77,6 +79,41 @@ def cli_page() -> str:
     return "\n".join(lines) + "\n"
 
 
+def devices_page() -> str:
+    """The profiles of the accelerators."""
+    lines = [NOTICE + "# Devices", "", "Abilities that a device may lack, and that other plugins ask for:", ""]
+    lines += [f"* `{name}`: {text}" for name, text in ABILITIES.items()]
+    for entry in sorted(registry.entries("device"), key=lambda e: e.name):
+        plugin = registry.load("device", entry.name)
+        if isinstance(plugin, AcceleratorPlugin):
+            lines += _profile_lines(plugin.profile)
+    return "\n".join(lines) + "\n"
+
+
+def _profile_lines(profile: Profile) -> list[str]:
+    packages = ", ".join(f"`{name}` ({what})" for name, what in profile.packages)
+    excluded = ", ".join(f"`{name}`" for name in profile.excludes)
+    lines = ["", f"## {profile.name}: {profile.title}", "", f"Evidence: {profile.evidence}.", ""]
+    lines += [f"* packages: {packages}" + (f"; not beside {excluded}" if excluded else "")]
+    lines += [
+        f"* install: `{profile.install}`",
+        f"* Paddle's name: `{profile.place}`; collectives: {profile.collectives}",
+    ]
+    lines += [f"* cards are listed by `{profile.monitor}` and chosen with `{profile.visible}`"]
+    lines += [f"* dtypes: {', '.join(sorted(profile.dtypes))}"]
+    lines += [f"* lacks `{ability}`: {instead}" for ability, instead in sorted(profile.lacks.items())]
+    lines += ["", "| variable | value | why |", "|---|---|---|"]
+    for name, variable in sorted(profile.variables.items()):
+        only = " (only with `device.repeatable`)" if variable.deterministic else ""
+        lines.append(f"| `{name}` | `{variable.value}` | {variable.why}{only} |")
+    if profile.cards:
+        lines += ["", "| card | memory | dense TFLOP/s | memory TB/s | source |", "|---|---|---|---|---|"]
+    for name, card in profile.cards.items():
+        rates = ", ".join(f"{dtype} {rate:g}" for dtype, rate in card.tflops.items())
+        lines.append(f"| {name} | {card.memory / 1e9:g} GB | {rates} | {card.bandwidth / 1e12:g} | {card.source} |")
+    return lines
+
+
 def capability_table() -> str:
     """The plugins installed by ``make install``, for the README."""
     lines = ["| kind | name | what it is | distribution |", "|---|---|---|---|"]
@@ -99,6 +136,7 @@ def readme() -> str:
 PAGES: dict[str, Callable[[], str]] = {
     "docs/reference/hooks.md": hooks_page,
     "docs/reference/kinds.md": kinds_page,
+    "docs/reference/devices.md": devices_page,
     "docs/reference/errors.md": errors_page,
     "docs/reference/cli.md": cli_page,
     "docs/reference/settings.md": lambda: NOTICE + reference.markdown(),

@@ -9,6 +9,15 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING
 
+from erniecore.accelerators import (
+    DECLARED,
+    Accelerator,
+    AcceleratorConfig,
+    AcceleratorPlugin,
+    Card,
+    Profile,
+    Variable,
+)
 from erniecore.config.section import Field, Section
 from erniecore.errors import (
     CheckpointError,
@@ -115,11 +124,16 @@ _LAZY: dict[str, tuple[str, str | None]] = {
 }
 
 __all__ = [
+    "DECLARED",
     "IGNORE",
-    "Attempt",
+    "Accelerator",
+    "AcceleratorConfig",
+    "AcceleratorPlugin",
     "Answer",
+    "Attempt",
     "Batch",
     "Cache",
+    "Card",
     "CausalLM",
     "ChatTemplate",
     "CheckpointError",
@@ -154,6 +168,7 @@ __all__ = [
     "PluginError",
     "Preference",
     "Problem",
+    "Profile",
     "Rated",
     "Record",
     "Rendered",
@@ -174,16 +189,17 @@ __all__ = [
     "ToolCall",
     "Turns",
     "UsageError",
-    "attempts_of",
+    "Variable",
     "add_score_head",
+    "attempts_of",
     "collate",
     "derive_seed",
     "hookimpl",
     "nearest",
     "open_model",
     "ops",
-    "read_records",
     "read_arrays",
+    "read_records",
     "read_tensors",
     "recompute",
     "roll_out",

@@ -36,6 +36,8 @@ class Plugin:
         Config: the plugin's own section of the settings.
         capabilities: what conformance checks may rely on; a missing capability skips a check, with a reason.
         expected_failures: conformance checks that must fail, with the reason.
+        needs: abilities of the device that the plugin cannot do without, such as ``"fp8"``
+            (``erniecore.accelerators.profile.ABILITIES``); a device that lacks one is refused by name.
     """
 
     kind: ClassVar[str]
@@ -44,6 +46,7 @@ class Plugin:
     Config: ClassVar[type[Section]] = EmptyConfig
     capabilities: ClassVar[frozenset[str]] = frozenset()
     expected_failures: ClassVar[dict[str, str]] = {}
+    needs: ClassVar[frozenset[str]] = frozenset()
 
     def __repr__(self) -> str:
         return f"<{self.kind} plugin {self.name!r}>"

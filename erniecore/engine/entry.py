@@ -97,6 +97,7 @@ def _run(loaded: Loaded, console: str) -> RunResult:
 
     require_directory(loaded)
     ready = prepare.prepare(loaded, console=console)
+    prepare.preflight(ready)
     ready.warnings += loaded.notices
     stop = StopRequest(ready.out / "control" / "stop")
     with rundir.opened(ready.out, ready.cluster.rank), stop.listening():

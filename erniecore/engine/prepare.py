@@ -11,6 +11,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from erniecore.accelerators.profile import ABILITIES
 from erniecore.checkpoint.files import require_space
 from erniecore.engine import drift, launch, resume, score_head
 from erniecore.engine.plan import Parameters, Plan, count_parameters, estimate
@@ -18,6 +19,7 @@ from erniecore.engine.reference import Kind, reference_kind
 from erniecore.engine.step import CoreStep
 from erniecore.errors import ConfigError
 from erniecore.host import Host, assemble
+from erniecore.kinds import RUN_KINDS
 from erniecore.types import Cluster, Device, Json, ParallelPlan, StateAdapter, TensorMap
 
 if TYPE_CHECKING:
@@ -77,6 +79,7 @@ def prepare(loaded: Loaded, *, console: str = "auto", environ: Mapping[str, str]
     host = assemble(loaded.plugins, extra=[CoreStep()])
     device: Device = host.hook.ernie_open_device(config=settings.device, cluster=cluster)
     check_train(settings, device)
+    check_abilities(loaded, device)
     parallel_plan: ParallelPlan = host.hook.ernie_plan_parallel(config=settings.parallel, cluster=cluster)
     architecture: Json = host.hook.ernie_read_architecture(config=settings.model)
     adapter: StateAdapter = host.hook.ernie_state_adapter(architecture=architecture)
@@ -112,7 +115,7 @@ def prepare(loaded: Loaded, *, console: str = "auto", environ: Mapping[str, str]
         out=Path(settings.run.out or f"runs/{name}"),
         console=console,
         resumption=resume.Resumption(),
-        warnings=[],
+        warnings=list(device.remarks()) if hasattr(device, "remarks") else [],
         new_score=new_score,
     )
 
@@ -163,6 +166,28 @@ def check_train(settings: Any, device: Device) -> None:
         raise ConfigError.at("train.schedule", "constant has no warm-up; use constant-with-warmup")
     if train.min_lr > train.learning_rate:
         raise ConfigError.at("train.min_lr", f"above train.learning_rate ({train.learning_rate})")
+
+
+def check_abilities(loaded: Loaded, device: Device) -> None:
+    """Refuse what the device cannot do.
+
+    Raises:
+        ConfigError: a plugin of the run needs an ability that the device lacks; says what to do without it.
+    """
+    lacks: Mapping[str, str] = getattr(device, "lacks", {})
+    for kind in RUN_KINDS:
+        plugin = loaded.plugins.get(kind)
+        for ability in sorted(getattr(plugin, "needs", frozenset()) & lacks.keys()):
+            name = loaded.settings.plugins[kind]
+            message = f"{kind} {name} needs {ABILITIES[ability]}, which device {device.name} lacks: {lacks[ability]}"
+            raise ConfigError.at("device", message)
+
+
+def preflight(ready: Prepared) -> None:
+    """Raises ``DeviceUnavailable`` when it is plain from what is installed that the device cannot be opened."""
+    check = getattr(ready.device, "preflight", None)
+    if check is not None:
+        check()
 
 
 def choose_start(ready: Prepared) -> None:

@@ -91,7 +91,12 @@ class ParallelPlan:
 
 
 class Device(Protocol):
-    """An opened or openable device. Building one imports nothing heavy; ``open`` imports paddle."""
+    """An opened or openable device. Building one imports nothing heavy; ``open`` imports paddle.
+
+    A device may have further members: ``lacks``, a mapping of abilities that it has not to what to do without them (plugins
+    name what they need in ``Plugin.needs``); ``remarks() -> list[str]``, what the user should read at the start; and
+    ``preflight()``, which raises ``DeviceUnavailable`` from what is installed alone, before a run makes its directory.
+    """
 
     name: str
     #: dtypes that matrix products run in, e.g. ``{"float32"}``

@@ -124,3 +124,19 @@ def test_wrong_command_line_is_refused(refuses, tmp_path, monkeypatch, case):
         (tmp_path / name).write_text("{}")
     words, place, remedy = case
     refuses(words, Exit.USAGE, place, remedy=remedy)
+
+
+@pytest.mark.parametrize(
+    ("device", "package"),
+    [
+        ("cuda", "paddlepaddle-gpu"),
+        ("xpu", "paddlepaddle-xpu"),
+        ("npu", "paddle-custom-npu"),
+        ("iluvatar", "paddle-iluvatar-gpu"),
+        ("metax", "paddle-metax-gpu"),
+    ],
+)
+def test_device_that_is_not_here_is_named_with_its_package(run_ernie, refused, runner, device, package):
+    outcome = run_ernie("run", *runner.words(device=device))
+    refused(outcome, Exit.ENVIRONMENT, package, remedy="pip install")
+    assert not (runner.directory / "out").exists()

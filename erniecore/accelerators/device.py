@@ -1,0 +1,145 @@
+"""The ``Device`` of an accelerator, driven by its profile, and the base class of its plugin."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from importlib import metadata
+from typing import Any, ClassVar
+
+from erniecore.accelerators.profile import Profile
+from erniecore.config.section import Field, Section
+from erniecore.errors import DeviceUnavailable
+from erniecore.plugin import Plugin, hookimpl
+from erniecore.quiet import importing_paddle
+from erniecore.types import Cluster, Device
+from erniecore.units import size_text
+
+#: place -> the module of ``paddle.device`` that counts its cards, for devices that paddle is built for
+COUNTERS = {"gpu": "cuda", "xpu": "xpu"}
+#: whether a distribution is installed
+Installed = Callable[[str], bool]
+
+
+def is_installed(distribution: str) -> bool:
+    """From metadata alone."""
+    try:
+        metadata.version(distribution)
+    except metadata.PackageNotFoundError:
+        return False
+    return True
+
+
+class AcceleratorConfig(Section):
+    """An accelerator."""
+
+    repeatable: bool = Field(
+        True,
+        description="Choose kernels whose results repeat bit for bit. `false` is faster, and needs run.deterministic=false.",
+    )
+    card: int = Field(-1, ge=-1, description="Which of the visible cards; -1: the rank's place on its machine.")
+
+
+class Accelerator:
+    """See ``erniecore.types.Device``.
+
+    Args:
+        profile: the kind. config: the device's section. cluster: this process's place.
+        installed: asked for distributions; tests give their own.
+    """
+
+    def __init__(
+        self, profile: Profile, config: AcceleratorConfig, cluster: Cluster, installed: Installed = is_installed
+    ) -> None:
+        self.profile, self.name, self.dtypes = profile, profile.name, profile.dtypes
+        self._repeatable = config.repeatable
+        self.deterministic = config.repeatable and profile.repeats is not False
+        self.lacks = profile.lacks
+        self.card = cluster.local_rank if config.card < 0 else config.card
+        self._installed = installed
+
+    def environment(self) -> Mapping[str, str]:
+        """The profile's variables; those for repeatable results only where these are wanted."""
+        chosen = {n: v for n, v in self.profile.variables.items() if self._repeatable or not v.deterministic}
+        return {name: chosen[name].value for name in sorted(chosen)}
+
+    def remarks(self) -> list[str]:
+        """What the user should know before trusting results."""
+        if self.profile.repeats is None and self._repeatable:
+            return [f"device {self.name}: whether results repeat bit for bit has not been shown"]
+        return []
+
+    def preflight(self) -> None:
+        """Raise ``DeviceUnavailable`` unless exactly the packages of the profile are there. Imports nothing."""
+        missing = [f"{name} ({what})" for name, what in self.profile.packages if not self._installed(name)]
+        if missing:
+            raise self._unavailable("its packages are not installed", ", ".join(missing), self.profile.install)
+        rivals = [name for name in self.profile.excludes if self._installed(name)]
+        if rivals:
+            ours = ", ".join(name for name, _ in self.profile.packages)
+            fix = f"pip uninstall -y {' '.join(rivals)}, then {self.profile.install}"
+            raise self._unavailable(
+                "two distributions provide the same package `paddle`", f"{ours} and {rivals[0]}", fix
+            )
+
+    def open(self) -> None:
+        """Import paddle and select the card.
+
+        Raises:
+            DeviceUnavailable: packages, driver or card are missing; fix: the vendor's command or tool.
+        """
+        self.preflight()
+        with importing_paddle():
+            import paddle
+        if not self._is_supported(paddle):
+            raise self._unavailable("this paddle was not built for it", paddle.__version__, self.profile.install)
+        count = self._count(paddle)
+        if self.card >= count:
+            found = f"{count} visible cards, and card {self.card} is wanted"
+            fix = f"look at `{self.profile.monitor}` and at {self.profile.visible}"
+            raise self._unavailable("there is no such card", found, fix)
+        paddle.set_device(f"{self.profile.place}:{self.card}")
+
+    def _is_supported(self, paddle: Any) -> bool:
+        if self.profile.compiled:
+            return bool(getattr(paddle, self.profile.compiled)())
+        return self.profile.place in paddle.device.get_all_custom_device_type()
+
+    def _count(self, paddle: Any) -> int:
+        if self.profile.compiled:
+            return int(getattr(paddle.device, COUNTERS[self.profile.place]).device_count())
+        devices = paddle.device.get_available_custom_device()
+        return sum(device.partition(":")[0] == self.profile.place for device in devices)
+
+    def _unavailable(self, message: str, found: str, fix: str) -> DeviceUnavailable:
+        return DeviceUnavailable(f"device {self.name} ({self.profile.title}): {message}", found=found, fix=fix)
+
+    def describe(self) -> Mapping[str, str]:
+        """Name and memory of the card as paddle sees it, and the communication library."""
+        import paddle
+
+        facts = {"card": f"{self.profile.place}:{self.card}", "collectives": self.profile.collectives}
+        properties = paddle.device.get_device_properties(facts["card"])
+        return {**facts, "name": str(properties.name), "memory": size_text(properties.total_memory)}
+
+    def peak_memory(self) -> int:
+        """Most memory that tensors held on the card, bytes."""
+        import paddle
+
+        return int(paddle.device.max_memory_allocated(f"{self.profile.place}:{self.card}"))
+
+
+class AcceleratorPlugin(Plugin):
+    """A device plugin that is a profile.
+
+    Attributes:
+        profile: everything that differs from other accelerators.
+    """
+
+    kind = "device"
+    Config = AcceleratorConfig
+    profile: ClassVar[Profile]
+
+    @hookimpl
+    def ernie_open_device(self, config: AcceleratorConfig, cluster: Cluster) -> Device:
+        """The card of this rank, not yet opened."""
+        return Accelerator(self.profile, config, cluster)

@@ -1,0 +1,1 @@
+"""The device cuda for erniecore: NVIDIA GPUs."""

@@ -1,0 +1,1 @@
+"""The device iluvatar for erniecore: Iluvatar GPUs."""

@@ -1,0 +1,1 @@
+"""The device metax for erniecore: MetaX GPUs."""

@@ -1,0 +1,1 @@
+"""The device npu for erniecore: Ascend NPUs."""

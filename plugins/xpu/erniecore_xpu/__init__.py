@@ -1,0 +1,1 @@
+"""The device xpu for erniecore: Kunlunxin XPUs."""
