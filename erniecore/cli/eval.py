@@ -98,6 +98,13 @@ def _method(name: str, reference: Path | None) -> tuple[Host, Plugin]:
     from erniecore.host import assemble
 
     plugin = registry.load("method", name)
+    if "scorers" in plugin.capabilities:
+        raise UsageError(
+            "this method has no loss of given answers",
+            where="--method",
+            found=name,
+            fix="count right answers with --method sft --generate; held-out rows are scored during a run (data.eval)",
+        )
     compares = "reference" in plugin.capabilities
     if reference is None and compares and "reference_free" not in plugin.Config.model_fields:
         raise UsageError(
