@@ -9,10 +9,16 @@ import argparse
 import time
 from pathlib import Path
 
-from benchmarks import compare, experts, profile, startup
+from benchmarks import check, compare, experts, profile, startup
 from benchmarks.machine import describe
 
-PARTS = {"peers": compare.measure, "experts": experts.measure, "startup": startup.measure, "profile": profile.measure}
+PARTS = {
+    "check": check.measure,
+    "peers": compare.measure,
+    "experts": experts.measure,
+    "startup": startup.measure,
+    "profile": profile.measure,
+}
 
 
 def main() -> None:
