@@ -12,6 +12,7 @@ import argparse
 import inspect
 import sys
 from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
 
 import typer
@@ -120,9 +121,16 @@ def capability_table() -> str:
     for kind in KINDS:
         for entry in sorted(registry.entries(kind), key=lambda e: e.name):
             if entry.distribution.startswith("erniecore"):
-                plugin = registry.load(kind, entry.name)
-                lines.append(f"| {kind} | `{entry.name}` | {plugin.summary} | `{entry.distribution}` |")
+                lines.append(f"| {kind} | `{entry.name}` | {_summary(kind, entry)} | `{entry.distribution}` |")
     return "\n".join(lines) + "\n"
+
+
+def _summary(kind: str, entry: registry.Entry) -> str:
+    """One line about a plugin; a command is a function, and its docstring is its help."""
+    if kind != "command":
+        return registry.load(kind, entry.name).summary
+    module, _, name = entry.target.partition(":")
+    return (inspect.getdoc(getattr(import_module(module), name)) or "").partition("\n")[0].rstrip(".")
 
 
 def readme() -> str:
