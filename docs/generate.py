@@ -24,6 +24,7 @@ from erniecore.cli.manual import help_pages
 from erniecore.config import reference
 from erniecore.data import codes
 from erniecore.kinds import KINDS
+from erniecore.migration.erniekit import reference as erniekit
 
 ROOT = Path(__file__).parents[1]
 NOTICE = reference.NOTICE
@@ -147,6 +148,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "docs/reference/devices.md": devices_page,
     "docs/reference/errors.md": errors_page,
     "docs/reference/cli.md": cli_page,
+    "docs/reference/erniekit-keys.md": lambda: NOTICE + erniekit.markdown(),
     "docs/reference/settings.md": lambda: NOTICE + reference.markdown(),
     "README.md": readme,
 }
