@@ -21,6 +21,7 @@ import erniecore
 from erniecore.data import codes
 from erniecore.data.durable import file_hash
 from erniecore.data.opening import ReadLimits
+from erniecore.data.opening_folders import shards_of
 from erniecore.data.sources import DataSource
 from erniecore.errors import DataError
 from erniecore.types import Encoder
@@ -36,13 +37,13 @@ class Unknown(Exception):
 
 
 def content_of(path: Path) -> dict[str, Any]:
-    """``path``, ``bytes`` and ``sha256`` of a data file; of a directory, over its files' names and contents."""
-    if not path.is_dir():
+    """``path``, ``bytes`` and ``sha256`` of a data file; of a directory, over its data files' names and contents."""
+    files = shards_of(path)
+    if files == (path,):
         return {"path": str(path), "bytes": path.stat().st_size, "sha256": file_hash(path)}
-    files = sorted(p for p in path.rglob("*") if p.is_file())
     digest = hashlib.sha256()
     for file in files:
-        digest.update(f"{file.relative_to(path)}\n{file_hash(file)}\n".encode())
+        digest.update(f"{file.name}\n{file_hash(file)}\n".encode())
     return {"path": str(path), "bytes": sum(f.stat().st_size for f in files), "sha256": digest.hexdigest()}
 
 
@@ -54,8 +55,7 @@ def unreadable(path: Path, error: OSError) -> DataError:
 
 def stamp_of(path: Path) -> tuple[tuple[int, ...], ...]:
     """Changes when a file, or one in a directory, is written to while it is read."""
-    files = sorted(p for p in path.rglob("*") if p.is_file()) if path.is_dir() else [path]
-    return tuple((s.st_ino, s.st_size, s.st_mtime_ns, s.st_ctime_ns) for s in (file.stat() for file in files))
+    return tuple((s.st_ino, s.st_size, s.st_mtime_ns, s.st_ctime_ns) for s in (f.stat() for f in shards_of(path)))
 
 
 def entry_key(

@@ -12,6 +12,7 @@ import numpy as np
 
 from erniecore.config.core import DataSection, Source
 from erniecore.config.section import Section
+from erniecore.data.opening_folders import shards_of
 from erniecore.data.order import held_out, index_dtype
 from erniecore.data.sources import DataSource, resolve
 from erniecore.data.store import SampleStore, Subset
@@ -59,10 +60,13 @@ def user_cache(environ: Mapping[str, str] | None = None) -> Path:
 
 
 def _text_size(path: Path) -> int:
-    if path.is_dir():
-        return sum(_text_size(p) for p in path.rglob("*") if p.is_file())
-    size = path.stat().st_size if path.is_file() else 0
-    return size * _GZIP if path.name.endswith(".gz") else size
+    """Roughly, of all files behind a path; what is wrong with a directory is said when it is read."""
+    try:
+        files = shards_of(path)
+    except DataError:
+        return 0
+    sizes = ((f, f.stat().st_size) for f in files if f.is_file())
+    return sum(size * _GZIP if f.name.endswith((".gz", ".parquet")) else size for f, size in sizes)
 
 
 class Loader:

@@ -15,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from erniecore.data import codes, columnar
+from erniecore.data.cache_keys import content_of
 from erniecore.data.opening import ReadLimits
 from erniecore.data.opening_folders import shards_of
 from erniecore.data.reader import read_rows
@@ -263,3 +264,12 @@ def test_directory_without_data(tmp_path):
     with pytest.raises(DataError) as e:
         rows(tmp_path)
     assert e.value.code == codes.IS_DIRECTORY
+
+
+def test_identity_of_a_split_is_that_of_its_files(tmp_path):
+    shutil.copytree(TALK, tmp_path / "d")
+    train = content_of(Path(f"{tmp_path / 'd'}:train"))
+    (tmp_path / "d/test/state.json").write_text("{}")
+    assert content_of(Path(f"{tmp_path / 'd'}:train")) == train
+    (tmp_path / "d/train/data-00001-of-00002.arrow").write_bytes(b"x")
+    assert content_of(Path(f"{tmp_path / 'd'}:train"))["sha256"] != train["sha256"]
