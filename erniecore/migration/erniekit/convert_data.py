@@ -13,7 +13,6 @@ from erniecore.migration.erniekit.keys_data import SOURCES
 
 #: reader class of text among images -> format
 READERS = {"KnowledgeBasedSFTReader": "erniekit", "FunctionCallSFTReader": "messages"}
-TOKENS = "tokens"
 
 
 def data(draft: Draft) -> None:
@@ -108,7 +107,7 @@ def _token_files(draft: Draft) -> list[dict[str, Any]]:
     except ValueError as error:
         draft.fault("input_dir", str(error))
         return []
-    found: list[dict[str, Any]] = [{"path": path, "format": TOKENS} for _, path in parts]
+    found: list[dict[str, Any]] = [{"path": path} for _, path in parts]
     if len(parts) > 1:
         found = [{**source, "weight": weight} for source, (weight, _) in zip(found, parts, strict=True)]
     draft.set("data.train", found, "input_dir", "dataset_type")

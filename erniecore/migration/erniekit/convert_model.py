@@ -235,6 +235,7 @@ def routers(draft: Draft) -> None:
     draft.carry("moe_aux_loss_lambda", "model.router_aux_loss", pin=pin)
     draft.carry("moe_z_loss_lambda", "model.router_z_loss")
     draft.carry("moe_orthogonal_loss_lambda", "model.router_orthogonal_loss")
+    draft.carry("use_ortho_loss_callback", "model.router_orthogonal_decoupled")
     draft.carry("moe_use_aux_free_update_coef", "model.bias_update_rate")
     if draft.has("moe_use_aux_free") and not draft.get("moe_use_aux_free"):
         whole = draft.settings.get("model.architecture")

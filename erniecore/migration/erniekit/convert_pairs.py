@@ -89,11 +89,12 @@ def _reference(draft: Draft, name: str) -> None:
         draft.leave(Left(f"{name} compares with a reference here", differs=True), "reference_free")
     draft.drop(f"{name} compares with a reference", "reference_free")
     old, steps = "ref_model_update_steps", draft.get("ref_model_update_steps")
-    if steps > 0 and str(draft.get("fine_tuning")).lower() == "full" and name not in WITHOUT_REFERENCE:
-        draft.leave(Left("the reference is never renewed here", differs=True), old)
-    elif steps > 0:
-        draft.note("effective", "no effect without a second model: ERNIEKit renews it in full fine-tuning alone", old)
-    draft.drop("the reference is the initial model, always", old)
+    if name not in WITHOUT_REFERENCE and not draft.get("reference_free") and draft.has(old):
+        full = str(draft.get("fine_tuning")).lower() == "full"
+        draft.set("method.reference_update_steps", max(steps, 0) if full else 0, old)
+        if steps > 0 and not full:
+            draft.note("effective", "-1: ERNIEKit renews a second model, which LoRA does not have", old)
+    draft.drop("there is no reference", old)
 
 
 def _weights(draft: Draft, name: str) -> None:

@@ -6,6 +6,7 @@ from erniecore.migration.erniekit import rules
 from erniecore.migration.erniekit.convert_model import VISION, compute_type, plugin_of, stage
 from erniecore.migration.erniekit.draft import Draft
 from erniecore.migration.erniekit.key import Left
+from erniecore.migration.erniekit.keys_training import EXACT
 
 #: degree -> setting
 DEGREES = {
@@ -135,6 +136,9 @@ def _every(draft: Draft, strategy: str, steps: str, new: str, epochs: float) -> 
 
 
 def _keep(draft: Draft) -> None:
+    if "async_save" in (draft.get("unified_checkpoint_config") or []):
+        draft.set("checkpoint.background", True, "unified_checkpoint_config")
+    draft.drop(EXACT, "unified_checkpoint_config")
     if not draft.has("save_total_limit"):
         if draft.settings.get("checkpoint.every") and draft.purpose == "train":
             text = "the newest 3 checkpoints are kept; ERNIEKit keeps all of them without this key. checkpoint.keep=N"

@@ -128,14 +128,7 @@ ROUTERS: tuple[Key, ...] = (
         "how tokens reach experts is the parallel plugin's matter; all ways compute the same",
         ("moe_multimodal_dispatch_use_allgather", "text", "v2-alltoall-unpad"),
     ),
-    only(
-        "use_ortho_loss_callback",
-        "flag",
-        False,
-        False,
-        "the orthogonal loss is part of the loss",
-        "the orthogonal loss is part of the loss here, not applied behind the optimizer",
-    ),
+    part("use_ortho_loss_callback", "flag", False, "model.router_orthogonal_decoupled", ROUTER),
 )
 
 COMPUTE: tuple[Key, ...] = (

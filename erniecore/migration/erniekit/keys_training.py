@@ -76,17 +76,23 @@ STEPS: tuple[Key, ...] = (
     part("save_strategy", "text", "no", "checkpoint.every", "no: only at the end; epoch: max_steps / num_train_epochs"),
     part("save_steps", "whole", 500, "checkpoint.every", "with `save_strategy: steps`"),
     part("save_total_limit", "whole", None, "checkpoint.keep", "1: 2, because the newest may be damaged; absent: 3"),
+    part(
+        "unified_checkpoint_config",
+        "words",
+        None,
+        "checkpoint.background",
+        "async_save: checkpoints are written while training goes on; other words become nothing",
+    ),
+    renamed("use_async_save", "flag", False, "checkpoint.background"),
     *without(
         EXACT,
         ("unified_checkpoint", "flag", True),
-        ("unified_checkpoint_config", "text", ""),
         ("disable_ckpt_quant", "flag", False),
         ("ckpt_quant_stage", "text", "O0"),
         ("ignore_save_lr_and_optim", "flag", False),
         ("save_sharded_model", "flag", False),
         ("load_sharded_model", "flag", False),
         ("save_sharding_stage1_model_include_freeze_params", "flag", False),
-        ("use_async_save", "flag", False),
         ("reshard_save_then_exit", "flag", False),
         ("optim_shard_num", "whole", 1),
     ),
@@ -198,7 +204,13 @@ PAIRS: tuple[Key, ...] = (
     part("pref_loss_ratio", "number", 1.0, "method.sft_weight", "only the ratio to `sft_loss_ratio` matters"),
     part("sft_loss_ratio", "number", 0.0, "method.sft_weight", "sft_loss_ratio / pref_loss_ratio; orpo: 1"),
     part("reference_free", "flag", False, "method.reference_free", "orpo and simpo have no reference"),
-    part("ref_model_update_steps", "whole", -1, "method.reference_update", "-1: never"),
+    part(
+        "ref_model_update_steps",
+        "whole",
+        -1,
+        "method.reference_update_steps",
+        "-1: never; with LoRA it has no effect in ERNIEKit",
+    ),
 )
 
 KEYS: tuple[Key, ...] = (*RUN, *STEPS, *OPTIMIZER, *PRECISION, *PAIRS)

@@ -181,6 +181,11 @@ def test_only_an_explicit_false_switches_the_selection_bias_off():
     assert "model.architecture" not in settings(**MOE, moe_use_aux_free=True)
 
 
+def test_an_orthogonal_loss_behind_the_optimizer():
+    made = settings(**MOE, use_ortho_loss_callback=True, moe_orthogonal_loss_lambda=0.1)
+    assert (made["model.router_orthogonal_decoupled"], made["model.router_orthogonal_loss"]) == (True, 0.1)
+
+
 def test_prediction_layers():
     made = settings(**MOE, num_nextn_predict_layers=1)
     assert (made["model.mtp"], made["method.mtp_weight"]) == (True, 0.3)
@@ -223,6 +228,15 @@ def test_settings_of_losses():
     assert made["method.sft_weight"] == 0.5
     assert settings(stage="DPO", label_smoothing=0.1)["method.label_smoothing"] == 0.1
     assert settings(stage="DPO", reference_free=True)["method.reference_free"] is True
+
+
+def test_a_reference_is_renewed_where_there_is_a_second_model():
+    key, given = "method.reference_update_steps", {"stage": "DPO", "ref_model_update_steps": 50}
+    assert settings(**given, fine_tuning="Full")[key] == 50
+    assert settings(**given, fine_tuning="LoRA")[key] == 0
+    assert "which LoRA does not have" in notice("ref_model_update_steps", **given)
+    assert key not in settings(**given, loss_type="orpo")
+    assert settings(stage="DPO", ref_model_update_steps=-1)[key] == 0
 
 
 def test_a_margin_has_no_effect_in_erniekit():
@@ -287,6 +301,11 @@ def test_nothing_is_evaluated_without_do_eval():
 @pytest.mark.parametrize(("limit", "keep"), [(5, 5), (1, 2), (2, 2)])
 def test_at_least_two_checkpoints_are_kept(limit, keep):
     assert settings(save_total_limit=limit)["checkpoint.keep"] == keep
+
+
+def test_saving_beside_the_training():
+    assert settings(unified_checkpoint_config="async_save ignore_merge_optimizer")["checkpoint.background"] is True
+    assert "checkpoint.background" not in settings(unified_checkpoint_config="ignore_merge_optimizer")
 
 
 def test_resuming():

@@ -75,7 +75,7 @@ def test_a_key_is_a_setting_or_has_a_reason(key):
 
 
 #: settings of plugins that are not part of this repository yet, by their section
-ANNOUNCED = ("parallel", "quantizer", "method.reference_update")
+ANNOUNCED = ("parallel", "quantizer")
 
 
 @pytest.fixture(scope="module")
