@@ -1,4 +1,4 @@
-"""``loss.png``: the loss curve as a picture, drawn by matplotlib where it is installed.
+"""``loss.png``: the loss curve, and those of what matters to the method, as a picture, drawn by matplotlib where it is installed.
 
 Matplotlib is optional (extra ``plot``); whoever calls this hears when it is missing.
 """
@@ -6,10 +6,13 @@ Matplotlib is optional (extra ``plot``); whoever calls this hears when it is mis
 from __future__ import annotations
 
 from importlib.util import find_spec
+from itertools import zip_longest
 from pathlib import Path
+from typing import Any
 
-from erniecore.builtin.report.chart import running_mean
+from erniecore.builtin.report.chart import Pairs, running_mean
 from erniecore.builtin.report.events import RunRecord, finite
+from erniecore.builtin.report.panels import IN_PICTURE, panels
 
 PLOT_NAME = "loss.png"
 
@@ -25,23 +28,34 @@ def draw_loss(record: RunRecord, target: Path) -> str:
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(8, 4.5), dpi=120, layout="constrained")
+    names = ["loss", *panels(record)[:IN_PICTURE]]
+    figure = Figure(figsize=(8, 4.5) if len(names) == 1 else (12, 7), dpi=120, layout="constrained")
     FigureCanvasAgg(figure)
-    axes = figure.add_subplot()
-    smooth = len(losses) >= 30
-    if losses:
-        axes.plot(*zip(*losses, strict=True), color="#2563eb", alpha=0.3 if smooth else 1, linewidth=1.2, label="loss")
+    figure.suptitle(record.name, x=0.01, ha="left", parse_math=False)
+    columns = 1 if len(names) == 1 else 2
+    grid = figure.subplots(-(-len(names) // columns), columns, squeeze=False)
+    for axes, name in zip_longest(grid.flat, names):
+        if name is None:
+            axes.set_visible(False)
+        else:
+            _draw(axes, name, finite(record.series(name)), finite(record.eval_series(name)))
+    figure.savefig(target, format="png")
+    return ""
+
+
+def _draw(axes: Any, name: str, points: Pairs, evals: Pairs) -> None:
+    """One metric over the steps: raw, its running mean where there are many points, and the evaluations."""
+    smooth = len(points) >= 30
+    if points:
+        axes.plot(*zip(*points, strict=True), color="#2563eb", alpha=0.3 if smooth else 1, linewidth=1.2, label=name)
     if smooth:
-        mean = running_mean(losses, max(3, len(losses) // 25))
+        mean = running_mean(points, max(3, len(points) // 25))
         axes.plot(*zip(*mean, strict=True), color="#2563eb", linewidth=2, label="running mean")
     if evals:
         axes.plot(*zip(*evals, strict=True), "o-", color="#d97706", markersize=5, linewidth=1, label="evaluation")
     axes.set_xlabel("step")
-    axes.set_ylabel("loss")
-    axes.set_title(record.name, loc="left", parse_math=False)
+    axes.set_ylabel(name, parse_math=False)
     axes.grid(True, alpha=0.25)
     axes.spines[["top", "right"]].set_visible(False)
     if smooth or evals:
         axes.legend(frameon=False)
-    figure.savefig(target, format="png")
-    return ""

@@ -18,6 +18,7 @@ from erniecore.builtin.report.events import (
     read_run,
     warning_text,
 )
+from erniecore.builtin.report.panels import ON_PAGE, panels
 from erniecore.builtin.report.plot import PLOT_NAME, draw_loss
 from erniecore.builtin.report.summary import eval_table, figures, memory_series
 from erniecore.engine.rundir import EVENTS_NAME
@@ -80,9 +81,13 @@ def _replace(target: Path, write: Callable[[Path], str]) -> str:
 
 
 def charts(record: RunRecord) -> list[Chart]:
-    """The charts of a run that have something to show, loss first."""
+    """The charts of a run that have something to show: the loss, what matters to the method, then how it went."""
     made = [
         make_chart("loss", record.series("loss"), other=record.eval_series("loss"), smooth=True, size=FULL),
+        *(
+            make_chart(name, record.series(name), other=record.eval_series(name), smooth=True)
+            for name in panels(record)[:ON_PAGE]
+        ),
         make_chart("gradient norm", record.series("grad_norm"), smooth=True, zero=True),
         make_chart("learning rate", record.series("lr"), zero=True),
         make_chart("tokens per second", record.series("tokens_per_s"), smooth=True, zero=True),
