@@ -189,17 +189,19 @@ class CorpusPlan:
             ends = np.cumsum(counts)
             sources = np.searchsorted(ends, indices, side="right")
             ranks = indices - (ends - counts)[sources]
-        return [
-            (s, self._walk(s, r)) for s, r in zip(sources.tolist(), (starts[sources] + ranks).tolist(), strict=True)
-        ]
+        return self._walked(sources, starts[sources] + ranks)
 
-    def _walk(self, source: int, rank: int) -> int:
-        """The window of place ``rank`` in an endless walk over a source, in a new order each time round."""
-        turn, place = divmod(rank, self._sizes[source])
-        if not self.settings.shuffle:
-            return place
-        purpose = f"source-{source}-{turn}"
-        return int(permuted(np.array([place]), self._sizes[source], seed=self.seed, purpose=purpose)[0])
+    def _walked(self, sources: IntArray, ranks: IntArray) -> list[tuple[int, int]]:
+        """Places in the endless walks over the sources, in a new order each time round, as (source, window)."""
+        sizes = np.array(self._sizes)[sources]
+        windows = ranks % sizes
+        if self.settings.shuffle:
+            turns = ranks // sizes
+            for source, turn in {*zip(sources.tolist(), turns.tolist(), strict=True)}:
+                here = (sources == source) & (turns == turn)
+                purpose = f"source-{source}-{turn}"
+                windows[here] = permuted(windows[here], self._sizes[source], seed=self.seed, purpose=purpose)
+        return list(zip(sources.tolist(), windows.tolist(), strict=True))
 
     def _end(self, epoch: int) -> int:
         while len(self._ends) <= epoch:

@@ -115,9 +115,8 @@ class TokenFile:
         """
         for start in range(0, min(self.num_tokens, limit), _CHUNK * 16):
             part = self.tokens[start : start + _CHUNK * 16]
-            bad = (part < 0) | (part >= vocab_size)
-            if bad.any():
-                at = start + int(bad.argmax())
+            if int(part.min()) < 0 or int(part.max()) >= vocab_size:
+                at = start + int(((part < 0) | (part >= vocab_size)).argmax())
                 raise DataError(
                     "a token id is outside of the model's vocabulary",
                     where=f"{files_of(self.prefix)[0]}: document {self.document(at) + 1}, token {at}",

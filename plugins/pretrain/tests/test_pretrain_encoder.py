@@ -5,7 +5,7 @@ import itertools
 import numpy as np
 import pytest
 from erniecore_pretrain.encoder import PretrainEncoder
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from erniecore.api import IGNORE, Document, Origin, RowError
@@ -29,6 +29,7 @@ def encode(text, length, **options):
 TEXTS = st.text(alphabet="abcdefghij", min_size=1, max_size=60)
 
 
+@settings(deadline=None, max_examples=50)
 @given(TEXTS, st.integers(2, 20), st.booleans())
 def test_every_pair_is_learned_once_and_in_order(text, length, keep_end):
     ids = [*Letters().encode(text), END]

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from erniecore.data.corpus_order import blended, permuted
@@ -15,6 +15,7 @@ def shuffle(size, seed=0, purpose="x"):
     return permuted(np.arange(size), size, seed=seed, purpose=purpose)
 
 
+@settings(deadline=None, max_examples=50)
 @given(SIZES, st.integers(0, 2**32 - 1))
 def test_a_shuffle_is_a_bijection(size, seed):
     assert sorted(shuffle(size, seed).tolist()) == list(range(size))
@@ -60,6 +61,7 @@ def test_a_place_outside_is_refused():
         permuted(np.array([3]), 3, seed=0, purpose="x")
 
 
+@settings(deadline=None, max_examples=50)
 @given(WEIGHTS, st.integers(1, 400))
 def test_every_beginning_of_a_blend_has_the_shares(weights, length):
     sources, ranks = blended(weights, np.arange(length))
@@ -70,6 +72,7 @@ def test_every_beginning_of_a_blend_has_the_shares(weights, length):
         assert np.abs(np.cumsum(mine) - exact).max() < max(len(weights), 1)
 
 
+@settings(deadline=None, max_examples=50)
 @given(WEIGHTS)
 def test_whole_weights_are_met_exactly(weights):
     sources, _ = blended(weights, np.arange(sum(weights)))

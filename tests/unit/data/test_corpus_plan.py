@@ -5,7 +5,7 @@ from collections import Counter
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from erniecore.data.corpus import CorpusPlan, TokenSpan, split_tail
@@ -29,8 +29,8 @@ def numbered(directory, lengths, first=0, name="c"):
     return corpus(directory, [np.arange(a, b) for a, b in itertools.pairwise(edges)], name)
 
 
-def plan(*files, rank=0, size=1, seed=3, length=8, **settings):
-    chosen = LoaderSettings(max_seq_len=length, **settings)
+def plan(*files, rank=0, size=1, seed=3, length=8, **options):
+    chosen = LoaderSettings(max_seq_len=length, **options)
     return CorpusPlan([TokenSpan.whole(f) for f in files], chosen, seed=seed, pad_id=0, data_rank=rank, data_size=size)
 
 
@@ -46,6 +46,7 @@ def rows_of(batches):
     return [tuple(row) for batch in batches for row in batch.input_ids.tolist()]
 
 
+@settings(deadline=None, max_examples=50)
 @given(st.lists(st.integers(0, 23), min_size=1, max_size=12), st.integers(2, 9), st.booleans())
 def test_every_pair_of_a_document_is_learned_once_per_epoch(tmp_path_factory, lengths, length, shuffle):
     lengths = [*lengths, 3]
@@ -175,9 +176,9 @@ def test_nothing_is_held_out_of_one_document(tmp_path):
 
 def test_the_fingerprint_tells_splits_apart(tmp_path):
     file = numbered(tmp_path, [10] * 10)
-    settings = LoaderSettings(max_seq_len=8)
+    chosen = LoaderSettings(max_seq_len=8)
     train, _ = split_tail(file, 0.2)
-    of = [CorpusPlan([s], settings, seed=0, pad_id=0).fingerprint() for s in (train, train, TokenSpan.whole(file))]
+    of = [CorpusPlan([s], chosen, seed=0, pad_id=0).fingerprint() for s in (train, train, TokenSpan.whole(file))]
     assert of[0] == of[1] != of[2]
 
 

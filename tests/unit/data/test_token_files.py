@@ -5,7 +5,7 @@ import struct
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from erniecore.data import codes
@@ -47,6 +47,7 @@ def test_the_bytes_are_those_of_the_published_layout(tmp_path):
     assert (tmp_path / "c.bin").read_bytes() == struct.pack("<4H", 1, 2, 3, 4)
 
 
+@settings(deadline=None, max_examples=50)
 @given(st.lists(st.lists(st.integers(0, 60000), max_size=7), min_size=1, max_size=9), st.sampled_from([4, 5, 8]))
 def test_documents_come_back(tmp_path_factory, documents, code):
     if not any(documents):
