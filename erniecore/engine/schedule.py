@@ -4,7 +4,9 @@ Letters: s step (1-based), w warm-up steps, T all steps, q progress of the decay
 
 * warm-up: peak · s / w for s ≤ w, so that the first step already learns and step w runs at the peak;
 * after it q = (s − 1 − w) / (T − w): step w + 1 runs at the peak, and ``min_lr`` is reached where step T + 1 would be,
-  so that the last step still learns. q is the value that PyTorch-style schedulers use for the same update.
+  so that the last step still learns. q is the value that PyTorch-style schedulers use for the same update;
+* ``wsd`` is constant until its tail of D steps, in which q = (s − 1 − (T − D)) / D; its shapes leave 1 − q, 1 − √q or
+  (0.05^q − 0.05) / 0.95 of the rate above ``min_lr`` (the last two as in the open ERNIE 4.5 pre-training code).
 """
 
 from __future__ import annotations

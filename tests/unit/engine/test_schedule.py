@@ -28,6 +28,7 @@ def rates(total, **settings):
         ({"schedule": "constant-with-warmup", "warmup_steps": 4}, [0.25, 0.5, 0.75, 1.0]),
         ({"schedule": "wsd", "decay_steps": 2}, [1.0, 1.0, 1.0, 0.5]),
         ({"schedule": "wsd", "decay_steps": 2, "decay_shape": "1-sqrt"}, [1.0, 1.0, 1.0, 1 - 0.5**0.5]),
+        ({"schedule": "wsd", "decay_steps": 2, "decay_shape": "half-life"}, [1.0, 1.0, 1.0, (0.05**0.5 - 0.05) / 0.95]),
         ({"schedule": "wsd", "decay_steps": 2, "warmup_steps": 2}, [0.5, 1.0, 1.0, 0.5]),
         ({"schedule": "wsd", "decay_steps": 4, "min_lr": 0.2}, [1.0, 0.8, 0.6, 0.4]),
     ],
