@@ -1,6 +1,6 @@
 """erniecore: a small core and its plugins for training and deploying the ERNIE 4.5 family on PaddlePaddle.
 
-Importing this package is cheap (no paddle, numpy, pydantic or yaml). The five entry points for Python
+Importing this package is cheap (no paddle, numpy, pydantic or yaml). The entry points for Python
 users are resolved on first use; everything that a plugin needs is in ``erniecore.api``.
 """
 
@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from erniecore.engine.entry import export as export
     from erniecore.engine.entry import generate as generate
+    from erniecore.engine.entry import load_adapter as load_adapter
     from erniecore.engine.entry import load_model as load_model
     from erniecore.engine.entry import load_tokenizer as load_tokenizer
     from erniecore.engine.entry import run as run
 
 __version__ = "0.1.0"
-__all__ = ["__version__", "export", "generate", "load_model", "load_tokenizer", "run"]
+__all__ = ["__version__", "export", "generate", "load_adapter", "load_model", "load_tokenizer", "run"]
 
 
 def __getattr__(name: str) -> object:

@@ -196,8 +196,10 @@ class BuildSpecs:
         """
 
     @hookspec(firstresult=True)
-    def ernie_load_adapter(self, model: Layer, directory: Path) -> Layer:
+    def ernie_load_adapter(self, model: Layer, directory: Path, name: str) -> Layer:
         """``model`` with the adapter that ``ernie_save_adapter`` wrote, not trained; outside a run.
+
+        ``name`` tells it from others on the same model, with ``set_adapter(name)``, where an adapter allows several.
 
         Example::
 

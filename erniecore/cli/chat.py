@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from erniecore.cli import answering, render
-from erniecore.cli.answering import Adapter, Device, MinP, Model, NewTokens, Repetition, Seed, Temperature, TopK, TopP
+from erniecore.cli.answering import Device, MinP, Model, NewTokens, Repetition, Seed, Temperature, TopK, TopP
 from erniecore.errors import UsageError, nearest
 from erniecore.types import Message
 
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 HELP = """/reset          forget the conversation
 /system [TEXT]  set or show the system message (forgets the conversation)
+/adapter [NAME] show the adapters, or use another one; off: the model alone
 /save FILE      write the conversation as one JSON line, a row of the `messages` format
 /help           this list
 /quit           leave (also Ctrl-D)"""
@@ -28,7 +29,10 @@ HELP = """/reset          forget the conversation
 
 def chat(
     model: Model,
-    adapter: Adapter = None,
+    adapter: Annotated[
+        list[str] | None,
+        typer.Option("--adapter", metavar="[NAME=]DIR", help="Saved adapter on the model; several: /adapter changes."),
+    ] = None,
     system: Annotated[str, typer.Option("--system", metavar="TEXT", help="System message.")] = "",
     max_new_tokens: NewTokens = None,
     temperature: Temperature = None,
@@ -45,7 +49,8 @@ def chat(
     """
     options = {"temperature": temperature, "top_k": top_k, "top_p": top_p, "min_p": min_p}
     answering.sampling_from({}, seed, **options, repetition_penalty=repetition_penalty)  # fails early, before paddle
-    bundle, tokenizer = answering.open_model(model, device, adapter)
+    bundle, tokenizer = answering.open_model(model, device)
+    add_adapters(bundle.model, adapter or [])
     sampling = answering.sampling_from(bundle.generation, seed, **options, repetition_penalty=repetition_penalty)
     from erniecore.engine.respond import Responder
 
@@ -59,6 +64,17 @@ def chat(
     for line in read_lines(on_terminal):
         if not talk.take(line):
             break
+
+
+def add_adapters(model: Any, words: Sequence[str]) -> None:
+    """Saved adapters, each ``[NAME=]DIR``; the first is in use."""
+    from erniecore.engine.adapters import load_adapter, named_directory
+
+    places = [named_directory(word) for word in words]
+    for name, directory in places:
+        load_adapter(model, directory, name)
+    if len(places) > 1 and hasattr(model, "set_adapter"):
+        model.set_adapter(places[0][0])
 
 
 def read_lines(on_terminal: bool) -> Iterator[str]:
@@ -97,6 +113,7 @@ class Talk:
         self.commands: dict[str, Callable[[str], bool]] = {
             "/reset": self._reset,
             "/system": self._set_system,
+            "/adapter": self._adapter,
             "/save": self._save,
             "/help": self._help,
             "/quit": lambda rest: False,
@@ -179,6 +196,19 @@ class Talk:
             return True
         self.system = rest
         return self._reset("")
+
+    def _adapter(self, rest: str) -> bool:
+        model = self.responder.model
+        if not hasattr(model, "set_adapter"):
+            render.note("This model has no adapters to choose from; start with --adapter DIR.")
+        elif not rest:
+            render.note(", ".join([*model.adapter_names(), "off"]))
+        else:
+            try:
+                model.set_adapter(None if rest == "off" else rest)
+            except UsageError as error:
+                render.show_error(error)
+        return True
 
     def _save(self, rest: str) -> bool:
         if not rest or not self.history:

@@ -112,17 +112,28 @@ def base_of(directory: Path) -> Path:
     return Path(base)
 
 
-def load_adapter(model: Layer, source: Path) -> Layer:
-    """``model`` with the adapter in ``source``, in eval mode.
+def load_adapter(model: Layer, source: Path, name: str = "default") -> Layer:
+    """``model`` with the adapter in ``source`` as ``name``, in eval mode; it is the one in use from here on.
 
     Raises:
         UsageError, PluginError: see :func:`adapter_directory`, :func:`adapter_plugin`. CheckpointError: it does not fit.
     """
     directory = adapter_directory(source)
     plugin = adapter_plugin(directory)
-    adapted: Layer = assemble({"adapter": plugin}).call(plugin, "ernie_load_adapter", model=model, directory=directory)
+    host = assemble({"adapter": plugin})
+    adapted: Layer = host.call(plugin, "ernie_load_adapter", model=model, directory=directory, name=name)
     adapted.eval()
     return adapted
+
+
+def named_directory(word: str) -> tuple[str, Path]:
+    """``NAME=DIR``, or ``DIR``, which is named after the directory, a run's ``adapter/`` after the run."""
+    name, equals, directory = word.partition("=")
+    if not equals or "/" in name:
+        name, directory = "", word
+    place = Path(directory).absolute()
+    found = (place.parent if place.name == ADAPTER_DIRECTORY else place).name
+    return name or found.replace(".", "-"), Path(directory)
 
 
 class Merged(NamedTuple):

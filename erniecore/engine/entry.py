@@ -168,6 +168,23 @@ def open_model(
     return bundle
 
 
+def load_adapter(model: Layer, path: str | Path, name: str) -> Layer:
+    """Add a saved adapter to a model that is loaded, beside those that it has; it is the one in use from here on.
+
+    ``model.set_adapter(name)`` changes to another one, ``model.adapter_names()`` lists them, and within
+    ``with model.adapter_off():`` the model is its base.
+
+    Args:
+        path: a run, or the directory of an adapter. name: new on this model, without dots.
+
+    Raises:
+        UsageError: the name is taken. CheckpointError: damaged or unfitting weights.
+    """
+    from erniecore.engine.adapters import load_adapter as load
+
+    return load(model, Path(path), name)
+
+
 def load_tokenizer(path: str | Path) -> Tokenizer:
     """The tokenizer of a model directory (or of a run's ``model/``), with the chat template of its model.
 

@@ -1,10 +1,14 @@
 """Adapters through the command line: train, resume bit for bit, use beside the base, merge, use merged."""
 
+import io
 import json
+import sys
 
 import pytest
 
+import erniecore
 from erniecore.checkpoint import load_checkpoint
+from erniecore.cli.app import main
 from erniecore.errors import Exit
 
 #: model directory of the home -> plugin, and what else its run needs
@@ -115,3 +119,24 @@ def test_killed_run_continues_bit_for_bit(runner, base, adapter):
     runner.complete("killed", **settings)
     assert runner.curve("killed") == runner.curve("straight")
     assert runner.tensors(8, "killed") == runner.tensors(8, "straight")
+
+
+def test_several_adapters_on_one_base_are_switched_in_a_chat(runner, tmp_path, monkeypatch, capsys):
+    places = []
+    for name, seed in (("first", 1), ("second", 2)):
+        settings = {"train__max_steps": 8, "run__seed": seed, "adapter__rank": 4, "train__learning_rate": 0.02}
+        erniecore.run(overrides=words(runner, "base", **settings, run__out=tmp_path / name), console="none")
+        places.append(tmp_path / name)
+    lines = ["/adapter", "1 plus 2", "/adapter second", "/reset", "1 plus 2", "/adapter off", "/adapter sekond"]
+    monkeypatch.setattr(sys, "stdin", io.StringIO("".join(f"{line}\n" for line in lines)))
+    capsys.readouterr()
+    options = ["--adapter", str(places[0]), "--adapter", f"second={places[1] / 'adapter'}", "--max-new-tokens", "6"]
+    code = main(["chat", "--model", str(runner.home / "base"), *options, "--temperature", "0"])
+    err = capsys.readouterr().err
+    assert code == 0, err
+    assert "first, second, off" in err
+    assert "did you mean second?" in err
+    model = erniecore.load_model(runner.home / "base", adapter=places[0])
+    assert model.adapter_names() == ["default"]
+    erniecore.load_adapter(model, places[1], "second")
+    assert model.adapter_names() == ["default", "second"]

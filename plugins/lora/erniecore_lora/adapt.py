@@ -1,7 +1,7 @@
 """Adapters on a model: adding, switching, leaving out, merging, taking off. Files are in ``peft.py``.
 
-An adapted model is the same object with some layers replaced; it has got ``merge()``, ``unmerge()``, ``unload()`` and
-the context manager ``adapter_off()``.
+An adapted model is the same object with some layers replaced; it has got ``merge()``, ``unmerge()``, ``unload()``,
+``set_adapter(name)``, ``adapter_names()`` and the context manager ``adapter_off()``.
 """
 
 from __future__ import annotations
@@ -145,6 +145,8 @@ VERBS: dict[str, Callable[..., Any]] = {
     "unmerge": partial(_each, action=Adapted.unmerge),
     "unload": unload,
     "adapter_off": adapter_off,
+    "set_adapter": switch,
+    "adapter_names": adapters,
 }
 
 

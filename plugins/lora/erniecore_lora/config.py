@@ -76,10 +76,19 @@ class RsLoraConfig(LoraConfig):
 
     alpha: float = Field(0.0, ge=0, description="Scale of the update: s = alpha / sqrt(rank). 0: 4, at every rank.")
 
+    ratio: float = Field(
+        1.0, gt=0, description="Learning rate of B relative to that of A, as in LoRA+; 4 is ERNIEKit's `rslora_plus`."
+    )
+
     @property
     def resolved_alpha(self) -> float:
         """alpha, or what 0 stands for."""
         return self.alpha or 4.0
+
+    @property
+    def lr_factors(self) -> dict[str, float]:
+        """B may learn faster."""
+        return {} if self.ratio == 1 else {"*.B": self.ratio}
 
 
 class LoraPlusConfig(LoraConfig):

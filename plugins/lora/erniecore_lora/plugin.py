@@ -54,11 +54,11 @@ class LoraPlugin(Plugin):
         return found is not None and self.owns(found)
 
     @hookimpl
-    def ernie_load_adapter(self, model: Any, directory: Path) -> Any:
-        """Add the saved adapter, not trained, to ``model``."""
+    def ernie_load_adapter(self, model: Any, directory: Path, name: str) -> Any:
+        """Add the saved adapter, not trained, to ``model``; others stay on it."""
         from erniecore_lora.build import load
 
-        load(model, directory)
+        load(model, directory, name)
         return model
 
     def owns(self, found: Description) -> bool:

@@ -233,3 +233,43 @@ def test_recomputing_changes_nothing(model, granularity):
     plain = learn(made)
     made.set_recompute(granularity)
     assert all(np.array_equal(plain[n], g) for n, g in learn(made).items())
+
+
+def test_adapters_are_named_and_chosen_by_the_model(model, tmp_path):
+    made = model()
+    for name, seed in (("a", 1), ("b", 2)):
+        saved(model(), tmp_path / name, seed, rank=2)
+        made = plugin.lora.ernie_load_adapter(model=made, directory=tmp_path / name, name=name)
+    assert made.adapter_names() == ["a", "b"]
+    second = logits(made)
+    made.set_adapter("a")
+    assert np.abs(logits(made) - second).max() > 1e-3
+    made.set_adapter(None)
+    assert np.array_equal(logits(made), logits(model()))
+    with pytest.raises(UsageError, match="needs a new name"):
+        plugin.lora.ernie_load_adapter(model=made, directory=tmp_path / "a", name="a")
+
+
+# --------------------------------------------------------------------------------------------------------- pissa
+
+
+def test_pissa_trains_the_largest_singular_values_and_holds_the_rest(model):
+    made = adapted(model(), init="pissa", rank=4, targets=("q_proj", "down_proj"))
+    for target, low in adapt.updates(made, "default").items():
+        layer = adapt.wrapped(made)[target.layer]
+        weight = layer.weight.numpy().astype("float64")
+        trained = low.scale * (low.A.numpy().astype("float64") @ low.B.numpy().astype("float64"))
+        u, s, vt = np.linalg.svd(weight, full_matrices=False)
+        np.testing.assert_allclose(trained, (u[:, :4] * s[:4]) @ vt[:4], atol=1e-5)
+        residual = np.linalg.svd(weight - trained, compute_uv=False)
+        np.testing.assert_allclose(residual[: len(s) - 4], s[4:], atol=1e-5)
+
+
+# --------------------------------------------------------------------------------------------------- rslora_plus
+
+
+def test_rslora_with_a_ratio_is_rslora_plus(model):
+    made = adapted(model(), plugin.rslora, rank=4, ratio=4.0)
+    assert made.lr_factors == {"*.B": 4.0}
+    assert {low.scale for low in adapt.updates(made, "default").values()} == {4.0 / 4**0.5}
+    assert adapted(model(), plugin.rslora, rank=4).lr_factors == {}
