@@ -76,6 +76,26 @@ def test_train_eval_score_export(ernie, runner, pairs, base):
     assert on.metrics["rewards/accuracies"] == 1
 
 
+def test_scores_of_files(ernie, refuses, runner, pairs):
+    model = runner.run(**settings(runner, pairs, "base")).out / "model"
+    outcome = ernie("score", "--model", model, "--data", pairs / "eval.jsonl", "--json")
+    assert outcome.code == 0, outcome.err
+    rows = [json.loads(line) for line in outcome.out.splitlines()]
+    assert [row["line"] for row in rows] == list(range(1, 31))
+    assert all(row["margin"] == row["chosen"] - row["rejected"] > 0 for row in rows)
+    shown = ernie("score", "--model", model, "--data", pairs / "eval.jsonl").out
+    assert shown.splitlines()[-1] == "30 of 30 pairs in the right order: 1.0000"
+    outcome = ernie("score", "--model", model, "--data", runner.home / "eval.jsonl", "--json")
+    assert set(json.loads(outcome.out.splitlines()[0])) == {"file", "line", "score"}
+    (runner.directory / "bad.jsonl").write_text('{"messages": []}\n')
+    refuses(
+        ["score", "--model", model, "--data", runner.directory / "bad.jsonl"],
+        Exit.DATA,
+        "bad.jsonl",
+        remedy="ernie data check",
+    )
+
+
 def test_an_adapter_brings_the_head(ernie, runner, pairs, base):
     chosen = settings(runner, pairs, base, adapter__name="lora", adapter__rank=4, train__learning_rate=0.02)
     out, merged = runner.run(**chosen).out, runner.directory / "merged"

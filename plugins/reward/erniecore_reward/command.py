@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from erniecore.api import Conversation, DataError, Document, Message, Preference, Record, read_records
+from erniecore.api import Conversation, DataError, Document, Message, Preference, Record
 
 
 def score(
@@ -24,6 +24,8 @@ def score(
 
     Pairs also get the margin of the preferred answer; the last line is the share of pairs in the right order.
     """
+    from erniecore.api import read_records
+
     records, errors = read_records(data, format)
     if errors:
         first = errors[0]

@@ -1,5 +1,13 @@
 """The plugins keep the rules that their kinds keep."""
 
+import pytest
+from erniecore_reward.scorer import plugin
+
+from erniecore.api import add_score_head, open_model
+from erniecore.data.tokenizer_train import train
+from erniecore.engine.model_files import save_model_directory
+from erniecore.engine.new_model import init_model
+from erniecore.engine.score_head import completed
 from erniecore.testing import parametrize_checks
 
 
@@ -10,4 +18,27 @@ def test_conformance_of_reward(check):
 
 @parametrize_checks("command", "score")
 def test_conformance_of_score(check):
+    check()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def a_reward_model(tmp_path_factory):
+    """The scorer's checks need the directory of a reward model: random weights will do."""
+    home = tmp_path_factory.mktemp("scorer")
+    (home / "tok").mkdir()
+    train(["the quick brown fox jumps over the lazy dog 0123456789"] * 20, 340).save(home / "tok")
+    size = (
+        "hidden_size=16,intermediate_size=32,num_hidden_layers=1,num_attention_heads=2,num_key_value_heads=1,head_dim=8"
+    )
+    init_model("ernie45", size, home / "tok", home / "base", seed_value=1)
+    bundle = open_model(home / "base")
+    add_score_head(bundle.model)
+    save_model_directory(completed(bundle), home / "model")
+    plugin.conformance_config = {"model": str(home / "model")}
+    yield
+    del plugin.conformance_config
+
+
+@parametrize_checks("scorer", "reward-model")
+def test_conformance_of_reward_model(check):
     check()
