@@ -121,16 +121,17 @@ def explain(
     key: Annotated[str, typer.Argument(metavar="SECTION.KEY", help="For example train.batch_size.")],
     as_json: JsonOption = False,
 ) -> None:
-    """Say what a setting means, its type, its default and who owns it."""
+    """Say what a setting means, its type, its default and who owns it; for a key of ERNIEKit, what it becomes."""
     from erniecore.config.explain import explain as look_up
+    from erniecore.migration.erniekit import reference
 
-    found = look_up(key)
+    found = [reference.explanation(key)] if reference.knows(key) else [e.as_json() for e in look_up(key)]
     if as_json:
-        render.show_json([e.as_json() for e in found])
+        render.show_json(found)
         return
     for e in found:
-        rows = [("owner", e.owner), ("type", e.type), ("default", e.default)]
-        render.show(e.key, *(f"  {label:<8} {text}" for label, text in rows), f"  {e.description}")
+        rows = [(label, e[label]) for label in ("owner", "type", "default")]
+        render.show(e["key"], *(f"  {label:<8} {text}" for label, text in rows), f"  {e['description']}")
 
 
 @app.command("diff")

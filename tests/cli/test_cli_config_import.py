@@ -120,6 +120,21 @@ def test_another_device_keeps_its_precision(capsys):
     assert json.loads(run(capsys, *words).out)["settings"]["train.precision"] == "float32"
     report = json.loads(run(capsys, *words, "--device", "some-card").out)
     assert report["settings"]["train.precision"] == "bfloat16"
+    assert report["settings"]["device.name"] == "some-card"
+
+
+def test_a_run_is_converted_for_its_device(capsys):
+    shown = json.loads(run(capsys, "config", "show", SFT, "--device", "cuda", "--json").out)
+    assert shown["train.precision"]["value"] == "bfloat16"
+    assert shown["device.name"] == {"value": "cuda", "source": "command line"}
+    shown = json.loads(run(capsys, "config", "show", SFT, "adapter=null", "--json").out)
+    assert "adapter.name" not in shown
+
+
+def test_keys_of_erniekit_are_explained(capsys):
+    (found,) = json.loads(run(capsys, "config", "explain", "lora_rank", "--json").out)
+    assert found["description"] == "becomes adapter.rank"
+    assert "becomes nothing" in run(capsys, "config", "explain", "fuse_rope").out
 
 
 def test_old_files_are_settings_everywhere(capsys, tmp_path):

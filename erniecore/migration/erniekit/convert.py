@@ -29,6 +29,7 @@ STEPS: tuple[Callable[[Draft], None], ...] = (
     convert_training.schedule,
     convert_training.recompute,
     convert_training.parallel,
+    convert_training.device,
 )
 
 

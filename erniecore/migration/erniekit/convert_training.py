@@ -273,3 +273,9 @@ def _experts(draft: Draft) -> None:
         return
     if draft.get(source) > 1:
         draft.set("parallel.expert", draft.get(source), "moe_group")
+
+
+def device(draft: Draft) -> None:
+    """``device.name``: what the file was converted for; ERNIEKit takes what it finds."""
+    if draft.around.device != "cpu":
+        draft.set("device.name", draft.around.device)

@@ -30,6 +30,32 @@ def markdown() -> str:
     return "\n".join(lines)
 
 
+def knows(name: str) -> bool:
+    """Whether ``name`` is a key of ERNIEKit."""
+    return name in KEYS
+
+
+def explanation(name: str) -> dict[str, str]:
+    """What a key becomes, in the words of ``ernie config explain``."""
+    key = KEYS[name]
+    text = f"becomes {key.new}" if key.new else "becomes nothing"
+    description = f"{text}: {key.note}" if key.note else text
+    return {
+        "key": key.old,
+        "owner": "ERNIEKit (`ernie config import`)",
+        "type": WORDS[key.type],
+        "default": _default(key.default),
+        "description": description,
+    }
+
+
+#: types of the table for people
+WORDS = {
+    "flag": "true or false", "whole": "integer", "number": "number", "text": "text", "list": "list with commas",
+    "words": "words", "any": "anything",
+}  # fmt: skip
+
+
 def _row(key: Key) -> str:
     new = ", ".join(f"`{name}`" for name in key.new.split(", ")) if key.new else "–"
     return f"| `{key.old}` | {_default(key.default)} | {new} | {key.note.replace('|', chr(92) + '|')} |"

@@ -29,7 +29,9 @@ def yaml_text(outcome: Outcome, source: str) -> str:
 
 
 def _lines(path: list[str], setting: Setting, depth: int) -> Iterator[str]:
-    remark = "  # " + (", ".join(setting.olds) or f"default of {setting.default_of or 'ERNIEKit'}")
+    remark = "  # " + (
+        ", ".join(setting.olds) or (f"default of {setting.default_of}" if setting.default_of else "chosen")
+    )
     *above, last = path
     for name in above:
         yield f"{'  ' * depth}{name}:"
