@@ -1,0 +1,129 @@
+"""Everything composes: every installed method with every kind of adapter on every text model trains, continues bit for
+bit, and ends as a directory that loads. The lists come from the installed plugins, so a new one joins by itself; what
+cannot be combined is declared here, with the error that the user reads.
+"""
+
+import itertools
+import json
+import shutil
+
+import numpy as np
+import pytest
+
+import erniecore
+from erniecore import registry
+from erniecore.errors import ErnieError
+from erniecore.testing.toys.tokenizer import ToyTokenizer
+from erniecore.types import Conversation, Document, Preference, Rated
+
+METHODS = sorted(entry.name for entry in registry.entries("method"))
+ADAPTERS = ("none", "lora", "dora")
+#: plugin -> model directory of the home
+MODELS = {"ernie45": "base", "ernie45-moe": "moe"}
+#: what a method needs beside the common settings
+NEEDS = {
+    "distill": {"method.teacher": "{model}"},
+    "grpo": {"method.group_size": 2, "method.max_new_tokens": 4, "scorers.exact-match.weight": 1},
+    "kto": {"train.batch_size": 4},
+    "upo": {"method.group_size": 2, "method.max_new_tokens": 4, "scorers.exact-match.weight": 1},
+}
+#: (method, adapter, model) with "*" for any -> a part of the error
+EXCEPTIONS: dict[tuple[str, str, str], str] = {}
+
+
+def rows_for(accepts):
+    """Rows of the first kind of record that a method takes, in a format that is recognised."""
+    sums = [(a, b) for a in range(6) for b in range(4)]
+    if Conversation in accepts:
+        return [{"messages": [turn("user", f"{a} plus {b}"), turn("assistant", f"{a + b}")]} for a, b in sums]
+    if Preference in accepts:
+        return [{"instruction": f"{a} plus {b}", "chosen": f"that makes {a + b}", "rejected": "no"} for a, b in sums]
+    if Rated in accepts:
+        turns = [[turn("user", f"{a} plus {b}"), turn("assistant", f"{a + b}")] for a, b in sums]
+        return [{"messages": messages, "label": i % 2 == 0} for i, messages in enumerate(turns)]
+    assert Document in accepts, accepts
+    return [{"text": f"{a} plus {b} makes {a + b}. the quick brown fox jumps over dogs"} for a, b in sums]
+
+
+def turn(role, content):
+    return {"role": role, "content": content}
+
+
+def accepts_of(method):
+    plugin = registry.load("method", method)
+    given = {"config": plugin.Config.model_construct(), "tokenizer": ToyTokenizer(), "max_length": 64}
+    build = plugin.ernie_build_encoder
+    names = build.__code__.co_varnames[1 : build.__code__.co_argcount]
+    return build(**{name: given[name] for name in names}).accepts
+
+
+@pytest.fixture
+def words(home, tmp_path):
+    """Settings of one combination, as ``section.key=value``."""
+
+    def make(method, adapter, model):
+        data = tmp_path / "train.jsonl"
+        data.write_text("".join(json.dumps(row) + "\n" for row in rows_for(accepts_of(method))))
+        directory = home / MODELS[model]
+        settings = {
+            "method.name": method,
+            "model.name": model,
+            "model.path": directory,
+            "data.train": data,
+            "data.max_seq_len": 64,
+            "train.batch_size": 2,
+            "train.max_steps": 3,
+            "train.learning_rate": 1e-3,
+            "checkpoint.every": 2,
+            "run.out": tmp_path / "run",
+            "log.report": "false",
+            **({} if adapter == "none" else {"adapter.name": adapter, "adapter.rank": 2}),
+            **NEEDS.get(method, {}),
+        }
+        return [f"{key}={str(value).replace('{model}', str(directory))}" for key, value in settings.items()]
+
+    return make
+
+
+def declared(*combination):
+    """The error that a combination is known to give."""
+    matches = (c for c in EXCEPTIONS if all(x in ("*", y) for x, y in zip(c, combination, strict=True)))
+    return next((EXCEPTIONS[c] for c in matches), None)
+
+
+@pytest.mark.parametrize(("method", "adapter", "model"), [*itertools.product(METHODS, ADAPTERS, MODELS)])
+def test_trains_continues_and_exports(words, tmp_path, home, method, adapter, model):
+    settings = words(method, adapter, model)
+    if message := declared(method, adapter, model):
+        with pytest.raises(ErnieError, match=message):
+            erniecore.run(overrides=settings, console="none")
+        return
+    result = erniecore.run(overrides=settings, console="none")
+    assert np.isfinite(result.metrics["loss"])
+    whole = tensors(tmp_path / "run")
+    shutil.rmtree(tmp_path / "run/ckpt/step-00000003")
+    (tmp_path / "run/ckpt/latest.json").unlink()
+    erniecore.run(overrides=[*settings, "run.resume=must"], console="none")
+    assert tensors(tmp_path / "run") == whole
+
+    finished = tmp_path / "run/model"
+    if adapter != "none":
+        finished = merged(tmp_path / "run", home / MODELS[model], tmp_path / "merged")
+    exported = erniecore.export(finished, tmp_path / "hf", to="hf")
+    ids = erniecore.generate(erniecore.load_model(exported), [[5, 6, 7]], max_new_tokens=2)
+    assert np.shape(ids)[0] == 1
+
+
+def tensors(run):
+    """Everything in the last checkpoint, as bytes."""
+    from erniecore.checkpoint import load_checkpoint
+
+    checkpoint = load_checkpoint(run / "ckpt/step-00000003")
+    return {(g, n): array.tobytes() for g, members in checkpoint.tensors.items() for n, array in members.items()}
+
+
+def merged(run, base, out):
+    from erniecore.cli.app import main
+
+    assert main(["merge", str(run), "--base", str(base), "--out", str(out)]) == 0
+    return out
