@@ -94,7 +94,15 @@ def _sources(row: Json) -> list[str]:
 
 
 def _targets(row: Json) -> list[str]:
-    return checks.texts(row.get("tgt", []), "$.tgt")
+    """The answers; the first may be blank where it is left out."""
+    value = row.get("tgt", [])
+    if checks.flag(row.get("is_system", 0), "$.is_system") and isinstance(value, list) and _blank(value[:1]):
+        return ["", *(checks.text(item, f"$.tgt[{i}]").strip() for i, item in enumerate(value) if i)]
+    return checks.texts(value, "$.tgt")
+
+
+def _blank(items: Sequence[object]) -> bool:
+    return any(isinstance(item, str) and not item.strip() for item in items)
 
 
 def _system(row: Json, sources: list[str]) -> tuple[str, int]:

@@ -44,6 +44,11 @@ def test_is_system_takes_the_first_question_and_drops_its_answer():
     assert not record.messages[2].learn
 
 
+def test_answer_to_the_system_text_may_be_blank():
+    record = parse(src=["Be kind.", "hi"], tgt=[" ", "hello"], is_system=1)
+    assert talk(record) == [("system", "Be kind."), ("user", "hi"), ("assistant", "hello")]
+
+
 def test_preference_takes_the_answer_with_the_larger_rank():
     record = parse(system="Polite.", src=["hi", "joke"], tgt=["hello"], response=[["no"], ["ha"]], sort=[0, 1])
     assert isinstance(record, Preference)
@@ -85,6 +90,7 @@ BAD = [
     ({"src": ["a"], "tgt": ["c"], "system": 5}, "ERN-D031", "$.system"),
     ({"src": ["a"], "tgt": ["c"], "is_system": 1}, "ERN-D036", "$.src"),
     ({"src": ["a", "b"], "tgt": ["c", "d"], "is_system": 1, "system": "s"}, "ERN-D036", "$.system"),
+    ({"src": ["a", "b"], "tgt": ["", ""], "is_system": 1}, "ERN-D032", "$.tgt[1]"),
     ({"src": ["a"], "tgt": ["c"], "is_system": "yes"}, "ERN-D036", "$.is_system"),
     ({"src": ["a"], "tgt": ["x"], "response": ["b", "c"], "sort": [1, 0]}, "ERN-D033", "$.tgt"),
     ({"src": ["a"], "response": ["b"], "sort": [1, 0]}, "ERN-D036", "$.response"),
