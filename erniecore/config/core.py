@@ -228,6 +228,11 @@ class CheckpointSection(Section):
     keep: int = Field(3, ge=2, description="Checkpoints kept; never fewer than two verified ones.")
     final: bool = Field(True, description="Save a checkpoint at the last step.")
     export: bool = Field(True, description="Write `model/` in the public layout at the end.")
+    average: bool = Field(
+        True,
+        description="`model/`, and a model that is read from a checkpoint, have the moving average of the weights where "
+        "`train.ema` keeps one; `false`: the weights of the last step.",
+    )
 
 
 class LogSection(Section):

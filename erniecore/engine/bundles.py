@@ -140,7 +140,8 @@ def load_bundle(directory: Path, *, dtype: str = "float32", tokenizer: bool = Tr
 
 
 def load_checkpoint_bundle(path: Path, *, dtype: str = "float32", tokenizer: bool = True) -> Opened:
-    """The model in a checkpoint, built with the settings that the checkpoint holds; averaged weights where there are any.
+    """The model in a checkpoint, built with the settings that the checkpoint holds; averaged weights where there are any,
+    unless these say otherwise.
 
     Raises:
         CheckpointError: damaged, without settings, or with an adapter's weights only.
@@ -156,9 +157,9 @@ def load_checkpoint_bundle(path: Path, *, dtype: str = "float32", tokenizer: boo
     if score_head.WEIGHT in checkpoint.tensors["model"]:
         score_head.add_score_head(bundle.model)
         bundle = score_head.completed(bundle)
-    _load_structured(bundle, checkpoint)
+    averaged = "ema" in checkpoint.tensors and settings.get("checkpoint", {}).get("average", True)
+    _load_structured(bundle, checkpoint, averaged=averaged)
     bundle.model.eval()
-    averaged = "ema" in checkpoint.tensors
     provenance = {
         "checkpoint": path.name,
         "method": names.get("method", ""),
@@ -256,13 +257,13 @@ def _settings_of(checkpoint: Checkpoint) -> tuple[Mapping[str, Any], Mapping[str
     return settings, names
 
 
-def _load_structured(bundle: ModelBundle, checkpoint: Checkpoint) -> None:
+def _load_structured(bundle: ModelBundle, checkpoint: Checkpoint, *, averaged: bool) -> None:
     from erniecore.engine import arrays
     from erniecore.engine.weights import convert, state_of
 
     targets = state_of(bundle.model)
     tensors = checkpoint.require("model", {name: (tuple(t.shape), "") for name, t in targets.items()})
-    average: Mapping[str, Any] = checkpoint.tensors.get("ema", {})
+    average: Mapping[str, Any] = checkpoint.tensors["ema"] if averaged else {}
     for name, target in targets.items():
         source = average if name in average else tensors
         found = _long_name(checkpoint.tensors["ema" if name in average else "model"].entries[name].dtype)

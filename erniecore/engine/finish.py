@@ -68,7 +68,7 @@ def complete(run: Run) -> None:
 def export_model(run: Run) -> None:
     """Write ``model/`` in the public layout, or under an adapter ``adapter/``; averaged weights if there are any."""
     started = time.perf_counter()
-    with run.ema.applied() if run.ema is not None else nullcontext():
+    with run.ema.applied() if run.ema is not None and run.settings.checkpoint.average else nullcontext():
         path = _write_model(run) if run.settings.adapter is None else _write_adapter(run)
     if path is None:
         run.warn("export", message="this adapter cannot be written; the checkpoint holds its weights")
@@ -105,6 +105,6 @@ def _provenance(run: Run) -> dict[str, Any]:
         "base": str(getattr(run.settings.model, "path", "")),
         "steps": run.step,
         "tokens": run.tokens,
-        "weights": "moving average" if run.ema is not None else "last step",
+        "weights": "moving average" if run.ema is not None and run.settings.checkpoint.average else "last step",
         "config_hash": run.ready.config_hash,
     }

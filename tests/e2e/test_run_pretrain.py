@@ -7,6 +7,7 @@ import shutil
 import pytest
 
 import erniecore
+from erniecore.api import read_tensors
 from erniecore.errors import DataError, Exit
 
 WORDS = [
@@ -169,6 +170,22 @@ def test_experts_with_every_router_loss_and_prediction_ahead(runner, texts, home
     )
     assert "router/orthogonal" not in steps[0]
     assert steps[-1]["moe/orthogonal"] < steps[0]["moe/orthogonal"]
+
+
+def test_the_last_weights_can_be_exported_instead_of_their_average(runner, texts):
+    options = tokens(texts, train__ema=0.9, train__max_steps=4)
+    runner.run(**options)
+    averaged = exported(runner)
+    runner.run(**options, checkpoint__average="false")
+    last = exported(runner)
+    stored = {name: array for (group, name), array in runner.tensors(4).items() if group == "model"}
+    assert last["model.norm.weight"] == stored["model.norm.weight"] != averaged["model.norm.weight"]
+
+
+def exported(runner):
+    """Name -> bytes of the tensors of ``model/``."""
+    found = read_tensors(runner.directory / "out" / "model" / "model.safetensors")
+    return {name: array.tobytes() for name, array in found.items()}
 
 
 # ---- refused
