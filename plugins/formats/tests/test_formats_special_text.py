@@ -83,6 +83,10 @@ def test_control_tokens_come_from_the_template_only(tokenizer, index):
     found = list(places(row))
     assert found
     for path in found:
+        try:
+            control_tokens(tokenizer, plugin, changed(row, path, "word"))
+        except RowError:  # whatever is added there, the row is no longer one
+            continue
         for word in tokenizer.special_tokens:
             try:
                 after = control_tokens(tokenizer, plugin, changed(row, path, word))
