@@ -1,0 +1,50 @@
+"""Each recipe of preferences and adapters under ``examples/`` trains as it stands, on other data and for two steps."""
+
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+
+import erniecore
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+ADAPTERS = ("lora", "lora-moe", "lora-pissa", "rslora-plus", "dora")
+METHODS = (
+    "dpo", "dpo-precomputed", "dpo-moving-reference", "dpo-lora", "ipo", "dpop", "robust-dpo", "simpo", "orpo", "kto",
+)  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def rows(tmp_path_factory):
+    home = tmp_path_factory.mktemp("rows")
+    pairs, rated = [], []
+    for a in range(12):
+        question = {"role": "user", "content": f"{a} plus 1"}
+        good, bad = ({"role": "assistant", "content": text} for text in (f"that makes {a + 1}", f"{a}"))
+        pairs.append({"messages": [question], "chosen": good, "rejected": bad})
+        rated.append({"messages": [question, good if a % 2 else bad], "label": bool(a % 2)})
+    for name, made in (("pairs.jsonl", pairs), ("rated.jsonl", rated)):
+        (home / name).write_text("".join(json.dumps(row) + "\n" for row in made))
+    return home
+
+
+@pytest.mark.parametrize("name", [*ADAPTERS, *METHODS])
+def test_recipe_trains(runner, rows, tmp_path, monkeypatch, name):
+    monkeypatch.chdir(tmp_path)  # recipes write below the current directory
+    file = EXAMPLES / f"{name}.yaml"
+    data = yaml.safe_load(file.read_text())["data"]["train"][0]["path"]
+    train = runner.home / "train.jsonl" if data == "conversations.jsonl" else rows / data
+    base = runner.home / ("moe" if name == "lora-moe" else "base")
+    keys = {"model.path": base, "data.train": train, "train.max_steps": 2, "train.accumulation": 1, "adapter.rank": 4}
+    if name not in (*ADAPTERS, "dpo-lora"):
+        del keys["adapter.rank"]
+    result = erniecore.run(file, overrides=[f"{k}={v}" for k, v in keys.items()], console="none")
+    assert result.events[-1]["status"] == "finished"
+    assert result.out == Path("runs") / name
+
+
+def test_the_table_names_every_recipe():
+    text = (EXAMPLES / "README.md").read_text(encoding="utf-8")
+    recipes = {path.name for path in EXAMPLES.glob("*.yaml")}
+    assert {name for name in recipes if f"({name})" in text} == recipes
