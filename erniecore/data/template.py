@@ -20,6 +20,8 @@ from erniecore.data.marks import Marks, Piece, plain_messages
 from erniecore.errors import DataError, RowError, shorten
 from erniecore.types import Json, Message, Segment
 
+#: marked renderings that are remembered
+_MAX_SHAPES = 4096
 _PROBE = (Message("user", "a"),)
 
 
@@ -45,6 +47,7 @@ class JinjaChatTemplate:
         self.source, self.turn_end, self.stop = source, turn_end, stop
         self.variables = dict(variables or {})
         self._marks, self._environment, self._template = self._compile()
+        self._shapes: dict[str, str] = {}
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self.source, self.turn_end, self.stop, self.variables)
@@ -91,6 +94,15 @@ class JinjaChatTemplate:
         if len(text) > MAX_TEXT:
             raise DataError("the chat template writes too much", code=codes.TEMPLATE_BROKEN, found=f"{len(text)}")
         return text
+
+    def _run_marked(self, messages: list[dict[str, Any]], tools: Any, generation: bool) -> str:
+        """``_run``, remembered: with marks for texts, conversations of one shape are all alike."""
+        key = repr((messages, tools, generation))
+        if key not in self._shapes:
+            if len(self._shapes) >= _MAX_SHAPES:
+                self._shapes.clear()
+            self._shapes[key] = self._run(messages, tools, generation)
+        return self._shapes[key]
 
     def segments(
         self, messages: Sequence[Message], tools: Sequence[Json] = (), *, add_generation_prompt: bool = False
@@ -142,7 +154,7 @@ class _Marked:
         """The first ``count`` messages."""
         key = count, generation
         if key not in self._known:
-            self._known[key] = self._template._run(self._messages[:count], self._tools, generation)
+            self._known[key] = self._template._run_marked(self._messages[:count], self._tools, generation)
         return self._known[key]
 
     def generated(self, generation: bool) -> list[tuple[int, int, int]]:

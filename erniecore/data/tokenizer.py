@@ -9,15 +9,20 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from functools import cached_property
+from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from erniecore.data import tokenizer_files
 from erniecore.data.detokenize import TextStream, piece_bytes
+from erniecore.data.words import Words, words_of
 from erniecore.errors import EnvironmentFault
 from erniecore.types import ChatTemplate, Segment
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 #: SentencePiece's stand-in for the blank; as a character of a text it is spelt in bytes, so that it survives.
 BLANK = "\u2581"
@@ -114,10 +119,15 @@ class SentencePieceTokenizer:
 
     def _pieces(self, text: str) -> list[int]:
         try:
-            return self._sp.encode(text)  # type: ignore[no-any-return]
+            return self._words.encode(text) if self._words is not None else self._sp.encode(text)
         except RuntimeError:
             text.encode()  # says better what is wrong
             raise
+
+    @cached_property
+    def _words(self) -> Words | None:
+        """By words, where that gives the same ids; a blank's stand-in in a text must not reach it."""
+        return words_of(self._sp, self.model) if self._blank_ids else None
 
     @cached_property
     def _breaks(self) -> re.Pattern[str] | None:
@@ -187,13 +197,14 @@ class SentencePieceTokenizer:
         if len({index for _, index in texts}) == 1:
             out[texts[0][1]] += ids
             return
-        starts = np.cumsum([0, *(len(self._bytes[i]) for i in ids)])
+        starts = np.concatenate([[0], np.cumsum(self._sizes[ids])])
         ends = np.cumsum([len(text.encode()) for text, _ in texts])
         if starts[-1] != ends[-1]:  # a model that normalises: its ids do not spell the text; count from the right
             starts = starts + (ends[-1] - starts[-1])
-        owners = np.searchsorted(ends, starts[:-1], side="right").clip(0, len(texts) - 1)
-        for token, owner in zip(ids, owners, strict=True):
-            out[texts[owner][1]].append(token)
+        # tokens in front of each end; the last text has the rest
+        cuts = [0, *np.searchsorted(starts[:-1], ends[:-1]).tolist(), len(ids)]
+        for (_, index), (start, end) in zip(texts, pairwise(cuts), strict=True):
+            out[index] += ids[start:end]
 
     # ---- decoding
 
@@ -204,6 +215,11 @@ class SentencePieceTokenizer:
         for text, token in (*self.special_tokens.items(), *self.plain_tokens.items()):
             table[token] = text.encode()
         return table
+
+    @cached_property
+    def _sizes(self) -> NDArray[np.int64]:
+        """Bytes that each id spells, [vocab]."""
+        return np.array([len(text) for text in self._bytes], np.int64)
 
     @cached_property
     def _special_ids(self) -> frozenset[int]:
