@@ -196,8 +196,21 @@ def precision(draft: Draft) -> None:
     if draft.purpose == "train" or draft.has(source):
         draft.set("train.precision", computed, source, *agreeing)
     draft.drop("`compute_type` decides", "bf16", "fp16", "compute_type")
+    _mixed(draft, computed)
     if quantizer:
         draft.set("quantizer.name", quantizer, source)
+
+
+def _mixed(draft: Draft, computed: str) -> None:
+    """What O1 and main gradients in float32 would change where weights have low precision."""
+    if computed != "float32" and draft.purpose == "train":
+        if str(draft.get("fp16_opt_level")).upper() != "O2":
+            text = f"as O2: weights are kept in {computed}, with float32 masters in the optimizer"
+            draft.note("differs", text, "fp16_opt_level")
+        if draft.get("amp_master_grad") and draft.get("gradient_accumulation_steps") > 1:
+            draft.note("differs", f"gradients of a step add up in {computed}", "amp_master_grad")
+    draft.drop("weights are kept in `train.precision`, with float32 masters in the optimizer", "fp16_opt_level")
+    draft.drop("gradients have the dtype of their weights; the optimizer works in float32", "amp_master_grad")
 
 
 def _algorithm(draft: Draft, source: str, kind: str) -> None:

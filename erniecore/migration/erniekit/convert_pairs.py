@@ -31,6 +31,11 @@ def pairs(draft: Draft) -> None:
     _margins(draft, name)
     _reference(draft, name)
     _weights(draft, name)
+    if draft.get("mask_out_eos_token"):
+        default = "" if draft.has("mask_out_eos_token") else " (true, the default of ERNIEKit)"
+        text = f"the end token of an answer counts in its log-probability{default}"
+        draft.note("differs", text, "mask_out_eos_token")
+    draft.drop("the end token of an answer counts in its log-probability", "mask_out_eos_token")
     text = (
         "the loss is a mean over all pairs of a step; ERNIEKit takes the mean of every micro-batch, then of those means"
     )

@@ -73,6 +73,11 @@ def batches(draft: Draft) -> None:
         draft.fault("gradient_accumulation_steps", "chosen from the data; give a number, 1 or more")
     else:
         draft.carry("gradient_accumulation_steps", "train.accumulation")
+    if steps > 1 and draft.purpose == "train" and stage(draft) != "DPO" and not draft.get("token_balance_loss"):
+        text = (
+            "every learned token of a step counts the same; ERNIEKit takes the mean of each micro-batch, then of those"
+        )
+        draft.note("differs", text, "gradient_accumulation_steps")
     if draft.get("pipeline_parallel_degree") > 1 and draft.has("batch_size") and steps > 0:
         draft.set("eval.batch_size", draft.get("batch_size") * steps, "batch_size")
 
@@ -117,7 +122,7 @@ def _strategy(draft: Draft, old: str, steps: str) -> str:
 
 def _every(draft: Draft, strategy: str, steps: str, new: str, epochs: float) -> None:
     kind = _strategy(draft, strategy, steps)
-    number = draft.get(steps) if draft.get(steps) is not None else 500
+    number = draft.get(steps) or draft.get("logging_steps")  # what the trainer takes where there are none
     try:
         found = rules.every(kind, number, draft.get("max_steps"), epochs)
     except ValueError as error:

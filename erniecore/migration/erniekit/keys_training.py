@@ -170,14 +170,20 @@ PRECISION: tuple[Key, ...] = (
     part("fp16", "flag", False, "train.precision", "`compute_type` decides"),
     *without(
         AMP,
-        ("fp16_opt_level", "text", "O1"),
         ("amp_custom_white_list", "any", None),
         ("amp_custom_black_list", "any", None),
     ),
-    *without("bfloat16 and float32 need no loss scaling", ("scale_loss", "number", 32768)),
     *without(
+        "there is no loss scaling: bfloat16 and float32 need none, float16 is refused",
+        ("scale_loss", "number", 32768),
+    ),
+    part("fp16_opt_level", "text", "O1", "", "O2, always: weights in `train.precision` with float32 masters"),
+    part(
+        "amp_master_grad",
+        "flag",
+        False,
+        "",
         "gradients have the dtype of their weights; the optimizer works in float32",
-        ("amp_master_grad", "flag", False),
     ),
 )
 
@@ -203,6 +209,7 @@ PAIRS: tuple[Key, ...] = (
     part("dpop_lambda", "number", 50.0, "method.penalty, method.penalty_outside", "dpop"),
     part("pref_loss_ratio", "number", 1.0, "method.sft_weight", "only the ratio to `sft_loss_ratio` matters"),
     part("sft_loss_ratio", "number", 0.0, "method.sft_weight", "sft_loss_ratio / pref_loss_ratio; orpo: 1"),
+    part("mask_out_eos_token", "flag", True, "", "the end token of an answer counts, as with `false`"),
     part("reference_free", "flag", False, "method.reference_free", "orpo and simpo have no reference"),
     part(
         "ref_model_update_steps",

@@ -166,6 +166,14 @@ def test_types_that_mean_nothing():
     assert "weight_only_mix" in problem("weight_quantize_algo", weight_quantize_algo="int3")
 
 
+def test_low_precision_is_told_where_it_differs():
+    assert "as O2" in notice("fp16_opt_level", fp16_opt_level="O1")
+    assert not notice("fp16_opt_level", fp16_opt_level="O2")
+    given = {"amp_master_grad": True, "gradient_accumulation_steps": 4}
+    assert "add up in bfloat16" in notice("amp_master_grad", **given)
+    assert not any("amp_master_grad" in n.keys for n in convert({"do_train": True, **given}).notices)
+
+
 # ---- routers
 
 
@@ -249,6 +257,12 @@ def test_the_mean_over_pairs_is_told():
     assert any("mean over all pairs of a step" in n.text for n in convert({"stage": "DPO"}).notices)
 
 
+def test_end_tokens_count():
+    assert "the default of ERNIEKit" in notice("mask_out_eos_token", stage="DPO")
+    assert not notice("mask_out_eos_token", stage="DPO", mask_out_eos_token=False)
+    assert not notice("mask_out_eos_token", stage="SFT", mask_out_eos_token=True)
+
+
 def test_keys_of_preferences_mean_nothing_elsewhere():
     assert convert({"stage": "SFT", "beta": 0.3}).dropped == {"beta": "only for `stage: DPO`"}
 
@@ -274,9 +288,15 @@ def test_accumulation_from_the_data_needs_a_number():
     assert "give a number" in problem("gradient_accumulation_steps", gradient_accumulation_steps=-1)
 
 
+def test_the_mean_over_tokens_is_told_where_it_matters():
+    assert "counts the same" in notice("gradient_accumulation_steps", gradient_accumulation_steps=4)
+    assert not notice("gradient_accumulation_steps", gradient_accumulation_steps=1)
+
+
 @pytest.mark.parametrize(
     ("given", "every"),
     [
+        ({"evaluation_strategy": "steps", "logging_steps": 3}, 3),
         ({"evaluation_strategy": "epoch", "max_steps": 800, "num_train_epochs": 2}, 400),
         ({"evaluation_strategy": "steps", "eval_steps": 7}, 7),
         ({"evaluation_strategy": False, "do_eval": True}, 0),
