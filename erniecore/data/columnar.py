@@ -20,6 +20,8 @@ from erniecore.errors import DataError, EnvironmentFault, RowError
 
 #: What a batch may hold, as far as the file says.
 _BATCH_ROWS, _BATCH_BYTES = 1024, 8 << 20
+#: Read at a time; without it a whole column of a row group would be.
+_BUFFER = 1 << 20
 _MAGIC = b"ARROW1"
 
 
@@ -68,7 +70,7 @@ def _readable(arrow: Any, path: Path) -> Iterator[None]:
 
 def _parquet(path: Path) -> Iterator[Any]:
     parquet = import_module("pyarrow.parquet")
-    with parquet.ParquetFile(path, memory_map=True, pre_buffer=False) as file:
+    with parquet.ParquetFile(path, buffer_size=_BUFFER, pre_buffer=False) as file:
         about = file.metadata
         size = sum(about.row_group(i).total_byte_size for i in range(about.num_row_groups))
         yield from file.iter_batches(batch_size=_batch_rows(size, about.num_rows))
@@ -76,7 +78,7 @@ def _parquet(path: Path) -> Iterator[Any]:
 
 def _stream(arrow: Any, path: Path) -> Iterator[Any]:
     """Batches of an arrow stream (what ``save_to_disk`` writes) or an arrow file; wrong offsets are found first."""
-    with arrow.memory_map(str(path)) as source:
+    with arrow.OSFile(str(path)) as source:
         is_file = source.read(len(_MAGIC)) == _MAGIC
         source.seek(0)
         reader = arrow.ipc.open_file(source) if is_file else arrow.ipc.open_stream(source)

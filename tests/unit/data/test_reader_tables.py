@@ -273,3 +273,16 @@ def test_identity_of_a_split_is_that_of_its_files(tmp_path):
     assert content_of(Path(f"{tmp_path / 'd'}:train")) == train
     (tmp_path / "d/train/data-00001-of-00002.arrow").write_bytes(b"x")
     assert content_of(Path(f"{tmp_path / 'd'}:train"))["sha256"] != train["sha256"]
+
+
+@pytest.mark.parametrize(("write", "name"), [(pq.write_table, "d.parquet"), (write_stream, "d.arrow")])
+def test_a_file_is_never_in_memory_as_a_whole(tmp_path, monkeypatch, write, name):
+    monkeypatch.setattr(columnar, "_BATCH_BYTES", 1 << 20)
+    texts = [f"{i:06d}" * 400 for i in range(12_000)]
+    write(pa.table({"text": texts}), tmp_path / name)
+    before, most, count = pa.total_allocated_bytes(), 0, 0
+    for _ in read_rows(tmp_path / name):
+        count += 1
+        most = max(most, pa.total_allocated_bytes() - before)
+    assert count == len(texts)
+    assert most < sum(map(len, texts)) / 3
