@@ -124,7 +124,7 @@ def test_the_plan_counts_the_head(ernie, runner, pairs, base):
         assert (plan["parameters"]["trainable"], plan["checkpoint"]) == (start["trainable"], saved["bytes"])
 
 
-def test_average_and_low_precision_keep_the_head(runner, pairs):
+def test_the_average_has_the_head(runner, pairs):
     out = runner.run(**settings(runner, pairs, "base", train__ema=0.5, train__max_steps=4)).out
     tensors = runner.tensors(4)
     averaged = np.frombuffer(tensors["ema", "score.weight"], np.float32)

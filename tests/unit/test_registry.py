@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 import erniecore
 from erniecore import registry
 from erniecore.errors import PluginBroken, PluginConflict, PluginIncompatible, PluginNotFound, UsageError
+from erniecore.kinds import KINDS
 from erniecore.known import known
 
 if sys.version_info >= (3, 11):
@@ -189,7 +190,7 @@ def test_known_toml_is_toml():
 
 
 def test_known_toml_lists_what_the_repository_holds():
-    groups = {f"erniecore.{kind}s": kind for kind in ("model", "method", "format", "callback", "device", "adapter")}
+    groups = {kind.group: kind.name for kind in KINDS.values()}
     held = {}
     for file in ROOT.glob("plugins/*/pyproject.toml"):
         project = tomllib.loads(file.read_text())["project"]
