@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from erniecore.migration.erniekit import convert_data, convert_model, convert_pairs, convert_training
+from erniecore.migration.erniekit import convert_data, convert_model, convert_pairs, convert_training, values
 from erniecore.migration.erniekit.draft import Draft, Notice, Purpose, Setting, Surroundings
 from erniecore.migration.erniekit.key import Left
 from erniecore.migration.erniekit.keys_other import EXPORT, FP8, GENERATION, SERVING
@@ -81,8 +81,9 @@ def purpose_of(given: Mapping[str, Any]) -> Purpose:
 
 def convert(given: Mapping[str, Any], around: Surroundings | None = None) -> Outcome:
     """The outcome for a file's content (flat, dotted keys allowed); a pure function."""
-    flat, unknown = split(given)
-    draft = Draft(flat, around or Surroundings(), purpose_of(flat))
+    named, unknown = split(given)
+    flat, problems = readable(named)
+    draft = Draft(flat, around or Surroundings(), purpose_of(flat), problems=problems)
     for step in STEPS:
         step(draft)
     for old in flat:
@@ -125,6 +126,20 @@ def split(given: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
         else:
             flat.setdefault(name, value)
     return flat, unknown
+
+
+def readable(flat: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, str]]:
+    """The values that are of the type of their key, and what is wrong with the others: they count as absent."""
+    good: dict[str, Any] = {}
+    problems: dict[str, str] = {}
+    for old, value in flat.items():
+        try:
+            if not values.is_empty(value):
+                values.TYPES[KEYS[old].type](value)
+            good[old] = value
+        except ValueError as error:
+            problems[old] = str(error)
+    return good, problems
 
 
 def _alone(draft: Draft, old: str) -> None:
