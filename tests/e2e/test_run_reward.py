@@ -165,3 +165,19 @@ def test_other_methods_leave_the_head_alone(runner, pairs):
     before, after = (load_file(d / "model.safetensors") for d in (model, tuned.out / "model"))
     assert (before["score.weight"] == after["score.weight"]).all()
     assert (before["model.norm.weight"] != after["model.norm.weight"]).any()
+
+
+def test_a_reward_model_scores_rollouts(runner, pairs):
+    model = runner.run(**settings(runner, pairs, "base", train__max_steps=2)).out / "model"
+    tried = {
+        "method__name": "grpo",
+        "method__group_size": 4,
+        "method__max_new_tokens": 6,
+        "scorers__reward-model__model": model,
+        "train__max_steps": 2,
+    }
+    words = [word for word in runner.words("tried", **tried) if word != "method.name=sft"]
+    metrics = erniecore.run(overrides=words, console="none").metrics
+    assert metrics["reward"] == metrics["reward/reward-model"]
+    assert metrics["reward/std"] > 0
+    assert metrics["grad_norm"] > 0
