@@ -40,7 +40,9 @@ class RunSection(Section):
 class Source(Section):
     """One data file or directory."""
 
-    path: str = Field(description="File (.json, .jsonl, also .gz).")
+    path: str = Field(
+        description="File (.jsonl, .json, .txt, also .gz; .parquet, .arrow) or data set directory; `DIR:train` names a split."
+    )
     format: str = Field("", description="Format plugin for this source; empty: `data.format`.")
     weight: float = Field(
         1.0, gt=0, description="Share of this source where `data.mix` draws by weight (any positive numbers)."
