@@ -236,13 +236,16 @@ def _ending(path: Path) -> str:
     ending = ending_of(path)
     if ending not in ENDINGS and path.is_file():
         near = nearest(ending, ENDINGS)
+        fix = f"rename it to {near}" if near else "convert it to .jsonl: one JSON object per line"
+        if ending in (".bin", ".idx"):
+            fix = "token files are read by `ernie run --method pt` alone, as training or held-out data"
         raise DataError(
             "data files of this kind cannot be read",
             code=codes.UNKNOWN_FILE_TYPE,
             where=str(path),
             found=ending or "no ending",
             expected=".json, .jsonl or .txt, also with .gz; .parquet or .arrow",
-            fix=f"rename it to {near}" if near else "convert it to .jsonl: one JSON object per line",
+            fix=fix,
         )
     return ending
 

@@ -3,6 +3,7 @@
 import json
 import random
 import shutil
+from pathlib import Path
 
 import pytest
 
@@ -10,6 +11,7 @@ import erniecore
 from erniecore.api import read_tensors
 from erniecore.errors import DataError, Exit
 
+RECIPE = Path(__file__).parents[2] / "examples" / "pretrain.yaml"
 WORDS = [
     "the",
     "quick",
@@ -186,6 +188,14 @@ def exported(runner):
     """Name -> bytes of the tensors of ``model/``."""
     found = read_tensors(runner.directory / "out" / "model" / "model.safetensors")
     return {name: array.tobytes() for name, array in found.items()}
+
+
+def test_the_recipe_runs(ernie, texts, home, tmp_path):
+    words = [f"model.tokenizer={home / 'tok'}", "model.architecture={vocab_size: 320}", f"data.train={texts / 'one'}"]
+    small = ["train.max_steps=2", "train.warmup_steps=1", "train.decay_steps=1", "log.report=false"]
+    outcome = ernie("run", RECIPE, *words, *small, f"run.out={tmp_path / 'out'}")
+    assert outcome.code == 0, outcome.err
+    assert "finished" in outcome.out
 
 
 # ---- refused

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from erniecore.data import codes
+from erniecore.data.reader import split_rows
 from erniecore.data.token_files import DTYPES, open_token_file, prefix_of
 from erniecore.data.token_files_write import TokenFileWriter, smallest_dtype
 from erniecore.errors import DataError, UsageError
@@ -113,6 +114,12 @@ def test_half_a_pair_is_refused(tmp_path, ending):
     with pytest.raises(DataError, match="missing") as caught:
         open_token_file(tmp_path / f"c.{'idx' if ending == 'bin' else 'bin'}")
     assert caught.value.where.endswith(f"c.{ending}")
+
+
+def test_commands_that_read_rows_say_who_reads_token_files(tmp_path):
+    write(tmp_path / "c", [[1, 2]])
+    with pytest.raises(DataError, match="--method pt"):
+        list(split_rows(tmp_path / "c.bin"))
 
 
 def test_foreign_ids_are_named_with_document_and_place(tmp_path):
