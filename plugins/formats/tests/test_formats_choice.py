@@ -112,6 +112,7 @@ REAL = os.environ.get("ERNIE_REAL_DATA", "")
         ("kto_en_demo.json", "messages", 300, 300),
         ("identity.json", "alpaca", 91, 91),
         ("mllm_demo.json", "messages", 6, 0),
+        ("wiki_demo.txt", "text", 30, 30),
     ],
 )
 def test_every_row_of_real_files_is_accounted_for(file, name, rows, kept):
