@@ -142,6 +142,8 @@ def _problem(cls: type[BaseModel], node: Leaf | Tree, key: str, error: Any, know
     if error["type"] == "literal_error" and isinstance(error["input"], str):
         close = nearest(error["input"], error["ctx"]["expected"].replace("'", "").replace(" or ", ", ").split(", "))
         message += f"; did you mean {close}?" if close else ""
+    if error["type"] == "missing" and place.word:  # what was typed names something else
+        message = f"{name} {message}"
     if error["type"] not in _NO_INPUT:
         message += f" (got {shorten(error['input'])})"
     return place.problem(name, message)
