@@ -44,7 +44,7 @@ from erniecore.config.sources import (
     place_of,
     read_file,
 )
-from erniecore.errors import ConfigError, PluginError, Problem
+from erniecore.errors import ConfigError, PluginError, PluginNotFound, Problem
 from erniecore.host import assemble
 from erniecore.kinds import KINDS, RUN_KINDS
 from erniecore.plugin import EmptyConfig
@@ -138,7 +138,14 @@ def load(
         PluginError, CheckpointError, UsageError: a plugin, model directory or file that cannot be used at all.
     """
     layers, problems, notices = read_layers(file, overrides, flags or {}, os.environ if environ is None else environ)
-    chosen = select(layers, require)
+    try:
+        chosen = select(layers, require)
+    except PluginNotFound as error:
+        if notices:  # of a file from another toolkit, whose own words may do without the plugin
+            from erniecore.migration.erniekit.layer import do_without
+
+            error.fix = error.fix or do_without(error.message)
+        raise
     problems += chosen.problems
     sections, found = _sections(chosen)
     problems += found

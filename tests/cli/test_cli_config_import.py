@@ -189,6 +189,14 @@ def test_plugins_that_are_not_here_are_named(capsys):
     err = run(capsys, "run", CONFIGS / "ERNIE-4.5-0.3B/sft/run_sft_wint8mix_lora_8k.yaml", "--dry-run", code=2).err
     assert "no quantizer plugin 'wint4-8' is installed" in err
     assert "(from compute_type)" in err
+    assert "put compute_type=bf16 behind the file" in err
+
+
+def test_words_of_erniekit_do_without_a_plugin(capsys):
+    path = CONFIGS / "ERNIE-4.5-21B-A3B/sft/run_sft_8k.yaml"
+    assert "tensor_parallel_degree=1" in run(capsys, "run", path, "--dry-run", code=2).err
+    plan = json.loads(run(capsys, "run", path, "tensor_parallel_degree=1", "--dry-run", "--json").out)
+    assert plan["model"] == "ernie45-moe"
 
 
 def test_unknown_keys_stop_a_run(capsys, tmp_path):

@@ -80,3 +80,16 @@ def command_for(outcome: Outcome) -> str:
     if outcome.purpose == "export":
         return f"ernie merge {out} --base {model} --out {str(out).rstrip('/')}/export"
     return ""
+
+
+#: kind of a plugin that is not installed -> which words of ERNIEKit do without it
+WITHOUT = {
+    "parallel": "install it, or put tensor_parallel_degree=1 pipeline_parallel_degree=1 (every degree) behind the file",
+    "quantizer": "install it, or put compute_type=bf16 behind the file, which leaves the weights as they are",
+    "model": "install it; `ernie config import` works without it",
+}
+
+
+def do_without(message: str) -> str:
+    """What to do about a missing plugin that an ERNIEKit file asks for; ``message``: of ``PluginNotFound``."""
+    return next((text for kind, text in WITHOUT.items() if f"no {kind} plugin" in message), "")
