@@ -46,8 +46,8 @@ GRPO = {
 }
 #: updates until the curves part, and after that: fine-tuning is given as much time as GRPO takes, and not only as many
 #: updates; a curve has a point every so many updates
-BEFORE, AFTER, EVERY = 500, {"sft": 1500, "grpo": 300, "sft-right": 300}, 100
-RATES = {"before": 3e-3, "sft": 1e-3, "grpo": 5e-4, "sft-right": 1e-3}
+BEFORE, AFTER, EVERY = 500, {"grpo": 200, "sft": 600, "sft-right": 200}, 50
+RATES = {"before": 3e-3, "sft": 1e-3, "grpo": 6e-4, "sft-right": 1e-3}
 
 
 def main() -> None:
@@ -72,8 +72,8 @@ def study(out: Path, seed: int) -> dict[str, Any]:
         out / "before", base, {**SFT, "data.train": out / "demonstrations.jsonl"}, BEFORE, RATES["before"], seed
     )
     arms = {
-        "sft": {**SFT, "data.train": out / "demonstrations.jsonl"},
         "grpo": {**GRPO, "data.train": out / "questions.jsonl"},
+        "sft": {**SFT, "data.train": out / "demonstrations.jsonl"},
         "sft-right": {**SFT, "data.train": out / "questions.jsonl"},
     }
     curves = {"before": curve(out / "before", base, out / "held-out.jsonl", 0)}
