@@ -85,7 +85,7 @@ def test_unknown_name_lists_the_installed_and_the_nearest(site):
 
 def test_a_dissimilar_name_gets_no_suggestion(site):
     with pytest.raises(PluginNotFound) as caught:
-        registry.load("device", "xpu")
+        registry.load("device", "tpu")
     assert caught.value.fix == ""
 
 
@@ -98,8 +98,8 @@ def test_a_name_of_another_kind_says_so(toys):
 def test_a_known_plugin_that_is_not_installed_has_its_pip_line(site, monkeypatch):
     monkeypatch.setattr(registry, "home_of", lambda kind, name: f"erniecore-{name}")
     with pytest.raises(PluginNotFound) as caught:
-        registry.load("device", "xpu")
-    assert caught.value.next == "pip install erniecore-xpu"
+        registry.load("device", "tpu")
+    assert caught.value.next == "pip install erniecore-tpu"
 
 
 def test_conflict_names_both_and_imports_neither(site):
