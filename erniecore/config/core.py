@@ -81,7 +81,7 @@ class DataSection(Section):
         0,
         ge=0,
         description="Samples per epoch instead of what `mix` says; 0: off. Split exactly by `weight` (`mix: weighted`) or by "
-        "the sources' sizes (`mix: concat`), from endless walks: no sample comes again before its source is used up.",
+        "the sources' sizes (`mix: concat`); a source is used up before any of its samples is drawn again.",
     )
     eval_fraction: float = Field(
         0.0, ge=0, lt=1, description="Held out from the training rows when `data.eval` is empty."

@@ -37,7 +37,9 @@ class Unknown(Exception):
 
 
 def content_of(path: Path) -> dict[str, Any]:
-    """``path``, ``bytes`` and ``sha256`` of a data file; of a directory, over its data files' names and contents."""
+    """``path``, ``bytes`` and ``sha256`` of a data file; of a data set directory, over the files of the split.
+
+    Raises ``DataError`` for a directory that holds no data set, ``OSError`` for a file that cannot be read."""
     files = shards_of(path)
     if files == (path,):
         return {"path": str(path), "bytes": path.stat().st_size, "sha256": file_hash(path)}
@@ -54,7 +56,7 @@ def unreadable(path: Path, error: OSError) -> DataError:
 
 
 def stamp_of(path: Path) -> tuple[tuple[int, ...], ...]:
-    """Changes when a file, or one in a directory, is written to while it is read."""
+    """Changes when a file, or one of a data set directory, is written to while it is read."""
     return tuple((s.st_ino, s.st_size, s.st_mtime_ns, s.st_ctime_ns) for s in (f.stat() for f in shards_of(path)))
 
 
@@ -70,7 +72,7 @@ def entry_key(
         "file": source.file,
         "bytes": content["bytes"],
         "sha256": content["sha256"],
-        "ending": "".join(PurePath(source.file).suffixes[-2:]).lower(),
+        "endings": sorted({"".join(file.suffixes[-2:]).lower() for file in shards_of(source.path)}),
         "format": source.parser.name,
         "format_settings": _described(source.parser.config, "the settings of the format"),
         "encoder": f"{type(encoder).__module__}.{type(encoder).__qualname__}",

@@ -5,16 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from erniecore import registry
 from erniecore.config.core import Source
 from erniecore.config.section import Section
 from erniecore.data.parsing import RowParser, detect, installed_formats
 from erniecore.plugin import Plugin
-
-if TYPE_CHECKING:
-    pass
 
 
 @dataclass(frozen=True)

@@ -60,13 +60,8 @@ def user_cache(environ: Mapping[str, str] | None = None) -> Path:
 
 
 def _text_size(path: Path) -> int:
-    """Roughly, of all files behind a path; what is wrong with a directory is said when it is read."""
-    try:
-        files = shards_of(path)
-    except DataError:
-        return 0
-    sizes = ((f, f.stat().st_size) for f in files if f.is_file())
-    return sum(size * _GZIP if f.name.endswith((".gz", ".parquet")) else size for f, size in sizes)
+    sizes = ((f.stat().st_size if f.is_file() else 0, f.name.endswith(".gz")) for f in shards_of(path))
+    return sum(size * _GZIP if packed else size for size, packed in sizes)
 
 
 class Loader:

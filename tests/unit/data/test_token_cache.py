@@ -192,6 +192,18 @@ def test_the_same_content_under_another_name_is_found(toy, source, jsonl, tmp_pa
     assert cached.store[0].origin.file == str(moved)
 
 
+def test_data_set_directories_are_known_by_the_files_of_their_split(toy, source, jsonl, tmp_path):
+    folder = tmp_path / "set"
+    folder.mkdir()
+    for name in ("train", "test"):
+        jsonl("a.jsonl", 4 if name == "train" else 5).rename(folder / f"{name}-00000-of-00001.jsonl")
+    train = content_of(tmp_path / "set:train")
+    (folder / "test-00000-of-00001.jsonl").write_text("other")
+    assert content_of(tmp_path / "set:train") == train
+    (folder / "train-00000-of-00001.jsonl").write_text("other")
+    assert content_of(tmp_path / "set:train")["sha256"] != train["sha256"]
+
+
 def test_tokenizer_template_and_length_are_told_apart(tokenizer, trained, plain, source, jsonl, tmp_path):
     def key(tokenizer, length=8):
         return entry_key(made, content_of(made.path), Encoder(tokenizer, length), encode.LIMITS)[0]
