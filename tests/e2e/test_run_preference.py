@@ -218,12 +218,15 @@ def tuned(tmp_path_factory):
 @pytest.mark.slow
 @pytest.mark.skipif(not REAL, reason="$ERNIE_REAL_DATA names no folder")
 @pytest.mark.parametrize(
-    ("method", "file", "rate", "accuracy"),
-    [("dpo", "dpo_en_demo.json", 5e-4, 0.6), ("kto", "kto_en_demo.json", 1e-4, 0)],
+    ("method", "file", "rate", "order"),
+    [
+        ("dpo", "dpo_en_demo.json", 5e-4, "rewards/accuracies"),
+        ("kto", "kto_en_demo.json", 1e-4, "rewards/ranking"),
+    ],
 )
-def test_real_preferences_generalise_to_held_out_rows(runner, tuned, method, file, rate, accuracy):
-    """A held-out tenth: at the start the policy is its reference, and no row has a margin. KTO's accuracy is against its
-    reference point, below which so small a model takes all answers: only the order is asked for."""
+def test_real_preferences_generalise_to_held_out_rows(runner, tuned, method, file, rate, order):
+    """A held-out tenth: at the start the policy is its reference, and no row has a margin. Of KTO the order of good and
+    bad rows is asked for, not its accuracy: that is against a point of 0 and more, below which all answers fall."""
     settings = words(
         runner,
         runner.home,
@@ -236,9 +239,12 @@ def test_real_preferences_generalise_to_held_out_rows(runner, tuned, method, fil
         data__max_drop=0.2,
         train__max_steps=None,
         train__batch_size=2,
+        train__accumulation=4 if method == "kto" else 1,
         train__epochs=2,
         train__learning_rate=rate,
+        eval__batch_size=30,
     )
     metrics = erniecore.run(overrides=settings, console="none").metrics
+    print({name: round(value, 3) for name, value in metrics.items() if name.startswith("eval/rewards")})
     assert metrics["eval/rewards/margins"] > 0
-    assert metrics["eval/rewards/accuracies"] > accuracy
+    assert metrics[f"eval/{order}"] > 0.6
