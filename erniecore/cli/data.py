@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from erniecore.cli import data_build, data_convert, render
+from erniecore.cli import data_build, data_cache, data_convert, render
 from erniecore.cli.data_convert import split_files
 from erniecore.cli.group import new_group
 from erniecore.cli.options import JsonOption
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 app = new_group("Check data files, show samples as the model sees them, convert them, build token files.")
 app.command()(data_build.build)
 app.command()(data_convert.convert)
+app.add_typer(data_cache.app, name="cache")
 
 Files = Annotated[
     list[Path],

@@ -1,0 +1,77 @@
+"""What lies in a token cache, and removing what is not used. Entries are made and read in ``cache.py``."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from erniecore.data.cache_locks import try_locked
+
+_ENTRY = "entry.json"
+_DAY = 86400.0
+
+
+@dataclass(frozen=True)
+class Kept:
+    """One entry. ``used``: seconds since 1970; ``complete``: whether it holds every sample of its file."""
+
+    key: str
+    file: str
+    rows: int
+    bytes: int
+    used: float
+    complete: bool
+
+    @property
+    def used_text(self) -> str:
+        """Day and time."""
+        return time.strftime("%Y-%m-%d %H:%M", time.localtime(self.used))
+
+    def as_dict(self) -> dict[str, Any]:
+        """JSON form."""
+        return asdict(self)
+
+
+def entries(directory: Path) -> list[Kept]:
+    """All entries, those used last first; nothing without a cache. Other directories are passed over."""
+    found = [_entry(path) for path in directory.iterdir() if _is_entry(path)] if directory.is_dir() else []
+    return sorted(found, key=lambda e: -e.used)
+
+
+def _is_entry(path: Path) -> bool:
+    return path.is_dir() and (path / "use.lock").is_file()
+
+
+def _entry(path: Path) -> Kept:
+    shards = list(path.glob("*.tokens"))
+    size = sum(shard.stat().st_size for shard in shards)
+    try:
+        facts = json.loads((path / _ENTRY).read_text(encoding="utf-8"))
+        used = (path / _ENTRY).stat().st_mtime
+        return Kept(path.name, str(facts["about"]["file"]), int(facts["rows"]), size, used, complete=True)
+    except (OSError, ValueError, KeyError, TypeError):
+        used = max((p.stat().st_mtime for p in (path, *shards)), default=0.0)
+        return Kept(path.name, "", 0, size, used, complete=False)
+
+
+def remove_old(directory: Path, days: float) -> list[Kept]:
+    """Remove entries that were last used ``days`` ago or before, unless a process uses or writes them; the removed ones."""
+    before = time.time() - days * _DAY
+    return [entry for entry in entries(directory) if entry.used <= before and _remove(directory / entry.key)]
+
+
+def _remove(path: Path) -> bool:
+    build, use = try_locked(path, "build"), try_locked(path, "use")
+    try:
+        if build is None or use is None:
+            return False
+        shutil.rmtree(path)
+        return True
+    finally:
+        for lock in (build, use):
+            if lock is not None:
+                lock.close()
