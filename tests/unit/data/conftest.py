@@ -1,8 +1,13 @@
 """A small tokenizer, made-up templates and samples."""
 
+import json
+
 import numpy as np
 import pytest
 
+from erniecore.data import cache, encode
+from erniecore.data.parsing import RowParser
+from erniecore.data.sources import DataSource
 from erniecore.data.template import JinjaChatTemplate
 from erniecore.data.tokenizer import SentencePieceTokenizer
 from erniecore.data.tokenizer_train import train
@@ -100,3 +105,28 @@ def toy(site):
     import toywords
 
     return toywords
+
+
+@pytest.fixture
+def small(monkeypatch):
+    """Chunks of 3 rows, shards of 2 chunks."""
+    monkeypatch.setattr(encode, "_CHUNK_ROWS", 3)
+    monkeypatch.setattr(cache, "_SHARD_CHUNKS", 2)
+
+
+@pytest.fixture
+def jsonl(tmp_path):
+    def write(name, count, bad=()):
+        rows = [
+            "{" if i in bad else json.dumps({"text": "abcdefgh"[: 1 + i % 8] + "é" * (i % 3)}) for i in range(count)
+        ]
+        path = tmp_path / name
+        path.write_text("".join(row + "\n" for row in rows))
+        return path
+
+    return write
+
+
+@pytest.fixture
+def source(toy):
+    return lambda path, **config: DataSource(str(path), RowParser(toy.plugin, toy.Config(**config)))

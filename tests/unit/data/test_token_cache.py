@@ -1,52 +1,19 @@
 """Samples from the disk: the same as from memory, whole or made again, known by everything they are made of."""
 
 import json
-import multiprocessing
-import os
 
 import numpy as np
 import pytest
 
-from erniecore.config.core import DataSection, Source
-from erniecore.data import cache, codes, encode
+from erniecore.data import codes, encode
 from erniecore.data.cache import TokenCache
 from erniecore.data.cache_keys import content_of, entry_key
-from erniecore.data.cache_locks import locked, try_locked
-from erniecore.data.loader import DataPlan, LoaderSettings
-from erniecore.data.parsing import RowParser
 from erniecore.data.shard_files import Damaged, ShardWriter, open_shard
 from erniecore.data.shard_store import Part, ShardStore
-from erniecore.data.sources import DataSource
-from erniecore.data.splits import Loader, cache_directory, user_cache
 from erniecore.data.store import StoreBuilder
 from erniecore.data.template import JinjaChatTemplate
 from erniecore.data.tokenizer import SentencePieceTokenizer
 from erniecore.errors import DataError, PluginBroken
-
-
-@pytest.fixture
-def small(monkeypatch):
-    """Chunks of 3 rows, shards of 2 chunks."""
-    monkeypatch.setattr(encode, "_CHUNK_ROWS", 3)
-    monkeypatch.setattr(cache, "_SHARD_CHUNKS", 2)
-
-
-@pytest.fixture
-def jsonl(tmp_path):
-    def write(name, count, bad=()):
-        rows = [
-            "{" if i in bad else json.dumps({"text": "abcdefgh"[: 1 + i % 8] + "é" * (i % 3)}) for i in range(count)
-        ]
-        path = tmp_path / name
-        path.write_text("".join(row + "\n" for row in rows))
-        return path
-
-    return write
-
-
-@pytest.fixture
-def source(toy):
-    return lambda path, **config: DataSource(str(path), RowParser(toy.plugin, toy.Config(**config)))
 
 
 class Encoder:
@@ -315,91 +282,3 @@ def test_shard_of_another_format_is_damaged(tmp_path, monkeypatch):
     monkeypatch.undo()
     with pytest.raises(Damaged, match="format 99"):
         open_shard(tmp_path / "s")
-
-
-# ---- processes
-
-
-def build(directory, path, barrier, results):
-    import toywords
-
-    barrier.wait()
-    made = DataSource(str(path), RowParser(toywords.plugin, toywords.Config()))
-    cached = TokenCache(directory).encode([made], toywords.Encoder(6))
-    results.put((cached.store.fingerprint(), cached.report["entries"][0]["made"]))
-
-
-@pytest.mark.multiproc
-def test_processes_that_start_together_build_once(toy, source, jsonl, tmp_path):
-    path = jsonl("a.jsonl", 3000)
-    context = multiprocessing.get_context("fork")
-    barrier, results = context.Barrier(3), context.Queue()
-    workers = [context.Process(target=build, args=(tmp_path / "c", path, barrier, results)) for _ in range(3)]
-    for worker in workers:
-        worker.start()
-    found = [results.get() for _ in workers]
-    for worker in workers:
-        worker.join()
-    assert {fingerprint for fingerprint, _ in found} == {encode.encode([source(path)], toy.Encoder(6))[0].fingerprint()}
-    assert sorted(made for _, made in found) == [0, 0, 1]
-
-
-@pytest.mark.multiproc
-def test_workers_give_the_same_files(toy, source, jsonl, tmp_path):
-    path = jsonl("a.jsonl", 1500)
-    for workers in (0, 2):
-        TokenCache(tmp_path / str(workers)).encode([source(path)], toy.Encoder(6), workers=workers)
-    alone, shared = (sorted((tmp_path / n).rglob("*.tokens")) for n in ("0", "2"))
-    assert [p.read_bytes() for p in alone] == [p.read_bytes() for p in shared]
-
-
-def test_lock_excludes_others_until_it_is_let_go(tmp_path):
-    with locked(tmp_path / "e", "use", shared=True), locked(tmp_path / "e", "use", shared=True):
-        assert try_locked(tmp_path / "e", "use") is None
-    held = try_locked(tmp_path / "e", "use")
-    assert held is not None
-    held.close()
-
-
-# ---- the setting
-
-
-def test_small_files_stay_in_memory_and_large_ones_do_not(tmp_path, jsonl):
-    path = jsonl("a.jsonl", 2)
-    packed = tmp_path / "b.jsonl.gz"
-    packed.touch()
-    assert cache_directory("auto", [path]) is None
-    os.truncate(packed, 13 << 20)
-    assert cache_directory("auto", [path, packed], {"XDG_CACHE_HOME": "/x"}) == user_cache({"XDG_CACHE_HOME": "/x"})
-    assert cache_directory("off", [path, packed]) is None
-    assert cache_directory(str(tmp_path), [path]) == tmp_path
-
-
-def test_run_reports_its_cache(toy, jsonl, tmp_path):
-    path = jsonl("a.jsonl", 60)
-    section = DataSection(format="words", train=(Source(path=str(path)),), cache=str(tmp_path / "c"), eval_fraction=0.3)
-    loaders = [Loader(section, {}, toy.Encoder(6)) for _ in range(2)]
-    splits = [loader.load(1) for loader in loaders]
-    assert loaders[0].report["train"]["cache"]["bytes"] == sum(p.stat().st_size for p in shards(tmp_path / "c"))
-    assert "(made)" in " ".join(splits[0].summary)
-    assert "(reused)" in " ".join(splits[1].summary)
-    memory = Loader(section.model_copy(update={"cache": "off"}), {}, toy.Encoder(6)).load(1)
-    for split in ("train", "held"):
-        assert getattr(memory, split).fingerprint() == getattr(splits[1], split).fingerprint()
-    assert memory.contents == splits[1].contents
-
-
-def test_batches_from_disk_are_those_from_memory(toy, source, jsonl, tmp_path, small):
-    sources = [source(jsonl("a.jsonl", 40)), source(jsonl("b.jsonl", 11))]
-    settings = LoaderSettings(max_seq_len=16, batch_size=2)
-    stores = [
-        encode.encode(sources, toy.Encoder(6))[0],
-        TokenCache(tmp_path / "c").encode(sources, toy.Encoder(6)).store,
-    ]
-    one, two = (DataPlan(store, settings, seed=3, pad_id=0) for store in stores)
-    assert one.total_steps(2) == two.total_steps(2)
-    for step in range(one.total_steps(2)):
-        for a, b in zip(one.step(step), two.step(step), strict=True):
-            assert np.array_equal(a.input_ids, b.input_ids)
-            assert np.array_equal(a.startend_row_indices, b.startend_row_indices)
-            assert a.origins == b.origins
