@@ -27,6 +27,7 @@ if TYPE_CHECKING:
         Objective,
         Origin,
         ParallelPlan,
+        Ranks,
         Record,
         RunView,
         StateAdapter,
@@ -67,8 +68,34 @@ class BuildSpecs:
         """
 
     @hookspec(firstresult=True)
-    def ernie_parallelize(self, model: Layer, layout: Layout, plan: ParallelPlan) -> Layer:
+    def ernie_count_processes(self, config: Section) -> int:
+        """How many processes these degrees need; before paddle is imported, once, in the process that starts them.
+        Optional: the core's answer is 1.
+
+        Example::
+
+            @hookimpl
+            def ernie_count_processes(self, config):
+                return config.data
+        """
+
+    @hookspec(firstresult=True)
+    def ernie_open_ranks(self, config: Section, plan: ParallelPlan, cluster: Cluster, device: Device) -> Ranks:
+        """What the processes do together; once on every rank, after the device is open. Needed by a strategy that plans
+        for several processes. Raises ``EnvironmentFault`` when they do not find each other.
+
+        Example::
+
+            @hookimpl
+            def ernie_open_ranks(self, config, plan, cluster):
+                from mypackage.ranks import MyRanks
+                return MyRanks(config, plan, cluster)
+        """
+
+    @hookspec(firstresult=True)
+    def ernie_parallelize(self, model: Layer, layout: Layout, plan: ParallelPlan, ranks: Ranks) -> Layer:
         """Apply the plan to a built, adapted and quantised model; after weights are loaded, before the optimizer.
+        ``ranks``: what ``ernie_open_ranks`` gave.
 
         Example::
 

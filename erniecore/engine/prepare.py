@@ -6,21 +6,23 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from erniecore.accelerators.profile import ABILITIES
+from erniecore.checkpoint import load_checkpoint
 from erniecore.checkpoint.files import require_space
 from erniecore.engine import drift, launch, resume, score_head
 from erniecore.engine.plan import Parameters, Plan, count_parameters, estimate
+from erniecore.engine.ranks import Alone, CoreRanks
 from erniecore.engine.reference import Kind, reference_kind
 from erniecore.engine.step import CoreStep
 from erniecore.errors import ConfigError
 from erniecore.host import Host, assemble
 from erniecore.kinds import RUN_KINDS
-from erniecore.types import Cluster, Device, Json, ParallelPlan, StateAdapter, TensorMap
+from erniecore.types import Cluster, Device, Json, ParallelPlan, Ranks, StateAdapter, TensorMap
 
 if TYPE_CHECKING:
     from erniecore.config.compose import Loaded
@@ -37,6 +39,7 @@ class Prepared:
         resumption: set by :func:`choose_start`. warnings: to be emitted once callbacks listen.
         new_score: the method trains a score head that the model's directory lacks; ``architecture`` and
             ``state_adapter`` have it already.
+        num_processes: to be started by this one. ranks: set by :func:`open_ranks`.
     """
 
     loaded: Loaded
@@ -56,6 +59,8 @@ class Prepared:
     resumption: resume.Resumption
     warnings: list[str]
     new_score: bool = False
+    num_processes: int = 1
+    ranks: Ranks = field(default_factory=Alone)
 
     @property
     def settings(self) -> Any:
@@ -68,15 +73,34 @@ class Prepared:
         return reference_kind(self.loaded)
 
 
-def prepare(loaded: Loaded, *, console: str = "auto", environ: Mapping[str, str] | None = None) -> Prepared:
+def prepare(
+    loaded: Loaded,
+    *,
+    console: str = "auto",
+    environ: Mapping[str, str] | None = None,
+    processes: int = 0,
+    name: str = "",
+) -> Prepared:
     """Check and plan a run; touches no file of it.
+
+    Args:
+        processes: how many this machine shall start; 0: as many as the parallel strategy needs. Without meaning where
+            a launcher has started this process: then ``cluster.world_size`` is what it says.
+        name: of the run, where the process that started this one has chosen it.
+
+    Returns:
+        With ``num_processes`` above 1 in a process that no launcher started: the plan of rank 0, not to be run here.
 
     Raises:
         ErnieError: impossible settings, an unreadable model directory.
     """
     settings = loaded.settings
     cluster = launch.read_cluster(os.environ if environ is None else environ)
-    host = assemble(loaded.plugins, extra=[CoreStep()])
+    host = assemble(loaded.plugins, extra=[CoreStep(), CoreRanks()])
+    num_processes = 1
+    if cluster.world_size == 1:
+        num_processes = processes or host.hook.ernie_count_processes(config=settings.parallel)
+        cluster = replace(cluster, world_size=num_processes)
     device: Device = host.hook.ernie_open_device(config=settings.device, cluster=cluster)
     check_train(settings, device)
     check_abilities(loaded, device)
@@ -87,7 +111,9 @@ def prepare(loaded: Loaded, *, console: str = "auto", environ: Mapping[str, str]
     architecture = score_head.with_score(architecture) if new_score else architecture
     adapter = score_head.state_with_score(adapter, architecture)
     names = dict(settings.plugins)
-    name = settings.run.name or f"{datetime.now():%Y%m%d-%H%M%S}-{names['method']}-{names['model']}"
+    if cluster.world_size > 1 == num_processes and not (name or settings.run.out or settings.run.name):
+        raise ConfigError.at("run.out", "several processes write into one directory: name it")
+    name = settings.run.name or name or f"{datetime.now():%Y%m%d-%H%M%S}-{names['method']}-{names['model']}"
     parameters = counted(loaded, host, architecture, adapter)
     plan = estimate(
         parameters,
@@ -117,6 +143,7 @@ def prepare(loaded: Loaded, *, console: str = "auto", environ: Mapping[str, str]
         resumption=resume.Resumption(),
         warnings=list(device.remarks()) if hasattr(device, "remarks") else [],
         new_score=new_score,
+        num_processes=num_processes,
     )
 
 
@@ -191,8 +218,16 @@ def preflight(ready: Prepared) -> None:
 
 
 def choose_start(ready: Prepared) -> None:
-    """Decide where the run continues; the run directory must exist and be ours."""
-    ready.resumption = resume.choose(ready.out, ready.settings.run.resume, ready.settings_dump, ready.config_hash)
+    """Decide where the run continues; the run directory must exist and be ours. Rank 0 decides for all: the others
+    would see what it has written meanwhile; they hear of it in :func:`open_ranks`."""
+    if ready.cluster.rank == 0:
+        ready.resumption = resume.choose(
+            ready.out,
+            ready.settings.run.resume,
+            ready.settings_dump,
+            ready.config_hash,
+            ready.parallel_plan.data_size,
+        )
 
 
 def circumstances(ready: Prepared) -> dict[str, str]:
@@ -222,6 +257,19 @@ def check_disk(ready: Prepared) -> None:
 
 def open_device(ready: Prepared) -> None:
     """Set the device's environment and import paddle."""
-    ready.warnings += launch.apply_environment(ready.device.environment())
+    wanted = {**launch.paddle_variables(ready.cluster), **ready.device.environment()}
+    kept = launch.paddle_variables(ready.cluster).keys() & os.environ.keys()  # a launcher's own names for its ranks
+    ready.warnings += launch.apply_environment({k: v for k, v in wanted.items() if k not in kept})
     ready.device.open()
+
+
+def open_ranks(ready: Prepared) -> None:
+    """Meet the other processes, and continue where rank 0 does. Raises ``EnvironmentFault`` if they do not come."""
+    ready.ranks = ready.host.hook.ernie_open_ranks(
+        config=ready.settings.parallel, plan=ready.parallel_plan, cluster=ready.cluster, device=ready.device
+    )
+    found = ready.resumption.checkpoint
+    path = ready.ranks.exchange("" if found is None else str(found.path.resolve()))[0]
+    if path and found is None:
+        ready.resumption = resume.Resumption(load_checkpoint(Path(path), verify=False))  # rank 0 has read every byte
     note_circumstances(ready)
