@@ -198,6 +198,18 @@ class BuildSpecs:
         """
 
     @hookspec(firstresult=True)
+    def ernie_adapter_layout(self, config: Section, layout: Layout) -> Layout:
+        """The model's ``layout`` with rules for what ``ernie_adapt_model`` adds, before its own; asked for when matrices
+        are cut. Optional: without it such runs are refused. Raises ``ConfigError`` for what cannot be cut.
+
+        Example::
+
+            @hookimpl
+            def ernie_adapter_layout(self, layout):
+                return Layout((("*.scale", "last"), *layout.rules))
+        """
+
+    @hookspec(firstresult=True)
     def ernie_save_adapter(self, config: Section, model: Layer, target: Path, base: str) -> Path:
         """Write the trained adapter of ``model`` into the existing, empty directory ``target``; returns it. ``base`` is
         the base's model directory or ``""``. Main rank, at the end of a run. Optional: without it only checkpoints hold

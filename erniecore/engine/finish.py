@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from erniecore.checkpoint.directories import ADAPTER_DIRECTORY, atomic_directory, write_directory_manifest
 from erniecore.engine import loop
-from erniecore.engine.gather import whole_model
+from erniecore.engine.gather import made_whole, whole_model
 from erniecore.engine.model_files import save_model_directory
 from erniecore.engine.rundir import log
 from erniecore.engine.state import save, settle
@@ -71,10 +71,14 @@ def export_model(run: Run) -> None:
     ranks together: rank 0 writes, the others give it their parts."""
     started = time.perf_counter()
     with run.ema.applied() if run.ema is not None and run.settings.checkpoint.average else nullcontext():
-        model = whole_model(run.ranks, run.policy)
-        if not run.is_main:
-            return
-        path = _write_model(run, model) if run.settings.adapter is None else _write_adapter(run)
+        if run.settings.adapter is not None:
+            with made_whole(run.ranks, run.policy):
+                path = _write_adapter(run) if run.is_main else None
+        else:
+            model = whole_model(run.ranks, run.policy)
+            path = _write_model(run, model) if run.is_main else None
+    if not run.is_main:
+        return
     if path is None:
         run.warn("export", message="this adapter cannot be written; the checkpoint holds its weights")
         return

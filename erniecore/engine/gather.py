@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from math import prod
 from pathlib import Path
@@ -159,6 +160,30 @@ def whole_model(ranks: Ranks, model: Any) -> Any:
         if ranks.rank == 0:
             tensors[name] = to_tensor(array, dtype_name(held.tensor))
     return WholeModel(tensors)
+
+
+@contextmanager
+def made_whole(ranks: Ranks, model: Any) -> Iterator[None]:
+    """Within the block ``model`` has its whole weights on rank 0, to be written, not to be computed with; all ranks enter
+    together."""
+    parts: list[tuple[Tensor, Tensor]] = []
+    for name, tensor in model.state_dict().items():
+        piece = ranks.piece(name, tensor.shape)
+        if not piece.whole:
+            array = ranks.whole(tensor, piece)
+            if ranks.rank == 0:
+                parts.append((tensor, tensor.detach().clone()))
+                _share(to_tensor(array, dtype_name(tensor)), tensor)
+    try:
+        yield
+    finally:
+        for tensor, part in parts:
+            _share(part, tensor)
+
+
+def _share(source: Tensor, target: Tensor) -> None:
+    """Give ``target`` the data and the shape of ``source``."""
+    target.get_tensor()._share_data_with(source.get_tensor())
 
 
 def whole_shapes(members: Mapping[str, Held]) -> dict[str, tuple[tuple[int, ...], str]]:

@@ -31,7 +31,7 @@ from erniecore.engine.rundir import log
 from erniecore.engine.scorers import scorers_of
 from erniecore.engine.weights import load_weights
 from erniecore.errors import ConfigError
-from erniecore.types import Batch, Objective, Tokenizer
+from erniecore.types import Batch, Layout, Objective, Tokenizer
 
 if TYPE_CHECKING:
     from erniecore.engine.state import Writing
@@ -132,7 +132,7 @@ def assemble(ready: Prepared, tokenizer: Tokenizer, feed: Feed, stop: StopReques
     """Model, objective and optimizer over data that is already there; the state of a checkpoint if there is one."""
     settings, hook = ready.settings, ready.host.hook
     policy = build_model(ready)
-    layout = hook.ernie_model_layout(architecture=ready.architecture)
+    layout = model_layout(ready)
     model = hook.ernie_parallelize(model=policy, layout=layout, plan=ready.parallel_plan, ranks=ready.ranks)
     objective = build_objective(ready, policy, tokenizer)
     ready.ranks.adopt(policy, objective)
@@ -147,6 +147,22 @@ def assemble(ready: Prepared, tokenizer: Tokenizer, feed: Feed, stop: StopReques
         if run.step > run.total_steps:
             raise ConfigError.at("train.max_steps", f"the checkpoint is at step {run.step} already")
     return run
+
+
+def model_layout(ready: Prepared) -> Layout:
+    """The layout of the model, and of its adapter where matrices are cut.
+
+    Raises:
+        ConfigError: the adapter cannot be cut.
+    """
+    hook, adapter = ready.host.hook, ready.settings.adapter
+    layout: Layout = hook.ernie_model_layout(architecture=ready.architecture)
+    if adapter is None or ready.parallel_plan.degrees.get("tensor", 1) == 1:
+        return layout
+    extended: Layout | None = hook.ernie_adapter_layout(config=adapter, layout=layout)
+    if extended is None:
+        raise ConfigError.at("parallel.tensor", f"adapter {ready.names['adapter']} does not say how it is cut")
+    return extended
 
 
 def build_tokenizer(ready: Prepared) -> Tokenizer:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from erniecore.api import Cluster, ConfigError, Layout, ParallelPlan, Plugin, Ranks, hookimpl
+from erniecore.api import Cluster, Layout, ParallelPlan, Plugin, Ranks, hookimpl
 from erniecore_hybrid_parallel.config import HybridConfig
 from erniecore_hybrid_parallel.planning import make_mesh, num_processes
 
@@ -41,11 +41,6 @@ class HybridPlugin(Plugin):
         if plan.degrees["tensor"] > 1:
             ranks.share_matrices(model, layout)  # type: ignore[attr-defined]
         return model
-
-    @hookimpl
-    def ernie_check_settings(self, settings: Any) -> None:
-        if settings.parallel.tensor > 1 and settings.adapter is not None:
-            raise ConfigError.at("parallel.tensor", "adapters cannot be shared yet; use data or sharding")
 
 
 plugin = HybridPlugin()

@@ -61,10 +61,16 @@ class Row:
 
     tensor_shard: Shard
     weight: Tensor
-    bias: Tensor | None
+    bias: Tensor | None = None
 
     def forward(self, x: Tensor) -> Tensor:
-        y = leave(F.linear(x, self.weight), self.tensor_shard.comm)
+        """[..., inputs here] -> [..., outputs]."""
+        if isinstance(self, nn.Linear):
+            y = F.linear(x, self.weight)
+        else:  # a linear layer with an update beside its weight
+            y = super().forward(x)  # type: ignore[misc]
+            y = y if self.bias is None else y - self.bias
+        y = leave(y, self.tensor_shard.comm)
         return y if self.bias is None else y + self.bias
 
 
@@ -141,12 +147,15 @@ def shard_model(model: Any, layout: Layout, comm: Comm) -> dict[str, int]:
     check_heads(model.architecture, comm.size)
     cuts = list(find_cuts(model, layout))
     for cut in cuts:
-        if cut.parameter.shape[cut.axis] % comm.size:
+        if cut.style != "partial" and cut.parameter.shape[cut.axis] % comm.size:
             width = cut.parameter.shape[cut.axis]
             raise ConfigError.at("parallel.tensor", f"{comm.size} ranks cannot share {cut.name}: its width is {width}")
     shard, changed = Shard(comm), set()
     head_weight, tied, _ = model.head()
     for cut in cuts:
+        if cut.style == "partial":
+            cut.parameter.register_hook(lambda gradient: comm.all_reduce(gradient.clone()))
+            continue
         keep_part(cut.parameter, cut.axis, comm)
         only_head = cut.parameter is head_weight and not tied  # a tied one is also the embedding, called with ids
         if id(cut.layer) not in changed and not only_head:
@@ -154,7 +163,7 @@ def shard_model(model: Any, layout: Layout, comm: Comm) -> dict[str, int]:
             become(cut, shard)
     if any(cut.style == "vocab" for cut in cuts):
         mix(model, SharedHead, shard)
-    return {cut.name: cut.axis for cut in cuts}
+    return {cut.name: cut.axis for cut in cuts if cut.style != "partial"}
 
 
 def check_heads(architecture: Mapping[str, Any], size: int) -> None:
@@ -175,7 +184,7 @@ def find_cuts(model: Any, layout: Layout) -> Iterator[Cut]:
         if style == "replicate":
             continue
         last = parameter.ndim - 1
-        axes = {"column": last, "row": 0, "expert": 0, "vocab": 0}
+        axes = {"column": last, "row": 0, "expert": 0, "vocab": 0, "first": 0, "last": last, "partial": -1}
         if style not in axes:
             raise PluginError("the model's layout has an unknown style", where=name, found=style)
         axis = last if parameter is head_weight and not transposed else axes[style]
@@ -191,11 +200,7 @@ def keep_part(parameter: Tensor, axis: int, comm: Comm) -> None:
 
 def become(cut: Cut, shard: Shard) -> None:
     """Make the layer that owns a cut parameter sum or join over the ranks."""
-    if cut.style in ("column", "row") and type(cut.layer) is not nn.Linear:
-        raise PluginError(
-            "only nn.Linear can be cut by columns or rows", where=cut.name, found=type(cut.layer).__name__
-        )
-    if cut.style == "vocab" and cut.parameter.ndim != 2:  # the bias of a head
+    if cut.style not in _BECOMES or (cut.style == "vocab" and cut.parameter.ndim != 2):  # of an update, of a head
         return
     mix(cut.layer, _BECOMES[cut.style], shard)
     if cut.style == "expert":

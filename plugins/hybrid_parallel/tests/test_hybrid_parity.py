@@ -13,6 +13,8 @@ ALONE = {
     "dpo": {"method": "dpo", "train__accumulation": 2},
     "dpo-untied": {"model": "untied", "method": "dpo", "train__accumulation": 2},
     "lora": {"train__accumulation": 2, "adapter__name": "lora", "adapter__rank": 4},
+    "lora-untied": {"model": "untied", "train__accumulation": 2, "adapter__name": "lora", "adapter__rank": 4},
+    "lora-moe": {"model": "moe", "train__accumulation": 2, "adapter__name": "lora", "adapter__rank": 4},
 }
 #: what the ranks do; those that see different rows have a micro-batch each
 DATA = {"parallel__data": 2, "train__accumulation": 1}
@@ -26,7 +28,7 @@ CASES = {
         *((name, DATA) for name in ALONE),
         *((name, SHARDING) for name in ALONE),
         *((name, GRADIENTS) for name in ALONE),
-        *((name, TENSOR) for name in ("dense", "untied", "moe", "dpo", "dpo-untied")),
+        *((name, TENSOR) for name in ALONE),
     ],
     4: [
         *((name, DATA | TENSOR) for name in ("dense", "moe", "dpo-untied")),
