@@ -95,12 +95,8 @@ def prepare(
         ErnieError: impossible settings, an unreadable model directory.
     """
     settings = loaded.settings
-    cluster = launch.read_cluster(os.environ if environ is None else environ)
     host = assemble(loaded.plugins, extra=[CoreStep(), CoreRanks()])
-    num_processes = 1
-    if cluster.world_size == 1:
-        num_processes = processes or host.hook.ernie_count_processes(config=settings.parallel)
-        cluster = replace(cluster, world_size=num_processes)
+    cluster, num_processes = place_of(host, settings, os.environ if environ is None else environ, processes)
     device: Device = host.hook.ernie_open_device(config=settings.device, cluster=cluster)
     check_train(settings, device)
     check_abilities(loaded, device)
@@ -111,9 +107,7 @@ def prepare(
     architecture = score_head.with_score(architecture) if new_score else architecture
     adapter = score_head.state_with_score(adapter, architecture)
     names = dict(settings.plugins)
-    if cluster.world_size > 1 == num_processes and not (name or settings.run.out or settings.run.name):
-        raise ConfigError.at("run.out", "several processes write into one directory: name it")
-    name = settings.run.name or name or f"{datetime.now():%Y%m%d-%H%M%S}-{names['method']}-{names['model']}"
+    name = settings.run.name or name or name_of(settings, shared=cluster.world_size > 1 == num_processes)
     parameters = counted(loaded, host, architecture, adapter)
     plan = estimate(
         parameters,
@@ -145,6 +139,22 @@ def prepare(
         new_score=new_score,
         num_processes=num_processes,
     )
+
+
+def place_of(host: Host, settings: Any, environ: Mapping[str, str], processes: int) -> tuple[Cluster, int]:
+    """This process among those of the run, and how many it is to start: 1 where a launcher started it."""
+    cluster = launch.read_cluster(environ)
+    if cluster.world_size > 1:
+        return cluster, 1
+    count = processes or host.hook.ernie_count_processes(config=settings.parallel)
+    return replace(cluster, world_size=count), count
+
+
+def name_of(settings: Any, *, shared: bool) -> str:
+    """A name for a run that has none, from the clock; raises ``ConfigError`` where each rank would find another one."""
+    if shared and not settings.run.out:
+        raise ConfigError.at("run.out", "several processes write into one directory: name it")
+    return f"{datetime.now():%Y%m%d-%H%M%S}-{settings.plugins['method']}-{settings.plugins['model']}"
 
 
 def wants_score(loaded: Loaded) -> bool:

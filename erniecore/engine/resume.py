@@ -74,14 +74,20 @@ def choose(out: Path, resume: str, settings: Mapping[str, Any], hash_now: str, d
             expected=str(STATE_FORMAT),
             fix="continue with the erniecore version that is named in its MANIFEST.json",
         )
+    differences = changes(checkpoint, settings, data_size)
+    refuse(differences, checkpoint.path)
+    notes += [why, *(f"changed setting {d}" for d in differences)]
+    return Resumption(checkpoint, tuple(notes), tuple(differences))
+
+
+def changes(checkpoint: Checkpoint, settings: Mapping[str, Any], data_size: int) -> list[Difference]:
+    """Settings that differ from the checkpoint's; one more where a step would have another number of rows."""
     before: Mapping[str, Any] = checkpoint.state["settings"]
     rows = rows_per_step(before, checkpoint.state.get("data_size", 1)), rows_per_step(settings, data_size)
     differences = compare(before, settings, same_rows=rows[0] == rows[1])
     if rows[0] != rows[1] and not any(d.key in SPLIT for d in differences):
         differences.append(Difference("rows per step, on all ranks together", *rows))
-    refuse(differences, checkpoint.path)
-    notes += [why, *(f"changed setting {d}" for d in differences)]
-    return Resumption(checkpoint, tuple(notes), tuple(differences))
+    return differences
 
 
 def rows_per_step(settings: Mapping[str, Any], data_size: int) -> int:
