@@ -8,6 +8,7 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -34,7 +35,6 @@ class Prepared:
 
     Attributes:
         loaded: settings, plugins and where each value came from. host: the plugins, assembled.
-        names: kind -> plugin name. settings_dump: the settings as JSON; config_hash: of its mathematical part.
         name, out: of the run. console: how it is shown (``auto``, ``lines``, ``live``, ``json``, ``none``).
         resumption: set by :func:`choose_start`. warnings: to be emitted once callbacks listen.
         new_score: the method trains a score head that the model's directory lacks; ``architecture`` and
@@ -50,14 +50,11 @@ class Prepared:
     architecture: Json
     state_adapter: StateAdapter
     plan: Plan
-    names: Mapping[str, str]
-    settings_dump: dict[str, Any]
-    config_hash: str
     name: str
     out: Path
     console: str
-    resumption: resume.Resumption
     warnings: list[str]
+    resumption: resume.Resumption = field(default_factory=resume.Resumption)
     new_score: bool = False
     num_processes: int = 1
     ranks: Ranks = field(default_factory=Alone)
@@ -66,6 +63,22 @@ class Prepared:
     def settings(self) -> Any:
         """The frozen ``RunSettings``."""
         return self.loaded.settings
+
+    @property
+    def names(self) -> dict[str, str]:
+        """Kind -> plugin name."""
+        return dict(self.settings.plugins)
+
+    @cached_property
+    def settings_dump(self) -> dict[str, Any]:
+        """The settings as JSON."""
+        dump: dict[str, Any] = self.settings.model_dump(mode="json")
+        return dump
+
+    @cached_property
+    def config_hash(self) -> str:
+        """Of the mathematical part of the settings."""
+        return drift.config_hash(self.settings_dump)
 
     @property
     def reference(self) -> Kind:
@@ -81,15 +94,11 @@ def prepare(
     processes: int = 0,
     name: str = "",
 ) -> Prepared:
-    """Check and plan a run; touches no file of it.
+    """Check and plan a run; touches no file of it. With ``num_processes`` above 1: the plan of rank 0, not to be run here.
 
     Args:
-        processes: how many this machine shall start; 0: as many as the parallel strategy needs. Without meaning where
-            a launcher has started this process: then ``cluster.world_size`` is what it says.
+        processes: how many this machine shall start; 0: as many as the parallel strategy needs.
         name: of the run, where the process that started this one has chosen it.
-
-    Returns:
-        With ``num_processes`` above 1 in a process that no launcher started: the plan of rank 0, not to be run here.
 
     Raises:
         ErnieError: impossible settings, an unreadable model directory.
@@ -101,24 +110,9 @@ def prepare(
     check_train(settings, device)
     check_abilities(loaded, device)
     parallel_plan: ParallelPlan = host.hook.ernie_plan_parallel(config=settings.parallel, cluster=cluster)
-    architecture: Json = host.hook.ernie_read_architecture(config=settings.model)
-    adapter: StateAdapter = host.hook.ernie_state_adapter(architecture=architecture)
-    new_score = wants_score(loaded) and not score_head.has_score(architecture)
-    architecture = score_head.with_score(architecture) if new_score else architecture
-    adapter = score_head.state_with_score(adapter, architecture)
-    names = dict(settings.plugins)
+    architecture, adapter, new_score = described(loaded, host)
     name = settings.run.name or name or name_of(settings, shared=cluster.world_size > 1 == num_processes)
     parameters = counted(loaded, host, architecture, adapter)
-    plan = estimate(
-        parameters,
-        settings,
-        names,
-        name=name,
-        data_size=parallel_plan.data_size,
-        reference=reference_kind(loaded) == "copy",
-        moving=bool(getattr(settings.method, "reference_update_steps", 0)),
-    )
-    dump = settings.model_dump(mode="json")
     return Prepared(
         loaded=loaded,
         host=host,
@@ -127,14 +121,10 @@ def prepare(
         parallel_plan=parallel_plan,
         architecture=architecture,
         state_adapter=adapter,
-        plan=plan,
-        names=names,
-        settings_dump=dump,
-        config_hash=drift.config_hash(dump),
+        plan=planned(loaded, parameters, name, parallel_plan.data_size),
         name=name,
         out=Path(settings.run.out or f"runs/{name}"),
         console=console,
-        resumption=resume.Resumption(),
         warnings=list(device.remarks()) if hasattr(device, "remarks") else [],
         new_score=new_score,
         num_processes=num_processes,
@@ -148,6 +138,29 @@ def place_of(host: Host, settings: Any, environ: Mapping[str, str], processes: i
         return cluster, 1
     count = processes or host.hook.ernie_count_processes(config=settings.parallel)
     return replace(cluster, world_size=count), count
+
+
+def described(loaded: Loaded, host: Host) -> tuple[Json, StateAdapter, bool]:
+    """Architecture and names of the weights, with a score head if the run trains one; whether that is new."""
+    architecture: Json = host.hook.ernie_read_architecture(config=loaded.settings.model)
+    adapter: StateAdapter = host.hook.ernie_state_adapter(architecture=architecture)
+    new_score = wants_score(loaded) and not score_head.has_score(architecture)
+    architecture = score_head.with_score(architecture) if new_score else architecture
+    return architecture, score_head.state_with_score(adapter, architecture), new_score
+
+
+def planned(loaded: Loaded, parameters: Parameters, name: str, data_size: int) -> Plan:
+    """The plan of the run."""
+    settings = loaded.settings
+    return estimate(
+        parameters,
+        settings,
+        dict(settings.plugins),
+        name=name,
+        data_size=data_size,
+        reference=reference_kind(loaded) == "copy",
+        moving=bool(getattr(settings.method, "reference_update_steps", 0)),
+    )
 
 
 def name_of(settings: Any, *, shared: bool) -> str:

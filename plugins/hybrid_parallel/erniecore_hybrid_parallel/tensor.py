@@ -61,17 +61,17 @@ class Row:
 
     tensor_shard: Shard
     weight: Tensor
-    bias: Tensor | None = None
 
     def forward(self, x: Tensor) -> Tensor:
         """[..., inputs here] -> [..., outputs]."""
+        bias = getattr(self, "bias", None)  # no name of the class: it would hide the layer's parameter
         if isinstance(self, nn.Linear):
             y = F.linear(x, self.weight)
         else:  # a linear layer with an update beside its weight
             y = super().forward(x)  # type: ignore[misc]
-            y = y if self.bias is None else y - self.bias
+            y = y if bias is None else y - bias
         y = leave(y, self.tensor_shard.comm)
-        return y if self.bias is None else y + self.bias
+        return y if bias is None else y + bias
 
 
 class VocabEmbedding:

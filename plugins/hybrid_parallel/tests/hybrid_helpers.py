@@ -70,6 +70,18 @@ def runs(cluster, cases):
     return [dict(erniecore.run(overrides=words, console="none").metrics) for words in cases]
 
 
+def continued(cluster, cases):
+    """For each (run, its end, words): copy the finished run to where the words continue it, and run them."""
+    import shutil
+
+    import erniecore
+
+    for source, target, words in cases:
+        if cluster.rank == 0:
+            shutil.copytree(source, target, dirs_exist_ok=True, ignore=shutil.ignore_patterns("control", "logs"))
+        erniecore.run(overrides=words, console="none")
+
+
 def memory(cluster, cases):
     """For each case: parameters, bytes allocated once the run is built, and more after a backward pass."""
     import gc
