@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import pluggy
 
+from erniecore.lifecycle import LifecycleSpecs
+
 if TYPE_CHECKING:
     from erniecore.config.section import Section
     from erniecore.types import (
@@ -27,13 +29,15 @@ if TYPE_CHECKING:
         Objective,
         Origin,
         ParallelPlan,
+        Ranks,
         Record,
-        RunView,
         StateAdapter,
         StepOutput,
         Tokenizer,
     )
     from erniecore.types.model import Layer
+
+__all__ = ["BuildSpecs", "LifecycleSpecs"]
 
 hookspec = pluggy.HookspecMarker("erniecore")
 
@@ -67,8 +71,34 @@ class BuildSpecs:
         """
 
     @hookspec(firstresult=True)
-    def ernie_parallelize(self, model: Layer, layout: Layout, plan: ParallelPlan) -> Layer:
+    def ernie_count_processes(self, config: Section) -> int:
+        """How many processes these degrees need; before paddle is imported, once, in the process that starts them.
+        Optional: the core's answer is 1.
+
+        Example::
+
+            @hookimpl
+            def ernie_count_processes(self, config):
+                return config.data
+        """
+
+    @hookspec(firstresult=True)
+    def ernie_open_ranks(self, config: Section, plan: ParallelPlan, cluster: Cluster, device: Device) -> Ranks:
+        """What the processes do together; once on every rank, after the device is open. Needed by a strategy that plans
+        for several processes. Raises ``EnvironmentFault`` when they do not find each other.
+
+        Example::
+
+            @hookimpl
+            def ernie_open_ranks(self, config, plan, cluster):
+                from mypackage.ranks import MyRanks
+                return MyRanks(config, plan, cluster)
+        """
+
+    @hookspec(firstresult=True)
+    def ernie_parallelize(self, model: Layer, layout: Layout, plan: ParallelPlan, ranks: Ranks) -> Layer:
         """Apply the plan to a built, adapted and quantised model; after weights are loaded, before the optimizer.
+        ``ranks``: what ``ernie_open_ranks`` gave.
 
         Example::
 
@@ -168,6 +198,18 @@ class BuildSpecs:
             @hookimpl
             def ernie_adapter_shapes(self, config, shapes):
                 return {f"{n}.scale": (s[-1],) for n, s in shapes.items() if len(s) == 2}
+        """
+
+    @hookspec(firstresult=True)
+    def ernie_adapter_layout(self, config: Section, layout: Layout) -> Layout:
+        """The model's ``layout`` with rules for what ``ernie_adapt_model`` adds, before its own; asked for when matrices
+        are cut. Optional: without it such runs are refused. Raises ``ConfigError`` for what cannot be cut.
+
+        Example::
+
+            @hookimpl
+            def ernie_adapter_layout(self, layout):
+                return Layout((("*.scale", "last"), *layout.rules))
         """
 
     @hookspec(firstresult=True)
@@ -336,46 +378,3 @@ class BuildSpecs:
             def ernie_serve(self, config, directory):
                 return run_server(directory, host=config.host, port=config.port)
         """
-
-
-class LifecycleSpecs:
-    """Hooks with any number of implementations: every selected plugin and every callback may have them.
-
-    They are called on every rank unless said otherwise; an exception stops the run. Order: built-in callbacks,
-    then the run's plugins, then callbacks in the order given. Wrap with ``@hookimpl(wrapper=True)``.
-    """
-
-    @hookspec
-    def ernie_check_settings(self, settings: Any) -> None:
-        """Once, after validation and before paddle is imported; may raise ``ConfigError.at(key, message)``.
-
-        Sees the whole frozen settings, to check combinations; never changes them."""
-
-    @hookspec
-    def ernie_run_start(self, run: RunView) -> None:
-        """Once, after everything is built and before the first step (also when resuming)."""
-
-    @hookspec
-    def ernie_step_start(self, run: RunView, step: int) -> None:
-        """Before each optimizer step; ``step`` is 1-based."""
-
-    @hookspec
-    def ernie_collect_metrics(self, run: RunView, step: int) -> Mapping[str, float]:
-        """After each optimizer step; what is returned joins the step's metrics (names like ``moe/max_load``)."""
-
-    @hookspec
-    def ernie_step_end(self, run: RunView, step: int, metrics: Mapping[str, float]) -> None:
-        """After each optimizer step, with all its metrics."""
-
-    @hookspec
-    def ernie_event(self, run: RunView, event: Mapping[str, Any]) -> None:
-        """For every event of the run (``run_start``, ``step``, ``eval``, ``checkpoint``, ``warning``, ``run_end``);
-        main rank only. ``events`` writes them to a file, ``console`` shows them."""
-
-    @hookspec
-    def ernie_checkpoint_saved(self, run: RunView, path: Path) -> None:
-        """After a checkpoint is complete on disk; main rank only."""
-
-    @hookspec
-    def ernie_run_end(self, run: RunView, error: BaseException | None) -> None:
-        """Once, at the end, whatever happened."""

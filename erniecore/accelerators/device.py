@@ -55,12 +55,18 @@ class Accelerator:
         self.deterministic = config.repeatable and profile.repeats is not False
         self.lacks = profile.lacks
         self.card = cluster.local_rank if config.card < 0 else config.card
-        self._installed = installed
+        self._installed, self._num_processes = installed, cluster.world_size
 
     def environment(self) -> Mapping[str, str]:
-        """The profile's variables; those for repeatable results only where these are wanted."""
+        """The profile's variables; those for repeatable results only where these are wanted. Several processes also need
+        what ``paddle.distributed`` asks for: the card of this one and, on a plug-in device, the name of its backend."""
         chosen = {n: v for n, v in self.profile.variables.items() if self._repeatable or not v.deterministic}
-        return {name: chosen[name].value for name in sorted(chosen)}
+        values = {name: variable.value for name, variable in chosen.items()}
+        if self._num_processes > 1:
+            values[f"FLAGS_selected_{self.profile.place}s"] = str(self.card)
+            if not self.profile.compiled:
+                values["PADDLE_DISTRI_BACKEND"] = "xccl"
+        return dict(sorted(values.items()))
 
     def remarks(self) -> list[str]:
         """What the user should know before trusting results."""

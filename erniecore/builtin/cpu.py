@@ -32,7 +32,7 @@ class CpuConfig(Section):
     threads: int = Field(
         0,
         ge=0,
-        description="Threads per operator. 0: OMP_NUM_THREADS if it is set, else every core this process may use.",
+        description="Threads per operator. 0: OMP_NUM_THREADS if it is set, else this process's share of the cores.",
     )
     keep_memory: bool = Field(
         True,
@@ -45,7 +45,7 @@ class CpuDevice:
 
     Args:
         config: the device's section.
-        cpuinfo: text of /proc/cpuinfo; decides :meth:`environment`.
+        cpuinfo: text of /proc/cpuinfo; decides :meth:`environment`. num_processes: of the run; several talk over gloo.
         omp_num_threads: the user's OMP_NUM_THREADS, ``""`` when unset. Paddle overwrites the variable when it is
             imported, so it is read before.
     """
@@ -54,8 +54,9 @@ class CpuDevice:
     dtypes = frozenset({"float32"})
     deterministic = True
 
-    def __init__(self, config: CpuConfig, cpuinfo: str, omp_num_threads: str) -> None:
+    def __init__(self, config: CpuConfig, cpuinfo: str, omp_num_threads: str, num_processes: int = 1) -> None:
         self._config, self._cpuinfo, self._omp = config, cpuinfo, omp_num_threads
+        self._num_processes = num_processes
 
     def environment(self) -> Mapping[str, str]:
         """A function of the processor's vendor and instruction sets. No thread counts: they differ by host.
@@ -67,6 +68,8 @@ class CpuDevice:
         if "x86" in _machine(self._cpuinfo) and "GenuineIntel" not in self._cpuinfo:
             flags = set(_field(self._cpuinfo, "flags").split())
             settings |= next(({"MKL_DEBUG_CPU_TYPE": code} for code, needs in _MKL_CODES if flags >= needs), {})
+        if self._num_processes > 1:
+            settings["PADDLE_DISTRI_BACKEND"] = "gloo"
         return settings
 
     def open(self) -> None:
@@ -88,7 +91,9 @@ class CpuDevice:
         """Threads that :meth:`open` sets."""
         if self._config.threads:
             return self._config.threads
-        return int(self._omp) if self._omp.isdigit() and int(self._omp) else _cores()
+        if self._omp.isdigit() and int(self._omp):
+            return int(self._omp)
+        return max(1, _cores() // self._num_processes)
 
     def describe(self) -> Mapping[str, str]:
         """Processor, threads and memory."""
@@ -148,7 +153,7 @@ class CpuPlugin(Plugin):
     def ernie_open_device(self, config: CpuConfig, cluster: Cluster) -> Device:
         cpuinfo = Path("/proc/cpuinfo")
         text = cpuinfo.read_text(encoding="utf-8", errors="replace") if cpuinfo.exists() else ""
-        return CpuDevice(config, text, os.environ.get("OMP_NUM_THREADS", ""))
+        return CpuDevice(config, text, os.environ.get("OMP_NUM_THREADS", ""), cluster.world_size)
 
 
 plugin = CpuPlugin()

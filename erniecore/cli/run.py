@@ -46,6 +46,9 @@ def run(
     resume: Annotated[
         str | None, typer.Option("--resume", metavar="auto|never|must|DIR", help="Where to continue; default auto.")
     ] = None,
+    nproc: Annotated[
+        int, typer.Option("--nproc", metavar="N", min=0, help="Processes on this machine; default as `parallel` needs.")
+    ] = 0,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the plan; start nothing.")] = False,
     demo: Annotated[bool, typer.Option("--demo", help="Run the embedded example on this machine.")] = False,
     as_json: JsonOption = False,
@@ -64,19 +67,19 @@ def run(
     file, overrides = split_words(words)
     loaded = compose.load(file, overrides, flags)
     if not dry_run:
-        entry.run_loaded(loaded, console="json" if as_json else "auto")
+        entry.run_loaded(loaded, console="json" if as_json else "auto", processes=nproc)
         return 0
-    _plan(loaded, as_json)
+    _plan(loaded, as_json, nproc)
     return 0
 
 
-def _plan(loaded: Loaded, as_json: bool) -> None:
+def _plan(loaded: Loaded, as_json: bool, processes: int) -> None:
     """Print the plan, and before it what became of a file of another toolkit."""
     from erniecore.engine import entry
     from erniecore.migration.stand_in import plannable
 
     loaded, remark = plannable(loaded)
-    plan = entry.plan_loaded(loaded)
+    plan = entry.plan_loaded(loaded, processes=processes)
     notices = [*loaded.notices, *([remark] if remark else [])]
     if as_json:
         render.show_json({**plan.as_json(), **({"notices": notices} if notices else {})})

@@ -101,6 +101,7 @@ class Loaded:
         provenance: key -> where its value comes from, e.g. ``run.yaml:4``, ``command line``, ``default``.
         tree: the merged layers. command: the words of the command line, for resolved.yaml.
         notices: what the user should know of a file that was converted from another toolkit.
+        request: file, overrides and flags that :func:`load` was given, so that another process can load the same.
     """
 
     settings: RunSettings
@@ -109,6 +110,7 @@ class Loaded:
     tree: Tree = field(repr=False)
     command: tuple[str, ...] = ()
     notices: tuple[str, ...] = ()
+    request: tuple[Path | None, tuple[str, ...], dict[str, Any]] = (None, (), {})
 
     def located(self, error: ConfigError) -> ConfigError:
         """``error`` with the source of each key that was reported without one."""
@@ -156,7 +158,8 @@ def load(
     if problems:
         raise ConfigError(_located(problems, chosen.tree))
     words = tuple(sys.argv if command is None else command)
-    return Loaded(settings, chosen.plugins, _provenance(settings, chosen.tree), chosen.tree, words, notices)
+    request = (file, tuple(overrides), dict(flags or {}))
+    return Loaded(settings, chosen.plugins, _provenance(settings, chosen.tree), chosen.tree, words, notices, request)
 
 
 class Layers(NamedTuple):

@@ -40,8 +40,14 @@ SAFE = (
 NOTED = {
     "device.threads": "sums are split differently: results may differ in the last bits",
     "train.max_steps": "the learning-rate schedule is stretched to the new number of steps",
+    "parallel": "sums are split differently: results may differ in the last bits",
+    "parallel.*": "sums are split differently: results may differ in the last bits",
+    "plugins.parallel": "sums are split differently: results may differ in the last bits",
     "data.train.*.path": "allowed because the file's content is the same",
 }
+#: keys that share a step's rows out among micro-batches: they may change as long as a step has as many rows
+SPLIT = ("train.batch_size", "train.accumulation")
+_SPLIT_NOTE = "a step has the same rows, split differently: results may differ in the last bits"
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,11 +82,17 @@ def flatten(settings: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     return flat
 
 
-def compare(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[Difference]:
-    """All keys that differ, in order; a key that only one side has counts as ``None`` on the other."""
+def compare(before: Mapping[str, Any], now: Mapping[str, Any], *, same_rows: bool = False) -> list[Difference]:
+    """All keys that differ, in order; a key that only one side has counts as ``None`` on the other.
+
+    ``same_rows``: a step has as many rows as before, on all ranks together.
+    """
     old, new = flatten(before), flatten(now)
+    split = _SPLIT_NOTE if same_rows else ""
     return [
-        Difference(key, old.get(key), new.get(key), safe=_matches(key, SAFE), note=_note(key))
+        Difference(
+            key, old.get(key), new.get(key), safe=_matches(key, SAFE), note=split if key in SPLIT else _note(key)
+        )
         for key in sorted(old.keys() | new.keys())
         if old.get(key) != new.get(key)
     ]
@@ -88,7 +100,8 @@ def compare(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[Differenc
 
 def config_hash(settings: Mapping[str, Any]) -> str:
     """sha256 over everything that is not safe; equal hashes mean the same mathematics."""
-    relevant = {k: v for k, v in flatten(settings).items() if not _matches(k, SAFE) and not _note(k)}
+    left_out = (*SAFE, *NOTED)
+    relevant = {k: v for k, v in flatten(settings).items() if not _matches(k, left_out)}
     return hashlib.sha256(json.dumps(relevant, sort_keys=True, ensure_ascii=False).encode()).hexdigest()
 
 

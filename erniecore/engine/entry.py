@@ -49,13 +49,16 @@ class RunResult:
             return [json.loads(line) for line in file.read().splitlines() if line.startswith(b"{")]
 
 
-def run(file: str | Path | None = None, overrides: Sequence[str] = (), *, console: str = "auto") -> RunResult:
+def run(
+    file: str | Path | None = None, overrides: Sequence[str] = (), *, console: str = "auto", processes: int = 0
+) -> RunResult:
     """Train as ``ernie run FILE section.key=value …`` does.
 
     Args:
         file: YAML file of the run; ``None``: everything from ``overrides``.
         overrides: ``section.key=value``.
         console: ``auto``, ``lines``, ``live``, ``json`` or ``none``.
+        processes: on this machine; 0: as many as ``parallel`` needs. Several are started as processes of their own.
 
     Raises:
         ErnieError: with ``exit_code``, as the command line would end; ``Preempted`` after SIGTERM or SIGINT.
@@ -64,7 +67,8 @@ def run(file: str | Path | None = None, overrides: Sequence[str] = (), *, consol
 
     from erniecore.config.compose import load
 
-    return run_loaded(load(None if file is None else Path(file), overrides, {}, os.environ), console=console)
+    loaded = load(None if file is None else Path(file), overrides, {}, os.environ)
+    return run_loaded(loaded, console=console, processes=processes)
 
 
 @contextmanager
@@ -76,28 +80,30 @@ def _placed(loaded: Loaded) -> Iterator[None]:
         raise loaded.located(error) from error
 
 
-def plan_loaded(loaded: Loaded) -> Plan:
+def plan_loaded(loaded: Loaded, *, processes: int = 0) -> Plan:
     """The plan of a run, without starting it (``--dry-run``); no paddle."""
     from erniecore.engine.prepare import prepare
 
     with _placed(loaded):
-        return prepare(loaded).plan
+        return prepare(loaded, processes=processes).plan
 
 
-def run_loaded(loaded: Loaded, *, console: str = "auto") -> RunResult:
-    """Train with settings that are already loaded; see :func:`run`."""
+def run_loaded(loaded: Loaded, *, console: str = "auto", processes: int = 0, name: str = "") -> RunResult:
+    """Train with settings that are already loaded; see :func:`run`. ``name``: of the run, if it has none."""
     with _placed(loaded):
-        return _run(loaded, console)
+        return _run(loaded, console, processes, name)
 
 
-def _run(loaded: Loaded, console: str) -> RunResult:
+def _run(loaded: Loaded, console: str, processes: int, name: str) -> RunResult:
     from erniecore.engine import prepare, rundir
     from erniecore.engine.stop import StopRequest
     from erniecore.migration.stand_in import require_directory
 
     require_directory(loaded)
-    ready = prepare.prepare(loaded, console=console)
+    ready = prepare.prepare(loaded, console=console, processes=processes, name=name)
     prepare.preflight(ready)
+    if ready.num_processes > 1:
+        return _run_processes(ready)
     ready.warnings += loaded.notices
     stop = StopRequest(ready.out / "control" / "stop")
     with rundir.opened(ready.out, ready.cluster.rank), stop.listening():
@@ -106,6 +112,7 @@ def _run(loaded: Loaded, console: str) -> RunResult:
         prepare.open_device(ready)
         stop.install()
         try:
+            prepare.open_ranks(ready)
             return _train(ready, stop)
         except MemoryError as error:
             raise MemoryFault(
@@ -115,6 +122,19 @@ def _run(loaded: Loaded, console: str) -> RunResult:
                 fix="lower train.batch_size and raise train.accumulation, set train.recompute=full, or lower "
                 "data.max_seq_len",
             ) from error
+        finally:
+            ready.ranks.close()
+
+
+def _run_processes(ready: Prepared) -> RunResult:
+    """Each rank as a process of its own."""
+    from erniecore.engine import rundir, supervise
+
+    first_event = rundir.events_size(ready.out)
+    metrics = supervise.run_processes(
+        ready.loaded, ready.out, ready.num_processes, name=ready.name, console=ready.console
+    )
+    return RunResult(ready.out, metrics, first_event)
 
 
 def _train(ready: Prepared, stop: StopRequest) -> RunResult:

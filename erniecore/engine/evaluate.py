@@ -13,7 +13,8 @@ import paddle
 
 from erniecore.engine import metrics
 from erniecore.engine.differences import with_differences
-from erniecore.types import Batch, Objective
+from erniecore.engine.ranks import Alone, combine
+from erniecore.types import Batch, Objective, Ranks
 
 if TYPE_CHECKING:
     from erniecore.types.model import Layer
@@ -25,6 +26,7 @@ def evaluate(
     batches: Iterable[Batch],
     max_steps: int = 0,
     stop: Callable[[], object] = lambda: None,
+    ranks: Ranks | None = None,
 ) -> dict[str, float]:
     """Means over all tokens of ``batches`` (each token weighs the same), and ``perplexity`` = exp(loss) unless the objective has
     ``is_nll = False``.
@@ -34,9 +36,9 @@ def evaluate(
         model: put into evaluation mode for the time.
         batches: micro-batches; only the first ``max_steps`` if that is not 0.
         stop: asked before each batch; anything true ends the evaluation with {}.
+        ranks: whose batches count together; each has as many.
     """
-    sums = measure(objective, model, batches, max_steps, stop)
-    means = with_differences({name: total / weight for name, (total, weight) in sums.items()})
+    means = with_differences(metrics.means(measure(objective, model, batches, max_steps, stop, ranks)))
     if "loss" in means and getattr(objective, "is_nll", True):
         # beyond e^700 a float overflows; the perplexity of such a model is of no use anyway
         means["perplexity"] = math.exp(min(means["loss"], 700.0))
@@ -49,6 +51,7 @@ def measure(
     batches: Iterable[Batch],
     max_steps: int = 0,
     stop: Callable[[], object] = lambda: None,
+    ranks: Ranks | None = None,
 ) -> dict[str, tuple[float, float]]:
     """The objective's metrics as (sum, weight) over ``batches``, those with weight; arguments as of :func:`evaluate`."""
     training = model.training
@@ -64,5 +67,6 @@ def measure(
     finally:
         if training:
             model.train()
-    means, _ = metrics.read(total)
-    return {name: (mean * total[name][1], total[name][1]) for name, mean in means.items()}
+    sums, _ = metrics.read_sums(total)
+    sums, _, _ = combine(ranks or Alone(), sums, 0.0, 0)
+    return {name: pair for name, pair in sums.items() if pair[1]}

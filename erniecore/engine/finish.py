@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from erniecore.checkpoint.directories import ADAPTER_DIRECTORY, atomic_directory, write_directory_manifest
 from erniecore.engine import loop
+from erniecore.engine.gather import made_whole, whole_model
 from erniecore.engine.model_files import save_model_directory
 from erniecore.engine.rundir import log
 from erniecore.engine.state import save, settle
@@ -59,26 +60,34 @@ def complete(run: Run) -> None:
     if run.settings.checkpoint.final:
         save(run)
     loop.evaluate_run(run)
-    if run.stop.reason:
+    if run.stop_reason():
         loop.preempt(run)
-    if run.settings.checkpoint.export and run.is_main:
+    if run.settings.checkpoint.export:
         export_model(run)
 
 
 def export_model(run: Run) -> None:
-    """Write ``model/`` in the public layout, or under an adapter ``adapter/``; averaged weights if there are any."""
+    """Write ``model/`` in the public layout, or under an adapter ``adapter/``; averaged weights if there are any. All
+    ranks together: rank 0 writes, the others give it their parts."""
     started = time.perf_counter()
     with run.ema.applied() if run.ema is not None and run.settings.checkpoint.average else nullcontext():
-        path = _write_model(run) if run.settings.adapter is None else _write_adapter(run)
+        if run.settings.adapter is not None:
+            with made_whole(run.ranks, run.policy):
+                path = _write_adapter(run) if run.is_main else None
+        else:
+            model = whole_model(run.ranks, run.policy)
+            path = _write_model(run, model) if run.is_main else None
+    if not run.is_main:
+        return
     if path is None:
         run.warn("export", message="this adapter cannot be written; the checkpoint holds its weights")
         return
     run.emit("export", step=run.step, path=str(path), seconds=time.perf_counter() - started)
 
 
-def _write_model(run: Run) -> Path:
+def _write_model(run: Run, model: Any) -> Path:
     bundle = ModelBundle(
-        model=run.policy,
+        model=model,
         architecture=run.ready.architecture,
         adapter=run.ready.state_adapter,
         tokenizer=run.tokenizer,

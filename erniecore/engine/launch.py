@@ -5,28 +5,96 @@ heavy, so it can run first; ``Device.environment()`` is the only source of varia
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Mapping, MutableMapping
+from typing import NamedTuple
 
 from erniecore.errors import EnvironmentFault
 from erniecore.types import Cluster
 
 
+class Family(NamedTuple):
+    """The variables that one kind of launcher sets. ``shown_by``: its launcher is at work when this one is there."""
+
+    shown_by: str
+    rank: str
+    world: str
+    local: tuple[str, ...]
+    nodes: str
+
+
+#: in the order in which they are asked: Paddle's launcher and ours, torchrun and its likes, srun
+FAMILIES = (
+    Family(
+        "PADDLE_TRAINERS_NUM",
+        "PADDLE_TRAINER_ID",
+        "PADDLE_TRAINERS_NUM",
+        ("PADDLE_LOCAL_RANK", "PADDLE_RANK_IN_NODE"),
+        "PADDLE_NNODES",
+    ),
+    Family("WORLD_SIZE", "RANK", "WORLD_SIZE", ("LOCAL_RANK",), "GROUP_WORLD_SIZE"),
+    # SLURM_PROCID is 0 in a batch script too; a step's number of tasks is there under srun only
+    Family("SLURM_STEP_NUM_TASKS", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", ("SLURM_LOCALID",), "SLURM_STEP_NUM_NODES"),
+)
+
+
 def read_cluster(environ: Mapping[str, str]) -> Cluster:
-    """The processes of this run, from the variables that ``paddle.distributed.launch`` sets; one without them.
+    """The processes of this run, from the variables of Paddle's launcher, of torchrun or of Slurm; one without them.
 
     Raises:
-        EnvironmentFault: a variable is not a number, or the rank is outside of the world.
+        EnvironmentFault: a variable is not a number, the rank is outside of the world, or nothing says where several
+            processes meet.
     """
-    rank, world = _number(environ, "PADDLE_TRAINER_ID", 0), _number(environ, "PADDLE_TRAINERS_NUM", 1)
+    family = next((f for f in FAMILIES if environ.get(f.shown_by)), FAMILIES[0])
+    rank, world = _number(environ, family.rank, 0), _number(environ, family.world, 1)
     if not 0 <= rank < world:
-        raise EnvironmentFault("rank outside of the world", where="PADDLE_TRAINER_ID", found=f"{rank} of {world}")
+        raise EnvironmentFault("rank outside of the world", where=family.rank, found=f"{rank} of {world}")
+    local = next((name for name in family.local if environ.get(name)), family.local[0])
     return Cluster(
         rank=rank,
         world_size=world,
-        local_rank=_number(environ, "PADDLE_LOCAL_RANK", _number(environ, "PADDLE_RANK_IN_NODE", rank)),
-        num_nodes=_number(environ, "PADDLE_NNODES", 1),
+        local_rank=_number(environ, local, rank),
+        num_nodes=_number(environ, family.nodes, 1),
+        master=_master(environ) if world > 1 else "",
     )
+
+
+def _master(environ: Mapping[str, str]) -> str:
+    """``host:port`` of rank 0's store."""
+    if environ.get("MASTER_ADDR") and environ.get("MASTER_PORT"):
+        return f"{environ['MASTER_ADDR']}:{environ['MASTER_PORT']}"
+    named = environ.get("PADDLE_MASTER") or environ.get("PADDLE_TRAINER_ENDPOINTS", "").split(",")[0]
+    if named:
+        return named.removeprefix("tcp://")
+    nodes = environ.get("SLURM_STEP_NODELIST") or environ.get("SLURM_JOB_NODELIST", "")
+    if nodes:  # like node[03-07,12],other1: the first host, and a port that follows from the job
+        first = re.match(r"([^,\[]+)(?:\[(\d+))?", nodes)
+        assert first is not None
+        return f"{first[1]}{first[2] or ''}:{20000 + _number(environ, 'SLURM_JOB_ID', 0) % 20000}"
+    raise EnvironmentFault(
+        "several processes, but nothing says where they meet",
+        where="PADDLE_MASTER",
+        expected="host:port of the first process, in PADDLE_MASTER, or in MASTER_ADDR and MASTER_PORT",
+    )
+
+
+def paddle_variables(cluster: Cluster) -> dict[str, str]:
+    """What ``paddle.distributed`` reads, for any launcher; nothing for one process."""
+    if cluster.world_size == 1:
+        return {}
+    host, _, port = cluster.master.rpartition(":")
+    # one name per rank; only their number and order matter, the ranks meet at the master's store
+    endpoints = [f"{host}:{(int(port) + 1 + rank) % 65536}" for rank in range(cluster.world_size)]
+    return {
+        "PADDLE_TRAINER_ID": str(cluster.rank),
+        "PADDLE_TRAINERS_NUM": str(cluster.world_size),
+        "PADDLE_LOCAL_RANK": str(cluster.local_rank),
+        "PADDLE_NNODES": str(cluster.num_nodes),
+        "PADDLE_MASTER": cluster.master,
+        "PADDLE_CURRENT_ENDPOINT": endpoints[cluster.rank],
+        "PADDLE_TRAINER_ENDPOINTS": ",".join(endpoints),
+    }
 
 
 def _number(environ: Mapping[str, str], name: str, default: int) -> int:

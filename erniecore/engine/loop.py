@@ -14,11 +14,12 @@ from erniecore.engine import guards, metrics, seed
 from erniecore.engine.begin import begin
 from erniecore.engine.differences import with_differences
 from erniecore.engine.evaluate import evaluate
+from erniecore.engine.ranks import any_rank, combine
 from erniecore.engine.recover import keep_evidence, roll_back
 from erniecore.engine.schedule import learning_rate
 from erniecore.engine.state import save, settle
 from erniecore.errors import NumericsError, Preempted
-from erniecore.types import Batch
+from erniecore.types import Batch, StepOutput
 
 if TYPE_CHECKING:
     from erniecore.engine.session import Run
@@ -35,7 +36,7 @@ def train(run: Run) -> None:
     begin(run)
     while run.step < run.total_steps:
         limits(run)
-        if run.stop.reason:
+        if run.stop_reason():
             preempt(run)
         step = run.step + 1
         if run.quarantine.covers(step):
@@ -59,13 +60,14 @@ def limits(run: Run) -> None:
 
 
 def save_due(run: Run) -> bool:
-    """By steps, by the clock, or because the file ``control/save`` asks for it (and is removed)."""
+    """By steps, by the clock, or because the file ``control/save`` asks for it (and is removed); the same on all ranks,
+    whose clocks differ."""
     settings, asked = run.settings.checkpoint, run.out / "control" / "save"
-    if asked.exists():
-        asked.unlink(missing_ok=True)
-        return True
     late = settings.minutes and time.monotonic() - run.last_save >= 60 * settings.minutes
-    return bool(late) or due(run.step, settings.every)
+    wanted = any_rank(run.ranks, "save" if asked.exists() or late else "")
+    if wanted:
+        asked.unlink(missing_ok=True)
+    return bool(wanted) or due(run.step, settings.every)
 
 
 def learn(run: Run, step: int) -> bool:
@@ -81,17 +83,17 @@ def learn(run: Run, step: int) -> bool:
     for batch in batches:
         guards.check_token_ids(batch, run.vocab_size)
     output = run.hook.ernie_forward_backward(run=run, batches=batches)
-    means, (squares,) = metrics.read(output.metrics, run.optimizer.gradient_square_sum())
-    rate, grad_norm = learning_rate(step, run.total_steps, run.settings.train), math.sqrt(squares)
+    means, grad_norm, num_tokens = reduced(run, output)
+    rate = learning_rate(step, run.total_steps, run.settings.train)
     try:
         applied = update(run, step, rate, means.get("loss", 0.0), grad_norm, batches)
     except NumericsError as error:
         roll_back(run, error, batches)
         return False
-    run.step, run.tokens = step, run.tokens + output.num_tokens
+    run.step, run.tokens = step, run.tokens + num_tokens
     seconds = time.perf_counter() - started
     run.seconds += seconds
-    report(run, with_differences(means), rate, grad_norm, output.num_tokens, seconds, applied)
+    report(run, with_differences(means), rate, grad_norm, num_tokens, seconds, applied)
     return True
 
 
@@ -103,16 +105,25 @@ def prepared(run: Run, batches: Sequence[Batch], step: int) -> Sequence[Batch]:
     return prepare(batches, step=step, seed=seed.derive_seed(run.seed, seed.OBJECTIVE, step))  # type: ignore[no-any-return]
 
 
+def reduced(run: Run, output: StepOutput) -> tuple[dict[str, float], float, int]:
+    """Means of the metrics, gradient norm and tokens of the whole step, over all ranks; gradients are summed."""
+    run.ranks.reduce_gradients(run.optimizer.slots)
+    own, (squares,) = metrics.read_sums(output.metrics, run.optimizer.gradient_square_sum(run.ranks.counts_parameter))
+    sums, squares, num_tokens = combine(run.ranks, own, squares, output.num_tokens)
+    return metrics.means(sums), math.sqrt(squares), num_tokens
+
+
 def update(run: Run, step: int, rate: float, loss: float, grad_norm: float, batches: Sequence[Batch]) -> bool:
     """Apply the gradients if the step is good, and drop them; whether they were applied. The first bad step of a series
     leaves its evidence."""
     try:
         applied = run.guard.allows(step, loss, grad_norm, batches, run.optimizer.gradients())
     finally:
-        if run.guard.first_bad == step:
+        if run.guard.first_bad == step and run.is_main:
             keep_evidence(run, step, loss, grad_norm, batches)
     if applied:
         run.optimizer.step(rate, guards.clip_scale(grad_norm, run.settings.train.max_grad_norm))
+        run.ranks.updated(run.optimizer.slots)
         run.policy.after_step(rate=rate)
         if hasattr(run.objective, "after_step"):
             run.objective.after_step(step=step, rate=rate)
@@ -156,7 +167,7 @@ def evaluate_run(run: Run) -> None:
     started = time.perf_counter()
     with run.ema.applied() if run.ema is not None else nullcontext():
         batches = run.feed.held_out()
-        means = evaluate(run.objective, run.model, batches, run.settings.eval.max_steps, lambda: run.stop.reason)
+        means = evaluate(run.objective, run.model, batches, run.settings.eval.max_steps, run.stop_reason, run.ranks)
     if means:
         run.emit("eval", step=run.step, **means, seconds=time.perf_counter() - started)
         run.last_metrics.update({f"eval/{name}": value for name, value in means.items()})
@@ -164,7 +175,7 @@ def evaluate_run(run: Run) -> None:
 
 def preempt(run: Run) -> None:
     """Save and raise; the same command continues."""
-    reason = run.stop.reason
+    reason = run.stop_reason()
     path = save(run)
     run.stop.clear_control()
     raise Preempted(

@@ -30,12 +30,20 @@ def read(sums: Sums, *extra: Tensor) -> tuple[dict[str, float], list[float]]:
 
     A mean without weight is 0/0 and left out.
     """
+    found, values = read_sums(sums, *extra)
+    return means(found), values
+
+
+def read_sums(sums: Sums, *extra: Tensor) -> tuple[dict[str, tuple[float, float]], list[float]]:
+    """The sums themselves on the host, and ``extra``, with a single transfer."""
     tensors = {name: value for name, (value, _) in sums.items() if isinstance(value, paddle.Tensor)}
     flat = [t.detach().astype("float32").reshape([1]) for t in (*tensors.values(), *extra)]
     values = [float(v) for v in paddle.concat(flat).numpy()] if flat else []
     on_host = dict(zip(tensors, values, strict=False))
-    means = {}
-    for name, (value, weight) in sums.items():
-        if weight:
-            means[name] = (on_host[name] if name in on_host else float(value)) / weight
-    return means, values[len(tensors) :]
+    found = {n: (on_host[n] if n in on_host else float(value), float(weight)) for n, (value, weight) in sums.items()}
+    return found, values[len(tensors) :]
+
+
+def means(sums: Mapping[str, tuple[float, float]]) -> dict[str, float]:
+    """Sum / weight by name, where there is a weight."""
+    return {name: value / weight for name, (value, weight) in sums.items() if weight}

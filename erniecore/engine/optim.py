@@ -14,7 +14,7 @@ number of updates, so the state is two arrays per parameter and one integer.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
@@ -39,6 +39,8 @@ class Slot:
     """One parameter with its optimizer state.
 
     ``first``/``second``: the moments in their stored dtype. ``master``: float32 copy of a parameter of lower precision.
+    ``part``: range of the flattened parameter that is updated here, for which alone there is state; ``None``: all of it.
+    ``reduced``: the gradient of that part, where the ranks keep no more of it.
     """
 
     name: str
@@ -48,6 +50,26 @@ class Slot:
     first: Tensor
     second: Tensor
     master: Tensor | None
+    part: tuple[int, int] | None = None
+    reduced: Tensor | None = None
+
+    def of(self, tensor: Tensor) -> Tensor:
+        """The part of the parameter, or of its gradient, that is updated here; shares its memory."""
+        return tensor if self.part is None else tensor.flatten()[self.part[0] : self.part[1]]
+
+    def state_tensors(self) -> dict[str, Tensor]:
+        """``<parameter>.first``, ``.second`` and ``.master`` -> tensor."""
+        found = {f"{self.name}.first": self.first, f"{self.name}.second": self.second}
+        return found if self.master is None else {**found, f"{self.name}.master": self.master}
+
+    @property
+    def gradient(self) -> Tensor | None:
+        """What the update reads; ``None`` where there is nothing to update."""
+        if self.part is not None and self.part[0] == self.part[1]:
+            return None
+        if self.reduced is not None:
+            return self.reduced
+        return None if self.parameter.grad is None else self.of(self.parameter.grad)
 
 
 def is_decayed(name: str, ndim: int) -> bool:
@@ -77,6 +99,7 @@ class AdamW:
         parameters: (structured name, parameter); those with ``stop_gradient`` are left out.
         settings: rates, decay, dtype of the moments.
         factors: pattern (``fnmatch`` over structured names) -> factor of the learning rate; the first match counts.
+        share: name and shape -> ``Slot.part``.
     """
 
     def __init__(
@@ -84,6 +107,7 @@ class AdamW:
         parameters: Iterable[tuple[str, Tensor]],
         settings: TrainSection,
         factors: Mapping[str, float] | None = None,
+        share: Callable[[str, Sequence[int]], tuple[int, int] | None] = lambda name, shape: None,
     ) -> None:
         trained = [(name, parameter) for name, parameter in parameters if not parameter.stop_gradient]
         if not trained:
@@ -92,19 +116,25 @@ class AdamW:
         self.settings = settings
         self.num_updates = 0
         self.slots = [
-            _slot(name, parameter, by_layer[name] * _factor(name, factors or {}), settings.moments)
+            _slot(
+                name,
+                parameter,
+                by_layer[name] * _factor(name, factors or {}),
+                settings.moments,
+                share(name, parameter.shape),
+            )
             for name, parameter in trained
         ]
 
     def gradients(self) -> Iterator[tuple[str, Tensor]]:
         """(name, gradient) of every parameter that has one."""
         for slot in self.slots:
-            if slot.parameter.grad is not None:
-                yield slot.name, slot.parameter.grad
+            if (gradient := slot.gradient) is not None:
+                yield slot.name, gradient
 
-    def gradient_square_sum(self) -> Tensor:
-        """Σ g² over all gradients, float32 scalar, still on the device. Not finite if any gradient is not."""
-        squares = [_C_ops.squared_l2_norm(_as_float32(g)).reshape([1]) for _, g in self.gradients()]
+    def gradient_square_sum(self, counts: Callable[[str], bool] = lambda name: True) -> Tensor:
+        """Σ g² over the gradients that count, float32 scalar, still on the device. Not finite if one of them is not."""
+        squares = [_C_ops.squared_l2_norm(_as_float32(g)).reshape([1]) for n, g in self.gradients() if counts(n)]
         return paddle.concat(squares).sum() if squares else paddle.zeros([])
 
     def step(self, learning_rate: float, scale: float = 1.0) -> None:
@@ -117,14 +147,14 @@ class AdamW:
         rates = {f: paddle.to_tensor([learning_rate * f]) for f in {slot.factor for slot in self.slots}}
         with paddle.no_grad():
             for slot in self.slots:
-                if slot.parameter.grad is not None:
-                    self._update(slot, rates[slot.factor], powers, scale)
+                if (gradient := slot.gradient) is not None:
+                    self._update(slot, _as_float32(gradient), rates[slot.factor], powers, scale)
 
-    def _update(self, slot: Slot, rate: Tensor, powers: tuple[Tensor, Tensor], scale: float) -> None:
-        gradient = _as_float32(slot.parameter.grad)
+    def _update(self, slot: Slot, gradient: Tensor, rate: Tensor, powers: tuple[Tensor, Tensor], scale: float) -> None:
         if scale != 1.0:
             gradient = gradient * scale
-        target = slot.parameter if slot.master is None else slot.master
+        own = slot.of(slot.parameter)
+        target = own if slot.master is None else slot.master
         first, second = _as_float32(slot.first), _as_float32(slot.second)
         s = self.settings
         _C_ops.adamw_(
@@ -136,23 +166,19 @@ class AdamW:
         if first is not slot.first:
             slot.first.set_value(first.astype(slot.first.dtype))
             slot.second.set_value(second.astype(slot.second.dtype))
-        if target is not slot.parameter:
-            slot.parameter.set_value(target.astype(slot.parameter.dtype))
+        if target is not own:
+            paddle.assign(target.astype(own.dtype), output=own)
 
     def clear_gradients(self) -> None:
         """Drop all gradients, so that their memory is free before the next forward pass."""
         for slot in self.slots:
+            slot.reduced = None
             slot.parameter.grad = None  # clear_gradient would leave zeros, which look like a gradient
 
     # ---- state
     def state_tensors(self) -> dict[str, Tensor]:
         """``<parameter>.first``, ``.second`` and ``.master`` -> tensor, under structured names."""
-        state = {}
-        for slot in self.slots:
-            state[f"{slot.name}.first"], state[f"{slot.name}.second"] = slot.first, slot.second
-            if slot.master is not None:
-                state[f"{slot.name}.master"] = slot.master
-        return state
+        return {name: tensor for slot in self.slots for name, tensor in slot.state_tensors().items()}
 
     def state_arrays(self) -> dict[str, Array]:
         """:meth:`state_tensors` as numpy arrays (bfloat16 as uint16 bits)."""
@@ -198,17 +224,20 @@ def _factor(name: str, factors: Mapping[str, float]) -> float:
     return next((factor for pattern, factor in factors.items() if fnmatchcase(name, pattern)), 1.0)
 
 
-def _slot(name: str, parameter: Tensor, factor: float, moments: str) -> Slot:
-    full = dtype_name(parameter) == "float32"
-    return Slot(
+def _slot(name: str, parameter: Tensor, factor: float, moments: str, part: tuple[int, int] | None) -> Slot:
+    slot = Slot(
         name=name,
         parameter=parameter,
         factor=factor,
         decays=is_decayed(name, parameter.ndim),
-        first=paddle.zeros(parameter.shape, dtype=moments),
-        second=paddle.zeros(parameter.shape, dtype=moments),
-        master=None if full else parameter.detach().astype("float32"),
+        first=paddle.zeros(parameter.shape if part is None else [part[1] - part[0]], dtype=moments),
+        second=paddle.zeros(parameter.shape if part is None else [part[1] - part[0]], dtype=moments),
+        master=None,
+        part=part,
     )
+    if dtype_name(parameter) != "float32":
+        slot.master = slot.of(parameter.detach()).astype("float32")
+    return slot
 
 
 def _as_float32(tensor: Tensor) -> Tensor:

@@ -6,21 +6,24 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from erniecore.accelerators.profile import ABILITIES
+from erniecore.checkpoint import load_checkpoint
 from erniecore.checkpoint.files import require_space
 from erniecore.engine import drift, launch, resume, score_head
 from erniecore.engine.plan import Parameters, Plan, count_parameters, estimate
+from erniecore.engine.ranks import Alone, CoreRanks
 from erniecore.engine.reference import Kind, reference_kind
 from erniecore.engine.step import CoreStep
 from erniecore.errors import ConfigError
 from erniecore.host import Host, assemble
 from erniecore.kinds import RUN_KINDS
-from erniecore.types import Cluster, Device, Json, ParallelPlan, StateAdapter, TensorMap
+from erniecore.types import Cluster, Device, Json, ParallelPlan, Ranks, StateAdapter, TensorMap
 
 if TYPE_CHECKING:
     from erniecore.config.compose import Loaded
@@ -32,11 +35,11 @@ class Prepared:
 
     Attributes:
         loaded: settings, plugins and where each value came from. host: the plugins, assembled.
-        names: kind -> plugin name. settings_dump: the settings as JSON; config_hash: of its mathematical part.
         name, out: of the run. console: how it is shown (``auto``, ``lines``, ``live``, ``json``, ``none``).
         resumption: set by :func:`choose_start`. warnings: to be emitted once callbacks listen.
         new_score: the method trains a score head that the model's directory lacks; ``architecture`` and
             ``state_adapter`` have it already.
+        num_processes: to be started by this one. ranks: set by :func:`open_ranks`.
     """
 
     loaded: Loaded
@@ -47,15 +50,14 @@ class Prepared:
     architecture: Json
     state_adapter: StateAdapter
     plan: Plan
-    names: Mapping[str, str]
-    settings_dump: dict[str, Any]
-    config_hash: str
     name: str
     out: Path
     console: str
-    resumption: resume.Resumption
     warnings: list[str]
+    resumption: resume.Resumption = field(default_factory=resume.Resumption)
     new_score: bool = False
+    num_processes: int = 1
+    ranks: Ranks = field(default_factory=Alone)
 
     @property
     def settings(self) -> Any:
@@ -63,42 +65,54 @@ class Prepared:
         return self.loaded.settings
 
     @property
+    def names(self) -> dict[str, str]:
+        """Kind -> plugin name."""
+        return dict(self.settings.plugins)
+
+    @cached_property
+    def settings_dump(self) -> dict[str, Any]:
+        """The settings as JSON."""
+        dump: dict[str, Any] = self.settings.model_dump(mode="json")
+        return dump
+
+    @cached_property
+    def config_hash(self) -> str:
+        """Of the mathematical part of the settings."""
+        return drift.config_hash(self.settings_dump)
+
+    @property
     def reference(self) -> Kind:
         """What the method compares the policy with; anything but ``none`` begins as the initial model."""
         return reference_kind(self.loaded)
 
 
-def prepare(loaded: Loaded, *, console: str = "auto", environ: Mapping[str, str] | None = None) -> Prepared:
-    """Check and plan a run; touches no file of it.
+def prepare(
+    loaded: Loaded,
+    *,
+    console: str = "auto",
+    environ: Mapping[str, str] | None = None,
+    processes: int = 0,
+    name: str = "",
+) -> Prepared:
+    """Check and plan a run; touches no file of it. With ``num_processes`` above 1: the plan of rank 0, not to be run here.
+
+    Args:
+        processes: how many this machine shall start; 0: as many as the parallel strategy needs.
+        name: of the run, where the process that started this one has chosen it.
 
     Raises:
         ErnieError: impossible settings, an unreadable model directory.
     """
     settings = loaded.settings
-    cluster = launch.read_cluster(os.environ if environ is None else environ)
-    host = assemble(loaded.plugins, extra=[CoreStep()])
+    host = assemble(loaded.plugins, extra=[CoreStep(), CoreRanks()])
+    cluster, num_processes = place_of(host, settings, os.environ if environ is None else environ, processes)
     device: Device = host.hook.ernie_open_device(config=settings.device, cluster=cluster)
     check_train(settings, device)
     check_abilities(loaded, device)
     parallel_plan: ParallelPlan = host.hook.ernie_plan_parallel(config=settings.parallel, cluster=cluster)
-    architecture: Json = host.hook.ernie_read_architecture(config=settings.model)
-    adapter: StateAdapter = host.hook.ernie_state_adapter(architecture=architecture)
-    new_score = wants_score(loaded) and not score_head.has_score(architecture)
-    architecture = score_head.with_score(architecture) if new_score else architecture
-    adapter = score_head.state_with_score(adapter, architecture)
-    names = dict(settings.plugins)
-    name = settings.run.name or f"{datetime.now():%Y%m%d-%H%M%S}-{names['method']}-{names['model']}"
+    architecture, adapter, new_score = described(loaded, host)
+    name = settings.run.name or name or name_of(settings, shared=cluster.world_size > 1 == num_processes)
     parameters = counted(loaded, host, architecture, adapter)
-    plan = estimate(
-        parameters,
-        settings,
-        names,
-        name=name,
-        data_size=parallel_plan.data_size,
-        reference=reference_kind(loaded) == "copy",
-        moving=bool(getattr(settings.method, "reference_update_steps", 0)),
-    )
-    dump = settings.model_dump(mode="json")
     return Prepared(
         loaded=loaded,
         host=host,
@@ -107,17 +121,53 @@ def prepare(loaded: Loaded, *, console: str = "auto", environ: Mapping[str, str]
         parallel_plan=parallel_plan,
         architecture=architecture,
         state_adapter=adapter,
-        plan=plan,
-        names=names,
-        settings_dump=dump,
-        config_hash=drift.config_hash(dump),
+        plan=planned(loaded, parameters, name, parallel_plan.data_size),
         name=name,
         out=Path(settings.run.out or f"runs/{name}"),
         console=console,
-        resumption=resume.Resumption(),
         warnings=list(device.remarks()) if hasattr(device, "remarks") else [],
         new_score=new_score,
+        num_processes=num_processes,
     )
+
+
+def place_of(host: Host, settings: Any, environ: Mapping[str, str], processes: int) -> tuple[Cluster, int]:
+    """This process among those of the run, and how many it is to start: 1 where a launcher started it."""
+    cluster = launch.read_cluster(environ)
+    if cluster.world_size > 1:
+        return cluster, 1
+    count = processes or host.hook.ernie_count_processes(config=settings.parallel)
+    return replace(cluster, world_size=count), count
+
+
+def described(loaded: Loaded, host: Host) -> tuple[Json, StateAdapter, bool]:
+    """Architecture and names of the weights, with a score head if the run trains one; whether that is new."""
+    architecture: Json = host.hook.ernie_read_architecture(config=loaded.settings.model)
+    adapter: StateAdapter = host.hook.ernie_state_adapter(architecture=architecture)
+    new_score = wants_score(loaded) and not score_head.has_score(architecture)
+    architecture = score_head.with_score(architecture) if new_score else architecture
+    return architecture, score_head.state_with_score(adapter, architecture), new_score
+
+
+def planned(loaded: Loaded, parameters: Parameters, name: str, data_size: int) -> Plan:
+    """The plan of the run."""
+    settings = loaded.settings
+    return estimate(
+        parameters,
+        settings,
+        dict(settings.plugins),
+        name=name,
+        data_size=data_size,
+        reference=reference_kind(loaded) == "copy",
+        moving=bool(getattr(settings.method, "reference_update_steps", 0)),
+    )
+
+
+def name_of(settings: Any, *, shared: bool) -> str:
+    """A name for a run that has none, from the clock; raises ``ConfigError`` where each rank would find another one."""
+    if shared and not settings.run.out:
+        raise ConfigError.at("run.out", "several processes write into one directory: name it")
+    return f"{datetime.now():%Y%m%d-%H%M%S}-{settings.plugins['method']}-{settings.plugins['model']}"
 
 
 def wants_score(loaded: Loaded) -> bool:
@@ -191,8 +241,16 @@ def preflight(ready: Prepared) -> None:
 
 
 def choose_start(ready: Prepared) -> None:
-    """Decide where the run continues; the run directory must exist and be ours."""
-    ready.resumption = resume.choose(ready.out, ready.settings.run.resume, ready.settings_dump, ready.config_hash)
+    """Decide where the run continues; the run directory must exist and be ours. Rank 0 decides for all: the others
+    would see what it has written meanwhile; they hear of it in :func:`open_ranks`."""
+    if ready.cluster.rank == 0:
+        ready.resumption = resume.choose(
+            ready.out,
+            ready.settings.run.resume,
+            ready.settings_dump,
+            ready.config_hash,
+            ready.parallel_plan.data_size,
+        )
 
 
 def circumstances(ready: Prepared) -> dict[str, str]:
@@ -222,6 +280,19 @@ def check_disk(ready: Prepared) -> None:
 
 def open_device(ready: Prepared) -> None:
     """Set the device's environment and import paddle."""
-    ready.warnings += launch.apply_environment(ready.device.environment())
+    wanted = {**launch.paddle_variables(ready.cluster), **ready.device.environment()}
+    kept = launch.paddle_variables(ready.cluster).keys() & os.environ.keys()  # a launcher's own names for its ranks
+    ready.warnings += launch.apply_environment({k: v for k, v in wanted.items() if k not in kept})
     ready.device.open()
+
+
+def open_ranks(ready: Prepared) -> None:
+    """Meet the other processes, and continue where rank 0 does. Raises ``EnvironmentFault`` if they do not come."""
+    ready.ranks = ready.host.hook.ernie_open_ranks(
+        config=ready.settings.parallel, plan=ready.parallel_plan, cluster=ready.cluster, device=ready.device
+    )
+    found = ready.resumption.checkpoint
+    path = ready.ranks.exchange("" if found is None else str(found.path.resolve()))[0]
+    if path and found is None:
+        ready.resumption = resume.Resumption(load_checkpoint(Path(path), verify=False))  # rank 0 has read every byte
     note_circumstances(ready)

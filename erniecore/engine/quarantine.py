@@ -29,12 +29,14 @@ class Window:
 class Quarantine:
     """The windows of one run, oldest first.
 
+    Args:
+        out: the run directory. writes: whether this process keeps the file.
     Raises:
         CheckpointError: the file is not what this class writes.
     """
 
-    def __init__(self, out: Path) -> None:
-        self.path = out / QUARANTINE_NAME
+    def __init__(self, out: Path, *, writes: bool = True) -> None:
+        self.path, self._writes = out / QUARANTINE_NAME, writes
         self.windows: list[Window] = []
         if self.path.is_file():
             try:
@@ -55,7 +57,8 @@ class Quarantine:
     def add(self, first: int, last: int, why: str, rows: Sequence[str]) -> Window:
         """Remember a window, on disk before anything else happens."""
         window = Window(first, last, why, tuple(rows))
-        document = [asdict(w) for w in (*self.windows, window)]
-        replace_file(self.path, (json.dumps(document, indent=1, ensure_ascii=False) + "\n").encode())
+        if self._writes:
+            document = [asdict(w) for w in (*self.windows, window)]
+            replace_file(self.path, (json.dumps(document, indent=1, ensure_ascii=False) + "\n").encode())
         self.windows.append(window)
         return window

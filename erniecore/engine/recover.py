@@ -39,12 +39,14 @@ def roll_back(run: Run, error: NumericsError, batches: Sequence[Batch]) -> None:
     state.settle(run, wait=True)
     first_bad, last = run.guard.first_bad, run.step + 1
     first = max(1, first_bad - settings.rollback_window)
-    path = checkpoint_before(run.out / "ckpt", first)
-    if path is None:
+    found = checkpoint_before(run.out / "ckpt", first) if run.is_main else None
+    heard = run.ranks.exchange("" if found is None else str(found))[0]
+    if not heard:
         raise error
+    path = Path(heard)
     window = run.quarantine.add(first, last, f"{error.message}: {error.where}", rows_of(batches))
     run.optimizer.clear_gradients()
-    state.restore(run, load_checkpoint(path))
+    state.restore(run, load_checkpoint(path, verify=run.is_main))
     run.warn(
         "rollback",
         step=last,

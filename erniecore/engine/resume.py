@@ -10,7 +10,7 @@ from typing import Any
 from erniecore.checkpoint import Checkpoint, list_checkpoints, load_checkpoint, newest_verified
 from erniecore.data.codes import FILE_CHANGED, SAMPLES_CHANGED
 from erniecore.engine import rundir
-from erniecore.engine.drift import Difference, compare
+from erniecore.engine.drift import SPLIT, Difference, compare
 from erniecore.errors import CheckpointError, DataError, UsageError, nearest
 
 #: version of the content of ``state.json``
@@ -31,13 +31,14 @@ class Resumption:
     differences: tuple[Difference, ...] = field(default=())
 
 
-def choose(out: Path, resume: str, settings: Mapping[str, Any], hash_now: str) -> Resumption:
+def choose(out: Path, resume: str, settings: Mapping[str, Any], hash_now: str, data_size: int = 1) -> Resumption:
     """Pick the checkpoint that ``run.resume`` means and compare its settings with the present ones.
 
     Args:
         out: the run directory.
         resume: ``auto``, ``never``, ``must`` or a checkpoint directory.
         settings: the settings as JSON. hash_now: their ``config_hash``.
+        data_size: ranks that see different rows.
 
     Raises:
         UsageError: ``never`` in a used directory; settings that change the mathematics.
@@ -73,10 +74,26 @@ def choose(out: Path, resume: str, settings: Mapping[str, Any], hash_now: str) -
             expected=str(STATE_FORMAT),
             fix="continue with the erniecore version that is named in its MANIFEST.json",
         )
-    differences = compare(checkpoint.state["settings"], settings)
+    differences = changes(checkpoint, settings, data_size)
     refuse(differences, checkpoint.path)
     notes += [why, *(f"changed setting {d}" for d in differences)]
     return Resumption(checkpoint, tuple(notes), tuple(differences))
+
+
+def changes(checkpoint: Checkpoint, settings: Mapping[str, Any], data_size: int) -> list[Difference]:
+    """Settings that differ from the checkpoint's; one more where a step would have another number of rows."""
+    before: Mapping[str, Any] = checkpoint.state["settings"]
+    rows = rows_per_step(before, checkpoint.state.get("data_size", 1)), rows_per_step(settings, data_size)
+    differences = compare(before, settings, same_rows=rows[0] == rows[1])
+    if rows[0] != rows[1] and not any(d.key in SPLIT for d in differences):
+        differences.append(Difference("rows per step, on all ranks together", *rows))
+    return differences
+
+
+def rows_per_step(settings: Mapping[str, Any], data_size: int) -> int:
+    """Rows that all ranks together take for one optimizer step."""
+    train = settings["train"]
+    return int(train.get("batch_size", 1)) * int(train.get("accumulation", 1)) * data_size
 
 
 def _check_branch(out: Path, path: Path, hash_now: str) -> None:

@@ -28,11 +28,41 @@ def opened(out: Path, rank: int) -> Iterator[None]:
     Raises:
         EnvironmentFault: it cannot be written, or another process uses it.
     """
-    try:
+    with locked(out, f"lock-{rank}"):
+        with _writing(out):
+            handler = logging.FileHandler(out / "logs" / f"rank-{rank}.log", encoding="utf-8")
+        handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
+        log.addHandler(handler)
+        before = log.level, log.propagate
+        log.setLevel(logging.INFO)
+        log.propagate = False  # the console shows events; the log is for afterwards
+        try:
+            yield
+        finally:
+            log.setLevel(before[0])
+            log.propagate = before[1]
+            log.removeHandler(handler)
+            handler.close()
+
+
+@contextmanager
+def locked(out: Path, name: str) -> Iterator[None]:
+    """Make ``out`` and hold ``control/<name>`` while the block runs; raises ``EnvironmentFault`` as :func:`opened`."""
+    with _writing(out):
         (out / "logs").mkdir(parents=True, exist_ok=True)
         (out / "control").mkdir(exist_ok=True)
-        handler = logging.FileHandler(out / "logs" / f"rank-{rank}.log", encoding="utf-8")
-        lock = os.open(out / "control" / f"lock-{rank}", os.O_RDWR | os.O_CREAT, 0o644)
+        lock = os.open(out / "control" / name, os.O_RDWR | os.O_CREAT, 0o644)
+    try:
+        _take(lock, out)
+        yield
+    finally:
+        os.close(lock)
+
+
+@contextmanager
+def _writing(out: Path) -> Iterator[None]:
+    try:
+        yield
     except OSError as error:
         raise EnvironmentFault(
             f"the run directory cannot be written: {error.strerror}",
@@ -40,20 +70,6 @@ def opened(out: Path, rank: int) -> Iterator[None]:
             fix="choose another directory with run.out (--out)",
             code="ERN-E010",
         ) from error
-    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
-    log.addHandler(handler)
-    before = log.level, log.propagate
-    log.setLevel(logging.INFO)
-    log.propagate = False  # the console shows events; the log is for afterwards
-    try:
-        _take(lock, out)
-        yield
-    finally:
-        log.setLevel(before[0])
-        log.propagate = before[1]
-        log.removeHandler(handler)
-        handler.close()
-        os.close(lock)
 
 
 def _take(lock: int, out: Path) -> None:

@@ -23,6 +23,7 @@ from erniecore.engine.guards import StepGuard
 from erniecore.engine.optim import OPTIMIZERS, AdamW
 from erniecore.engine.prepare import Prepared, wants_score
 from erniecore.engine.quarantine import Quarantine
+from erniecore.engine.ranks import any_rank
 from erniecore.engine.recompute import set_recompute
 from erniecore.engine.reference import make_reference
 from erniecore.engine.resume import check_data
@@ -30,7 +31,7 @@ from erniecore.engine.rundir import log
 from erniecore.engine.scorers import scorers_of
 from erniecore.engine.weights import load_weights
 from erniecore.errors import ConfigError
-from erniecore.types import Batch, Objective, Tokenizer
+from erniecore.types import Batch, Layout, Objective, Tokenizer
 
 if TYPE_CHECKING:
     from erniecore.engine.state import Writing
@@ -46,7 +47,7 @@ class Run:
         policy: the model as built and adapted, a ``CausalLM``. model: the same after the parallel strategy.
         feed: training and held-out batches. objective, optimizer, ema, guard: of the training step.
         step, tokens, seconds: done so far, over all sessions of this run. saved: (step, path) of the last checkpoint.
-        stop: whether the run was asked to stop. quarantine: steps that are passed over.
+        stop: whether this process was asked to stop. asked: why all of them will. quarantine: steps that are passed over.
         writing: the checkpoint that is being written in the background.
     """
 
@@ -70,6 +71,7 @@ class Run:
     def __post_init__(self) -> None:
         self.settings, self.out, self.hook = self.ready.settings, self.ready.out, self.ready.host.hook
         self.device, self.console, self.is_main = self.ready.device, self.ready.console, self.ready.cluster.rank == 0
+        self.ranks, self.asked = self.ready.ranks, ""
         self.seed: int = self.settings.run.seed
         # epochs count data; steps that repeat it come on top
         self.total_steps = self.feed.total_steps * (1 if self.settings.train.max_steps else self.repeats)
@@ -77,7 +79,7 @@ class Run:
         self.last_metrics: dict[str, float] = {}
         train = self.settings.train
         self.guard = StepGuard(train.max_skips, self.warn, spike_factor=train.spike_factor)
-        self.quarantine = Quarantine(self.out)
+        self.quarantine = Quarantine(self.out, writes=self.is_main)
         self.failed_saves = 0
         self.started = self.last_save = time.monotonic()
 
@@ -89,6 +91,11 @@ class Run:
     def repeats(self) -> int:
         """How many steps in a row get the same batches; more than 1 where the objective asks for it."""
         return int(getattr(self.objective, "repeats", 1))
+
+    def stop_reason(self) -> str:
+        """Why the run is to stop, asked of all ranks: the same answer on each, so they stop after the same step."""
+        self.asked = self.asked or any_rank(self.ranks, self.stop.reason)
+        return self.asked
 
     def emit(self, event: str, **fields: object) -> None:
         """One event to every callback that shows events, and to the log; main rank only."""
@@ -111,8 +118,9 @@ def build(ready: Prepared, stop: StopRequest) -> Run:
     Raises:
         ErnieError: whatever is wrong with settings, data, weights or checkpoint, before anything is trained.
     """
-    with translated(ready.out, "writing resolved.yaml"):
-        write_resolved(ready.loaded, ready.out / "resolved.yaml")
+    if ready.cluster.rank == 0:
+        with translated(ready.out, "writing resolved.yaml"):
+            write_resolved(ready.loaded, ready.out / "resolved.yaml")
     tokenizer = build_tokenizer(ready)
     feed = build_feed(ready, tokenizer)
     if ready.resumption.checkpoint is not None:
@@ -124,11 +132,14 @@ def assemble(ready: Prepared, tokenizer: Tokenizer, feed: Feed, stop: StopReques
     """Model, objective and optimizer over data that is already there; the state of a checkpoint if there is one."""
     settings, hook = ready.settings, ready.host.hook
     policy = build_model(ready)
-    layout = hook.ernie_model_layout(architecture=ready.architecture)
-    model = hook.ernie_parallelize(model=policy, layout=layout, plan=ready.parallel_plan)
+    layout = model_layout(ready)
+    model = hook.ernie_parallelize(model=policy, layout=layout, plan=ready.parallel_plan, ranks=ready.ranks)
     objective = build_objective(ready, policy, tokenizer)
+    ready.ranks.adopt(policy, objective)
     make = OPTIMIZERS[settings.train.optimizer]
-    optimizer = make(policy.named_parameters(), settings.train, getattr(policy, "lr_factors", {}))
+    factors = getattr(policy, "lr_factors", {})
+    optimizer = make(policy.named_parameters(), settings.train, factors, ready.ranks.share)
+    ready.ranks.attach(optimizer.slots)
     ema = Ema(policy.named_parameters(), settings.train.ema) if settings.train.ema else None
     run = Run(ready, tokenizer, feed, policy, model, objective, optimizer, ema, stop)
     if ready.resumption.checkpoint is not None:
@@ -136,6 +147,22 @@ def assemble(ready: Prepared, tokenizer: Tokenizer, feed: Feed, stop: StopReques
         if run.step > run.total_steps:
             raise ConfigError.at("train.max_steps", f"the checkpoint is at step {run.step} already")
     return run
+
+
+def model_layout(ready: Prepared) -> Layout:
+    """The layout of the model, and of its adapter where matrices are cut.
+
+    Raises:
+        ConfigError: the adapter cannot be cut.
+    """
+    hook, adapter = ready.host.hook, ready.settings.adapter
+    layout: Layout = hook.ernie_model_layout(architecture=ready.architecture)
+    if adapter is None or ready.parallel_plan.degrees.get("tensor", 1) == 1:
+        return layout
+    extended: Layout | None = hook.ernie_adapter_layout(config=adapter, layout=layout)
+    if extended is None:
+        raise ConfigError.at("parallel.tensor", f"adapter {ready.names['adapter']} does not say how it is cut")
+    return extended
 
 
 def build_tokenizer(ready: Prepared) -> Tokenizer:

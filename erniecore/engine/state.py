@@ -7,9 +7,8 @@ There is no generator state: every random stream derives from (seed, purpose, st
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,20 +18,17 @@ import paddle
 
 import erniecore
 from erniecore.checkpoint import Checkpoint, save_checkpoint
-from erniecore.checkpoint.tensors import LONG_NAMES
 from erniecore.checkpoint.tensors import Tensor as StoredTensor
-from erniecore.engine.arrays import dtype_name, to_numpy
+from erniecore.engine.gather import Gathering, Held, LocalArrays, Stored, whole_shapes
 from erniecore.engine.optim import load_exactly
 from erniecore.engine.prepare import circumstances
 from erniecore.engine.resume import STATE_FORMAT
 from erniecore.errors import CheckpointError
+from erniecore.types import Piece
 
 if TYPE_CHECKING:
     from erniecore.engine.session import Run
     from erniecore.types.model import Tensor
-
-#: Paddle's dtype names -> safetensors'
-SHORT_NAMES = {long: short for short, long in LONG_NAMES.items()}
 
 
 def saved_tensors(run: Run) -> dict[str, Tensor]:
@@ -73,7 +69,8 @@ _WRITER = ThreadPoolExecutor(1, "checkpoint")
 
 
 def save(run: Run, *, background: bool = False) -> Path | None:
-    """Write the checkpoint of ``run.step``, unless it has just been written; returns its directory.
+    """Write the checkpoint of ``run.step``, unless it has just been written; returns its directory. All ranks together:
+    rank 0 writes whole tensors, the same files whatever the layout.
 
     Args:
         background: copy the state and let the training go on; the checkpoint is announced by :func:`settle` once it is
@@ -83,10 +80,31 @@ def save(run: Run, *, background: bool = False) -> Path | None:
     """
     started = time.perf_counter()
     settle(run, wait=True)
-    if run.saved is not None and run.saved[0] == run.step:
-        return run.saved[1]
-    groups = state_groups(run)
-    stored = {group: {n: on_host(t, now=background) for n, t in tensors.items()} for group, tensors in groups.items()}
+    done = run.ranks.exchange(str(run.saved[1]) if run.saved is not None and run.saved[0] == run.step else "")[0]
+    if done:  # rank 0 knows: it is the one that writes
+        return Path(done)
+    run.last_save = time.monotonic()
+    gathering = Gathering(run.ranks, held(run))
+    if background:
+        stored = gathering.copied()
+        if run.is_main:
+            begin_writing(run, stored, started)
+        return None
+    path = gathering.write(lambda stored: written(run, stored, started))
+    run.saved = (run.step, path)
+    return path
+
+
+def written(run: Run, stored: Stored, started: float) -> Path:
+    """Write on this rank and wait for it; raises ``CheckpointError``."""
+    begin_writing(run, stored, started)
+    path = settle(run, wait=True, strict=True)
+    assert path is not None
+    return path
+
+
+def begin_writing(run: Run, stored: Stored, started: float) -> None:
+    """Start to write ``stored`` and the rest of the state in the writer's thread."""
     if carried := carried_arrays(run):
         stored["carried"] = {name: StoredTensor.of(np.array(array)) for name, array in carried.items()}
     work = partial(
@@ -101,9 +119,7 @@ def save(run: Run, *, background: bool = False) -> Path | None:
         versions={"erniecore": erniecore.__version__, "paddle": paddle.__version__},
     )
     size = sum(tensor.num_bytes for group in stored.values() for tensor in group.values())
-    run.last_save = time.monotonic()
     run.writing = Writing(run.step, size, started, time.perf_counter() - started, _WRITER.submit(work))
-    return None if background else settle(run, wait=True, strict=True)
 
 
 def settle(run: Run, *, wait: bool, strict: bool = False) -> Path | None:
@@ -135,24 +151,20 @@ def settle(run: Run, *, wait: bool, strict: bool = False) -> Path | None:
     return path
 
 
-def state_groups(run: Run) -> dict[str, Mapping[str, Tensor]]:
-    """Group of the checkpoint -> its tensors."""
-    groups: dict[str, Mapping[str, Tensor]] = {"model": saved_tensors(run), "optim": run.optimizer.state_tensors()}
+def held(run: Run) -> dict[str, dict[str, Held]]:
+    """Everything that a checkpoint holds, by group: what this rank has of each tensor."""
+    ranks = run.ranks
+    optim = {}
+    for slot in run.optimizer.slots:
+        piece = replace(ranks.piece(slot.name, slot.parameter.shape), flat=slot.part)
+        optim.update({name: Held(t, piece) for name, t in slot.state_tensors().items()})
+    model = {name: Held(t, ranks.piece(name, t.shape)) for name, t in saved_tensors(run).items()}
+    groups = {"model": model, "optim": optim}
     if run.ema is not None:
-        groups["ema"] = run.ema.state_tensors()
+        groups["ema"] = {name: Held(t, ranks.piece(name, t.shape)) for name, t in run.ema.state_tensors().items()}
     if own := objective_tensors(run):
-        groups["objective"] = own
+        groups["objective"] = {name: Held(t, Piece(tuple(t.shape))) for name, t in own.items()}
     return groups
-
-
-def on_host(tensor: Tensor, *, now: bool) -> StoredTensor:
-    """What the writer stores: copied to the host at once, or when its turn comes, so that only one copy exists at a
-    time."""
-    dtype, shape = SHORT_NAMES[dtype_name(tensor)], tuple(tensor.shape)
-    if not now:
-        return StoredTensor(dtype, shape, lambda: to_numpy(tensor))
-    array = to_numpy(tensor)
-    return StoredTensor(dtype, shape, lambda: array)
 
 
 def run_state(run: Run) -> dict[str, Any]:
@@ -164,6 +176,7 @@ def run_state(run: Run) -> dict[str, Any]:
         "tokens": run.tokens,
         "seconds": run.seconds,
         "seed": run.seed,
+        "data_size": run.ready.parallel_plan.data_size,
         "num_updates": run.optimizer.num_updates,
         "guard": run.guard.state(),
         "data": run.feed.state(),
@@ -179,23 +192,18 @@ def restore(run: Run, checkpoint: Checkpoint) -> None:
     Raises:
         CheckpointError: its tensors are not those of this run.
     """
-    state = checkpoint.state
-    targets = saved_tensors(run)
-    load_exactly(targets, checkpoint.require("model", _shapes(targets)), "weights")
-    moments = checkpoint.require("optim", _shapes(run.optimizer.state_tensors()))
-    run.optimizer.load_state_arrays(moments, int(state["num_updates"]))
+    state, groups = checkpoint.state, held(run)
+    own = {group: LocalArrays(checkpoint.require(group, whole_shapes(m)), m) for group, m in groups.items()}
+    load_exactly({name: part.tensor for name, part in groups["model"].items()}, own["model"], "weights")
+    run.optimizer.load_state_arrays(own["optim"], int(state["num_updates"]))
     if run.ema is not None:
-        run.ema.load_state_arrays(checkpoint.require("ema", _shapes(run.ema.state_tensors())))
-    if own := objective_tensors(run):
+        run.ema.load_state_arrays(own["ema"])
+    if "objective" in own:
         objective: Any = run.objective
-        objective.load_state_arrays(checkpoint.require("objective", _shapes(own)))
+        objective.load_state_arrays(own["objective"])
     if "carried" in checkpoint.tensors:
         carrier: Any = run.objective
         carrier.load_carried(dict(checkpoint.tensors["carried"].items()))
     run.step, run.tokens, run.seconds = int(state["step"]), int(state["tokens"]), float(state["seconds"])
     run.guard.load_state(state["guard"])
     run.saved = (run.step, checkpoint.path)
-
-
-def _shapes(tensors: Mapping[str, Tensor]) -> dict[str, tuple[tuple[int, ...], str]]:
-    return {name: (tuple(tensor.shape), SHORT_NAMES[dtype_name(tensor)]) for name, tensor in tensors.items()}

@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from erniecore.engine.ranks import sum_named
 from erniecore.plugin import hookimpl
-from erniecore.types import Batch, Objective, StepOutput
+from erniecore.types import Batch, Objective, Ranks, StepOutput
 
 
 class CoreStep:
@@ -17,7 +18,7 @@ class CoreStep:
 
     @hookimpl(trylast=True)
     def ernie_forward_backward(self, run: Any, batches: Sequence[Batch]) -> StepOutput:
-        return forward_backward(run.objective, batches)
+        return forward_backward(run.objective, batches, run.ranks)
 
 
 def total_normalizers(objective: Objective, batches: Sequence[Batch]) -> dict[str, float]:
@@ -30,14 +31,19 @@ def total_normalizers(objective: Objective, batches: Sequence[Batch]) -> dict[st
     return totals
 
 
-def forward_backward(objective: Objective, batches: Sequence[Batch]) -> StepOutput:
-    """Accumulates the gradient of the step's loss in ``parameter.grad``; sums of metrics stay on the device."""
+def forward_backward(objective: Objective, batches: Sequence[Batch], ranks: Ranks | None = None) -> StepOutput:
+    """Accumulates the gradient of this rank's share of the step's loss in ``parameter.grad``: the denominators are those
+    of all ``ranks``. Sums of metrics are this rank's and stay on the device."""
     from erniecore.engine import metrics
 
     totals = total_normalizers(objective, batches)
+    if ranks is not None and ranks.size > 1:
+        totals = sum_named(ranks, totals)
     parts = []
     for batch in batches:
         output = objective(batch, totals)
         output.loss.backward()
+        if ranks is not None:
+            ranks.backward_done()
         parts.append(output.metrics)
     return StepOutput(metrics=metrics.add(parts), num_tokens=sum(batch.num_tokens for batch in batches))

@@ -89,7 +89,8 @@ def linear_cross_entropy(
     Only positions with a label are computed, in pieces: the full logits exist at no time.
 
     Args:
-        hidden: [T, H]. weight: [H, V], or [V, H] when ``transposed``. bias: [V].
+        hidden: [T, H]. weight: [H, V], or [V, H] when ``transposed``. bias: [V]. A weight that is one rank's part of the
+            vocabulary has an attribute ``shard``, whose method of this name computes the loss with it.
         labels: integers [T]; IGNORE = not learned.
         chunk: positions per piece; 0 chooses.
     Returns:
@@ -97,6 +98,12 @@ def linear_cross_entropy(
     Raises:
         ValueError: a label outside 0 .. V - 1.
     """
+    shard = getattr(weight, "shard", None)
+    if shard is not None:
+        shared: Tensor = shard.linear_cross_entropy(
+            hidden, weight, labels, transposed=transposed, bias=bias, chunk=chunk
+        )
+        return shared
     V = weight.shape[0 if transposed else 1]
     labels_T = labels.numpy().astype(np.int64)
     learned = np.flatnonzero(labels_T != IGNORE)

@@ -5,6 +5,7 @@ Data classes and protocols only: no paddle and no numpy at import, no behaviour 
 
 from erniecore.types.attempts import Attempt, Scorer
 from erniecore.types.model import Cache, CausalLM, Features, Layout, ModelBundle, StateAdapter, TensorMap
+from erniecore.types.ranks import Piece, Ranks
 from erniecore.types.records import (
     NOWHERE,
     Conversation,
@@ -44,7 +45,9 @@ __all__ = [
     "Objective",
     "Origin",
     "ParallelPlan",
+    "Piece",
     "Preference",
+    "Ranks",
     "Rated",
     "Record",
     "Role",

@@ -75,7 +75,8 @@ class Layout:
 
     ``rules``: (pattern over structured names, style); the first match counts. Styles: ``column`` and ``row``
     (of a [in, out] weight), ``vocab`` (embedding or head over V), ``expert`` (first axis is experts),
-    ``replicate``.
+    ``replicate``. For what an adapter adds, inside of layers that know: ``first`` or ``last`` (cut along that axis) and
+    ``partial`` (whole on every rank, its gradient a sum over ranks).
     """
 
     rules: tuple[tuple[str, str], ...]

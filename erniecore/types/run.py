@@ -72,12 +72,13 @@ class StepOutput:
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """The processes of this run."""
+    """The processes of this run. ``master``: ``host:port`` where they meet; empty for one process."""
 
     rank: int = 0
     world_size: int = 1
     local_rank: int = 0
     num_nodes: int = 1
+    master: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ def poisoned(runner, monkeypatch):
     """``poisoned(*steps)``: the loss of these steps is not finite."""
     from erniecore.engine import loop
 
-    read, seen = loop.metrics.read, loop.learn
+    reduced, seen = loop.reduced, loop.learn
 
     def arm(*steps):
         current = []
@@ -28,12 +28,12 @@ def poisoned(runner, monkeypatch):
             current[:] = [step]
             return seen(run, step)
 
-        def poison(sums, *extra):
-            means, values = read(sums, *extra)
-            return ({**means, "loss": float("nan")}, values) if current and current[0] in steps else (means, values)
+        def poison(run, output):
+            means, *rest = reduced(run, output)
+            return ({**means, "loss": float("nan")}, *rest) if current[0] in steps else (means, *rest)
 
         monkeypatch.setattr(loop, "learn", learn)
-        monkeypatch.setattr(loop.metrics, "read", poison)
+        monkeypatch.setattr(loop, "reduced", poison)
 
     return arm
 

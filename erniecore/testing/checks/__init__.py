@@ -14,6 +14,7 @@ from erniecore.testing.checks import (
     model,
     model_state,
     parallel,
+    parallel_ranks,
     quantizer,
     rows,
     scorer,
@@ -25,7 +26,7 @@ from erniecore.testing.runner import Check
 CHECKS: dict[str, tuple[Check, ...]] = {
     "every": every.CHECKS,
     "device": device.CHECKS,
-    "parallel": parallel.CHECKS,
+    "parallel": (*parallel.CHECKS, *parallel_ranks.CHECKS),
     "model": (*model.CHECKS, *model_state.CHECKS),
     "adapter": adapter.CHECKS,
     "quantizer": quantizer.CHECKS,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from erniecore.engine.ranks import Alone
 from erniecore.errors import ConfigError
 from erniecore.testing.expect import NotApplicable, ensure, ensure_bits, ensure_close, ensure_equal
 from erniecore.testing.runner import Check
@@ -17,6 +18,12 @@ _AXES = ("data", "tensor", "pipeline", "expert", "context", "sharding")
 def _plan(subject: Subject, cluster: Cluster, **values: Any) -> ParallelPlan:
     plan: ParallelPlan = subject.call("ernie_plan_parallel", config=subject.config(**values), cluster=cluster)
     return plan
+
+
+def _parallelized(subject: Subject, model: Any) -> Any:
+    """``model`` after the strategy, in one process."""
+    plan = _plan(subject, Cluster())
+    return subject.call("ernie_parallelize", model=model, layout=_LAYOUT, plan=plan, ranks=Alone())
 
 
 def _plans(subject: Subject, world: int) -> list[ParallelPlan] | None:
@@ -86,7 +93,7 @@ def check_parallel_alone_keeps_the_model(subject: Subject) -> None:
 
     ids, model = random_ids(2, 9, 260), toy_model()
     names, before = sorted(n for n, _ in model.named_parameters()), logits(model, ids)
-    parallel = subject.call("ernie_parallelize", model=model, layout=_LAYOUT, plan=_plan(subject, Cluster()))
+    parallel = _parallelized(subject, model)
     ensure_equal(sorted(n for n, _ in parallel.named_parameters()), names, "parameter names")
     ensure_close(logits(parallel, ids), before, 1e-6, "logits")
 
@@ -97,7 +104,7 @@ def check_parallel_alone_trains_the_same(subject: Subject) -> None:
     from erniecore.testing.toys.paddle_lm import toy_model
 
     ids, plain = random_ids(2, 9, 260), toy_model()
-    parallel = subject.call("ernie_parallelize", model=toy_model(), layout=_LAYOUT, plan=_plan(subject, Cluster()))
+    parallel = _parallelized(subject, toy_model())
     expected, found = (sgd_steps(model, ids, steps=3, learning_rate=0.1) for model in (plain, parallel))
     ensure_equal(found, expected, "losses of three steps")
     theirs = weights(parallel)

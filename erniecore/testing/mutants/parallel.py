@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from erniecore.errors import ConfigError
 from erniecore.plugin import hookimpl
 from erniecore.testing.mutants.mutant import mutant
 from erniecore.testing.toys.others import ToyParallelConfig, ToyParallelPlugin
-from erniecore.types import Cluster, ParallelPlan
+from erniecore.types import Cluster, ParallelPlan, Ranks
 
 
 class TwoForOne(ToyParallelPlugin):
@@ -79,6 +80,20 @@ class SumsGradients(ToyParallelPlugin):
         return model
 
 
+class KeepsItsGradients(ToyParallelPlugin):
+    """Gradients are not summed: every rank goes its own way."""
+
+    @hookimpl
+    def ernie_open_ranks(self, cluster: Cluster) -> Ranks:
+        from erniecore.testing.toys.ranks import ToyRanks
+
+        class Selfish(ToyRanks):
+            def reduce_gradients(self, slots: Sequence[Any]) -> None:
+                pass
+
+        return Selfish(cluster)
+
+
 MUTANTS = (
     mutant("parallel_alone_is_one", TwoForOne),
     mutant("parallel_axes_are_known", UnknownAxis),
@@ -87,4 +102,5 @@ MUTANTS = (
     mutant("parallel_refuses_illegal_degrees", WrongKey),
     mutant("parallel_alone_keeps_the_model", ScalesLogits),
     mutant("parallel_alone_trains_the_same", SumsGradients),
+    mutant("parallel_two_train_like_one", KeepsItsGradients),
 )

@@ -21,6 +21,7 @@ from erniecore.types import (
     ModelBundle,
     Origin,
     ParallelPlan,
+    Ranks,
     Record,
     RunView,
 )
@@ -76,7 +77,7 @@ class ToyParallelConfig(Section):
 
 
 class ToyParallelPlugin(Plugin):
-    """Data parallelism on paper."""
+    """Data parallelism at its plainest."""
 
     kind = "parallel"
     name = "toy"
@@ -89,6 +90,12 @@ class ToyParallelPlugin(Plugin):
         if degree != cluster.world_size:
             raise ConfigError.at("parallel.data", f"{degree} ranks asked for, {cluster.world_size} processes started")
         return ParallelPlan({"data": degree}, cluster.rank, degree)
+
+    @hookimpl
+    def ernie_open_ranks(self, cluster: Cluster) -> Ranks:
+        from erniecore.testing.toys.ranks import ToyRanks
+
+        return ToyRanks(cluster)
 
     @hookimpl
     def ernie_parallelize(self, model: Layer) -> Layer:

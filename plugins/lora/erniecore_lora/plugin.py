@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from erniecore.api import Plugin, hookimpl
+from erniecore.api import ConfigError, Layout, Plugin, hookimpl
 from erniecore_lora.config import DoraConfig, LoraConfig, LoraPlusConfig, RsLoraConfig, Variant
 
 if TYPE_CHECKING:
@@ -37,6 +37,28 @@ class LoraPlugin(Plugin):
         from erniecore_lora.shapes import trained_shapes
 
         return trained_shapes(config, shapes, self.variant)
+
+    @hookimpl
+    def ernie_adapter_layout(self, config: LoraConfig, layout: Layout) -> Layout:
+        """Of a matrix cut by columns B is cut like it, of one cut by rows A; the other factor is whole on every rank, which
+        sees a part of its gradient. Updates of experts go with their experts.
+
+        Raises:
+            ConfigError: lengths or a fixed start, which need whole matrices.
+        """
+        if self.variant.magnitudes:
+            raise ConfigError.at(
+                "adapter", f"{self.name} needs whole matrices; leave parallel.tensor at 1, or use lora"
+            )
+        if config.init == "pissa":
+            raise ConfigError.at("adapter.init", "pissa needs whole matrices; leave parallel.tensor at 1")
+        rules: list[tuple[str, str]] = []
+        for pattern, style in layout.rules:
+            layer = pattern.rpartition(".")[0]
+            styles = {"column": ("partial", "last"), "row": ("first", "partial"), "expert": ("first", "first")}
+            if style in styles:
+                rules += zip((f"{layer}.lora.*.A", f"{layer}.lora.*.B"), styles[style], strict=True)
+        return Layout((*rules, *layout.rules))
 
     @hookimpl
     def ernie_save_adapter(self, model: Any, target: Path, base: str) -> Path:

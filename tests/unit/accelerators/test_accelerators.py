@@ -115,6 +115,19 @@ def test_variables_for_repeatable_results_can_be_left_out():
     assert not free.deterministic
 
 
+def test_several_processes_name_their_card_and_a_plug_in_device_its_backend():
+    kinds = {
+        place: profile(place=place, compiled=compiled) for place, compiled in (("gpu", "is_compiled"), ("npu", ""))
+    }
+    found = {
+        place: Accelerator(kind, AcceleratorConfig(), Cluster(rank=5, world_size=8, local_rank=1)).environment()
+        for place, kind in kinds.items()
+    }
+    assert found["gpu"]["FLAGS_selected_gpus"] == found["npu"]["FLAGS_selected_npus"] == "1"
+    assert found["npu"]["PADDLE_DISTRI_BACKEND"] == "xccl"
+    assert "PADDLE_DISTRI_BACKEND" not in found["gpu"]
+
+
 def test_abilities_have_names():
     with pytest.raises(ValueError, match="fp9"):
         profile(lacks={"fp9": "use fp8"})

@@ -1,0 +1,98 @@
+"""One process on its own, and what the engine computes from values of all ranks. How ranks talk is the parallel plugin's
+matter; importing this is light.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from erniecore.plugin import hookimpl
+from erniecore.types import Cluster, Piece, Ranks
+
+if TYPE_CHECKING:
+    from erniecore.types.model import Tensor
+    from erniecore.types.samples import Array
+
+
+class Alone:
+    """A run of one process; see ``erniecore.types.Ranks``."""
+
+    rank, size, counts = 0, 1, True
+
+    def exchange(self, value: Any) -> list[Any]:
+        return [value]
+
+    def piece(self, name: str, shape: Sequence[int]) -> Piece:
+        return Piece(tuple(shape))
+
+    def share(self, name: str, shape: Sequence[int]) -> tuple[int, int] | None:
+        return None
+
+    def whole(self, tensor: Tensor, piece: Piece) -> Array:
+        from erniecore.engine.arrays import to_numpy
+
+        return to_numpy(tensor)
+
+    def attach(self, slots: Sequence[Any]) -> None:
+        pass
+
+    def backward_done(self) -> None:
+        pass
+
+    def reduce_gradients(self, slots: Sequence[Any]) -> None:
+        pass
+
+    def counts_parameter(self, name: str) -> bool:
+        return True
+
+    def updated(self, slots: Sequence[Any]) -> None:
+        pass
+
+    def adopt(self, model: Any, objective: Any) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+
+class CoreRanks:
+    """Provider of the hooks that every parallel plugin of several processes comes before."""
+
+    @hookimpl(trylast=True)
+    def ernie_count_processes(self) -> int:
+        return 1
+
+    @hookimpl(trylast=True)
+    def ernie_open_ranks(self, cluster: Cluster) -> Ranks:
+        assert cluster.world_size == 1, "a strategy that plans for several processes implements ernie_open_ranks"
+        return Alone()
+
+
+def sum_named(ranks: Ranks, values: Mapping[str, float]) -> dict[str, float]:
+    """Sums by name over the ranks whose rows differ."""
+    total: dict[str, float] = {}
+    for part in ranks.exchange(dict(values) if ranks.counts else {}):
+        for name, value in part.items():
+            total[name] = total.get(name, 0.0) + value
+    return total
+
+
+def any_rank(ranks: Ranks, reason: str) -> str:
+    """Why a rank wants to stop: the first reason that any of them gave, the same on all; ``""`` when none did."""
+    return next((found for found in ranks.exchange(reason) if found), "")
+
+
+def combine(
+    ranks: Ranks, sums: Mapping[str, tuple[float, float]], squares: float, num_tokens: int
+) -> tuple[dict[str, tuple[float, float]], float, int]:
+    """Metrics as (sum, weight), Σ g² and tokens of all ranks together; every rank gets the same bits."""
+    if ranks.size == 1:
+        return dict(sums), squares, num_tokens
+    parts = ranks.exchange([dict(sums) if ranks.counts else {}, squares, num_tokens if ranks.counts else 0])
+    total: dict[str, tuple[float, float]] = {}
+    for named, _, _ in parts:
+        for name, (value, weight) in named.items():
+            before = total.get(name, (0.0, 0.0))
+            total[name] = before[0] + value, before[1] + weight
+    return total, sum(part[1] for part in parts), sum(part[2] for part in parts)

@@ -1,0 +1,101 @@
+"""What the processes of a run do together, and which part of a whole tensor one of them holds. The parallel plugin
+implements it; with one process everything here is trivial. No paddle and no numpy at import.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from erniecore.types.model import Tensor
+    from erniecore.types.samples import Array
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """The part of a whole tensor that a rank holds: first cut evenly along ``axis``, then, flattened, a range of it.
+
+    Attributes:
+        shape: of the whole.
+        axis, index, count: this rank has cut ``index`` of ``count`` along ``axis``; count 1: no cut.
+        flat: (start, stop) of the flattened cut; ``None``: all of it.
+    """
+
+    shape: tuple[int, ...]
+    axis: int = 0
+    index: int = 0
+    count: int = 1
+    flat: tuple[int, int] | None = None
+
+    @property
+    def whole(self) -> bool:
+        """Whether it is the tensor itself."""
+        return self.count == 1 and self.flat is None
+
+    def take(self, array: Array) -> Array:
+        """This rank's part of the whole ``array``: the cut, or the flat range of it as a vector."""
+        if self.count > 1:
+            size = array.shape[self.axis] // self.count
+            array = array[(slice(None),) * self.axis + (slice(self.index * size, (self.index + 1) * size),)]
+        return array if self.flat is None else array.reshape(-1)[self.flat[0] : self.flat[1]]
+
+
+class Ranks(Protocol):
+    """The processes of a run, opened after the device. Every method is called by all ranks in the same order.
+
+    Attributes:
+        rank, size: this process and how many there are.
+        counts: whether this rank's share of sums over the batch counts; of ranks that compute the same rows, one does.
+    """
+
+    rank: int
+    size: int
+    counts: bool
+
+    def exchange(self, value: Any) -> list[Any]:
+        """What every rank gave, in the order of ranks; JSON values. A meeting: waits until all are there.
+
+        Raises ``EnvironmentFault`` that names the ranks which did not come in time."""
+        ...
+
+    def piece(self, name: str, shape: Sequence[int]) -> Piece:
+        """Which part of parameter ``name`` this rank holds, given its shape here. No communication."""
+        ...
+
+    def share(self, name: str, shape: Sequence[int]) -> tuple[int, int] | None:
+        """Range of the flattened parameter that this rank's optimizer updates; ``None``: all of it."""
+        ...
+
+    def whole(self, tensor: Tensor, piece: Piece) -> Array:
+        """The whole tensor on the host of every rank that ``piece`` belongs to."""
+        ...
+
+    def attach(self, slots: Sequence[Any]) -> None:
+        """Once, when the optimizer is made, before its state is loaded."""
+        ...
+
+    def backward_done(self) -> None:
+        """After the backward pass of each micro-batch; all ranks have as many."""
+        ...
+
+    def reduce_gradients(self, slots: Sequence[Any]) -> None:
+        """After all micro-batches: gradients of the optimizer's ``slots`` are sums over the ranks that saw other rows."""
+        ...
+
+    def counts_parameter(self, name: str) -> bool:
+        """Whether this rank's Σ g² of a parameter enters the global norm: over all ranks each element does so once."""
+        ...
+
+    def updated(self, slots: Sequence[Any]) -> None:
+        """After an update: bring the parts that other ranks updated into the parameters."""
+        ...
+
+    def adopt(self, model: Any, objective: Any) -> None:
+        """Once, when model and objective are built: whatever they sum over tokens must be summed over ranks."""
+        ...
+
+    def close(self) -> None:
+        """The end; also after an error, so it waits for nobody."""
+        ...

@@ -1,0 +1,1 @@
+"""One training run on several processes, through ``paddle.distributed``."""

@@ -1,0 +1,71 @@
+"""Many small tensors as few large messages. ``slots`` are the optimizer's: ``parameter``, ``part`` and so on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import paddle  # noqa: TID253
+
+from erniecore_hybrid_parallel.comm import Comm
+
+#: elements per message
+BUCKET = 6 << 20
+
+
+def buckets(slots: Sequence[Any]) -> Iterator[list[Any]]:
+    """Neighbouring slots of one dtype, up to ``BUCKET`` elements together; a larger one alone."""
+    pending: list[Any] = []
+    size = 0
+    for slot in slots:
+        number = slot.parameter.size
+        if pending and (size + number > BUCKET or slot.parameter.dtype != pending[0].parameter.dtype):
+            yield pending
+            pending, size = [], 0
+        pending.append(slot)
+        size += number
+    if pending:
+        yield pending
+
+
+@paddle.no_grad()  # type: ignore[untyped-decorator]
+def all_reduce_gradients(slots: Sequence[Any], comm: Comm) -> None:
+    """Sum ``parameter.grad`` over ``comm``, in place. A parameter without a gradient here has one of zeros: another
+    rank's rows may have reached it."""
+    if comm.size == 1:
+        return
+    for bucket in buckets(slots):
+        gradients = []
+        for slot in bucket:
+            if slot.parameter.grad is None:
+                slot.parameter.grad = paddle.zeros_like(slot.parameter)
+            gradients.append(slot.parameter.grad)
+        if len(gradients) == 1:
+            comm.all_reduce(gradients[0])
+            continue
+        joined = comm.all_reduce(paddle.concat([g.flatten() for g in gradients]))
+        start = 0
+        for slot in bucket:
+            stop = start + slot.parameter.size
+            slot.parameter.grad = joined[start:stop].reshape(slot.parameter.shape)
+            start = stop
+
+
+@paddle.no_grad()  # type: ignore[untyped-decorator]
+def gather_parts(slots: Sequence[Any], comm: Comm) -> None:
+    """After each rank has updated its ``part`` of the flattened parameters: all parts into all ranks' parameters."""
+    for bucket in buckets(slots):
+        sizes = [-(-slot.parameter.size // comm.size) for slot in bucket]
+        mine = paddle.zeros([sum(sizes)], bucket[0].parameter.dtype)
+        offset = 0
+        for slot, size in zip(bucket, sizes, strict=True):
+            start, stop = slot.part
+            if stop > start:
+                mine[offset : offset + stop - start] = slot.parameter.flatten()[start:stop]
+            offset += size
+        joined = comm.all_gather(mine).reshape([comm.size, -1])
+        offset = 0
+        for slot, size in zip(bucket, sizes, strict=True):
+            flat = joined[:, offset : offset + size].flatten()[: slot.parameter.size]
+            slot.parameter.set_value(flat.reshape(slot.parameter.shape))
+            offset += size

@@ -1,0 +1,132 @@
+"""Collectives of one group of ranks over ``paddle.distributed``: its own primitives where the backend has them; gloo lacks
+reduce_scatter and all_to_all, which are put together from all_reduce and all_gather there. Nothing here knows of training.
+
+A collective that fails means that another process is gone or late: ``EnvironmentFault`` with code ERN-E021.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import paddle  # noqa: TID253
+import paddle.distributed as dist  # noqa: TID253
+from paddle import Tensor  # noqa: TID253
+
+from erniecore.api import EnvironmentFault
+
+#: backends without reduce_scatter and all_to_all
+_POOR = ("gloo",)
+
+
+@contextmanager
+def contact(what: str) -> Iterator[None]:
+    """Backends report a peer that is gone as ``RuntimeError`` or ``ValueError`` with a line of C++."""
+    try:
+        yield
+    except (RuntimeError, ValueError) as error:
+        lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+        raise EnvironmentFault(
+            "this process lost contact with another one of the run",
+            where=what,
+            found=lines[-1][-200:] if lines else "",
+            fix="look at the log of the rank that ended first",
+            code="ERN-E021",
+        ) from error
+
+
+class Comm:
+    """A group of ranks, this one among them.
+
+    Args:
+        ranks: global ranks in order. group: of ``paddle.distributed``; ``None`` for a group of one.
+        backend: ``gloo``, ``nccl``, ``bkcl``, ``xccl``, …
+
+    Attributes:
+        size: number of ranks. index: this rank's place among them.
+    """
+
+    def __init__(self, ranks: Sequence[int], rank: int, group: Any, backend: str) -> None:
+        self.ranks, self.group, self.backend = tuple(ranks), group, backend
+        self.size, self.index = len(self.ranks), self.ranks.index(rank)
+        assert (self.size == 1) == (group is None)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Comm:
+        """Copies of a model talk through the same group."""
+        return self
+
+    def all_reduce(self, tensor: Tensor) -> Tensor:
+        """Sum over the group, in place; the same bits on every rank."""
+        if self.size > 1:
+            with contact("all_reduce"):
+                dist.all_reduce(tensor, group=self.group)
+        return tensor
+
+    def all_max(self, tensor: Tensor) -> Tensor:
+        """Elementwise maximum over the group, in place."""
+        if self.size > 1:
+            with contact("all_reduce"):
+                dist.all_reduce(tensor, op=dist.ReduceOp.MAX, group=self.group)
+        return tensor
+
+    def all_gather(self, tensor: Tensor, axis: int = 0) -> Tensor:
+        """Everybody's ``tensor`` (alike in shape) joined along ``axis`` in the order of ranks."""
+        if self.size == 1:
+            return tensor
+        first = paddle.moveaxis(tensor, axis, 0) if axis else tensor
+        joined = paddle.empty([self.size * first.shape[0], *first.shape[1:]], first.dtype)
+        if joined.size:
+            with contact("all_gather"):
+                dist.stream.all_gather(joined, first.contiguous(), group=self.group)
+        return paddle.moveaxis(joined, 0, axis).contiguous() if axis else joined
+
+    def reduce_scatter(self, tensor: Tensor, axis: int = 0) -> Tensor:
+        """This rank's part along ``axis`` (a multiple of ``size`` long) of the sum over the group; ``tensor`` may be
+        overwritten."""
+        if self.size == 1:
+            return tensor
+        first = paddle.moveaxis(tensor, axis, 0).contiguous() if axis else tensor.contiguous()
+        length = first.shape[0] // self.size
+        if self.backend in _POOR:
+            part = self.all_reduce(first)[self.index * length : (self.index + 1) * length].clone()
+        else:
+            part = paddle.empty([length, *first.shape[1:]], first.dtype)
+            with contact("reduce_scatter"):
+                dist.stream.reduce_scatter(part, first, group=self.group)
+        return paddle.moveaxis(part, 0, axis).contiguous() if axis else part
+
+    def all_to_all(self, tensor: Tensor, sent: Sequence[int], received: Sequence[int]) -> Tensor:
+        """Rows for each rank, one after the other in ``tensor`` [sum(sent), ...] -> rows from each rank
+        [sum(received), ...]."""
+        if self.size == 1:
+            return tensor
+        if self.backend not in _POOR:
+            rows = paddle.empty([sum(received), *tensor.shape[1:]], tensor.dtype)
+            with contact("all_to_all"):
+                dist.alltoall_single(
+                    rows,
+                    tensor.contiguous(),
+                    out_split_sizes=list(received),
+                    in_split_sizes=list(sent),
+                    group=self.group,
+                )
+            return rows
+        counts = self.all_gather(paddle.to_tensor([list(sent)], dtype="int64")).numpy()  # [from, to]
+        longest = int(counts.sum(axis=1).max())
+        padded = paddle.zeros([longest, *tensor.shape[1:]], tensor.dtype)
+        if tensor.shape[0]:
+            padded[: tensor.shape[0]] = tensor
+        everything = self.all_gather(padded)
+        parts = []
+        for source in range(self.size):
+            start = source * longest + int(counts[source, : self.index].sum())
+            parts.append(everything[start : start + int(counts[source, self.index])])
+        return paddle.concat(parts)
+
+    def broadcast(self, tensor: Tensor, source: int = 0) -> Tensor:
+        """The tensor of the group's rank ``source``, in place."""
+        if self.size > 1:
+            with contact("broadcast"):
+                dist.broadcast(tensor, src=self.ranks[source], group=self.group)
+        return tensor

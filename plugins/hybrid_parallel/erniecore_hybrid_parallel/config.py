@@ -1,0 +1,29 @@
+"""The settings of the strategy ``hybrid``."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from erniecore.api import Field, Section
+
+
+class HybridConfig(Section):
+    """Degrees of each axis; their product is the number of processes."""
+
+    data: int = Field(0, ge=0, description="Replicas that see different rows; 0: what the processes leave.")
+    tensor: int = Field(1, ge=1, description="Ranks that share each matrix, by the model's layout.")
+    pipeline: int = Field(1, ge=1, description="Stages of layers; only 1 yet.")
+    expert: int = Field(
+        1, ge=1, description="Ranks that share the experts; of those that see different rows; only 1 yet."
+    )
+    context: int = Field(1, ge=1, description="Ranks that share each row's positions; only 1 yet.")
+    sharding: int = Field(1, ge=1, description="Replicas that share the optimizer's state; they see different rows.")
+    sharding_stage: Literal[1, 2, 3] = Field(
+        1,
+        description="What `sharding` ranks share: 1 the optimizer's state, 2 also gradients. 3, parameters too, is not "
+        "available yet.",
+    )
+    sequence: bool = Field(False, description="Share activations between matrices among the `tensor` ranks; not yet.")
+    timeout: float = Field(
+        600.0, gt=0, description="Seconds that a rank waits for the others at a meeting before the run ends."
+    )

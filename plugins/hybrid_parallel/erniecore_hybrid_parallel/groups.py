@@ -1,0 +1,146 @@
+"""Opening the processes and their groups. The only module that touches parts of Paddle which are not public: sub-groups
+on gloo need a store of their own, because their rendezvous keys have no prefix and collide.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any, cast
+
+import paddle.distributed as dist  # noqa: TID253
+from paddle.base import core  # noqa: TID253
+from paddle.distributed import collective  # noqa: TID253
+
+from erniecore.api import Cluster, EnvironmentFault
+from erniecore_hybrid_parallel.comm import Comm
+
+#: seconds between two looks at the store while waiting: the first, and the longest
+_SOON, _LATER = 0.0005, 0.02
+
+
+class World:
+    """All processes: makes groups, and lets ranks wait for each other without a collective, whose patience is short.
+
+    Args:
+        cluster: this process and where they meet. timeout: seconds that a meeting may take.
+    """
+
+    def __init__(self, cluster: Cluster, timeout: float) -> None:
+        self.rank, self.size, self.timeout = cluster.rank, cluster.world_size, timeout
+        self.backend, self.store = "", cast(Any, None)
+        self._meetings = self._groups = 0
+        self._stores: list[Any] = []
+        self._known: dict[tuple[int, ...], Comm] = {}
+        self._open(cluster)
+
+    def _open(self, cluster: Cluster) -> None:
+        if self.size == 1:
+            return
+        try:
+            group = dist.init_parallel_env()
+        except (RuntimeError, ValueError, OSError) as error:
+            raise EnvironmentFault(
+                "the processes of the run did not find each other",
+                where=cluster.master,
+                found=str(error).strip().splitlines()[-1][-200:],
+                fix="is this host and port reachable from every machine, and is every rank running?",
+                code="ERN-E022",
+            ) from error
+        self.backend = dist.get_backend(group).lower()
+        self.store = core.create_or_get_global_tcp_store()
+        self._known[tuple(range(self.size))] = Comm(range(self.size), self.rank, group, self.backend)
+
+    def comm(self, groups: Sequence[Sequence[int]]) -> Comm:
+        """The one of ``groups`` that this rank is in; every rank calls this with the same groups, in the same order."""
+        mine = Comm([self.rank], self.rank, None, self.backend)
+        for ranks in groups:
+            key = tuple(ranks)
+            if key not in self._known and len(key) > 1:
+                group = self._new_group(key)
+                if self.rank in key:
+                    self._known[key] = Comm(key, self.rank, group, self.backend)
+            if self.rank in key and len(key) > 1:
+                mine = self._known[key]
+        return mine
+
+    def _new_group(self, ranks: tuple[int, ...]) -> Any:
+        self._groups += 1
+        if self.backend != "gloo":
+            return dist.new_group(list(ranks))
+        if self.rank not in ranks:
+            return None
+        number = 1000 + ranks[0] * 100 + self._groups
+        index, key = ranks.index(self.rank), f"erniecore/group/{self._groups}/{ranks[0]}"
+        if index == 0:
+            self.store.set(key, f"{_own_address()}:{_free_port()}".encode())
+        host, _, port = bytes(self.store.get(key)).decode().rpartition(":")
+        store = core.TCPStore(host, int(port), index == 0, len(ranks), int(self.timeout))
+        self._stores.append(store)
+        process_group = core.ProcessGroupGloo.create(store, index, len(ranks), number)
+        group = collective.Group(index, number, list(ranks), pg=process_group, name=f"erniecore-{number}")
+        collective._set_group_map_by_name(group.name, group)
+        collective._set_group_map(number, group)
+        collective._set_group_map_backend(group, "gloo")
+        return group
+
+    def meet(self, what: str) -> None:
+        """Wait until every rank has come here.
+
+        Raises:
+            EnvironmentFault: some did not within the timeout; names them.
+        """
+        if self.size == 1:
+            return
+        self._meetings += 1
+        self.store.add(f"erniecore/at/{self.rank}", 1)
+        needed, come = self._meetings * self.size, self.store.add("erniecore/meet", 1)
+        started, pause = time.monotonic(), _SOON
+        while come < needed:
+            if time.monotonic() - started > self.timeout:
+                raise self._late(what)
+            time.sleep(pause)
+            pause = min(pause * 1.5, _LATER)
+            try:
+                come = self.store.add("erniecore/meet", 0)
+            except (RuntimeError, ValueError, OSError) as error:
+                raise self._gone(what, error) from error
+
+    def _late(self, what: str) -> EnvironmentFault:
+        missing = [r for r in range(self.size) if self.store.add(f"erniecore/at/{r}", 0) < self._meetings]
+        return EnvironmentFault(
+            f"waited {self.timeout:.0f} s for other processes of the run",
+            where=what,
+            found=f"missing: rank {', '.join(map(str, missing[:8]))}",
+            fix="look at the logs of these ranks; parallel.timeout sets the patience",
+            code="ERN-E021",
+        )
+
+    @staticmethod
+    def _gone(what: str, error: Exception) -> EnvironmentFault:
+        return EnvironmentFault(
+            "this process lost contact with rank 0", where=what, found=str(error)[-200:], code="ERN-E021"
+        )
+
+
+@lru_cache(maxsize=1)
+def world_of(cluster: Cluster, timeout: float) -> World:
+    """The processes; they meet once, however many runs one process makes."""
+    return World(cluster, timeout)
+
+
+def _own_address() -> str:
+    """This machine's address on the way to the master; no packet is sent."""
+    host, _, port = os.environ["PADDLE_MASTER"].rpartition(":")
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        probe.connect((host, int(port)))
+        return str(probe.getsockname()[0])
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("", 0))
+        return int(probe.getsockname()[1])

@@ -1,0 +1,93 @@
+"""Which rank does what: coordinates of ranks and the groups that talk to each other, as pure functions of the degrees.
+
+Ranks count the innermost axis first: neighbours, which share a machine, share matrices; stages are furthest apart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from math import prod
+
+#: innermost first
+AXES = ("tensor", "context", "sharding", "data", "pipeline")
+#: axes whose ranks see different rows
+BATCH = ("sharding", "data")
+
+
+@dataclass(frozen=True)
+class Mesh:
+    """A grid of ranks.
+
+    Attributes:
+        degrees: axis of ``AXES`` -> how many ranks along it.
+        expert: ranks that share the experts, consecutive among those that see different rows.
+    """
+
+    degrees: Mapping[str, int]
+    expert: int = 1
+
+    @property
+    def size(self) -> int:
+        """Number of ranks."""
+        return prod(self.degrees[axis] for axis in AXES)
+
+    @property
+    def data_size(self) -> int:
+        """Number of ranks that see different rows."""
+        return prod(self.degrees[axis] for axis in BATCH)
+
+    def coordinates(self, rank: int) -> dict[str, int]:
+        """Axis -> place of ``rank`` along it."""
+        found = {}
+        for axis in AXES:
+            rank, found[axis] = divmod(rank, self.degrees[axis])
+        return found
+
+    def rank_at(self, coordinates: Mapping[str, int]) -> int:
+        """The inverse of :meth:`coordinates`."""
+        rank = 0
+        for axis in reversed(AXES):
+            rank = rank * self.degrees[axis] + coordinates[axis]
+        return rank
+
+    def data_rank(self, rank: int) -> int:
+        """Which share of the rows ``rank`` sees."""
+        place = self.coordinates(rank)
+        return place["data"] * self.degrees["sharding"] + place["sharding"]
+
+    def groups(self, *axes: str) -> list[list[int]]:
+        """Groups of ranks that differ along ``axes`` only, each in rising order; together all ranks."""
+        return self._grouped(lambda rank, place: tuple(place[axis] for axis in AXES if axis not in axes))
+
+    def expert_groups(self) -> list[list[int]]:
+        """Ranks that hold all experts together."""
+        return self._grouped(lambda rank, place: (*self._rest(place), self.data_rank(rank) // self.expert))
+
+    def expert_replicas(self) -> list[list[int]]:
+        """Ranks that hold the same experts and see different rows."""
+        return self._grouped(lambda rank, place: (*self._rest(place), self.data_rank(rank) % self.expert))
+
+    @staticmethod
+    def _rest(place: Mapping[str, int]) -> tuple[int, ...]:
+        return tuple(place[axis] for axis in AXES if axis not in BATCH)
+
+    def _grouped(self, key: Callable[[int, dict[str, int]], tuple[int, ...]]) -> list[list[int]]:
+        found: dict[tuple[int, ...], list[int]] = {}
+        for rank in range(self.size):
+            found.setdefault(key(rank, self.coordinates(rank)), []).append(rank)
+        return list(found.values())
+
+
+def problems(groups: Iterable[Iterable[int]], size: int, length: int) -> list[str]:
+    """What is wrong with ``groups`` of ``size`` ranks: they must be disjoint, complete, and of ``length`` each."""
+    seen: set[int] = set()
+    found = []
+    for group in groups:
+        members = list(group)
+        if len(members) != length:
+            found.append(f"{members} has {len(members)} ranks, not {length}")
+        found += [f"rank {rank} is in two groups" for rank in members if rank in seen]
+        seen.update(members)
+    found += [f"rank {rank} is in no group" for rank in sorted(set(range(size)) - seen)[:8]]
+    return found + [f"there is no rank {rank}" for rank in sorted(seen - set(range(size)))[:8]]

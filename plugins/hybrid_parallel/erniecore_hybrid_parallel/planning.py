@@ -1,0 +1,47 @@
+"""Degrees from the settings and the number of processes; impossible ones are refused by the key that is wrong."""
+
+from __future__ import annotations
+
+from math import prod
+
+from erniecore.api import ConfigError
+from erniecore_hybrid_parallel.config import HybridConfig
+from erniecore_hybrid_parallel.mesh import AXES, Mesh
+
+#: axes and switches that are planned for but not there yet
+_MISSING = {"pipeline": 1, "context": 1, "expert": 1, "sequence": False}
+
+
+def num_processes(config: HybridConfig) -> int:
+    """The product of the degrees; ``data`` counts as 1 when it is left open."""
+    return prod(max(1, int(getattr(config, axis))) for axis in AXES)
+
+
+def make_mesh(config: HybridConfig, world_size: int) -> Mesh:
+    """The grid of ranks for ``world_size`` processes.
+
+    Raises:
+        ConfigError: degrees that do not make ``world_size``, that nothing supports, or that contradict each other.
+    """
+    for key, neutral in _MISSING.items():
+        if getattr(config, key) != neutral:
+            raise ConfigError.at(f"parallel.{key}", f"not available in this version; leave it at {neutral}")
+    if config.sharding_stage == 3:
+        raise ConfigError.at("parallel.sharding_stage", "not available in this version; 1 and 2 are")
+    degrees = {axis: int(getattr(config, axis)) for axis in AXES}
+    fixed = prod(degree for axis, degree in degrees.items() if axis != "data")
+    if world_size % fixed:
+        key, _ = max(((a, d) for a, d in degrees.items() if a != "data"), key=lambda item: item[1])
+        raise ConfigError.at(f"parallel.{key}", f"{world_size} processes cannot be divided into groups of {fixed}")
+    degrees["data"] = degrees["data"] or world_size // fixed
+    if degrees["data"] * fixed != world_size:
+        message = f"{degrees['data']} replicas of {fixed} processes are {degrees['data'] * fixed}, but the run has "
+        raise ConfigError.at("parallel.data", message + f"{world_size}")
+    mesh = Mesh(degrees, config.expert)
+    if mesh.data_size % mesh.expert:
+        raise ConfigError.at(
+            "parallel.expert", f"{mesh.data_size} ranks with rows of their own cannot be divided by it"
+        )
+    if config.sharding_stage > 1 and config.sharding == 1:
+        raise ConfigError.at("parallel.sharding_stage", "has no meaning without parallel.sharding above 1")
+    return mesh

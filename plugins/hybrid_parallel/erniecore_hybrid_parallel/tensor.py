@@ -1,0 +1,213 @@
+"""Tensor parallelism: matrices of a built model are cut in place by the model's layout, and their layers learn to sum or
+join over the ranks that share them. Model code stays as it is: it reads widths from the weights.
+
+Shoeybi et al., "Megatron-LM" (2019), arXiv:1909.08053. Between two cut matrices every rank has all activations, so
+whatever is not cut is computed alike everywhere and its gradient is whole on every rank.
+
+Letters: B batch, S positions, T tokens, H hidden, V vocabulary, E experts, k experts per token.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from fnmatch import fnmatchcase
+from typing import Any, NamedTuple
+from weakref import ref
+
+import paddle  # noqa: TID253
+from paddle import Tensor, nn  # noqa: TID253
+from paddle.nn import functional as F  # noqa: TID253
+
+from erniecore.api import ConfigError, Layout, PluginError
+from erniecore_hybrid_parallel.comm import Comm
+from erniecore_hybrid_parallel.regions import enter, join, leave
+from erniecore_hybrid_parallel.vocabulary import VocabShard
+
+#: counts of config.json that the ranks must be able to divide among them
+_HEADS = ("num_attention_heads", "num_key_value_heads")
+
+
+class Shard:
+    """The group that shares a model's matrices; the same object in every copy of the model."""
+
+    def __init__(self, comm: Comm) -> None:
+        self.comm = comm
+        self._last: tuple[Any, Any] = (None, None)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Shard:
+        return self
+
+    def enter(self, x: Tensor) -> Tensor:
+        """``x`` for a matrix cut by columns; once for neighbours with one input, whose gradients are summed together."""
+        last, entered = (r() if r is not None else None for r in self._last)
+        if last is not x or entered is None or not paddle.is_grad_enabled():
+            entered = enter(x, self.comm)
+            self._last = ref(x), ref(entered)
+        return entered
+
+
+class Column:
+    """A linear layer that has some of its outputs."""
+
+    tensor_shard: Shard
+
+    def forward(self, x: Tensor) -> Tensor:
+        found: Tensor = super().forward(self.tensor_shard.enter(x))  # type: ignore[misc]
+        return found
+
+
+class Row:
+    """A linear layer that has some of its inputs; the bias is added once, to the sum."""
+
+    tensor_shard: Shard
+    weight: Tensor
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[..., inputs here] -> [..., outputs]."""
+        bias = getattr(self, "bias", None)  # no name of the class: it would hide the layer's parameter
+        if isinstance(self, nn.Linear):
+            y = F.linear(x, self.weight)
+        else:  # a linear layer with an update beside its weight
+            y = super().forward(x)  # type: ignore[misc]
+            y = y if bias is None else y - bias
+        y = leave(y, self.tensor_shard.comm)
+        return y if bias is None else y + bias
+
+
+class VocabEmbedding:
+    """An embedding layer that has some of the rows."""
+
+    tensor_shard: Shard
+    weight: Tensor
+
+    def forward(self, ids: Tensor) -> Tensor:
+        """ids [...] -> [..., H]; ids of other ranks' rows give 0 here."""
+        comm, size = self.tensor_shard.comm, self.weight.shape[0]
+        local = ids - comm.index * size
+        mine = paddle.logical_and(local >= 0, local < size)
+        rows = super().forward(local.clip(0, size - 1))  # type: ignore[misc]
+        return leave(rows * mine.unsqueeze(-1).astype(rows.dtype), comm)
+
+
+class SomeExperts:
+    """Stacked experts of which this rank has some. A layer with parameters of the style ``expert`` is called with
+    (x [T, H], experts [T, k], weights [T, k]), -1 for no expert, and sums over k."""
+
+    tensor_shard: Shard
+    num_local: int
+
+    def forward(self, x_TH: Tensor, experts_Tk: Tensor, weights_Tk: Tensor) -> Tensor:
+        """[T, H]: each rank's experts for all tokens, summed."""
+        comm = self.tensor_shard.comm
+        local = experts_Tk - comm.index * self.num_local
+        mine = paddle.logical_and(local >= 0, local < self.num_local)
+        local = paddle.where(mine, local, paddle.full_like(local, -1))
+        y_TH = super().forward(self.tensor_shard.enter(x_TH), local, enter(weights_Tk, comm))  # type: ignore[misc]
+        return leave(y_TH, comm)
+
+
+class SharedHead:
+    """A model whose head has some of the vocabulary."""
+
+    tensor_shard: Shard
+
+    def head(self) -> tuple[Tensor, bool, Tensor | None]:
+        """The head's part here; it carries how a loss over the whole vocabulary is computed with it."""
+        weight, transposed, bias = super().head()  # type: ignore[misc]
+        weight.shard = VocabShard(self.tensor_shard.comm)
+        return weight, transposed, bias
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        """float32 [..., V], the same on every rank."""
+        comm = self.tensor_shard.comm
+        return join(super().logits(enter(hidden, comm)), comm)  # type: ignore[misc]
+
+
+#: style -> what the layer that owns such a parameter becomes; heads and biases stay as they are
+_BECOMES = {"column": Column, "row": Row, "vocab": VocabEmbedding, "expert": SomeExperts}
+
+
+class Cut(NamedTuple):
+    """A parameter that is cut: its style, the axis, and the layer that owns it."""
+
+    name: str
+    parameter: Tensor
+    style: str
+    axis: int
+    layer: nn.Layer
+
+
+def shard_model(model: Any, layout: Layout, comm: Comm) -> dict[str, int]:
+    """Cut ``model`` in place; returns name -> axis of what was cut.
+
+    Raises:
+        ConfigError: a width that the ranks cannot divide evenly.
+        PluginError: a parameter without a style, or of a style that its layer cannot take.
+    """
+    check_heads(model.architecture, comm.size)
+    cuts = list(find_cuts(model, layout))
+    for cut in cuts:
+        if cut.style != "partial" and cut.parameter.shape[cut.axis] % comm.size:
+            width = cut.parameter.shape[cut.axis]
+            raise ConfigError.at("parallel.tensor", f"{comm.size} ranks cannot share {cut.name}: its width is {width}")
+    shard, changed = Shard(comm), set()
+    head_weight, tied, _ = model.head()
+    for cut in cuts:
+        if cut.style == "partial":
+            cut.parameter.register_hook(lambda gradient: comm.all_reduce(gradient.clone()))
+            continue
+        keep_part(cut.parameter, cut.axis, comm)
+        only_head = cut.parameter is head_weight and not tied  # a tied one is also the embedding, called with ids
+        if id(cut.layer) not in changed and not only_head:
+            changed.add(id(cut.layer))
+            become(cut, shard)
+    if any(cut.style == "vocab" for cut in cuts):
+        mix(model, SharedHead, shard)
+    return {cut.name: cut.axis for cut in cuts if cut.style != "partial"}
+
+
+def check_heads(architecture: Mapping[str, Any], size: int) -> None:
+    """Raises ``ConfigError`` if attention heads cannot be divided among ``size`` ranks."""
+    for key in _HEADS:
+        if int(architecture.get(key) or size) % size:
+            raise ConfigError.at("parallel.tensor", f"{size} ranks cannot share {architecture[key]} heads ({key})")
+
+
+def find_cuts(model: Any, layout: Layout) -> Iterator[Cut]:
+    """Every parameter that the layout cuts."""
+    layers = dict(model.named_sublayers(include_self=True))
+    head_weight, transposed, _ = model.head()
+    for name, parameter in model.named_parameters():
+        style = next((style for pattern, style in layout.rules if fnmatchcase(name, pattern)), None)
+        if style is None:
+            raise PluginError("the model's layout has no style for this parameter", where=name)
+        if style == "replicate":
+            continue
+        last = parameter.ndim - 1
+        axes = {"column": last, "row": 0, "expert": 0, "vocab": 0, "first": 0, "last": last, "partial": -1}
+        if style not in axes:
+            raise PluginError("the model's layout has an unknown style", where=name, found=style)
+        axis = last if parameter is head_weight and not transposed else axes[style]
+        yield Cut(name, parameter, style, axis, layers[name.rpartition(".")[0]])
+
+
+def keep_part(parameter: Tensor, axis: int, comm: Comm) -> None:
+    """Shrink ``parameter`` in place to this rank's part: whoever holds it holds the part."""
+    size = parameter.shape[axis] // comm.size
+    part = parameter.detach().slice([axis], [comm.index * size], [(comm.index + 1) * size]).contiguous().clone()
+    parameter.get_tensor()._share_data_with(part.get_tensor())
+
+
+def become(cut: Cut, shard: Shard) -> None:
+    """Make the layer that owns a cut parameter sum or join over the ranks."""
+    if cut.style not in _BECOMES or (cut.style == "vocab" and cut.parameter.ndim != 2):  # of an update, of a head
+        return
+    mix(cut.layer, _BECOMES[cut.style], shard)
+    if cut.style == "expert":
+        cut.layer.num_local = cut.parameter.shape[0]
+
+
+def mix(layer: Any, behaviour: type, shard: Shard) -> None:
+    """Give one layer the methods of ``behaviour`` before its own; copies of the layer keep them."""
+    layer.__class__ = type(f"{behaviour.__name__}{type(layer).__name__}", (behaviour, type(layer)), {})
+    layer.tensor_shard = shard

@@ -1,0 +1,119 @@
+"""What the processes of these tests do: one launch runs many layouts."""
+
+import numpy as np
+
+
+def collectives(cluster):
+    """Each collective of a whole group and of sub-groups against numpy; a list of what differs."""
+    import paddle
+    from erniecore_hybrid_parallel.config import HybridConfig
+    from erniecore_hybrid_parallel.groups import World
+    from erniecore_hybrid_parallel.planning import make_mesh
+    from erniecore_hybrid_parallel.ranks import HybridRanks
+
+    world, wrong = World(cluster, 60.0), []
+    size, rank = cluster.world_size, cluster.rank
+    groups = [[list(range(size))]]
+    if size == 4:
+        groups += [[[0, 1], [2, 3]], [[0, 2], [1, 3]]]
+    for grouping in groups:
+        comm = world.comm(grouping)
+        members = next(group for group in grouping if rank in group)
+        for dtype in ("float32", "float64", "int64"):
+            wrong += [f"{grouping} {dtype} {name}" for name in _differing(paddle, comm, members, rank, dtype)]
+    ranks = HybridRanks(HybridConfig(), make_mesh(HybridConfig(), size), world)
+    for length in (0, 3, 5000):
+        texts = ranks.exchange("x" * length * (rank + 1))
+        if [len(t) for t in texts] != [length * (r + 1) for r in range(size)]:
+            wrong.append(f"exchange of {length}")
+    return wrong
+
+
+def _differing(paddle, comm, members, rank, dtype):
+    """Names of collectives whose result is not numpy's."""
+    n, me = len(members), members.index(rank)
+
+    def data(r, *shape):
+        return (np.random.default_rng(r).normal(size=shape) * 8).astype(dtype)
+
+    def check(name, found, expected):
+        if found.numpy().shape != expected.shape or not np.allclose(found.numpy(), expected, rtol=1e-6, atol=1e-6):
+            yield name
+
+    whole = [data(r, 4 * n, 6) for r in members]
+    tensor = paddle.to_tensor(whole[me])
+    yield from check("all_reduce", comm.all_reduce(tensor.clone()), sum(whole))
+    yield from check("all_max", comm.all_max(tensor.clone()), np.max(whole, axis=0))
+    for axis in (0, 1):
+        yield from check(f"all_gather {axis}", comm.all_gather(tensor, axis), np.concatenate(whole, axis))
+        view = paddle.to_tensor(data(rank, 6, 4 * n)).T if axis else tensor
+        strided = [data(r, 6, 4 * n).T if axis else w for r, w in zip(members, whole, strict=True)]
+        yield from check(f"all_gather view {axis}", comm.all_gather(view), np.concatenate(strided))
+    parts = np.split(sum(whole), n, axis=0)
+    yield from check("reduce_scatter 0", comm.reduce_scatter(tensor.clone()), parts[me])
+    wide = [data(r, 3, 2 * n) for r in members]
+    parts = np.split(sum(wide), n, axis=1)
+    yield from check("reduce_scatter 1", comm.reduce_scatter(paddle.to_tensor(wide[me]), 1), parts[me])
+    yield from check("broadcast", comm.broadcast(tensor.clone(), n - 1), whole[n - 1])
+    counts = [[(2 * i + 3 * j) % 5 for j in range(n)] for i in range(n)]  # uneven, with zeros
+    rows = [data(r, sum(counts[i]), 2) for i, r in enumerate(members)]
+    received = [counts[i][me] for i in range(n)]
+    expected = [rows[i][sum(counts[i][:me]) :][: counts[i][me]] for i in range(n)]
+    found = comm.all_to_all(paddle.to_tensor(rows[me]), counts[me], received)
+    yield from check("all_to_all", found, np.concatenate(expected))
+
+
+def runs(cluster, cases):
+    """``erniecore.run`` for each case, a list of ``section.key=value``; the last metrics of each."""
+    import erniecore
+
+    return [dict(erniecore.run(overrides=words, console="none").metrics) for words in cases]
+
+
+def continued(cluster, cases):
+    """For each (run, its end, words): copy the finished run to where the words continue it, and run them."""
+    import shutil
+
+    import erniecore
+
+    for source, target, words in cases:
+        if cluster.rank == 0:
+            shutil.copytree(source, target, dirs_exist_ok=True, ignore=shutil.ignore_patterns("control", "logs"))
+        erniecore.run(overrides=words, console="none")
+
+
+def memory(cluster, cases):
+    """For each case: parameters, bytes allocated once the run is built, and more after a backward pass."""
+    import gc
+
+    from paddle.base import core
+
+    found = []
+    for words in cases:
+        before = core.host_memory_stat_current_value("Allocated", 0)
+        run = _built(words)
+        built = core.host_memory_stat_current_value("Allocated", 0)
+        run.model.train()
+        run.hook.ernie_forward_backward(run=run, batches=run.batches(1))
+        gc.collect()
+        after = core.host_memory_stat_current_value("Allocated", 0)
+        found.append((run.ready.plan.parameters.total, built - before, after - built))
+        del run
+        gc.collect()
+    return found
+
+
+def _built(words):
+    """A run, ready to train, as ``erniecore.run`` makes it."""
+    import os
+
+    from erniecore.config.compose import load
+    from erniecore.engine import prepare, session
+    from erniecore.engine.stop import StopRequest
+
+    ready = prepare.prepare(load(None, words, {}, os.environ), console="none")
+    (ready.out / "control").mkdir(parents=True, exist_ok=True)
+    prepare.choose_start(ready)
+    prepare.open_device(ready)
+    prepare.open_ranks(ready)
+    return session.build(ready, StopRequest(ready.out / "control" / "stop"))

@@ -1,0 +1,94 @@
+"""Every layout gives the numbers of one process: losses, norms, evaluation, weights after three steps."""
+
+import pytest
+
+from erniecore.testing.processes import on_ranks
+
+HELPERS = __file__.replace("test_hybrid_parity.py", "hybrid_helpers.py")
+#: runs of one process, with four rows per step
+ALONE = {
+    "dense": {"train__accumulation": 2},
+    "untied": {"model": "untied", "train__accumulation": 2, "train__ema": 0.9, "train__recompute": "full"},
+    "moe": {"model": "moe", "train__accumulation": 2, "model__router_aux_loss": 0.01},
+    "dpo": {"method": "dpo", "train__accumulation": 2},
+    "dpo-untied": {"model": "untied", "method": "dpo", "train__accumulation": 2},
+    "lora": {"train__accumulation": 2, "adapter__name": "lora", "adapter__rank": 4},
+    "lora-untied": {"model": "untied", "train__accumulation": 2, "adapter__name": "lora", "adapter__rank": 4},
+    # a gradient of A is almost nothing at first, and Adam makes whole steps of rounding: smaller steps are compared
+    "lora-moe": {
+        "model": "moe",
+        "train__accumulation": 2,
+        "train__learning_rate": 3e-4,
+        "adapter__name": "lora",
+        "adapter__rank": 4,
+    },
+}
+#: what the ranks do; those that see different rows have a micro-batch each
+DATA = {"parallel__data": 2, "train__accumulation": 1}
+SHARDING = {"parallel__sharding": 2, "train__accumulation": 1}
+GRADIENTS = {**SHARDING, "parallel__sharding_stage": 2}
+TENSOR = {"parallel__tensor": 2}
+FOUR = {"parallel__data": 2, "parallel__sharding": 2, "train__accumulation": 1, "train__batch_size": 1}
+#: processes -> (run, layout)
+CASES = {
+    2: [
+        *((name, DATA) for name in ALONE),
+        *((name, SHARDING) for name in ALONE),
+        *((name, GRADIENTS) for name in ALONE),
+        *((name, TENSOR) for name in ALONE),
+    ],
+    4: [
+        *((name, DATA | TENSOR) for name in ("dense", "moe", "dpo-untied")),
+        *((name, SHARDING | TENSOR) for name in ("untied", "moe", "dpo")),
+        *((name, GRADIENTS | TENSOR) for name in ("dense", "moe")),
+        ("dense", FOUR),
+        ("untied", FOUR | {"parallel__sharding_stage": 2, "train__accumulation": 1}),
+        ("dense", {"parallel__tensor": 4}),
+    ],
+}
+
+
+def label(name, layout):
+    degrees = [
+        f"{k.removeprefix('parallel__').removeprefix('sharding_')}{v}"
+        for k, v in layout.items()
+        if k.startswith("parallel")
+    ]
+    return f"{name}-{'-'.join(degrees)}"
+
+
+@pytest.fixture(scope="module")
+def alone(words, tmp_path_factory):
+    """Directories of the runs of one process."""
+    import erniecore
+
+    place = tmp_path_factory.mktemp("alone")
+    for name, options in ALONE.items():
+        erniecore.run(overrides=words(place / name, **options), console="none")
+    return place
+
+
+@pytest.fixture(scope="module", params=sorted(CASES))
+def together(request, words, tmp_path_factory):
+    """(number of processes, directory of their runs): all of them in one launch."""
+    place = tmp_path_factory.mktemp("together")
+    cases = [
+        words(place / label(name, layout), **{**ALONE[name], "parallel__name": "hybrid", **layout})
+        for name, layout in CASES[request.param]
+    ]
+    on_ranks(request.param, f"{HELPERS}:runs", cases)
+    return request.param, place
+
+
+@pytest.mark.multiproc
+@pytest.mark.slow
+def test_layouts_give_the_numbers_of_one_process(alone, together, compared):
+    count, place = together
+    wrong = []
+    for name, layout in CASES[count]:
+        print(label(name, layout), end=" ")
+        try:
+            compared(alone / name, place / label(name, layout)).assert_close()
+        except AssertionError as error:
+            wrong.append(f"{label(name, layout)}: {error}")
+    assert not wrong, wrong
