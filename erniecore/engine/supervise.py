@@ -201,7 +201,11 @@ def _result(ends: Sequence[End], out: Path) -> Mapping[str, float]:
     if not failed:
         metrics: Mapping[str, float] = ends[0].record.get("metrics", {})
         return metrics
-    raise restored(failed[0], out)
+    error = restored(failed[0], out)
+    stuck = [str(end.rank) for end in ends if end.record.get("ours")]
+    if isinstance(error, ErnieError) and failed[0].follows and stuck:
+        error.fix = f"rank {', '.join(stuck)} no longer answered and was ended; look at its log in {out / 'logs'}"
+    raise error
 
 
 def restored(end: End, out: Path) -> BaseException:
