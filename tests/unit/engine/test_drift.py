@@ -73,3 +73,10 @@ def test_equal_settings_have_no_differences():
 
 def test_flat_names():
     assert flatten({"a": {"b": [1, {"c": 2}], "d": {}, "e": []}}) == {"a.b.0": 1, "a.b.1.c": 2, "a.d": {}, "a.e": []}
+
+
+def test_rows_may_be_split_differently_as_long_as_a_step_has_as_many():
+    before = {"train": {"batch_size": 2, "accumulation": 2}, "parallel": {"data": 1}}
+    now = {"train": {"batch_size": 2, "accumulation": 1}, "parallel": {"data": 2}}
+    assert not any(d.refused for d in compare(before, now, same_rows=True))
+    assert [d.key for d in compare(before, now, same_rows=False) if d.refused] == ["train.accumulation"]
