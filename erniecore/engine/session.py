@@ -135,6 +135,10 @@ def assemble(ready: Prepared, tokenizer: Tokenizer, feed: Feed, stop: StopReques
     layout = model_layout(ready)
     model = hook.ernie_parallelize(model=policy, layout=layout, plan=ready.parallel_plan, ranks=ready.ranks)
     objective = build_objective(ready, policy, tokenizer)
+    if ready.ranks.size > 1 and int(getattr(objective, "repeats", 1)) > 1:
+        # what is carried from step to step differs by rank, and a checkpoint would hold rank 0's alone
+        message = f"{ready.names['method']} keeps rows from step to step here, which only one process can"
+        raise ConfigError.at("parallel", message)
     ready.ranks.adopt(policy, objective)
     make = OPTIMIZERS[settings.train.optimizer]
     factors = getattr(policy, "lr_factors", {})
