@@ -49,6 +49,10 @@ def run(
     nproc: Annotated[
         int, typer.Option("--nproc", metavar="N", min=0, help="Processes on this machine; default as `parallel` needs.")
     ] = 0,
+    restarts: Annotated[
+        int,
+        typer.Option("--restarts", metavar="N", min=0, help="Start again so often when a process is killed or lost."),
+    ] = 0,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the plan; start nothing.")] = False,
     demo: Annotated[bool, typer.Option("--demo", help="Run the embedded example on this machine.")] = False,
     as_json: JsonOption = False,
@@ -67,7 +71,8 @@ def run(
     file, overrides = split_words(words)
     loaded = compose.load(file, overrides, flags)
     if not dry_run:
-        entry.run_loaded(loaded, console="json" if as_json else "auto", processes=nproc)
+        console = "json" if as_json else "auto"
+        entry.run_loaded(loaded, console=console, processes=nproc, restarts=restarts, tell=render.note)
         return 0
     _plan(loaded, as_json, nproc)
     return 0

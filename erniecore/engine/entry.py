@@ -5,7 +5,7 @@ paddle comes in after the device has set its environment.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -88,13 +88,29 @@ def plan_loaded(loaded: Loaded, *, processes: int = 0) -> Plan:
         return prepare(loaded, processes=processes).plan
 
 
-def run_loaded(loaded: Loaded, *, console: str = "auto", processes: int = 0, name: str = "") -> RunResult:
-    """Train with settings that are already loaded; see :func:`run`. ``name``: of the run, if it has none."""
+def run_loaded(
+    loaded: Loaded,
+    *,
+    console: str = "auto",
+    processes: int = 0,
+    name: str = "",
+    restarts: int = 0,
+    tell: Callable[[str], None] = lambda text: None,
+) -> RunResult:
+    """Train with settings that are already loaded; see :func:`run`.
+
+    Args:
+        processes: on this machine; 0: as the settings need. name: of the run, if it has none.
+        restarts: start again so often after failures that may pass; the run is then a process of its own, also alone.
+        tell: told of each restart.
+    """
     with _placed(loaded):
-        return _run(loaded, console, processes, name)
+        return _run(loaded, console, processes, name, restarts, tell)
 
 
-def _run(loaded: Loaded, console: str, processes: int, name: str) -> RunResult:
+def _run(
+    loaded: Loaded, console: str, processes: int, name: str, restarts: int, tell: Callable[[str], None]
+) -> RunResult:
     from erniecore.engine import prepare, rundir
     from erniecore.engine.stop import StopRequest
     from erniecore.migration.stand_in import require_directory
@@ -102,8 +118,8 @@ def _run(loaded: Loaded, console: str, processes: int, name: str) -> RunResult:
     require_directory(loaded)
     ready = prepare.prepare(loaded, console=console, processes=processes, name=name)
     prepare.preflight(ready)
-    if ready.num_processes > 1:
-        return _run_processes(ready)
+    if ready.num_processes > 1 or restarts:
+        return _run_processes(ready, restarts, tell)
     ready.warnings += loaded.notices
     stop = StopRequest(ready.out / "control" / "stop")
     with rundir.opened(ready.out, ready.cluster.rank), stop.listening():
@@ -126,14 +142,13 @@ def _run(loaded: Loaded, console: str, processes: int, name: str) -> RunResult:
             ready.ranks.close()
 
 
-def _run_processes(ready: Prepared) -> RunResult:
+def _run_processes(ready: Prepared, restarts: int, tell: Callable[[str], None]) -> RunResult:
     """Each rank as a process of its own."""
-    from erniecore.engine import rundir, supervise
+    from erniecore.engine import restarts as work
+    from erniecore.engine import rundir
 
     first_event = rundir.events_size(ready.out)
-    metrics = supervise.run_processes(
-        ready.loaded, ready.out, ready.num_processes, name=ready.name, console=ready.console
-    )
+    metrics = work.run_restarting(ready, restarts, tell)
     return RunResult(ready.out, metrics, first_event)
 
 

@@ -181,11 +181,11 @@ class Runner:
 
         return erniecore.run(overrides=self.words(out, **changes), console="none")
 
-    def start(self, out="out", **changes):
-        """``ernie run`` as a process of its own."""
+    def start(self, out="out", words=(), **changes):
+        """``ernie run`` as a process of its own; ``words``: further ones."""
         environ = {k: v for k, v in os.environ.items() if not k.startswith("ERNIE_")}
         return subprocess.Popen(
-            [sys.executable, "-m", "erniecore", "run", *self.words(out, **changes)],
+            [sys.executable, "-m", "erniecore", "run", *self.words(out, **changes), *words],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,

@@ -3,7 +3,10 @@ proving that it repeats itself.
 """
 
 import json
+import os
 import shutil
+import signal
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -160,3 +163,36 @@ def test_a_run_that_does_not_repeat_itself_is_found(runner, run_ernie):
 def test_a_proof_needs_two_checkpoints(refuses, runner):
     runner.run(train__max_steps=1)
     refuses(["ckpt", "prove", runner.directory / "out"], Exit.USAGE, "step-00000001", remedy="save more of them")
+
+
+def child_of(pid):
+    """The one process that ``pid`` has started."""
+    (child,) = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    return int(child)
+
+
+def test_a_killed_run_starts_again_and_ends_as_if_nothing_had_happened(runner, run_ernie):
+    whole = {"train__max_steps": 40, "checkpoint__every": 5}
+    runner.complete("whole", **whole)
+    process = runner.start(**whole, log__every=1, words=["--restarts", "2", "--resume", "never"])
+    for line in process.stdout:
+        if line.startswith("step   12/"):
+            os.kill(child_of(process.pid), signal.SIGKILL)
+            break
+    _, errors = process.communicate()
+    assert process.returncode == 0, errors
+    assert "restart 1 of 2 in 1 s" in errors
+    assert "killed by SIGKILL" in errors
+    (warning,) = [e for e in runner.events("warning") if e["kind"] == "restart"]
+    assert warning["attempt"] == 1
+    assert runner.tensors(40) == runner.tensors(40, "whole")
+
+
+def test_errors_that_would_come_again_start_nothing_again(run_ernie, refused, runner):
+    outcome = run_ernie("run", *runner.words(model__path=runner.directory / "nowhere"), "--restarts", 3)
+    assert outcome.code != 0
+    assert "restart" not in outcome.err
+    bad = runner.words(train__learning_rate=1e30, train__max_grad_norm=0, train__max_rollbacks=0, train__max_skips=0)
+    outcome = run_ernie("run", *bad, "--restarts", 3)
+    refused(outcome, Exit.NUMERICS, "1 in a row", remedy="lower train.learning_rate")
+    assert "restart" not in outcome.err

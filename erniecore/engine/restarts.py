@@ -1,0 +1,57 @@
+"""A run that is started again when its processes die of something that may pass: killed, lost contact, did not find each
+other. Errors of settings, data, numbers or plugins would come again, so they end the run at once. No paddle here.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from erniecore.engine import supervise
+from erniecore.engine.rundir import EVENTS_NAME
+from erniecore.errors import EnvironmentFault
+
+if TYPE_CHECKING:
+    from erniecore.engine.prepare import Prepared
+
+#: codes of failures that may pass
+TRANSIENT = ("ERN-E020", "ERN-E021", "ERN-E022")
+#: longest pause before a restart, seconds; the first is one second, each further one twice as long
+LONGEST_PAUSE = 60.0
+
+
+def run_restarting(ready: Prepared, restarts: int, tell: Callable[[str], None]) -> Mapping[str, float]:
+    """Run to the end, with at most ``restarts`` further starts; the last metrics.
+
+    Args:
+        tell: told of each restart; ``events.jsonl`` gets a warning of kind ``restart`` too.
+    Raises:
+        ErnieError: a failure that does not pass, or one too many.
+    """
+    loaded = ready.loaded
+    for attempt in range(restarts + 1):
+        try:
+            return supervise.run_processes(
+                loaded, ready.out, ready.num_processes, name=ready.name, console=ready.console
+            )
+        except EnvironmentFault as error:
+            if error.code not in TRANSIENT or attempt == restarts:
+                raise
+            pause = min(2.0**attempt, LONGEST_PAUSE)
+            text = f"restart {attempt + 1} of {restarts} in {pause:g} s: {error.message} ({error.where})"
+        tell(text)
+        _record(ready, attempt + 1, text)
+        time.sleep(pause)
+        file, overrides, flags = loaded.request
+        # whatever the first start was to do, the next ones go on where it came to
+        loaded = replace(loaded, request=(file, overrides, {**flags, "resume": "auto"}))
+    raise AssertionError("the last attempt returns or raises")
+
+
+def _record(ready: Prepared, attempt: int, text: str) -> None:
+    event = {"event": "warning", "time": time.time(), "kind": "restart", "attempt": attempt, "message": text}
+    with (ready.out / EVENTS_NAME).open("a", encoding="utf-8") as file:
+        file.write("\n" + json.dumps(event, ensure_ascii=False) + "\n")  # the last line may be half a line
