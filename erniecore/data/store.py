@@ -270,8 +270,8 @@ class StoreBuilder:
         n = len(sample)
         if self._lengths and sample.fields.keys() != self._fields.keys():
             raise ValueError(f"samples with different fields: {sorted(self._fields)} and {sorted(sample.fields)}")
-        plain = bool((sample.end_rows == n).all()) and bool((sample.position_ids == np.arange(n)).all())
-        self._plain = self._plain and plain
+        if self._plain:
+            self._plain = bool((sample.end_rows == n).all()) and bool((sample.position_ids == np.arange(n)).all())
         for name, parts in self._parts.items():
             parts.append(np.asarray(getattr(sample, name), np.int32))
         for name, value in sample.fields.items():

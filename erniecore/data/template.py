@@ -2,11 +2,13 @@
 
 ``render`` gives the text; ``segments`` the same text cut into what the template wrote and what users wrote. The cut
 is found by rendering once more with unguessable marks instead of the users' texts, and it is checked: the pieces
-joined must equal the real rendering, else the template changes texts and is refused. Not a place for tokenizers.
+joined must equal the real rendering, else the template changes texts and is refused. Where ``verbatim.py`` proves that
+a template cannot, a conversation is rendered once per shape. Not a place for tokenizers.
 """
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Sequence
 from functools import cached_property
 from itertools import pairwise
@@ -17,11 +19,14 @@ import jinja2
 from erniecore.data import codes
 from erniecore.data.jinja_env import MAX_TEXT, ChatEnvironment, TemplateLimit
 from erniecore.data.marks import Marks, Piece, plain_messages
+from erniecore.data.verbatim import Plan, Shape, filled, is_verbatim, plan_of, probe, shape_of, text_of
 from erniecore.errors import DataError, RowError, shorten
 from erniecore.types import Json, Message, Segment
 
 #: marked renderings that are remembered
 _MAX_SHAPES = 4096
+#: characters of a conversation that is not rendered anew; beyond, the limits on size decide
+_MAX_PLANNED = 1 << 20
 _PROBE = (Message("user", "a"),)
 
 
@@ -48,6 +53,8 @@ class JinjaChatTemplate:
         self.variables = dict(variables or {})
         self._marks, self._environment, self._template = self._compile()
         self._shapes: dict[str, str] = {}
+        self._verbatim = is_verbatim(self._environment.parse(source))
+        self._plans: dict[Shape, Plan] = {}
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self.source, self.turn_end, self.stop, self.variables)
@@ -75,7 +82,25 @@ class JinjaChatTemplate:
             RowError: the template refuses the conversation (its ``raise_exception``).
             DataError: it fails, loops without end or grows without bound.
         """
+        plan = self._plan(messages, tools, add_generation_prompt)
+        if plan is not None:
+            return text_of(plan, messages)
         return self._run(plain_messages(messages), list(tools) or None, add_generation_prompt)
+
+    def _plan(self, messages: Sequence[Message], tools: Sequence[Json], generation: bool) -> Plan | None:
+        """How conversations of this shape are rendered, where that does not depend on their texts."""
+        if not self._verbatim or tools or sum([len(m.content) + len(m.reasoning) for m in messages]) > _MAX_PLANNED:
+            return None
+        shape = shape_of(messages, generation)
+        if shape is None:
+            return None
+        plan = self._plans.get(shape)
+        if plan is None:
+            if len(self._plans) >= _MAX_SHAPES:
+                self._plans.clear()
+            like = probe(shape, secrets.token_hex(12))
+            plan = self._plans[shape] = plan_of(self._segments(like, (), generation), like)
+        return plan
 
     def _run(self, messages: list[dict[str, Any]], tools: Any, generation: bool) -> str:
         self._environment.start()
@@ -115,12 +140,16 @@ class JinjaChatTemplate:
         Raises:
             RowError: as ``render``, and for a template that changes the users' texts.
         """
-        real = self.render(messages, tools, add_generation_prompt=add_generation_prompt)
+        plan = self._plan(messages, tools, add_generation_prompt)
+        return self._segments(messages, tools, add_generation_prompt) if plan is None else filled(plan, messages)
+
+    def _segments(self, messages: Sequence[Message], tools: Sequence[Json], generation: bool) -> list[Segment]:
+        real = self._run(plain_messages(messages), list(tools) or None, generation)
         for keep_edges in (False, True):
             marked = _Marked(self, messages, tools, keep_edges)
-            pieces = self._marks.split(marked.text(len(messages), add_generation_prompt), marked.texts)
+            pieces = self._marks.split(marked.text(len(messages), generation), marked.texts)
             if "".join(p.text for p in pieces) == real:
-                return _segments(pieces, marked.generated(add_generation_prompt))
+                return _segments(pieces, marked.generated(generation))
         raise RowError(
             "the chat template changes the text of a message",
             code=codes.TEMPLATE_CHANGES_TEXT,

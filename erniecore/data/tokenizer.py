@@ -7,13 +7,12 @@ beside ``tokenizer.model`` is ``tokenizer_files.py``, decoding is ``detokenize.p
 from __future__ import annotations
 
 import re
+from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from functools import cached_property
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-
-import numpy as np
+from typing import Any
 
 from erniecore.data import tokenizer_files
 from erniecore.data.detokenize import TextStream, piece_bytes
@@ -21,14 +20,13 @@ from erniecore.data.words import Words, words_of
 from erniecore.errors import EnvironmentFault
 from erniecore.types import ChatTemplate, Segment
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
 #: SentencePiece's stand-in for the blank; as a character of a text it is spelt in bytes, so that it survives.
 BLANK = "\u2581"
 
 #: A part of a run: plain text, or the id of a control token; and the segment that it starts in.
 _Part = tuple["str | int", int]
+#: trusted texts whose control tokens are remembered, and the longest of them
+_MAX_TRUSTED, _MAX_LENGTH = 1 << 12, 1 << 10
 
 
 class SentencePieceTokenizer:
@@ -51,6 +49,7 @@ class SentencePieceTokenizer:
     ) -> None:
         self.model, self.files = model, files or tokenizer_files.TokenizerFiles()
         self.chat_template = chat_template
+        self._known: dict[str, tuple[str | int, ...]] = {}
         self._sp = tokenizer_files.open_model(model)
         size: int = self._sp.get_piece_size()
         pieces = {self._sp.id_to_piece(i): i for i in range(size)}
@@ -102,7 +101,7 @@ class SentencePieceTokenizer:
         """Plain text; never yields a control token, whatever the text says.
 
         Raises ``UnicodeEncodeError`` for lone surrogates: they are no text."""
-        if self._breaks is None:
+        if self._breaks is None or not (BLANK in text or (self._listed and self._listed.search(text))):
             return self._pieces(text)
         ids: list[int] = []
         position = 0
@@ -132,11 +131,16 @@ class SentencePieceTokenizer:
     @cached_property
     def _breaks(self) -> re.Pattern[str] | None:
         """Where plain text must be cut before SentencePiece sees it."""
+        return _any_of([*self._cut_words(), BLANK] if self._blank_ids else self._cut_words())
+
+    @cached_property
+    def _listed(self) -> re.Pattern[str] | None:
+        """``_breaks`` without the stand-in of the blank, which is found faster by itself."""
+        return _any_of(self._cut_words())
+
+    def _cut_words(self) -> list[str]:
         words = [t for t, i in self.special_tokens.items() if i < self._sp.get_piece_size() and self._matches(i)]
-        words += self.plain_tokens
-        if self._blank_ids:
-            words.append(BLANK)
-        return _any_of(words)
+        return [*words, *self.plain_tokens]
 
     def _matches(self, token: int) -> bool:
         """Whether SentencePiece itself makes this id of its text."""
@@ -156,27 +160,42 @@ class SentencePieceTokenizer:
         spans two segments counts to the one in which it starts."""
         out: list[list[int]] = [[] for _ in segments]
         run: list[_Part] = []
+        generated = False
         for i, segment in enumerate(segments):
-            if i and segment.generated != segments[i - 1].generated:
+            if segment.generated != generated:
                 self._encode_run(run, out)
-                run = []
-            run += self._parts(segment, i)
+                run, generated = [], segment.generated
+            if segment.trusted:
+                run += [(part, i) for part in self._trusted(segment.text)]
+            else:
+                run.append((segment.text, i))
         self._encode_run(run, out)
         return out
 
-    def _parts(self, segment: Segment, index: int) -> list[_Part]:
-        if not segment.trusted or self._control is None:
-            return [(segment.text, index)]
-        parts: list[_Part] = []
-        position = 0
-        for match in self._control.finditer(segment.text):
-            if match.start() > position:
-                parts.append((segment.text[position : match.start()], index))
-            parts.append((self.special_tokens[match[0]], index))
-            position = match.end()
-        if position < len(segment.text):
-            parts.append((segment.text[position:], index))
+    def _trusted(self, text: str) -> tuple[str | int, ...]:
+        """Text between control tokens, and the ids of these. Templates write the same again and again."""
+        parts = self._known.get(text)
+        if parts is None:
+            parts = self._cut_at_control(text)
+            if len(text) <= _MAX_LENGTH:
+                if len(self._known) >= _MAX_TRUSTED:
+                    self._known.clear()
+                self._known[text] = parts
         return parts
+
+    def _cut_at_control(self, text: str) -> tuple[str | int, ...]:
+        if self._control is None:
+            return (text,)
+        parts: list[str | int] = []
+        position = 0
+        for match in self._control.finditer(text):
+            if match.start() > position:
+                parts.append(text[position : match.start()])
+            parts.append(self.special_tokens[match[0]])
+            position = match.end()
+        if position < len(text):
+            parts.append(text[position:])
+        return tuple(parts)
 
     def _encode_run(self, run: Sequence[_Part], out: list[list[int]]) -> None:
         """Encode texts between control tokens as one, and deal the ids to the segments."""
@@ -193,16 +212,16 @@ class SentencePieceTokenizer:
     def _deal(self, texts: Sequence[tuple[str, int]], out: list[list[int]]) -> None:
         if not texts:
             return
-        ids = self.encode("".join(text for text, _ in texts))
-        if len({index for _, index in texts}) == 1:
-            out[texts[0][1]] += ids
+        if len(texts) == 1:
+            out[texts[0][1]] += self.encode(texts[0][0])
             return
-        starts = np.concatenate([[0], np.cumsum(self._sizes[ids])])
-        ends = np.cumsum([len(text.encode()) for text, _ in texts])
-        if starts[-1] != ends[-1]:  # a model that normalises: its ids do not spell the text; count from the right
-            starts = starts + (ends[-1] - starts[-1])
+        ids = self.encode("".join([text for text, _ in texts]))
+        starts = list(accumulate(map(self._sizes.__getitem__, ids), initial=0))
+        ends = list(accumulate([len(text) if text.isascii() else len(text.encode()) for text, _ in texts]))
+        # a model that normalises or adds a blank: its ids do not spell the text; count from the right
+        beyond = starts[-1] - ends[-1]
         # tokens in front of each end; the last text has the rest
-        cuts = [0, *np.searchsorted(starts[:-1], ends[:-1]).tolist(), len(ids)]
+        cuts = [0, *(bisect_left(starts, end + beyond, 0, len(ids)) for end in ends[:-1]), len(ids)]
         for (_, index), (start, end) in zip(texts, pairwise(cuts), strict=True):
             out[index] += ids[start:end]
 
@@ -217,9 +236,9 @@ class SentencePieceTokenizer:
         return table
 
     @cached_property
-    def _sizes(self) -> NDArray[np.int64]:
-        """Bytes that each id spells, [vocab]."""
-        return np.array([len(text) for text in self._bytes], np.int64)
+    def _sizes(self) -> list[int]:
+        """How many bytes each id spells."""
+        return [len(text) for text in self._bytes]
 
     @cached_property
     def _special_ids(self) -> frozenset[int]:

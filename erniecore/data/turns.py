@@ -153,9 +153,13 @@ class Turns:
 
     def arrays(self, answer: Answer) -> tuple[IntArray, IntArray]:
         """(input ids, labels) of prompt and answer; as a target, the end of a turn is the token to stop with."""
-        ids = np.asarray([*answer.prompt, *answer.ids], np.int64)
-        learned = np.asarray([False] * len(answer.prompt) + answer.learned)
-        labels = np.where(learned, np.where(ids == self.turn_end, self.stop, ids), IGNORE)
+        ids = np.array(answer.prompt + answer.ids, np.int64)
+        start = len(answer.prompt)
+        labels = np.full(len(ids), IGNORE, np.int64)
+        labels[start:] = ids[start:]
+        labels[labels == self.turn_end] = self.stop
+        if not all(answer.learned):
+            labels[start:][~np.array(answer.learned)] = IGNORE
         return ids[:-1], labels[1:]
 
 

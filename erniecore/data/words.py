@@ -51,12 +51,14 @@ class Words:
 
     def encode(self, text: str) -> list[int]:
         """The same as the model's own ``encode``. Raises ``RuntimeError`` for lone surrogates, as that does."""
-        words: list[str] = _WORDS.findall(text)
+        if self._prefix and "  " not in text and text[:1] != " " and text[-1:] not in ("", " "):
+            words = text.split(" ")  # the model's own blank takes the place of the one in front of each word
+        else:
+            words = _WORDS.findall(text)
+            if self._prefix:
+                words[1:] = [word[1:] for word in words[1:]]
         if len(words) * _MAX_LENGTH < len(text):  # scripts without blanks: nothing to remember
             return self._encode(text)  # type: ignore[no-any-return]
-        if self._prefix:
-            # the model's own blank takes the place of the one in front of the word
-            words[1:] = [word[1:] for word in words[1:]]
         return list(chain.from_iterable(map(self._known.__getitem__, words)))
 
 
