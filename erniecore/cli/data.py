@@ -124,8 +124,10 @@ def stats(
         counts.add(record)
     report: dict[str, Any] = {**counts.as_dict(), "dropped": ledger.total("dropped")}
     if model:
-        store, _ = check_files(files, format, _encoder(method, open_tokenizer(model)[0], max_seq_len), workers=workers)
-        report["tokens"] = token_stats(store, max_seq_len)
+        encoder = _encoder(method, open_tokenizer(model)[0], max_seq_len)
+        store, encoded = check_files(files, format, encoder, sections=sections, workers=workers)
+        encoded.check(1.0)
+        report["tokens"] = token_stats(store, max_seq_len) | {"dropped": encoded.total("dropped")}
     ledger.check(1.0)
     if as_json:
         render.show_json(report)
@@ -169,15 +171,19 @@ def _token_facts(store: TokenStore, vocabulary: int) -> dict[str, int]:
 
 def _samples(files: Sequence[Path], format: str, encoder: Encoder, limit: int, line: int) -> list[Sample]:
     """The first samples, or those of one row. Raises the row's error where that row was asked for."""
+    from erniecore.data.checking import check as check_files
     from erniecore.data.checking import records
     from erniecore.data.ledger import Ledger
     from erniecore.errors import DataError, RowError
 
     found: list[Sample] = []
-    ledger = Ledger()
+    seen, ledger = False, Ledger()
     files, sections = split_files(files)
     for source, record in records(files, format, ledger, sections):
-        if (line and record.origin.line != line) or not isinstance(record, encoder.accepts):
+        if line and record.origin.line != line:
+            continue
+        seen = True
+        if not isinstance(record, encoder.accepts):
             continue
         try:
             found += encoder.encode(record)
@@ -189,9 +195,9 @@ def _samples(files: Sequence[Path], format: str, encoder: Encoder, limit: int, l
             break
     if found:
         return found[:limit]
-    if line and not ledger.errors:
+    if line and not seen and not ledger.errors:
         raise UsageError("no row starts on this line", found=str(line), where=" ".join(map(str, files)))
-    ledger.check(1.0)
+    check_files(files, format, encoder, sections=sections)[1].check(1.0)  # says what is wrong with the rows
     raise DataError("no row gives a sample", where=" ".join(map(str, files)), next=f"ernie data check {files[0]}")
 
 
@@ -240,6 +246,9 @@ def _show_stats(report: dict[str, Any]) -> None:
         if report[name]:
             render.show(f"{name + ':':<12}" + ", ".join(f"{k} {v}" for k, v in report[name].items()))
     tokens = report.get("tokens")
+    dropped = (tokens or report)["dropped"]
+    if dropped:
+        render.show(f"dropped:    {dropped} rows; `ernie data check` with the same words says why")
     if not tokens:
         return
     share = tokens["learned"] / max(tokens["tokens"], 1)

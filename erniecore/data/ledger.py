@@ -133,13 +133,15 @@ class Ledger:
         example = f"; the first: {describe(first)}" if first else ""
         files = " ".join(self.files)
         if dropped == rows:
+            # read alone, rows of the wrong kind are right: `ernie data check` would find nothing
+            wrong_kind = first is not None and first["code"] == codes.WRONG_RECORD
             raise DataError(
                 "no row is left to learn from",
                 code=codes.NOTHING_LEFT,
                 where=files,
                 found=f"{dropped} of {rows} rows dropped{example}",
-                fix="repair the rows, or name their format with --format",
-                next=f"ernie data check {files}",
+                fix="" if wrong_kind else "repair the rows, or name their format with --format",
+                next=f"ernie data {'stats' if wrong_kind else 'check'} {files}",
             )
         if dropped > max_drop * rows:
             raise DataError(

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from random import Random
 from typing import TYPE_CHECKING
 
-from erniecore.data.ledger import Ledger
+from erniecore.data.ledger import Ledger, describe
 from erniecore.data.reader import decode_row
 from erniecore.data.sources import DataSource, resolve
 from erniecore.engine.suites import Item
@@ -59,7 +59,7 @@ def read_items(
         raise DataError(
             "no row can be evaluated",
             where=", ".join(s.path for s in sources),
-            found=ledger.summary(),
+            found="; the first: ".join([ledger.summary(), *map(describe, ledger.errors[:1])]),
             next=f"ernie data check {sources[0].path}",
         )
     return items, ledger

@@ -170,5 +170,34 @@ def test_stats_of_nothing_usable(write, capsys):
     assert main(["data", "stats", write("{"), "--format", "erniekit"]) == 4
 
 
+PAIR = {"prompt": "the fox", "chosen": "jumps", "rejected": "rests"}
+
+
+@pytest.mark.parametrize("command", ["show", "stats"])
+def test_rows_that_the_method_cannot_learn_from_are_said(write, model, capsys, command):
+    assert main(["data", command, write(PAIR), "--model", model]) == 4
+    assert "ERN-D045" in capsys.readouterr().err
+
+
+def test_show_of_one_row_of_the_wrong_kind(write, model, capsys):
+    assert main(["data", "show", write(PAIR), "--model", model, "--line", "1"]) == 4
+    assert "ERN-D045" in capsys.readouterr().err
+
+
+def test_stats_of_tokens_say_how_many_rows_are_missing(write, model, capsys):
+    assert (
+        main(["data", "stats", write(GOOD, {"src": "two " * 50, "tgt": "2"}), "--model", model, "--max-seq-len", "40"])
+        == 0
+    )
+    assert "dropped:    1 rows" in capsys.readouterr().out
+
+
+def test_stats_of_tokens_follow_the_settings_of_the_format(write, model, capsys):
+    path = write({"body": "the quick brown fox"})
+    words = ["--format", "text", "formats.text.field=body", "--method", "pt", "--model", model]
+    _, report = as_json(capsys, "data", "stats", path, *words)
+    assert report["tokens"]["samples"] == 1
+
+
 def test_directory_without_tokenizer(write, tmp_path, capsys):
     assert main(["data", "show", write(GOOD), "--model", str(tmp_path / "none")]) != 0

@@ -104,7 +104,9 @@ def test_unusable_rows_are_counted_and_shown(evaluate, report, talker, tmp_path)
 def test_nothing_usable_is_an_error(evaluate, tmp_path):
     file = tmp_path / "rows.jsonl"
     file.write_text('{"messages": [{"role": "user", "content": "alone"}]}\n')
-    assert evaluate("--format", "messages", data=file)[0] == Exit.DATA
+    code, _, err = evaluate("--format", "messages", data=file)
+    assert code == Exit.DATA
+    assert f"the first: {file}:1" in err
 
 
 def test_answers_are_compared_counted_and_kept(report, tmp_path):
