@@ -136,17 +136,31 @@ def _problem(cls: type[BaseModel], node: Leaf | Tree, key: str, error: Any, know
     place = place_of(node, loc) or Place(COMMAND_LINE)
     if error["type"] == "extra_forbidden":
         message = _unknown_inside(cls, loc, name) if len(loc) > 1 else known.unknown(name)
+        if not place.line and _inside_a_value(node, loc):
+            message = f"{name}: {message}"
         return place.problem(name, message + ("" if place.word else _got(place, error["input"])))
     wording = MESSAGES.get(error["type"])
     message = wording(error.get("ctx", {})) if wording else error["msg"][:1].lower() + error["msg"][1:]
     if error["type"] == "literal_error" and isinstance(error["input"], str):
         close = nearest(error["input"], error["ctx"]["expected"].replace("'", "").replace(" or ", ", ").split(", "))
         message += f"; did you mean {close}?" if close else ""
-    if error["type"] == "missing" and place.word:  # what was typed names something else
+    # what was typed names something else, or only the value that this is a part of
+    if (error["type"] == "missing" and place.word) or (not place.line and _inside_a_value(node, loc)):
         message = f"{name} {message}"
     if error["type"] not in _NO_INPUT:
         message += f" (got {shorten(error['input'])})"
     return place.problem(name, message)
+
+
+def _inside_a_value(node: Leaf | Tree, loc: Sequence[str | int]) -> bool:
+    """Whether ``loc`` goes on inside a value that was written as one, such as a list on the command line."""
+    for step in loc:
+        if isinstance(node, Leaf):
+            return True
+        if step not in node:
+            return False
+        node = node[str(step)]
+    return False
 
 
 def _got(place: Place, value: Any) -> str:
