@@ -162,8 +162,6 @@ def merge_directory(source: Path, base: Path, out: Path) -> Merged:
         CheckpointError: the target is not free, something is damaged or does not fit.
     """
     from erniecore.engine.bundles import described, load_bundle, open_device
-    from erniecore.engine.export import verify_export
-    from erniecore.engine.model_files import write_model_files
 
     directory = adapter_directory(source)
     check_target(out)
@@ -174,6 +172,10 @@ def merge_directory(source: Path, base: Path, out: Path) -> Merged:
     if mark in merged_before:
         raise UsageError("this adapter is merged into this base already", where=str(base), fix="use it as it is")
     notes = open_device() + _other_base(directory, base)
+    # these import paddle, which reads the device's environment when it is imported
+    from erniecore.engine.export import verify_export
+    from erniecore.engine.model_files import write_model_files
+
     opened = load_bundle(base)
     bundle = opened.bundle
     bundle, difference, largest = _merge(bundle, directory)

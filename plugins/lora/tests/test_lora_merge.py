@@ -2,6 +2,8 @@
 
 import json
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -98,3 +100,11 @@ def test_directory_that_is_no_adapter(tmp_path):
 def test_foreign_directories_have_one_reader():
     assert adapters.adapter_plugin(ADAPTER).name == "lora"
     assert adapters.adapter_plugin(FIXTURES / "lora" / "rslora").name == "rslora"
+
+
+def test_a_merge_opens_the_device_before_paddle(tmp_path):
+    """Paddle reads the device's environment when it is imported; notes and warnings would say that it came too late."""
+    argv = ["merge", str(ADAPTER), "--base", str(DENSE), "--out", str(tmp_path / "out")]
+    command = [sys.executable, "-c", f"from erniecore.cli.app import main; raise SystemExit(main({argv!r}))"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert "paddle was imported" not in done.stderr
