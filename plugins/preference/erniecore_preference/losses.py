@@ -156,8 +156,11 @@ def kto_pair(pairs: Pairs, o: Any) -> Scored:
     The paired form of Ethayarajh et al., "KTO" (2024), arXiv:2402.01306.
     """
     c, r = pairs.chosen_ratio, pairs.rejected_ratio
-    means = (c.detach().mean(), r.detach().mean()) if pairs.points is None else pairs.points
-    k_c, k_r = (F.relu(paddle.to_tensor(mean, c.dtype)) for mean in means)
+    if pairs.points is None:
+        means = [c.detach().mean(), r.detach().mean()]
+    else:
+        means = [paddle.full([], mean, c.dtype) for mean in pairs.points]
+    k_c, k_r = (F.relu(mean) for mean in means)
     loss = (F.sigmoid(o.beta * (k_r - c)) + F.sigmoid(o.beta * (r - k_c))) / 2
     return _scored(loss, pairs, o.beta, (k_c + k_r) / 2)
 

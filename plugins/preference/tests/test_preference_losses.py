@@ -2,6 +2,7 @@
 
 import json
 import math
+import warnings
 from decimal import Decimal, localcontext
 from pathlib import Path
 
@@ -206,6 +207,12 @@ def test_kto_pair_equals_own_formula_with_constant_reference_points():
     np.testing.assert_allclose(loss, (2 - good - bad) / 2, rtol=1e-9)
     np.testing.assert_allclose(by_c, -0.3 * good * (1 - good) / 10, rtol=1e-9)
     np.testing.assert_allclose(by_r, 0.3 * bad * (1 - bad) / 10, rtol=1e-9)
+
+
+def test_kto_pair_of_a_single_micro_batch_warns_of_nothing():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # the suite's settings let warnings of paddle pass, a user sees them
+        score("kto-pair", pairs_of([-3.0], [-5.0]), beta=0.3)
 
 
 def test_kto_pair_reference_points_are_never_negative():
