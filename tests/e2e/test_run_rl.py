@@ -111,6 +111,7 @@ def test_upo_learns_from_pairs_of_the_data(rl, tmp_path):
         ({"scorers__exact-match__weight": None, "scorers__regex": None}, "no scorer is selected"),
         ({"method__max_new_tokens": 64}, "leaves no room for a prompt"),
         ({"scorers__regex": "{pattern: '('}"}, "is no regular expression"),
+        ({"scorers__reward-model": "{weight: 2}"}, "scorers.reward-model.model=DIR"),
         ({"scorers__regex": "{weight: 2}"}, "scorers.regex.pattern is required"),
         ({"method__name": "dpo", "method__group_size": None, "method__max_new_tokens": None}, "does not use scorers"),
         ({"scorers__exact-mach": "{}"}, "exact-match"),

@@ -25,7 +25,7 @@ class DistillPlugin(Plugin):
         """Combinations that single keys cannot see."""
         method = settings.method
         if not method.teacher:
-            raise ConfigError.at("method.teacher", "name the model directory of the teacher")
+            raise ConfigError.at("method.teacher", "name the teacher's model directory or run: method.teacher=DIR")
         if not Path(method.teacher).is_dir():
             raise ConfigError.at("method.teacher", f"no such directory: {method.teacher}")
         if method.cache and not method.top_k:

@@ -6,12 +6,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from erniecore.api import Attempt, ConfigError, Field, Plugin, ScorerConfig, hookimpl
 
 if TYPE_CHECKING:
     from erniecore_reward.scoring import RewardModel
+
+_UNNAMED = "name the directory of a reward model: scorers.reward-model.model=DIR"
 
 
 class RewardModelConfig(ScorerConfig):
@@ -29,10 +31,16 @@ class RewardModelScorer(Plugin):
     Config = RewardModelConfig
 
     @hookimpl
+    def ernie_check_settings(self, settings: Any) -> None:
+        """A run that does not name its reward model ends before it starts. Raises ``ConfigError``."""
+        if not settings.scorers["reward-model"].model:
+            raise ConfigError.at("scorers.reward-model.model", _UNNAMED)
+
+    @hookimpl
     def ernie_score_attempts(self, config: RewardModelConfig, attempts: Sequence[Attempt]) -> Sequence[float]:
         """One reward per answer; an answer that was cut off is judged as if it had ended there."""
         if not config.model:
-            raise ConfigError.at("scorers.reward-model.model", "name the directory of a reward model")
+            raise ConfigError.at("scorers.reward-model.model", _UNNAMED)
         return opened(config.model, config.batch_size).scores_of_texts([(a.prompt, a.text) for a in attempts])
 
 
