@@ -15,6 +15,8 @@ from erniecore.errors import DataError
 from erniecore.types import Origin
 
 MAX_ERRORS = 20
+#: reasons that only a method has; rows are right without it
+_OF_METHOD = ("ERN-D04", codes.NO_QUESTION, codes.NO_REFERENCE)
 
 
 @dataclass
@@ -132,16 +134,17 @@ class Ledger:
         first = self.errors[0] if self.errors else None
         example = f"; the first: {describe(first)}" if first else ""
         files = " ".join(self.files)
+        # rows that only the method refuses are right when they are read alone: a plain check would find nothing
+        of_method = first is not None and first["code"].startswith(_OF_METHOD)
+        more = " --model DIR --method NAME" if of_method else ""
         if dropped == rows:
-            # read alone, rows of the wrong kind are right: `ernie data check` would find nothing
-            wrong_kind = first is not None and first["code"] == codes.WRONG_RECORD
             raise DataError(
                 "no row is left to learn from",
                 code=codes.NOTHING_LEFT,
                 where=files,
                 found=f"{dropped} of {rows} rows dropped{example}",
-                fix="" if wrong_kind else "repair the rows, or name their format with --format",
-                next=f"ernie data {'stats' if wrong_kind else 'check'} {files}",
+                fix="" if of_method else "repair the rows, or name their format with --format",
+                next=f"ernie data check {files}{more}",
             )
         if dropped > max_drop * rows:
             raise DataError(
@@ -151,7 +154,7 @@ class Ledger:
                 found=f"{dropped} of {rows} rows ({dropped / rows:.2%}){example}",
                 expected=f"at most {max_drop:.2%} (data.max_drop)",
                 fix="repair the rows, or raise data.max_drop",
-                next=f"ernie data check {files}",
+                next=f"ernie data check {files}{more}",
             )
 
     def as_dict(self) -> dict[str, Any]:

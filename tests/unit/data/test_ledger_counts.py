@@ -77,13 +77,14 @@ def test_nothing_left_is_an_error_even_if_dropping_is_allowed():
     assert e.value.code == codes.NOTHING_LEFT
 
 
-def test_rows_of_the_wrong_kind_are_not_sent_to_a_check_that_finds_nothing():
+@pytest.mark.parametrize("code", [codes.WRONG_RECORD, codes.TOO_LONG])
+def test_rows_that_the_method_refuses_are_not_sent_to_a_check_that_finds_nothing(code):
     ledger = Ledger()
     ledger.read("a")
-    ledger.drop(Origin("a", 1), RowError("cannot learn", code=codes.WRONG_RECORD, where="$", fix="choose a method"))
+    ledger.drop(Origin("a", 1), RowError("cannot learn", code=code, where="$", fix="choose a method"))
     with pytest.raises(DataError, match="choose a method") as e:
         ledger.check(1.0)
-    assert (e.value.fix, e.value.next) == ("", "ernie data stats a")
+    assert (e.value.fix, e.value.next) == ("", "ernie data check a --model DIR --method NAME")
 
 
 def test_a_file_that_failed_is_an_error_however_many_rows_are_good():
