@@ -268,16 +268,17 @@ def parallel(draft: Draft) -> None:
     if level:
         draft.set("parallel.sharding_stage", level, "sharding")
     _experts(draft)
-    draft.drop("experts stay on one rank", "moe_group")
 
 
 def _experts(draft: Draft) -> None:
-    group = str(draft.get("moe_group"))
-    source = {"mp": "tensor_parallel_degree", "data": "data_parallel_degree", "dp": "data_parallel_degree"}.get(group)
-    if source is None or plugin_of(draft) == "ernie45":
-        return
-    if draft.get(source) > 1:
-        draft.set("parallel.expert", draft.get(source), "moe_group")
+    group, replicas = str(draft.get("moe_group")), draft.get("data_parallel_degree")
+    experts = plugin_of(draft) != "ernie45"
+    if experts and group in ("data", "dp") and replicas > 1:
+        draft.set("parallel.expert", replicas, "moe_group")
+    elif experts and group == "mp" and draft.get("tensor_parallel_degree") > 1:
+        draft.drop("parallel.tensor spreads the experts, too", "moe_group")
+    else:
+        draft.drop("experts stay on one rank", "moe_group")
 
 
 def device(draft: Draft) -> None:

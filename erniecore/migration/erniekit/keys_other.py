@@ -33,7 +33,7 @@ PARALLEL: tuple[Key, ...] = (
         "text",
         "dummy",
         "parallel.expert",
-        "mp: as many as `tensor_parallel_degree`; data, dp: as `data_parallel_degree`",
+        "data, dp: as many as `data_parallel_degree`; mp: nothing, `parallel.tensor` spreads the experts, too",
     ),
     *without(
         OVERLAP,

@@ -126,7 +126,7 @@ def test_what_means_nothing_is_a_problem(given, key, message):
         ),
         (
             {"tensor_parallel_degree": 8, "moe_group": "mp"},
-            {"parallel.name": "hybrid", "parallel.tensor": 8, "parallel.expert": 8},
+            {"parallel.name": "hybrid", "parallel.tensor": 8},
         ),
         (
             {"data_parallel_degree": 2, "moe_group": "dp"},
