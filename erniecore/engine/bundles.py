@@ -102,10 +102,11 @@ def open_located(located: Located, *, dtype: str = "float32", tokenizer: bool = 
     load = load_checkpoint_bundle if located.is_checkpoint else load_bundle
     opened = load(located.path, dtype=dtype, tokenizer=tokenizer)
     if located.adapter is not None:
-        from erniecore.engine.adapters import load_adapter
+        from erniecore.engine.adapters import load_adapter, quantized_base
 
         adapted = load_adapter(opened.bundle.model, located.adapter)
-        opened = opened._replace(bundle=score_head.completed(replace(opened.bundle, model=adapted)))
+        bundle = score_head.completed(replace(opened.bundle, model=adapted))
+        opened = opened._replace(bundle=bundle, notes=[*quantized_base(located.adapter), *opened.notes])
     return opened._replace(notes=[*located.notes, *opened.notes])
 
 

@@ -180,10 +180,11 @@ def counted(loaded: Loaded, host: Host, architecture: Json, adapter: StateAdapte
     config = loaded.settings.adapter
     if config is None or not wants_score(loaded):
         maps = adapter.maps("pt")
-        return count_parameters(maps, adapter_shapes(host, config, maps))
+        return count_parameters(maps, adapter_shapes(host, config, maps), packed_bytes(loaded, host, maps))
     maps = score_head.without_head(adapter).maps("pt")
     found = adapter_shapes(host, config, maps) or {}
-    return count_parameters(maps, score_head.trained_beside(found, architecture))
+    trained = score_head.trained_beside(found, architecture)
+    return count_parameters(maps, trained, packed_bytes(loaded, host, maps))
 
 
 def adapter_shapes(host: Host, config: Any, maps: Sequence[TensorMap]) -> Mapping[str, Sequence[int]] | None:
@@ -192,6 +193,16 @@ def adapter_shapes(host: Host, config: Any, maps: Sequence[TensorMap]) -> Mappin
         return None
     shapes = {entry.name: entry.shape for entry in maps}
     found: Mapping[str, Sequence[int]] | None = host.hook.ernie_adapter_shapes(config=config, shapes=shapes)
+    return found or {}
+
+
+def packed_bytes(loaded: Loaded, host: Host, maps: Sequence[TensorMap]) -> Mapping[str, int]:
+    """Name -> bytes of what the run's quantizer packs; empty without one, or if its plugin does not say."""
+    config = loaded.settings.quantizer
+    if config is None:
+        return {}
+    shapes = {entry.name: entry.shape for entry in maps}
+    found: Mapping[str, int] | None = host.hook.ernie_packed_bytes(config=config, shapes=shapes)
     return found or {}
 
 
