@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from erniecore.accelerators.profile import ABILITIES
 from erniecore.checkpoint import load_checkpoint
 from erniecore.checkpoint.files import require_space
-from erniecore.engine import drift, launch, resume, score_head
+from erniecore.engine import drift, launch, quantized, resume, score_head
 from erniecore.engine.plan import Parameters, Plan, count_parameters, estimate
 from erniecore.engine.ranks import Alone, CoreRanks
 from erniecore.engine.reference import Kind, reference_kind
@@ -143,6 +143,7 @@ def place_of(host: Host, settings: Any, environ: Mapping[str, str], processes: i
 def described(loaded: Loaded, host: Host) -> tuple[Json, StateAdapter, bool]:
     """Architecture and names of the weights, with a score head if the run trains one; whether that is new."""
     architecture: Json = host.hook.ernie_read_architecture(config=loaded.settings.model)
+    quantized.refuse_training(architecture)
     adapter: StateAdapter = host.hook.ernie_state_adapter(architecture=architecture)
     new_score = wants_score(loaded) and not score_head.has_score(architecture)
     architecture = score_head.with_score(architecture) if new_score else architecture
