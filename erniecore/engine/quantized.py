@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from erniecore import registry
 from erniecore.config.problems import section_from
 from erniecore.config.sources import Leaf, Place, Tree
+from erniecore.engine.host_memory import release_freed
 from erniecore.errors import CheckpointError, ConfigError, PluginError
 from erniecore.host import assemble
 
@@ -64,6 +65,7 @@ def apply(plugin: Plugin, config: Section, model: Layer) -> Layer:
     host = assemble({"quantizer": plugin})
     quantized: Layer = host.call(plugin, "ernie_quantize_model", config=config, model=model, phase="export")
     quantized.eval()
+    release_freed()
     return quantized
 
 

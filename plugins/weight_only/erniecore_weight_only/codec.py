@@ -16,6 +16,7 @@ Letters: I inputs, O outputs, E experts, G groups; ``..`` is E or nothing.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -44,6 +45,8 @@ NF4 = (
     0.7229568362236023,
     1.0,
 )
+#: numbers that are packed at a time (16 MiB in float32); one expert or two outputs at least
+PART = 1 << 22
 #: the largest code of each form; a scale is the largest weight over it
 _TOP = {"int8": 127.0, "int4": 7.0, "nf4": 1.0}
 
@@ -56,14 +59,32 @@ class Packed(NamedTuple):
 
 
 def encode(weight: Tensor, scheme: Scheme, where: str) -> Packed:
-    """Codes and scales of ``weight`` [.., I, O].
+    """Codes and scales of ``weight`` [.., I, O]; some outputs or experts at a time, to need little memory beside it.
 
     Raises:
         NumericsError: a value that is not finite; ``where`` names the weight.
     """
+    parts = [_encode(part, scheme, where) for part in _parts(weight)]
+    if len(parts) == 1:
+        return parts[0]
+    return Packed(paddle.concat([part.codes for part in parts]), paddle.concat([part.scales for part in parts]))
+
+
+def _parts(weight: Tensor) -> Iterator[Tensor]:
+    """Experts of a stack, an even number of outputs of a matrix: what concatenates along the first axis of the codes."""
+    axis = 0 if weight.ndim == 3 else 1
+    width = weight.shape[axis]
+    each = max(int(weight.size) // max(width, 1), 1)
+    step = max(1, PART // each) if axis == 0 else max(2, PART // each // 2 * 2)
+    for start in range(0, max(width, 1), step):
+        part = slice(start, min(start + step, width))
+        yield weight.detach()[part] if axis == 0 else weight.detach()[:, part]
+
+
+def _encode(weight: Tensor, scheme: Scheme, where: str) -> Packed:
     with paddle.no_grad():
         last = weight.ndim - 1
-        w = weight.detach().astype("float32").transpose([*range(last - 1), last, last - 1])
+        w = weight.astype("float32").transpose([*range(last - 1), last, last - 1])
         if not bool(paddle.isfinite(w).all()):
             count = int((~paddle.isfinite(w)).sum())
             raise NumericsError("a weight that is not finite cannot be quantised", where=where, found=f"{count} values")

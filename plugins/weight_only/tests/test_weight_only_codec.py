@@ -5,6 +5,7 @@ from statistics import NormalDist
 import numpy as np
 import paddle  # noqa: TID253
 import pytest
+from erniecore_weight_only import codec
 from erniecore_weight_only.codec import NF4, decode, encode, pack, unpack
 from erniecore_weight_only.schemes import Scheme
 from hypothesis import given
@@ -46,6 +47,16 @@ def by_definition(weight, form, group):
 def test_numbers_are_those_of_the_definition(form, group, shape):
     weight = np.random.default_rng(1).standard_normal(shape).astype(np.float32)
     np.testing.assert_array_equal(numbers(weight, Scheme(form, group)), by_definition(weight, form, group))
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("shape", [(9, 7), (5, 6, 3)])
+def test_packing_in_parts_gives_the_same_bits(form, shape, monkeypatch):
+    weight = paddle.randn(shape)
+    whole = encode(weight, Scheme(form, 4), "w")
+    monkeypatch.setattr(codec, "PART", 40)
+    for one, other in zip(encode(weight, Scheme(form, 4), "w"), whole, strict=True):
+        np.testing.assert_array_equal(one.numpy(), other.numpy())
 
 
 @given(st.integers(1, 7), st.integers(1, 9), st.integers(0, 3), st.integers(0, 2**32 - 1))
