@@ -104,7 +104,7 @@ def count_parameters(
     for entry in maps:
         elements = prod(entry.shape)
         total += elements
-        trained += elements if entry.trained else 0
+        trained += elements if entry.trained and entry.name not in packed else 0
         low += 0 if entry.dtype == "float32" or entry.name in packed else elements
         num_packed += elements if entry.name in packed else 0
         active += elements * entry.active_share
