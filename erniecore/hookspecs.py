@@ -261,6 +261,18 @@ class BuildSpecs:
                 return fake_quantize(model) if phase == "train" else pack(model)
         """
 
+    @hookspec(firstresult=True)
+    def ernie_packed_bytes(self, config: Section, shapes: Mapping[str, Sequence[int]]) -> Mapping[str, int]:
+        """Name -> bytes of those parameters of a model with these ``shapes`` that ``ernie_quantize_model`` stores in another
+        form, scales included, for the plan. No paddle. Optional: without it the plan counts them as they were.
+
+        Example::
+
+            @hookimpl
+            def ernie_packed_bytes(self, config, shapes):
+                return {n: prod(s) + 4 * s[-1] for n, s in shapes.items() if len(s) == 2}
+        """
+
     # ---- method
     @hookspec(firstresult=True)
     def ernie_build_objective(

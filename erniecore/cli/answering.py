@@ -74,9 +74,10 @@ def open_model(source: Path, device: str, adapter: Path | None = None) -> tuple[
 
     located = locate(source)
     if adapter is not None:
-        from erniecore.engine.adapters import adapter_directory
+        from erniecore.engine.adapters import adapter_directory, quantized_base
 
-        located = located._replace(adapter=adapter_directory(adapter))
+        found = adapter_directory(adapter)
+        located = located._replace(adapter=found, notes=[*located.notes, *quantized_base(found, located.path)])
     for remark in open_device(device):
         render.note(f"note: {remark}")
     opened = open_located(located)

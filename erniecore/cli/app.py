@@ -29,6 +29,7 @@ COMMANDS: dict[str, Lazy] = {
     "generate": Lazy("erniecore.cli.generate:generate", "Continue a prompt."),
     "chat": Lazy("erniecore.cli.chat:chat", "Talk to a model in the terminal."),
     "eval": Lazy("erniecore.cli.eval:evaluate", "Loss and perplexity of a model on data files."),
+    "quantize": Lazy("erniecore.cli.quantize:quantize", "Pack a model's weights in few bits."),
     "merge": Lazy("erniecore.cli.merge:merge", "Merge an adapter into its base."),
     "export": Lazy("erniecore.cli.export:export", "Write a trained model for others to load."),
     "serve": Lazy("erniecore.cli.serve:serve", "Let a model answer over the network, with a server plugin."),

@@ -21,6 +21,7 @@ from erniecore.checkpoint.directories import (
     file_hash,
     verify_directory,
 )
+from erniecore.engine.quantized import is_quantized
 from erniecore.errors import CheckpointError, NumericsError, PluginConflict, PluginNotFound, UsageError
 from erniecore.host import assemble
 
@@ -221,8 +222,18 @@ def _merged_into(base: Path) -> list[str]:
     return [str(mark) for mark in merged] if isinstance(merged, list) else []
 
 
-def _other_base(directory: Path, base: Path) -> list[str]:
-    trained_on = origin_of(directory).get("base")
-    if not trained_on or Path(str(trained_on)).absolute() == base.absolute():
+def quantized_base(directory: Path, base: Path) -> list[str]:
+    """A note when the adapter learned beside quantised weights and is used with original ones."""
+    quantizer = origin_of(directory).get("quantizer")
+    if not quantizer or is_quantized(base):
         return []
-    return [f"the adapter was trained on {trained_on}, not on {base}"]
+    return [
+        f"the adapter was trained on weights quantised by {quantizer}; here the base keeps its own, unquantised weights"
+    ]
+
+
+def _other_base(directory: Path, base: Path) -> list[str]:
+    trained_on, notes = origin_of(directory).get("base"), quantized_base(directory, base)
+    if not trained_on or Path(str(trained_on)).absolute() == base.absolute():
+        return notes
+    return [*notes, f"the adapter was trained on {trained_on}, not on {base}"]

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from erniecore import registry
 from erniecore.config.selection import plugin_for_directory
-from erniecore.engine import launch, score_head
+from erniecore.engine import launch, quantized, score_head
 from erniecore.errors import CheckpointError, EnvironmentFault, UsageError, nearest
 from erniecore.host import Host, assemble
 from erniecore.plugin import ModelPlugin, Plugin
@@ -69,7 +69,7 @@ def locate(source: Path) -> Located:
     """
     from erniecore.checkpoint import newest_verified
     from erniecore.checkpoint.manifest import MANIFEST_NAME
-    from erniecore.engine.adapters import base_of, find_adapter
+    from erniecore.engine.adapters import base_of, find_adapter, quantized_base
 
     if not source.is_dir():
         beside = [p.name for p in source.absolute().parent.glob("*") if p.is_dir()]
@@ -85,7 +85,7 @@ def locate(source: Path) -> Located:
     adapter = find_adapter(source)
     if adapter is not None:
         base = base_of(adapter)
-        return Located(base, False, [f"using adapter {adapter} on {base}"], adapter)
+        return Located(base, False, [f"using adapter {adapter} on {base}", *quantized_base(adapter, base)], adapter)
     path, notes = newest_verified(source / "ckpt" if (source / "ckpt").is_dir() else source)
     if path is None:
         raise UsageError(
@@ -118,13 +118,16 @@ def load_bundle(directory: Path, *, dtype: str = "float32", tokenizer: bool = Tr
         tokenizer: also read the tokenizer; that there is none is a note, not an error.
 
     Raises:
-        PluginNotFound: no installed model plugin reads this ``model_type``.
+        PluginNotFound: no installed model plugin reads this ``model_type``, or the quantizer is not installed.
         CheckpointError: weights that do not fit, or a vocabulary smaller than the tokenizer's.
     """
     from erniecore.engine.weights import load_weights, open_weights
 
     plugin = registry.load("model", plugin_for_directory(directory))
     bundle, notes = build_bundle(plugin, {"path": str(directory)}, directory if tokenizer else None, dtype)
+    if quantized.quantizer_of(bundle.architecture):
+        bundle = described(quantized.fill(bundle, directory), _provenance_of(directory), _generation_of(directory))
+        return Opened(bundle, str(bundle.architecture.get("torch_dtype", dtype)), notes)
     report = load_weights(bundle.model, directory, bundle.adapter)
     bundle.model.eval()
     sizes: Counter[str] = Counter()

@@ -18,7 +18,7 @@ from erniecore.engine.bundles import load_bundle, locate, open_device, open_loca
 from erniecore.errors import CheckpointError, UsageError, shorten
 from erniecore.host import assemble
 from erniecore.plugin import Plugin
-from erniecore.types import Conversation, Message, ModelBundle, Tokenizer
+from erniecore.types import Conversation, Message, ModelBundle, PackedLayer, Tokenizer
 
 if TYPE_CHECKING:
     from erniecore.types.samples import Array
@@ -62,6 +62,8 @@ def export_bundle(bundle: ModelBundle, out: Path, to: str = "hf", options: Mappi
         raise UsageError(
             "this model has an adapter beside its weights", next="ernie merge ADAPTER --base DIR --out DIR"
         )
+    if any(isinstance(layer, PackedLayer) for layer in bundle.model.sublayers()):
+        raise UsageError("the weights of this model are quantised", fix="export the original model")
     plugin = registry.load("exporter", to)
     host = assemble({"exporter": plugin})
     config = _options(plugin, options or {})

@@ -108,10 +108,12 @@ def _write_adapter(run: Run) -> Path | None:
 
 
 def _provenance(run: Run) -> dict[str, Any]:
+    quantizer = run.ready.names.get("quantizer")
     return {
         "name": run.ready.name,
         "method": run.ready.names["method"],
         "base": str(getattr(run.settings.model, "path", "")),
+        **({"quantizer": quantizer} if quantizer else {}),
         "steps": run.step,
         "tokens": run.tokens,
         "weights": "moving average" if run.ema is not None and run.settings.checkpoint.average else "last step",

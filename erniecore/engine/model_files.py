@@ -86,7 +86,7 @@ def write_structured(
     tensors: dict[str, Tensor] = {}
     for name, target in state_of(bundle.model).items():
         stored = kept.get(name) or dtype or arrays.dtype_name(target)
-        tensors[name] = Tensor(_SHORT_NAMES[stored], tuple(target.shape), partial(_converted, target, stored, name))
+        tensors[name] = Tensor(_SHORT_NAMES[stored], tuple(target.shape), partial(converted, target, stored, name))
     written = write_shards(directory, "weights", tensors, max_shard_bytes)
     write_json(directory / "config.json", public_config(bundle.architecture, dtype or memory_dtype(bundle)))
     facts = {**provenance(bundle, written), "layout": "structured"}
@@ -94,7 +94,8 @@ def write_structured(
     write_directory_manifest(directory, facts, {file.name: file.sha256 for file in written})
 
 
-def _converted(target: PaddleTensor, dtype: str, name: str) -> Array:
+def converted(target: PaddleTensor, dtype: str, name: str) -> Array:
+    """``target`` on the host as ``dtype``, rounded to nearest; see ``convert``."""
     return convert(arrays.to_numpy(target), arrays.dtype_name(target), dtype, name)
 
 
@@ -164,7 +165,7 @@ class _Store:
             target = self.targets[entry.name]
             if entry.store is None:
                 raise PluginError("the model plugin's state adapter cannot write this tensor", where=entry.name)
-            self._last = (index, entry.store(_converted(target, self.dtype_of(index), entry.name)))
+            self._last = (index, entry.store(converted(target, self.dtype_of(index), entry.name)))
         return self._last[1]
 
 

@@ -20,13 +20,16 @@ BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
 @dataclass(frozen=True, slots=True)
 class Parameters:
     """Counts of a model, its adapter included. ``active``: those that one token passes through; ``low``: stored in the
-    run's precision (the rest stays float32); ``adapted``: the base is frozen, and checkpoints leave it out."""
+    run's precision (the rest stays float32); ``adapted``: the base is frozen, and checkpoints leave it out; ``packed``: stored
+    in a quantizer's form, in ``packed_bytes``, and not part of ``low``."""
 
     total: int
     trainable: int
     active: int
     low: int
     adapted: bool = False
+    packed: int = 0
+    packed_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,29 +87,37 @@ class Plan:
         ]
 
 
-def count_parameters(maps: Iterable[TensorMap], adapter: Mapping[str, Sequence[int]] | None = None) -> Parameters:
+def count_parameters(
+    maps: Iterable[TensorMap],
+    adapter: Mapping[str, Sequence[int]] | None = None,
+    packed: Mapping[str, int] | None = None,
+) -> Parameters:
     """Counts from what the state adapter declares of each tensor.
 
     ``adapter``: name -> shape of what an adapter adds and trains while the base is frozen; None without one. A token
-    passes as large a share of an addition as of the layer that it is in.
+    passes as large a share of an addition as of the layer that it is in. ``packed``: name -> bytes of what a quantizer
+    packs.
     """
-    total = trained = low = 0
+    packed = packed or {}
+    total = trained = low = num_packed = 0
     active, shares = 0.0, {"": 1.0}
     for entry in maps:
         elements = prod(entry.shape)
         total += elements
-        trained += elements if entry.trained else 0
-        low += 0 if entry.dtype == "float32" else elements
+        trained += elements if entry.trained and entry.name not in packed else 0
+        low += 0 if entry.dtype == "float32" or entry.name in packed else elements
+        num_packed += elements if entry.name in packed else 0
         active += elements * entry.active_share
         shares[entry.name.rpartition(".")[0]] = entry.active_share
+    size = sum(packed.values())
     if adapter is None:
-        return Parameters(total, trained, round(active), low)
+        return Parameters(total, trained, round(active), low, False, num_packed, size)
     added = {name: prod(shape) for name, shape in adapter.items()}
     for name, elements in added.items():
         owner = max((layer for layer in shares if name.startswith(f"{layer}.") or not layer), key=len)
         active += elements * shares[owner]
     trained = sum(added.values())
-    return Parameters(total + trained, trained, round(active), low + trained, adapted=True)
+    return Parameters(total + trained, trained, round(active), low + trained, True, num_packed, size)
 
 
 def estimate(
@@ -127,7 +138,8 @@ def estimate(
     """
     train: TrainSection = settings.train
     low = parameters.low if train.precision != "float32" else 0
-    weights = low * BYTES[train.precision] + (parameters.total - low) * 4
+    rest = parameters.total - parameters.packed - low
+    weights = low * BYTES[train.precision] + rest * 4 + parameters.packed_bytes
     trained_low = min(low, parameters.trainable)
     gradients = trained_low * BYTES[train.precision] + (parameters.trainable - trained_low) * 4
     moments = 2 * parameters.trainable * BYTES[train.moments]

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from erniecore.accelerators.profile import ABILITIES
 from erniecore.checkpoint import load_checkpoint
 from erniecore.checkpoint.files import require_space
-from erniecore.engine import drift, launch, resume, score_head
+from erniecore.engine import drift, launch, quantized, resume, score_head
 from erniecore.engine.plan import Parameters, Plan, count_parameters, estimate
 from erniecore.engine.ranks import Alone, CoreRanks
 from erniecore.engine.reference import Kind, reference_kind
@@ -143,6 +143,7 @@ def place_of(host: Host, settings: Any, environ: Mapping[str, str], processes: i
 def described(loaded: Loaded, host: Host) -> tuple[Json, StateAdapter, bool]:
     """Architecture and names of the weights, with a score head if the run trains one; whether that is new."""
     architecture: Json = host.hook.ernie_read_architecture(config=loaded.settings.model)
+    quantized.refuse_training(architecture)
     adapter: StateAdapter = host.hook.ernie_state_adapter(architecture=architecture)
     new_score = wants_score(loaded) and not score_head.has_score(architecture)
     architecture = score_head.with_score(architecture) if new_score else architecture
@@ -180,10 +181,11 @@ def counted(loaded: Loaded, host: Host, architecture: Json, adapter: StateAdapte
     config = loaded.settings.adapter
     if config is None or not wants_score(loaded):
         maps = adapter.maps("pt")
-        return count_parameters(maps, adapter_shapes(host, config, maps))
+        return count_parameters(maps, adapter_shapes(host, config, maps), packed_bytes(loaded, host, maps))
     maps = score_head.without_head(adapter).maps("pt")
     found = adapter_shapes(host, config, maps) or {}
-    return count_parameters(maps, score_head.trained_beside(found, architecture))
+    trained = score_head.trained_beside(found, architecture)
+    return count_parameters(maps, trained, packed_bytes(loaded, host, maps))
 
 
 def adapter_shapes(host: Host, config: Any, maps: Sequence[TensorMap]) -> Mapping[str, Sequence[int]] | None:
@@ -192,6 +194,16 @@ def adapter_shapes(host: Host, config: Any, maps: Sequence[TensorMap]) -> Mappin
         return None
     shapes = {entry.name: entry.shape for entry in maps}
     found: Mapping[str, Sequence[int]] | None = host.hook.ernie_adapter_shapes(config=config, shapes=shapes)
+    return found or {}
+
+
+def packed_bytes(loaded: Loaded, host: Host, maps: Sequence[TensorMap]) -> Mapping[str, int]:
+    """Name -> bytes of what the run's quantizer packs; empty without one, or if its plugin does not say."""
+    config = loaded.settings.quantizer
+    if config is None:
+        return {}
+    shapes = {entry.name: entry.shape for entry in maps}
+    found: Mapping[str, int] | None = host.hook.ernie_packed_bytes(config=config, shapes=shapes)
     return found or {}
 
 

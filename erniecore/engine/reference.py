@@ -40,7 +40,8 @@ def make_reference(policy: Any, kind: Kind, *, adapted: bool) -> Any:
         return None
     if kind == "base" and hasattr(policy, "adapter_off"):
         return AdapterOff(policy)
-    shared = {id(p): p for p in policy.parameters() if p.stop_gradient} if adapted else {}
+    fixed = (*policy.parameters(), *policy.buffers())  # codes of a quantised base are buffers
+    shared = {id(tensor): tensor for tensor in fixed if tensor.stop_gradient} if adapted else {}
     reference = copy.deepcopy(policy, shared)
     reference.eval()
     for parameter in reference.parameters():

@@ -20,6 +20,7 @@ from erniecore.engine import score_head, seed, state
 from erniecore.engine.ema import Ema
 from erniecore.engine.feed import Feed, build_feed
 from erniecore.engine.guards import StepGuard
+from erniecore.engine.host_memory import release_freed
 from erniecore.engine.optim import OPTIMIZERS, AdamW
 from erniecore.engine.prepare import Prepared, wants_score
 from erniecore.engine.quarantine import Quarantine
@@ -207,6 +208,7 @@ def build_model(ready: Prepared) -> Any:
         log.info("weights: %s", load_weights(policy, Path(path), state_adapter))
     if settings.quantizer is not None:
         policy = hook.ernie_quantize_model(config=settings.quantizer, model=policy, phase="train")
+        release_freed()
     if settings.adapter is not None:
         policy = hook.ernie_adapt_model(config=settings.adapter, model=policy)
     if wants_score(ready.loaded):

@@ -73,7 +73,7 @@ def load_weights(layer: Layer, directory: Path, adapter: StateAdapter) -> LoadRe
         PluginError: the adapter's maps are not the tensors of ``layer``.
     """
     stored = open_weights(directory)
-    _check_manifest(directory, {path.name for path, _ in stored.values()})
+    check_manifest(directory, {path.name for path, _ in stored.values()})
     tensors = {name: tensor for name, (_, tensor) in stored.items()}
     same_as_embedding = check_tied_head(dict(getattr(layer, "architecture", {})), tensors, directory)
     names = [name for name in tensors if name not in same_as_embedding]
@@ -117,7 +117,7 @@ def open_weights(directory: Path) -> dict[str, tuple[Path, Tensor]]:
     raise _no_weights(directory)
 
 
-def _check_manifest(directory: Path, names: Collection[str]) -> None:
+def check_manifest(directory: Path, names: Collection[str]) -> None:
     """Compare weight files with the hashes that erniecore wrote beside them, where it did."""
     problems = verify_directory(directory, names)
     if problems:

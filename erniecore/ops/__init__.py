@@ -7,7 +7,7 @@ T tokens, H hidden, I intermediate, E experts, k experts per token, V vocabulary
 
 from erniecore.ops.attention import attention
 from erniecore.ops.embedding import embedding
-from erniecore.ops.grouped_linear import combine, dispatch, grouped_linear, grouped_rows
+from erniecore.ops.grouped_linear import combine, dispatch, grouped_linear, grouped_product, grouped_rows
 from erniecore.ops.grouped_swiglu import grouped_swiglu
 from erniecore.ops.linear_cross_entropy import linear_cross_entropy
 from erniecore.ops.rms_norm import rms_norm
@@ -21,6 +21,7 @@ __all__ = [
     "dispatch",
     "embedding",
     "grouped_linear",
+    "grouped_product",
     "grouped_rows",
     "grouped_swiglu",
     "linear_cross_entropy",

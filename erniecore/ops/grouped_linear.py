@@ -7,6 +7,7 @@ Letters: T tokens, k experts per token, N sorted rows (assignments), E experts, 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import paddle
@@ -42,6 +43,25 @@ def grouped_linear(x: Tensor, weight: Tensor, routes: Routes) -> Tensor:
         [N, O]. A frozen weight costs no memory for the backward pass.
     """
     y: Tensor = _GroupedLinear.apply(x, weight, routes)
+    return y
+
+
+def grouped_product(x: Tensor, weight: Tensor, parts: Sequence[Part], *, transposed: bool = False) -> Tensor:
+    """``y[n] = x[n] weight[e(n)]`` without a gradient, for weights that exist for this product only.
+
+    Args:
+        x: [N, I]. weight: [E, I, O], or [E, O, I] when ``transposed``. parts: which rows go to which expert, all N of them.
+    Returns:
+        [N, O].
+    """
+    x, weight = x.detach(), weight.detach()
+    y = paddle.empty([x.shape[0], weight.shape[1 if transposed else 2]], x.dtype)
+
+    def piece(part: Part) -> None:
+        e, rows = part
+        paddle.matmul(x[rows], weight[e], transpose_y=transposed, out=y[rows])
+
+    parallel_map(piece, parts, x)
     return y
 
 
@@ -94,14 +114,14 @@ class _GroupedLinear(PyLayer):  # type: ignore[misc]
     def forward(ctx: Any, x: Tensor, weight: Tensor, routes: Routes) -> Tensor:
         ctx.routes, ctx.frozen = routes, frozen(x, weight)
         ctx.save_for_backward(*((weight,) if weight.stop_gradient else (weight, x)))
-        return _multiplied(x.detach(), weight.detach(), routes)
+        return grouped_product(x, weight, routes.parts)
 
     @staticmethod
     def backward(ctx: Any, dy: Tensor) -> tuple[Tensor | None, Tensor | None]:
         weight, *kept = ctx.saved_tensor()
         routes: Routes = ctx.routes
         dy = dy.detach()
-        dx = None if ctx.frozen[0] else _multiplied(dy, weight.detach(), routes, transposed=True)
+        dx = None if ctx.frozen[0] else grouped_product(dy, weight, routes.parts, transposed=True)
         if not kept:
             return dx, None
         x, dw = kept[0].detach(), paddle.zeros_like(weight)
@@ -112,15 +132,3 @@ class _GroupedLinear(PyLayer):  # type: ignore[misc]
 
         parallel_map(total, routes.experts, dy)
         return dx, dw
-
-
-def _multiplied(x: Tensor, weight: Tensor, routes: Routes, *, transposed: bool = False) -> Tensor:
-    """[N, I] by [E, I, O] -> [N, O]; or by the transposed matrices."""
-    y = paddle.empty([x.shape[0], weight.shape[1 if transposed else 2]], x.dtype)
-
-    def piece(part: Part) -> None:
-        e, rows = part
-        paddle.matmul(x[rows], weight[e], transpose_y=transposed, out=y[rows])
-
-    parallel_map(piece, routes.parts, x)
-    return y

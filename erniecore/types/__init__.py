@@ -4,7 +4,7 @@ Data classes and protocols only: no paddle and no numpy at import, no behaviour 
 """
 
 from erniecore.types.attempts import Attempt, Scorer
-from erniecore.types.model import Cache, CausalLM, Features, Layout, ModelBundle, StateAdapter, TensorMap
+from erniecore.types.model import Cache, CausalLM, Features, Layout, ModelBundle, PackedLayer, StateAdapter, TensorMap
 from erniecore.types.ranks import Piece, Ranks
 from erniecore.types.records import (
     NOWHERE,
@@ -44,6 +44,7 @@ __all__ = [
     "NOWHERE",
     "Objective",
     "Origin",
+    "PackedLayer",
     "ParallelPlan",
     "Piece",
     "Preference",

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, runtime_checkable
 
 from erniecore.types.records import Json
 from erniecore.types.text import Tokenizer
@@ -134,6 +134,33 @@ class CausalLM(Protocol):
     def after_step(self, *, rate: float = 0.0) -> None:
         """Called once after each optimizer step, with the learning rate that it had: for updates that no gradient makes,
         such as the aux-free router bias, or that must not pass the optimizer's moments. Usually does nothing."""
+        ...
+
+
+@runtime_checkable
+class PackedLayer(Protocol):
+    """A layer that a quantizer put in the place of a linear layer or of stacked experts, whose weights are codes. Adapters
+    ask it for what they would else read from the parameters ``weight``, ``gate_proj``, ``up_proj``, ``down_proj``.
+
+    Letters: N rows, I inputs, O outputs; ``..`` is the experts of a stack, or nothing.
+
+    Attributes:
+        compute_dtype: of the products, as Paddle has it.
+    """
+
+    compute_dtype: Any
+
+    def packed_shapes(self) -> Mapping[str, tuple[int, ...]]:
+        """Parameter -> its shape [.., I, O]; a parameter that is not here is an ordinary one."""
+        ...
+
+    def unpacked(self, parameter: str) -> Tensor:
+        """The numbers [.., I, O] that the codes stand for: new, in the dtype of computation, without a gradient."""
+        ...
+
+    def multiply(self, parameter: str, x: Tensor, routes: Any = None) -> Tensor:
+        """x [.., I] -> [.., O] without the bias; for a stack, rows [N, I] with the ``routes`` of ``ops.dispatch``. The
+        gradient reaches x, and nothing as large as the weight is kept for it."""
         ...
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from paddle import nn  # noqa: TID253
 
-from erniecore.api import ConfigError, UsageError, nearest
+from erniecore.api import ConfigError, PackedLayer, UsageError, nearest
 from erniecore_lora.layers import Adapted, wrapper_of
 from erniecore_lora.lowrank import LowRank
 from erniecore_lora.shapes import Size
@@ -25,7 +25,13 @@ DEFAULT = "default"
 
 def targets_of(model: nn.Layer) -> list[Target]:
     """Everything in ``model`` that can be adapted."""
-    return of_shapes({name: tuple(p.shape) for name, p in model.named_parameters() if ".lora." not in name})
+    shapes: dict[str, tuple[int, ...]] = {}
+    for name, layer in model.named_sublayers(include_self=True):
+        own = {leaf: tuple(p.shape) for leaf, p in layer.named_parameters(include_sublayers=False)}
+        base = layer.inner[0] if isinstance(layer, Adapted) else layer
+        packed = base.packed_shapes() if isinstance(base, PackedLayer) else {}
+        shapes |= {f"{name}.{leaf}": tuple(shape) for leaf, shape in {**own, **packed}.items()}
+    return of_shapes({name: shape for name, shape in shapes.items() if ".lora." not in name})
 
 
 def freeze(model: nn.Layer) -> None:
@@ -46,8 +52,7 @@ def add(model: nn.Layer, adapter: str, sizes: Mapping[Target, Size]) -> dict[Tar
     made: dict[Target, LowRank] = {}
     for target, size in sizes.items():
         layer = layers[target.layer] = _adapted(layers, target)
-        weight = getattr(layer, target.parameter)
-        made[target] = LowRank(target.shape, weight.dtype, size)
+        made[target] = LowRank(target.shape, layer.dtype_of(target.parameter), size)
         layer.attach(adapter, target.parameter, made[target])
     switch(model, adapter)
     _give_verbs(model)
@@ -81,7 +86,7 @@ def updates(model: nn.Layer, adapter: str) -> dict[Target, LowRank]:
     """The updates of one adapter. Raises ``UsageError`` for a name that the model has not."""
     _known(model, adapter)
     return {
-        Target(name, parameter, tuple(getattr(layer, parameter).shape)): low
+        Target(name, parameter, layer.shape_of(parameter)): low
         for name, layer in wrapped(model).items()
         for parameter, low in layer.updates(adapter)
     }

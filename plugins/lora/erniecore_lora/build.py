@@ -56,7 +56,7 @@ def load(model: nn.Layer, directory: str | Path, adapter: str = adapting.DEFAULT
 
 
 def _start(model: nn.Layer, target: Target, low: LowRank, init: str, variant: Variant) -> None:
-    weight = getattr(adapting.wrapped(model)[target.layer], target.parameter)
+    weight = adapting.wrapped(model)[target.layer].value(target.parameter)
     with paddle.no_grad():
         STARTS[init](low, weight)
         if variant.magnitudes:
@@ -85,5 +85,5 @@ def _fill(model: nn.Layer, saved: Saved, adapter: str) -> dict[Target, LowRank]:
             low.A.set_value(paddle.to_tensor(a).astype(low.A.dtype))
             low.B.set_value(paddle.to_tensor(b).astype(low.B.dtype))
             if magnitude is not None:
-                low.add_magnitude(getattr(layers[target.layer], target.parameter), paddle.to_tensor(magnitude))
+                low.add_magnitude(layers[target.layer].value(target.parameter), paddle.to_tensor(magnitude))
     return made

@@ -13,8 +13,9 @@ from typing import Any
 import paddle  # noqa: TID253
 from paddle import Tensor, nn  # noqa: TID253
 
-from erniecore.api import ops
+from erniecore.api import PackedLayer, UsageError, ops
 from erniecore_lora.lowrank import LowRank
+from erniecore_lora.targets import MLP
 
 
 class Adapted(nn.Layer):  # type: ignore[misc]
@@ -30,6 +31,10 @@ class Adapted(nn.Layer):  # type: ignore[misc]
         super().__init__()
         for name, parameter in inner.named_parameters(include_sublayers=False):
             self.add_parameter(name, parameter)
+        for name, buffer in inner.named_buffers(include_sublayers=False):
+            self.register_buffer(name, buffer)
+        for name, layer in inner.named_children():
+            self.add_sublayer(name, layer)
         self.inner = (inner,)
         self.lora = nn.LayerDict()
         self.active: str | None = None
@@ -50,10 +55,38 @@ class Adapted(nn.Layer):  # type: ignore[misc]
         """What the forward pass adds to a parameter now."""
         return None if self.kept else dict(self.updates(self.active)).get(parameter)
 
+    def packed(self) -> dict[str, tuple[int, ...]]:
+        """Parameter -> shape of those that a quantizer packed."""
+        inner = self.inner[0]
+        return dict(inner.packed_shapes()) if isinstance(inner, PackedLayer) else {}
+
+    def shape_of(self, parameter: str) -> tuple[int, ...]:
+        """[.., I, O]."""
+        return self.packed().get(parameter) or tuple(getattr(self, parameter).shape)
+
+    def dtype_of(self, parameter: str) -> Any:
+        """The dtype in which the base computes."""
+        return self.inner[0].compute_dtype if parameter in self.packed() else getattr(self, parameter).dtype
+
+    def value(self, parameter: str) -> Tensor:
+        """The base's weight [.., I, O]; of a packed one the numbers, which exist as long as the caller holds them."""
+        return self.inner[0].unpacked(parameter) if parameter in self.packed() else getattr(self, parameter)
+
     def merge(self) -> None:
-        """Put the active update into the weights; again: nothing."""
+        """Put the active update into the weights; again: nothing.
+
+        Raises:
+            UsageError: the weights are packed.
+        """
         if self.kept:
             return
+        packed = [name for name, _ in self.updates(self.active) if name in self.packed()]
+        if packed:
+            raise UsageError(
+                "an update cannot be put into quantised weights",
+                found=packed[0],
+                fix="merge into the original model: ernie merge ADAPTER --base MODEL --out DIR",
+            )
         for name, low in self.updates(self.active):
             weight = getattr(self, name)
             self.kept[name] = weight.detach().clone()
@@ -80,7 +113,7 @@ class LoraLinear(Adapted):
             return y + added
         bias = getattr(self, "bias", None)
         plain = y if bias is None else y - bias
-        gain = low.gain(self.weight)
+        gain = low.gain(self.value("weight"))
         return y + (gain - 1) * plain + gain * added
 
 
@@ -91,19 +124,19 @@ class LoraExperts(Adapted):
         """Weighted sum [T, H] of the selected experts' outputs."""
         if self.kept or not any(self.updates(self.active)):
             return self.inner[0](x_TH, experts_Tk, weights_Tk)
-        x_NH, routes = ops.dispatch(x_TH, experts_Tk, self.gate_proj.shape[0])
+        x_NH, routes = ops.dispatch(x_TH, experts_Tk, self.shape_of("gate_proj")[0])
         act_NI = ops.swiglu(self.project("gate_proj", x_NH, routes), self.project("up_proj", x_NH, routes))
         return ops.combine(self.project("down_proj", act_NI, routes), weights_Tk, routes)
 
     def project(self, name: str, x: Tensor, routes: Any) -> Tensor:
         """Rows sorted by expert, each through its expert's matrix and update."""
-        weight, low = getattr(self, name), self.update(name)
-        multiply = partial(_by_expert, routes)
-        y = multiply(x, weight)
+        low, multiply = self.update(name), partial(_by_expert, routes)
+        packed = name in self.packed()
+        y = self.inner[0].multiply(name, x, routes) if packed else multiply(x, getattr(self, name))
         if low is None:
             return y
         y = y + low.apply_to(x, multiply)
-        return y if low.magnitude is None else y * ops.grouped_rows(low.gain(weight), routes)
+        return y if low.magnitude is None else y * ops.grouped_rows(low.gain(self.value(name)), routes)
 
 
 def _by_expert(routes: Any, x: Tensor, weight: Tensor) -> Tensor:
@@ -112,7 +145,8 @@ def _by_expert(routes: Any, x: Tensor, weight: Tensor) -> Tensor:
 
 def wrapper_of(layer: nn.Layer, parameter: str) -> Callable[[nn.Layer], Adapted] | None:
     """The class that adapts ``parameter`` of ``layer``; None if none does."""
+    packed = dict(layer.packed_shapes()) if isinstance(layer, PackedLayer) else {}
     if parameter == "weight":
-        return LoraLinear if isinstance(layer, nn.Linear) else None
-    stacked = all(getattr(getattr(layer, name, None), "ndim", 0) == 3 for name in ("gate_proj", "up_proj", "down_proj"))
-    return LoraExperts if stacked else None
+        return LoraLinear if isinstance(layer, nn.Linear) or parameter in packed else None
+    shapes = [packed.get(name) or getattr(getattr(layer, name, None), "shape", ()) for name in MLP]
+    return LoraExperts if all(len(shape) == 3 for shape in shapes) else None

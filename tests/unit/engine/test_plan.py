@@ -86,6 +86,17 @@ def test_checkpoint_of_an_adapter_leaves_the_base_out():
     assert low.checkpoint == 72 * (2 + 8 + 4)
 
 
+def test_packed_weights_take_their_own_bytes_and_are_not_trained():
+    made = count_parameters(MAPS, packed={"model.layers.1.mlp.experts.gate_proj": 90})
+    assert (made.total, made.low, made.packed, made.packed_bytes) == (240, 40, 160, 90)
+    assert made.trainable == 40 + 32
+    settings = SimpleNamespace(
+        train=TrainSection(precision="bfloat16"), data=DataSection(), checkpoint=CheckpointSection()
+    )
+    beside = count_parameters(MAPS, ADAPTER, {"model.layers.1.mlp.experts.gate_proj": 90})
+    assert estimate(beside, settings, NAMES).weights == (40 + 72) * 2 + 40 * 4 + 90
+
+
 def test_adapter_of_unknown_size_is_frozen_base():
     assert count_parameters(MAPS, {}).trainable == 0
 

@@ -68,3 +68,15 @@ def test_same_bits(rng, check_same_bits):
     check_same_bits(
         lambda x, g, u, d, w: put_together(x, g, u, d, index, w), *(a.astype("float32") for a in (*arrays, weights))
     )
+
+
+def test_product_with_weights_either_way_round(rng):
+    (x, gate, *_), experts, _ = example(rng)
+    rows, routes = ops.dispatch(paddle.to_tensor(x), paddle.to_tensor(experts), 5)
+    weight = paddle.to_tensor(gate)
+    expected = ops.grouped_linear(rows, weight, routes).numpy()
+    turned = weight.transpose([0, 2, 1])
+    np.testing.assert_allclose(ops.grouped_product(rows, weight, routes.parts).numpy(), expected, atol=1e-12)
+    np.testing.assert_allclose(
+        ops.grouped_product(rows, turned, routes.parts, transposed=True).numpy(), expected, atol=1e-12
+    )
