@@ -1,0 +1,146 @@
+"""Bytes that the forward pass keeps for the backward pass, operator by operator, and what both need for a moment.
+
+The formulas follow the operators of this project (``erniecore.ops``) and the models that use them: what each saves for
+its backward pass, nothing else. Letters: T tokens of a micro-batch, H hidden, q = heads x head size, k = key heads x head
+size, I width of the MLP, N = T x selected experts, W width of an expert, E experts, V vocabulary, e bytes per element.
+
+| operator | keeps, bytes |
+|---|---|
+| two norms | 16 T H: input and output, or in low precision a float32 copy, the normed rows and the output |
+| attention | 4 T (2q + 2k): queries, keys, values and result in float32; 2 T q more in low precision |
+| MLP | 3 e T I: gate, up, and their product, which ``down`` reads |
+| router | 12 T E: logits, probabilities and their gradient's input; 4 T H more in low precision |
+| experts | 2 e N W: gate and up. Under an adapter on experts: e N (2H + 3W), as rows are sorted for each product |
+| head and loss | 12 T H: the last norm, and the gradient that is made beside the loss |
+
+Recomputation: ``full`` keeps e T H per layer, its input; ``attention`` drops the attention's row; ``core-attention`` drops
+nothing, because attention here never keeps probabilities.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from erniecore.types.shape import DecoderShape, LayerShape
+
+#: logits held at a time, and the fewest positions of a piece, where ``train.loss_chunk`` is 0
+LOGITS, FEWEST = 1 << 22, 256
+#: query rows of one block of the attention
+BLOCK_ROWS = 512
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """How a model is trained, as far as activations depend on it.
+
+    Attributes:
+        tokens: T, of one micro-batch. length: longest row. element: bytes per element of weights and activations.
+        recompute: ``train.recompute``. loss_chunk: ``train.loss_chunk``.
+        head_trained: whether the head's weight has a gradient. ranks: sum of the ranks of all low-rank updates.
+        adapted_experts: whether stacked experts have updates.
+    """
+
+    tokens: int
+    length: int
+    element: int = 4
+    recompute: str = "none"
+    loss_chunk: int = 1024
+    head_trained: bool = True
+    ranks: int = 0
+    adapted_experts: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Activations:
+    """Bytes. ``stream``, ``attention``, ``mlp``, ``router``, ``experts``, ``updates``, ``loss`` are kept from the forward
+    pass to the backward pass; ``logits`` and ``working`` exist for a moment (the latter: of the most expensive layer)."""
+
+    stream: int
+    attention: int
+    mlp: int
+    router: int
+    experts: int
+    updates: int
+    loss: int
+    logits: int
+    working: int
+
+    @property
+    def kept(self) -> int:
+        """All that is held between the passes."""
+        return self.stream + self.attention + self.mlp + self.router + self.experts + self.updates + self.loss
+
+
+def kept_by_layer(hidden: int, layer: LayerShape, work: Work) -> dict[str, int]:
+    """Bytes that one layer keeps, by operator; see the table above."""
+    tokens, element, low = work.tokens, work.element, work.element < 4
+    if work.recompute == "full":
+        return {"stream": element * tokens * hidden}
+    queries, keys, rows = layer.heads * layer.head_dim, layer.kv_heads * layer.head_dim, tokens * layer.selected
+    wide = work.adapted_experts and layer.experts
+    return {
+        "stream": 16 * tokens * hidden,
+        "attention": 0 if work.recompute == "attention" else tokens * (8 * (queries + keys) + (2 * queries * low)),
+        "mlp": 3 * element * tokens * layer.mlp,
+        "router": tokens * (12 * layer.experts + (4 * hidden * low if layer.experts else 0)),
+        "experts": element * rows * (2 * hidden + 3 * layer.expert if wide else 2 * layer.expert),
+    }
+
+
+def working_of_layer(hidden: int, layer: LayerShape, work: Work) -> int:
+    """The most that one layer's backward pass needs at a time beside what is kept; with recomputation, what it makes again.
+
+    MLP: gradients of gate, up and product, and two of the stream. Attention: reordered copies of queries, keys, values,
+    result and their gradients, and three blocks of scores. Experts: sorted rows in and out and the same of gradients.
+    """
+    tokens, element = work.tokens, work.element
+    queries, keys, rows = layer.heads * layer.head_dim, layer.kv_heads * layer.head_dim, tokens * layer.selected
+    mlp = element * tokens * (3 * layer.mlp + 2 * hidden)
+    attention = 4 * (tokens * (5 * queries + 6 * keys) + 3 * BLOCK_ROWS * work.length)
+    experts = element * rows * (3 * hidden + 5 * layer.expert)
+    again = 0
+    if work.recompute in ("full", "attention"):
+        again_work = Work(**{**{f: getattr(work, f) for f in work.__slots__}, "recompute": "none"})
+        parts = kept_by_layer(hidden, layer, again_work)
+        again = sum(parts.values()) if work.recompute == "full" else parts["attention"]
+    return max(mlp, attention, experts) + again
+
+
+def piece_of_loss(vocab: int, tokens: int, chunk: int) -> int:
+    """Positions whose logits exist at a time."""
+    return min(tokens, chunk or max(FEWEST, LOGITS // vocab))
+
+
+def logits_bytes(shape: DecoderShape, work: Work) -> int:
+    """What head and loss need for a moment: one piece of logits in float32, and the gradient of the head, once as a sum
+    and, where there are several pieces, once more for the next one."""
+    piece = piece_of_loss(shape.vocab, work.tokens, work.loss_chunk)
+    table = 4 * shape.vocab * shape.hidden * (1 if piece >= work.tokens else 2)
+    return 4 * piece * shape.vocab + (table if work.head_trained else 0)
+
+
+def activations(shape: DecoderShape, work: Work) -> Activations:
+    """Of one micro-batch."""
+    layers = (*shape.layers, *shape.ahead)
+    parts = [kept_by_layer(shape.hidden, layer, work) for layer in layers]
+    total = {name: sum(part.get(name, 0) for part in parts) for name in kept_names()}
+    total["stream"] += 4 * work.tokens * max((layer.head_dim for layer in layers), default=0)  # rotary tables
+    updates = 0 if work.recompute == "full" else work.element * work.tokens * work.ranks
+    return Activations(
+        **total,
+        updates=updates,
+        loss=12 * work.tokens * shape.hidden * (1 + len(shape.ahead)),
+        logits=logits_bytes(shape, work),
+        working=max((working_of_layer(shape.hidden, layer, work) for layer in layers), default=0),
+    )
+
+
+def kept_names() -> tuple[str, ...]:
+    """Operators of a layer."""
+    return "stream", "attention", "mlp", "router", "experts"
+
+
+def cache_bytes(shape: DecoderShape, *, rows: int, length: int, element: int) -> int:
+    """Keys and values of ``length`` positions of ``rows`` answers: 2 x layers x key heads x head size x element each."""
+    per_position = sum(2 * layer.kv_heads * layer.head_dim for layer in shape.layers)
+    return rows * length * per_position * element
