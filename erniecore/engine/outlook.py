@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from erniecore.engine.plan import BYTES
 from erniecore.planning.activations import Activations, Work, activations, cache_bytes
 from erniecore.planning.flops import Flops, step_flops
-from erniecore.planning.memory import RESERVE, States, cpu_peak, transient
+from erniecore.planning.memory import States, cpu_process, tensors_peak
 from erniecore.planning.rates import Rate, best_rate, identity, rates_file, read_rates
 from erniecore.types import DecoderShape
 from erniecore.units import size_text
@@ -27,8 +27,8 @@ class Outlook:
     """Estimates for one rank.
 
     Attributes:
-        activations: of one micro-batch, bytes by operator. peak: predicted peak memory, bytes: of the process on ``cpu``, of
-            tensors and a reserve elsewhere. measured: whether that prediction was compared with runs on such a device.
+        activations: of one micro-batch, bytes by operator. tensors: most bytes that tensors hold at a time.
+        process: on ``cpu``, roughly what the process grows to; None elsewhere.
         cache: bytes of keys and values for one answer of ``length`` positions.
         flops: per token. step_flops: per optimizer step of full rows, this rank's part.
         rate: of matrix products as ``ernie bench matmul`` found it; None: not measured. seconds: per step at that rate:
@@ -38,8 +38,8 @@ class Outlook:
 
     activations: Activations
     length: int
-    peak: int
-    measured: bool
+    tensors: int
+    process: int | None
     cache: int
     flops: Flops
     step_flops: float
@@ -62,10 +62,10 @@ class Outlook:
         moment = (
             f"logits {size_text(self.activations.logits)} or layer {size_text(self.activations.working)} for a moment"
         )
-        how = "of the process" if self.measured else "of tensors; not compared with a run on this device"
+        process = f"; the process grows to roughly {size_text(self.process)}" if self.process else ""
         return [
             ("keeps", f"{kept} = {size_text(self.activations.kept)}; {moment}"),
-            ("peak", f"about {size_text(self.peak)} {how}"),
+            ("peak", f"{size_text(self.tensors)} of tensors{process}"),
             ("disk", f"{size_text(self.disk)} for all checkpoints"),
             ("answers", f"{size_text(self.cache)} of keys and values per answer of {self.length:,} positions"),
             ("work", f"{number(self.flops.total)} operations per token, {number(self.step_flops)} per step"),
@@ -88,9 +88,6 @@ def outlook(ready: Prepared, environ: Mapping[str, str] | None = None) -> Outloo
     work = work_of(ready)
     made = activations(shape, work)
     states = states_of(ready)
-    on_cpu = ready.device.name == "cpu"
-    moving = transient(states, made, accumulation=train.accumulation)
-    peak = cpu_peak(states, made, accumulation=train.accumulation) if on_cpu else states.resident + moving
     flops = step_flops(
         shape,
         active=plan.parameters.active,
@@ -104,8 +101,8 @@ def outlook(ready: Prepared, environ: Mapping[str, str] | None = None) -> Outloo
     return Outlook(
         activations=made,
         length=work.length,
-        peak=peak if on_cpu else round(peak * (1 + RESERVE)),
-        measured=on_cpu,
+        tensors=tensors_peak(states, made, accumulation=train.accumulation),
+        process=cpu_process(states, made, accumulation=train.accumulation) if ready.device.name == "cpu" else None,
         cache=cache_bytes(shape, rows=1, length=work.length, element=work.element),
         flops=flops,
         step_flops=per_rank,

@@ -6,12 +6,12 @@ size, I width of the MLP, N = T x selected experts, W width of an expert, E expe
 
 | operator | keeps, bytes |
 |---|---|
-| two norms | 16 T H: input and output, or in low precision a float32 copy, the normed rows and the output |
+| two norms | 16 T H + 8 T: input, output, a factor per row (low precision: float32 copy, normed rows, output) |
 | attention | 4 T (2q + 2k): queries, keys, values and result in float32; 2 T q more in low precision |
 | MLP | 3 e T I: gate, up, and their product, which ``down`` reads |
-| router | 12 T E: logits, probabilities and their gradient's input; 4 T H more in low precision |
+| router | T (8 E + 28 k + 8): probabilities twice, choices, weights and routes of k experts; 4 T H more in low precision |
 | experts | 2 e N W: gate and up. Under an adapter on experts: e N (2H + 3W), as rows are sorted for each product |
-| head and loss | 12 T H: the last norm, and the gradient that is made beside the loss |
+| head and loss | 12 T H + 12 T: the last norm, and the gradient that is made beside the loss |
 
 Recomputation: ``full`` keeps e T H per layer, its input; ``attention`` drops the attention's row; ``core-attention`` drops
 nothing, because attention here never keeps probabilities.
@@ -25,8 +25,8 @@ from erniecore.types.shape import DecoderShape, LayerShape
 
 #: logits held at a time, and the fewest positions of a piece, where ``train.loss_chunk`` is 0
 LOGITS, FEWEST = 1 << 22, 256
-#: query rows of one block of the attention
-BLOCK_ROWS = 512
+#: query rows of one block of the attention; masks of packed rows are kept for this many batches, if they have so few elements
+BLOCK_ROWS, BATCHES, STORED = 512, 4, 1 << 22
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,8 @@ class Work:
 @dataclass(frozen=True, slots=True)
 class Activations:
     """Bytes. ``stream``, ``attention``, ``mlp``, ``router``, ``experts``, ``updates``, ``loss`` are kept from the forward
-    pass to the backward pass; ``logits`` and ``working`` exist for a moment (the latter: of the most expensive layer)."""
+    pass to the backward pass; ``logits`` and ``working`` exist for a moment (the latter: of the most expensive layer);
+    ``masks`` of the last batches stay."""
 
     stream: int
     attention: int
@@ -64,6 +65,7 @@ class Activations:
     loss: int
     logits: int
     working: int
+    masks: int = 0
 
     @property
     def kept(self) -> int:
@@ -79,10 +81,10 @@ def kept_by_layer(hidden: int, layer: LayerShape, work: Work) -> dict[str, int]:
     queries, keys, rows = layer.heads * layer.head_dim, layer.kv_heads * layer.head_dim, tokens * layer.selected
     wide = work.adapted_experts and layer.experts
     return {
-        "stream": 16 * tokens * hidden,
+        "stream": tokens * (16 * hidden + 8),
         "attention": 0 if work.recompute == "attention" else tokens * (8 * (queries + keys) + (2 * queries * low)),
         "mlp": 3 * element * tokens * layer.mlp,
-        "router": tokens * (12 * layer.experts + (4 * hidden * low if layer.experts else 0)),
+        "router": tokens * (8 * layer.experts + 28 * layer.selected + 8 + 4 * hidden * low) if layer.experts else 0,
         "experts": element * rows * (2 * hidden + 3 * layer.expert if wide else 2 * layer.expert),
     }
 
@@ -129,10 +131,18 @@ def activations(shape: DecoderShape, work: Work) -> Activations:
     return Activations(
         **total,
         updates=updates,
-        loss=12 * work.tokens * shape.hidden * (1 + len(shape.ahead)),
+        loss=12 * work.tokens * (shape.hidden + 1) * (1 + len(shape.ahead)),
         logits=logits_bytes(shape, work),
         working=max((working_of_layer(shape.hidden, layer, work) for layer in layers), default=0),
+        masks=max((masks_bytes(layer, work) for layer in layers), default=0),
     )
+
+
+def masks_bytes(layer: LayerShape, work: Work) -> int:
+    """Masks of packed rows, float32: each block of queries against the keys up to it, S^2 / 2 per row and query head of a
+    group. All layers share them."""
+    elements = work.tokens * work.length // 2 * (layer.heads // layer.kv_heads)
+    return 4 * BATCHES * elements if elements <= STORED else 0
 
 
 def kept_names() -> tuple[str, ...]:

@@ -1,5 +1,5 @@
-"""From parts to a peak: what a process will have needed at most. The parts are exact or follow from shapes; two numbers
-here are measured, and say so.
+"""From parts to a peak: the most that tensors, and on the CPU a process, will have held. The parts are exact or follow from
+shapes; two numbers here are measured, and say so.
 """
 
 from __future__ import annotations
@@ -8,12 +8,11 @@ from dataclasses import dataclass
 
 from erniecore.planning.activations import Activations
 
-#: resident memory of a process on the CPU that has imported paddle, made a model of a few kilobytes and trained a step
-CPU_CONSTANT = 430 << 20
-#: what the C library's heap holds beyond what tensors need at the peak, as a share of what comes and goes
-CPU_FRAGMENTATION = 0.12
-#: set aside on accelerators for what their allocator cannot use; a habit, not a measurement
-RESERVE = 0.06
+#: resident memory of a process that has imported paddle and the engine, before its first tensor (Linux, paddle 3.3.1)
+CPU_PROCESS = 330 << 20
+#: what glibc's heap grows to over the first ten steps, as a multiple of the tensors that come and go in a step. Measured with
+#: glibc 2.36, whose aligned allocations leave holes that the next ones do not fit into.
+CPU_HEAP = 2.2
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,10 +36,14 @@ def transient(states: States, acts: Activations, *, accumulation: int) -> int:
     backward = states.gradients + acts.working
     middle = acts.kept + acts.working + earlier
     update = states.gradients + states.largest
-    return max(loss, backward, middle, update)
+    return max(loss, backward, middle, update) + acts.masks
 
 
-def cpu_peak(states: States, acts: Activations, *, accumulation: int) -> int:
-    """Predicted peak resident memory of a training process on the CPU."""
-    moving = transient(states, acts, accumulation=accumulation)
-    return CPU_CONSTANT + states.resident + round(moving * (1 + CPU_FRAGMENTATION))
+def tensors_peak(states: States, acts: Activations, *, accumulation: int) -> int:
+    """Most bytes that tensors hold at a time: what the allocator of any device counts."""
+    return states.resident + transient(states, acts, accumulation=accumulation)
+
+
+def cpu_process(states: States, acts: Activations, *, accumulation: int) -> int:
+    """Rough peak of the resident memory of a training process on the CPU; see ``CPU_HEAP`` for how rough."""
+    return CPU_PROCESS + states.resident + round(CPU_HEAP * transient(states, acts, accumulation=accumulation))
