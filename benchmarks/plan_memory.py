@@ -76,7 +76,7 @@ def measure(home: Path, name: str) -> dict[str, Any]:
     data = "pairs.jsonl" if method == "dpo" else "rows.jsonl"
     common = ["--method", method, "--model", model, "--data", data, *words.split()]
     plan = json.loads(ernie("plan", *common, "--json", cwd=home))
-    extra = ["--out", f"out-{name}", "train.max_steps=3", "checkpoint.export=false", "log.report=false"]
+    extra = ["--out", f"out-{name}", "train.max_steps=4", "checkpoint.export=false", "log.report=false"]
     extra += ["checkpoint.final=false"]
     lines = ernie("run", *common, *extra, "--json", cwd=home).splitlines()
     events = [json.loads(line) for line in lines]

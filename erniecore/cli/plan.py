@@ -42,6 +42,7 @@ def plan(
     data: DataOption = None,
     format: FormatOption = None,
     out: OutOption = None,
+    nproc: Annotated[int, typer.Option("--nproc", metavar="N", min=0, help="Processes on this machine.")] = 0,
     seq: Annotated[int | None, typer.Option("--seq", min=2, metavar="N", help="As data.max_seq_len=N.")] = None,
     as_json: JsonOption = False,
 ) -> int:
@@ -54,17 +55,17 @@ def plan(
 
     file, overrides = split_words(words)
     overrides += [f"data.max_seq_len={seq}"] if seq else []
-    show(compose.load(file, overrides, selection_flags(locals())), as_json)
+    show(compose.load(file, overrides, selection_flags(locals())), as_json, nproc)
     return 0
 
 
-def show(loaded: Loaded, as_json: bool) -> None:
+def show(loaded: Loaded, as_json: bool, processes: int = 0) -> None:
     """Print the plan, and before it what became of a file of another toolkit."""
     from erniecore.engine import entry
     from erniecore.migration.stand_in import plannable
 
     loaded, remark = plannable(loaded)
-    made, outlook = entry.outlook_loaded(loaded)
+    made, outlook = entry.outlook_loaded(loaded, processes=processes)
     notices = [*loaded.notices, *([remark] if remark else [])]
     if as_json:
         body: dict[str, Any] = made.as_json()

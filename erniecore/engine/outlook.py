@@ -34,6 +34,7 @@ class Outlook:
         rate: of matrix products as ``ernie bench matmul`` found it; None: not measured. seconds: per step at that rate:
             no step is faster; None without a rate.
         disk: bytes of all checkpoints that are kept and of one that is being written.
+        undivided: the parallel strategy splits more than data, of which these figures know nothing.
     """
 
     activations: Activations
@@ -46,6 +47,7 @@ class Outlook:
     rate: Rate | None
     seconds: float | None
     disk: int
+    undivided: bool = False
 
     def as_json(self) -> dict[str, Any]:
         """Plain JSON."""
@@ -63,7 +65,9 @@ class Outlook:
             f"logits {size_text(self.activations.logits)} or layer {size_text(self.activations.working)} for a moment"
         )
         process = f"; the process grows to roughly {size_text(self.process)}" if self.process else ""
+        note = [("note", "figures below are of the whole model on one rank; splits are not planned")] if self.undivided else []
         return [
+            *note,
             ("keeps", f"{kept} = {size_text(self.activations.kept)}; {moment}"),
             ("peak", f"{size_text(self.tensors)} of tensors{process}"),
             ("disk", f"{size_text(self.disk)} for all checkpoints"),
@@ -109,6 +113,7 @@ def outlook(ready: Prepared, environ: Mapping[str, str] | None = None) -> Outloo
         rate=rate,
         seconds=per_rank / rate.flops if rate else None,
         disk=plan.checkpoint * (plan.keep + 1),
+        undivided=any(size > 1 for axis, size in ready.parallel_plan.degrees.items() if axis != "data"),
     )
 
 

@@ -61,11 +61,12 @@ class Prepared:
 
     @property
     def planned_memory(self) -> int | None:
-        """Most bytes that tensors of this rank will hold; None where the model does not say what its layers are like."""
+        """Most bytes that tensors of this rank will hold; None where the model does not say what its layers are like, or is
+        split."""
         from erniecore.engine.outlook import outlook
 
         found = outlook(self)
-        return found.tensors if found else None
+        return found.tensors if found and not found.undivided else None
 
     @property
     def settings(self) -> Any:

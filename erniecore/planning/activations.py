@@ -25,8 +25,8 @@ from erniecore.types.shape import DecoderShape, LayerShape
 
 #: logits held at a time, and the fewest positions of a piece, where ``train.loss_chunk`` is 0
 LOGITS, FEWEST = 1 << 22, 256
-#: query rows of one block of the attention; masks of packed rows are kept for this many batches, if they have so few elements
-BLOCK_ROWS, BATCHES, STORED = 512, 4, 1 << 22
+#: query rows of one block of the attention; masks of packed rows are kept for this many batches, and are about so wide
+BLOCK_ROWS, BATCHES, MASK_KEYS = 512, 4, 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +99,7 @@ def working_of_layer(hidden: int, layer: LayerShape, work: Work) -> int:
     queries, keys, rows = layer.heads * layer.head_dim, layer.kv_heads * layer.head_dim, tokens * layer.selected
     mlp = element * tokens * (3 * layer.mlp + 2 * hidden)
     attention = 4 * (tokens * (5 * queries + 6 * keys) + 3 * BLOCK_ROWS * work.length)
-    experts = element * rows * (3 * hidden + 5 * layer.expert)
+    experts = element * rows * (3 * hidden + 7 * layer.expert)
     again = 0
     if work.recompute in ("full", "attention"):
         again_work = Work(**{**{f: getattr(work, f) for f in work.__slots__}, "recompute": "none"})
@@ -139,10 +139,10 @@ def activations(shape: DecoderShape, work: Work) -> Activations:
 
 
 def masks_bytes(layer: LayerShape, work: Work) -> int:
-    """Masks of packed rows, float32: each block of queries against the keys up to it, S^2 / 2 per row and query head of a
-    group. All layers share them."""
-    elements = work.tokens * work.length // 2 * (layer.heads // layer.kv_heads)
-    return 4 * BATCHES * elements if elements <= STORED else 0
+    """Masks of packed rows, float32: queries of a key head's group against the keys of their block. How many keys that are
+    depends on the samples; this is what samples of a hundred tokens or so make. All layers share them."""
+    keys = min(work.length // 2, MASK_KEYS)
+    return 4 * BATCHES * work.tokens * keys * (layer.heads // layer.kv_heads)
 
 
 def kept_names() -> tuple[str, ...]:

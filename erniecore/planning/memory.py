@@ -28,13 +28,13 @@ class States:
 def transient(states: States, acts: Activations, *, accumulation: int) -> int:
     """The most that comes and goes within a step.
 
-    Three moments compete: the loss, with everything kept and no gradient yet (those of earlier micro-batches, where there
-    are any); the end of the backward pass, with all gradients and one layer at work; the update.
+    Four moments compete: the loss, with everything kept and no gradient yet (those of earlier micro-batches, where there
+    are any); the beginning of the backward pass, with one layer at work; its end, with all gradients; the update.
     """
     earlier = states.gradients if accumulation > 1 else 0
     loss = acts.kept + acts.logits + earlier
     backward = states.gradients + acts.working
-    middle = acts.kept + acts.working + earlier
+    middle = acts.kept - acts.loss + acts.working + earlier
     update = states.gradients + states.largest
     return max(loss, backward, middle, update) + acts.masks
 

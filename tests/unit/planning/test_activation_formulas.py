@@ -95,7 +95,7 @@ def test_cache_of_the_21b_model():
     assert cache_bytes(shape, rows=3, length=131_072, element=2) == 3 * 131_072 * 57_344
 
 
-def test_masks_are_kept_only_while_they_are_small():
-    # 2 rows of 100, 4 query heads to a key head, half of the pairs, four batches, float32
-    assert activations(SHAPE, WORK).masks == 2 * 100 * 50 * 4 * 4 * 4
-    assert activations(SHAPE, Work(tokens=8192, length=8192)).masks == 0
+def test_masks_grow_with_the_tokens_and_not_with_long_rows():
+    # 200 queries, 4 query heads to a key head, half of the keys of a short row, four batches, float32
+    assert activations(SHAPE, WORK).masks == 200 * 4 * 50 * 4 * 4
+    assert activations(SHAPE, Work(tokens=8192, length=8192)).masks == 8192 * 4 * 256 * 4 * 4

@@ -62,7 +62,7 @@ STATES = States(resident=1000, gradients=60, largest=8)
         (STATES, ACTS, 4, 210),
         (replace(STATES, gradients=500), ACTS, 1, 508),
         (replace(STATES, gradients=500), replace(ACTS, working=70), 1, 570),
-        (STATES, replace(ACTS, working=90), 1, 190),
+        (STATES, replace(ACTS, working=130), 1, 190),
     ],
     ids=["the loss", "and gradients of earlier micro-batches", "the update", "the backward pass", "a wide layer"],
 )
