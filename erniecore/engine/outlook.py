@@ -65,7 +65,11 @@ class Outlook:
             f"logits {size_text(self.activations.logits)} or layer {size_text(self.activations.working)} for a moment"
         )
         process = f"; the process grows to roughly {size_text(self.process)}" if self.process else ""
-        note = [("note", "figures below are of the whole model on one rank; splits are not planned")] if self.undivided else []
+        note = (
+            [("note", "figures below are of the whole model on one rank; splits are not planned")]
+            if self.undivided
+            else []
+        )
         return [
             *note,
             ("keeps", f"{kept} = {size_text(self.activations.kept)}; {moment}"),
