@@ -26,7 +26,7 @@ from erniecore.types.shape import DecoderShape, LayerShape
 #: logits held at a time, and the fewest positions of a piece, where ``train.loss_chunk`` is 0
 LOGITS, FEWEST = 1 << 22, 256
 #: query rows of one block of the attention; masks of packed rows are kept for this many batches, and are about so wide
-BLOCK_ROWS, BATCHES, MASK_KEYS = 512, 4, 256
+BLOCK_ROWS, BATCHES, MASK_KEYS = 512, 4, 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,13 +92,13 @@ def kept_by_layer(hidden: int, layer: LayerShape, work: Work) -> dict[str, int]:
 def working_of_layer(hidden: int, layer: LayerShape, work: Work) -> int:
     """The most that one layer's backward pass needs at a time beside what is kept; with recomputation, what it makes again.
 
-    MLP: gradients of gate, up and product, and two of the stream. Attention: reordered copies of queries, keys, values,
-    result and their gradients, and three blocks of scores. Experts: sorted rows in and out and the same of gradients.
+    MLP: gradients of gate, up and product, and two of the stream. Attention: four copies of queries and of keys, for
+    their gradients in another order, and three blocks of scores. Experts: sorted rows in and out and the same of gradients.
     """
     tokens, element = work.tokens, work.element
     queries, keys, rows = layer.heads * layer.head_dim, layer.kv_heads * layer.head_dim, tokens * layer.selected
     mlp = element * tokens * (3 * layer.mlp + 2 * hidden)
-    attention = 4 * (tokens * (5 * queries + 6 * keys) + 3 * BLOCK_ROWS * work.length)
+    attention = 4 * (tokens * 4 * (queries + keys) + 3 * BLOCK_ROWS * work.length)
     experts = element * rows * (3 * hidden + 7 * layer.expert)
     again = 0
     if work.recompute in ("full", "attention"):
