@@ -21,6 +21,7 @@ if TYPE_CHECKING:
         Attempt,
         Batch,
         Cluster,
+        DecoderShape,
         Device,
         Encoder,
         Json,
@@ -119,6 +120,19 @@ class BuildSpecs:
             @hookimpl
             def ernie_read_architecture(self, config):
                 return json.loads((Path(config.path) / "config.json").read_text())
+        """
+
+    @hookspec(firstresult=True)
+    def ernie_decoder_shape(self, architecture: Json) -> DecoderShape:
+        """Sizes of the layers, from which activations, caches and products are planned. No paddle. Optional: without it the
+        plan knows nothing of these.
+
+        Example::
+
+            @hookimpl
+            def ernie_decoder_shape(self, architecture):
+                layer = LayerShape(heads=8, kv_heads=2, head_dim=64, mlp=architecture["intermediate_size"])
+                return DecoderShape(architecture["hidden_size"], architecture["vocab_size"], True, (layer,) * 12)
         """
 
     @hookspec(firstresult=True)

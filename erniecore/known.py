@@ -9,7 +9,14 @@ from importlib.metadata import PackageNotFoundError, version
 from importlib.resources import files
 
 #: Distributions that provide the module ``paddle``, or a device for it.
-PADDLE_WHEELS = ("paddlepaddle", "paddlepaddle-gpu", "paddlepaddle-xpu", "paddle-custom-npu", "paddle-iluvatar-gpu")
+PADDLE_WHEELS = (
+    "paddlepaddle",
+    "paddlepaddle-gpu",
+    "paddlepaddle-xpu",
+    "paddle-custom-npu",
+    "paddle-iluvatar-gpu",
+    "paddle-metax-gpu",
+)
 
 
 def known() -> dict[tuple[str, str], str]:

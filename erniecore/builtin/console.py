@@ -184,7 +184,10 @@ def _warning(run: RunView, event: Event) -> str:
 
 
 def _end(run: RunView, event: Event) -> str:
-    return f"end    {event['status']}  {event['steps']} steps  {event['tokens']} tokens  {event['seconds']:.1f} s  {run.out}"
+    held, planned = event.get("tensor_memory"), event.get("planned_memory")
+    memory = f"  tensors {size_text(held)} (planned {size_text(planned)})" if held and planned else ""
+    done = f"{event['status']}  {event['steps']} steps  {event['tokens']} tokens  {event['seconds']:.1f} s"
+    return f"end    {done}{memory}  {run.out}"
 
 
 _TEXTS: dict[str, Callable[[RunView, Event], str]] = {

@@ -104,6 +104,12 @@ class CpuDevice:
             "memory": size_text(memory),
         }
 
+    def peak_tensors(self) -> int:
+        """Most bytes that paddle's tensors held; less than :meth:`peak_memory`, which counts the whole process."""
+        import paddle
+
+        return int(paddle.base.core.host_memory_stat_peak_value("Allocated", 0))
+
     def peak_memory(self) -> int:
         """Peak resident memory of this process."""
         import resource

@@ -19,7 +19,10 @@ from erniecore.errors import ErnieError, Exit, MemoryFault, UsageError
 
 COMMANDS: dict[str, Lazy] = {
     "run": Lazy("erniecore.cli.run:run", "Train, evaluate and save (or --demo, or --dry-run)."),
+    "plan": Lazy("erniecore.cli.plan:plan", "What a run would need: parameters, memory, disk, work, time."),
     "plugins": Lazy("erniecore.cli.plugins:app", "What is installed: models, methods, devices, formats, callbacks."),
+    "doctor": Lazy("erniecore.cli.doctor:doctor", "Examine this machine: paddle, devices, plugins, disk."),
+    "bench": Lazy("erniecore.cli.bench:app", "Measure this machine; plans use what was measured."),
     "conform": Lazy("erniecore.cli.conform:conform", "Run the conformance checks on a plugin."),
     "new": Lazy("erniecore.cli.new:app", "Write a plugin package whose tests pass."),
     "config": Lazy("erniecore.cli.config:app", "Show, check and explain settings, each with its source."),

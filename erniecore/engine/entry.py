@@ -16,6 +16,7 @@ from erniecore.errors import ConfigError, MemoryFault
 
 if TYPE_CHECKING:
     from erniecore.config.compose import Loaded
+    from erniecore.engine.outlook import Outlook
     from erniecore.engine.plan import Plan
     from erniecore.engine.prepare import Prepared
     from erniecore.engine.stop import StopRequest
@@ -86,6 +87,16 @@ def plan_loaded(loaded: Loaded, *, processes: int = 0) -> Plan:
 
     with _placed(loaded):
         return prepare(loaded, processes=processes).plan
+
+
+def outlook_loaded(loaded: Loaded, *, processes: int = 0) -> tuple[Plan, Outlook | None]:
+    """The plan of a run and what can be estimated beside it (``ernie plan``); no paddle."""
+    from erniecore.engine.outlook import outlook
+    from erniecore.engine.prepare import prepare
+
+    with _placed(loaded):
+        ready = prepare(loaded, processes=processes)
+        return ready.plan, outlook(ready)
 
 
 def run_loaded(

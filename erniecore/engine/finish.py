@@ -40,12 +40,20 @@ def closing(run: Run) -> Iterator[None]:
     finally:
         try:
             settle(run, wait=True)
-            run.emit("run_end", status=_status(error), steps=run.step, tokens=run.tokens, seconds=run.seconds)
+            run.emit("run_end", status=_status(error), **_totals(run))
             run.hook.ernie_run_end(run=run, error=error)
         except Exception:
             log.exception("a callback failed at the end of the run")
             if error is None:
                 raise
+
+
+def _totals(run: Run) -> dict[str, Any]:
+    """What was done and needed. ``tensor_memory``: most bytes that tensors held; ``planned_memory``: what the plan said of
+    that, null where it could not."""
+    done = {"steps": run.step, "tokens": run.tokens, "seconds": run.seconds, "peak_memory": run.device.peak_memory()}
+    held = getattr(run.device, "peak_tensors", run.device.peak_memory)()
+    return {**done, "tensor_memory": held, "planned_memory": run.ready.planned_memory}
 
 
 def _status(error: BaseException | None) -> str:

@@ -60,6 +60,15 @@ class Prepared:
     ranks: Ranks = field(default_factory=Alone)
 
     @property
+    def planned_memory(self) -> int | None:
+        """Most bytes that tensors of this rank will hold; None where the model does not say what its layers are like, or is
+        split."""
+        from erniecore.engine.outlook import outlook
+
+        found = outlook(self)
+        return found.tensors if found and not found.undivided else None
+
+    @property
     def settings(self) -> Any:
         """The frozen ``RunSettings``."""
         return self.loaded.settings

@@ -21,6 +21,7 @@ from erniecore.types.records import (
 )
 from erniecore.types.run import Cluster, Device, LossOutput, Objective, ParallelPlan, RunView, StepOutput
 from erniecore.types.samples import IGNORE, Batch, Encoder, Sample
+from erniecore.types.shape import DecoderShape, LayerShape
 from erniecore.types.text import ChatTemplate, Segment, Tokenizer
 
 __all__ = [
@@ -31,12 +32,14 @@ __all__ = [
     "ChatTemplate",
     "Cluster",
     "Conversation",
+    "DecoderShape",
     "Device",
     "Document",
     "Encoder",
     "Features",
     "IGNORE",
     "Json",
+    "LayerShape",
     "Layout",
     "LossOutput",
     "Message",

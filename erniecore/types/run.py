@@ -95,8 +95,9 @@ class Device(Protocol):
     """An opened or openable device. Building one imports nothing heavy; ``open`` imports paddle.
 
     A device may have further members: ``lacks``, a mapping of abilities that it has not to what to do without them (plugins
-    name what they need in ``Plugin.needs``); ``remarks() -> list[str]``, what the user should read at the start; and
-    ``preflight()``, which raises ``DeviceUnavailable`` from what is installed alone, before a run makes its directory.
+    name what they need in ``Plugin.needs``); ``remarks() -> list[str]``, what the user should read at the start;
+    ``peak_tensors() -> int``, the most bytes that tensors held, where ``peak_memory`` counts more; and ``preflight()``, which
+    raises ``DeviceUnavailable`` from what is installed alone, before a run makes its directory.
     """
 
     name: str

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from erniecore.api import CheckpointError, ConfigError, Json, nearest, shorten
+from erniecore.api import CheckpointError, ConfigError, DecoderShape, Json, LayerShape, nearest, shorten
 from erniecore_ernie45.config import ModelSection
 
 
@@ -84,6 +84,15 @@ class Architecture:
     def head_bias(self) -> bool:
         """Whether the output head has a bias: never in the dense family."""
         return False
+
+    def shape(self) -> DecoderShape:
+        """Sizes for the plan."""
+        layers = tuple(self.layer_shape(index) for index in range(self.num_hidden_layers))
+        return DecoderShape(self.hidden_size, self.vocab_size, self.tie_word_embeddings, layers)
+
+    def layer_shape(self, index: int) -> LayerShape:
+        """Of layer ``index``."""
+        return LayerShape(self.num_attention_heads, self.num_key_value_heads, self.head_dim, self.intermediate_size)
 
     @classmethod
     def parse(cls, source: Json, where: str = "config.json") -> Architecture:

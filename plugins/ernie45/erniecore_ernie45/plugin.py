@@ -9,7 +9,7 @@ from erniecore.api import Json, ModelPlugin, hookimpl
 from erniecore_ernie45.config import DenseConfig, ModelSection
 
 if TYPE_CHECKING:
-    from erniecore.api import Layout, StateAdapter, Tokenizer
+    from erniecore.api import DecoderShape, Layout, StateAdapter, Tokenizer
     from erniecore_ernie45.model import Ernie45ForCausalLM
 
 
@@ -38,6 +38,13 @@ class Ernie45Plugin(ModelPlugin):
         from erniecore_ernie45.model import Ernie45ForCausalLM
 
         return Ernie45ForCausalLM(Architecture.parse(architecture), dtype=dtype)
+
+    @hookimpl
+    def ernie_decoder_shape(self, architecture: Json) -> DecoderShape:
+        """Sizes for the plan."""
+        from erniecore_ernie45.architecture import Architecture
+
+        return Architecture.parse(architecture).shape()
 
     @hookimpl
     def ernie_model_layout(self) -> Layout:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from erniecore_ernie45.architecture import Architecture, Keys, decoder_fields, read_source
 
-from erniecore.api import ConfigError, Json
+from erniecore.api import ConfigError, DecoderShape, Json, LayerShape
 from erniecore_ernie45_moe.config import MoeConfig
 
 SCORINGS = ("softmax", "sigmoid")
@@ -38,6 +38,18 @@ class MoeArchitecture(Architecture):
     def is_moe(self, index: int) -> bool:
         """Whether layer ``index`` (0-based) routes; the others have a dense MLP."""
         return (index + 1) % self.moe_interval == 0 and self.first_moe_layer <= index <= self.last_moe_layer
+
+    def shape(self) -> DecoderShape:
+        """Prediction layers are made like layer 0."""
+        return replace(super().shape(), ahead=(self.layer_shape(0),) * self.num_mtp_layers)
+
+    def layer_shape(self, index: int) -> LayerShape:
+        """Shared experts are one MLP that every token passes."""
+        dense = super().layer_shape(index)
+        if not self.is_moe(index):
+            return dense
+        routed = {"experts": self.num_experts, "selected": self.num_selected, "expert": self.expert_size}
+        return replace(dense, mlp=self.num_shared_experts * self.expert_size, **routed)
 
     @classmethod
     def parse(cls, source: Json, where: str = "config.json") -> MoeArchitecture:

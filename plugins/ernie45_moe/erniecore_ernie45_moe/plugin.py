@@ -12,7 +12,7 @@ from erniecore.api import Json, ModelPlugin, hookimpl
 from erniecore_ernie45_moe.config import MoeConfig
 
 if TYPE_CHECKING:
-    from erniecore.api import Layout, RunView, StateAdapter, Tokenizer
+    from erniecore.api import DecoderShape, Layout, RunView, StateAdapter, Tokenizer
     from erniecore_ernie45_moe.model import Ernie45MoeForCausalLM
 
 
@@ -41,6 +41,13 @@ class Ernie45MoePlugin(ModelPlugin):
         from erniecore_ernie45_moe.model import Ernie45MoeForCausalLM
 
         return Ernie45MoeForCausalLM(MoeArchitecture.parse(architecture), config, dtype=dtype)
+
+    @hookimpl
+    def ernie_decoder_shape(self, architecture: Json) -> DecoderShape:
+        """Sizes for the plan."""
+        from erniecore_ernie45_moe.architecture import MoeArchitecture
+
+        return MoeArchitecture.parse(architecture).shape()
 
     @hookimpl
     def ernie_model_layout(self) -> Layout:

@@ -1,0 +1,79 @@
+"""``ernie plan``: what a run would need, before there is data, weights or a card. Starts nothing and imports no paddle."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from erniecore.cli import render
+from erniecore.cli.options import (
+    AdapterOption,
+    CallbackOption,
+    DataOption,
+    DeviceOption,
+    FormatOption,
+    JsonOption,
+    MethodOption,
+    ModelOption,
+    OutOption,
+    ParallelOption,
+    QuantizerOption,
+    ScorerOption,
+    Words,
+    selection_flags,
+    split_words,
+)
+
+if TYPE_CHECKING:
+    from erniecore.config.compose import Loaded
+
+
+def plan(
+    words: Words = None,
+    model: ModelOption = None,
+    method: MethodOption = None,
+    adapter: AdapterOption = None,
+    quantizer: QuantizerOption = None,
+    device: DeviceOption = None,
+    parallel: ParallelOption = None,
+    callback: CallbackOption = None,
+    scorer: ScorerOption = None,
+    data: DataOption = None,
+    format: FormatOption = None,
+    out: OutOption = None,
+    nproc: Annotated[int, typer.Option("--nproc", metavar="N", min=0, help="Processes on this machine.")] = 0,
+    seq: Annotated[int | None, typer.Option("--seq", min=2, metavar="N", help="As data.max_seq_len=N.")] = None,
+    as_json: JsonOption = False,
+) -> int:
+    """Say what a run would need: parameters, memory, disk, work and time. Takes the words of `ernie run`.
+
+    Exact: parameters, weights, gradients, optimizer state, checkpoints. Estimated from shapes: activations and the peak. Time
+    only at a rate that `ernie bench matmul` has measured.
+    """
+    from erniecore.config import compose
+
+    file, overrides = split_words(words)
+    overrides += [f"data.max_seq_len={seq}"] if seq else []
+    show(compose.load(file, overrides, selection_flags(locals())), as_json, nproc)
+    return 0
+
+
+def show(loaded: Loaded, as_json: bool, processes: int = 0) -> None:
+    """Print the plan, and before it what became of a file of another toolkit."""
+    from erniecore.engine import entry
+    from erniecore.migration.stand_in import plannable
+
+    loaded, remark = plannable(loaded)
+    made, outlook = entry.outlook_loaded(loaded, processes=processes)
+    notices = [*loaded.notices, *([remark] if remark else [])]
+    if as_json:
+        body: dict[str, Any] = made.as_json()
+        body["outlook"] = outlook.as_json() if outlook else None
+        render.show_json({**body, **({"notices": notices} if notices else {})})
+        return
+    lines = [*(("note", text) for text in notices), *made.lines()]
+    lines += (
+        outlook.lines() if outlook else [("note", "this model does not say what its layers are like: no activations")]
+    )
+    render.show(*(f"{label:<8} {text}" for label, text in lines))

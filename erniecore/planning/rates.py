@@ -1,0 +1,84 @@
+"""Measured rates of devices, kept in one file for all plans: floating-point operations per second of matrix products, by
+device, machine and dtype. Nothing here comes from a data sheet.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from erniecore.checkpoint.files import replace_file, translated
+
+
+@dataclass(frozen=True, slots=True)
+class Rate:
+    """One measurement.
+
+    Attributes:
+        device: plugin name. machine: see :func:`identity`; figures of other machines are not used.
+        dtype: of the operands. flops: operations per second of the best shape. shape: that shape, [m, k, n].
+        day: when it was measured, ISO date.
+    """
+
+    device: str
+    machine: str
+    dtype: str
+    flops: float
+    shape: tuple[int, int, int]
+    day: str
+
+
+def identity(facts: Mapping[str, str]) -> str:
+    """What a rate depends on, of ``Device.describe()``: processor and threads, or the card's name. No host names."""
+    wanted = ("processor", "threads", "name")
+    return ", ".join(f"{key} {facts[key]}" for key in wanted if key in facts)
+
+
+def rates_file(environ: Mapping[str, str]) -> Path:
+    """``$XDG_CACHE_HOME/erniecore/rates.json``, by default below ``~/.cache``."""
+    home = environ.get("XDG_CACHE_HOME") or str(Path(environ.get("HOME", "~")).expanduser() / ".cache")
+    return Path(home) / "erniecore" / "rates.json"
+
+
+def read_rates(path: Path) -> list[Rate]:
+    """What has been measured. A file that is missing or of no use is an empty list: it can be measured again."""
+    try:
+        rows = json.loads(path.read_text(encoding="utf-8"))
+        return [Rate(**{**row, "shape": tuple(row["shape"])}) for row in rows]
+    except (OSError, ValueError, TypeError, KeyError):
+        return []
+
+
+def store_rate(path: Path, rate: Rate) -> None:
+    """Replace the rate of the same device, machine and dtype. Raises ``CheckpointError`` where nothing can be written."""
+    kept = [old for old in read_rates(path) if key(old) != key(rate)]
+    text = json.dumps([asdict(r) for r in sorted([*kept, rate], key=key)], indent=1) + "\n"
+    with translated(path, "storing a measured rate"):
+        os.makedirs(path.parent, exist_ok=True)
+        replace_file(path, text.encode())
+
+
+def key(rate: Rate) -> tuple[str, str, str]:
+    """What there is one rate of."""
+    return rate.device, rate.machine, rate.dtype
+
+
+def best_rate(rates: Iterable[Rate], device: str, dtype: str, machine: str = "") -> Rate | None:
+    """The rate of this machine; ``machine`` empty: of any with this device, the newest."""
+    found = [r for r in rates if (r.device, r.dtype) == (device, dtype) and (not machine or r.machine == machine)]
+    return max(found, key=lambda r: r.day, default=None)
+
+
+#: [m, k, n] of the products that are timed: square ones, and a few thousand tokens through the matrices of real layers
+SHAPES: Sequence[tuple[int, int, int]] = (
+    (512, 512, 512),
+    (1024, 1024, 1024),
+    (1024, 1024, 3072),
+    (2048, 2048, 2048),
+    (1024, 3072, 1024),
+)
+#: and on accelerators
+LARGE: Sequence[tuple[int, int, int]] = ((4096, 4096, 4096), (4096, 2560, 12288), (8192, 8192, 8192))

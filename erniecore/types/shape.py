@@ -1,0 +1,42 @@
+"""Sizes of a decoder as the plan needs them: what one token costs in memory and products. Plugins fill it in; no names of
+weights, no settings.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class LayerShape:
+    """One decoder layer.
+
+    Attributes:
+        heads, kv_heads, head_dim: of the attention.
+        mlp: width of the gated MLP that every token passes: the dense one, or the shared experts; 0: none.
+        experts, selected, expert: number of routed experts, how many a token takes, and the width of one; 0: none.
+    """
+
+    heads: int
+    kv_heads: int
+    head_dim: int
+    mlp: int
+    experts: int = 0
+    selected: int = 0
+    expert: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class DecoderShape:
+    """A causal language model.
+
+    Attributes:
+        hidden, vocab: width of the stream; tokens. tied: the head's weight is the embedding.
+        layers: in order. ahead: further layers that only training runs (multi-token prediction).
+    """
+
+    hidden: int
+    vocab: int
+    tied: bool
+    layers: tuple[LayerShape, ...]
+    ahead: tuple[LayerShape, ...] = ()

@@ -1,0 +1,54 @@
+"""What the plan says of a mixture of experts, against what paddle's autograd really saves."""
+
+from pathlib import Path
+
+import erniecore_ernie45_moe
+import paddle  # noqa: TID253
+import pytest
+from erniecore_ernie45_moe.architecture import MoeArchitecture
+from erniecore_ernie45_moe.config import MoeConfig
+from erniecore_ernie45_moe.model import Ernie45MoeForCausalLM
+
+from erniecore.config import yaml
+from erniecore.planning.activations import Work, activations
+
+TINY = Path(erniecore_ernie45_moe.__file__).parent / "recipes" / "tiny.yaml"
+SOURCE = yaml.parse(TINY.read_text(), "tiny").data["model"]["architecture"]
+
+
+def shape_of(**change):
+    return MoeArchitecture.parse({**SOURCE, "num_nextn_predict_layers": 0, **change}).shape()
+
+
+@pytest.mark.parametrize("change", [{}, {"moe_num_shared_experts": 0}, {"moe_k": 3, "moe_num_experts": 6}])
+def test_activations_are_what_autograd_saves(change):
+    arch = MoeArchitecture.parse({**SOURCE, "num_nextn_predict_layers": 0, **change})
+    model, tokens, kept = Ernie45MoeForCausalLM(arch, MoeConfig()), 512, {}
+    model.train()
+    parameters = {p.data_ptr() for p in model.parameters()}
+
+    def pack(tensor):
+        if tensor.data_ptr() not in parameters:
+            kept[tensor.data_ptr()] = tensor
+        return tensor
+
+    with paddle.autograd.saved_tensors_hooks(pack, lambda tensor: tensor):
+        model.features(paddle.randint(0, 1024, [1, tokens]))
+    saved = sum(tensor.size * tensor.element_size() for tensor in kept.values())
+    planned = activations(arch.shape(), Work(tokens=tokens, length=tokens))
+    routes = 12 * tokens * arch.num_selected * sum(arch.is_moe(i) for i in range(arch.num_hidden_layers))
+    # the loss is not run here, and the routes are kept as indices beside autograd
+    assert saved == planned.kept - 8 * tokens * arch.hidden_size - routes
+
+
+def test_layers_are_dense_or_routed_as_placed():
+    layers = shape_of().layers
+    assert [layer.experts for layer in layers] == [0, 8, 8]
+    assert [layer.mlp for layer in layers] == [384, 128, 128]
+    assert (layers[1].selected, layers[1].expert) == (2, 64)
+
+
+def test_prediction_layers_are_like_the_first():
+    shape = shape_of(num_nextn_predict_layers=1)
+    assert shape.ahead == shape.layers[:1]
+    assert shape_of().ahead == ()

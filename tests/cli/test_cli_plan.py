@@ -1,0 +1,94 @@
+"""``ernie plan`` and ``ernie bench``."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from erniecore.cli.app import main
+
+
+def plan(capsys, *words):
+    assert main(["plan", *words, "--json"]) == 0
+    return json.loads(capsys.readouterr().out)
+
+
+@pytest.mark.parametrize(
+    ("model", "size", "billions", "active"),
+    [
+        ("ernie45", "0.3b", "0.3607", "0.3607"),
+        ("ernie45-moe", "21b-a3b", "21.825", "3.35"),
+        ("ernie45-moe", "300b-a47b", "299.484", "47.9"),
+    ],
+)
+def test_published_parameter_counts(capsys, model, size, billions, active):
+    made = plan(capsys, "--model", model, f"model.size={size}", "--method", "sft", "--device", "cuda")
+    digits, fewer = (len(text.partition(".")[2]) for text in (billions, active))
+    assert f"{made['parameters']['total'] / 1e9:.{digits}f}" == billions
+    assert f"{made['parameters']['active'] / 1e9:.{fewer}f}" == active
+
+
+def test_states_are_those_of_the_run(capsys):
+    words = ("--model", "ernie45", "model.size=tiny", "--method", "sft")
+    made = plan(capsys, *words)
+    assert main(["run", "--dry-run", *words, "--json"]) == 0
+    for name, value in json.loads(capsys.readouterr().out).items():
+        if name != "name":
+            assert made[name] == value
+
+
+def test_seq_is_the_length_of_rows(capsys):
+    words = ("--model", "ernie45", "model.size=tiny", "--method", "sft")
+    short, long = plan(capsys, *words, "--seq", "512"), plan(capsys, *words, "data.max_seq_len=1024")
+    assert (short["outlook"]["length"], long["outlook"]["length"]) == (512, 1024)
+    assert long["outlook"]["cache"] == 2 * short["outlook"]["cache"]
+
+
+def test_an_adapter_costs_less_and_a_reference_costs_work(capsys):
+    words = ("--model", "ernie45", "model.size=0.3b")
+    full, lora = plan(capsys, *words, "--method", "sft"), plan(capsys, *words, "--method", "sft", "--adapter", "lora")
+    assert lora["outlook"]["tensors"] < full["outlook"]["tensors"] / 1.5
+    assert lora["outlook"]["flops"]["backward"] < 0.6 * full["outlook"]["flops"]["backward"]
+    dpo = plan(capsys, *words, "--method", "dpo")
+    assert dpo["outlook"]["flops"]["reference"] == full["outlook"]["flops"]["forward"]
+    assert dpo["outlook"]["tensors"] > full["outlook"]["tensors"] + full["weights"] - 1
+
+
+def test_there_is_no_time_without_a_measurement(capsys, tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    words = ("--model", "ernie45", "model.size=tiny", "--method", "sft")
+    assert plan(capsys, *words)["outlook"]["seconds"] is None
+    main(["plan", *words])
+    assert "time     unknown; `ernie bench matmul` measures this device" in capsys.readouterr().out
+
+
+def test_a_measured_rate_gives_the_time(site, tmp_path):
+    environ = site.environ(XDG_CACHE_HOME=str(tmp_path), OMP_NUM_THREADS="1")
+
+    def ernie(*words):
+        command = [sys.executable, "-m", "erniecore", *words, "--json"]
+        done = subprocess.run(command, capture_output=True, text=True, env=environ)
+        assert done.returncode == 0, done.stderr
+        return json.loads(done.stdout)
+
+    best = ernie("bench", "matmul", "--seconds", "0.01")
+    assert best["flops"] == max(row["flops"] for row in best["shapes"])
+    made = ernie("plan", "--model", "ernie45", "model.size=tiny", "--method", "sft")["outlook"]
+    assert made["rate"]["flops"] == best["flops"]
+    assert made["seconds"] == pytest.approx(made["step_flops"] / best["flops"])
+
+
+def test_a_dtype_that_the_device_lacks_is_refused(capsys):
+    assert main(["bench", "matmul", "--dtype", "float8"]) == 2
+    assert "float32" in capsys.readouterr().err
+
+
+def test_planning_imports_no_paddle(site):
+    code = (
+        "import sys; from erniecore.cli.app import main\n"
+        "code = main(['plan', '--model', 'ernie45-moe', 'model.size=tiny', '--method', 'dpo', '--adapter', 'lora'])\n"
+        "print('paddle' in sys.modules, code)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=site.environ())
+    assert done.stdout.splitlines()[-1] == "False 0"
