@@ -1,0 +1,28 @@
+"""Softmax of rows, in place, on Paddle's tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from ctypes import CDLL
+
+from paddle import Tensor  # noqa: TID253
+
+from ernie_third_party_kernels.library import COUNT, POINTER, SIZE, function
+from ernie_third_party_kernels.tensors import Kernel, Threads, plain, pointer, team
+
+
+def kernels(library: CDLL, threads: Threads) -> Mapping[str, Kernel]:
+    """``softmax_rows_`` of ``erniecore.ops``."""
+    softmax_ = function(library, "softmax", [POINTER] * 3 + [SIZE] * 3 + [COUNT])
+
+    def softmax_rows_(scores: Tensor, hidden: Tensor | None = None, alive: Tensor | None = None) -> Tensor:
+        T, N = scores.shape
+        masked = 0 if hidden is None else hidden.shape[1]
+        parts = scores.data_ptr(), pointer(hidden), pointer(alive)
+        softmax_(*parts, T, N, masked, team(threads, scores.size))
+        return scores
+
+    def supports(scores: Tensor, hidden: Tensor | None = None, alive: Tensor | None = None) -> bool:
+        return plain(scores, hidden, alive) and scores.size > 0
+
+    return {"softmax_rows_": Kernel(softmax_rows_, supports)}
