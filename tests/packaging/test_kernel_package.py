@@ -23,7 +23,16 @@ def wheel_with(tmp_path_factory):
         folder = tmp_path_factory.mktemp("kernels")
         left_out = shutil.ignore_patterns("*.so", "build", "*.egg-info", "__pycache__")
         shutil.copytree(ROOT / "third_party_kernels", folder / "source", ignore=left_out)
-        pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "wheel", "--quiet", "--no-deps", "--no-index"]
+        pip = [
+            sys.executable,
+            "-m",
+            "pip",
+            "--disable-pip-version-check",
+            "wheel",
+            "--quiet",
+            "--no-deps",
+            "--no-index",
+        ]
         command = [*pip, "--no-build-isolation", "-w", str(folder), str(folder / "source")]
         subprocess.run(command, check=True, env={**os.environ, "CXX": compiler}, capture_output=True)
         (wheel,) = folder.glob("*.whl")

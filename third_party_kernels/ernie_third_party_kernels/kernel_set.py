@@ -32,7 +32,7 @@ class KernelSet:
         """
         binding = importlib.import_module(f"ernie_third_party_kernels.{operator}.binding")
         paddle = importlib.import_module("paddle")
-        openmp = Path(paddle.__file__).parent / "libs" / "libiomp5.so"
+        openmp = Path(str(paddle.__file__)).parent / "libs" / "libiomp5.so"
         compiled = library.load(isa, str(openmp) if openmp.is_file() else "")
         found: Mapping[str, Any] = binding.kernels(compiled, threads)
         return found

@@ -21,4 +21,5 @@ def decode_attention(q: Array, k: Array, v: Array, keep: NDArray[np.bool_] | Non
     exp = np.where(np.isfinite(scores), np.exp(scores - np.where(np.isfinite(top), top, 0)), 0)
     total = exp.sum(axis=-1, keepdims=True)
     weights = np.divide(exp, total, out=np.zeros_like(exp), where=total > 0)
-    return np.einsum("bhsk,bkhd->bshd", weights, v)
+    y: Array = np.einsum("bhsk,bkhd->bshd", weights, v)
+    return y

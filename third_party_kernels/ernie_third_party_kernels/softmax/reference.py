@@ -16,5 +16,5 @@ def softmax(scores: Array, hidden: Array | None = None, alive: Array | None = No
     if hidden is not None:
         scores[:, scores.shape[1] - hidden.shape[1] :] += hidden
     exp = np.exp(scores - scores.max(axis=1, keepdims=True))
-    weights = exp / exp.sum(axis=1, keepdims=True)
+    weights: Array = exp / exp.sum(axis=1, keepdims=True)
     return weights if alive is None else weights * alive

@@ -12,7 +12,8 @@ Array = NDArray[np.floating[Any]]
 
 def forward(gate: Array, up: Array) -> Array:
     """silu(gate) up, elementwise."""
-    return gate / (1 + np.exp(-gate)) * up
+    y: Array = gate / (1 + np.exp(-gate)) * up
+    return y
 
 
 def backward(gate: Array, up: Array, dy: Array) -> tuple[Array, Array]:
