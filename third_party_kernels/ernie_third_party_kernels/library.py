@@ -42,7 +42,7 @@ def fault(folder: Path = FOLDER) -> str:
     """Why no kernel can run here; empty if they can."""
     if usable(processor_flags(), folder):
         return ""
-    return "the C++ library was not built: there was no compiler when the package was installed"
+    return "the C++ library was not built: no C++ compiler that works was there when the package was installed"
 
 
 @lru_cache(maxsize=8)
