@@ -47,20 +47,50 @@ def test_the_same_bits_on_any_number_of_threads(monkeypatch):
             assert np.array_equal(a.numpy(), b.numpy())
 
 
+def refusals():
+    """Kernel and arguments that it must leave to the reference: dtypes, gaps, and shapes that it would read beyond."""
+    x, w, cos = paddle.ones([4, 8]), paddle.ones([8]), paddle.ones([1, 1, 2])
+    q, k, experts = paddle.ones([1, 1, 2, 4]), paddle.ones([1, 3, 1, 4]), paddle.zeros([4, 2], "int64")
+    gate, down, weights = paddle.ones([3, 8, 5]), paddle.ones([3, 5, 8]), paddle.ones([4, 2])
+    yield (
+        "rms_norm_forward",
+        (x, w, 1e-5),
+        {0: [x.astype("float64"), paddle.ones([4, 16])[:, :8]], 1: [paddle.ones([7])]},
+    )
+    yield "rms_norm_backward", (x, w, paddle.ones([4]), x, (True, True)), {2: [paddle.ones([3])], 3: [x[:3]]}
+    yield (
+        "swiglu_forward",
+        (x, x, paddle.ones([4, 1])),
+        {0: [x.astype("bfloat16")], 1: [x[:3]], 2: [paddle.ones([3, 1])]},
+    )
+    yield "swiglu_backward", (x, x, x), {2: [x[:3]]}
+    yield "rotate", (q, cos, cos), {0: [paddle.ones([1, 2, 2, 4])], 1: [cos[:, :, :1]], 2: [cos[:, :, :1]]}
+    yield (
+        "softmax_rows_",
+        (x, x, paddle.ones([4, 1])),
+        {0: [paddle.zeros([0, 8])], 1: [x[:3]], 2: [paddle.ones([3, 1])]},
+    )
+    wrong_keys = [k[:, :, :, :2], paddle.ones([2, 3, 1, 4]), k.astype("float64")]
+    yield (
+        "decode_attention",
+        (q, k, k, paddle.ones([1, 3]), 1.0),
+        {1: wrong_keys, 2: [k[:, :2]], 3: [paddle.ones([1, 2])]},
+    )
+    wrong = {2: [gate[:2]], 3: [gate], 4: [experts[:3], experts.astype("int32")], 5: [weights[:, :1]]}
+    yield "decode_experts", (x, gate, gate, down, experts, weights), wrong
+    many = paddle.zeros([4, 17], "int64"), paddle.ones([4, 17])
+    yield "decode_experts", (x, gate, gate, down, *many), {}
+
+
 @LIBRARY
-def test_dtypes_and_gaps_that_it_cannot_take():
+def test_it_refuses_what_it_cannot_take():
     kernels = load()
-    x, w = paddle.ones([4, 8]), paddle.ones([8])
-    assert kernels["rms_norm_forward"].supports(x, w, 1e-5)
-    assert not kernels["rms_norm_forward"].supports(x.astype("float64"), w, 1e-5)
-    assert not kernels["rms_norm_forward"].supports(x.astype("bfloat16"), w.astype("bfloat16"), 1e-5)
-    assert not kernels["rms_norm_forward"].supports(paddle.ones([4, 16])[:, :8], w, 1e-5)
-    assert not kernels["swiglu_forward"].supports(x, x.astype("float64"))
-    assert not kernels["softmax_rows_"].supports(paddle.zeros([0, 4]))
-    q = paddle.ones([1, 1, 2, 4])
-    assert not kernels["decode_attention"].supports(q, q.transpose([0, 1, 3, 2]), q, None, 1.0)
-    experts = paddle.zeros([65, 1], "int64")
-    assert not kernels["decode_experts"].supports(x, x, x, x, experts, x)
+    for name, arguments, replacements in refusals():
+        assert kernels[name].supports(*arguments) == bool(replacements), name
+        for place, others in replacements.items():
+            for other in others:
+                changed = [other if i == place else a for i, a in enumerate(arguments)]
+                assert not kernels[name].supports(*changed), (name, place)
 
 
 def test_the_best_library_that_the_processor_can_run(tmp_path):

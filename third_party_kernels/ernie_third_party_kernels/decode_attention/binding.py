@@ -29,13 +29,9 @@ def kernels(library: CDLL, threads: Threads) -> Mapping[str, Kernel]:
         return out
 
     def supports(q: Tensor, k: Tensor, v: Tensor, attention_mask: Tensor | None, scale: float) -> bool:
-        strides = k.strides
-        return (
-            plain(q)
-            and k.dtype == v.dtype == paddle.float32
-            and strides == v.strides
-            and strides[3] == 1
-            and k.shape[1] > 0
-        )
+        (B, S, hq, d), (_, K, hk, _), strides = q.shape, k.shape, k.strides
+        fits = S == 1 and K > 0 and k.shape == v.shape == [B, K, hk, d] and hq % hk == 0
+        fits = fits and (attention_mask is None or attention_mask.shape == [B, K])
+        return fits and plain(q) and k.dtype == v.dtype == paddle.float32 and strides == v.strides and strides[3] == 1
 
     return {"decode_attention": Kernel(decode_attention, supports)}

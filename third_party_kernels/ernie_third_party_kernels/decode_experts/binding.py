@@ -31,7 +31,10 @@ def kernels(library: CDLL, threads: Threads) -> Mapping[str, Kernel]:
         return y
 
     def supports(x: Tensor, gate: Tensor, up: Tensor, down: Tensor, experts: Tensor, weights: Tensor) -> bool:
-        fits = 0 < experts.size <= MOST and experts.dtype == paddle.int64 and experts.is_contiguous()
-        return fits and plain(x, gate, up, down, weights)
+        (T, H), (E, _, I) = x.shape, gate.shape  # noqa: E741
+        fits = gate.shape == up.shape == [E, H, I] and down.shape == [E, I, H]
+        fits = fits and 0 < experts.size <= MOST and experts.shape == weights.shape and experts.shape[0] == T
+        listed = experts.dtype == paddle.int64 and experts.is_contiguous()
+        return fits and listed and plain(x, gate, up, down, weights)
 
     return {"decode_experts": Kernel(decode_experts, supports)}

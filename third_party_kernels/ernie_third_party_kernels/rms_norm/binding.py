@@ -35,7 +35,14 @@ def kernels(library: CDLL, threads: Threads) -> Mapping[str, Kernel]:
         backward_(*parts, T, H, team(threads, T * H))
         return dx, dw
 
+    def can_forward(x: Tensor, weight: Tensor, epsilon: float) -> bool:
+        return plain(x, weight) and weight.shape == x.shape[-1:]
+
+    def can_backward(x: Tensor, weight: Tensor, inverse: Tensor, dy: Tensor, wanted: tuple[bool, bool]) -> bool:
+        fits = weight.shape == x.shape[-1:] and dy.shape == x.shape and inverse.size * x.shape[-1] == x.size
+        return fits and plain(x, weight, inverse, dy)
+
     return {
-        "rms_norm_forward": Kernel(forward, lambda x, weight, epsilon: plain(x, weight)),
-        "rms_norm_backward": Kernel(backward, lambda x, weight, inverse, dy, wanted: plain(x, weight, inverse, dy)),
+        "rms_norm_forward": Kernel(forward, can_forward),
+        "rms_norm_backward": Kernel(backward, can_backward),
     }

@@ -24,4 +24,9 @@ def kernels(library: CDLL, threads: Threads) -> Mapping[str, Kernel]:
         rotate_(*parts, B, S, h, d, step, sign, team(threads, x.size))
         return y
 
-    return {"rotate": Kernel(rotate, lambda x, cos, sin, sign=1.0: plain(x, cos, sin) and cos.shape[1] == x.shape[1])}
+    def supports(x: Tensor, cos: Tensor, sin: Tensor, sign: float = 1.0) -> bool:
+        B, S, _, d = x.shape
+        fits = d % 2 == 0 and cos.shape == sin.shape and cos.shape in ([B, S, d // 2], [1, S, d // 2])
+        return fits and plain(x, cos, sin)
+
+    return {"rotate": Kernel(rotate, supports)}

@@ -23,6 +23,10 @@ def kernels(library: CDLL, threads: Threads) -> Mapping[str, Kernel]:
         return scores
 
     def supports(scores: Tensor, hidden: Tensor | None = None, alive: Tensor | None = None) -> bool:
-        return plain(scores, hidden, alive) and scores.size > 0
+        T, N = scores.shape
+        fits = (hidden is None or (hidden.shape[0] == T and hidden.shape[1] <= N)) and (
+            alive is None or alive.size == T
+        )
+        return fits and scores.size > 0 and plain(scores, hidden, alive)
 
     return {"softmax_rows_": Kernel(softmax_rows_, supports)}

@@ -31,7 +31,11 @@ def kernels(library: CDLL, threads: Threads) -> Mapping[str, Kernel]:
         backward_(*parts, gate.size // I, I, team(threads, gate.size))
         return d_gate, d_up
 
-    return {
-        "swiglu_forward": Kernel(forward, lambda gate, up, factor=None: plain(gate, up, factor)),
-        "swiglu_backward": Kernel(backward, plain),
-    }
+    def can_forward(gate: Tensor, up: Tensor, factor: Tensor | None = None) -> bool:
+        fits = gate.shape == up.shape and (factor is None or factor.size * gate.shape[-1] == gate.size)
+        return fits and plain(gate, up, factor)
+
+    def can_backward(gate: Tensor, up: Tensor, dy: Tensor) -> bool:
+        return gate.shape == up.shape == dy.shape and plain(gate, up, dy)
+
+    return {"swiglu_forward": Kernel(forward, can_forward), "swiglu_backward": Kernel(backward, can_backward)}
