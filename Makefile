@@ -6,17 +6,18 @@ BIN := $(VENV)/bin
 PYTHON ?= $(shell for p in python3 python3.12 python3.11 python3.10 python3.13; do \
 	$$p -c 'import sys, venv, ensurepip; sys.exit(not (3, 10) <= sys.version_info < (3, 14))' >/dev/null 2>&1 && echo $$p && break; done)
 PLUGINS := $(sort $(dir $(wildcard plugins/*/pyproject.toml)))
-EDITABLE := $(foreach p,$(PLUGINS),-e ./$(p))
+KERNELS := third_party_kernels
+EDITABLE := $(foreach p,$(PLUGINS) $(KERNELS),-e ./$(p))
 JOBS ?= $(shell nproc 2>/dev/null || echo 2)
 
 .PHONY: install demo test lint docs bench wheels clean
 
 install: $(VENV)/.ready
 
-$(VENV)/.ready: pyproject.toml $(addsuffix pyproject.toml,$(PLUGINS))
+$(VENV)/.ready: pyproject.toml $(addsuffix pyproject.toml,$(PLUGINS)) $(wildcard $(KERNELS)/*.* $(KERNELS)/*/*.h $(KERNELS)/*/*/*.cpp)
 	@test -n "$(PYTHON)" || { echo "erniecore needs Python 3.10 to 3.13 with the venv module; set PYTHON=/path/to/python3"; exit 3; }
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet 'flit_core>=3.11,<5'
+	$(BIN)/pip install --quiet 'flit_core>=3.11,<5' 'setuptools>=77,<81'
 	$(BIN)/pip install --quiet --no-build-isolation -e '.[cpu,plot,data,dev]' $(EDITABLE)
 	@touch $@
 
@@ -41,8 +42,8 @@ bench: $(VENV)/.ready
 
 wheels: $(VENV)/.ready
 	rm -rf dist
-	for p in . $(PLUGINS); do $(BIN)/python -m build --quiet --wheel --no-isolation --outdir dist $$p || exit 1; done
+	for p in . $(PLUGINS) $(KERNELS); do $(BIN)/python -m build --quiet --wheel --no-isolation --outdir dist $$p || exit 1; done
 
 clean:
-	rm -rf $(VENV) dist build .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+	rm -rf $(VENV) dist build $(KERNELS)/build $(KERNELS)/*.egg-info $(KERNELS)/*/*.so .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

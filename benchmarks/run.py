@@ -9,13 +9,14 @@ import argparse
 import time
 from pathlib import Path
 
-from benchmarks import check, compare, experts, profile, startup
+from benchmarks import check, compare, experts, kernels, profile, startup
 from benchmarks.machine import describe
 
 PARTS = {
     "check": check.measure,
     "peers": compare.measure,
     "experts": experts.measure,
+    "kernels": kernels.measure,
     "startup": startup.measure,
     "profile": profile.measure,
 }

@@ -34,6 +34,10 @@ class CpuConfig(Section):
         ge=0,
         description="Threads per operator. 0: OMP_NUM_THREADS if it is set, else this process's share of the cores.",
     )
+    kernels: dict[str, str] = Field(
+        {},
+        description="Operator -> reference or the name of installed kernels; others take the kernel that is there.",
+    )
     keep_memory: bool = Field(
         True,
         description="Keep freed memory in the process (glibc only): about ten times faster elementwise operations.",

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import erniecore
-from erniecore import registry
+from erniecore import kernels, registry
 from erniecore.config.compose import Loaded, values
 from erniecore.config.yaml import plain_scalar
 from erniecore.host import assemble
@@ -91,6 +91,7 @@ def facts_of(loaded: Loaded) -> dict[str, str]:
     facts["plugins"] = _listed(dict(sorted(distributions(loaded))))
     device = assemble(loaded.plugins).hook.ernie_open_device(config=loaded.settings.device, cluster=Cluster())
     facts["environment"] = " ".join(f"{k}={v}" for k, v in device.environment().items())
+    facts["kernels"] = kernels.described(kernels.choose(device.name, getattr(loaded.settings.device, "kernels", {})))
     facts["seed"] = str(loaded.settings.run.seed)
     facts["git"] = git_revision()
     program, *words = loaded.command or ("",)

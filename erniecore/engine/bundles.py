@@ -12,9 +12,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from erniecore import registry
+from erniecore import kernels, registry
 from erniecore.config.selection import plugin_for_directory
 from erniecore.engine import launch, quantized, score_head
+from erniecore.engine.prepare import use_kernels
 from erniecore.errors import CheckpointError, EnvironmentFault, UsageError, nearest
 from erniecore.host import Host, assemble
 from erniecore.plugin import ModelPlugin, Plugin
@@ -45,6 +46,9 @@ def open_device(name: str = "cpu") -> list[str]:
     device: Device = host.hook.ernie_open_device(config=plugin.Config(), cluster=Cluster())
     warnings = launch.apply_environment(device.environment())
     device.open()
+    chosen = kernels.choose(device.name, {})
+    warnings += chosen.remarks
+    use_kernels(chosen, warnings)
     return warnings
 
 

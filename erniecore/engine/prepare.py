@@ -12,6 +12,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from erniecore import kernels
 from erniecore.accelerators.profile import ABILITIES
 from erniecore.checkpoint import load_checkpoint
 from erniecore.checkpoint.files import require_space
@@ -40,6 +41,7 @@ class Prepared:
         new_score: the method trains a score head that the model's directory lacks; ``architecture`` and
             ``state_adapter`` have it already.
         num_processes: to be started by this one. ranks: set by :func:`open_ranks`.
+        kernels: which implementation each operator runs with.
     """
 
     loaded: Loaded
@@ -58,6 +60,7 @@ class Prepared:
     new_score: bool = False
     num_processes: int = 1
     ranks: Ranks = field(default_factory=Alone)
+    kernels: kernels.Choice = kernels.REFERENCES
 
     @property
     def planned_memory(self) -> int | None:
@@ -118,6 +121,7 @@ def prepare(
     device: Device = host.hook.ernie_open_device(config=settings.device, cluster=cluster)
     check_train(settings, device)
     check_abilities(loaded, device)
+    chosen = kernels.choose(device.name, getattr(settings.device, "kernels", {}))
     parallel_plan: ParallelPlan = host.hook.ernie_plan_parallel(config=settings.parallel, cluster=cluster)
     architecture, adapter, new_score = described(loaded, host)
     name = settings.run.name or name or name_of(settings, shared=cluster.world_size > 1 == num_processes)
@@ -134,9 +138,10 @@ def prepare(
         name=name,
         out=Path(settings.run.out or f"runs/{name}"),
         console=console,
-        warnings=list(device.remarks()) if hasattr(device, "remarks") else [],
+        warnings=[*(device.remarks() if hasattr(device, "remarks") else []), *chosen.remarks],
         new_score=new_score,
         num_processes=num_processes,
+        kernels=chosen,
     )
 
 
@@ -278,6 +283,7 @@ def circumstances(ready: Prepared) -> dict[str, str]:
     """What chooses kernels and splits sums in this process, and with that the last bits: the device's variables as they
     are in force, the processor or card, the number of threads."""
     variables = {name: os.environ.get(name, "") for name in ready.device.environment()}
+    variables["kernels"] = kernels.described(ready.kernels)
     return {**variables, **{k: v for k, v in ready.device.describe().items() if k != "memory"}}
 
 
@@ -305,6 +311,7 @@ def open_device(ready: Prepared) -> None:
     kept = launch.paddle_variables(ready.cluster).keys() & os.environ.keys()  # a launcher's own names for its ranks
     ready.warnings += launch.apply_environment({k: v for k, v in wanted.items() if k not in kept})
     ready.device.open()
+    use_kernels(ready.kernels, ready.warnings)
 
 
 def open_ranks(ready: Prepared) -> None:
@@ -317,3 +324,10 @@ def open_ranks(ready: Prepared) -> None:
     if path and found is None:
         ready.resumption = resume.Resumption(load_checkpoint(Path(path), verify=False))  # rank 0 has read every byte
     note_circumstances(ready)
+
+
+def use_kernels(choice: kernels.Choice, remarks: list[str]) -> None:
+    """Put the chosen kernels to work; what cannot be loaded is added to ``remarks``. paddle is there."""
+    from erniecore.ops._parallel import num_workers
+
+    remarks += kernels.use(choice, num_workers)

@@ -241,6 +241,7 @@ def announce(run: Run) -> None:
         paddle=paddle.__version__,
         device=ready.device.name,
         device_facts=dict(ready.device.describe()),
+        kernels=dict(ready.kernels.names),
         plugins=dict(ready.names),
         plan=ready.plan.lines(),
         data=list(run.feed.summary),

@@ -14,6 +14,8 @@ import paddle.nn.functional as F
 from numpy.typing import NDArray
 from paddle import Tensor
 
+from erniecore.kernels import replaceable
+
 #: Added to a hidden score: finite, so that rows without a visible key give no NaN. Paddle's softmax stops at e^-64, so
 #: hidden keys weigh 1.6e-28 instead of 0, far below the last bit of a sum.
 HIDDEN = -1e30
@@ -41,10 +43,17 @@ class Block:
     def probabilities(self, q_rd: Tensor, k_Kd: Tensor) -> Tensor:
         """softmax(q k^T) of visible keys; rows that see nothing are 0. ``q`` is scaled already."""
         scores = paddle.matmul(q_rd, k_Kd, transpose_y=True)
-        if self.hidden is not None:
-            scores = scores.add_(widened(self.hidden, scores.shape[1]).astype(scores.dtype))
-        scores = F.softmax_(scores)
-        return scores if self.alive is None else scores.multiply_(self.alive.astype(scores.dtype))
+        return softmax_rows_(scores, self.hidden, self.alive)
+
+
+@replaceable
+def softmax_rows_(scores: Tensor, hidden: Tensor | None = None, alive: Tensor | None = None) -> Tensor:
+    """softmax of rows [T, N], in place, no gradient: ``hidden`` [T, m] is added to the last m columns first, rows where
+    ``alive`` [T, 1] is 0 become 0."""
+    if hidden is not None:
+        scores = scores.add_(widened(hidden, scores.shape[1]).astype(scores.dtype))
+    scores = F.softmax_(scores)
+    return scores if alive is None else scores.multiply_(alive.astype(scores.dtype))
 
 
 def widened(hidden: Tensor, width: int) -> Tensor:

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from paddle import Tensor
 from paddle.autograd import PyLayer
 
+from erniecore.kernels import replaceable
 from erniecore.ops._attention_plan import HIDDEN, Plan, make_plan
 from erniecore.ops._frozen import frozen
 from erniecore.ops._head_order import heads_first, tokens_first
@@ -53,16 +54,27 @@ def attention(
         raise ValueError(f"startend_row_indices needs as many keys as queries, not {K} and {S}")
     if hq % hk:
         raise ValueError(f"{hq} query heads cannot share {hk} key heads evenly")
+    scale = float(d**-0.5) if scale is None else scale
+    if S == 1 and startend_row_indices is None and q.dtype == v.dtype and not paddle.is_grad_enabled():
+        return decode_attention(q, k, v, attention_mask, scale)
     ends = None if startend_row_indices is None else startend_row_indices.numpy().reshape(B, K)
     keep = None if attention_mask is None else attention_mask.numpy().reshape(B, K) != 0
     dtype = "float64" if q.dtype == paddle.float64 else "float32"
     q32, k32, v32 = q.astype(dtype), k.astype(dtype), v.astype(dtype)
-    scale = float(d**-0.5) if scale is None else scale
     if S == 1 or B * hq * S * K <= SMALL:
         out = _whole(q32, k32, v32, ends, keep, scale)
     else:
         out = _Blockwise.apply(q32, k32, v32, make_plan(B, S, K, hq // hk, ends, keep), scale)
     return out.astype(v.dtype)
+
+
+@replaceable
+def decode_attention(q: Tensor, k: Tensor, v: Tensor, attention_mask: Tensor | None, scale: float) -> Tensor:
+    """:func:`attention` of one query position [B, 1, hq, d] on tensors without gradient; every key may be seen but those
+    that ``attention_mask`` hides."""
+    dtype = "float64" if q.dtype == paddle.float64 else "float32"
+    keep = None if attention_mask is None else attention_mask.numpy().reshape(k.shape[:2]) != 0
+    return _whole(q.astype(dtype), k.astype(dtype), v.astype(dtype), None, keep, scale).astype(v.dtype)
 
 
 def _whole(

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from paddle import Tensor
 from paddle.autograd import PyLayer
 
+from erniecore.kernels import replaceable
 from erniecore.ops._frozen import frozen
 from erniecore.ops._parallel import parallel_map, row_ranges
 from erniecore.ops.swiglu import swiglu_backward, swiglu_forward
@@ -33,9 +34,21 @@ def grouped_swiglu(x: Tensor, gate: Tensor, up: Tensor, down: Tensor, experts: T
         ValueError: an expert outside -1 .. E - 1.
     Source: Gale et al., "MegaBlocks" (2022) for the dropless dispatch.
     """
+    if not paddle.is_grad_enabled():
+        return decode_experts(x, gate, up, down, experts, weights)
+    return _learned(x, gate, up, down, experts, weights)
+
+
+def _learned(x: Tensor, gate: Tensor, up: Tensor, down: Tensor, experts: Tensor, weights: Tensor) -> Tensor:
     routes = make_routes(experts.numpy(), gate.shape[0])
     y: Tensor = _GroupedSwiGLU.apply(x, gate, up, down, weights.astype(x.dtype), routes)
     return y
+
+
+@replaceable
+def decode_experts(x: Tensor, gate: Tensor, up: Tensor, down: Tensor, experts: Tensor, weights: Tensor) -> Tensor:
+    """:func:`grouped_swiglu` on tensors without gradient; a kernel may take few tokens only."""
+    return _learned(x, gate, up, down, experts, weights)
 
 
 class Part(NamedTuple):

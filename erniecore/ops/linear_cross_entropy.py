@@ -7,10 +7,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import paddle
-import paddle.nn.functional as F
 from paddle import Tensor
 from paddle.autograd import PyLayer
 
+from erniecore.ops._attention_plan import softmax_rows_
 from erniecore.ops._parallel import parallel_map, row_ranges
 from erniecore.types.samples import IGNORE
 
@@ -203,7 +203,7 @@ def _nan_where_not_finite(logits_cV: Tensor) -> Tensor:
 
 def _softmax(logits: Tensor) -> Tensor:
     """In place, row ranges on all cores."""
-    parallel_map(lambda rows: F.softmax_(logits[rows[0] : rows[1]]), row_ranges(*logits.shape), logits)
+    parallel_map(lambda rows: softmax_rows_(logits[rows[0] : rows[1]]), row_ranges(*logits.shape), logits)
     return logits
 
 

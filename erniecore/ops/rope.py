@@ -10,6 +10,8 @@ import paddle
 from paddle import Tensor
 from paddle.autograd import PyLayer
 
+from erniecore.kernels import replaceable
+
 
 def rope_tables(position_ids: Tensor, head_dim: int, theta: float) -> tuple[Tensor, Tensor]:
     """Cosine and sine of ``position * theta^(-2i/head_dim)``.
@@ -32,32 +34,39 @@ def apply_rope(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     Args:
         x: [B, S, h, d]. cos, sin: float32 [B, S, d / 2] (B may be 1).
     """
-    if x.dtype == paddle.float64:
-        turned: Tensor = _Rotate.apply(x, cos.astype("float64"), sin.astype("float64"))
+    turn = _Rotate.apply if paddle.is_grad_enabled() else rotate
+    if x.dtype == paddle.float32:
+        turned: Tensor = turn(x, cos, sin)
         return turned
-    turned = _Rotate.apply(x.astype("float32"), cos, sin)
+    if x.dtype == paddle.float64:
+        turned = turn(x, cos.astype("float64"), sin.astype("float64"))
+        return turned
+    turned = turn(x.astype("float32"), cos, sin)
     return turned.astype(x.dtype)
 
 
 class _Rotate(PyLayer):  # type: ignore[misc]
-    """``x * C + swap(x) * S`` with tables as wide as x; the gradient is the rotation by the opposite angle.
-
-    Pairs are swapped and tables widened by products with constant 0/1 matrices: strided copies and broadcasting
-    over an inner axis are an order of magnitude slower on CPU.
-    """
+    """The gradient is the rotation by the opposite angle."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
         ctx.save_for_backward(cos, sin)
-        return _rotate(x, cos, sin)
+        return rotate(x.detach(), cos, sin)
 
     @staticmethod
     def backward(ctx: Any, dy: Tensor) -> tuple[Tensor, None, None]:
         cos, sin = ctx.saved_tensor()
-        return _rotate(dy, cos, -sin), None, None
+        return rotate(dy.detach(), cos, sin, -1.0), None, None
 
 
-def _rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+@replaceable
+def rotate(x: Tensor, cos: Tensor, sin: Tensor, sign: float = 1.0) -> Tensor:
+    """The rotation by ``sign`` times the angle, on tensors without gradient: ``x * C + swap(x) * S`` with tables as wide as x.
+
+    Pairs are swapped and tables widened by products with constant 0/1 matrices: strided copies and broadcasting
+    over an inner axis are an order of magnitude slower on CPU.
+    """
+    sin = sin if sign > 0 else -sin
     h, d = x.shape[2:]
     swap_dd, widen_eW, widen_signed_eW = _constants(h, d, str(x.dtype))
     out = paddle.matmul(x, swap_dd).multiply_(_widen(sin, widen_signed_eW, x.shape))

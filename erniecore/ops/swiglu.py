@@ -9,6 +9,7 @@ import paddle.nn.functional as F
 from paddle import Tensor
 from paddle.autograd import PyLayer
 
+from erniecore.kernels import replaceable
 from erniecore.ops._frozen import frozen
 from erniecore.ops._parallel import parallel_map, row_ranges
 
@@ -18,7 +19,7 @@ def swiglu(gate: Tensor, up: Tensor) -> Tensor:
 
     Source: Shazeer, "GLU Variants Improve Transformer" (2020).
     """
-    y: Tensor = _SwiGLU.apply(gate, up)
+    y: Tensor = _SwiGLU.apply(gate, up) if paddle.is_grad_enabled() else swiglu_forward(gate, up)
     return y
 
 
@@ -38,6 +39,7 @@ class _SwiGLU(PyLayer):  # type: ignore[misc]
         return None if ctx.frozen[0] else d_gate, None if ctx.frozen[1] else d_up
 
 
+@replaceable
 def swiglu_forward(gate: Tensor, up: Tensor, factor: Tensor | None = None) -> Tensor:
     """The activation on tensors without gradient, in pieces that stay in cache; ``factor`` [T, 1] multiplies rows."""
     shape, gate, up = gate.shape, _rows(gate), _rows(up)
@@ -55,6 +57,7 @@ def swiglu_forward(gate: Tensor, up: Tensor, factor: Tensor | None = None) -> Te
     return y.reshape(shape)
 
 
+@replaceable
 def swiglu_backward(gate: Tensor, up: Tensor, dy: Tensor) -> tuple[Tensor, Tensor]:
     """(d gate, d up): with s = sigmoid(gate), d up = dy gate s and d gate = dy up s (1 + gate (1 - s))."""
     shape, gate, up, dy = gate.shape, _rows(gate), _rows(up), _rows(dy)

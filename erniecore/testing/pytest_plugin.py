@@ -3,6 +3,7 @@ before a test asks for it, because pytest loads it wherever erniecore is install
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -81,3 +82,17 @@ def toy_batch() -> Any:
     from erniecore.testing.toys.data import collate, toy_records
 
     return lambda encoder: collate([[s] for r in toy_records(encoder.accepts) for s in encoder.encode(r)])
+
+
+@pytest.fixture(params=["reference", "kernels"])
+def each_kernel(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Runs the test twice on the CPU: with the reference operators, and with the kernels that are installed."""
+    from erniecore import kernels
+    from erniecore.ops._parallel import num_workers
+
+    chosen = kernels.REFERENCES if request.param == "reference" else kernels.choose("cpu", {})
+    if request.param == "kernels" and not chosen.sets:
+        pytest.skip("no kernels are installed")
+    kernels.use(chosen, num_workers)
+    yield
+    kernels.use(kernels.REFERENCES, num_workers)

@@ -40,7 +40,7 @@ def libraries(tmp_path_factory):
         for entry in Path(sysconfig.get_paths()[name]).iterdir():
             link = folder / entry.name
             if (
-                not entry.name.startswith(("erniecore", "__editable__"))
+                not entry.name.startswith(("erniecore", "ernie_third_party", "__editable__"))
                 and entry.suffix != ".pth"
                 and not link.exists()
             ):

@@ -25,6 +25,13 @@ def test_plugin_has_the_version_of_the_core(folder):
     assert PLUGINS[folder]["version"] == CORE["version"] == erniecore.__version__
 
 
+def test_the_kernels_have_the_version_of_the_core():
+    project = tomllib.loads((ROOT / "third_party_kernels" / "pyproject.toml").read_text())["project"]
+    assert project["version"] == CORE["version"]
+    assert project["requires-python"] == CORE["requires-python"]
+    assert CORE["optional-dependencies"]["kernels"] == [f"{project['name']}=={CORE['version']}"]
+
+
 @pytest.mark.parametrize("folder", PLUGINS, ids=lambda p: p.name)
 def test_plugin_accepts_this_minor_version_of_the_core_only(folder):
     version = Version(CORE["version"])

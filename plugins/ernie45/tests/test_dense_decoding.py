@@ -5,6 +5,8 @@ import paddle  # noqa: TID253
 import pytest
 from erniecore_ernie45.plugin import plugin
 
+pytestmark = pytest.mark.usefixtures("each_kernel")
+
 
 @pytest.fixture
 def model(build, reference):

@@ -6,6 +6,8 @@ import pytest
 from erniecore_ernie45.context import end_rows_of_restarts
 from erniecore_ernie45.plugin import plugin
 
+pytestmark = pytest.mark.usefixtures("each_kernel")
+
 LENGTHS = (5, 1, 7, 3)
 
 

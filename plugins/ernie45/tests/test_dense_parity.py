@@ -9,6 +9,8 @@ from erniecore_ernie45.plugin import plugin
 
 from erniecore.api import ops
 
+pytestmark = pytest.mark.usefixtures("each_kernel")
+
 BATCHES = ("a", "left_pad", "right_pad", "packed", "strided")
 
 

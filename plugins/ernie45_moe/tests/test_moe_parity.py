@@ -10,6 +10,8 @@ from erniecore_ernie45_moe.router import route
 
 from erniecore.api import ops
 
+pytestmark = pytest.mark.usefixtures("each_kernel")
+
 BATCHES = ("a", "left_pad", "right_pad", "packed", "strided")
 
 

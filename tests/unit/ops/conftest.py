@@ -6,6 +6,11 @@ import pytest
 from paddle.distributed.fleet.utils import recompute  # noqa: TID253
 
 
+@pytest.fixture(autouse=True)
+def _each_kernel(each_kernel):
+    """Operators keep their rules whatever they run with."""
+
+
 @pytest.fixture
 def rng():
     return np.random.default_rng(0)

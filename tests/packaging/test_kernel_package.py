@@ -1,0 +1,69 @@
+"""The kernels' own distribution: it installs with a compiler and without one, and erniecore says which it was."""
+
+import os
+import shutil
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+SAYS = "from erniecore import kernels; c = kernels.choose('cpu', {}); print(kernels.described(c), c.remarks)"
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="session")
+def wheel_with(tmp_path_factory):
+    """A function (compiler) -> wheel built with ``CXX=compiler``, from sources alone."""
+
+    def build(compiler):
+        folder = tmp_path_factory.mktemp("kernels")
+        left_out = shutil.ignore_patterns("*.so", "build", "*.egg-info", "__pycache__")
+        shutil.copytree(ROOT / "third_party_kernels", folder / "source", ignore=left_out)
+        pip = [
+            sys.executable,
+            "-m",
+            "pip",
+            "--disable-pip-version-check",
+            "wheel",
+            "--quiet",
+            "--no-deps",
+            "--no-index",
+        ]
+        command = [*pip, "--no-build-isolation", "-w", str(folder), str(folder / "source")]
+        subprocess.run(command, check=True, env={**os.environ, "CXX": compiler}, capture_output=True)
+        (wheel,) = folder.glob("*.whl")
+        return wheel
+
+    return build
+
+
+def libraries_in(wheel):
+    with zipfile.ZipFile(wheel) as archive:
+        return sorted(Path(name).name for name in archive.namelist() if name.endswith(".so"))
+
+
+def test_without_a_compiler_it_installs_and_the_reference_runs(wheel_with, wheels, make_environment):
+    wheel = wheel_with("/bin/false")
+    assert libraries_in(wheel) == []
+    out = make_environment([wheels["erniecore"], wheel]).run("python", "-c", SAYS)
+    assert out.startswith("reference (all)")
+    assert "no C++ compiler" in out
+
+
+@pytest.mark.skipif(shutil.which("c++") is None, reason="there is no compiler")
+def test_with_a_compiler_the_kernels_run(wheel_with, wheels, make_environment):
+    wheel = wheel_with("c++")
+    assert "kernels_plain.so" in libraries_in(wheel)
+    assert wheel.name.startswith("ernie_third_party_kernels-0.1.0-py3-none-linux")
+    environment = make_environment([wheels["erniecore"], wheel])
+    assert environment.run("python", "-c", SAYS) == "native (all) ()\n"
+    code = "from ernie_third_party_kernels import library; print(library.load().rotate.__name__)"
+    assert environment.run("python", "-c", code) == "rotate\n"
+
+
+def test_not_installed_is_the_reference_without_a_remark(wheels, make_environment):
+    assert make_environment([wheels["erniecore"]]).run("python", "-c", SAYS) == "reference (all) ()\n"

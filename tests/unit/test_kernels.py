@@ -1,0 +1,146 @@
+"""The registry of kernels: what is chosen, what is refused, and what a chosen kernel stands in for."""
+
+from types import SimpleNamespace
+
+import pytest
+
+from erniecore import kernels
+from erniecore.errors import ConfigError
+
+
+class Fake:
+    """Kernels that answer with their own name."""
+
+    devices = frozenset({"cpu"})
+
+    def __init__(self, name, operators=("rope",), fault="", error=None, supports=True):
+        self.name, self.operators = name, frozenset(operators)
+        self._fault, self._error, self._supports = fault, error, supports
+
+    def fault(self):
+        return self._fault
+
+    def load(self, operator, threads):
+        if self._error:
+            raise self._error
+        kernel = SimpleNamespace(run=lambda *args: self.name, supports=lambda *args: self._supports)
+        return dict.fromkeys(kernels.OPERATORS[operator], kernel)
+
+
+@pytest.fixture
+def installed(monkeypatch):
+    """A function that says which kernel sets are installed."""
+
+    def install(*sets):
+        points = [SimpleNamespace(name=s.name, value="m:o", load=lambda s=s: s) for s in sets]
+        monkeypatch.setattr(kernels, "_points", lambda: points)
+
+    yield install
+    kernels.use(kernels.REFERENCES, lambda: 1)
+
+
+@kernels.replaceable
+def rotate(x):
+    return "reference"
+
+
+def test_without_kernels_everything_is_the_reference(installed):
+    installed()
+    choice = kernels.choose("cpu", {})
+    assert set(choice.names.values()) == {"reference"}
+    assert choice.names.keys() == kernels.OPERATORS.keys()
+    assert not choice.remarks
+    assert kernels.described(choice) == "reference (all)"
+
+
+def test_an_installed_kernel_is_taken_for_the_operators_that_it_has(installed):
+    installed(Fake("fast"))
+    choice = kernels.choose("cpu", {})
+    assert {operator for operator, name in choice.names.items() if name == "fast"} == {"rope"}
+    assert rotate(1) == "reference", "nothing happens before the device is open"
+    assert kernels.use(choice, lambda: 1) == []
+    assert rotate(1) == "fast"
+    kernels.use(kernels.REFERENCES, lambda: 1)
+    assert rotate(1) == "reference"
+
+
+def test_the_settings_have_the_last_word(installed):
+    installed(Fake("fast"))
+    choice = kernels.choose("cpu", {"rope": "reference"})
+    kernels.use(choice, lambda: 1)
+    assert rotate(1) == "reference"
+
+
+def test_kernels_are_for_their_devices_only(installed):
+    installed(Fake("fast"))
+    assert set(kernels.choose("xpu", {}).names.values()) == {"reference"}
+
+
+def test_calls_that_a_kernel_does_not_support_run_the_reference(installed):
+    installed(Fake("fast", supports=False))
+    kernels.use(kernels.choose("cpu", {}), lambda: 1)
+    assert rotate(1) == "reference"
+
+
+def test_kernels_that_cannot_run_are_not_silent(installed):
+    installed(Fake("fast", fault="it was not built"))
+    choice = kernels.choose("cpu", {})
+    assert choice.names["rope"] == "reference"
+    assert "fast: it was not built" in choice.remarks[0]
+
+
+def test_kernels_that_cannot_run_are_refused_where_they_are_named(installed):
+    installed(Fake("fast", fault="it was not built"))
+    with pytest.raises(ConfigError, match=r"device\.kernels\.rope.*it was not built"):
+        kernels.choose("cpu", {"rope": "fast"})
+
+
+def test_a_library_that_cannot_be_loaded_is_a_remark_or_an_error(installed):
+    installed(Fake("fast", error=OSError("no OpenMP")))
+    (remark,) = kernels.use(kernels.choose("cpu", {}), lambda: 1)
+    assert "rope" in remark
+    assert "no OpenMP" in remark
+    assert rotate(1) == "reference"
+    with pytest.raises(ConfigError, match="no OpenMP"):
+        kernels.use(kernels.choose("cpu", {"rope": "fast"}), lambda: 1)
+
+
+def test_a_set_that_cannot_be_imported_is_a_remark(monkeypatch):
+    def load():
+        raise ImportError("gone")
+
+    monkeypatch.setattr(kernels, "_points", lambda: [SimpleNamespace(name="bad", value="m:o", load=load)])
+    assert "gone" in kernels.choose("cpu", {}).remarks[0]
+
+
+def test_two_kernels_for_one_operator_must_be_told_apart(installed):
+    installed(Fake("fast"), Fake("faster"))
+    with pytest.raises(ConfigError, match="fast and faster"):
+        kernels.choose("cpu", {})
+    assert kernels.choose("cpu", {"rope": "faster"}).names["rope"] == "faster"
+
+
+@pytest.mark.parametrize(
+    ("asked", "hint"), [({"ropee": "fast"}, "rope"), ({"rope": "fsat"}, "fast"), ({"softmax": "fast"}, "reference")]
+)
+def test_unknown_names_get_the_nearest(installed, asked, hint):
+    installed(Fake("fast"))
+    with pytest.raises(ConfigError, match=hint):
+        kernels.choose("cpu", asked)
+
+
+def test_every_function_of_every_operator_exists():
+    import sys
+
+    from erniecore import ops  # noqa: F401
+    from erniecore.ops import _attention_plan, attention, grouped_swiglu, rms_norm, rope, swiglu  # noqa: F401
+
+    modules = [m for name, m in sys.modules.items() if name.startswith("erniecore.ops.")]
+    for functions in kernels.OPERATORS.values():
+        for name in functions:
+            assert any(hasattr(getattr(m, name, None), "__wrapped__") for m in modules), name
+
+
+def test_a_function_of_no_operator_cannot_be_replaceable():
+    with pytest.raises(ValueError, match="belongs to no operator"):
+        kernels.replaceable(lambda x: x)

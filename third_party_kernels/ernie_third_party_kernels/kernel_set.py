@@ -1,0 +1,41 @@
+"""What erniecore sees of this package: which operators it has kernels for, whether they can run here, and the kernels.
+Light: the modules that know paddle are imported by :meth:`KernelSet.load` alone.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from ernie_third_party_kernels import library
+
+
+class KernelSet:
+    """See ``erniecore.kernels.KernelSet``."""
+
+    devices = frozenset({"cpu"})
+    operators = frozenset({"decode_attention", "decode_experts", "rms_norm", "rope", "softmax", "swiglu"})
+
+    def fault(self) -> str:
+        """Why nothing can run; empty if it can."""
+        reason = library.fault()
+        return f"{reason}; install one and then ernie-third-party-kernels again" if reason else ""
+
+    def load(self, operator: str, threads: Callable[[], int], isa: str = "") -> Mapping[str, Any]:
+        """Functions of ``operator`` by name; needs paddle.
+
+        Args:
+            threads: how many threads a call from the current thread may use.
+            isa: one of ``library.LIBRARIES``; by default the best.
+        """
+        binding = importlib.import_module(f"ernie_third_party_kernels.{operator}.binding")
+        paddle = importlib.import_module("paddle")
+        openmp = Path(str(paddle.__file__)).parent / "libs" / "libiomp5.so"
+        compiled = library.load(isa, str(openmp) if openmp.is_file() else "")
+        found: Mapping[str, Any] = binding.kernels(compiled, threads)
+        return found
+
+
+native = KernelSet()

@@ -1,0 +1,108 @@
+"""What a kernel refuses, that its bits do not depend on the number of threads, and what importing the package needs."""
+
+import subprocess
+import sys
+
+import numpy as np
+import paddle  # noqa: TID253
+import pytest
+from ernie_third_party_kernels import library
+from ernie_third_party_kernels.kernel_set import native
+
+from erniecore.kernels import OPERATORS
+
+LIBRARY = pytest.mark.skipif(bool(native.fault()), reason="the library was not built")
+
+
+def load(threads=1, isa=""):
+    found = {}
+    for operator in sorted(native.operators):
+        found |= native.load(operator, lambda: threads, isa)
+    return found
+
+
+def test_importing_it_needs_neither_paddle_nor_numpy_nor_erniecore():
+    code = "import sys, ernie_third_party_kernels.kernel_set as k; k.native.fault(); print(sorted(sys.modules))"
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert not {"'paddle'", "'numpy'", "'erniecore'", "'ctypes.wintypes'"} & set(out.strip("[]\n").split(", "))
+
+
+@LIBRARY
+def test_it_has_the_functions_of_its_operators():
+    for operator in native.operators:
+        assert set(native.load(operator, lambda: 1)) == set(OPERATORS[operator])
+
+
+@LIBRARY
+def test_the_same_bits_on_any_number_of_threads(monkeypatch):
+    from ernie_third_party_kernels import tensors
+
+    monkeypatch.setattr(tensors, "FEWEST_ELEMENTS", 0)
+    rng = np.random.default_rng(1)
+    x, w, dy = (paddle.to_tensor(rng.standard_normal(s).astype("float32")) for s in ((37, 150), (150,), (37, 150)))
+    inverse = paddle.ones([37])
+    first, *others = ([*load(n)["rms_norm_backward"].run(x, w, inverse, dy, (True, True))] for n in (1, 2, 3, 5))
+    for other in others:
+        for a, b in zip(first, other, strict=True):
+            assert np.array_equal(a.numpy(), b.numpy())
+
+
+def refusals():
+    """Kernel and arguments that it must leave to the reference: dtypes, gaps, and shapes that it would read beyond."""
+    x, w, cos = paddle.ones([4, 8]), paddle.ones([8]), paddle.ones([1, 1, 2])
+    q, k, experts = paddle.ones([1, 1, 2, 4]), paddle.ones([1, 3, 1, 4]), paddle.zeros([4, 2], "int64")
+    gate, down, weights = paddle.ones([3, 8, 5]), paddle.ones([3, 5, 8]), paddle.ones([4, 2])
+    yield (
+        "rms_norm_forward",
+        (x, w, 1e-5),
+        {0: [x.astype("float64"), paddle.ones([4, 16])[:, :8]], 1: [paddle.ones([7])]},
+    )
+    yield "rms_norm_backward", (x, w, paddle.ones([4]), x, (True, True)), {2: [paddle.ones([3])], 3: [x[:3]]}
+    yield (
+        "swiglu_forward",
+        (x, x, paddle.ones([4, 1])),
+        {0: [x.astype("bfloat16")], 1: [x[:3]], 2: [paddle.ones([3, 1])]},
+    )
+    yield "swiglu_backward", (x, x, x), {2: [x[:3]]}
+    yield "rotate", (q, cos, cos), {0: [paddle.ones([1, 2, 2, 4])], 1: [cos[:, :, :1]], 2: [cos[:, :, :1]]}
+    yield (
+        "softmax_rows_",
+        (x, x, paddle.ones([4, 1])),
+        {0: [paddle.zeros([0, 8])], 1: [x[:3]], 2: [paddle.ones([3, 1])]},
+    )
+    wrong_keys = [k[:, :, :, :2], paddle.ones([2, 3, 1, 4]), k.astype("float64")]
+    yield (
+        "decode_attention",
+        (q, k, k, paddle.ones([1, 3]), 1.0),
+        {1: wrong_keys, 2: [k[:, :2]], 3: [paddle.ones([1, 2])]},
+    )
+    wrong = {2: [gate[:2]], 3: [gate], 4: [experts[:3], experts.astype("int32")], 5: [weights[:, :1]]}
+    yield "decode_experts", (x, gate, gate, down, experts, weights), wrong
+    many = paddle.zeros([4, 17], "int64"), paddle.ones([4, 17])
+    yield "decode_experts", (x, gate, gate, down, *many), {}
+
+
+@LIBRARY
+def test_it_refuses_what_it_cannot_take():
+    kernels = load()
+    for name, arguments, replacements in refusals():
+        assert kernels[name].supports(*arguments) == bool(replacements), name
+        for place, others in replacements.items():
+            for other in others:
+                changed = [other if i == place else a for i, a in enumerate(arguments)]
+                assert not kernels[name].supports(*changed), (name, place)
+
+
+def test_the_best_library_that_the_processor_can_run(tmp_path):
+    for name in ("avx512", "avx2", "plain"):
+        (tmp_path / f"kernels_{name}.so").touch()
+    everything = frozenset().union(*library.LIBRARIES.values())
+    assert library.usable(everything, tmp_path) == ["avx512", "avx2", "plain"]
+    assert library.usable(frozenset({"avx2", "fma"}), tmp_path) == ["avx2", "plain"]
+    assert library.usable(frozenset(), tmp_path) == ["plain"]
+    (tmp_path / "kernels_avx2.so").unlink()
+    assert library.usable(frozenset({"avx2", "fma"}), tmp_path) == ["plain"]
+
+
+def test_a_folder_without_libraries_says_why(tmp_path):
+    assert "compiler" in library.fault(tmp_path)
