@@ -26,7 +26,7 @@ COMMANDS: dict[str, Lazy] = {
     "conform": Lazy("erniecore.cli.conform:conform", "Run the conformance checks on a plugin."),
     "new": Lazy("erniecore.cli.new:app", "Write a plugin package whose tests pass."),
     "config": Lazy("erniecore.cli.config:app", "Show, check and explain settings, each with its source."),
-    "data": Lazy("erniecore.cli.data:app", "Check data files and show samples as the model sees them."),
+    "data": Lazy("erniecore.cli.data:app", "Check, show, count, convert data; build token files; the token cache."),
     "model": Lazy("erniecore.cli.model:app", "Create a model directory with new weights."),
     "tokenizer": Lazy("erniecore.cli.tokenizer:app", "Train a tokenizer."),
     "generate": Lazy("erniecore.cli.generate:generate", "Continue a prompt."),

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from erniecore.data.store import TokenStore
     from erniecore.types import Encoder, Sample, Tokenizer
 
-app = new_group("Check data files, show samples as the model sees them, convert them, build token files.")
+app = new_group("Check, show, count and convert data files; build token files; the cache of tokenised data.")
 app.command()(data_build.build)
 app.command()(data_convert.convert)
 app.add_typer(data_cache.app, name="cache")

@@ -13,7 +13,7 @@ from erniecore.errors import EnvironmentFault
 
 
 def build(
-    files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="Documents: .txt, .jsonl, also .gz.")],
+    files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="Documents: text, JSON, parquet, data sets.")],
     tokenizer: Annotated[
         Path, typer.Option("--tokenizer", metavar="DIR", help="Tokenizer directory, or a model directory with one.")
     ],

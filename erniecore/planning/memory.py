@@ -11,7 +11,7 @@ from erniecore.planning.activations import Activations
 #: resident memory of a process that has imported paddle and the engine, before its first tensor (Linux, paddle 3.3.1)
 CPU_PROCESS = 330 << 20
 #: what glibc's heap grows to over the first ten steps, as a multiple of the tensors that come and go in a step. Measured with
-#: glibc 2.36, whose aligned allocations leave holes that the next ones do not fit into.
+#: glibc 2.36; its aligned allocations seem to leave holes that the next ones do not fit into.
 CPU_HEAP = 2.2
 
 
