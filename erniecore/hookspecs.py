@@ -324,13 +324,7 @@ class BuildSpecs:
 
             @hookimpl
             def ernie_forward_backward(self, run, batches):
-                totals = add_up(run.objective.normalizers(batch) for batch in batches)
-                metrics = []
-                for batch in batches:
-                    output = run.objective(batch, totals)
-                    output.loss.backward()
-                    metrics.append(output.metrics)
-                return StepOutput(add_up_pairs(metrics), sum(batch.num_tokens for batch in batches))
+                return my_schedule(run.objective, batches)
         """
 
     # ---- format: called on one format plugin per data source

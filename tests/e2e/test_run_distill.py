@@ -92,7 +92,7 @@ def test_fine_tuning_alone_is_the_other_end(runner, teacher):
 
 def test_settings_that_cannot_be(runner, teacher, ernie, refuses, tmp_path):
     for more, text in (
-        ({"method__teacher": None}, "name the model directory"),
+        ({"method__teacher": None}, "name the teacher"),
         ({"method__teacher": tmp_path / "gone"}, "no such directory"),
         ({"method__cache": tmp_path / "cache"}, "set method.top_k"),
         ({"method__top_k": 4000}, "the vocabulary has"),

@@ -70,7 +70,7 @@ def words(hybrid_home):
             "data.train": hybrid_home / f"{method}.jsonl",
             "data.max_seq_len": 64,
             "train.batch_size": 2,
-            "train.learning_rate": 1e-3,
+            "train.learning_rate": 5e-4,
             "train.max_steps": 3,
             "run.out": out,
             "log.report": "false",
