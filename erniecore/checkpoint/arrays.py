@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from erniecore.checkpoint.files import sync_directory, translated
+from erniecore.checkpoint.files import translated
 from erniecore.checkpoint.safetensors_io import damaged, open_tensors
 from erniecore.checkpoint.safetensors_write import write_safetensors
+from erniecore.durable import sync_directory
 
 if TYPE_CHECKING:
     from erniecore.types.samples import Array

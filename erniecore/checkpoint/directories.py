@@ -5,7 +5,6 @@ For model directories and exports. Checkpoints have their own stricter writer.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import re
@@ -16,7 +15,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from erniecore.checkpoint.files import sync_directory, translated
+from erniecore.checkpoint.files import translated
+from erniecore.durable import file_hash, sync_directory
 from erniecore.errors import CheckpointError
 
 MODEL_MANIFEST = "erniecore_manifest.json"
@@ -53,15 +53,6 @@ def write_json(path: Path, content: Mapping[str, Any]) -> Path:
     """``content`` as readable JSON; returns ``path``."""
     path.write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
     return path
-
-
-def file_hash(path: Path) -> str:
-    """sha256 of a file, read in pieces."""
-    digest = hashlib.sha256()
-    with path.open("rb") as stream:
-        while chunk := stream.read(1 << 22):
-            digest.update(chunk)
-    return digest.hexdigest()
 
 
 def verify_directory(directory: Path, names: Collection[str] | None = None) -> list[str]:

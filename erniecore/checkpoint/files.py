@@ -1,13 +1,9 @@
-"""Durable file operations, and the operating system's refusals turned into errors with a remedy.
-
-Only ``os`` calls: every byte that a checkpoint needs passes through these few functions, so that tests can make
-each of them fail.
-"""
+"""Space on the disk, and the operating system's refusals turned into errors with a remedy. What writes is
+``erniecore.durable``."""
 
 from __future__ import annotations
 
 import errno
-import os
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -45,45 +41,6 @@ def translated(path: Path, doing: str, effect: str = "") -> Iterator[None]:
         raise CheckpointError(
             text, where=str(error.filename or path), fix=fix, next=f"df -h {path}", code="ERN-K003"
         ) from error
-
-
-def write_all(fd: int, data: bytes | memoryview) -> None:
-    """Write everything; ``os.write`` may take less than it is given."""
-    view = memoryview(data)
-    while view:
-        view = view[os.write(fd, view[: 1 << 26]) :]
-
-
-def write_file(path: Path, data: bytes) -> None:
-    """A new file with ``data``, on the disk when this returns."""
-    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
-    try:
-        write_all(fd, data)
-        os.fsync(fd)
-    finally:
-        os.close(fd)
-
-
-def replace_file(path: Path, data: bytes) -> None:
-    """``path`` holds either its old or its new content, whenever the power fails."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    temporary.unlink(missing_ok=True)
-    try:
-        write_file(temporary, data)
-        os.replace(temporary, path)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
-    sync_directory(path.parent)
-
-
-def sync_directory(directory: Path) -> None:
-    """Make the names in ``directory`` durable."""
-    fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
 
 
 def existing_parent(path: Path) -> Path:

@@ -9,11 +9,11 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from erniecore.checkpoint.files import sync_directory
 from erniecore.checkpoint.leftovers import hidden_name, is_ours, remove_directory
 from erniecore.checkpoint.manifest import read_manifest
 from erniecore.checkpoint.reader import list_checkpoints
 from erniecore.checkpoint.verify import is_verified
+from erniecore.durable import sync_directory
 from erniecore.errors import CheckpointError
 
 #: one damaged checkpoint must never be the only one

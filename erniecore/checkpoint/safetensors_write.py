@@ -14,8 +14,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from erniecore.checkpoint.files import write_all
 from erniecore.checkpoint.tensors import DTYPES, Array, Tensor, contiguous_bytes
+from erniecore.durable import write_all
 from erniecore.errors import CheckpointError
 
 #: shards of public model directories have this size unless the user says otherwise

@@ -33,7 +33,7 @@ def write_resolved(loaded: Loaded, path: Path, facts: Mapping[str, object] | Non
 
     The file replaces an older one in one step. ``compose.load(path)`` gives the same settings again.
     """
-    from erniecore.checkpoint.files import replace_file  # `config show` needs `scalar` alone, without numpy
+    from erniecore.durable import replace_file  # `config show` needs `scalar` alone, without numpy
 
     header = {**facts_of(loaded), **(facts or {})}
     replace_file(path, resolved_text(loaded, header).encode())

@@ -19,13 +19,13 @@ from typing import Any
 from erniecore.data import codes
 from erniecore.data.cache_keys import content_of, entry_key, stamp_of, unreadable
 from erniecore.data.cache_locks import locked
-from erniecore.data.durable import replace_file, sync_directory
 from erniecore.data.encode import Chunk, Job, run, source_chunks
 from erniecore.data.ledger import MAX_ERRORS, Ledger
 from erniecore.data.opening import LIMITS, ReadLimits
 from erniecore.data.shard_files import Damaged, Shard, ShardWriter, open_shard
 from erniecore.data.shard_store import Part, ShardStore
 from erniecore.data.sources import DataSource
+from erniecore.durable import replace_file, sync_directory
 from erniecore.errors import DataError
 from erniecore.types import Encoder
 

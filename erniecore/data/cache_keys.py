@@ -19,10 +19,10 @@ import numpy as np
 
 import erniecore
 from erniecore.data import codes
-from erniecore.data.durable import file_hash
 from erniecore.data.opening import ReadLimits
 from erniecore.data.opening_folders import shards_of
 from erniecore.data.sources import DataSource
+from erniecore.durable import file_hash
 from erniecore.errors import DataError
 from erniecore.types import Encoder
 

@@ -30,14 +30,23 @@ def too_long(limit: int) -> RowError:
     )
 
 
-def split_lines(stream: IO[bytes], limit: int) -> Iterator[RawRow]:
-    """One row per line; blank lines are no rows. Lines beyond ``limit`` are read past."""
+def bounded_lines(stream: IO[bytes], limit: int) -> Iterator[tuple[int, bytes | None]]:
+    """Every line with its number, blank ones too; None for one beyond ``limit``, which is read past and never held."""
     number = 0
     while line := stream.readline(limit + 1):
         number += 1
         if len(line) > limit and not line.endswith(b"\n"):
             while (rest := stream.readline(_CHUNK)) and not rest.endswith(b"\n"):
                 pass
+            yield number, None
+        else:
+            yield number, line
+
+
+def split_lines(stream: IO[bytes], limit: int) -> Iterator[RawRow]:
+    """One row per line; blank lines are no rows. Lines beyond ``limit`` are read past."""
+    for number, line in bounded_lines(stream, limit):
+        if line is None:
             yield number, too_long(limit)
         elif row := line.rstrip():
             yield number, row

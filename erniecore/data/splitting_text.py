@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import IO
 
 from erniecore.data import codes
-from erniecore.data.splitting import RawRow, too_long
+from erniecore.data.splitting import RawRow, bounded_lines, too_long
 from erniecore.errors import DataError, RowError
 
 #: (number of the first line, its bytes; none: longer than the limit)
@@ -49,21 +49,8 @@ def _row(block: bytes) -> bytes | RowError:
     return json.dumps({"text": text}, ensure_ascii=False).encode()
 
 
-def _lines(stream: IO[bytes], limit: int) -> Iterator[_Block]:
-    """Every line, blank ones too; never more than ``limit`` bytes are held."""
-    number = 0
-    while line := stream.readline(limit + 1):
-        number += 1
-        if len(line) > limit and not line.endswith(b"\n"):
-            while (rest := stream.readline(_CHUNK)) and not rest.endswith(b"\n"):
-                pass
-            yield number, None
-        else:
-            yield number, line
-
-
 def _by_line(stream: IO[bytes], limit: int) -> Iterator[_Block]:
-    for number, line in _lines(stream, limit):
+    for number, line in bounded_lines(stream, limit):
         if line is None:
             yield number, None
         elif line.strip():
@@ -73,7 +60,7 @@ def _by_line(stream: IO[bytes], limit: int) -> Iterator[_Block]:
 def _by_paragraph(stream: IO[bytes], limit: int) -> Iterator[_Block]:
     """Runs of lines that are not blank."""
     first, size, parts = 0, 0, list[bytes]()
-    for number, line in _lines(stream, limit):
+    for number, line in bounded_lines(stream, limit):
         if line is not None and not line.strip():
             if first:
                 yield first, b"".join(parts).strip(b"\r\n") if parts else None

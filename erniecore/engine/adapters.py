@@ -18,9 +18,9 @@ from erniecore.checkpoint.directories import (
     MODEL_MANIFEST,
     atomic_directory,
     check_target,
-    file_hash,
     verify_directory,
 )
+from erniecore.durable import file_hash
 from erniecore.engine.quantized import is_quantized
 from erniecore.errors import CheckpointError, NumericsError, PluginConflict, PluginNotFound, UsageError
 from erniecore.host import assemble

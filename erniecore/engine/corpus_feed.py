@@ -11,14 +11,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from erniecore.checkpoint.directories import file_hash
-from erniecore.checkpoint.files import replace_file, translated
+from erniecore.checkpoint.files import translated
 from erniecore.data import codes
 from erniecore.data.corpus import CorpusPlan, TokenSpan, split_tail
 from erniecore.data.encode import encode
 from erniecore.data.loader import BatchPlan, DataPlan, LoaderSettings
 from erniecore.data.sources import resolve
 from erniecore.data.token_files import TokenFile, files_of, open_token_file, prefixes_of
+from erniecore.durable import file_hash, replace_file
 from erniecore.engine.guards import check_store
 from erniecore.errors import DataError
 from erniecore.types import Document, Encoder

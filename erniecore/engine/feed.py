@@ -8,9 +8,10 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from erniecore.checkpoint.files import replace_file, translated
+from erniecore.checkpoint.files import translated
 from erniecore.data.loader import BatchPlan, DataPlan, LoaderSettings
 from erniecore.data.splits import Loader, Splits
+from erniecore.durable import replace_file
 from erniecore.engine.corpus_feed import build_corpus_feed, names_token_files
 from erniecore.engine.guards import check_store
 from erniecore.errors import ErnieError

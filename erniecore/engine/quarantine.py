@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from erniecore.checkpoint.files import replace_file
+from erniecore.durable import replace_file
 from erniecore.errors import CheckpointError
 
 QUARANTINE_NAME = "quarantine.json"

@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from erniecore.checkpoint import list_checkpoints, load_checkpoint
-from erniecore.checkpoint.files import replace_file
 from erniecore.checkpoint.manifest import step_of
 from erniecore.checkpoint.verify import is_verified
+from erniecore.durable import replace_file
 from erniecore.engine import seed, state
 from erniecore.errors import NumericsError
 from erniecore.types import Batch

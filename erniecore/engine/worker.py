@@ -15,7 +15,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from erniecore.checkpoint.files import replace_file
+from erniecore.durable import replace_file
 from erniecore.errors import ConfigError, ErnieError, Exit
 
 #: variable that holds the request, as JSON

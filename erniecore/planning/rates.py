@@ -10,7 +10,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from erniecore.checkpoint.files import replace_file, translated
+from erniecore.checkpoint.files import translated
+from erniecore.durable import replace_file
 
 
 @dataclass(frozen=True, slots=True)

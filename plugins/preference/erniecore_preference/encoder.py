@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from erniecore.api import Answer, Preference, Rated, Record, RowError, Sample, Tokenizer, Turns, shortened
+from erniecore.api import Answer, Origin, Preference, Rated, Record, RowError, Sample, Tokenizer, Turns, shortened
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -108,24 +108,27 @@ class RatedEncoder(PairEncoder):
             answer = self.turns.answer(prompt, record.messages[-1:], record.tools, "$.messages[-1:]")
             size = answer.size
             if size <= self.max_length:
-                return [self._rated(answer, why, record)]
+                side = CHOSEN if record.desirable else REJECTED
+                return [answer_sample(self.turns, answer, side, why, record.origin)]
         raise self._too_long("the answer with the last question alone is too long", size)
 
-    def _rated(self, answer: Answer, why: str, record: Rated) -> Sample:
-        input_ids, labels = self.turns.arrays(answer)
-        n, side = len(input_ids), CHOSEN if record.desirable else REJECTED
-        return Sample(
-            input_ids=input_ids,
-            labels=labels,
-            position_ids=np.arange(n, dtype=np.int64),
-            end_rows=np.full(n, n, np.int32),
-            fields={
-                "sample": (np.arange(n) == 0).astype(np.int8),
-                "answer": np.where(np.arange(n) < len(answer.prompt) - 1, 0, side).astype(np.int8),
-            },
-            truncated=why,
-            origin=record.origin,
-        )
+
+def answer_sample(turns: Turns, answer: Answer, side: int, why: str, origin: Origin) -> Sample:
+    """One answer behind its prompt; ``side``: CHOSEN or REJECTED."""
+    input_ids, labels = turns.arrays(answer)
+    n = len(input_ids)
+    return Sample(
+        input_ids=input_ids,
+        labels=labels,
+        position_ids=np.arange(n, dtype=np.int64),
+        end_rows=np.full(n, n, np.int32),
+        fields={
+            "sample": (np.arange(n) == 0).astype(np.int8),
+            "answer": np.where(np.arange(n) < len(answer.prompt) - 1, 0, side).astype(np.int8),
+        },
+        truncated=why,
+        origin=origin,
+    )
 
 
 def _shared(a: Sequence[int], b: Sequence[int]) -> int:

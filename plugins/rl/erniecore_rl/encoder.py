@@ -10,10 +10,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-import numpy as np
-from erniecore_preference.encoder import CHOSEN, PairEncoder
+from erniecore_preference.encoder import CHOSEN, PairEncoder, answer_sample
 
-from erniecore.api import Answer, Conversation, Record, RowError, Sample, Tokenizer, Turns, shortened
+from erniecore.api import Conversation, Record, RowError, Sample, Tokenizer, Turns, shortened
 
 TOO_LONG, NO_QUESTION, NO_REFERENCE = "ERN-D044", "ERN-D075", "ERN-D076"
 
@@ -45,24 +44,8 @@ class PromptEncoder:
             answer = self.turns.answer(prompt, reference, record.tools, where)
             size = max(answer.size, len(answer.prompt) + self.new_tokens)
             if size <= self.max_length:
-                return [self._sample(answer, why, record)]
+                return [answer_sample(self.turns, answer, CHOSEN, why, record.origin)]
         raise too_long(size, self.max_length, self.new_tokens)
-
-    def _sample(self, answer: Answer, why: str, record: Conversation) -> Sample:
-        input_ids, labels = self.turns.arrays(answer)
-        n = len(input_ids)
-        return Sample(
-            input_ids=input_ids,
-            labels=labels,
-            position_ids=np.arange(n, dtype=np.int64),
-            end_rows=np.full(n, n, np.int32),
-            fields={
-                "sample": (np.arange(n) == 0).astype(np.int8),
-                "answer": np.where(np.arange(n) < len(answer.prompt) - 1, 0, CHOSEN).astype(np.int8),
-            },
-            truncated=why,
-            origin=record.origin,
-        )
 
 
 class PairPromptEncoder(PairEncoder):
