@@ -46,11 +46,13 @@ class KernelSet(Protocol):
     """Kernels of one distribution; making one and asking it anything but ``load`` imports nothing heavy.
 
     Attributes:
-        devices: names of device plugins that it is for. operators: keys of ``OPERATORS`` that it has.
+        devices: names of device plugins that it is for. operators: keys of ``OPERATORS`` that it has, each with the dtypes
+            that its kernels take. on_request: what a set that is never chosen by itself says about it; empty for the others.
     """
 
     devices: frozenset[str]
-    operators: frozenset[str]
+    operators: Mapping[str, tuple[str, ...]]
+    on_request: str
 
     def fault(self) -> str:
         """Why it cannot run here and what to do; empty if it can."""
@@ -107,14 +109,16 @@ def choose(device: str, asked: Mapping[str, str]) -> Choice:
     Raises:
         ConfigError: an operator or a name that does not exist, a kernel that cannot run here, or two kernels for one operator.
     """
-    installed, remarks = _installed()
-    sets = {name: found for name, found in installed.items() if device in found.devices}
+    sets_here, remarks = installed()
+    sets = {name: found for name, found in sets_here.items() if device in found.devices}
     faults = {name: found.fault() for name, found in sets.items()}
     for operator, name in asked.items():
         _check(operator, name, sets, faults)
     names = {}
     for operator in OPERATORS:
-        able = [name for name, found in sets.items() if operator in found.operators and not faults[name]]
+        able = [
+            n for n, found in sets.items() if operator in found.operators and not faults[n] and not found.on_request
+        ]
         if len(able) > 1 and operator not in asked:
             message = f"{' and '.join(able)} both have this kernel; name one of them"
             raise ConfigError.at(f"device.kernels.{operator}", message)
@@ -161,7 +165,7 @@ def _points() -> list[EntryPoint]:
     return sorted(entry_points(group=GROUP), key=lambda point: point.name)
 
 
-def _installed() -> tuple[dict[str, KernelSet], list[str]]:
+def installed() -> tuple[dict[str, KernelSet], list[str]]:
     """Kernel sets by name, and a remark for each that cannot even be imported."""
     sets: dict[str, KernelSet] = {}
     remarks = []

@@ -27,9 +27,14 @@ def doctor(
         bool, typer.Option("--open", help="Open the device too (cpu if none is named); imports paddle.")
     ] = False,
     verbose: Annotated[bool, typer.Option("--all", help="Also show devices that are simply not here.")] = False,
+    kernels: Annotated[
+        bool, typer.Option("--kernels", help="Instead: the implementations of each operator, and which is chosen.")
+    ] = False,
     as_json: JsonOption = False,
 ) -> int:
     """Examine this machine: Python, paddle, devices, plugins, disk. Exit 0: no problem; 3: there are problems."""
+    if kernels:
+        return _kernels(device or "cpu", as_json)
     from erniecore.doctor.examination import examine
     from erniecore.doctor.findings import summary
 
@@ -46,6 +51,23 @@ def doctor(
         more = f"; {hidden} devices are not here (--all shows them)" if hidden else ""
         render.show(f"{counts['problems']} problems, {counts['remarks']} remarks, {counts['ok']} ok{more}")
     return int(Exit.ENVIRONMENT if counts["problems"] else Exit.OK)
+
+
+def _kernels(device: str, as_json: bool) -> int:
+    """``--kernels``: what a run on ``device`` computes with, and why not with something else."""
+    from erniecore import registry
+    from erniecore.doctor.kernels import candidates, table
+
+    registry.load("device", device)
+    rows, remarks = candidates(device, {})
+    if as_json:
+        found = [row.as_json() for row in rows]
+        render.show_json({"device": device, "implementations": found, "remarks": list(remarks)})
+    else:
+        render.show(
+            *table(rows), *remarks, f"* chosen on {device}; `ernie run … device.kernels.OPERATOR=NAME` chooses another"
+        )
+    return int(Exit.OK)
 
 
 def _uninteresting(finding: Finding) -> bool:

@@ -63,5 +63,16 @@ def test_devices_that_are_simply_not_here_are_shown_when_asked_for(site):
     assert "devices: npu" in doctor(site, "--all").stdout
 
 
+def test_kernels_of_each_operator_without_paddle(site):
+    code = "from erniecore.cli.app import main; main(['doctor', '--kernels', '--json']); print('paddle' in sys.modules)"
+    command = [sys.executable, "-c", f"import sys; {code}"]
+    done = subprocess.run(command, capture_output=True, text=True, env=site.environ(), cwd=site.path, check=True)
+    text, _, heavy = done.stdout.strip().rpartition("\n")
+    rows = json.loads(text)["implementations"]
+    assert heavy == "False"
+    assert ["rotate"] in [row["functions"] for row in rows if row["chosen"]]
+    assert {row["name"] for row in rows} >= {"reference"}
+
+
 def test_it_is_a_command():
     assert "doctor" in app.COMMANDS

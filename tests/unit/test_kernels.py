@@ -13,8 +13,8 @@ class Fake:
 
     devices = frozenset({"cpu"})
 
-    def __init__(self, name, operators=("rope",), fault="", error=None, supports=True):
-        self.name, self.operators = name, frozenset(operators)
+    def __init__(self, name, operators=("rope",), fault="", error=None, supports=True, on_request=""):
+        self.name, self.operators, self.on_request = name, dict.fromkeys(operators, ("float32",)), on_request
         self._fault, self._error, self._supports = fault, error, supports
 
     def fault(self):
@@ -118,6 +118,12 @@ def test_two_kernels_for_one_operator_must_be_told_apart(installed):
     with pytest.raises(ConfigError, match="fast and faster"):
         kernels.choose("cpu", {})
     assert kernels.choose("cpu", {"rope": "faster"}).names["rope"] == "faster"
+
+
+def test_a_set_on_request_runs_only_where_it_is_named(installed):
+    installed(Fake("unproven", on_request="not run on such a device yet"))
+    assert set(kernels.choose("cpu", {}).names.values()) == {"reference"}
+    assert kernels.choose("cpu", {"rope": "unproven"}).names["rope"] == "unproven"
 
 
 @pytest.mark.parametrize(

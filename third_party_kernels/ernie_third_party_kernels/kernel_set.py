@@ -16,7 +16,16 @@ class KernelSet:
     """See ``erniecore.kernels.KernelSet``."""
 
     devices = frozenset({"cpu"})
-    operators = frozenset({"decode_attention", "decode_experts", "rms_norm", "rope", "softmax", "swiglu"})
+    on_request = ""
+    #: operator -> dtypes of floating-point arguments
+    operators: Mapping[str, tuple[str, ...]] = {
+        "decode_attention": ("float32",),
+        "decode_experts": ("float32",),
+        "rms_norm": ("float32",),
+        "rope": ("float32",),
+        "softmax": ("float32",),
+        "swiglu": ("float32",),
+    }
 
     def fault(self) -> str:
         """Why nothing can run; empty if it can."""
