@@ -156,7 +156,8 @@ def held(run: Run) -> dict[str, dict[str, Held]]:
     ranks = run.ranks
     optim = {}
     for slot in run.optimizer.slots:
-        piece = replace(ranks.piece(slot.name, slot.parameter.shape), flat=slot.part)
+        piece = ranks.piece(slot.name, slot.parameter.shape)
+        piece = piece if slot.part is None else replace(piece, flat=slot.part)
         optim.update({name: Held(t, piece) for name, t in slot.state_tensors().items()})
     model = {name: Held(t, ranks.piece(name, t.shape)) for name, t in saved_tensors(run).items()}
     groups = {"model": model, "optim": optim}

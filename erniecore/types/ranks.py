@@ -21,6 +21,7 @@ class Piece:
         shape: of the whole.
         axis, index, count: this rank has cut ``index`` of ``count`` along ``axis``; count 1: no cut.
         flat: (start, stop) of the flattened cut; ``None``: all of it.
+        name: of the parameter, by which the strategy knows who holds the other parts.
     """
 
     shape: tuple[int, ...]
@@ -28,6 +29,7 @@ class Piece:
     index: int = 0
     count: int = 1
     flat: tuple[int, int] | None = None
+    name: str = ""
 
     @property
     def whole(self) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import paddle  # noqa: TID253
@@ -26,6 +26,15 @@ def buckets(slots: Sequence[Any]) -> Iterator[list[Any]]:
         size += number
     if pending:
         yield pending
+
+
+def by_comm(slots: Sequence[Any], comm_of: Callable[[Any], Comm]) -> list[tuple[Comm, list[Any]]]:
+    """Slots by the group that they talk to, groups in the order of their first slot: alike on all ranks of a group."""
+    found: dict[tuple[int, ...], tuple[Comm, list[Any]]] = {}
+    for slot in slots:
+        comm = comm_of(slot)
+        found.setdefault(comm.ranks, (comm, []))[1].append(slot)
+    return list(found.values())
 
 
 @paddle.no_grad()  # type: ignore[untyped-decorator]

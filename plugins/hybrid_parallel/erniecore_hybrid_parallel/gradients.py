@@ -14,7 +14,7 @@ from typing import Any
 import paddle  # noqa: TID253
 from paddle import Tensor  # noqa: TID253
 
-from erniecore_hybrid_parallel.comm import Comm
+from erniecore_hybrid_parallel.placement import Placement
 
 #: elements that wait for each other to become one message
 WAITING = 1 << 20
@@ -24,15 +24,15 @@ class GradientShards:
     """The gradients of one optimizer.
 
     Args:
-        slots: its slots, each with ``part``. sharding: ranks that keep a part each. replicas: ranks that keep the same
-            part. exchange: see ``erniecore.api.Ranks``.
+        slots: its slots. place: of a parameter by name; its ``sharding`` ranks keep a part each, its ``replicas`` the same.
+        exchange: see ``erniecore.api.Ranks``.
     """
 
     def __init__(
-        self, slots: Sequence[Any], sharding: Comm, replicas: Comm, exchange: Callable[[Any], list[Any]]
+        self, slots: Sequence[Any], place: Callable[[str], Placement], exchange: Callable[[Any], list[Any]]
     ) -> None:
         self.slots = list(reversed(slots))
-        self.sharding, self.replicas, self._exchange = sharding, replicas, exchange
+        self._place, self._exchange = place, exchange
         self._next, self._arrived, self._waiting = 0, set[int](), list[Any]()
         for index, slot in enumerate(self.slots):
             slot.parameter._register_backward_hook(partial(self._arrive, index))
@@ -58,12 +58,16 @@ class GradientShards:
         self._flush()
 
     def _send(self, slot: Any) -> None:
-        first = self._waiting[0].parameter if self._waiting else slot.parameter
-        if slot.parameter.dtype != first.dtype:
+        if self._waiting and self._kind(self._waiting[0]) != self._kind(slot):
             self._flush()
         self._waiting.append(slot)
         if sum(waiting.parameter.size for waiting in self._waiting) >= WAITING:
             self._flush()
+
+    def _kind(self, slot: Any) -> tuple[Any, ...]:
+        """What is alike among the slots of one message."""
+        place = self._place(slot.name)
+        return slot.parameter.dtype, place.sharding.ranks, place.replicas.ranks
 
     @paddle.no_grad()  # type: ignore[untyped-decorator]
     def _flush(self) -> None:
@@ -71,22 +75,26 @@ class GradientShards:
         slots, self._waiting = self._waiting, []
         if not slots:
             return
-        rows = [self._rows(slot.parameter) for slot in slots]
+        place = self._place(slots[0].name)
+        rows = [self._rows(slot.parameter, place.sharding.size) for slot in slots]
         joined = paddle.concat(rows, axis=1) if len(rows) > 1 else rows[0]
         for slot in slots:
             slot.parameter.grad = None
         sizes = [row.shape[1] for row in rows]
         del rows
-        mine = self.replicas.all_reduce(self.sharding.reduce_scatter(joined).flatten())
+        mine = place.replicas.all_reduce(place.sharding.reduce_scatter(joined).flatten())
         start = 0
         for slot, size in zip(slots, sizes, strict=True):
-            part = mine[start : start + slot.part[1] - slot.part[0]].clone()
+            if slot.part is None:
+                part = mine[start : start + size].clone().reshape(slot.parameter.shape)
+            else:
+                part = mine[start : start + slot.part[1] - slot.part[0]].clone()
             slot.reduced = part if slot.reduced is None else slot.reduced.add_(part)
             start += size
 
-    def _rows(self, parameter: Tensor) -> Tensor:
-        """The gradient, flat, padded, one row per rank."""
-        count = self.sharding.size
+    @staticmethod
+    def _rows(parameter: Tensor, count: int) -> Tensor:
+        """The gradient, flat, padded, one of ``count`` rows per rank."""
         gradient = paddle.zeros_like(parameter) if parameter.grad is None else parameter.grad
         flat, padding = gradient.flatten(), -parameter.size % count
         if padding:

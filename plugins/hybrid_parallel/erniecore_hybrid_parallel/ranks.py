@@ -14,11 +14,12 @@ import paddle  # noqa: TID253
 from paddle import Tensor  # noqa: TID253
 
 from erniecore.api import Cluster, Layout, Piece
-from erniecore_hybrid_parallel.buckets import all_reduce_gradients, gather_parts
+from erniecore_hybrid_parallel.buckets import all_reduce_gradients, by_comm, gather_parts
 from erniecore_hybrid_parallel.config import HybridConfig
 from erniecore_hybrid_parallel.gradients import GradientShards
 from erniecore_hybrid_parallel.groups import World, world_of
 from erniecore_hybrid_parallel.mesh import Mesh
+from erniecore_hybrid_parallel.placement import Placements
 from erniecore_hybrid_parallel.tensor import shard_model
 
 #: bytes that each rank gives in the first round of an exchange; longer values need a second
@@ -40,14 +41,11 @@ class HybridRanks:
         place = mesh.coordinates(self.rank)
         self.counts = place["tensor"] == 0
         self._meets, self._exchanged = True, time.monotonic()
-        #: name -> axis of parameters that are cut among the tensor ranks
-        self.cuts: dict[str, int] = {}
         self.shards: GradientShards | None = None
         self.everybody = world.comm([list(range(world.size))])
         self.batch = world.comm(mesh.groups("sharding", "data"))
-        self.replicas = world.comm(mesh.groups("data"))
-        self.sharding = world.comm(mesh.groups("sharding"))
         self.tensor = world.comm(mesh.groups("tensor"))
+        self.placements = Placements(mesh, world)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> HybridRanks:
         return self
@@ -85,40 +83,31 @@ class HybridRanks:
         return [r[8 : 8 + size] for r, size in zip(rows, sizes, strict=True)], max(sizes)
 
     def piece(self, name: str, shape: Sequence[int]) -> Piece:
-        """A cut along the axis that the layout says, or all of it."""
-        axis = self.cuts.get(name)
-        if axis is None:
-            return Piece(tuple(shape))
-        whole = [*shape]
-        whole[axis] *= self.tensor.size
-        return Piece(tuple(whole), axis, self.tensor.index, self.tensor.size)
+        """What the table says."""
+        return self.placements.of(name).piece(name, shape)
 
     def share(self, name: str, shape: Sequence[int]) -> tuple[int, int] | None:
         """The flattened parameter in equal parts, one per sharding rank; the last ones may be shorter or empty."""
-        if self.sharding.size == 1:
-            return None
-        number = int(np.prod(shape))
-        size = -(-number // self.sharding.size)
-        return min(self.sharding.index * size, number), min((self.sharding.index + 1) * size, number)
+        return self.placements.of(name).share(shape)
 
     def whole(self, tensor: Tensor, piece: Piece) -> Any:
         """The whole tensor as a numpy array."""
+        place, tensor = self.placements.of(piece.name), tensor.detach()
         if piece.flat is not None:
-            size = -(-int(np.prod(piece.shape)) // piece.count // self.sharding.size)
-            padded = paddle.zeros([size], tensor.dtype)
-            if tensor.shape[0]:
-                padded[: tensor.shape[0]] = tensor.detach()
             cut = list(piece.shape)
             cut[piece.axis] //= piece.count
-            tensor = self.sharding.all_gather(padded)[: int(np.prod(cut))].reshape(cut)
+            padded = paddle.zeros([-(-int(np.prod(cut)) // place.sharding.size)], tensor.dtype)
+            if tensor.shape[0]:
+                padded[: tensor.shape[0]] = tensor
+            tensor = place.sharding.all_gather(padded)[: int(np.prod(cut))].reshape(cut)
         if piece.count > 1:
-            tensor = self.tensor.all_gather(tensor.detach(), piece.axis)
-        return np.array(tensor.detach().numpy())
+            tensor = place.cut.all_gather(tensor, piece.axis)
+        return np.array(tensor.numpy())
 
     def attach(self, slots: Sequence[Any]) -> None:
         """From stage 2 on gradients are summed during the backward pass."""
         if self.config.sharding_stage > 1:
-            self.shards = GradientShards(slots, self.sharding, self.replicas, self.exchange)
+            self.shards = GradientShards(slots, self.placements.of, self.exchange)
 
     def backward_done(self) -> None:
         """The backward pass of a micro-batch has ended."""
@@ -126,24 +115,28 @@ class HybridRanks:
             self.shards.backward_done()
 
     def reduce_gradients(self, slots: Sequence[Any]) -> None:
-        """Sum the gradients over the ranks that saw other rows."""
+        """Sum the gradients over the ranks that saw other rows, or parts of the same ones."""
         if self.shards is None:
-            all_reduce_gradients(slots, self.batch)
+            for comm, members in by_comm(slots, lambda slot: self.placements.of(slot.name).reduce):
+                all_reduce_gradients(members, comm)
 
     def counts_parameter(self, name: str) -> bool:
         """Whether this rank's gradient of a parameter enters the global norm."""
-        place = self.mesh.coordinates(self.rank)
-        alike = place["data"] == 0 if self.sharding.size > 1 else place["data"] == place["sharding"] == 0
-        return alike and (place["tensor"] == 0 or name in self.cuts)
+        return self.placements.of(name).counts
 
     def updated(self, slots: Sequence[Any]) -> None:
         """Bring the other sharding ranks' parts into the parameters."""
-        if self.sharding.size > 1:
-            gather_parts(slots, self.sharding)
+        parted = [slot for slot in slots if slot.part is not None]
+        for comm, members in by_comm(parted, lambda slot: self.placements.of(slot.name).sharding):
+            gather_parts(members, comm)
 
     def share_matrices(self, model: Any, layout: Layout) -> None:
         """Cut the model's matrices among the tensor ranks."""
-        self.cuts = shard_model(model, layout, self.tensor)
+        cuts, partial = shard_model(model, layout, self.tensor)
+        for axis in sorted({*cuts.values()}):
+            names = [name for name, at in cuts.items() if at == axis]
+            self.placements.put(names, self.placements.along(cut=["tensor"], axis=axis))
+        self.placements.put(partial, self.placements.along(summed=["tensor"]))
 
     def adopt(self, model: Any, objective: Any) -> None:
         """Expert loads are counted over all rows."""

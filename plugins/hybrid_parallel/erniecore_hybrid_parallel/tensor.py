@@ -137,8 +137,8 @@ class Cut(NamedTuple):
     layer: nn.Layer
 
 
-def shard_model(model: Any, layout: Layout, comm: Comm) -> dict[str, int]:
-    """Cut ``model`` in place; returns name -> axis of what was cut.
+def shard_model(model: Any, layout: Layout, comm: Comm) -> tuple[dict[str, int], list[str]]:
+    """Cut ``model`` in place; returns name -> axis of what was cut, and names of what has a part of its gradient here.
 
     Raises:
         ConfigError: a width that the ranks cannot divide evenly.
@@ -154,7 +154,6 @@ def shard_model(model: Any, layout: Layout, comm: Comm) -> dict[str, int]:
     head_weight, tied, _ = model.head()
     for cut in cuts:
         if cut.style == "partial":
-            cut.parameter.register_hook(lambda gradient: comm.all_reduce(gradient.clone()))
             continue
         keep_part(cut.parameter, cut.axis, comm)
         only_head = cut.parameter is head_weight and not tied  # a tied one is also the embedding, called with ids
@@ -163,7 +162,8 @@ def shard_model(model: Any, layout: Layout, comm: Comm) -> dict[str, int]:
             become(cut, shard)
     if any(cut.style == "vocab" for cut in cuts):
         mix(model, SharedHead, shard)
-    return {cut.name: cut.axis for cut in cuts if cut.style != "partial"}
+    partial = [cut.name for cut in cuts if cut.style == "partial"]
+    return {cut.name: cut.axis for cut in cuts if cut.style != "partial"}, partial
 
 
 def check_heads(architecture: Mapping[str, Any], size: int) -> None:
