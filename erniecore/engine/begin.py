@@ -16,12 +16,9 @@ if TYPE_CHECKING:
 
 
 def begin(run: Run) -> None:
-    """Call the objective's ``begin``, if it has one; what it returns becomes a ``begin`` event."""
-    objective = run.objective
-    if not hasattr(objective, "begin"):
-        return
+    """Call the objective's ``begin``; what it returns becomes a ``begin`` event."""
     started = time.perf_counter()
-    facts = objective.begin(every_sample(run), step=run.step, out=run.out)
+    facts = run.objective.begin(every_sample(run), step=run.step, out=run.out)
     if facts:
         run.emit("begin", step=run.step, **facts, seconds=time.perf_counter() - started)
 

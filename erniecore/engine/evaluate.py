@@ -39,7 +39,7 @@ def evaluate(
         ranks: whose batches count together; each has as many.
     """
     means = with_differences(metrics.means(measure(objective, model, batches, max_steps, stop, ranks)))
-    if "loss" in means and getattr(objective, "is_nll", True):
+    if "loss" in means and objective.is_nll:
         # beyond e^700 a float overflows; the perplexity of such a model is of no use anyway
         means["perplexity"] = math.exp(min(means["loss"], 700.0))
     return means

@@ -99,10 +99,7 @@ def learn(run: Run, step: int) -> bool:
 
 def prepared(run: Run, batches: Sequence[Batch], step: int) -> Sequence[Batch]:
     """What is learned in this step: the data's batches, or what the objective makes of them."""
-    prepare = getattr(run.objective, "prepare", None)
-    if prepare is None:
-        return batches
-    return prepare(batches, step=step, seed=seed.derive_seed(run.seed, seed.OBJECTIVE, step))  # type: ignore[no-any-return]
+    return run.objective.prepare(batches, step=step, seed=seed.derive_seed(run.seed, seed.OBJECTIVE, step))
 
 
 def reduced(run: Run, output: StepOutput) -> tuple[dict[str, float], float, int]:
@@ -125,8 +122,7 @@ def update(run: Run, step: int, rate: float, loss: float, grad_norm: float, batc
         run.optimizer.step(rate, guards.clip_scale(grad_norm, run.settings.train.max_grad_norm))
         run.ranks.updated(run.optimizer.slots)
         run.policy.after_step(rate=rate)
-        if hasattr(run.objective, "after_step"):
-            run.objective.after_step(step=step, rate=rate)
+        run.objective.after_step(step=step, rate=rate)
         if run.ema is not None:
             run.ema.update()
     run.optimizer.clear_gradients()

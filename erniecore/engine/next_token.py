@@ -19,7 +19,7 @@ import paddle
 from numpy.typing import NDArray
 
 from erniecore import ops
-from erniecore.types import IGNORE, Batch, LossOutput
+from erniecore.types import IGNORE, Batch, LossOutput, Objective
 
 if TYPE_CHECKING:
     from paddle import Tensor
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     Metrics = dict[str, tuple[Tensor | float, float]]
 
 
-class NextTokenObjective:
+class NextTokenObjective(Objective):
     """See ``erniecore.types.Objective``.
 
     Args:
@@ -36,9 +36,6 @@ class NextTokenObjective:
         mtp_weight: λ of the multi-token-prediction loss, averaged over its depths (DeepSeek-V3, arXiv:2412.19437).
         accuracy: also report the share of learned tokens that are the most likely one; costs a second pass of the head.
     """
-
-    #: positions per chunk of head and loss; the engine sets ``train.loss_chunk`` here
-    loss_chunk = 1024
 
     def __init__(self, policy: Any, *, mtp_weight: float = 0.1, accuracy: bool = False) -> None:
         self.policy, self.mtp_weight, self.accuracy = policy, mtp_weight, accuracy

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 def scorers_of(host: Host, loaded: Loaded) -> list[Scorer]:
     """The run's scorers, in the order of the settings."""
     found = []
-    for plugin in loaded.plugins["scorer"]:
+    for plugin in loaded.plugins.get("scorer", ()):
         config: Any = loaded.settings.scorers[plugin.name]
         found.append(Scorer(plugin.name, config.weight, partial(score, host, plugin, config)))
     return found

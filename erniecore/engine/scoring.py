@@ -65,7 +65,7 @@ def add_losses(board: Board, items: Sequence[Item], objective: Objective, bundle
             )
         tokens, text_bytes = learned_size(samples, bundle.tokenizer)
         score = Score(rows=len(members), tokens=tokens, text_bytes=text_bytes)
-        if getattr(objective, "is_nll", True):
+        if objective.is_nll:
             score.nll = loss * tokens
         else:
             score.metrics = sums

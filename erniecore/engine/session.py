@@ -91,7 +91,7 @@ class Run:
     @property
     def repeats(self) -> int:
         """How many steps in a row get the same batches; more than 1 where the objective asks for it."""
-        return int(getattr(self.objective, "repeats", 1))
+        return self.objective.repeats
 
     def stop_reason(self) -> str:
         """Why the run is to stop, asked of all ranks: the same answer on each, so they stop after the same step."""
@@ -136,7 +136,7 @@ def assemble(ready: Prepared, tokenizer: Tokenizer, feed: Feed, stop: StopReques
     layout = model_layout(ready)
     model = hook.ernie_parallelize(model=policy, layout=layout, plan=ready.parallel_plan, ranks=ready.ranks)
     objective = build_objective(ready, policy, tokenizer)
-    if ready.ranks.size > 1 and int(getattr(objective, "repeats", 1)) > 1:
+    if ready.ranks.size > 1 and objective.repeats > 1:
         # what is carried from step to step differs by rank, and a checkpoint would hold rank 0's alone
         message = f"{ready.names['method']} keeps rows from step to step here, which only one process can"
         raise ConfigError.at("parallel", message)
@@ -220,14 +220,12 @@ def build_model(ready: Prepared) -> Any:
 def build_objective(ready: Prepared, policy: Any, tokenizer: Tokenizer) -> Objective:
     """The method's objective; with a reference if the method asks for one."""
     reference = make_reference(policy, ready.reference, adapted=ready.settings.adapter is not None)
-    objective: Any = ready.host.hook.ernie_build_objective(
+    objective: Objective = ready.host.hook.ernie_build_objective(
         config=ready.settings.method, policy=policy, reference=reference, tokenizer=tokenizer
     )
-    if hasattr(objective, "loss_chunk"):
-        objective.loss_chunk = ready.settings.train.loss_chunk
-    if hasattr(objective, "scorers"):
-        objective.scorers = scorers_of(ready.host, ready.loaded)
-    return objective  # type: ignore[no-any-return]
+    objective.loss_chunk = ready.settings.train.loss_chunk
+    objective.scorers = scorers_of(ready.host, ready.loaded)
+    return objective
 
 
 def announce(run: Run) -> None:

@@ -42,14 +42,12 @@ def saved_tensors(run: Run) -> dict[str, Tensor]:
 
 def objective_tensors(run: Run) -> dict[str, Tensor]:
     """State that the objective keeps beside the weights; nothing for most."""
-    state_tensors = getattr(run.objective, "state_tensors", None)
-    return dict(state_tensors()) if state_tensors is not None else {}
+    return dict(run.objective.state_tensors())
 
 
 def carried_arrays(run: Run) -> dict[str, Any]:
     """Arrays that the objective's later steps need; nothing for most."""
-    carried = getattr(run.objective, "carried", None)
-    return dict(carried()) if carried is not None else {}
+    return dict(run.objective.carried())
 
 
 @dataclass(frozen=True)
@@ -200,11 +198,9 @@ def restore(run: Run, checkpoint: Checkpoint) -> None:
     if run.ema is not None:
         run.ema.load_state_arrays(own["ema"])
     if "objective" in own:
-        objective: Any = run.objective
-        objective.load_state_arrays(own["objective"])
+        run.objective.load_state_arrays(own["objective"])
     if "carried" in checkpoint.tensors:
-        carrier: Any = run.objective
-        carrier.load_carried(dict(checkpoint.tensors["carried"].items()))
+        run.objective.load_carried(dict(checkpoint.tensors["carried"].items()))
     run.step, run.tokens, run.seconds = int(state["step"]), int(state["tokens"]), float(state["seconds"])
     run.guard.load_state(state["guard"])
     run.saved = (run.step, checkpoint.path)

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
+    from erniecore.types.attempts import Scorer
     from erniecore.types.model import Layer, Tensor
-    from erniecore.types.samples import Batch
+    from erniecore.types.samples import Array, Batch
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,39 +28,69 @@ class LossOutput:
     metrics: Mapping[str, tuple[Tensor | float, float]]
 
 
-class Objective(Protocol):
-    """A training objective: pure given the model's weights.
+class Objective(ABC):
+    """A training objective: pure given the model's weights. A method derives its own from this class.
 
     A step over several micro-batches (and ranks) first adds up ``normalizers`` of all of them, then calls the
-    objective on each with the totals: 1x4 and 4x1 micro-batches give the same gradient.
+    objective on each with the totals: 1x4 and 4x1 micro-batches give the same gradient. What follows ``__call__`` is
+    for objectives that need more than that; by default it does nothing.
 
-    An objective may have further members; the engine asks for each by name:
-
-    * ``begin(batches, *, step, out) -> Mapping[str, object]``: called once per session before its first step, with the
-      weights as they are after ``step`` steps; ``batches`` is an iterator over every training and held-out sample once,
-      which need not be used; ``out`` is the run's directory. What it returns, if anything, becomes a ``begin`` event.
-    * ``prepare(batches, *, step, seed) -> Sequence[Batch]``: called once per step, before ``normalizers``; what it
-      returns is learned instead of what the data gave, e.g. rollouts of the prompts. A pure function of the weights and
-      its arguments; ``seed`` is the step's own. Training only.
-    * ``after_step(*, step, rate)``: called after each update of the weights, with the learning rate that it had.
-    * ``state_tensors() -> Mapping[str, Tensor]`` and ``load_state_arrays(arrays)``: state of its own that a checkpoint
-      must hold, e.g. a reference that moves. Names and shapes are the same at every step.
-    * ``repeats``: how many steps in a row get the same batches from the data (1), e.g. to learn from a rollout more than
-      once. ``prepare`` is called for each of these steps.
-    * ``carried() -> Mapping[str, Array]`` and ``load_carried(arrays)``: numpy arrays of any shape that later steps need,
-      e.g. a rollout that is not learned to the end yet; saved in the checkpoint as group "carried".
-    * ``scorers: Sequence[Scorer]``: set by the engine to the scorers of the run; for methods with the capability
-      ``"scorers"``, which cannot run without one.
-    * ``loss_chunk``: set by the engine from ``train.loss_chunk``. ``is_nll``: ``False`` when the loss has no perplexity.
+    Attributes:
+        is_nll: whether the loss is a likelihood of text, so that it has a perplexity.
+        repeats: how many steps in a row get the same batches from the data, e.g. to learn from a rollout more than
+            once. ``prepare`` is called for each of these steps.
+        loss_chunk: positions per chunk of head and loss; the engine sets ``train.loss_chunk``.
+        scorers: the run's scorers; the engine sets them for methods with the capability ``"scorers"``, which cannot run
+            without one.
     """
 
+    is_nll: bool = True
+    repeats: int = 1
+    loss_chunk: int = 1024
+    scorers: Sequence[Scorer] = ()
+
+    @abstractmethod
     def normalizers(self, batch: Batch) -> Mapping[str, float]:
         """What this batch adds to each denominator, e.g. ``{"tokens": 311}``. numpy only, no paddle."""
-        ...
 
+    @abstractmethod
     def __call__(self, batch: Batch, totals: Mapping[str, float]) -> LossOutput:
         """Forward pass and loss of one micro-batch."""
-        ...
+
+    def begin(self, batches: Iterator[Batch], *, step: int, out: Path) -> Mapping[str, object]:
+        """Called once per session before its first step, with the weights as they are after ``step`` steps.
+
+        Args:
+            batches: every training and held-out sample once; need not be used. out: the run's directory.
+        Returns:
+            What becomes a ``begin`` event, if anything.
+        """
+        return {}
+
+    def prepare(self, batches: Sequence[Batch], *, step: int, seed: int) -> Sequence[Batch]:
+        """What is learned in this step instead of what the data gave, e.g. rollouts of the prompts. Called once per
+        training step, before ``normalizers``; a pure function of the weights and its arguments; ``seed`` is the step's
+        own."""
+        return batches
+
+    def after_step(self, *, step: int, rate: float) -> None:
+        """Called after each update of the weights, with the learning rate that it had."""
+
+    def state_tensors(self) -> Mapping[str, Tensor]:
+        """State of its own that a checkpoint must hold, e.g. a reference that moves; the same names and shapes at every
+        step."""
+        return {}
+
+    def load_state_arrays(self, arrays: Mapping[str, Array]) -> None:
+        """Restore :meth:`state_tensors`."""
+
+    def carried(self) -> Mapping[str, Array]:
+        """Arrays of any shape that later steps need, e.g. a rollout that is not learned to the end yet; saved in the
+        checkpoint as group "carried"."""
+        return {}
+
+    def load_carried(self, arrays: Mapping[str, Array]) -> None:
+        """Restore :meth:`carried`."""
 
 
 @dataclass(frozen=True, slots=True)

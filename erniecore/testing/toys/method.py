@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from erniecore.types.model import Layer, Tensor
 
 
-class ToyObjective:
+class ToyObjective(Objective):
     """loss = sum over learned positions of -log p(label) / totals["tokens"]."""
 
     def __init__(self, policy: Any) -> None:

@@ -16,10 +16,10 @@ import paddle
 from paddle import Tensor
 from paddle.nn import functional as F
 
-from erniecore.api import IGNORE, Batch, LossOutput
+from erniecore.api import IGNORE, Batch, LossOutput, Objective
 
 
-class FocalObjective:
+class FocalObjective(Objective):
     """See ``erniecore.api.Objective``.
 
     Args:

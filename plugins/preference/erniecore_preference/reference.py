@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import paddle  # noqa: TID253
 
-from erniecore.api import Batch, CheckpointError
+from erniecore.api import Batch, CheckpointError, Objective
 from erniecore_preference.grouping import Answers, answers_of
 from erniecore_preference.scoring import without_gradient
 from erniecore_preference.table import Table, read_table, sample_keys, write_table
@@ -27,15 +27,13 @@ if TYPE_CHECKING:
 SAVE_EVERY = 4096
 
 
-class Compared:
+class Compared(Objective):
     """The part of an objective that knows the reference; see ``erniecore.api.Objective`` for the members.
 
     Args:
         config: the method's section. policy: a ``CausalLM``. reference: a frozen one, or None.
     """
 
-    #: positions per chunk of head and loss; the engine sets ``train.loss_chunk`` here
-    loss_chunk = 1024
     #: the losses are no likelihoods: they have no perplexity
     is_nll = False
     #: answers of one sample

@@ -15,7 +15,7 @@ import paddle  # noqa: TID253
 from erniecore_preference.grouping import Answers, answers_of
 from erniecore_preference.scoring import auxiliary_loss
 
-from erniecore.api import Batch, LossOutput, PluginError
+from erniecore.api import Batch, LossOutput, Objective, PluginError
 from erniecore_reward.config import RewardConfig
 from erniecore_reward.losses import bradley_terry, centering
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from paddle import Tensor
 
 
-class RewardObjective:
+class RewardObjective(Objective):
     """See ``erniecore.api.Objective``.
 
     Args:

@@ -18,7 +18,7 @@ import numpy as np
 import paddle  # noqa: TID253
 from erniecore_preference.scoring import auxiliary_loss
 
-from erniecore.api import Batch, CheckpointError, LossOutput, Sample, Sampling, Scorer, Tokenizer, ops
+from erniecore.api import Batch, CheckpointError, LossOutput, Objective, Sample, Sampling, Tokenizer, ops
 from erniecore_rl import batches as laid
 from erniecore_rl.advantages import ADVANTAGES, zero_variance
 from erniecore_rl.batches import Answers, Piece, answers_of
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     Metrics = dict[str, tuple[Tensor | float, float]]
 
 
-class GrpoObjective:
+class GrpoObjective(Objective):
     """See ``erniecore.api.Objective``. Batches that were not prepared (held-out data) are answered greedily; their loss
     is minus the mean reward.
 
@@ -41,16 +41,12 @@ class GrpoObjective:
         config: the method's section. policy: a ``CausalLM``. reference: a frozen one, or None.
     """
 
-    #: positions per chunk of head and loss; the engine sets ``train.loss_chunk`` here
-    loss_chunk = 1024
     #: the loss is no likelihood: it has no perplexity
     is_nll = False
 
     def __init__(self, config: Any, policy: Any, reference: Any, tokenizer: Tokenizer) -> None:
         self.config, self.policy, self.reference, self.tokenizer = config, policy, reference, tokenizer
-        self.repeats: int = config.updates_per_rollout
-        #: set by the engine
-        self.scorers: Sequence[Scorer] = ()
+        self.repeats = config.updates_per_rollout
         self._batches: list[Batch] = []
         self._step = 0
         self._measured: Metrics = {}

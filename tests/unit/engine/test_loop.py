@@ -12,6 +12,7 @@ from erniecore.engine.arrays import to_numpy
 from erniecore.errors import ConfigError, DataError, NumericsError, Preempted
 from erniecore.plugin import Plugin, hookimpl
 from erniecore.testing.toys.others import ToyDevice, ToyDevicePlugin
+from erniecore.types import Objective
 
 
 def events(run, kind):
@@ -307,7 +308,7 @@ def test_step_without_anything_to_learn_has_no_loss_and_goes_on(maker):
     assert [e["loss"] for e in events(run, "step")] == [None, None]
 
 
-class NothingLearned:
+class NothingLearned(Objective):
     """Divides by at least one token."""
 
     def __init__(self, inner):

@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 from erniecore.engine import metrics
 from erniecore.engine.evaluate import evaluate
 from erniecore.engine.step import forward_backward, total_normalizers
-from erniecore.types import IGNORE, Batch, LossOutput
+from erniecore.types import IGNORE, Batch, LossOutput, Objective
 
 
-class Mean:
+class Mean(Objective):
     """Loss: mean over learned tokens of w · id."""
 
     def __init__(self):
