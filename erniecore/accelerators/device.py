@@ -120,11 +120,15 @@ class Accelerator:
         return DeviceUnavailable(f"device {self.name} ({self.profile.title}): {message}", found=found, fix=fix)
 
     def describe(self) -> Mapping[str, str]:
-        """Name and memory of the card as paddle sees it, and the communication library."""
+        """Name and memory of the card as paddle sees it, and the communication library. Of most plug-in devices paddle
+        knows neither: they are called by their kind."""
         import paddle
 
         facts = {"card": f"{self.profile.place}:{self.card}", "collectives": self.profile.collectives}
-        properties = paddle.device.get_device_properties(facts["card"])
+        try:
+            properties = paddle.device.get_device_properties(facts["card"])
+        except RuntimeError:  # "not supported for this device type"
+            return {**facts, "name": self.profile.title}
         return {**facts, "name": str(properties.name), "memory": size_text(properties.total_memory)}
 
     def peak_memory(self) -> int:

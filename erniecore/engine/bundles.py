@@ -16,6 +16,7 @@ from erniecore import kernels, registry
 from erniecore.config.selection import plugin_for_directory
 from erniecore.engine import launch, quantized, score_head
 from erniecore.engine.prepare import use_kernels
+from erniecore.engine.views import check_views
 from erniecore.errors import CheckpointError, EnvironmentFault, UsageError, nearest
 from erniecore.host import Host, assemble
 from erniecore.plugin import ModelPlugin, Plugin
@@ -46,6 +47,7 @@ def open_device(name: str = "cpu") -> list[str]:
     device: Device = host.hook.ernie_open_device(config=plugin.Config(), cluster=Cluster())
     warnings = launch.apply_environment(device.environment())
     device.open()
+    check_views(name)
     chosen = kernels.choose(device.name, {})
     warnings += chosen.remarks
     use_kernels(chosen, warnings)

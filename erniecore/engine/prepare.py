@@ -21,6 +21,7 @@ from erniecore.engine.plan import Parameters, Plan, count_parameters, estimate
 from erniecore.engine.ranks import Alone, CoreRanks
 from erniecore.engine.reference import Kind, reference_kind
 from erniecore.engine.step import CoreStep
+from erniecore.engine.views import check_views
 from erniecore.errors import ConfigError
 from erniecore.host import Host, assemble
 from erniecore.kinds import RUN_KINDS
@@ -311,6 +312,7 @@ def open_device(ready: Prepared) -> None:
     kept = launch.paddle_variables(ready.cluster).keys() & os.environ.keys()  # a launcher's own names for its ranks
     ready.warnings += launch.apply_environment({k: v for k, v in wanted.items() if k not in kept})
     ready.device.open()
+    check_views(ready.device.name)
     use_kernels(ready.kernels, ready.warnings)
 
 

@@ -23,12 +23,12 @@ from erniecore.types import Cluster
 LIMIT = 300.0
 
 
-def on_ranks(count: int, target: str, *arguments: Any, limit: float = LIMIT) -> list[Any]:
+def on_ranks(count: int, target: str, *arguments: Any, limit: float = LIMIT, device: str = "cpu") -> list[Any]:
     """Call ``target`` (``package.module:function`` or ``file.py:function``) with ``(cluster, *arguments)`` in ``count``
     processes.
 
     Args:
-        arguments: JSON values.
+        arguments: JSON values. device: name of the plugin whose device each opens, one card per process.
 
     Returns:
         What each returned, in the order of ranks.
@@ -43,7 +43,7 @@ def on_ranks(count: int, target: str, *arguments: Any, limit: float = LIMIT) -> 
         processes = []
         for rank in range(count):
             cluster = Cluster(rank=rank, world_size=count, local_rank=rank, master=master)
-            request = {"target": target, "arguments": arguments, "answer": str(place / f"{rank}.json")}
+            request = {"target": target, "arguments": arguments, "device": device, "answer": str(place / f"{rank}.json")}
             request |= {"path": [p for p in sys.path if p]}
             environ = {**os.environ, **paddle_variables(cluster), "OMP_NUM_THREADS": "1"}
             with (place / f"{rank}.out").open("wb") as output:
@@ -90,7 +90,7 @@ def answer(request: Mapping[str, Any]) -> None:
     from erniecore.registry import load
 
     cluster = read_cluster(os.environ)
-    plugin: Any = load("device", "cpu")
+    plugin: Any = load("device", request["device"])
     device = plugin.ernie_open_device(config=plugin.Config(), cluster=cluster)
     apply_environment(device.environment())
     device.open()

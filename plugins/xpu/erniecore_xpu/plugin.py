@@ -25,7 +25,6 @@ PROFILE = Profile(
         "BKCL_RDMA_FORCE_TREE": Variable("1", "trees between machines"),
         "BKCL_TREE_THRESHOLD": Variable("0", "trees for messages of every size"),
         "CUDA_DEVICE_MAX_CONNECTIONS": Variable("8", "as many queues as ERNIEKit's settings for this card use"),
-        "FLAGS_use_stride_kernel": Variable("0", "operators without strided kernels get contiguous tensors"),
         "XPUAPI_DEFAULT_SIZE": Variable("2205258752", "workspace of the vendor's operators, bytes"),
         "XPU_PADDLE_L3_SIZE": Variable("0", "the memory on the chip is left to the operators"),
     },

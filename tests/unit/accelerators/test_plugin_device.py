@@ -1,0 +1,119 @@
+"""A device that Paddle loads as a plugin, as Ascend, Iluvatar and MetaX cards are: opened, asked, and trained on, alone and
+with two processes that talk over its own collectives. Its cards are this machine's memory."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from erniecore.testing.processes import on_ranks
+
+HELPERS = Path(__file__).with_name("hostcard_helpers.py")
+SIZES = {
+    "ernie45": "hidden_size=32,intermediate_size=64,num_hidden_layers=2,num_attention_heads=4,num_key_value_heads=4,head_dim=8",
+    "ernie45-moe": "hidden_size=32,num_hidden_layers=2,num_attention_heads=4,num_key_value_heads=2",
+}
+#: label -> (model, layout of two processes)
+LAYOUTS = {
+    "gradients": ("ernie45", ["parallel.sharding=2", "parallel.sharding_stage=2", "train.accumulation=1"]),
+    "tensor": ("ernie45-moe", ["parallel.tensor=2"]),
+}
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory):
+    """Models and rows; a run of each model on the processor."""
+    import erniecore
+    from erniecore.data.tokenizer_train import train
+    from erniecore.engine.new_model import init_model
+
+    home = tmp_path_factory.mktemp("plugin-device")
+    (home / "tok").mkdir()
+    sums = [(a, b) for a in range(20) for b in range(20)]
+    train([f"{a} plus {b} {a + b} user assistant" for a, b in sums], 310).save(home / "tok")
+    rows = [{"instruction": f"{a} plus {b}", "output": f"{a + b}"} for a, b in sums[::7]]
+    (home / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    for name, size in SIZES.items():
+        init_model(name, size, home / "tok", home / name, seed_value=1)
+        erniecore.run(overrides=words(home, name, home / f"cpu-{name}"), console="none")
+    return home
+
+
+def words(home, model, out, *more):
+    keys = [f"model.name={model}", f"model.path={home / model}", "method.name=sft", f"data.train={home / 'rows.jsonl'}"]
+    keys += ["data.max_seq_len=128", "train.batch_size=2", "train.accumulation=2", "train.learning_rate=5e-4"]
+    return [*keys, "train.max_steps=3", "log.report=false", f"run.out={out}", *more]
+
+
+def steps(run):
+    events = [json.loads(line) for line in (run / "events.jsonl").read_text().splitlines()]
+    return [(event["loss"], event["grad_norm"]) for event in events if event["event"] == "step"]
+
+
+def ernie(*arguments):
+    command = [sys.executable, "-m", "erniecore", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+@pytest.fixture(scope="module")
+def together(hostcard, home):
+    """What two processes found, each on a card, and their runs."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("CUSTOM_DEVICE_ROOT", str(hostcard / "cards"))
+        patch.setenv("HOSTCARD_MEMORY", str(64 << 20))
+        patch.setenv("GLOG_minloglevel", "2")
+        patch.syspath_prepend(str(hostcard / "site"))
+        on_card = ["device.name=hostcard", "parallel.name=hybrid"]
+        cases = [words(home, model, home / label, *on_card, *more) for label, (model, more) in LAYOUTS.items()]
+        return on_ranks(2, f"{HELPERS}:everything", cases, device="hostcard")
+
+
+@pytest.mark.multiproc
+def test_each_process_has_a_card_of_its_own(together):
+    assert [rank["facts"]["place"] for rank in together] == ["Place(hostcard:0)", "Place(hostcard:1)"]
+
+
+@pytest.mark.multiproc
+def test_memory_streams_and_events(together):
+    found = together[1]["facts"]
+    assert found["sum"] == 1 << 20
+    assert found["event"]
+    assert found["grown"] >= 4 << 20
+    assert "CustomDevice error" in found["full"][0]
+
+
+@pytest.mark.multiproc
+def test_a_card_of_which_paddle_knows_no_name_is_described(together):
+    assert together[1]["facts"]["describe"] == {
+        "card": "hostcard:1",
+        "collectives": "shared memory",
+        "name": "host memory as cards",
+    }
+
+
+@pytest.mark.multiproc
+def test_collectives_are_native_and_numpys(together):
+    assert [rank["collectives"] for rank in together] == [["xccl", []]] * 2
+
+
+@pytest.mark.multiproc
+@pytest.mark.parametrize("label", LAYOUTS)
+def test_two_cards_train_as_the_processor_does(together, home, label):
+    np.testing.assert_allclose(steps(home / label), steps(home / f"cpu-{LAYOUTS[label][0]}"), rtol=1e-5)
+
+
+def test_one_card_trains_as_the_processor_does(cards, home):
+    done = ernie("run", *words(home, "ernie45", home / "card"), "--device", "hostcard")
+    assert done.returncode == 0, done.stdout + done.stderr
+    np.testing.assert_allclose(steps(home / "card"), steps(home / "cpu-ernie45"), rtol=1e-6)
+
+
+def test_writes_that_views_lose_are_refused(cards, home, monkeypatch):
+    monkeypatch.setenv("FLAGS_use_stride_kernel", "0")
+    done = ernie("run", *words(home, "ernie45", home / "lost"), "--device", "hostcard")
+    assert done.returncode == 3
+    assert "ERN-E023" in done.stdout + done.stderr
+    assert not (home / "lost" / "ckpt").exists()
