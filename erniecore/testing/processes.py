@@ -43,7 +43,12 @@ def on_ranks(count: int, target: str, *arguments: Any, limit: float = LIMIT, dev
         processes = []
         for rank in range(count):
             cluster = Cluster(rank=rank, world_size=count, local_rank=rank, master=master)
-            request = {"target": target, "arguments": arguments, "device": device, "answer": str(place / f"{rank}.json")}
+            request = {
+                "target": target,
+                "arguments": arguments,
+                "device": device,
+                "answer": str(place / f"{rank}.json"),
+            }
             request |= {"path": [p for p in sys.path if p]}
             environ = {**os.environ, **paddle_variables(cluster), "OMP_NUM_THREADS": "1"}
             with (place / f"{rank}.out").open("wb") as output:
