@@ -21,6 +21,7 @@ REFERENCE = "reference"
 
 #: operator -> functions of erniecore.ops that an implementation may replace
 OPERATORS: Mapping[str, tuple[str, ...]] = {
+    "attention": ("attention_forward", "attention_backward"),
     "decode_attention": ("decode_attention",),
     "decode_experts": ("decode_experts",),
     "rms_norm": ("rms_norm_forward", "rms_norm_backward"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ from numpy.typing import NDArray
 from paddle import Tensor
 from paddle.autograd import PyLayer
 
-from erniecore.kernels import replaceable
+from erniecore.kernels import in_use, replaceable
 from erniecore.ops._attention_plan import HIDDEN, Plan, make_plan
 from erniecore.ops._frozen import frozen
 from erniecore.ops._head_order import heads_first, tokens_first
@@ -19,6 +20,19 @@ from erniecore.ops._parallel import parallel_map
 
 #: Up to this many scores, one product over everything is faster than going block by block.
 SMALL = 1 << 16
+
+
+@dataclass(frozen=True, slots=True)
+class Masks:
+    """Row indices and key mask of :func:`attention`, either of them None; not differentiated."""
+
+    ends: Tensor | None
+    mask: Tensor | None
+
+    def arrays(self, B: int, K: int) -> tuple[NDArray[Any] | None, NDArray[Any] | None]:
+        """Row indices and mask (bool), [B, K] each."""
+        ends = None if self.ends is None else self.ends.numpy().reshape(B, K)
+        return ends, None if self.mask is None else self.mask.numpy().reshape(B, K) != 0
 
 
 def attention(
@@ -57,14 +71,15 @@ def attention(
     scale = float(d**-0.5) if scale is None else scale
     if S == 1 and startend_row_indices is None and q.dtype == v.dtype and not paddle.is_grad_enabled():
         return decode_attention(q, k, v, attention_mask, scale)
-    ends = None if startend_row_indices is None else startend_row_indices.numpy().reshape(B, K)
-    keep = None if attention_mask is None else attention_mask.numpy().reshape(B, K) != 0
     dtype = "float64" if q.dtype == paddle.float64 else "float32"
     q32, k32, v32 = q.astype(dtype), k.astype(dtype), v.astype(dtype)
-    if S == 1 or B * hq * S * K <= SMALL:
-        out = _whole(q32, k32, v32, ends, keep, scale)
+    masks = Masks(startend_row_indices, attention_mask)
+    if "attention_forward" not in in_use() and (S == 1 or B * hq * S * K <= SMALL):
+        out = _whole(q32, k32, v32, masks, scale)
+    elif paddle.is_grad_enabled():
+        out = _Attention.apply(q32, k32, v32, masks, scale)
     else:
-        out = _Blockwise.apply(q32, k32, v32, make_plan(B, S, K, hq // hk, ends, keep), scale)
+        out, _ = attention_forward(q32, k32, v32, startend_row_indices, attention_mask, scale)
     return out.astype(v.dtype)
 
 
@@ -73,15 +88,14 @@ def decode_attention(q: Tensor, k: Tensor, v: Tensor, attention_mask: Tensor | N
     """:func:`attention` of one query position [B, 1, hq, d] on tensors without gradient; every key may be seen but those
     that ``attention_mask`` hides."""
     dtype = "float64" if q.dtype == paddle.float64 else "float32"
-    keep = None if attention_mask is None else attention_mask.numpy().reshape(k.shape[:2]) != 0
-    return _whole(q.astype(dtype), k.astype(dtype), v.astype(dtype), None, keep, scale).astype(v.dtype)
+    masks = Masks(None, attention_mask)
+    return _whole(q.astype(dtype), k.astype(dtype), v.astype(dtype), masks, scale).astype(v.dtype)
 
 
-def _whole(
-    q: Tensor, k: Tensor, v: Tensor, ends: NDArray[Any] | None, keep: NDArray[Any] | None, scale: float
-) -> Tensor:
+def _whole(q: Tensor, k: Tensor, v: Tensor, masks: Masks, scale: float) -> Tensor:
     """All scores at once: decoding steps and short sequences."""
     (B, S, hq, _), (K, hk) = q.shape, k.shape[1:3]
+    ends, keep = masks.arrays(B, K)
     q_Nrd, k_NKd, v_NKd = heads_first(q, hk) * scale, heads_first(k, hk), heads_first(v, hk)
     scores = paddle.matmul(q_Nrd, k_NKd, transpose_y=True)
     seen = np.arange(K) <= np.arange(S)[:, None] + (K - S)
@@ -99,58 +113,97 @@ def _whole(
     return tokens_first(paddle.matmul(weights, v_NKd), B, S, hq)
 
 
-class _Blockwise(PyLayer):  # type: ignore[misc]
-    """One task per sequence and key head; r counts the query rows of one key head, (position, head of the group)."""
+class _Attention(PyLayer):  # type: ignore[misc]
+    """Keeps its inputs, its result, and what the implementation wants for the way back."""
 
     @staticmethod
-    def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, plan: Plan, scale: float) -> Tensor:
-        (B, S, hq, _), hk = q.shape, k.shape[2]
-        q_Nrd = heads_first(q.detach(), hk) * scale
-        k_NKd, v_NKd = heads_first(k.detach(), hk), heads_first(v.detach(), hk)
-        out_Nrd = paddle.zeros_like(q_Nrd)
-
-        def head(n: int) -> None:
-            q_rd, k_Kd, v_Kd, out_rd = q_Nrd[n], k_NKd[n], v_NKd[n], out_Nrd[n]
-            for block in plan.blocks(n // hk):
-                p = block.probabilities(q_rd[block.rows], k_Kd[block.keys])
-                paddle.matmul(p, v_Kd[block.keys], out=out_rd[block.rows])
-
-        parallel_map(head, range(B * hk), q)
-        out = tokens_first(out_Nrd, B, S, hq)
-        ctx.save_for_backward(q, k, v, out)
-        ctx.plan, ctx.scale, ctx.frozen = plan, scale, frozen(q, k, v)
+    def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, masks: Masks, scale: float) -> Tensor:
+        out, stats = attention_forward(q.detach(), k.detach(), v.detach(), masks.ends, masks.mask, scale)
+        ctx.save_for_backward(q, k, v, out, *(() if stats is None else (stats,)))
+        ctx.masks, ctx.scale, ctx.frozen = masks, scale, frozen(q, k, v)
         return out
 
     @staticmethod
     def backward(ctx: Any, dy: Tensor) -> tuple[Tensor | None, ...]:
-        """With P the probabilities and D = rowsum(dy * y): dv = P^T dy, ds = P * (dy v^T - D), dq = ds k, dk = ds^T q.
+        q, k, v, out, *stats = (x.detach() for x in ctx.saved_tensor())
+        masks: Masks = ctx.masks
+        found = attention_backward(
+            q, k, v, out, stats[0] if stats else None, dy.detach(), masks.ends, masks.mask, ctx.scale
+        )
+        return tuple(None if is_frozen else dx for is_frozen, dx in zip(ctx.frozen, found, strict=True))
 
-        D rides along as one more column of dy, against a column of -1 in v: one pass over the scores less.
-        """
-        q, k, v, out = ctx.saved_tensor()
-        B, hk, plan = q.shape[0], k.shape[2], ctx.plan
-        q_Nrd = heads_first(q.detach(), hk) * ctx.scale
-        k_NKd, v_NKd, dy_Nrd = (heads_first(x.detach(), hk) for x in (k, v, dy))
-        total_Nr1 = _row_sums(heads_first(out.detach(), hk) * dy_Nrd)
-        dy_Nre = paddle.concat([dy_Nrd, total_Nr1], axis=-1)
-        v_NKe = paddle.concat([v_NKd, paddle.full([*v_NKd.shape[:2], 1], -1.0, v.dtype)], axis=-1)
-        dq_Nrd, dk_NKd, dv_NKd = (paddle.zeros_like(x) for x in (q_Nrd, k_NKd, v_NKd))
 
-        def head(n: int) -> None:
-            q_rd, k_Kd, v_Ke, dy_rd, dy_re = q_Nrd[n], k_NKd[n], v_NKe[n], dy_Nrd[n], dy_Nre[n]
-            dq_rd, dk_Kd, dv_Kd = dq_Nrd[n], dk_NKd[n], dv_NKd[n]
-            for block in plan.blocks(n // hk):
-                rows, keys = block.rows, block.keys
-                p = block.probabilities(q_rd[rows], k_Kd[keys])
-                dv_Kd[keys].add_(paddle.matmul(p, dy_rd[rows], transpose_x=True))
-                ds = paddle.matmul(dy_re[rows], v_Ke[keys], transpose_y=True).multiply_(p)
-                paddle.matmul(ds, k_Kd[keys], out=dq_rd[rows])
-                dk_Kd[keys].add_(paddle.matmul(ds, q_rd[rows], transpose_x=True))
+@replaceable
+def attention_forward(
+    q: Tensor, k: Tensor, v: Tensor, ends: Tensor | None, mask: Tensor | None, scale: float
+) -> tuple[Tensor, Tensor | None]:
+    """(:func:`attention`, what :func:`attention_backward` of the same implementation wants to know) on tensors without
+    gradient; here that is nothing. One task per sequence and key head; r counts the query rows of one key head, (position,
+    head of the group).
 
-        parallel_map(head, range(B * hk), q)
-        dq_Nrd.scale_(ctx.scale)
-        found = zip(ctx.frozen, (q, k, v), (dq_Nrd, dk_NKd, dv_NKd), strict=True)
-        return tuple(None if is_frozen else tokens_first(dx, *x.shape[:3]) for is_frozen, x, dx in found)
+    Args:
+        ends: ``startend_row_indices``. mask: ``attention_mask``.
+    """
+    (B, S, hq, _), hk, plan = q.shape, k.shape[2], _plan_of(q, k, Masks(ends, mask))
+    q_Nrd = heads_first(q, hk) * scale
+    k_NKd, v_NKd = heads_first(k, hk), heads_first(v, hk)
+    out_Nrd = paddle.zeros_like(q_Nrd)
+
+    def head(n: int) -> None:
+        q_rd, k_Kd, v_Kd, out_rd = q_Nrd[n], k_NKd[n], v_NKd[n], out_Nrd[n]
+        for block in plan.blocks(n // hk):
+            p = block.probabilities(q_rd[block.rows], k_Kd[block.keys])
+            paddle.matmul(p, v_Kd[block.keys], out=out_rd[block.rows])
+
+    parallel_map(head, range(B * hk), q)
+    return tokens_first(out_Nrd, B, S, hq), None
+
+
+@replaceable
+def attention_backward(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    out: Tensor,
+    stats: Tensor | None,
+    dy: Tensor,
+    ends: Tensor | None,
+    mask: Tensor | None,
+    scale: float,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """(dq, dk, dv) on tensors without gradient, from the two results of :func:`attention_forward`.
+
+    With P the probabilities and D = rowsum(dy * y): dv = P^T dy, ds = P * (dy v^T - D), dq = ds k, dk = ds^T q. D rides
+    along as one more column of dy, against a column of -1 in v: one pass over the scores less.
+    """
+    B, hk, plan = q.shape[0], k.shape[2], _plan_of(q, k, Masks(ends, mask))
+    q_Nrd = heads_first(q, hk) * scale
+    k_NKd, v_NKd, dy_Nrd = (heads_first(x, hk) for x in (k, v, dy))
+    total_Nr1 = _row_sums(heads_first(out, hk) * dy_Nrd)
+    dy_Nre = paddle.concat([dy_Nrd, total_Nr1], axis=-1)
+    v_NKe = paddle.concat([v_NKd, paddle.full([*v_NKd.shape[:2], 1], -1.0, v.dtype)], axis=-1)
+    dq_Nrd, dk_NKd, dv_NKd = (paddle.zeros_like(x) for x in (q_Nrd, k_NKd, v_NKd))
+
+    def head(n: int) -> None:
+        q_rd, k_Kd, v_Ke, dy_rd, dy_re = q_Nrd[n], k_NKd[n], v_NKe[n], dy_Nrd[n], dy_Nre[n]
+        dq_rd, dk_Kd, dv_Kd = dq_Nrd[n], dk_NKd[n], dv_NKd[n]
+        for block in plan.blocks(n // hk):
+            rows, keys = block.rows, block.keys
+            p = block.probabilities(q_rd[rows], k_Kd[keys])
+            dv_Kd[keys].add_(paddle.matmul(p, dy_rd[rows], transpose_x=True))
+            ds = paddle.matmul(dy_re[rows], v_Ke[keys], transpose_y=True).multiply_(p)
+            paddle.matmul(ds, k_Kd[keys], out=dq_rd[rows])
+            dk_Kd[keys].add_(paddle.matmul(ds, q_rd[rows], transpose_x=True))
+
+    parallel_map(head, range(B * hk), q)
+    dq_Nrd.scale_(scale)
+    dq, dk, dv = (tokens_first(dx, *x.shape[:3]) for x, dx in ((q, dq_Nrd), (k, dk_NKd), (v, dv_NKd)))
+    return dq, dk, dv
+
+
+def _plan_of(q: Tensor, k: Tensor, masks: Masks) -> Plan:
+    (B, S, hq, _), (K, hk) = q.shape, k.shape[1:3]
+    return make_plan(B, S, K, hq // hk, *masks.arrays(B, K))
 
 
 def _row_sums(x: Tensor) -> Tensor:

@@ -19,6 +19,7 @@ class KernelSet:
     on_request = ""
     #: operator -> dtypes of floating-point arguments
     operators: Mapping[str, tuple[str, ...]] = {
+        "attention": ("float32",),
         "decode_attention": ("float32",),
         "decode_experts": ("float32",),
         "rms_norm": ("float32",),

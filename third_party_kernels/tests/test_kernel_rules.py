@@ -76,6 +76,13 @@ def refusals():
         (q, k, k, paddle.ones([1, 3]), 1.0),
         {1: wrong_keys, 2: [k[:, :2]], 3: [paddle.ones([1, 2])]},
     )
+    wide = paddle.ones([1, 3, 2, 4])
+    wrong = {0: [wide.astype("float64"), wide[..., ::2]], 1: [*wrong_keys, k[:, :, [0, 0, 0]]], 2: [k[:, :2]]}
+    wrong |= {3: [paddle.ones([1, 1, 2, 1], "int32"), paddle.ones([1, 1, 3, 1])], 4: [paddle.ones([1, 2])]}
+    masks = paddle.ones([1, 1, 3, 1], "int32"), paddle.ones([1, 3])
+    yield "attention_forward", (wide, k, k, *masks, 1.0), wrong
+    saved = {3: [wide[:, :2]], 4: [None], 5: [wide.astype("float64")]}
+    yield "attention_backward", (wide, k, k, wide, paddle.ones([1, 2, 3]), wide, *masks, 1.0), saved
     wrong = {2: [gate[:2]], 3: [gate], 4: [experts[:3], experts.astype("int32")], 5: [weights[:, :1]]}
     yield "decode_experts", (x, gate, gate, down, experts, weights), wrong
     many = paddle.zeros([4, 17], "int64"), paddle.ones([4, 17])
