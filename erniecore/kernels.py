@@ -24,6 +24,8 @@ OPERATORS: Mapping[str, tuple[str, ...]] = {
     "attention": ("attention_forward", "attention_backward"),
     "decode_attention": ("decode_attention",),
     "decode_experts": ("decode_experts",),
+    "fp8_quantize": ("fp8_quantize",),
+    "hadamard": ("hadamard",),
     "rms_norm": ("rms_norm_forward", "rms_norm_backward"),
     "rope": ("rotate",),
     "softmax": ("softmax_rows_",),

@@ -23,6 +23,8 @@ MODEL_MANIFEST = "erniecore_manifest.json"
 KIND = "erniecore-model"
 #: where a run leaves its adapter
 ADAPTER_DIRECTORY = "adapter"
+#: where a run leaves the codes of a quantizer that trains weights
+QUANTIZED_DIRECTORY = "quantized"
 #: in a directory that is still being written; holds the writer's process id
 _WRITING = ".erniecore-writing"
 

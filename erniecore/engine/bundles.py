@@ -103,10 +103,12 @@ def locate(source: Path) -> Located:
     return Located(path, True, [*notes, f"using checkpoint {path}"])
 
 
-def open_located(located: Located, *, dtype: str = "float32", tokenizer: bool = True) -> Opened:
+def open_located(located: Located, *, dtype: str = "float32", tokenizer: bool = True, plain: bool = False) -> Opened:
     """The model at ``located``; see :func:`load_bundle` and :func:`load_checkpoint_bundle`."""
-    load = load_checkpoint_bundle if located.is_checkpoint else load_bundle
-    opened = load(located.path, dtype=dtype, tokenizer=tokenizer)
+    if located.is_checkpoint:
+        opened = load_checkpoint_bundle(located.path, dtype=dtype, tokenizer=tokenizer, plain=plain)
+    else:
+        opened = load_bundle(located.path, dtype=dtype, tokenizer=tokenizer)
     if located.adapter is not None:
         from erniecore.engine.adapters import load_adapter
 
@@ -148,9 +150,11 @@ def load_bundle(directory: Path, *, dtype: str = "float32", tokenizer: bool = Tr
     return Opened(bundle, stored, [str(report), *notes])
 
 
-def load_checkpoint_bundle(path: Path, *, dtype: str = "float32", tokenizer: bool = True) -> Opened:
+def load_checkpoint_bundle(
+    path: Path, *, dtype: str = "float32", tokenizer: bool = True, plain: bool = False
+) -> Opened:
     """The model in a checkpoint, built with the settings that the checkpoint holds; averaged weights where there are any,
-    unless these say otherwise.
+    unless these say otherwise. It computes as it was trained, with its quantizer; ``plain``: without.
 
     Raises:
         CheckpointError: damaged, without settings, or with an adapter's weights only.
@@ -167,7 +171,11 @@ def load_checkpoint_bundle(path: Path, *, dtype: str = "float32", tokenizer: boo
         score_head.add_score_head(bundle.model)
         bundle = score_head.completed(bundle)
     averaged = "ema" in checkpoint.tensors and settings.get("checkpoint", {}).get("average", True)
+    bundle = replace(bundle, model=quantized.trained(names, settings, bundle.model))
     _load_structured(bundle, checkpoint, averaged=averaged)
+    if plain and quantized.own_state(bundle.model):
+        bundle = _without_quantizer(bundle, build_bundle(plugin, section, None, dtype)[0])
+        notes.append(f"weights as they were updated, not rounded by {names['quantizer']}")
     bundle.model.eval()
     provenance = {
         "checkpoint": path.name,
@@ -278,6 +286,18 @@ def _load_structured(bundle: ModelBundle, checkpoint: Checkpoint, *, averaged: b
         found = _long_name(checkpoint.tensors["ema" if name in average else "model"].entries[name].dtype)
         array = convert(source[name], found, arrays.dtype_name(target), f"{checkpoint.path}: {name}")
         arrays.set_value(target, array)
+
+
+def _without_quantizer(bundle: ModelBundle, other: ModelBundle) -> ModelBundle:
+    """``bundle`` with the model of ``other``, filled with its weights."""
+    from erniecore.engine.weights import state_of
+
+    if score_head.has_score(bundle.architecture):
+        score_head.add_score_head(other.model)
+    weights = state_of(bundle.model)
+    for name, target in state_of(other.model).items():
+        target.set_value(weights[name])
+    return replace(bundle, model=other.model)
 
 
 def _long_name(dtype: str) -> str:

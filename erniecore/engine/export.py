@@ -50,7 +50,7 @@ def export_directory(source: Path, out: Path, to: str = "hf", options: Mapping[s
     check_target(out)
     located = locate(source)
     notes = open_device()
-    opened = open_located(located)
+    opened = open_located(located, plain=True)
     if "dtype" in plugin.Config.model_fields and not section.get("dtype"):
         section["dtype"] = opened.dtype
     return Exported(export_bundle(opened.bundle, out, to, section), [*notes, *opened.notes])

@@ -3,16 +3,23 @@ how it ended."""
 
 from __future__ import annotations
 
+import copy
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from erniecore.checkpoint.directories import ADAPTER_DIRECTORY, atomic_directory, write_directory_manifest
-from erniecore.engine import loop
-from erniecore.engine.gather import made_whole, whole_model
+from erniecore.checkpoint.directories import (
+    ADAPTER_DIRECTORY,
+    QUANTIZED_DIRECTORY,
+    atomic_directory,
+    write_directory_manifest,
+)
+from erniecore.engine import loop, quantized
+from erniecore.engine.gather import WholeModel, made_whole, whole_model
 from erniecore.engine.model_files import save_model_directory
+from erniecore.engine.quantize import write_quantized
 from erniecore.engine.rundir import log
 from erniecore.engine.state import save, settle
 from erniecore.errors import Preempted
@@ -85,6 +92,8 @@ def export_model(run: Run) -> None:
         else:
             model = whole_model(run.ranks, run.policy)
             path = _write_model(run, model) if run.is_main else None
+            if run.is_main:
+                _write_codes(run)
     if not run.is_main:
         return
     if path is None:
@@ -93,15 +102,34 @@ def export_model(run: Run) -> None:
     run.emit("export", step=run.step, path=str(path), seconds=time.perf_counter() - started)
 
 
+def _write_codes(run: Run) -> None:
+    """``quantized/``: the model as a quantizer that trains its weights packs it, with the scales that were trained."""
+    plugin = run.ready.loaded.plugins.get("quantizer")
+    if plugin is None or quantized.TRAINS not in plugin.capabilities:
+        return
+    started, config = time.perf_counter(), run.settings.quantizer
+    bundle = _bundle(run, quantized.apply(plugin, config, copy.deepcopy(run.policy)))
+    write_quantized(bundle, run.out / QUANTIZED_DIRECTORY, plugin, config, run.settings.train.precision)
+    where = str(run.out / QUANTIZED_DIRECTORY)
+    run.emit("export", step=run.step, path=where, seconds=time.perf_counter() - started)
+
+
 def _write_model(run: Run, model: Any) -> Path:
-    bundle = ModelBundle(
+    """``model/``: unrounded weights; without what a quantizer keeps beside them."""
+    own = quantized.own_state(run.policy)
+    if own:
+        model = WholeModel({name: tensor for name, tensor in model.state_dict().items() if name not in own})
+    return save_model_directory(_bundle(run, model), run.out / "model")
+
+
+def _bundle(run: Run, model: Any) -> ModelBundle:
+    return ModelBundle(
         model=model,
         architecture=run.ready.architecture,
         adapter=run.ready.state_adapter,
         tokenizer=run.tokenizer,
         provenance=_provenance(run),
     )
-    return save_model_directory(bundle, run.out / "model")
 
 
 def _write_adapter(run: Run) -> Path | None:

@@ -21,6 +21,8 @@ from erniecore.types import ModelBundle, PackedLayer
 
 if TYPE_CHECKING:
     from erniecore.checkpoint.tensors import Tensor as Stored
+    from erniecore.config.section import Section
+    from erniecore.plugin import Plugin
     from erniecore.types.model import Tensor
 
 
@@ -78,13 +80,25 @@ def quantize_directory(source: Path, out: Path, to: str, words: Sequence[str] = 
     quantized.check_packed(model)
     layers = losses(model, before)
     before.clear()
-    architecture = quantized.described(bundle.architecture, to, config.model_dump(mode="json"))
-    bundle = replace(bundle, model=model, architecture=architecture)
-    bundle = with_origin(bundle, {**bundle.provenance, "quantizer": to, "base": str(source)}, bundle.generation)
-    with atomic_directory(out) as target:
-        num_bytes = _write(bundle, target, opened.dtype)
-        _verify(bundle, target)
+    bundle = with_origin(bundle, {**bundle.provenance, "base": str(source)}, bundle.generation)
+    num_bytes = write_quantized(replace(bundle, model=model), out, plugin, config, opened.dtype)
     return Quantized(out, num_bytes, parameters, layers, [*notes, *opened.notes])
+
+
+def write_quantized(bundle: ModelBundle, out: Path, plugin: Plugin, config: Section, dtype: str) -> int:
+    """Write ``bundle``, whose model ``plugin`` has packed with ``config``, to ``out``, whole or not at all, and load it again
+    to compare; returns the bytes of the weights. ``dtype``: of parameters that are not packed.
+
+    Raises:
+        CheckpointError: the target is not free, or what was written differs.
+    """
+    architecture = quantized.described(bundle.architecture, plugin.name, config.model_dump(mode="json"))
+    provenance = {**bundle.provenance, "quantizer": plugin.name}
+    bundle = replace(bundle, architecture=architecture, provenance=provenance)
+    with atomic_directory(out) as target:
+        num_bytes = _write(bundle, target, dtype)
+        _verify(bundle, target)
+    return num_bytes
 
 
 def losses(model: Any, before: Mapping[str, Tensor]) -> list[Loss]:

@@ -7,6 +7,7 @@ Importing this module is light.
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
 
 #: key of config.json; ``quant_method`` of ours
 KEY, METHOD = "quantization_config", "erniecore"
+#: capability of quantizers whose weights stay trainable parameters
+TRAINS = "trains"
 
 
 def described(architecture: Json, name: str, settings: Json) -> dict[str, Any]:
@@ -60,13 +63,36 @@ def refuse_training(architecture: Json) -> None:
         raise ConfigError.at("model.path", message)
 
 
-def apply(plugin: Plugin, config: Section, model: Layer) -> Layer:
+def apply(plugin: Plugin, config: Section, model: Layer, phase: str = "export") -> Layer:
     """``model`` as the quantizer ``plugin`` packs it for use, in eval mode. Raises what the plugin raises."""
     host = assemble({"quantizer": plugin})
-    quantized: Layer = host.call(plugin, "ernie_quantize_model", config=config, model=model, phase="export")
+    quantized: Layer = host.call(plugin, "ernie_quantize_model", config=config, model=model, phase=phase)
     quantized.eval()
     release_freed()
     return quantized
+
+
+def own_state(model: Layer) -> frozenset[str]:
+    """Names of tensors that a quantizer put beside the weights which it trains: layers name theirs in
+    ``quantizer_state``. A model directory of the public layout has no place for them."""
+    return frozenset(
+        f"{name}.{tensor}"
+        for name, layer in model.named_sublayers()
+        for tensor in getattr(layer, "quantizer_state", ())
+    )
+
+
+def trained(names: Mapping[str, str], settings: Mapping[str, Any], model: Layer) -> Layer:
+    """``model`` as a run with these plugins and settings trained it: quantised, where the quantizer trains the weights
+    themselves (capability ``trains``), else as it is."""
+    name = names.get("quantizer")
+    if not name:
+        return model
+    plugin, place = registry.load("quantizer", name), Place("the settings of the checkpoint")
+    if TRAINS not in plugin.capabilities:
+        return model
+    section: Tree = {key: Leaf(value, place) for key, value in dict(settings["quantizer"]).items() if key != "name"}
+    return apply(plugin, section_from(plugin.Config, section), model, "train")
 
 
 def fill(bundle: ModelBundle, directory: Path) -> ModelBundle:

@@ -17,7 +17,7 @@ from typing import Any
 from erniecore.errors import EnvironmentFault, UsageError
 
 EVENTS_NAME = "events.jsonl"
-OURS = ("resolved.yaml", EVENTS_NAME, "data_report.json", "ckpt", "model")
+OURS = ("resolved.yaml", EVENTS_NAME, "data_report.json", "ckpt", "model", "quantized")
 log = logging.getLogger("erniecore")
 
 

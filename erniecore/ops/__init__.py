@@ -7,6 +7,7 @@ T tokens, H hidden, I intermediate, E experts, k experts per token, V vocabulary
 
 from erniecore.ops.attention import attention
 from erniecore.ops.embedding import embedding
+from erniecore.ops.fp8 import FP8, fp8_quantize, hadamard
 from erniecore.ops.grouped_linear import combine, dispatch, grouped_linear, grouped_product, grouped_rows
 from erniecore.ops.grouped_swiglu import grouped_swiglu
 from erniecore.ops.linear_cross_entropy import linear_cross_entropy
@@ -15,15 +16,18 @@ from erniecore.ops.rope import apply_rope, rope_tables
 from erniecore.ops.swiglu import swiglu
 
 __all__ = [
+    "FP8",
     "apply_rope",
     "attention",
     "combine",
     "dispatch",
     "embedding",
+    "fp8_quantize",
     "grouped_linear",
     "grouped_product",
     "grouped_rows",
     "grouped_swiglu",
+    "hadamard",
     "linear_cross_entropy",
     "rms_norm",
     "rope_tables",

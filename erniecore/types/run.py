@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 if TYPE_CHECKING:
     from erniecore.types.attempts import Scorer
     from erniecore.types.model import Layer, Tensor
+    from erniecore.types.ranks import Ranks
     from erniecore.types.samples import Array, Batch
 
 
@@ -165,6 +166,8 @@ class RunView(Protocol):
     total_steps: int
     is_main: bool
     model: Layer
+    #: the processes of the run; what one of them asks of the others, all of them must
+    ranks: Ranks
     #: how the run is to be shown: ``auto``, ``live``, ``lines``, ``json`` or ``none``
     console: str
 

@@ -8,6 +8,7 @@ from types import MappingProxyType, SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from erniecore.config.core import CORE_SECTIONS
+from erniecore.engine.ranks import Alone
 
 if TYPE_CHECKING:
     from erniecore.testing.subjects import Subject
@@ -24,6 +25,7 @@ class FakeRun:
 
     model: Layer = None
     console = "auto"
+    ranks = Alone()
 
     def __init__(self, out: Path, *, is_main: bool = True, callbacks: Mapping[str, Any] | None = None) -> None:
         self.out, self.step, self.total_steps, self.is_main = out, 0, 3, is_main

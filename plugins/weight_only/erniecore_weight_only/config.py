@@ -8,13 +8,13 @@ from pydantic import field_validator
 
 from erniecore.api import Field, Section
 
-_PATTERNS = (
+PATTERNS = (
     "Patterns over layer names such as `q_proj` or `model.layers.1?.mlp.*`; all routed experts of a layer are one name, \
 as in `mlp.experts.up_proj`. "
 )
 
 
-class _Patterns(Section):
+class Patterns(Section):
     """``a,b`` as the command line gives it; a list as files do."""
 
     @field_validator("layers", "int4", "int8", "ignore", mode="before", check_fields=False)
@@ -25,10 +25,10 @@ class _Patterns(Section):
         return tuple(value) if isinstance(value, list) else value
 
 
-class WholeConfig(_Patterns):
+class WholeConfig(Patterns):
     """One form for every linear layer. Embeddings, routers and heads are never packed."""
 
-    layers: tuple[str, ...] = Field(("*",), description=f"What is packed. {_PATTERNS}`*`: every linear layer.")
+    layers: tuple[str, ...] = Field(("*",), description=f"What is packed. {PATTERNS}`*`: every linear layer.")
     ignore: tuple[str, ...] = Field(
         ("*out_linear*",), description="Patterns of layers that stay as they are, whatever `layers` says."
     )
@@ -43,10 +43,10 @@ class Nf4Config(WholeConfig):
     group_size: int = Field(64, ge=1, description="Consecutive inputs of an output that share a scale.")
 
 
-class MixConfig(_Patterns):
+class MixConfig(Patterns):
     """Routed experts in four bits, attention and dense layers in eight, shared experts as they are."""
 
-    int4: tuple[str, ...] = Field(("mlp.experts.*",), description=f"What is packed in four bits. {_PATTERNS}")
+    int4: tuple[str, ...] = Field(("mlp.experts.*",), description=f"What is packed in four bits. {PATTERNS}")
     int8: tuple[str, ...] = Field(
         ("self_attn.*_proj", "mlp.gate_proj", "mlp.up_proj", "mlp.down_proj"),
         description="What is packed in eight bits; wins over `int4`. The default does not name shared experts.",

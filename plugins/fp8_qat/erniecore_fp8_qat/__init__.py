@@ -1,0 +1,1 @@
+"""Training in eight-bit floating point."""

@@ -1,0 +1,121 @@
+"""A model whose layers compute in FP8, and that model as codes, layer by layer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from erniecore_weight_only.schemes import STACKED, Rule, choose, places
+from paddle import nn  # noqa: TID253
+
+from erniecore.api import ConfigError, UsageError
+from erniecore_fp8_qat.layers import TrainedExperts, TrainedLinear, TrainedStack
+from erniecore_fp8_qat.packed import PackedExperts, PackedLinear, PackedWeight
+from erniecore_fp8_qat.recipes import Recipe
+from erniecore_fp8_qat.scales import InputScale
+
+#: width of a layer's inputs -> how it computes
+MakeRecipe = Callable[[int], Recipe]
+
+
+def to_trained(model: nn.Layer, rules: Sequence[Rule], make: MakeRecipe, warmup: int, rate: float) -> nn.Layer:
+    """``model`` with the layers that the rules name computing in FP8; a model that does so already stays as it is.
+
+    Raises:
+        ConfigError: patterns that match nothing, or a layer that is not linear. NumericsError: weights that are not finite.
+        UsageError: the model is quantised in another way.
+    """
+    chosen = _chosen(model, rules, make)
+    done = _done(model, (TrainedLinear, TrainedStack))
+    if done or _done(model, (PackedWeight,)):
+        _check_same(done, chosen)
+        return model
+    layers = dict(model.named_sublayers(include_self=True))
+    for name, recipes in chosen.items():
+        base = layers[name]
+        _check(base, name)
+        if isinstance(base, nn.Linear):
+            new: nn.Layer = TrainedLinear(base, recipes["weight"], warmup, rate, name)
+        else:
+            new = TrainedExperts(base, recipes, warmup, rate, name)
+        _replace(layers, name, new)
+    return model
+
+
+def to_codes(model: nn.Layer, rules: Sequence[Rule], make: MakeRecipe) -> nn.Layer:
+    """``model``, trained in FP8 or not, with these layers as codes; what was trained keeps its input scales.
+
+    Raises:
+        ConfigError, NumericsError, UsageError: see :func:`to_trained`.
+    """
+    chosen = _chosen(model, rules, make)
+    done = _done(model, (PackedWeight,))
+    if done:
+        _check_same(done, chosen)
+        return model
+    trained = _done(model, (TrainedLinear, TrainedStack))
+    if trained:
+        _check_same(trained, chosen)
+    layers = dict(model.named_sublayers(include_self=True))
+    for name, recipes in chosen.items():
+        base = layers[name]
+        _check(base, name)
+        if isinstance(base, TrainedLinear):
+            new: nn.Layer = PackedLinear(base, recipes["weight"], name, base)
+        elif isinstance(base, nn.Linear):
+            new = PackedLinear(base, recipes["weight"], name)
+        else:
+            new = PackedExperts(base, recipes, name)
+        _replace(layers, name, new)
+        new.eval()
+        del base
+    return model
+
+
+def _chosen(model: nn.Layer, rules: Sequence[Rule], make: MakeRecipe) -> dict[str, dict[str, Recipe]]:
+    """Layer -> parameter -> how it computes; also of a model that is quantised already."""
+    shapes = {name: tuple(parameter.shape) for name, parameter in model.named_parameters()}
+    for name, layer in model.named_sublayers():
+        if isinstance(layer, PackedWeight):
+            shapes[f"{name}.weight" if isinstance(layer, PackedLinear) else name] = layer.shape
+    chosen: dict[str, dict[str, Recipe]] = {}
+    for place in choose(places(shapes), rules):
+        chosen.setdefault(place.layer, {})[place.parameter] = make(place.shape[-2])
+    return chosen
+
+
+def _done(model: nn.Layer, kinds: tuple[type[InputScale], ...]) -> dict[str, dict[str, Recipe]]:
+    """The same of what has been replaced."""
+    found: dict[str, dict[str, Recipe]] = {}
+    for name, layer in model.named_sublayers():
+        if isinstance(layer, kinds):
+            above, _, leaf = name.rpartition(".")
+            linear = isinstance(layer, TrainedLinear | PackedLinear)
+            key, parameter = (name, "weight") if linear else (above, leaf.removesuffix("_fp8"))
+            found.setdefault(key, {})[parameter] = layer.recipe
+    return found
+
+
+def _check_same(done: dict[str, dict[str, Recipe]], chosen: dict[str, dict[str, Recipe]]) -> None:
+    for name in {*done, *chosen}:
+        if done.get(name) != chosen.get(name):
+            raise UsageError(
+                "this model is quantised in another way already",
+                where=name,
+                found=str(done.get(name)),
+                expected=str(chosen.get(name)),
+                fix="quantise the original model",
+            )
+
+
+def _check(layer: nn.Layer, name: str) -> None:
+    stacked = all(getattr(getattr(layer, part, None), "ndim", 0) == 3 for part in STACKED)
+    if not isinstance(layer, nn.Linear | TrainedLinear) and not stacked:
+        message = f"{name} is a {type(layer).__name__}, not a linear layer: name it here to leave it as it is"
+        raise ConfigError.at("quantizer.ignore", message)
+
+
+def _replace(layers: dict[str, Any], name: str, new: nn.Layer) -> None:
+    above, _, leaf = name.rpartition(".")
+    layers.pop(name)
+    layers[above].add_sublayer(leaf, new)

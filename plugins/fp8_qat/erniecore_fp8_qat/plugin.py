@@ -1,0 +1,103 @@
+"""The plugin objects: tensor-wise FP8 with fixed input scales, and FP8 by blocks. One implementation."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from erniecore_weight_only.schemes import Rule, Scheme
+
+from erniecore.api import ConfigError, Plugin, UsageError, hookimpl
+from erniecore_fp8_qat.config import BlockConfig, Fp8Config, QatConfig
+
+#: axes of a parallel strategy that cut weights or layers; a scale would have to be agreed on within them
+_CUTS = ("tensor", "expert", "pipeline", "context")
+
+
+class _Fp8(Plugin):
+    """Trains the weights themselves: rounded in each forward pass, updated unrounded."""
+
+    kind = "quantizer"
+    #: ``trains``: weights stay trainable parameters, so that a run needs no adapter and leaves codes beside ``model/``
+    capabilities = frozenset({"train", "export", "trains"})
+
+    def recipe(self, config: Any, width: int) -> Any:
+        """How a layer with inputs of this width computes."""
+        raise NotImplementedError
+
+    def rules(self, config: Fp8Config) -> list[Rule]:
+        """``ignore`` wins."""
+        usual = type(config).model_fields
+        return [
+            Rule("layers", config.layers, Scheme("e4m3"), usual["layers"].default),
+            Rule("ignore", config.ignore, None, usual["ignore"].default),
+        ]
+
+    @hookimpl
+    def ernie_check_settings(self, settings: Any) -> None:
+        """All weights are trained, on whole layers."""
+        if settings.adapter is not None:
+            message = (
+                f"{self.name} trains the weights themselves: leave the adapter out, or train it beside wint8 or nf4"
+            )
+            raise ConfigError.at("adapter", message)
+        for axis in _CUTS:
+            if getattr(settings.parallel, axis, 1) not in (0, 1):
+                raise ConfigError.at(f"parallel.{axis}", f"{self.name} needs whole layers on every rank; set it to 1")
+
+    @hookimpl
+    def ernie_quantize_model(self, config: Any, model: Any, phase: str) -> Any:
+        """``train``: rounding in the forward pass. ``export``: codes, with the input scales that were trained."""
+        if phase not in ("train", "export"):
+            raise UsageError("unknown phase", found=phase, expected="train or export")
+        from functools import partial
+
+        from erniecore_fp8_qat import convert
+
+        rules, make = self.rules(config), partial(self.recipe, config)
+        if phase == "export":
+            return convert.to_codes(model, rules, make)
+        warmup, rate = getattr(config, "scale_warmup", 0), getattr(config, "scale_rate", 1.0)
+        return convert.to_trained(model, rules, make, warmup, rate)
+
+    @hookimpl
+    def ernie_step_end(self, run: Any, metrics: Mapping[str, float]) -> None:
+        """Input scales move once per step, alike on all ranks."""
+        from erniecore_fp8_qat.scales import end_step
+
+        end_step(run.model, run.ranks, applied=not metrics.get("skipped"))
+
+
+class QatPlugin(_Fp8):
+    """ERNIEKit's ``compute_type: fp8``."""
+
+    name = "fp8-qat"
+    summary = "Training in FP8 (E4M3, a scale per tensor, Hadamard), for servers with static W8A8"
+    Config = QatConfig
+    min_sqnr_db = 17.0
+
+    def recipe(self, config: QatConfig, width: int) -> Any:
+        """A scale per tensor."""
+        from erniecore_fp8_qat.recipes import TensorWise
+        from erniecore_fp8_qat.rounding import hadamard_block
+
+        block = hadamard_block(config.hadamard_block, width)
+        return TensorWise(block, config.input_gradient, config.weight_gradient)
+
+
+class BlockPlugin(_Fp8):
+    """The recipe of DeepSeek-V3 (arXiv:2412.19437, section 3.3)."""
+
+    name = "fp8-block"
+    summary = "Training in FP8 (E4M3) by blocks of 128 with scales that are powers of two"
+    Config = BlockConfig
+    min_sqnr_db = 17.0
+
+    def recipe(self, config: BlockConfig, width: int) -> Any:
+        """Scales by blocks."""
+        from erniecore_fp8_qat.recipes import BlockWise
+
+        return BlockWise(config.weight_gradient)
+
+
+qat, block = QatPlugin(), BlockPlugin()

@@ -1,0 +1,150 @@
+"""The two ways to compute in FP8, as one interface: how a weight, an input and a gradient are rounded. No layers, no state:
+the scale of inputs that ``fp8-qat`` remembers comes from outside.
+
+``weight`` and ``activation`` give numbers in a basis in which their product is that of the layer: with a Hadamard
+transform H of block b, X W = (X H) (H W) / b. Letters: N rows, I inputs, O outputs; ``..`` is experts, or nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+import paddle  # noqa: TID253
+from paddle import Tensor  # noqa: TID253
+
+from erniecore.api import ops
+from erniecore_fp8_qat import rounding
+
+
+class Packed(NamedTuple):
+    """Codes uint8 [.., I, O] of the transformed weight, and float32 scales: [1] or [E] of a tensor, or of blocks."""
+
+    codes: Tensor
+    scales: Tensor
+
+
+class Recipe(Protocol):
+    """How one layer computes; equal settings make equal recipes."""
+
+    #: whether inputs have a scale that training remembers
+    static: bool
+
+    def pack(self, weight: Tensor) -> Packed:
+        """[.., I, O] -> codes and scales."""
+        ...
+
+    def unpack(self, packed: Packed) -> Tensor:
+        """What the codes stand for, float32 [.., I, O] in the transformed basis, ready for the product."""
+        ...
+
+    def turn(self, x: Tensor) -> Tensor:
+        """[N, I] float32 into the transformed basis, and back up to the factor that ``unpack`` has taken out."""
+        ...
+
+    def fresh_scale(self, turned: Tensor) -> Tensor:
+        """[1]: the scale that fits this batch; static recipes only."""
+        ...
+
+    def activation(self, turned: Tensor, scale: Tensor) -> Tensor:
+        """Rounded inputs [N, I]; ``scale`` counts for static recipes only."""
+        ...
+
+    def for_input(self, dy: Tensor) -> Tensor:
+        """dY [N, O] as the gradient of the input is computed from it."""
+        ...
+
+    def for_weight(self, x: Tensor, dy: Tensor, scale: Tensor) -> tuple[Tensor, Tensor]:
+        """X [N, I] and dY [N, O] as the gradient of the weight, Xᵀ dY, is computed from them."""
+        ...
+
+
+@dataclass(frozen=True)
+class TensorWise:
+    """One scale per weight and per layer's input; a Hadamard transform of ``block`` inputs (1: none)."""
+
+    block: int = 1
+    input_gradient: str = "exact"
+    weight_gradient: str = "exact"
+
+    @property
+    def static(self) -> bool:
+        return True
+
+    def pack(self, weight: Tensor) -> Packed:
+        turned = self._turned_weight(weight)
+        scale = rounding.weight_scale(turned)
+        codes = rounding.to_codes(ops.fp8_quantize(turned, scale))
+        return Packed(codes, (scale / self.block).reshape([-1]))
+
+    def unpack(self, packed: Packed) -> Tensor:
+        shape = [1, 1] if packed.codes.ndim == 2 else [-1, 1, 1]
+        return rounding.from_codes(packed.codes) * packed.scales.reshape(shape)
+
+    def turn(self, x: Tensor) -> Tensor:
+        return ops.hadamard(x, self.block)
+
+    def fresh_scale(self, turned: Tensor) -> Tensor:
+        return rounding.amax_scale(turned.abs().max() if turned.size else paddle.zeros([])).reshape([1])
+
+    def activation(self, turned: Tensor, scale: Tensor) -> Tensor:
+        return ops.fp8_quantize(turned, scale) * scale
+
+    def for_input(self, dy: Tensor) -> Tensor:
+        return dy if self.input_gradient == "exact" else self._coarse(dy)
+
+    def for_weight(self, x: Tensor, dy: Tensor, scale: Tensor) -> tuple[Tensor, Tensor]:
+        if self.weight_gradient == "exact":
+            return x, dy
+        rounded = self.turn(self.activation(self.turn(x), scale)) / self.block
+        return rounded, self._coarse(dy)
+
+    def _coarse(self, dy: Tensor) -> Tensor:
+        scale = rounding.amax_scale(dy.abs().max(), "e5m2")
+        return ops.fp8_quantize(dy, scale, "e5m2") * scale
+
+    def _turned_weight(self, weight: Tensor) -> Tensor:
+        """H W: along the inputs, which are the last axis but one."""
+        weight = weight.detach().astype("float32")
+        if self.block == 1:
+            return weight
+        last = weight.ndim - 1
+        order = [*range(last - 1), last, last - 1]
+        return ops.hadamard(weight.transpose(order), self.block).transpose(order)
+
+
+@dataclass(frozen=True)
+class BlockWise:
+    """Scales for 1x128 of inputs and gradients and for 128x128 of weights, made anew each time."""
+
+    weight_gradient: str = "e4m3"
+
+    @property
+    def static(self) -> bool:
+        return False
+
+    def pack(self, weight: Tensor) -> Packed:
+        numbers, scales = rounding.weight_blocks(weight.detach().astype("float32"))
+        return Packed(rounding.to_codes(numbers), scales)
+
+    def unpack(self, packed: Packed) -> Tensor:
+        return rounding.from_codes(packed.codes) * rounding.spread_blocks(packed.scales, packed.codes.shape)
+
+    def turn(self, x: Tensor) -> Tensor:
+        return x
+
+    def fresh_scale(self, turned: Tensor) -> Tensor:
+        return paddle.ones([1])
+
+    def activation(self, turned: Tensor, scale: Tensor) -> Tensor:
+        return rounding.rounded_rows(turned)
+
+    def for_input(self, dy: Tensor) -> Tensor:
+        return rounding.rounded_rows(dy)
+
+    def for_weight(self, x: Tensor, dy: Tensor, scale: Tensor) -> tuple[Tensor, Tensor]:
+        """Blocks of 128 rows of one column: the rows are what this product adds up."""
+        if self.weight_gradient == "exact":
+            return x, dy
+        turned_x, turned_dy = (rounding.rounded_rows(t.transpose([1, 0])).transpose([1, 0]) for t in (x, dy))
+        return turned_x, turned_dy

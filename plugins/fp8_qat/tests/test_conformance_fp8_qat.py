@@ -1,0 +1,13 @@
+"""Both plugins keep the rules that every quantizer keeps."""
+
+from erniecore.testing import parametrize_checks
+
+
+@parametrize_checks("quantizer", "fp8-qat")
+def test_fp8_qat(check):
+    check()
+
+
+@parametrize_checks("quantizer", "fp8-block")
+def test_fp8_block(check):
+    check()
