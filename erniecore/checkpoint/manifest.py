@@ -74,7 +74,7 @@ class Manifest:
             "versions": self.versions,
             "owner": self.owner,
             "groups": self.groups,
-            "files": {name: _file_json(file) for name, file in self.files.items()},
+            "files": {name: file_json(file) for name, file in self.files.items()},
         }
         return _canonical({**content, "sha256": hashlib.sha256(_canonical(content)).hexdigest()})
 
@@ -83,7 +83,8 @@ def _canonical(content: dict[str, Any]) -> bytes:
     return (json.dumps(content, indent=1, sort_keys=True, ensure_ascii=False) + "\n").encode()
 
 
-def _file_json(file: WrittenFile) -> dict[str, Any]:
+def file_json(file: WrittenFile) -> dict[str, Any]:
+    """A file's entry in the manifest."""
     entry: dict[str, Any] = {"bytes": file.num_bytes, "sha256": file.sha256}
     if file.tensors:
         entry["tensors"] = {
@@ -126,22 +127,20 @@ def read_manifest(directory: Path) -> Manifest:
         raise damaged(path, "the manifest is damaged") from error
 
 
+def file_from_json(name: str, entry: dict[str, Any]) -> WrittenFile:
+    """The reverse of :func:`file_json`; raises ``KeyError``, ``TypeError``, …"""
+    tensors = {
+        tensor: WrittenTensor(t["dtype"], tuple(t["shape"]), t["slice"][0], t["slice"][1], t["sha256"])
+        for tensor, t in entry.get("tensors", {}).items()
+    }
+    return WrittenFile(name, entry["bytes"], entry["sha256"], tensors)
+
+
 def _from_json(content: dict[str, Any]) -> Manifest:
     for name in content["files"]:
         if Path(name).name != name:
             raise ValueError(f"{name!r} is not a plain file name")
-    files = {
-        name: WrittenFile(
-            name,
-            entry["bytes"],
-            entry["sha256"],
-            {
-                tensor: WrittenTensor(t["dtype"], tuple(t["shape"]), t["slice"][0], t["slice"][1], t["sha256"])
-                for tensor, t in entry.get("tensors", {}).items()
-            },
-        )
-        for name, entry in content["files"].items()
-    }
+    files = {name: file_from_json(name, entry) for name, entry in content["files"].items()}
     return Manifest(
         step=content["step"],
         status=content["status"],

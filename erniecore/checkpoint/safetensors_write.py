@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from erniecore.checkpoint.tensors import DTYPES, Array, Tensor, contiguous_bytes
+from erniecore.checkpoint.tensors import DTYPES, Array, Tensor, contiguous_bytes, num_bytes
 from erniecore.durable import write_all
 from erniecore.errors import CheckpointError
 
@@ -44,48 +44,87 @@ class WrittenFile:
     tensors: dict[str, WrittenTensor] = field(default_factory=dict)
 
 
+def file_order(shapes: Mapping[str, tuple[str, tuple[int, ...]]]) -> list[str]:
+    """Names as they lie in a file, wide dtypes first: readers map it, so every tensor must start at a multiple of its item
+    size."""
+    return sorted(shapes, key=lambda name: -DTYPES[shapes[name][0]].itemsize)
+
+
+class SafetensorsFile:
+    """A new file that is written tensor by tensor, hashed on the way, and on the disk once :meth:`finish` returns.
+
+    ``OSError`` is left to the caller, who knows what the failure means.
+
+    Args:
+        path: must not exist yet. shapes: name -> (dtype, shape) of everything that will be in it.
+    """
+
+    def __init__(self, path: Path, shapes: Mapping[str, tuple[str, tuple[int, ...]]]) -> None:
+        if "__metadata__" in shapes:
+            raise CheckpointError("no tensor can have the name __metadata__", where=str(path))
+        #: names in the order in which :meth:`add` wants them
+        self.order = file_order(shapes)
+        self.path = path
+        header, self._offsets = _header([(name, *shapes[name]) for name in self.order])
+        self._base, self._total, self._written = len(header), hashlib.sha256(header), dict[str, WrittenTensor]()
+        self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
+        try:
+            write_all(self._fd, header)
+        except BaseException:
+            self.close()
+            raise
+
+    def add(self, name: str, tensor: Tensor) -> None:
+        """The next tensor of ``order``."""
+        assert name == self.order[len(self._written)]
+        data = contiguous_bytes(tensor, name)
+        write_all(self._fd, data)
+        self._total.update(data)
+        begin, end = self._offsets[name]
+        digest = hashlib.sha256(data).hexdigest()
+        self._written[name] = WrittenTensor(tensor.dtype, tensor.shape, self._base + begin, self._base + end, digest)
+
+    def finish(self) -> WrittenFile:
+        """Onto the disk; size and sha256 of the file and of every tensor."""
+        assert len(self._written) == len(self.order)
+        try:
+            os.fsync(self._fd)
+            size = os.fstat(self._fd).st_size
+        finally:
+            self.close()
+        return WrittenFile(self.path.name, size, self._total.hexdigest(), self._written)
+
+    def close(self) -> None:
+        """Also of a file that is not complete; twice is once."""
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            os.close(fd)
+
+
 def write_safetensors(path: Path, tensors: Mapping[str, Array | Tensor]) -> WrittenFile:
-    """Write ``tensors`` in the order given (wide dtypes first, as readers expect alignment) and fsync the file.
+    """Write ``tensors`` in the order given, wide dtypes first, and fsync the file; see :class:`SafetensorsFile`.
 
-    One tensor is in memory at a time beyond what the caller holds. The file must not exist yet. ``OSError`` is left
-    to the caller, who knows what the failure means.
-
-    Returns:
-        Size and sha256 of the file and of every tensor.
+    One tensor is in memory at a time beyond what the caller holds.
     """
     items = {name: Tensor.of(tensor, name) for name, tensor in tensors.items()}
-    if "__metadata__" in items:
-        raise CheckpointError("no tensor can have the name __metadata__", where=str(path))
-    # readers map the file, so every tensor must start at a multiple of its item size
-    ordered = sorted(items.items(), key=lambda item: -DTYPES[item[1].dtype].itemsize)
-    header, offsets = _header(ordered)
-    total, written = hashlib.sha256(header), dict[str, WrittenTensor]()
-    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
+    file = SafetensorsFile(path, {name: (tensor.dtype, tensor.shape) for name, tensor in items.items()})
     try:
-        write_all(fd, header)
-        for name, tensor in ordered:
-            data = contiguous_bytes(tensor, name)
-            write_all(fd, data)
-            total.update(data)
-            begin, end = offsets[name]
-            written[name] = WrittenTensor(
-                tensor.dtype, tensor.shape, len(header) + begin, len(header) + end, hashlib.sha256(data).hexdigest()
-            )
-        os.fsync(fd)
-        size = os.fstat(fd).st_size
+        for name in file.order:
+            file.add(name, items[name])
+        return file.finish()
     finally:
-        os.close(fd)
-    return WrittenFile(path.name, size, total.hexdigest(), written)
+        file.close()
 
 
-def _header(ordered: list[tuple[str, Tensor]]) -> tuple[bytes, dict[str, tuple[int, int]]]:
+def _header(ordered: list[tuple[str, str, tuple[int, ...]]]) -> tuple[bytes, dict[str, tuple[int, int]]]:
+    """The header of (name, dtype, shape), and where each tensor lies behind it."""
     entries: dict[str, object] = {"__metadata__": {"format": "pt"}}
     offsets: dict[str, tuple[int, int]] = {}
     position = 0
-    for name, tensor in ordered:
-        end = position + tensor.num_bytes
+    for name, dtype, shape in ordered:
+        end = position + num_bytes(dtype, shape)
         offsets[name] = (position, end)
-        entries[name] = {"dtype": tensor.dtype, "shape": list(tensor.shape), "data_offsets": [position, end]}
+        entries[name] = {"dtype": dtype, "shape": list(shape), "data_offsets": [position, end]}
         position = end
     raw = json.dumps(entries, separators=(",", ":"), ensure_ascii=False).encode()
     raw += b" " * (-len(raw) % 8)

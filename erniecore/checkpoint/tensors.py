@@ -71,6 +71,11 @@ LONG_NAMES: dict[str, str] = {
 }
 
 
+def num_bytes(dtype: str, shape: tuple[int, ...]) -> int:
+    """Bytes of a tensor of a safetensors dtype."""
+    return prod(shape) * DTYPES[dtype].itemsize
+
+
 @dataclass(frozen=True, slots=True)
 class Tensor:
     """A tensor whose data is fetched when needed.
@@ -87,7 +92,7 @@ class Tensor:
 
     @property
     def num_bytes(self) -> int:
-        return prod(self.shape) * DTYPES[self.dtype].itemsize
+        return num_bytes(self.dtype, self.shape)
 
     @classmethod
     def of(cls, array: Array | Tensor, name: str = "") -> Tensor:

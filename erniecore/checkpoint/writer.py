@@ -9,7 +9,8 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from datetime import datetime, timezone
 from pathlib import Path
@@ -26,6 +27,8 @@ from erniecore.durable import replace_file, sync_directory, write_file
 from erniecore.errors import CheckpointError, shorten
 
 LATEST_NAME = "latest.json"
+#: what is being done and what its failure means, for errors of the disk
+SAVING = ("saving a checkpoint", "older checkpoints are untouched")
 
 
 def save_checkpoint(
@@ -58,51 +61,121 @@ def save_checkpoint(
         CheckpointError: no space, a failing disk, no permission, a tensor or state that cannot be stored. Checkpoints
             saved before are untouched and the temporary directory is removed.
     """
-    manifest = Manifest(
-        step=step,
-        status="writing",
-        parent_step=parent_step,
-        config_hash=config_hash,
-        versions=dict(versions or {}),
-        owner=owner(),
-        created=datetime.now(timezone.utc).isoformat(timespec="seconds"),
-    )
-    items, document = _check_tensors(tensors), _state_bytes(state)
-    with translated(root, "saving a checkpoint", "older checkpoints are untouched"):
-        target = _save(root, items, document, manifest, keep, max_shard_bytes)
-    with translated(root, "finishing a save", f"{target.name} itself is complete"):
-        remember_verified(target)
-        replace_file(root / LATEST_NAME, (json.dumps({"step": step, "path": target.name}) + "\n").encode())
-        prune(root, keep)
-    return target
+    items = _check_tensors(tensors)
+    save = Save(root, step, state, keep, parent_step=parent_step, config_hash=config_hash, versions=versions)
+    temporary = save.begin(sum(t.num_bytes for group in items.values() for t in group.values()))
+    files, groups = dict[str, WrittenFile](), dict[str, list[str]]()
+    with save.watched():
+        for group, members in items.items():
+            written = write_shards(temporary, group, members, max_shard_bytes)
+            groups[group] = [file.name for file in written]
+            files.update({file.name: file for file in written})
+    return save.finish(files, groups)
 
 
-def _save(
-    root: Path,
-    items: dict[str, dict[str, Tensor]],
-    document: bytes,
-    manifest: Manifest,
-    keep: int,
-    max_shard_bytes: int,
-) -> Path:
-    if not root.is_dir():
-        root.mkdir(parents=True)
-    clear_leftovers(root)
-    need = len(document) + sum(t.num_bytes for group in items.values() for t in group.values())
-    _make_space(root, need, keep)
-    temporary = root / hidden_name("tmp", manifest.step)
-    try:
-        _write(temporary, items, document, manifest, max_shard_bytes)
-        return _publish(temporary, root, manifest.step)
-    except BaseException:
-        discard(temporary)
-        raise
+class Save:
+    """One save: a directory that others may write files into between :meth:`begin` and :meth:`finish`. Whatever fails,
+    older checkpoints are untouched, and :meth:`discard` removes what there is.
+
+    Args:
+        see :func:`save_checkpoint`.
+    Raises:
+        CheckpointError: a state that cannot be stored.
+    """
+
+    def __init__(
+        self,
+        root: Path,
+        step: int,
+        state: Mapping[str, Any],
+        keep: int,
+        *,
+        parent_step: int | None = None,
+        config_hash: str = "",
+        versions: Mapping[str, str] | None = None,
+    ) -> None:
+        self.root, self.keep, self._document = root, keep, _state_bytes(state)
+        self._manifest = Manifest(
+            step=step,
+            status="writing",
+            parent_step=parent_step,
+            config_hash=config_hash,
+            versions=dict(versions or {}),
+            owner=owner(),
+            created=datetime.now(timezone.utc).isoformat(timespec="seconds"),
+        )
+        self.directory = root / hidden_name("tmp", step)
+
+    def begin(self, num_bytes: int) -> Path:
+        """Make room for so many bytes and the directory for the files; returns it. Raises ``CheckpointError``."""
+        with translated(self.root, *SAVING):
+            if not self.root.is_dir():
+                self.root.mkdir(parents=True)
+            clear_leftovers(self.root)
+            _make_space(self.root, len(self._document) + num_bytes, self.keep)
+            with self.watched():
+                self.directory.mkdir()
+                write_file(self.directory / MANIFEST_NAME, self._manifest.to_bytes())
+        return self.directory
+
+    @contextmanager
+    def watched(self) -> Iterator[None]:
+        """An error in the block removes what was written; raises ``CheckpointError`` for those of the disk."""
+        try:
+            with translated(self.root, *SAVING):
+                yield
+        except BaseException:
+            self.discard()
+            raise
+
+    def discard(self) -> None:
+        """Remove what was written, as far as the disk lets us; the next save tries again."""
+        discard(self.directory)
+
+    def finish(self, files: Mapping[str, WrittenFile], groups: Mapping[str, list[str]]) -> Path:
+        """All ``files`` are on the disk: state, manifest, name, retention; returns the checkpoint's directory.
+
+        Raises:
+            CheckpointError: a file is not there as it was written; a failing disk.
+        """
+        step = self._manifest.step
+        with self.watched():
+            _check_present(self.directory, files)
+            every = {**files, STATE_NAME: _write_state(self.directory / STATE_NAME, self._document)}
+            complete = replace(self._manifest, status="complete", files=every, groups=dict(groups))
+            replace_file(self.directory / MANIFEST_NAME, complete.to_bytes())
+            target = _publish(self.directory, self.root, step)
+        with translated(self.root, "finishing a save", f"{target.name} itself is complete"):
+            remember_verified(target)
+            replace_file(self.root / LATEST_NAME, (json.dumps({"step": step, "path": target.name}) + "\n").encode())
+            prune(self.root, self.keep)
+        return target
+
+
+def _check_present(directory: Path, files: Mapping[str, WrittenFile]) -> None:
+    """Raises ``CheckpointError`` if another machine's files are not seen here in their full size."""
+    for file in files.values():
+        path = directory / file.name
+        size = path.stat().st_size if path.exists() else 0
+        if size != file.num_bytes:
+            raise CheckpointError(
+                "a file that another process wrote is not here",
+                where=str(path),
+                found=f"{size} bytes",
+                expected=f"{file.num_bytes} bytes",
+                fix="`run.out` must be in a file system that all machines share",
+            )
+
+
+def check_groups(groups: Iterable[str]) -> None:
+    """Raises ``ValueError`` for a group that could not be part of a file's name."""
+    for group in groups:
+        if not group.replace(".", "").isalnum():
+            raise ValueError(f"a tensor group is named with letters, digits and dots, got {group!r}")
 
 
 def _check_tensors(tensors: Mapping[str, Mapping[str, Array | Tensor]]) -> dict[str, dict[str, Tensor]]:
-    for group in tensors:
-        if not group.replace(".", "").isalnum():
-            raise ValueError(f"a tensor group is named with letters, digits and dots, got {group!r}")
+    check_groups(tensors)
     return {
         group: {name: Tensor.of(array, f"{group}: {name}") for name, array in members.items()}
         for group, members in tensors.items()
@@ -137,22 +210,6 @@ def _make_space(root: Path, need: int, keep: int) -> None:
         # what retention would remove after this save anyway
         prune(root, max(keep - 1, MINIMUM))
     require_space(root, need, "a checkpoint")
-
-
-def _write(
-    directory: Path, items: dict[str, dict[str, Tensor]], document: bytes, manifest: Manifest, max_shard_bytes: int
-) -> None:
-    directory.mkdir()
-    write_file(directory / MANIFEST_NAME, manifest.to_bytes())
-    files: dict[str, WrittenFile] = {}
-    groups: dict[str, list[str]] = {}
-    for group, members in items.items():
-        written = write_shards(directory, group, members, max_shard_bytes)
-        groups[group] = [file.name for file in written]
-        files.update({file.name: file for file in written})
-    files[STATE_NAME] = _write_state(directory / STATE_NAME, document)
-    complete = replace(manifest, status="complete", files=files, groups=groups)
-    replace_file(directory / MANIFEST_NAME, complete.to_bytes())
 
 
 def _write_state(path: Path, document: bytes) -> WrittenFile:

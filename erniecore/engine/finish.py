@@ -21,12 +21,16 @@ from erniecore.engine.gather import WholeModel, made_whole, whole_model
 from erniecore.engine.model_files import save_model_directory
 from erniecore.engine.quantize import write_quantized
 from erniecore.engine.rundir import log
-from erniecore.engine.state import save, settle
-from erniecore.errors import Preempted
+from erniecore.engine.state import abandon, save, settle
+from erniecore.errors import NumericsError, Preempted
 from erniecore.types import ModelBundle
 
 if TYPE_CHECKING:
     from erniecore.engine.session import Run
+
+
+#: errors that all ranks have together
+_SHARED = (Preempted, NumericsError)
 
 
 @contextmanager
@@ -46,7 +50,10 @@ def closing(run: Run) -> Iterator[None]:
         raise
     finally:
         try:
-            settle(run, wait=True)
+            if run.ranks.size == 1 or error is None or isinstance(error, _SHARED):
+                settle(run, wait=True)
+            else:
+                abandon(run)
             run.emit("run_end", status=_status(error), **_totals(run))
             run.hook.ernie_run_end(run=run, error=error)
         except Exception:

@@ -1,19 +1,21 @@
-"""Whole tensors from what each rank holds, and back: rank 0 writes files of whole tensors, one at a time, while the others
-give it their parts of whichever it asks for. What the parts are, the parallel strategy says.
+"""Whole tensors from what each rank holds, and back: which rank writes which tensors of a checkpoint, and bringing them
+there. What the parts are, the parallel strategy says; how files are written is the checkpoint package's matter.
 """
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator, Mapping
+import hashlib
+import json
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
-from math import prod
-from pathlib import Path
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from erniecore.checkpoint.tensors import LONG_NAMES
-from erniecore.checkpoint.tensors import Tensor as StoredTensor
+import numpy as np
+
+from erniecore.checkpoint.parts import PartWriter
+from erniecore.checkpoint.shares import Key, Shares, Spec, divide
+from erniecore.checkpoint.tensors import LONG_NAMES, PLAIN
 from erniecore.engine.arrays import Array, dtype_name, to_numpy, to_tensor
 from erniecore.errors import CheckpointError
 from erniecore.types import Piece, Ranks
@@ -23,119 +25,76 @@ if TYPE_CHECKING:
 
 #: Paddle's dtype names -> safetensors'
 SHORT_NAMES = {long: short for short, long in LONG_NAMES.items()}
-#: seconds after which rank 0 lets the others know that it is still writing
-_SIGN_OF_LIFE = 1.0
-#: bytes of whole tensors that rank 0 fetches together
+#: bytes that each owner gets at a time, and that may wait to be written
 _AHEAD = 64 << 20
 
 
 class Held(NamedTuple):
-    """A tensor here, and which part of the whole it is."""
+    """A tensor here (or a numpy array), and which part of the whole it is."""
 
-    tensor: Tensor
+    tensor: Any
     piece: Piece
 
+    @property
+    def spec(self) -> Spec:
+        """Of the whole."""
+        if isinstance(self.tensor, np.ndarray):
+            return PLAIN[self.tensor.dtype.name], self.tensor.shape
+        return SHORT_NAMES[dtype_name(self.tensor)], tuple(self.piece.shape)
 
-#: group -> name -> whole tensor
-Stored = dict[str, dict[str, StoredTensor]]
+
 Groups = Mapping[str, Mapping[str, Held]]
 
 
-class Gathering:
-    """One writing of ``groups`` (group -> name -> what this rank holds); all ranks make it at the same time."""
+def agree(ranks: Ranks, groups: Groups) -> Shares:
+    """Who writes what: the same answer on every rank, of all tensors that any of them holds. All ranks together.
 
-    def __init__(self, ranks: Ranks, groups: Groups) -> None:
-        self.ranks, self.groups = ranks, groups
-        self._spoke = time.monotonic()
-        self._parted = [(g, n) for g, members in groups.items() for n, held in members.items() if not held.piece.whole]
-        self._ahead: dict[tuple[str, str], Array] = {}
-
-    def stored(self) -> Stored:
-        """For rank 0: whole tensors, fetched when their data is wanted, so that one copy exists at a time."""
-        return {
-            group: {name: self._stored(group, name, held) for name, held in members.items()}
-            for group, members in self.groups.items()
-        }
-
-    def copied(self) -> Stored:
-        """Whole tensors as they are now, for rank 0 to write later; nothing on the others."""
-        found: Stored = {}
-        for group, members in self.groups.items():
-            for name, held in members.items():
-                array = None if held.piece.whole else self.ranks.whole(held.tensor, held.piece)
-                if self.ranks.rank == 0:
-                    array = to_numpy(held.tensor) if array is None else array
-                    found.setdefault(group, {})[name] = replace(self._stored(group, name, held), load=_given(array))
-        return found
-
-    def write(self, write: Callable[[Stored], Path]) -> Path:
-        """Rank 0 calls ``write``; the others serve it until it is done. The path, on every rank.
-
-        Raises:
-            CheckpointError: rank 0's error, on every rank.
-        """
-        if self.ranks.size == 1:
-            return write(self.stored())
-        return self._lead(write) if self.ranks.rank == 0 else self._follow()
-
-    def _lead(self, write: Callable[[Stored], Path]) -> Path:
-        try:
-            path = write(self.stored())
-        except CheckpointError as error:
-            self._say({"failed": error.fields()})
-            raise
-        self._say({"done": str(path)})
-        return path
-
-    def _follow(self) -> Path:
-        while True:
-            said = self._say(None)
-            if "done" in said:
-                return Path(said["done"])
-            if "failed" in said:
-                fields = dict(said["failed"])
-                raise CheckpointError(fields.pop("message"), **fields)
-            for number in range(*said.get("want", (0, 0))):
-                self._whole(self._parted[number])
-
-    def _say(self, word: dict[str, Any] | None) -> dict[str, Any]:
-        self._spoke = time.monotonic()
-        found: dict[str, Any] = self.ranks.exchange(word)[0]
-        return found
-
-    def _whole(self, key: tuple[str, str]) -> Array:
-        held = self.groups[key[0]][key[1]]
-        return self.ranks.whole(held.tensor, held.piece)
-
-    def _fetched(self, key: tuple[str, str]) -> Array:
-        """A tensor that is not whole here, with its neighbours: talking about each takes longer than sending it."""
-        if key not in self._ahead:
-            start = stop = self._parted.index(key)
-            size = 0
-            while stop < len(self._parted) and (stop == start or size + self._size(stop) <= _AHEAD):
-                size += self._size(stop)
-                stop += 1
-            self._say({"want": [start, stop]})
-            self._ahead = {k: self._whole(k) for k in self._parted[start:stop]}
-        return self._ahead.pop(key)
-
-    def _size(self, number: int) -> int:
-        group, name = self._parted[number]
-        return 4 * prod(self.groups[group][name].piece.shape)
-
-    def _stored(self, group: str, name: str, held: Held) -> StoredTensor:
-        def load() -> Array:
-            if not held.piece.whole:
-                return self._fetched((group, name))
-            if self.ranks.size > 1 and time.monotonic() - self._spoke > _SIGN_OF_LIFE:
-                self._say({})
-            return to_numpy(held.tensor)
-
-        return StoredTensor(SHORT_NAMES[dtype_name(held.tensor)], held.piece.shape, load)
+    Ranks that hold the same names as a lower one say only that: the list is told once.
+    """
+    own = {group: {name: held.spec for name, held in members.items()} for group, members in groups.items()}
+    if ranks.size == 1:
+        return divide(own, {})
+    marks = ranks.exchange(hashlib.sha256(json.dumps(own).encode()).hexdigest())
+    lists = ranks.exchange(own if marks.index(marks[ranks.rank]) == ranks.rank else None)
+    specs: dict[str, dict[str, Spec]] = {}
+    holders: dict[Key, list[int]] = {}
+    for rank, mark in enumerate(marks):
+        for group, members in lists[marks.index(mark)].items():
+            for name, (dtype, shape) in members.items():
+                specs.setdefault(group, {}).setdefault(name, (dtype, tuple(shape)))
+                holders.setdefault((group, name), []).append(rank)
+            specs.setdefault(group, {})
+    return divide(specs, holders)
 
 
-def _given(array: Array) -> Callable[[], Array]:
-    return lambda: array
+def bring(ranks: Ranks, held: Held | None, owner: int) -> Array | None:
+    """The whole tensor on the host of rank ``owner``, a copy; None on the others. Ranks that ``owner`` needs for it talk to
+    each other, in the same order of tensors on all of them."""
+    if held is None:
+        return None
+    if held.piece.whole:
+        if owner != ranks.rank:
+            return None
+        return held.tensor.copy() if isinstance(held.tensor, np.ndarray) else to_numpy(held.tensor)
+    if owner not in ranks.partners(held.piece):
+        return None
+    array = ranks.whole(held.tensor, held.piece)
+    return array if owner == ranks.rank else None
+
+
+def feed(ranks: Ranks, groups: Groups, shares: Shares, writer: PartWriter, *, patient: bool) -> None:
+    """Give every owner's writer its tensors.
+
+    Args:
+        patient: the writers may be slower than this, so ranks talk between rounds, and stop when one of them has failed.
+    """
+    for keys in shares.rounds(_AHEAD):
+        if patient and any(ranks.exchange(writer.error is not None)):
+            return
+        for group, name in keys:
+            array = bring(ranks, groups.get(group, {}).get(name), shares.owners[group, name])
+            if array is not None:
+                writer.put(array)
 
 
 class WholeModel:
@@ -151,29 +110,49 @@ class WholeModel:
 
 def whole_model(ranks: Ranks, model: Any) -> Any:
     """``model`` itself if every rank has it whole, else its whole weights, on rank 0 alone; called by all ranks."""
-    members = {name: Held(t, ranks.piece(name, t.shape)) for name, t in model.state_dict().items()}
-    if all(held.piece.whole for held in members.values()):
+    members = held_of(ranks, model)
+    found = ranks.exchange([all(held.piece.whole for held in members.values()), list(members)])
+    if all(rank == [True, found[0][1]] for rank in found):
         return model
-    tensors = {}
-    for name, held in members.items():
-        array = ranks.whole(held.tensor, held.piece)
+    return WholeModel({name: to_tensor(array, dtype) for name, array, dtype in to_main(ranks, members)})
+
+
+def held_of(ranks: Ranks, model: Any) -> dict[str, Held]:
+    """What this rank has of each tensor of ``model``."""
+    return {name: Held(t, ranks.piece(name, t.shape)) for name, t in model.state_dict().items()}
+
+
+def to_main(ranks: Ranks, members: Mapping[str, Held]) -> Iterator[tuple[str, Array, str]]:
+    """(name, whole array, Paddle's dtype) of all ranks' tensors, on rank 0, one after the other; nothing on the others,
+    which must go through it too."""
+    shares = agree(ranks, {"model": members})
+    main = set(ranks.exchange(list(members) if ranks.rank == 0 else [])[0])
+    for name, (dtype, shape) in shares.specs["model"].items():
+        owner = 0 if name in main else shares.owners["model", name]
+        array = bring(ranks, members.get(name), owner)
+        if owner:
+            array = ranks.send(array, LONG_NAMES[dtype], shape, owner)
         if ranks.rank == 0:
-            tensors[name] = to_tensor(array, dtype_name(held.tensor))
-    return WholeModel(tensors)
+            assert array is not None
+            yield name, array, LONG_NAMES[dtype]
 
 
 @contextmanager
 def made_whole(ranks: Ranks, model: Any) -> Iterator[None]:
     """Within the block ``model`` has its whole weights on rank 0, to be written, not to be computed with; all ranks enter
-    together."""
+    together.
+
+    Raises:
+        CheckpointError: rank 0's model does not have all of the weights.
+    """
     parts: list[tuple[Tensor, Tensor]] = []
-    for name, tensor in model.state_dict().items():
-        piece = ranks.piece(name, tensor.shape)
-        if not piece.whole:
-            array = ranks.whole(tensor, piece)
-            if ranks.rank == 0:
-                parts.append((tensor, tensor.detach().clone()))
-                _share(to_tensor(array, dtype_name(tensor)), tensor)
+    own = model.state_dict()
+    for name, array, dtype in to_main(ranks, held_of(ranks, model)):
+        if name not in own:
+            raise CheckpointError("rank 0 has no place for this weight", where=name)
+        if not ranks.piece(name, own[name].shape).whole:
+            parts.append((own[name], own[name].detach().clone()))
+            _share(to_tensor(array, dtype), own[name])
     try:
         yield
     finally:
@@ -186,18 +165,14 @@ def _share(source: Tensor, target: Tensor) -> None:
     target.get_tensor()._share_data_with(source.get_tensor())
 
 
-def whole_shapes(members: Mapping[str, Held]) -> dict[str, tuple[tuple[int, ...], str]]:
-    """Name -> (shape of the whole, safetensors dtype): what a checkpoint must hold."""
-    return {name: (held.piece.shape, SHORT_NAMES[dtype_name(held.tensor)]) for name, held in members.items()}
-
-
 @dataclass(frozen=True)
 class _Entry:
     shape: tuple[int, ...]
 
 
 class LocalArrays(Mapping[str, Array]):
-    """Whole arrays of a checkpoint as this rank's parts of them; each is read when it is asked for."""
+    """Whole arrays of a checkpoint as this rank's parts of them; each is read when it is asked for, and of those only
+    what is needed."""
 
     def __init__(self, arrays: Mapping[str, Array], members: Mapping[str, Held]) -> None:
         self._arrays, self._members = arrays, members
@@ -208,7 +183,7 @@ class LocalArrays(Mapping[str, Array]):
         return self._members[name].piece.take(self._arrays[name])
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._arrays)
+        return iter(self._members)
 
     def __len__(self) -> int:
-        return len(self._arrays)
+        return len(self._members)

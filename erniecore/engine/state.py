@@ -7,9 +7,9 @@ There is no generator state: every random stream derives from (seed, purpose, st
 from __future__ import annotations
 
 import time
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Mapping
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,14 +17,17 @@ import numpy as np
 import paddle
 
 import erniecore
-from erniecore.checkpoint import Checkpoint, save_checkpoint
-from erniecore.checkpoint.tensors import Tensor as StoredTensor
-from erniecore.engine.gather import Gathering, Held, LocalArrays, Stored, whole_shapes
+from erniecore.checkpoint import Checkpoint
+from erniecore.checkpoint.manifest import file_from_json, file_json
+from erniecore.checkpoint.parts import PartWriter
+from erniecore.checkpoint.shares import Shares
+from erniecore.checkpoint.writer import Save
+from erniecore.engine.gather import Held, LocalArrays, agree, feed
 from erniecore.engine.optim import load_exactly
 from erniecore.engine.prepare import circumstances
 from erniecore.engine.resume import STATE_FORMAT
 from erniecore.errors import CheckpointError
-from erniecore.types import Piece
+from erniecore.types import Piece, Ranks
 
 if TYPE_CHECKING:
     from erniecore.engine.session import Run
@@ -50,25 +53,84 @@ def carried_arrays(run: Run) -> dict[str, Any]:
     return dict(run.objective.carried())
 
 
-@dataclass(frozen=True)
-class Writing:
-    """A checkpoint that is being written: its step, its bytes, when it began, how long the training waited for the
-    copy."""
-
-    step: int
-    num_bytes: int
-    started: float
-    stall: float
-    result: Future[Path]
-
-
+#: bytes that may wait to be written while the run waits for them too
+_WAITING = 256 << 20
+#: seconds after which ranks that wait for each other's files talk again
+_SIGN_OF_LIFE = 1.0
 #: one at a time, in order; the interpreter waits for it when it ends
 _WRITER = ThreadPoolExecutor(1, "checkpoint")
 
 
+@dataclass
+class Writing:
+    """A checkpoint that is being written, this rank's files by ``part``: its step, its bytes, when it began, how long the
+    training waited for the copy. Rank 0 has the ``save``, and its ``result`` once all ranks' files are on the disk."""
+
+    step: int
+    shares: Shares
+    started: float
+    save: Save | None
+    part: PartWriter
+    stall: float = 0.0
+    complete: bool = False
+    result: Future[Path] | None = None
+
+    def advance(self, ranks: Ranks) -> Path | CheckpointError | None:
+        """Go on as far as possible without waiting; the outcome, once there is one. All ranks together."""
+        return self._await_result(ranks) if self.complete else self._await_parts(ranks)
+
+    def _await_parts(self, ranks: Ranks) -> CheckpointError | None:
+        error = self.part.error
+        found = ranks.exchange([self.part.busy, None if error is None else error.fields()])
+        failed = [(rank, fields) for rank, (_, fields) in enumerate(found) if fields is not None]
+        if failed:
+            self.part.abort()
+        if any(busy for busy, _ in found):
+            return None
+        if failed:
+            if self.save is not None:
+                self.save.discard()
+            return _error_of(*failed[0], ranks.size)
+        self.complete = True
+        files = [file_from_json(*file) for part in ranks.exchange(_told(self.part)) for file in part.items()]
+        if self.save is not None:
+            groups: dict[str, list[str]] = {}
+            for file in self.shares.files:
+                groups.setdefault(file.group, []).append(file.name)
+            self.result = _WRITER.submit(self.save.finish, {file.name: file for file in files}, groups)
+        return None
+
+    def _await_result(self, ranks: Ranks) -> Path | CheckpointError | None:
+        said: list[Any] = [None, None]
+        if self.result is not None and self.result.done():
+            try:
+                said = [str(self.result.result()), None]
+            except CheckpointError as error:
+                said = [None, error.fields()]
+        path, fields = ranks.exchange(said)[0]
+        return Path(path) if path else None if fields is None else _error_of(0, fields, 1)
+
+    def rest(self) -> None:
+        """Wait a little for what this rank waits for."""
+        if not self.complete:
+            self.part.wait(_SIGN_OF_LIFE)
+        elif self.result is not None:
+            wait([self.result], _SIGN_OF_LIFE)
+
+
+def _told(part: PartWriter) -> dict[str, Any]:
+    return {file.name: file_json(file) for file in part.files}
+
+
+def _error_of(rank: int, fields: Mapping[str, str], size: int) -> CheckpointError:
+    own = dict(fields)
+    message = own.pop("message")
+    return CheckpointError(f"rank {rank}: {message}" if size > 1 else message, **own)
+
+
 def save(run: Run, *, background: bool = False) -> Path | None:
     """Write the checkpoint of ``run.step``, unless it has just been written; returns its directory. All ranks together:
-    rank 0 writes whole tensors, the same files whatever the layout.
+    each writes some of the whole tensors, the same ones whatever the layout.
 
     Args:
         background: copy the state and let the training go on; the checkpoint is announced by :func:`settle` once it is
@@ -78,50 +140,51 @@ def save(run: Run, *, background: bool = False) -> Path | None:
     """
     started = time.perf_counter()
     settle(run, wait=True)
-    done = run.ranks.exchange(str(run.saved[1]) if run.saved is not None and run.saved[0] == run.step else "")[0]
-    if done:  # rank 0 knows: it is the one that writes
-        return Path(done)
+    if run.saved is not None and run.saved[0] == run.step:
+        return run.saved[1]
     run.last_save = time.monotonic()
-    gathering = Gathering(run.ranks, held(run))
-    if background:
-        stored = gathering.copied()
-        if run.is_main:
-            begin_writing(run, stored, started)
+    groups = held(run)
+    shares = agree(run.ranks, groups)
+    try:
+        begun, directory = begin(run, shares.num_bytes)
+    except CheckpointError as error:
+        not_saved(run, run.step, error, strict=not background)
         return None
-    path = gathering.write(lambda stored: written(run, stored, started))
-    run.saved = (run.step, path)
-    return path
+    part = PartWriter(directory, shares.of(run.ranks.rank), _WRITER, None if background else _WAITING)
+    try:
+        feed(run.ranks, groups, shares, part, patient=not background)
+    except BaseException:
+        part.abort()
+        raise
+    run.writing = Writing(run.step, shares, started, begun, part, time.perf_counter() - started)
+    return None if background else settle(run, wait=True, strict=True)
 
 
-def written(run: Run, stored: Stored, started: float) -> Path:
-    """Write on this rank and wait for it; raises ``CheckpointError``."""
-    begin_writing(run, stored, started)
-    path = settle(run, wait=True, strict=True)
-    assert path is not None
-    return path
-
-
-def begin_writing(run: Run, stored: Stored, started: float) -> None:
-    """Start to write ``stored`` and the rest of the state in the writer's thread."""
-    if carried := carried_arrays(run):
-        stored["carried"] = {name: StoredTensor.of(np.array(array)) for name, array in carried.items()}
-    work = partial(
-        save_checkpoint,
-        run.out / "ckpt",
-        run.step,
-        stored,
-        run_state(run),
-        keep=run.settings.checkpoint.keep,
-        parent_step=run.saved[0] if run.saved else None,
-        config_hash=run.ready.config_hash,
-        versions={"erniecore": erniecore.__version__, "paddle": paddle.__version__},
-    )
-    size = sum(tensor.num_bytes for group in stored.values() for tensor in group.values())
-    run.writing = Writing(run.step, size, started, time.perf_counter() - started, _WRITER.submit(work))
+def begin(run: Run, num_bytes: int) -> tuple[Save | None, Path]:
+    """Rank 0 makes the directory; every rank hears of it. Raises ``CheckpointError`` on all of them."""
+    begun, said = None, list[Any]([None, None])
+    if run.is_main:
+        try:
+            begun = Save(
+                run.out / "ckpt",
+                run.step,
+                run_state(run),
+                run.settings.checkpoint.keep,
+                parent_step=run.saved[0] if run.saved else None,
+                config_hash=run.ready.config_hash,
+                versions={"erniecore": erniecore.__version__, "paddle": paddle.__version__},
+            )
+            said = [str(begun.begin(num_bytes)), None]
+        except CheckpointError as error:
+            said = [None, error.fields()]
+    path, fields = run.ranks.exchange(said)[0]
+    if fields is not None:
+        raise _error_of(0, fields, 1)
+    return begun, Path(path)
 
 
 def settle(run: Run, *, wait: bool, strict: bool = False) -> Path | None:
-    """Announce the checkpoint that was being written, if it is complete, and return its directory.
+    """Announce the checkpoint that was being written, if it is complete, and return its directory. All ranks together.
 
     Args:
         wait: until it is. strict: a failure is an error; else a warning, until ``checkpoint.max_failures`` in a row.
@@ -129,24 +192,39 @@ def settle(run: Run, *, wait: bool, strict: bool = False) -> Path | None:
         CheckpointError: it could not be written.
     """
     writing = run.writing
-    if writing is None or not (wait or writing.result.done()):
+    if writing is None:
         return None
+    while (outcome := writing.advance(run.ranks)) is None:
+        if not wait:
+            return None
+        writing.rest()
     run.writing = None
-    try:
-        path = writing.result.result()
-    except CheckpointError as error:
-        run.failed_saves += 1
-        if strict or run.failed_saves > run.settings.checkpoint.max_failures:
-            raise
-        durable = run.saved[0] if run.saved else 0
-        run.warn("save", step=writing.step, message=str(error), failures=run.failed_saves, last_saved_step=durable)
+    if isinstance(outcome, CheckpointError):
+        not_saved(run, writing.step, outcome, strict=strict)
         return None
-    run.saved, run.failed_saves = (writing.step, path), 0
+    run.saved, run.failed_saves = (writing.step, outcome), 0
     seconds = time.perf_counter() - writing.started
-    facts = {"bytes": writing.num_bytes, "seconds": seconds, "stall": seconds if strict else writing.stall}
-    run.emit("checkpoint", step=writing.step, path=str(path), **facts)
-    run.hook.ernie_checkpoint_saved(run=run, path=path)
-    return path
+    facts = {"bytes": writing.shares.num_bytes, "seconds": seconds, "stall": seconds if strict else writing.stall}
+    run.emit("checkpoint", step=writing.step, path=str(outcome), **facts)
+    if run.is_main:
+        run.hook.ernie_checkpoint_saved(run=run, path=outcome)
+    return outcome
+
+
+def abandon(run: Run) -> None:
+    """Give up what is being written: after an error that other ranks may not have, nobody can be waited for."""
+    if run.writing is not None:
+        run.writing.part.abort()
+        run.writing = None
+
+
+def not_saved(run: Run, step: int, error: CheckpointError, *, strict: bool) -> None:
+    """Raise ``error``, or warn of it, until ``checkpoint.max_failures`` in a row."""
+    run.failed_saves += 1
+    if strict or run.failed_saves > run.settings.checkpoint.max_failures:
+        raise error
+    durable = run.saved[0] if run.saved else 0
+    run.warn("save", step=step, message=str(error), failures=run.failed_saves, last_saved_step=durable)
 
 
 def held(run: Run) -> dict[str, dict[str, Held]]:
@@ -163,6 +241,9 @@ def held(run: Run) -> dict[str, dict[str, Held]]:
         groups["ema"] = {name: Held(t, ranks.piece(name, t.shape)) for name, t in run.ema.state_tensors().items()}
     if own := objective_tensors(run):
         groups["objective"] = {name: Held(t, Piece(tuple(t.shape))) for name, t in own.items()}
+    if run.is_main and (carried := carried_arrays(run)):
+        arrays = {name: np.array(array) for name, array in carried.items()}
+        groups["carried"] = {name: Held(array, Piece(array.shape)) for name, array in arrays.items()}
     return groups
 
 
@@ -192,7 +273,12 @@ def restore(run: Run, checkpoint: Checkpoint) -> None:
         CheckpointError: its tensors are not those of this run.
     """
     state, groups = checkpoint.state, held(run)
-    own = {group: LocalArrays(checkpoint.require(group, whole_shapes(m)), m) for group, m in groups.items()}
+    groups.pop("carried", None)  # of the present step
+    specs = agree(run.ranks, groups).specs
+    own = {
+        group: LocalArrays(checkpoint.require(group, {n: (s, d) for n, (d, s) in specs[group].items()}), members)
+        for group, members in groups.items()
+    }
     load_exactly({name: part.tensor for name, part in groups["model"].items()}, own["model"], "weights")
     run.optimizer.load_state_arrays(own["optim"], int(state["num_updates"]))
     if run.ema is not None:

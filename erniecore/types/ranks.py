@@ -74,6 +74,14 @@ class Ranks(Protocol):
         """The whole tensor on the host of every rank that ``piece`` belongs to."""
         ...
 
+    def partners(self, piece: Piece) -> Sequence[int]:
+        """The ranks that call :meth:`whole` together for a piece of this rank, itself among them. No communication."""
+        ...
+
+    def send(self, array: Array | None, dtype: str, shape: Sequence[int], source: int) -> Array:
+        """The array of rank ``source``, on every rank; bits for bfloat16, ``dtype`` as Paddle names it."""
+        ...
+
     def attach(self, slots: Sequence[Any]) -> None:
         """Once, when the optimizer is made, before its state is loaded."""
         ...

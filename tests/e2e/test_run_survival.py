@@ -91,14 +91,15 @@ def test_saving_behind_the_training_saves_the_same(runner):
 def test_a_save_that_fails_behind_the_training_is_told_and_the_next_one_counts(runner, monkeypatch):
     from erniecore.engine import state
 
-    real, failing = state.save_checkpoint, [4, 6]
+    failing = [4, 6]
 
-    def save(root, step, *rest, **keywords):
-        if step in failing:
-            raise CheckpointError("the disk is away", where=str(root))
-        return real(root, step, *rest, **keywords)
+    class Failing(state.Save):
+        def finish(self, files, groups):
+            if self._manifest.step in failing:
+                raise CheckpointError("the disk is away", where=str(self.root))
+            return super().finish(files, groups)
 
-    monkeypatch.setattr(state, "save_checkpoint", save)
+    monkeypatch.setattr(state, "Save", Failing)
     runner.run(**SHORT)
     warnings = [e for e in runner.events("warning") if e["kind"] == "save"]
     assert [(e["step"], e["failures"], e["last_saved_step"]) for e in warnings] == [(4, 1, 2), (6, 2, 2)]

@@ -30,6 +30,7 @@ class Placement:
         sharding: ranks with the same cut that share its optimizer state, each a flat range of it.
         replicas: ranks with the same cut and the same range; their gradients are summed.
         reduce: sharding x replicas: over these the sum of whole gradients is that of all rows.
+        together: ranks that hold the whole together where each has a range of its cut only: cut x sharding.
         counts: whether this rank's squares of its range enter the global norm; of each element one rank's do.
         flat_of: the shape of the cut where the parameter itself is only this rank's flat range of it.
     """
@@ -38,6 +39,7 @@ class Placement:
     sharding: Comm
     replicas: Comm
     reduce: Comm
+    together: tuple[int, ...]
     counts: bool
     axis: int = 0
     flat_of: tuple[int, ...] | None = None
@@ -96,12 +98,15 @@ class Placements:
         shards = {"sharding"} & sums if shared else set[str]()
         same = set(AXES) - set(cut) - shards - set(_ELSEWHERE)
         mesh, comm = self.mesh, self.world.comm
-        alike = next(group for group in mesh.groups(*same) if self.world.rank in group)
+        alike, together = (
+            next(group for group in mesh.groups(*axes) if self.world.rank in group) for axes in (same, {*cut, *shards})
+        )
         return Placement(
             cut=comm(mesh.groups(*cut)),
             sharding=comm(mesh.groups(*shards)),
             replicas=comm(mesh.groups(*(sums - shards))),
             reduce=comm(mesh.groups(*sums)),
+            together=tuple(together),
             counts=alike[0] == self.world.rank,
             axis=axis,
         )

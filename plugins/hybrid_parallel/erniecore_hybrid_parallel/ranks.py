@@ -104,6 +104,17 @@ class HybridRanks:
             tensor = place.cut.all_gather(tensor, piece.axis)
         return np.array(tensor.numpy())
 
+    def partners(self, piece: Piece) -> Sequence[int]:
+        """Ranks with the other cuts, and with the other ranges of them."""
+        place = self.placements.of(piece.name)
+        return place.cut.ranks if piece.flat is None else place.together
+
+    def send(self, array: Any, dtype: str, shape: Sequence[int], source: int) -> Any:
+        """To everybody: it is done once, at the end of a run."""
+        mine = source == self.rank
+        tensor = paddle.to_tensor(array, dtype=dtype) if mine else paddle.empty(list(shape), dtype)
+        return np.array(self.everybody.broadcast(tensor, source).numpy())
+
     def attach(self, slots: Sequence[Any]) -> None:
         """From stage 2 on gradients are summed during the backward pass."""
         if self.config.sharding_stage > 1:

@@ -117,3 +117,69 @@ def _built(words):
     prepare.open_device(ready)
     prepare.open_ranks(ready)
     return session.build(ready, StopRequest(ready.out / "control" / "stop"))
+
+
+def partly_held(cluster, root):
+    """Two ranks hold different names, one of them in parts: save it, load it, and take it to rank 0. What is wrong."""
+    from types import SimpleNamespace
+
+    import paddle
+    from erniecore_hybrid_parallel.config import HybridConfig
+    from erniecore_hybrid_parallel.planning import make_mesh
+    from erniecore_hybrid_parallel.ranks import open_ranks
+
+    from erniecore.engine.gather import Held, whole_model
+
+    config = HybridConfig(tensor=2)
+    ranks = open_ranks(config, make_mesh(config, 2), cluster)
+    ranks.placements.put(["both"], ranks.placements.along(cut=["tensor"], axis=1))
+    whole = {
+        n: np.random.default_rng(i).normal(size=(4, 6)).astype("float32")
+        for i, n in enumerate(["first", "both", "last"])
+    }
+    mine = {("first", "last")[ranks.rank]: whole[("first", "last")[ranks.rank]]}
+    mine["both"] = np.split(whole["both"], 2, axis=1)[ranks.rank]
+    tensors = {name: paddle.to_tensor(array) for name, array in mine.items()}
+    held = {name: Held(t, ranks.piece(name, t.shape)) for name, t in tensors.items()}
+    return [
+        *_saved_and_loaded(ranks, held, whole, root),
+        *_taken(whole_model(ranks, SimpleNamespace(state_dict=lambda: tensors)), ranks, whole),
+    ]
+
+
+def _saved_and_loaded(ranks, held, whole, root):
+    from concurrent.futures import ThreadPoolExecutor
+    from pathlib import Path
+
+    from erniecore.checkpoint import load_checkpoint
+    from erniecore.checkpoint.manifest import file_from_json, file_json
+    from erniecore.checkpoint.parts import PartWriter
+    from erniecore.checkpoint.writer import Save
+    from erniecore.engine.gather import LocalArrays, agree, feed
+
+    shares = agree(ranks, {"model": held})
+    save = Save(Path(root), 1, {}, 3)
+    directory = ranks.exchange(str(save.begin(shares.num_bytes)) if ranks.rank == 0 else "")[0]
+    with ThreadPoolExecutor(1) as executor:
+        part = PartWriter(Path(directory), shares.of(ranks.rank), executor, 1)
+        feed(ranks, {"model": held}, shares, part, patient=True)
+        told = ranks.exchange({file.name: file_json(file) for file in part.files})
+    files = {name: file_from_json(name, entry) for part in told for name, entry in part.items()}
+    if ranks.rank == 0:
+        save.finish(files, {"model": sorted(files)})
+    ranks.exchange("written")
+    checkpoint = load_checkpoint(Path(root) / "step-00000001")
+    found = checkpoint.require("model", dict.fromkeys(whole, ((4, 6), "F32")))
+    yield from (name for name in whole if found[name].tobytes() != whole[name].tobytes())
+    if sorted(len(part) for part in told) != [1, 1]:
+        yield f"files by rank: {told}"
+    mine = LocalArrays(found, held)
+    yield from (f"part of {name}" for name in held if mine[name].tobytes() != held[name].tensor.numpy().tobytes())
+
+
+def _taken(model, ranks, whole):
+    found = {name: tensor.numpy() for name, tensor in model.state_dict().items()}
+    if ranks.rank == 0:
+        yield from (f"{name} on rank 0" for name in whole if found[name].tobytes() != whole[name].tobytes())
+    elif found:
+        yield "a model on rank 1"
