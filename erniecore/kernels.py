@@ -26,6 +26,7 @@ OPERATORS: Mapping[str, tuple[str, ...]] = {
     "decode_experts": ("decode_experts",),
     "fp8_quantize": ("fp8_quantize",),
     "hadamard": ("hadamard",),
+    "packed_weights": ("packed_numbers", "packed_product", "packed_grouped_product"),
     "rms_norm": ("rms_norm_forward", "rms_norm_backward"),
     "rope": ("rotate",),
     "softmax": ("softmax_rows_",),

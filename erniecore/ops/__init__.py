@@ -11,12 +11,24 @@ from erniecore.ops.fp8 import FP8, fp8_quantize, hadamard
 from erniecore.ops.grouped_linear import combine, dispatch, grouped_linear, grouped_product, grouped_rows
 from erniecore.ops.grouped_swiglu import grouped_swiglu
 from erniecore.ops.linear_cross_entropy import linear_cross_entropy
+from erniecore.ops.packed_weights import (
+    NF4,
+    PackedMatrix,
+    packed_grouped,
+    packed_grouped_product,
+    packed_numbers,
+    packed_product,
+    packed_product_back,
+    unpack_halves,
+)
 from erniecore.ops.rms_norm import rms_norm
 from erniecore.ops.rope import apply_rope, rope_tables
 from erniecore.ops.swiglu import swiglu
 
 __all__ = [
     "FP8",
+    "NF4",
+    "PackedMatrix",
     "apply_rope",
     "attention",
     "combine",
@@ -29,7 +41,13 @@ __all__ = [
     "grouped_swiglu",
     "hadamard",
     "linear_cross_entropy",
+    "packed_grouped",
+    "packed_grouped_product",
+    "packed_numbers",
+    "packed_product",
+    "packed_product_back",
     "rms_norm",
     "rope_tables",
     "swiglu",
+    "unpack_halves",
 ]

@@ -14,6 +14,19 @@ typedef float wide __attribute__((vector_size(64), aligned(4), may_alias));
 static inline wide load(const float* p) { return *reinterpret_cast<const wide*>(p); }
 static inline void store(float* p, wide v) { *reinterpret_cast<wide*>(p) = v; }
 
+// work(0) .. work(items - 1), handed out one by one: a thread that is held up holds up no other. Not schedule(dynamic), whose
+// entry points newer compilers expect in libraries newer than the OpenMP that Paddle brings.
+template <class Work>
+static inline void share_out(i64 items, int threads, const Work& work) {
+    i64 next = 0;
+#pragma omp parallel num_threads(threads) if (threads > 1)
+    for (;;) {
+        const i64 item = __atomic_fetch_add(&next, 1, __ATOMIC_RELAXED);
+        if (item >= items) break;
+        work(item);
+    }
+}
+
 // Sum of all 16, by halves.
 static inline float sum_of(wide v) {
     typedef float eight __attribute__((vector_size(32)));

@@ -22,6 +22,7 @@ class KernelSet:
         "attention": ("float32",),
         "decode_attention": ("float32",),
         "decode_experts": ("float32",),
+        "packed_weights": ("float32",),
         "rms_norm": ("float32",),
         "rope": ("float32",),
         "softmax": ("float32",),

@@ -23,28 +23,10 @@ from typing import NamedTuple
 import paddle  # noqa: TID253
 from paddle import Tensor  # noqa: TID253
 
-from erniecore.api import NumericsError
+from erniecore.api import NumericsError, ops
 from erniecore_weight_only.schemes import Scheme
 
-#: 16 levels, denser where a normal distribution is (arXiv:2305.14314, appendix E)
-NF4 = (
-    -1.0,
-    -0.6961928009986877,
-    -0.5250730514526367,
-    -0.39491748809814453,
-    -0.28444138169288635,
-    -0.18477343022823334,
-    -0.09105003625154495,
-    0.0,
-    0.07958029955625534,
-    0.16093020141124725,
-    0.24611230194568634,
-    0.33791524171829224,
-    0.44070982933044434,
-    0.5626170039176941,
-    0.7229568362236023,
-    1.0,
-)
+NF4 = ops.NF4
 #: numbers that are packed at a time (16 MiB in float32); one expert or two outputs at least
 PART = 1 << 22
 #: the largest code of each form; a scale is the largest weight over it
@@ -97,9 +79,12 @@ def _encode(weight: Tensor, scheme: Scheme, where: str) -> Packed:
 
 def decode(packed: Packed, scheme: Scheme, outputs: int) -> Tensor:
     """W' transposed, float32 [.., O, I]; ``outputs`` is O."""
-    codes = packed.codes if scheme.bits == 8 else unpack(packed.codes, outputs)
-    scales = packed.scales if scheme.group else packed.scales.unsqueeze(-1)
-    return _levels(codes, scheme.form) * _spread(scales, scheme.group, codes.shape[-1])
+    return ops.packed_numbers(matrix(packed, scheme, outputs))
+
+
+def matrix(packed: Packed, scheme: Scheme, outputs: int) -> ops.PackedMatrix:
+    """What operators take."""
+    return ops.PackedMatrix(packed.codes, packed.scales, scheme.form, scheme.group, outputs)
 
 
 def pack(codes: Tensor) -> Tensor:
@@ -112,11 +97,7 @@ def pack(codes: Tensor) -> Tensor:
 
 def unpack(stored: Tensor, outputs: int) -> Tensor:
     """The codes [.., O, I] that :func:`pack` stored; the shifts carry the sign."""
-    low = paddle.bitwise_right_shift(paddle.bitwise_left_shift(stored, _int8(4)), _int8(4))
-    high = paddle.bitwise_right_shift(stored, _int8(4))
-    *stack, rows, inputs = stored.shape
-    both = paddle.stack([low, high], axis=-2).reshape([*stack, 2 * rows, inputs])
-    return both if outputs == 2 * rows else both[..., :outputs, :]
+    return ops.unpack_halves(stored, outputs)
 
 
 def _int8(value: int) -> Tensor:
@@ -128,13 +109,6 @@ def _codes(ratio: Tensor, form: str) -> Tensor:
         middles = paddle.to_tensor([(a + b) / 2 for a, b in pairwise(NF4)], "float32")
         return (paddle.bucketize(ratio, middles) - 8).astype("int8")
     return paddle.round(ratio).clip(-_TOP[form], _TOP[form]).astype("int8")
-
-
-def _levels(codes: Tensor, form: str) -> Tensor:
-    if form == "nf4":
-        index = codes.astype("int32").reshape([-1]) + 8
-        return paddle.gather(paddle.to_tensor(NF4, "float32"), index).reshape(codes.shape)
-    return codes.astype("float32")
 
 
 def _grouped(w: Tensor, group: int) -> Tensor:

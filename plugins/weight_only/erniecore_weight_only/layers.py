@@ -6,14 +6,13 @@ Letters: T tokens, N assignments sorted by expert, k experts per token, H hidden
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import paddle  # noqa: TID253
 from paddle import Tensor, nn  # noqa: TID253
 
 from erniecore.api import UsageError, ops
-from erniecore_weight_only.codec import Packed, decode, encode
+from erniecore_weight_only.codec import Packed, encode, matrix
 from erniecore_weight_only.matmul import multiply, multiply_grouped
 from erniecore_weight_only.schemes import STACKED, Scheme
 
@@ -34,19 +33,16 @@ class PackedWeight(nn.Layer):  # type: ignore[misc]
         self.register_buffer("quant_weight", packed.codes)
         self.register_buffer("weight_scale", packed.scales)
 
-    def numbers(self, *, outputs: slice | None = None, experts: Sequence[int] | None = None) -> Tensor:
-        """W' transposed, [.., O, I], of some outputs of a linear layer or some experts of a stack; new, without gradient."""
-        codes, scales, width = self.quant_weight, self.weight_scale, self.shape[-1]
-        if outputs is not None and (outputs.start, outputs.stop) != (0, width):
-            width = outputs.stop - outputs.start
-            first = outputs.start if self.scheme.bits == 8 else outputs.start // 2  # chunks start at an even output
-            codes = codes[first : first + self.scheme.code_rows(width)]
-            scales = scales[outputs]
-        if experts is not None and len(experts) < self.shape[0]:
-            index = paddle.to_tensor(list(experts), "int64")
-            codes, scales = paddle.gather(codes, index), paddle.gather(scales, index)
+    @property
+    def matrix(self) -> ops.PackedMatrix:
+        """What operators take."""
+        packed = Packed(self.quant_weight, self.weight_scale)
+        return matrix(packed, self.scheme, self.shape[-1])
+
+    def numbers(self) -> Tensor:
+        """W' transposed, [.., O, I]; new, without gradient."""
         with paddle.no_grad():
-            return decode(Packed(codes, scales), self.scheme, width).astype(self.compute_dtype)
+            return ops.packed_numbers(self.matrix).astype(self.compute_dtype)
 
     def whole(self) -> Tensor:
         """W' [.., I, O]."""

@@ -3,7 +3,6 @@
 import numpy as np
 import paddle  # noqa: TID253
 import pytest
-from erniecore_weight_only import matmul
 from erniecore_weight_only.layers import PackedExperts, PackedLinear
 from erniecore_weight_only.packing import pack_model, packed_weights
 from erniecore_weight_only.plugin import nf4, wint4, wint4_8, wint8
@@ -41,10 +40,11 @@ class Experts(paddle.nn.Layer):
             self.add_parameter(name, self.create_parameter(shape))
 
 
+@pytest.mark.usefixtures("each_kernel")
 @pytest.mark.parametrize("scheme", SCHEMES, ids=str)
 @pytest.mark.parametrize("chunk", [1, 40, 1 << 24])
 def test_product_and_input_gradient_are_those_of_the_numbers(scheme, chunk, monkeypatch):
-    monkeypatch.setattr(matmul, "CHUNK", chunk)
+    monkeypatch.setattr("erniecore.ops.packed_weights.CHUNK", chunk)
     base = linear()
     packed = PackedLinear(base, scheme, "layer")
     numbers = packed.unpacked("weight")
@@ -56,10 +56,11 @@ def test_product_and_input_gradient_are_those_of_the_numbers(scheme, chunk, monk
         np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.usefixtures("each_kernel")
 @pytest.mark.parametrize("scheme", SCHEMES, ids=str)
 @pytest.mark.parametrize("chunk", [1, 200, 1 << 24])
 def test_experts_compute_with_their_numbers(scheme, chunk, monkeypatch):
-    monkeypatch.setattr(matmul, "CHUNK", chunk)
+    monkeypatch.setattr("erniecore.ops.packed_weights.CHUNK", chunk)
     rng = np.random.default_rng(4)
     packed = PackedExperts(Experts(), dict.fromkeys(STACKED, scheme), "experts")
     gate, up, down = (packed.unpacked(name) for name in STACKED)
@@ -90,15 +91,13 @@ def test_experts_may_be_packed_in_part():
 
 def test_only_experts_with_tokens_are_unpacked(monkeypatch):
     packed = PackedExperts(Experts(), dict.fromkeys(STACKED, Scheme("int4")), "experts")
-    seen = []
-    numbers = type(packed.up_proj).numbers
-    monkeypatch.setattr(
-        type(packed.up_proj), "numbers", lambda self, **which: seen.append(which["experts"]) or numbers(self, **which)
-    )
+    seen, of = [], ops.PackedMatrix.of
+    monkeypatch.setattr(ops.PackedMatrix, "of", lambda self, experts: seen.append(experts) or of(self, experts))
     packed(paddle.ones([2, 12]), paddle.to_tensor([[3], [1]]), paddle.ones([2, 1]))
     assert seen == [[1, 3]] * 3
 
 
+@pytest.mark.usefixtures("each_kernel")
 @pytest.mark.parametrize("plugin", [wint8, wint4, wint4_8, nf4], ids=lambda p: p.name)
 def test_model_of_codes_computes_what_the_numbers_compute(plugin, moe_model, another_moe_model):
     pack_model(moe_model, plugin.rules(plugin.Config()))

@@ -1,0 +1,96 @@
+"""Packed weights against numpy: both widths, groups, tails of inputs, outputs, groups and rows, stacks of experts."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import paddle  # noqa: TID253
+import pytest
+from ernie_third_party_kernels.packed_weights import reference
+
+from erniecore.ops import PackedMatrix
+from erniecore.ops.packed_weights import packed_numbers
+
+#: (inputs, outputs, group)
+SHAPES = [(1, 1, 0), (16, 2, 0), (37, 7, 0), (64, 33, 16), (50, 70, 24), (130, 41, 32), (3, 67, 64)]
+
+
+def packed(rng, form, inputs, outputs, group, stack=()):
+    """A matrix with every code that there is."""
+    rows = outputs if form == "int8" else (outputs + 1) // 2
+    codes = rng.integers(-128, 128, (*stack, rows, inputs)).astype(np.int8)
+    scales = rng.random((*stack, outputs, -(-inputs // group)) if group else (*stack, outputs)).astype(np.float32)
+    matrix = PackedMatrix(paddle.to_tensor(codes), paddle.to_tensor(scales), form, group, outputs)
+    return matrix, reference.numbers(codes, scales.astype(np.float64), form, group, outputs)
+
+
+def near(found, expected):
+    np.testing.assert_allclose(found.numpy(), expected, rtol=1e-5, atol=1e-5 * max(1, np.abs(expected).max()))
+
+
+@pytest.mark.parametrize("form", ["int8", "int4", "nf4"])
+@pytest.mark.parametrize(("inputs", "outputs", "group"), SHAPES)
+def test_packed_weights(kernels, tensor, rng, form, inputs, outputs, group):
+    weight, numbers = packed(rng, form, inputs, outputs, group)
+    np.testing.assert_allclose(packed_numbers.__wrapped__(weight).numpy(), numbers, rtol=1e-6)
+    np.testing.assert_allclose(kernels["packed_numbers"].run(weight).numpy(), numbers, rtol=1e-6)
+    for rows in (1, 2, 3, 4, 7):
+        x = rng.standard_normal((rows, inputs))
+        assert kernels["packed_product"].supports(tensor(x), weight)
+        near(kernels["packed_product"].run(tensor(x), weight), x.astype(np.float32) @ numbers.T)
+
+
+def routes_of(*parts):
+    """(expert, first row, row after the last), in order."""
+    return SimpleNamespace(experts=[SimpleNamespace(expert=e, rows=slice(a, b)) for e, a, b in parts])
+
+
+@pytest.mark.parametrize("form", ["int8", "int4", "nf4"])
+@pytest.mark.parametrize("group", [0, 8])
+def test_packed_experts(kernels, tensor, rng, form, group):
+    weight, numbers = packed(rng, form, 21, 35, group, stack=(4,))
+    x, routes = rng.standard_normal((6, 21)).astype(np.float32), routes_of((0, 0, 1), (2, 1, 1), (3, 1, 6))
+    assert kernels["packed_grouped_product"].supports(tensor(x), weight, routes)
+    expected = np.concatenate([x[:1] @ numbers[0].T, x[1:] @ numbers[3].T])
+    near(kernels["packed_grouped_product"].run(tensor(x), weight, routes), expected)
+    np.testing.assert_allclose(kernels["packed_numbers"].run(weight).numpy(), numbers, rtol=1e-6)
+
+
+def test_a_row_has_the_same_bits_alone_and_among_others(kernels, tensor, rng):
+    weight, _ = packed(rng, "int4", 100, 67, 0)
+    x = tensor(rng.standard_normal((7, 100)))
+    together = kernels["packed_product"].run(x, weight).numpy()
+    for row in range(7):
+        alone = kernels["packed_product"].run(x[row : row + 1], weight).numpy()
+        assert np.array_equal(alone[0], together[row])
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        lambda x, w: (x[:, :5], w),
+        lambda x, w: (x.astype("float64"), w),
+        lambda x, w: (paddle.ones([65, 6]), w),
+        lambda x, w: (paddle.ones([0, 6]), w),
+        lambda x, w: (x, PackedMatrix(w.codes.astype("int32"), w.scales, "int8", 0, 4)),
+        lambda x, w: (x, PackedMatrix(w.codes, w.scales, "int2", 0, 4)),
+        lambda x, w: (x, PackedMatrix(w.codes, w.scales, "int8", 0, 5)),
+        lambda x, w: (x, PackedMatrix(w.codes, w.scales, "int4", 0, 4)),
+        lambda x, w: (x, PackedMatrix(w.codes, w.scales, "int8", 3, 4)),
+        lambda x, w: (x, PackedMatrix(w.codes[:, ::2], w.scales, "int8", 0, 4)),
+    ],
+)
+def test_what_it_would_read_wrongly_is_left_to_the_reference(kernels, rng, wrong):
+    weight, _ = packed(rng, "int8", 6, 4, 0)
+    x = paddle.ones([2, 6])
+    assert kernels["packed_product"].supports(x, weight)
+    assert not kernels["packed_product"].supports(*wrong(x, weight))
+
+
+@pytest.mark.parametrize(
+    "parts", [((0, 0, 1),), ((0, 0, 2), (4, 2, 3)), ((1, 1, 3),), ((0, 0, 1), (1, 2, 3)), ((-1, 0, 3),)]
+)
+def test_routes_that_do_not_cover_the_rows_are_left_to_the_reference(kernels, rng, parts):
+    weight, _ = packed(rng, "int8", 6, 4, 0, stack=(4,))
+    x = paddle.ones([3, 6])
+    assert kernels["packed_grouped_product"].supports(x, weight, routes_of((0, 0, 1), (3, 1, 3)))
+    assert not kernels["packed_grouped_product"].supports(x, weight, routes_of(*parts))
