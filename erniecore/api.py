@@ -71,6 +71,7 @@ from erniecore.types import (
     Sample,
     Scorer,
     Segment,
+    Stages,
     StateAdapter,
     StepOutput,
     TensorMap,
@@ -93,6 +94,7 @@ if TYPE_CHECKING:
     from erniecore.data.turns import Turns as Turns
     from erniecore.data.turns import shortened as shortened
     from erniecore.engine.entry import open_model as open_model
+    from erniecore.engine.metrics import add as add_metrics
     from erniecore.engine.next_token import NextTokenObjective as NextTokenObjective
     from erniecore.engine.recompute import recompute as recompute
     from erniecore.engine.rollout import Rollout as Rollout
@@ -101,6 +103,7 @@ if TYPE_CHECKING:
     from erniecore.engine.sampling import Sampling as Sampling
     from erniecore.engine.score_head import add_score_head as add_score_head
     from erniecore.engine.seed import derive_seed as derive_seed
+    from erniecore.engine.step import step_totals as step_totals
 
 #: name -> (module, attribute or None for the module itself)
 _LAZY: dict[str, tuple[str, str | None]] = {
@@ -112,6 +115,7 @@ _LAZY: dict[str, tuple[str, str | None]] = {
     "Turns": ("erniecore.data.turns", "Turns"),
     "shortened": ("erniecore.data.turns", "shortened"),
     "NextTokenObjective": ("erniecore.engine.next_token", "NextTokenObjective"),
+    "add_metrics": ("erniecore.engine.metrics", "add"),
     "add_score_head": ("erniecore.engine.score_head", "add_score_head"),
     "open_model": ("erniecore.engine.entry", "open_model"),
     "read_records": ("erniecore.data.records", "read_records"),
@@ -122,6 +126,7 @@ _LAZY: dict[str, tuple[str, str | None]] = {
     "roll_out": ("erniecore.engine.rollout", "roll_out"),
     "collate": ("erniecore.data.collate", "collate"),
     "derive_seed": ("erniecore.engine.seed", "derive_seed"),
+    "step_totals": ("erniecore.engine.step", "step_totals"),
     "read_arrays": ("erniecore.checkpoint.arrays", "read_arrays"),
     "write_arrays": ("erniecore.checkpoint.arrays", "write_arrays"),
     "read_tensors": ("erniecore.checkpoint.floats", "read_tensors"),
@@ -192,6 +197,7 @@ __all__ = [
     "Section",
     "Segment",
     "SentencePieceTokenizer",
+    "Stages",
     "StateAdapter",
     "StepOutput",
     "TensorMap",
@@ -200,6 +206,7 @@ __all__ = [
     "Turns",
     "UsageError",
     "Variable",
+    "add_metrics",
     "add_score_head",
     "attempts_of",
     "collate",
@@ -215,6 +222,7 @@ __all__ = [
     "roll_out",
     "shorten",
     "shortened",
+    "step_totals",
     "write_arrays",
     "write_tensors",
 ]

@@ -61,8 +61,9 @@ class BuildSpecs:
 
     # ---- parallel
     @hookspec(firstresult=True)
-    def ernie_plan_parallel(self, config: Section, cluster: Cluster) -> ParallelPlan:
+    def ernie_plan_parallel(self, config: Section, cluster: Cluster, shape: DecoderShape | None) -> ParallelPlan:
         """Degrees and this rank's place; before paddle is imported. Raises ``ConfigError`` for impossible degrees.
+        ``shape``: of the model's layers, where its plugin says it.
 
         Example::
 

@@ -123,8 +123,10 @@ def prepare(
     check_train(settings, device)
     check_abilities(loaded, device)
     chosen = kernels.choose(device.name, getattr(settings.device, "kernels", {}))
-    parallel_plan: ParallelPlan = host.hook.ernie_plan_parallel(config=settings.parallel, cluster=cluster)
     architecture, adapter, new_score = described(loaded, host)
+    parallel_plan: ParallelPlan = host.hook.ernie_plan_parallel(
+        config=settings.parallel, cluster=cluster, shape=host.hook.ernie_decoder_shape(architecture=architecture)
+    )
     name = settings.run.name or name or name_of(settings, shared=cluster.world_size > 1 == num_processes)
     parameters = counted(loaded, host, architecture, adapter)
     return Prepared(

@@ -31,14 +31,18 @@ def total_normalizers(objective: Objective, batches: Sequence[Batch]) -> dict[st
     return totals
 
 
+def step_totals(objective: Objective, batches: Sequence[Batch], ranks: Ranks | None = None) -> dict[str, float]:
+    """Denominators of the step over all ``ranks``, each of which calls this."""
+    totals = total_normalizers(objective, batches)
+    return totals if ranks is None or ranks.size == 1 else sum_named(ranks, totals)
+
+
 def forward_backward(objective: Objective, batches: Sequence[Batch], ranks: Ranks | None = None) -> StepOutput:
     """Accumulates the gradient of this rank's share of the step's loss in ``parameter.grad``: the denominators are those
     of all ``ranks``. Sums of metrics are this rank's and stay on the device."""
     from erniecore.engine import metrics
 
-    totals = total_normalizers(objective, batches)
-    if ranks is not None and ranks.size > 1:
-        totals = sum_named(ranks, totals)
+    totals = step_totals(objective, batches, ranks)
     parts = []
     for batch in batches:
         output = objective(batch, totals)

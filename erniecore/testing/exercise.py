@@ -53,14 +53,14 @@ def encoder_of(subject: Subject, max_length: int = 64) -> Any:
 def _light_device(subject: Subject) -> None:
     from erniecore.types import Cluster
 
-    device = subject.call("ernie_open_device", config=subject.config(), cluster=Cluster())
+    device = subject.call("ernie_open_device", config=subject.config(), cluster=Cluster(), shape=None)
     device.environment()
 
 
 def _light_parallel(subject: Subject) -> None:
     from erniecore.types import Cluster
 
-    subject.call("ernie_plan_parallel", config=subject.config(), cluster=Cluster())
+    subject.call("ernie_plan_parallel", config=subject.config(), cluster=Cluster(), shape=None)
 
 
 def _light_model(subject: Subject) -> None:

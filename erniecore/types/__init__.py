@@ -4,7 +4,17 @@ Data classes and protocols only: no paddle and no numpy at import, no behaviour 
 """
 
 from erniecore.types.attempts import Attempt, Scorer
-from erniecore.types.model import Cache, CausalLM, Features, Layout, ModelBundle, PackedLayer, StateAdapter, TensorMap
+from erniecore.types.model import (
+    Cache,
+    CausalLM,
+    Features,
+    Layout,
+    ModelBundle,
+    PackedLayer,
+    Stages,
+    StateAdapter,
+    TensorMap,
+)
 from erniecore.types.ranks import Piece, Ranks
 from erniecore.types.records import (
     NOWHERE,
@@ -59,6 +69,7 @@ __all__ = [
     "Sample",
     "Scorer",
     "Segment",
+    "Stages",
     "StateAdapter",
     "StepOutput",
     "TensorMap",

@@ -70,6 +70,29 @@ class StateAdapter(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
+class Stages:
+    """Where the parts of a model are that a pipeline lays on different ranks: names of its sublayers, and what a stage may
+    rely on. Between two stages travels what ``layers`` hand to each other, [B, S, H] in the dtype of the weights.
+
+    Attributes:
+        embedding: called with ids [B, S] first thing in ``features``, and again where ``further`` blocks need it.
+        layers: a list of layers; each is called with the stream as its first argument and returns (stream, *more); the
+            model makes do with layers that return nothing more.
+        norm: called with the stream after the last layer, and again where ``further`` blocks need it.
+        head: sublayers that only turn hidden states into results; names that a model does not have are no mistake.
+        further: lists of layers that run after ``layers`` and give nothing when they are empty (prediction ahead).
+        auxiliary: names that ``Features.auxiliary`` may have.
+    """
+
+    embedding: str
+    layers: str
+    norm: str
+    head: tuple[str, ...] = ("lm_head", "score")
+    further: tuple[str, ...] = ()
+    auxiliary: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Layout:
     """Which parallel style each parameter takes, as data.
 
@@ -80,6 +103,7 @@ class Layout:
     """
 
     rules: tuple[tuple[str, str], ...]
+    stages: Stages | None = None
 
 
 @dataclass(frozen=True, slots=True)

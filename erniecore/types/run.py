@@ -117,11 +117,17 @@ class Cluster:
 @dataclass(frozen=True, slots=True)
 class ParallelPlan:
     """Degrees by axis (``data``, ``tensor``, ``pipeline``, ``expert``, ``context``, ``sharding``) and this rank's
-    place among the data-parallel ranks."""
+    place among the data-parallel ranks.
+
+    Attributes:
+        split: number of layers of each part of a pipeline, in the order of the model; part i belongs to stage i modulo the
+            degree ``pipeline``. Empty without a pipeline.
+    """
 
     degrees: Mapping[str, int]
     data_rank: int = 0
     data_size: int = 1
+    split: tuple[int, ...] = ()
 
 
 class Device(Protocol):

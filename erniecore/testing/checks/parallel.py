@@ -16,7 +16,9 @@ _AXES = ("data", "tensor", "pipeline", "expert", "context", "sharding")
 
 
 def _plan(subject: Subject, cluster: Cluster, **values: Any) -> ParallelPlan:
-    plan: ParallelPlan = subject.call("ernie_plan_parallel", config=subject.config(**values), cluster=cluster)
+    plan: ParallelPlan = subject.call(
+        "ernie_plan_parallel", config=subject.config(**values), cluster=cluster, shape=None
+    )
     return plan
 
 

@@ -28,7 +28,7 @@ def check_parallel_two_train_like_one(subject: Subject) -> None:
     from erniecore.testing.processes import on_ranks
 
     try:
-        subject.call("ernie_plan_parallel", config=subject.config(), cluster=Cluster(world_size=2))
+        subject.call("ernie_plan_parallel", config=subject.config(), cluster=Cluster(world_size=2), shape=None)
     except ConfigError as error:
         raise NotApplicable(f"it does not plan for two processes: {error}") from error
     ensure(subject.implements("ernie_open_ranks"), "it plans for several processes without ernie_open_ranks")
@@ -45,7 +45,7 @@ def train_together(cluster: Cluster, target: str) -> dict[str, list[float]]:
     """One rank's side: the strategy at ``target`` with its defaults."""
     subject = Subject.at(target)
     config = subject.config()
-    plan = subject.call("ernie_plan_parallel", config=config, cluster=cluster)
+    plan = subject.call("ernie_plan_parallel", config=config, cluster=cluster, shape=None)
     ranks = subject.call("ernie_open_ranks", config=config, plan=plan, cluster=cluster, device=None)
     exchanged = [float(value) for value in ranks.exchange(10 * cluster.rank)]
     return {**train(ranks, plan, subject), "exchanged": exchanged}

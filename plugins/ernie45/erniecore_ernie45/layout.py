@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from erniecore.api import Layout
+from erniecore.api import Layout, Stages
 
 #: Embedding, head, attention, norms: the same in every ERNIE 4.5 text model.
 COMMON_RULES: tuple[tuple[str, str], ...] = (
@@ -23,6 +23,10 @@ MLP_RULES: tuple[tuple[str, str], ...] = (
 )
 
 
+#: Where a pipeline finds the parts.
+STAGES = Stages(embedding="model.embed_tokens", layers="model.layers", norm="model.norm")
+
+
 def layout() -> Layout:
     """Every parameter of the dense model matches exactly one style; a column bias is sharded with its columns."""
-    return Layout(COMMON_RULES + MLP_RULES)
+    return Layout(COMMON_RULES + MLP_RULES, STAGES)

@@ -1,12 +1,12 @@
 """Even expert load without a loss: after each optimizer step the selection bias of overloaded experts goes down and
 that of the others up (arXiv:2408.15664). Also the router's metrics, from the same counts.
 
-Letters: L mixture-of-experts layers, E experts.
+Letters: L mixture-of-experts layers, E experts, N ranks that hold different layers.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 import paddle  # noqa: TID253
@@ -38,38 +38,53 @@ def _same(load_LE: Tensor) -> Tensor:
 
 class Balancer:
     """Adds up loads over the micro-batches of a step. Layers return their loads instead of counting themselves, so
-    recomputing a layer in the backward pass counts nothing twice.
+    recomputing a layer in the backward pass counts nothing twice. Layers are known by their place in the model: a pass may
+    run only some of them.
 
     Attributes:
         all_reduce: sums loads [L, E] over the ranks that saw different tokens; a parallel plugin replaces it.
+        gather: joins rows over the ranks that hold different layers; ``None``: all layers are here.
     """
 
     def __init__(self, rate: float) -> None:
         self.rate = rate
         self.all_reduce: Callable[[Tensor], Tensor] = _same
-        self._load_LE: Tensor | None = None
+        self.gather: Callable[[Tensor], Tensor] | None = None
+        self._loads: dict[int, Tensor] = {}
         self._entropies: list[Tensor] = []
         self._last: Tensor | None = None
 
-    @paddle.no_grad()  # type: ignore[untyped-decorator]
-    def observe(self, measured: Sequence[Measured]) -> None:
-        """One training pass: one entry per mixture-of-experts layer."""
-        load_LE = paddle.stack([entry.load.detach() for entry in measured])
-        self._load_LE = load_LE if self._load_LE is None else self._load_LE + load_LE
-        self._entropies.append(paddle.stack([entry.entropy.detach() for entry in measured]).mean())
+    @property
+    def loads(self) -> Tensor:
+        """[L, E] of the layers that have run, in their order."""
+        return paddle.stack([self._loads[place] for place in sorted(self._loads)])
 
     @paddle.no_grad()  # type: ignore[untyped-decorator]
-    def step(self, biases: Sequence[tuple[Tensor, bool]]) -> None:
-        """End of an optimizer step. ``biases``: per layer, the bias [1, E] and whether its router is trained."""
-        if self._load_LE is None:
+    def observe(self, measured: Mapping[int, Measured]) -> None:
+        """One training pass: one entry per mixture-of-experts layer that it ran."""
+        for place, entry in measured.items():
+            load_E = entry.load.detach()
+            self._loads[place] = self._loads[place] + load_E if place in self._loads else load_E
+            self._entropies.append(entry.entropy.detach())
+
+    @paddle.no_grad()  # type: ignore[untyped-decorator]
+    def step(self, biases: Mapping[int, tuple[Tensor, bool]]) -> None:
+        """End of an optimizer step. ``biases``: per layer that is here, the bias [1, E] and whether its router is
+        trained."""
+        if not self._loads and self.gather is None:
             return
-        load_LE = self.all_reduce(self._load_LE)
-        for (bias_1E, trained), load_E in zip(biases, load_LE, strict=True):
-            if trained and self.rate > 0:
-                bias_1E.set_value(moved_bias(bias_1E, load_E, self.rate))
-        uneven = (load_LE.max(axis=1) / load_LE.mean(axis=1).clip(min=1.0)).max()
-        self._last = paddle.stack([uneven, paddle.stack(self._entropies).mean()])
-        self._load_LE, self._entropies = None, []
+        seen_13 = paddle.zeros([1, 3])  # how uneven, sum and number of entropies
+        if self._loads:
+            load_LE = self.all_reduce(self.loads)
+            for place, load_E in zip(sorted(self._loads), load_LE, strict=True):
+                bias_1E, trained = biases[place]
+                if trained and self.rate > 0:
+                    bias_1E.set_value(moved_bias(bias_1E, load_E, self.rate))
+            uneven = (load_LE.max(axis=1) / load_LE.mean(axis=1).clip(min=1.0)).max()
+            entropy = paddle.stack(self._entropies).sum()
+            seen_13 = paddle.stack([uneven, entropy, paddle.to_tensor(float(len(self._entropies)))]).unsqueeze(0)
+        self._last = seen_13 if self.gather is None else self.gather(seen_13)
+        self._loads, self._entropies = {}, []
 
     def metrics(self) -> dict[str, float]:
         """Of the last step: the busiest expert's load relative to the mean of its layer, and the routers' entropy.
@@ -77,5 +92,8 @@ class Balancer:
         Waits for the device once."""
         if self._last is None:
             return {}
-        uneven, entropy = self._last.numpy().tolist()
-        return {"moe/max_load": uneven, "moe/router_entropy": entropy}
+        seen_N3 = self._last.numpy()
+        return {
+            "moe/max_load": float(seen_N3[:, 0].max()),
+            "moe/router_entropy": float(seen_N3[:, 1].sum() / max(seen_N3[:, 2].sum(), 1.0)),
+        }

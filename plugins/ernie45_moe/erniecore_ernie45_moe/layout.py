@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from erniecore_ernie45.layout import COMMON_RULES, MLP_RULES
+from dataclasses import replace
+
+from erniecore_ernie45.layout import COMMON_RULES, MLP_RULES, STAGES
 
 from erniecore.api import Layout
 
@@ -20,6 +22,13 @@ MOE_RULES: tuple[tuple[str, str], ...] = (
 )
 
 
+MOE_STAGES = replace(
+    STAGES,
+    further=("model.mtp_block", "model.mtp_emb_norm", "model.mtp_hidden_norm", "model.mtp_linear_proj"),
+    auxiliary=("aux", "z", "orthogonal"),
+)
+
+
 def layout() -> Layout:
     """Every parameter matches a rule; the first one counts."""
-    return Layout(MOE_RULES + COMMON_RULES + MLP_RULES)
+    return Layout(MOE_RULES + COMMON_RULES + MLP_RULES, MOE_STAGES)

@@ -43,10 +43,10 @@ class Ernie45MoeForCausalLM(Ernie45ForCausalLM):
         if self.training and context.cache is None and paddle.is_grad_enabled():
             ahead, further = self.model.ahead(stream_BSH, input_ids, context)
             measured = [*measured, *further]
-        routers: list[Measured] = [entry for layer in measured for entry in layer]
+        routers: dict[int, Measured] = {place: entry for place, layer in enumerate(measured) for entry in layer}
         if routers:
             self.balancer.observe(routers)
-        return Features(self.model.norm(stream_BSH), ahead, self._auxiliary(routers))
+        return Features(self.model.norm(stream_BSH), ahead, self._auxiliary(list(routers.values())))
 
     def _auxiliary(self, routers: list[Measured]) -> dict[str, Tensor]:
         """Router losses summed over layers, times their coefficients."""
@@ -58,19 +58,26 @@ class Ernie45MoeForCausalLM(Ernie45ForCausalLM):
         }
 
     def blocks(self) -> Iterator[MoeBlock]:
-        """The mixture-of-experts blocks in the order in which they run."""
-        return (layer.mlp for layer in [*self.model.layers, *self.model.mtp_block] if isinstance(layer.mlp, MoeBlock))
+        """The mixture-of-experts blocks that are here, in the order in which they run."""
+        return iter(self._placed().values())
+
+    def _placed(self) -> dict[int, MoeBlock]:
+        """The blocks by their place among all layers."""
+        layers = enumerate([*self.model.layers, *self.model.mtp_block])
+        found = {place: getattr(layer, "mlp", None) for place, layer in layers}
+        return {place: block for place, block in found.items() if isinstance(block, MoeBlock)}
 
     def after_step(self, *, rate: float = 0.0) -> None:
         """Move the selection biases towards an even load, and the routers' vectors apart where that is decoupled from the
         optimizer; what belongs to a frozen router stays."""
+        blocks = self._placed()
         self.balancer.step(
-            [
-                (block.moe_statics.e_score_correction_bias, not block.gate.weight.stop_gradient)
-                for block in self.blocks()
-            ]
+            {
+                place: (block.moe_statics.e_score_correction_bias, not block.gate.weight.stop_gradient)
+                for place, block in blocks.items()
+            }
         )
-        self.spreader.step([block.gate.weight for block in self.blocks()], rate)
+        self.spreader.step([block.gate.weight for block in blocks.values()], rate)
 
     def router_metrics(self) -> dict[str, float]:
         """Metrics of the last optimizer step."""

@@ -83,7 +83,7 @@ def test_a_block_routes_when_layer_0_does(mtp, build):
     model.train()
     features = model.features(paddle.to_tensor(mtp.tensors["input_ids"]))
     assert len(list(model.blocks())) == 4
-    assert model.balancer._load_LE.shape[0] == 4
+    assert model.balancer.loads.shape[0] == 4
     assert set(features.auxiliary) == {"z"}
     model.after_step()
 

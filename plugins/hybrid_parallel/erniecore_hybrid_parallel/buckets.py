@@ -61,6 +61,17 @@ def all_reduce_gradients(slots: Sequence[Any], comm: Comm) -> None:
 
 
 @paddle.no_grad()  # type: ignore[untyped-decorator]
+def sum_ends(slots: Sequence[Any], comm: Comm) -> None:
+    """Sum the gradients of parameters that both ranks of ``comm`` hold and use differently; what is kept of them, where
+    only a part is."""
+    for slot in slots:
+        if slot.reduced is not None:
+            comm.all_reduce(slot.reduced)
+        else:
+            all_reduce_gradients([slot], comm)
+
+
+@paddle.no_grad()  # type: ignore[untyped-decorator]
 def gather_parts(slots: Sequence[Any], comm: Comm) -> None:
     """After each rank has updated its ``part`` of the flattened parameters: all parts into all ranks' parameters."""
     for bucket in buckets(slots):

@@ -17,7 +17,7 @@ from paddle import Tensor  # noqa: TID253
 from erniecore.api import EnvironmentFault
 
 #: backends without reduce_scatter and all_to_all
-_POOR = ("gloo",)
+POOR = ("gloo",)
 
 
 @contextmanager
@@ -88,7 +88,7 @@ class Comm:
             return tensor
         first = paddle.moveaxis(tensor, axis, 0).contiguous() if axis else tensor.contiguous()
         length = first.shape[0] // self.size
-        if self.backend in _POOR:
+        if self.backend in POOR:
             part = self.all_reduce(first)[self.index * length : (self.index + 1) * length].clone()
         else:
             part = paddle.empty([length, *first.shape[1:]], first.dtype)
@@ -101,7 +101,7 @@ class Comm:
         [sum(received), ...]."""
         if self.size == 1:
             return tensor
-        if self.backend not in _POOR:
+        if self.backend not in POOR:
             rows = paddle.empty([sum(received), *tensor.shape[1:]], tensor.dtype)
             with contact("all_to_all"):
                 dist.alltoall_single(

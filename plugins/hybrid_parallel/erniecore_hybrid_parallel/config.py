@@ -12,7 +12,20 @@ class HybridConfig(Section):
 
     data: int = Field(0, ge=0, description="Replicas that see different rows; 0: what the processes leave.")
     tensor: int = Field(1, ge=1, description="Ranks that share each matrix, by the model's layout.")
-    pipeline: int = Field(1, ge=1, description="Stages of layers; only 1 yet.")
+    pipeline: int = Field(
+        1, ge=1, description="Stages: ranks that each run some of the layers, one micro-batch after the other."
+    )
+    chunks: int = Field(
+        1,
+        ge=1,
+        description="Parts of the layers that each stage has and runs in turns: more of them leave it idle for less time, "
+        "and need more messages and memory.",
+    )
+    split: Literal["automatic"] | list[int] = Field(
+        "automatic",
+        description="Layers of each of the pipeline x chunks parts, in the order of the model; `automatic`: so that the "
+        "dearest part, counting the head and further blocks on the last one, is as cheap as can be.",
+    )
     expert: int = Field(
         1, ge=1, description="Ranks that share the experts; of those that see different rows; only 1 yet."
     )

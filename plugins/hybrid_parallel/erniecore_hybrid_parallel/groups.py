@@ -34,7 +34,8 @@ class World:
         self.backend, self.store = "", cast(Any, None)
         self._meetings = self._groups = 0
         self._stores: list[Any] = []
-        self._known: dict[tuple[int, ...], Comm] = {}
+        #: groups that were made; ``None`` where this rank is not in them, so that every rank counts alike
+        self._known: dict[tuple[str, tuple[int, ...]], Comm | None] = {}
         self._open(cluster)
 
     def _open(self, cluster: Cluster) -> None:
@@ -52,19 +53,19 @@ class World:
             ) from error
         self.backend = dist.get_backend(group).lower()
         self.store = core.create_or_get_global_tcp_store()
-        self._known[tuple(range(self.size))] = Comm(range(self.size), self.rank, group, self.backend)
+        self._known["", tuple(range(self.size))] = Comm(range(self.size), self.rank, group, self.backend)
 
-    def comm(self, groups: Sequence[Sequence[int]]) -> Comm:
-        """The one of ``groups`` that this rank is in; every rank calls this with the same groups, in the same order."""
+    def comm(self, groups: Sequence[Sequence[int]], purpose: str = "") -> Comm:
+        """The one of ``groups`` that this rank is in; every rank calls this with the same groups, in the same order. The
+        same ranks talk in one group per ``purpose``."""
         mine = Comm([self.rank], self.rank, None, self.backend)
         for ranks in groups:
-            key = tuple(ranks)
-            if key not in self._known and len(key) > 1:
-                group = self._new_group(key)
-                if self.rank in key:
-                    self._known[key] = Comm(key, self.rank, group, self.backend)
-            if self.rank in key and len(key) > 1:
-                mine = self._known[key]
+            members = tuple(ranks)
+            key = purpose, members
+            if key not in self._known and len(members) > 1:
+                group, here = self._new_group(members), self.rank in members
+                self._known[key] = Comm(members, self.rank, group, self.backend) if here else None
+            mine = self._known.get(key) or mine
         return mine
 
     def _new_group(self, ranks: tuple[int, ...]) -> Any:
@@ -73,7 +74,7 @@ class World:
             return dist.new_group(list(ranks))
         if self.rank not in ranks:
             return None
-        number = 1000 + ranks[0] * 100 + self._groups
+        number = 1000 + self._groups
         index, key = ranks.index(self.rank), f"erniecore/group/{self._groups}/{ranks[0]}"
         if index == 0:
             self.store.set(key, f"{_own_address()}:{_free_port()}".encode())

@@ -60,6 +60,13 @@ class Mesh:
         """Groups of ranks that differ along ``axes`` only, each in rising order; together all ranks."""
         return self._grouped(lambda rank, place: tuple(place[axis] for axis in AXES if axis not in axes))
 
+    def ends(self) -> list[list[int]]:
+        """The first and the last rank of every pipeline; the others alone."""
+        lines = self.groups("pipeline")
+        if self.degrees["pipeline"] < 3:
+            return lines
+        return [*([line[0], line[-1]] for line in lines), *([rank] for line in lines for rank in line[1:-1])]
+
     def expert_groups(self) -> list[list[int]]:
         """Ranks that hold all experts together."""
         return self._grouped(lambda rank, place: (*self._rest(place), self.data_rank(rank) // self.expert))

@@ -2,11 +2,23 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
-from erniecore.api import Cluster, Layout, ParallelPlan, Plugin, Ranks, hookimpl
+from erniecore.api import (
+    Batch,
+    Cluster,
+    DecoderShape,
+    Layout,
+    ParallelPlan,
+    Plugin,
+    Ranks,
+    StepOutput,
+    hookimpl,
+)
 from erniecore_hybrid_parallel.config import HybridConfig
 from erniecore_hybrid_parallel.planning import make_mesh, num_processes
+from erniecore_hybrid_parallel.split import choose_split
 
 if TYPE_CHECKING:
     from paddle.nn import Layer
@@ -25,10 +37,10 @@ class HybridPlugin(Plugin):
         return num_processes(config)
 
     @hookimpl
-    def ernie_plan_parallel(self, config: HybridConfig, cluster: Cluster) -> ParallelPlan:
+    def ernie_plan_parallel(self, config: HybridConfig, cluster: Cluster, shape: DecoderShape | None) -> ParallelPlan:
         mesh = make_mesh(config, cluster.world_size)
         degrees = {**mesh.degrees, "expert": mesh.expert}
-        return ParallelPlan(degrees, mesh.data_rank(cluster.rank), mesh.data_size)
+        return ParallelPlan(degrees, mesh.data_rank(cluster.rank), mesh.data_size, choose_split(config, shape))
 
     @hookimpl
     def ernie_open_ranks(self, config: HybridConfig, cluster: Cluster) -> Ranks:
@@ -40,7 +52,18 @@ class HybridPlugin(Plugin):
     def ernie_parallelize(self, model: Layer, layout: Layout, plan: ParallelPlan, ranks: Ranks) -> Layer:
         if plan.degrees["tensor"] > 1:
             ranks.share_matrices(model, layout)  # type: ignore[attr-defined]
+        if plan.split:
+            ranks.share_layers(model, layout, plan.split)  # type: ignore[attr-defined]
         return model
+
+    @hookimpl
+    def ernie_forward_backward(self, run: Any, batches: Sequence[Batch]) -> StepOutput | None:
+        """A pipeline's own order of passes; without one, the core's."""
+        if run.ranks.pipe is None:
+            return None
+        from erniecore_hybrid_parallel.pipeline import forward_backward
+
+        return forward_backward(run.objective, batches, run.ranks)
 
 
 plugin = HybridPlugin()

@@ -7,6 +7,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -14,12 +15,14 @@ import paddle  # noqa: TID253
 from paddle import Tensor  # noqa: TID253
 
 from erniecore.api import Cluster, Layout, Piece
-from erniecore_hybrid_parallel.buckets import all_reduce_gradients, by_comm, gather_parts
+from erniecore_hybrid_parallel.buckets import all_reduce_gradients, by_comm, gather_parts, sum_ends
 from erniecore_hybrid_parallel.config import HybridConfig
 from erniecore_hybrid_parallel.gradients import GradientShards
 from erniecore_hybrid_parallel.groups import World, world_of
 from erniecore_hybrid_parallel.mesh import Mesh
+from erniecore_hybrid_parallel.pipe import open_pipe
 from erniecore_hybrid_parallel.placement import Placements
+from erniecore_hybrid_parallel.stages import lay_out
 from erniecore_hybrid_parallel.tensor import shard_model
 
 #: bytes that each rank gives in the first round of an exchange; longer values need a second
@@ -39,13 +42,16 @@ class HybridRanks:
         self.config, self.mesh, self.world = config, mesh, world
         self.rank, self.size = world.rank, world.size
         place = mesh.coordinates(self.rank)
-        self.counts = place["tensor"] == 0
+        self.counts = place["tensor"] == 0 and place["pipeline"] == mesh.degrees["pipeline"] - 1
         self._meets, self._exchanged = True, time.monotonic()
         self.shards: GradientShards | None = None
         self.everybody = world.comm([list(range(world.size))])
         self.batch = world.comm(mesh.groups("sharding", "data"))
         self.tensor = world.comm(mesh.groups("tensor"))
         self.placements = Placements(mesh, world)
+        self.pipe = open_pipe(mesh, world, config.chunks) if mesh.degrees["pipeline"] > 1 else None
+        #: of the first and the last stage, which share some parameters, and the names of these
+        self.ends, self.at_both_ends = world.comm(mesh.ends()), frozenset[str]()
 
     def __deepcopy__(self, memo: dict[int, Any]) -> HybridRanks:
         return self
@@ -127,6 +133,7 @@ class HybridRanks:
 
     def reduce_gradients(self, slots: Sequence[Any]) -> None:
         """Sum the gradients over the ranks that saw other rows, or parts of the same ones."""
+        sum_ends([slot for slot in slots if slot.name in self.at_both_ends], self.ends)
         if self.shards is None:
             for comm, members in by_comm(slots, lambda slot: self.placements.of(slot.name).reduce):
                 all_reduce_gradients(members, comm)
@@ -149,11 +156,21 @@ class HybridRanks:
             self.placements.put(names, self.placements.along(cut=["tensor"], axis=axis))
         self.placements.put(partial, self.placements.along(summed=["tensor"]))
 
+    def share_layers(self, model: Any, layout: Layout, split: Sequence[int]) -> None:
+        """Keep this stage's layers of the model."""
+        assert self.pipe is not None
+        shared = lay_out(model, layout.stages, self.pipe, split)
+        self.at_both_ends = frozenset(shared)
+        for name in shared if self.pipe.stage else ():  # the first stage counts them
+            self.placements.put([name], replace(self.placements.of(name), counts=False))
+
     def adopt(self, model: Any, objective: Any) -> None:
         """Expert loads are counted over all rows."""
         balancer = getattr(model, "balancer", None)
         if balancer is not None:
             balancer.all_reduce = lambda loads: self.batch.all_reduce(loads.clone())
+            if self.pipe is not None:
+                balancer.gather = self.world.comm(self.mesh.groups("pipeline")).all_gather
 
     def close(self) -> None:
         """Nothing to give back: the process ends."""

@@ -126,7 +126,9 @@ class Simulation:
             raise ScheduleError(f"nothing goes on: {', '.join(waiting[:8])}")
         for index, stage in enumerate(self.stages):
             if len(stage.closed) != self.chunks * self.micros or stage.open:
-                raise ScheduleError(f"stage {index}: {len(stage.closed)} of {self.chunks * self.micros} passes are done")
+                raise ScheduleError(
+                    f"stage {index}: {len(stage.closed)} of {self.chunks * self.micros} passes are done"
+                )
 
 
 def simulate(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -58,7 +59,7 @@ class LoraPlugin(Plugin):
             styles = {"column": ("partial", "last"), "row": ("first", "partial"), "expert": ("first", "first")}
             if style in styles:
                 rules += zip((f"{layer}.lora.*.A", f"{layer}.lora.*.B"), styles[style], strict=True)
-        return Layout((*rules, *layout.rules))
+        return replace(layout, rules=(*rules, *layout.rules))
 
     @hookimpl
     def ernie_save_adapter(self, model: Any, target: Path, base: str) -> Path:
