@@ -62,8 +62,7 @@ class BuildSpecs:
     # ---- parallel
     @hookspec(firstresult=True)
     def ernie_plan_parallel(self, config: Section, cluster: Cluster, shape: DecoderShape | None) -> ParallelPlan:
-        """Degrees and this rank's place; before paddle is imported. Raises ``ConfigError`` for impossible degrees.
-        ``shape``: of the model's layers, where its plugin says it.
+        """Degrees and this rank's place, without paddle; ``shape`` if the model says it. May raise ``ConfigError``.
 
         Example::
 
