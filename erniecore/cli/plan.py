@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -44,19 +45,49 @@ def plan(
     out: OutOption = None,
     nproc: Annotated[int, typer.Option("--nproc", metavar="N", min=0, help="Processes on this machine.")] = 0,
     seq: Annotated[int | None, typer.Option("--seq", min=2, metavar="N", help="As data.max_seq_len=N.")] = None,
+    cards: Annotated[
+        int, typer.Option("--cards", metavar="N", min=0, help="Lay the run out over at most N cards.")
+    ] = 0,
+    card: Annotated[
+        str, typer.Option("--card", metavar="TYPE", help="Of these: a name such as H100, or MEMORY:TFLOPS.")
+    ] = "",
+    cluster: Annotated[
+        Path | None, typer.Option("--cluster", metavar="FILE", help="Machines, cards and links instead of --card.")
+    ] = None,
     as_json: JsonOption = False,
 ) -> int:
     """Say what a run would need: parameters, memory, disk, work and time. Takes the words of `ernie run`.
 
     Exact: parameters, weights, gradients, optimizer state, checkpoints. Estimated from shapes: activations and the peak. Time
-    only at a rate that `ernie bench matmul` has measured.
+    only at a rate that `ernie bench matmul` has measured. With --cards: the fastest, the cheapest and the roomiest layout
+    over several cards, with the settings for --parallel hybrid.
     """
     from erniecore.config import compose
 
     file, overrides = split_words(words)
     overrides += [f"data.max_seq_len={seq}"] if seq else []
-    show(compose.load(file, overrides, selection_flags(locals())), as_json, nproc)
+    loaded = compose.load(file, overrides, selection_flags(locals()))
+    if cards or cluster is not None:
+        return show_layouts(loaded, cards, card, cluster, as_json)
+    show(loaded, as_json, nproc)
     return 0
+
+
+def show_layouts(loaded: Loaded, cards: int, card: str, cluster: Path | None, as_json: bool) -> int:
+    """Print how the run could be laid out; 6 (out of memory) where nothing fits."""
+    from erniecore.engine import entry
+    from erniecore.engine.layout_plan import Wanted
+    from erniecore.errors import Exit, UsageError
+    from erniecore.migration.stand_in import plannable
+
+    made = entry.layouts_loaded(plannable(loaded)[0], Wanted(cards, card, cluster))
+    if made is None:
+        raise UsageError("this model does not say what its layers are like", where="--model")
+    if as_json:
+        render.show_json(made.as_json())
+    else:
+        render.show(*(f"{label:<8} {text}" for label, text in made.lines()))
+    return int(Exit.OK if made.found.fastest else Exit.MEMORY)
 
 
 def show(loaded: Loaded, as_json: bool, processes: int = 0) -> None:

@@ -16,6 +16,7 @@ from erniecore.errors import ConfigError, MemoryFault
 
 if TYPE_CHECKING:
     from erniecore.config.compose import Loaded
+    from erniecore.engine.layout_plan import LayoutPlan, Wanted
     from erniecore.engine.outlook import Outlook
     from erniecore.engine.plan import Plan
     from erniecore.engine.prepare import Prepared
@@ -97,6 +98,15 @@ def outlook_loaded(loaded: Loaded, *, processes: int = 0) -> tuple[Plan, Outlook
     with _placed(loaded):
         ready = prepare(loaded, processes=processes)
         return ready.plan, outlook(ready)
+
+
+def layouts_loaded(loaded: Loaded, wanted: Wanted, *, processes: int = 0) -> LayoutPlan | None:
+    """The layouts of a run over the cards that are wanted (``ernie plan --cards``); no paddle."""
+    from erniecore.engine.layout_plan import layout_plan
+    from erniecore.engine.prepare import prepare
+
+    with _placed(loaded):
+        return layout_plan(prepare(loaded, processes=processes), wanted)
 
 
 def run_loaded(

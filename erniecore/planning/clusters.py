@@ -1,0 +1,175 @@
+"""The machines of a plan: kinds of cards, how many sit in a machine, what links them. From the words of a command or from a
+cluster file. Data only; nothing here knows what is trained.
+
+A cluster file (YAML or JSON) lists machines in the order in which ranks fill them::
+
+    machines:
+      - {count: 4, cards: 8, card: A100, memory: 80, tflops: 312, link: 250, host_memory: 1000, price: 2.0}
+      - {count: 2, cards: 8, card: L40S, memory: 48, tflops: 362, link: 25}
+    network: 25
+
+``memory`` and ``host_memory`` in GB, ``tflops`` of dense products in the run's precision, ``bandwidth`` of the card's memory,
+``link`` (inside a machine) and ``network`` (between machines, per card) in GB/s, ``price`` per card and hour.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+from erniecore.errors import UsageError, did_you_mean
+
+GB = 1_000_000_000
+#: seconds that a message takes beside its bytes: inside a machine, between machines
+LATENCY, LATENCY_FAR = 10e-6, 30e-6
+#: bytes per second of links and of the way to the host's memory where nobody said: PCIe 4.0 x16 and 200 Gbit/s Ethernet
+LINK, NETWORK, HOST_LINK = 25.0 * GB, 25.0 * GB, 20.0 * GB
+#: share of the published peak that products are taken to reach where nothing was measured
+ASSUMED_SHARE = 0.45
+
+
+@dataclass(frozen=True, slots=True)
+class Machines:
+    """Machines that are alike.
+
+    Attributes:
+        count: of machines; cards: in each. card: name. memory: bytes of a card. flops: operations per second that products
+            reach. bandwidth: bytes per second of the card's memory; 0: unknown. link: between cards of a machine.
+        host_memory: bytes of a machine; 0: nothing is known, and nothing may be kept there. price: per card and hour.
+    """
+
+    count: int
+    cards: int
+    card: str
+    memory: int
+    flops: float
+    bandwidth: float = 0.0
+    link: float = LINK
+    host_memory: int = 0
+    price: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """All machines in the order of ranks, and the network between them, bytes per second and card."""
+
+    machines: tuple[Machines, ...]
+    network: float = NETWORK
+
+    @property
+    def size(self) -> int:
+        """Number of cards."""
+        return sum(group.count * group.cards for group in self.machines)
+
+    @property
+    def per_machine(self) -> int:
+        """Cards of the smallest machine: groups of ranks up to this size need no network."""
+        return min(group.cards for group in self.machines)
+
+    def first(self, cards: int) -> Cluster:
+        """The first ``cards`` cards: whole machines, or a part of one."""
+        kept, left = list[Machines](), cards
+        for group in self.machines:
+            if left >= group.cards:
+                count = min(group.count, left // group.cards)
+                kept.append(replace(group, count=count))
+                left -= count * group.cards
+            if 0 < left < group.cards and (not kept or kept[-1].count < group.count or kept[-1].cards != group.cards):
+                host = group.host_memory * left // group.cards
+                kept.append(replace(group, count=1, cards=left, host_memory=host))
+                left = 0
+        return replace(self, machines=tuple(kept))
+
+    def slowest(self, start: int, stop: int) -> Machines:
+        """What ranks ``start`` to ``stop`` can count on: the least memory, rate and link of the machines under them."""
+        under, at = list[Machines](), 0
+        for group in self.machines:
+            end = at + group.count * group.cards
+            if at < stop and start < end:
+                under.append(group)
+            at = end
+        return replace(
+            under[0],
+            memory=min(m.memory for m in under),
+            flops=min(m.flops for m in under),
+            bandwidth=min(m.bandwidth for m in under),
+            link=min(m.link for m in under),
+            host_memory=min(m.host_memory // m.cards for m in under) * under[0].cards,
+        )
+
+    @property
+    def price(self) -> float:
+        """Of one hour of all cards."""
+        return sum(group.count * group.cards * group.price for group in self.machines)
+
+
+def uniform(cards: int, card: Machines, network: float = NETWORK) -> Cluster:
+    """``cards`` cards of one kind in machines of ``card.cards``."""
+    whole, rest = divmod(cards, card.cards)
+    groups = [replace(card, count=whole)] if whole else []
+    groups += [replace(card, count=1, cards=rest)] if rest else []
+    return Cluster(tuple(groups), network)
+
+
+#: key of a cluster file -> (attribute, factor)
+_UNITS: Mapping[str, tuple[str, float]] = {
+    "memory": ("memory", GB),
+    "host_memory": ("host_memory", GB),
+    "tflops": ("flops", 1e12 * ASSUMED_SHARE),
+    "measured_tflops": ("flops", 1e12),
+    "bandwidth": ("bandwidth", GB),
+    "link": ("link", GB),
+}
+_PLAIN = ("count", "cards", "card", "price")
+_NEEDED = ("count", "cards", "card", "memory")
+
+
+def read_cluster(document: Any, where: str) -> Cluster:
+    """A cluster from the content of a cluster file.
+
+    Raises:
+        UsageError: names the place, and the nearest key for an unknown one.
+    """
+    if not isinstance(document, Mapping) or not isinstance(document.get("machines"), Sequence):
+        raise UsageError("not a cluster file", where=where, expected="a list `machines` and a number `network`")
+    _known(document, ("machines", "network"), where)
+    groups = [_machines(row, f"{where}: machines[{i}]") for i, row in enumerate(document["machines"])]
+    if not groups:
+        raise UsageError("no machines", where=where)
+    return Cluster(tuple(groups), _positive(document, "network", where) * GB if "network" in document else NETWORK)
+
+
+def _machines(row: Any, where: str) -> Machines:
+    if not isinstance(row, Mapping):
+        raise UsageError("not a mapping", where=where, found=repr(row))
+    _known(row, (*_PLAIN, *_UNITS), where)
+    missing = [key for key in _NEEDED if key not in row]
+    if not {"tflops", "measured_tflops"} & set(row):
+        missing.append("tflops or measured_tflops")
+    if missing:
+        raise UsageError("something is missing", where=where, expected=", ".join(missing))
+    values: dict[str, Any] = {"card": str(row["card"])}
+    for key in ("count", "cards"):
+        values[key] = int(_positive(row, key, where))
+    for key in (k for k in row if k in _UNITS):
+        name, factor = _UNITS[key]
+        values[name] = _positive(row, key, where) * factor
+    integers = {f.name for f in fields(Machines) if f.type == "int"}
+    values = {k: int(v) if k in integers else v for k, v in values.items()}
+    if "price" in row:
+        values["price"] = _positive(row, "price", where)
+    return Machines(**values)
+
+
+def _known(row: Mapping[str, Any], names: Sequence[str], where: str) -> None:
+    for key in row:
+        if key not in names:
+            raise UsageError(f"unknown key {key!r}", where=where, fix=did_you_mean(str(key), names))
+
+
+def _positive(row: Mapping[str, Any], key: str, where: str) -> float:
+    value = row[key]
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not value > 0:
+        raise UsageError(f"{key} is not a number above 0", where=where, found=repr(value))
+    return float(value)

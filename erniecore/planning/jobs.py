@@ -1,0 +1,95 @@
+"""What is trained, as a layout sees it: bytes per parameter, tokens of a micro-batch, and the parameters of each part of a
+decoder. Pure functions of shapes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from erniecore.types.shape import DecoderShape, LayerShape
+
+
+@dataclass(frozen=True, slots=True, eq=False)  # jobs are keys of caches; comparing every layer would take the time
+class Job:
+    """A training run, without its layout.
+
+    Attributes:
+        shape: of the model. length: of a row. micro: rows of a micro-batch; rows: of a step, over all ranks.
+        element: bytes of an activation. weight: bytes of a weight that is at rest; a packed base has less than ``element``.
+        gradient, moments, master: bytes per trained parameter.
+        adapter: parameters of an adapter, which alone are trained; None: everything is. ranks: of its updates, summed.
+        copies: frozen copies of the model beside it (0 or 1); forward: reference passes per step (0 or 1).
+        loss_chunk: ``train.loss_chunk``.
+    """
+
+    shape: DecoderShape
+    length: int
+    micro: int
+    rows: int
+    element: int = 2
+    weight: float = 2.0
+    gradient: float = 2.0
+    moments: float = 8.0
+    master: float = 4.0
+    adapter: int | None = None
+    ranks: int = 0
+    copies: int = 0
+    forward: int = 0
+    loss_chunk: int = 1024
+
+    @property
+    def tokens(self) -> int:
+        """Of a micro-batch."""
+        return self.micro * self.length
+
+
+def attention_parameters(hidden: int, layer: LayerShape) -> int:
+    """Projections of queries, keys, values and the output."""
+    return 2 * hidden * layer.head_dim * (layer.heads + layer.kv_heads)
+
+
+def mlp_parameters(hidden: int, layer: LayerShape) -> int:
+    """Gate, up and down of the MLP that every token passes."""
+    return 3 * hidden * layer.mlp
+
+
+def expert_parameters(hidden: int, layer: LayerShape) -> int:
+    """Of all routed experts."""
+    return 3 * hidden * layer.expert * layer.experts
+
+
+def small_parameters(hidden: int, layer: LayerShape) -> int:
+    """What every tensor rank has whole: two norms, and the router with its correction per expert."""
+    return 2 * hidden + (hidden * layer.experts + layer.experts if layer.experts else 0)
+
+
+def ahead_parameters(hidden: int) -> int:
+    """Beside its layer, a depth of multi-token prediction has two norms and the product that joins two streams."""
+    return 2 * hidden + 2 * hidden * hidden
+
+
+def layer_parameters(hidden: int, layer: LayerShape) -> int:
+    """Of one layer."""
+    return (
+        attention_parameters(hidden, layer)
+        + mlp_parameters(hidden, layer)
+        + expert_parameters(hidden, layer)
+        + small_parameters(hidden, layer)
+    )
+
+
+def total_parameters(shape: DecoderShape) -> int:
+    """Of a decoder without biases: embedding, layers, last norm, head, and layers of multi-token prediction with theirs."""
+    hidden, table = shape.hidden, shape.vocab * shape.hidden
+    layers = sum(layer_parameters(hidden, layer) for layer in (*shape.layers, *shape.ahead))
+    return table * (1 if shape.tied else 2) + layers + hidden + len(shape.ahead) * ahead_parameters(hidden)
+
+
+def active_parameters(shape: DecoderShape) -> int:
+    """Those that one token passes, without multi-token prediction; an untied embedding and its head both count."""
+    hidden, table = shape.hidden, shape.vocab * shape.hidden
+    layers = 0.0
+    for layer in shape.layers:
+        share = layer.selected / layer.experts if layer.experts else 0.0
+        layers += layer_parameters(hidden, layer) - expert_parameters(hidden, layer) * (1 - share)
+    return table * (1 if shape.tied else 2) + round(layers) + hidden

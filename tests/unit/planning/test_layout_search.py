@@ -1,0 +1,177 @@
+"""Layouts over several cards: dealing layers, the search against trying everything, and what must hold for any model."""
+
+from dataclasses import replace
+from itertools import combinations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from erniecore.errors import UsageError
+from erniecore.planning.clusters import GB, Cluster, Machines, read_cluster, uniform
+from erniecore.planning.jobs import Job, total_parameters
+from erniecore.planning.layout_memory import held, stage_memory
+from erniecore.planning.layout_search import assess, every_layout, search, sizes_of
+from erniecore.planning.layout_time import all_gather, all_reduce, stages, step_time
+from erniecore.planning.layouts import Degrees, Options, deal, options, stages_of, tensor_degrees
+from erniecore.types import DecoderShape, LayerShape
+
+DENSE = LayerShape(heads=8, kv_heads=4, head_dim=64, mlp=2048)
+SPARSE = LayerShape(heads=8, kv_heads=4, head_dim=64, mlp=512, experts=16, selected=4, expert=512)
+SHAPE = DecoderShape(hidden=512, vocab=32768, tied=False, layers=(DENSE, *(SPARSE,) * 7))
+CARD = Machines(1, 4, "card", 6 * GB, 50e12, bandwidth=1e12, link=100e9, host_memory=64 * GB)
+
+
+def job(**changes):
+    return Job(**{"shape": SHAPE, "length": 8192, "micro": 1, "rows": 16, **changes})
+
+
+@given(st.lists(st.floats(0.1, 9), min_size=1, max_size=9), st.data())
+@settings(deadline=None, max_examples=60)
+def test_dealing_is_as_good_as_any(costs, data):
+    speeds = data.draw(st.lists(st.floats(0.5, 2), min_size=1, max_size=len(costs)))
+
+    def slowest(ends):
+        return max(sum(costs[a:b]) / v for (a, b), v in zip(stages_of(ends), speeds, strict=True))
+
+    every = [(*cut, len(costs)) for cut in combinations(range(1, len(costs)), len(speeds) - 1)]
+    assert slowest(deal(tuple(costs), tuple(speeds))) == pytest.approx(min(map(slowest, every)))
+
+
+def brute_force(wanted, cluster, sizes):
+    return [
+        assess(wanted, part, chosen, option)
+        for part, chosen in every_layout(wanted, cluster, sizes)
+        for option in options(chosen, offload=True)
+    ]
+
+
+@pytest.mark.parametrize("memory", [2, 4, 6, 12, 40])
+@pytest.mark.parametrize("changes", [{}, {"adapter": 10_000_000, "weight": 0.55}, {"copies": 1, "forward": 1}])
+def test_search_equals_brute_force(memory, changes):
+    cluster = uniform(8, replace(CARD, memory=memory * GB))
+    wanted, sizes = job(**changes), sizes_of(cluster)
+    every = [layout for layout in brute_force(wanted, cluster, sizes) if layout.fits]
+    found = search(wanted, cluster)
+    if not every:
+        assert found.fastest is None
+        return
+    assert found.fastest.time.total == min(layout.time.total for layout in every)
+    assert found.cheapest.price == min(layout.price for layout in every)
+    assert found.roomiest.cards == min(layout.cards for layout in every)
+
+
+def test_what_is_too_large_is_told_where_nothing_fits():
+    found = search(job(), uniform(4, replace(CARD, memory=1 * GB)))
+    assert found.fastest is None
+    assert 0 < len(found.too_large) <= 3
+    assert all(not layout.fits for layout in found.too_large)
+
+
+@pytest.mark.parametrize("chosen", [Degrees(), Degrees(tensor=4), Degrees(pipeline=3, tensor=2), Degrees(pipeline=8)])
+def test_the_parts_of_all_ranks_are_the_model(chosen):
+    wanted, cluster = job(), uniform(chosen.size, replace(CARD, cards=1))
+    small = sum(2 * 512 + (512 * 16 + 16 if layer.experts else 0) for layer in SHAPE.layers) + 512
+    total = 0.0
+    for first, end in stages(wanted, cluster, chosen, "none"):
+        part = held(wanted, first, end, chosen.tensor, chosen.expert)
+        total += (part.dense + part.experts) * chosen.tensor
+    assert total == pytest.approx(total_parameters(SHAPE) + (chosen.tensor - 1) * small)
+
+
+def memory_of(chosen=None, option=None, **changes):
+    return stage_memory(job(**changes), chosen or Degrees(), option or Options(), 0, len(SHAPE.layers), index=0)
+
+
+def test_more_sharding_is_less_memory():
+    sizes = [memory_of(Degrees(sharding=4), Options(stage=stage)).total for stage in (1, 2, 3)]
+    assert memory_of(Degrees(data=4)).total > sizes[0] > sizes[1] > sizes[2]
+
+
+def test_recomputation_and_offload_are_less_memory():
+    totals = [memory_of(option=Options(recompute=kind)).total for kind in ("none", "attention", "full")]
+    assert totals[0] > totals[1] > totals[2]
+    away = memory_of(option=Options(offload=True))
+    assert (away.optimizer, away.host) == (0, memory_of().optimizer)
+
+
+def test_one_rank_has_what_the_plan_of_one_process_says():
+    """States are those of ``engine.plan``: 2 + 2 + 12 bytes per parameter."""
+    made = memory_of()
+    assert made.weights + made.gradients + made.optimizer == 16 * total_parameters(SHAPE)
+
+
+def test_early_stages_keep_more_micro_batches():
+    chosen = Degrees(pipeline=4)
+    first, last = (stage_memory(job(), chosen, Options(), 2, 4, index=index).activations for index in (0, 3))
+    assert first == 4 * last
+
+
+def test_a_pipeline_of_few_micro_batches_waits():
+    wanted, cluster = job(rows=4), uniform(4, CARD)
+    few = step_time(wanted, cluster, Degrees(pipeline=4), Options())
+    many = step_time(job(rows=64), cluster, Degrees(pipeline=4), Options())
+    assert few.bubble / few.total > 0.35
+    assert many.bubble / many.total < 0.1
+
+
+def test_collectives_by_hand():
+    assert all_reduce(8e9, 4, (1e-3, 1e9)) == pytest.approx(6e-3 + 12.0)
+    assert all_gather(8e9, 4, (1e-3, 1e9)) == pytest.approx(3e-3 + 6.0)
+    assert all_reduce(8e9, 1, (1e-3, 1e9)) == 0.0
+
+
+def test_tensor_ranks_divide_heads_and_widths():
+    assert tensor_degrees(SHAPE, 8) == [1, 2, 4]
+
+
+def test_slower_cards_get_fewer_layers():
+    cluster = Cluster((replace(CARD, cards=1, flops=100e12), replace(CARD, cards=1, flops=50e12)))
+    (_, first), (_, _) = stages(job(), cluster, Degrees(pipeline=2), "none")
+    even = stages(job(), uniform(2, replace(CARD, cards=1)), Degrees(pipeline=2), "none")[0][1]
+    assert first > even
+
+
+def test_the_smallest_card_decides_in_a_mixed_cluster():
+    big, small = replace(CARD, cards=1, memory=80 * GB), replace(CARD, cards=1, memory=1 * GB)
+    assert search(job(), Cluster((big, big)), [2]).fastest is not None
+    assert search(job(), Cluster((big, small)), [2]).fastest is None
+
+
+def test_cluster_file():
+    rows = [
+        {"count": 2, "cards": 8, "card": "A100", "memory": 80, "tflops": 312, "link": 300, "price": 2},
+        {"count": 1, "cards": 4, "card": "L40S", "memory": 48, "measured_tflops": 200},
+    ]
+    cluster = read_cluster({"machines": rows, "network": 12.5}, "c.yaml")
+    assert (cluster.size, cluster.per_machine, cluster.price) == (20, 4, 36.0)
+    assert cluster.machines[0].flops < 312e12
+    assert cluster.machines[1].flops == 200e12
+    assert cluster.slowest(0, 20).memory == 48 * GB
+    assert cluster.first(16).size == 16
+    assert cluster.first(18).machines[-1].cards == 2
+
+
+@pytest.mark.parametrize(
+    ("row", "words"),
+    [
+        ({"memori": 80}, "memory"),
+        ({"memory": -1}, "above 0"),
+        ({"cards": True}, "above 0"),
+        ({"tflops": None}, "above 0"),
+    ],
+)
+def test_wrong_cluster_files_are_explained(row, words):
+    good = {"count": 2, "cards": 8, "card": "A100", "memory": 80, "tflops": 312}
+    with pytest.raises(UsageError) as caught:
+        read_cluster({"machines": [{**good, **row}]}, "c.yaml")
+    assert "machines[0]" in str(caught.value)
+    assert words in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "document", [None, [], {"machines": 3}, {"machines": []}, {"machines": [3]}, {"machines": [{}]}]
+)
+def test_what_is_no_cluster_file_is_refused(document):
+    with pytest.raises(UsageError):
+        read_cluster(document, "c.yaml")
