@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pluggy
 
 from erniecore.lifecycle import LifecycleSpecs
+from erniecore.quantizer_hooks import QuantizerSpecs
 
 if TYPE_CHECKING:
     from erniecore.config.section import Section
@@ -264,28 +265,9 @@ class BuildSpecs:
                 return add_scales(model, read_tensors(directory / "scales.safetensors"))
         """
 
-    @hookspec(firstresult=True)
-    def ernie_quantize_model(self, config: Section, model: Layer, phase: str) -> Layer:
-        """Quantise for ``phase`` "train" (before the adapter) or "export".
-
-        Example::
-
-            @hookimpl
-            def ernie_quantize_model(self, config, model, phase):
-                return fake_quantize(model) if phase == "train" else pack(model)
-        """
-
-    @hookspec(firstresult=True)
-    def ernie_packed_bytes(self, config: Section, shapes: Mapping[str, Sequence[int]]) -> Mapping[str, int]:
-        """Name -> bytes of those parameters of a model with these ``shapes`` that ``ernie_quantize_model`` stores in another
-        form, scales included, for the plan. No paddle. Optional: without it the plan counts them as they were.
-
-        Example::
-
-            @hookimpl
-            def ernie_packed_bytes(self, config, shapes):
-                return {n: prod(s) + 4 * s[-1] for n, s in shapes.items() if len(s) == 2}
-        """
+    ernie_quantize_model = QuantizerSpecs.ernie_quantize_model
+    ernie_calibrate_model = QuantizerSpecs.ernie_calibrate_model
+    ernie_packed_bytes = QuantizerSpecs.ernie_packed_bytes
 
     # ---- method
     @hookspec(firstresult=True)

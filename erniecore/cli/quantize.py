@@ -22,15 +22,27 @@ def quantize(
     settings: Annotated[
         list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="Settings of the quantizer, as group_size=64.")
     ] = None,
+    calib: Annotated[
+        list[str] | None, typer.Option("--calib", metavar="FILE", help="Rows to calibrate with; may be repeated.")
+    ] = None,
+    data: Annotated[
+        list[str] | None,
+        typer.Option("--data", metavar="FILE", help="Rows whose perplexity is shown; none: those of --calib."),
+    ] = None,
+    method: Annotated[str, typer.Option("--method", metavar="NAME", help="Whose encoding of the rows.")] = "sft",
+    max_seq_len: Annotated[int, typer.Option("--max-seq-len", min=2, help="Tokens per row.")] = 512,
     report: Annotated[bool, typer.Option("--report", help="Show what every layer lost, not only the worst.")] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Write a model with packed weights, say what was lost, load it again and compare; `generate`, `eval` and `chat` read it."""
-    from erniecore.engine.quantize import quantize_directory
+    from erniecore.engine.quantize import Data, quantize_directory
 
-    done = quantize_directory(directory, out, to, settings or [])
+    rows = Data(calib or (), data or (), method, max_seq_len)
+    done = quantize_directory(directory, out, to, settings or [], rows)
     if as_json:
-        render.show_json({**done._asdict(), "path": str(done.path), "layers": [_row(loss) for loss in done.layers]})
+        scores = {key: score and score.as_json() for key, score in (("before", done.before), ("after", done.after))}
+        layers = [_row(loss) for loss in done.layers]
+        render.show_json({**done._asdict(), "path": str(done.path), "layers": layers, **scores})
         return
     for note in done.notes:
         render.note(f"note: {note}")
@@ -38,17 +50,37 @@ def quantize(
 
 
 def _row(loss: Any) -> dict[str, Any]:
-    row = loss._asdict()
-    return {**row, "sqnr_db": None if math.isinf(loss.sqnr_db) else round(loss.sqnr_db, 3)}
+    return {**loss._asdict(), "sqnr_db": _rounded(loss.sqnr_db), "output_db": _rounded(loss.output_db)}
+
+
+def _rounded(ratio: float | None) -> float | None:
+    return None if ratio is None or math.isinf(ratio) else round(ratio, 3)
+
+
+def _decibels(ratio: float | None) -> str:
+    return "-" if ratio is None else f"{ratio:.1f} dB"
+
+
+def _scores(done: Quantized) -> list[tuple[str, Any]]:
+    return [("original", done.before), ("quantised", done.after)]
 
 
 def _show(done: Quantized, *, whole: bool) -> None:
     shown = done.layers if whole else done.layers[:3]
     rows = [
-        (loss.name, "×".join(map(str, loss.shape)), f"{loss.sqnr_db:.1f} dB", f"{loss.largest_error:.3g}")
+        (
+            loss.name,
+            "×".join(map(str, loss.shape)),
+            _decibels(loss.sqnr_db),
+            _decibels(loss.output_db),
+            f"{loss.largest_error:.3g}",
+        )
         for loss in shown
     ]
-    render.show_table(("weight" if whole else "worst weights", "shape", "SQNR", "largest error"), rows)
+    render.show_table(("weight" if whole else "worst weights", "shape", "SQNR", "of its output", "largest error"), rows)
+    if done.before is not None and done.after is not None:
+        scores = [(name, score.loss or math.nan, score.perplexity or math.nan) for name, score in _scores(done)]
+        render.show_table(("model", "loss", "perplexity"), [(n, f"{a:.4f}", f"{b:.4f}") for n, a, b in scores])
     each = done.num_bytes / max(done.parameters, 1)
     render.show(
         f"{done.path}: {len(done.layers)} weights packed, {done.num_bytes:,} bytes for {done.parameters:,} parameters "

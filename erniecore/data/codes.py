@@ -49,6 +49,8 @@ PROMPT_DIFFERS = "ERN-D047"
 ID_OUT_OF_RANGE = "ERN-D048"
 SAME_ANSWERS = "ERN-D049"
 
+CALIBRATION_TOO_SHORT = "ERN-D077"
+
 NO_QUESTION = "ERN-D075"
 NO_REFERENCE = "ERN-D076"
 
@@ -114,6 +116,7 @@ MEANINGS: dict[str, str] = {
     PROMPT_DIFFERS: "the prompt in training would differ from the prompt in use",
     ID_OUT_OF_RANGE: "a token id is not below the vocabulary size",
     SAME_ANSWERS: "the preferred and the rejected answer are the same",
+    CALIBRATION_TOO_SHORT: "the calibration data is shorter than the quantizer needs",
     NO_QUESTION: "the row has no question with an answer behind it, so there is nothing to try",
     NO_REFERENCE: "the reference answer, which tried answers are compared with, is empty",
     TOO_MANY_DROPPED: "more rows were dropped than data.max_drop allows",

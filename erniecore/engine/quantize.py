@@ -22,17 +22,21 @@ from erniecore.types import ModelBundle, PackedLayer
 if TYPE_CHECKING:
     from erniecore.checkpoint.tensors import Tensor as Stored
     from erniecore.config.section import Section
+    from erniecore.engine.calibration import Rows
+    from erniecore.engine.suites import Score
     from erniecore.plugin import Plugin
     from erniecore.types.model import Tensor
 
 
 class Loss(NamedTuple):
-    """What packing did to one weight: signal-to-noise ratio in dB (infinite: nothing lost), largest absolute error."""
+    """What packing did to one weight: signal-to-noise ratio in dB (infinite: nothing lost), largest absolute error;
+    ``output_db``: the ratio of the layer's output on the calibration data, where the quantizer measured it."""
 
     name: str
     shape: tuple[int, ...]
     sqnr_db: float
     largest_error: float
+    output_db: float | None = None
 
 
 class Quantized(NamedTuple):
@@ -41,6 +45,7 @@ class Quantized(NamedTuple):
     Attributes:
         path: the directory. num_bytes: of its weight files; parameters: of the original model.
         layers: every packed weight, the worst first. notes: for the user.
+        before, after: loss and perplexity on the rows that were given, None without.
     """
 
     path: Path
@@ -48,23 +53,42 @@ class Quantized(NamedTuple):
     parameters: int
     layers: list[Loss]
     notes: list[str]
+    before: Score | None = None
+    after: Score | None = None
 
 
-def quantize_directory(source: Path, out: Path, to: str, words: Sequence[str] = ()) -> Quantized:
+class Data(NamedTuple):
+    """What a quantizer may look at.
+
+    Attributes:
+        calibration: data files for the quantizer. evaluation: for the loss before and after; none: the same.
+        method: whose encoding of rows. max_seq_len: tokens per row, and per row that a quantizer sees.
+    """
+
+    calibration: Sequence[str] = ()
+    evaluation: Sequence[str] = ()
+    method: str = "sft"
+    max_seq_len: int = 512
+
+
+def quantize_directory(
+    source: Path, out: Path, to: str, words: Sequence[str] = (), data: Data | None = None
+) -> Quantized:
     """Write the model of a model directory, run or checkpoint with the weights that quantizer ``to`` packs; opens ``cpu``.
 
     ``words``: settings of the quantizer as ``key=value``. What is not packed keeps the dtype in which ``source`` stores it.
     The directory is loaded again and compared.
 
     Raises:
+        DataError: ``data`` that cannot be read, or too little of it.
         PluginNotFound: no such quantizer. ConfigError: a setting that it does not have or take.
         UsageError: ``source`` is no whole, unquantised model. NumericsError: weights that are not finite.
         CheckpointError: the target is not free, or what was written differs.
     """
     plugin = registry.load("quantizer", to)
     config = section_from(plugin.Config, from_words(words))
-    if "export" not in plugin.capabilities:
-        raise UsageError("this quantizer packs weights for training only", where="--to", found=to)
+    data = data or Data()
+    _check_plugin(plugin, data)
     check_target(out)
     located = locate(source)
     if located.adapter is not None:
@@ -76,13 +100,40 @@ def quantize_directory(source: Path, out: Path, to: str, words: Sequence[str] = 
         raise UsageError("this model is quantised already", where=str(source), fix="quantise the original model")
     before = dict(bundle.model.named_parameters())
     parameters = sum(math.prod(tensor.shape) for tensor in before.values())
-    model = quantized.apply(plugin, config, bundle.model)
+    rows = _rows(data, bundle)
+    first = rows["evaluation"].score(bundle) if rows else None
+    if quantized.CALIBRATE in plugin.capabilities:
+        batches = rows["calibration"].batches(data.max_seq_len)
+        model = quantized.calibrated(plugin, config, bundle.model, batches)
+    else:
+        model = quantized.apply(plugin, config, bundle.model)
     quantized.check_packed(model)
+    notes += getattr(model, "quantizer_notes", [])
     layers = losses(model, before)
     before.clear()
     bundle = with_origin(bundle, {**bundle.provenance, "base": str(source)}, bundle.generation)
     num_bytes = write_quantized(replace(bundle, model=model), out, plugin, config, opened.dtype)
-    return Quantized(out, num_bytes, parameters, layers, [*notes, *opened.notes])
+    second = rows["evaluation"].score(replace(bundle, model=model)) if rows else None
+    return Quantized(out, num_bytes, parameters, layers, [*notes, *opened.notes], first, second)
+
+
+def _check_plugin(plugin: Plugin, data: Data) -> None:
+    if "export" not in plugin.capabilities:
+        raise UsageError("this quantizer packs weights for training only", where="--to", found=plugin.name)
+    if quantized.CALIBRATE in plugin.capabilities and not data.calibration:
+        raise UsageError(
+            f"{plugin.name} learns from data what weights are multiplied with",
+            where="--calib",
+            fix="name a file of rows as the model will see them: --calib rows.jsonl",
+        )
+
+
+def _rows(data: Data, bundle: ModelBundle) -> dict[str, Rows]:
+    """``calibration`` and ``evaluation``; nothing when no file is named."""
+    from erniecore.engine.calibration import read_rows
+
+    files = {"calibration": data.calibration, "evaluation": data.evaluation or data.calibration}
+    return {use: read_rows(f, data.method, bundle, data.max_seq_len) for use, f in files.items() if f}
 
 
 def write_quantized(bundle: ModelBundle, out: Path, plugin: Plugin, config: Section, dtype: str) -> int:
@@ -108,7 +159,8 @@ def losses(model: Any, before: Mapping[str, Tensor]) -> list[Loss]:
         if isinstance(layer, PackedLayer):
             for parameter in layer.packed_shapes():
                 full = f"{name}.{parameter}"
-                found.append(_loss(full, before[full], layer.unpacked(parameter)))
+                loss = _loss(full, before[full], layer.unpacked(parameter))
+                found.append(loss._replace(output_db=getattr(layer, "measured", {}).get(parameter)))
     return sorted(found, key=lambda loss: loss.sqnr_db)
 
 

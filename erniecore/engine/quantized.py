@@ -7,7 +7,7 @@ Importing this module is light.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 #: key of config.json; ``quant_method`` of ours
 KEY, METHOD = "quantization_config", "erniecore"
+#: capability of quantizers that need data
+CALIBRATE = "calibrate"
 #: capability of quantizers whose weights stay trainable parameters
 TRAINS = "trains"
 
@@ -67,6 +69,15 @@ def apply(plugin: Plugin, config: Section, model: Layer, phase: str = "export") 
     """``model`` as the quantizer ``plugin`` packs it for use, in eval mode. Raises what the plugin raises."""
     host = assemble({"quantizer": plugin})
     quantized: Layer = host.call(plugin, "ernie_quantize_model", config=config, model=model, phase=phase)
+    quantized.eval()
+    release_freed()
+    return quantized
+
+
+def calibrated(plugin: Plugin, config: Section, model: Layer, batches: Sequence[Any]) -> Layer:
+    """``model`` as ``plugin`` packs it with the help of data, in eval mode. Raises what the plugin raises."""
+    host = assemble({"quantizer": plugin})
+    quantized: Layer = host.call(plugin, "ernie_calibrate_model", config=config, model=model, batches=batches)
     quantized.eval()
     release_freed()
     return quantized

@@ -199,3 +199,26 @@ def test_damaged_codes_are_refused(ernie, refuses, runner):
     data[-1] ^= 1
     file.write_bytes(data)
     refuses(["generate", "--model", out, "--prompt", "x"], Exit.CHECKPOINT, file.name, remedy="write the model again")
+
+
+@pytest.mark.parametrize("kind", ["gptq", "awq", "fp8-ptq"])
+def test_calibrated_directory(ernie, runner, kind):
+    out, base = runner.directory / kind, runner.home / "moe"
+    calib = ["--calib", runner.home / "train.jsonl", "--data", runner.home / "eval.jsonl"]
+    outcome = ernie("quantize", base, "--to", kind, "--out", out, *calib, "--json")
+    assert outcome.code == 0, outcome.err
+    done = json.loads(outcome.out)
+    outcome = ernie("eval", "--model", out, "--data", runner.home / "eval.jsonl", "--json", "--max-seq-len", 512)
+    assert json.loads(outcome.out)["loss"] == pytest.approx(done["after"]["loss"], rel=1e-6)
+    assert done["after"]["loss"] != done["before"]["loss"]
+    assert done["after"]["loss"] == pytest.approx(done["before"]["loss"], rel=0.05)
+    assert all((layer["output_db"] is None) == (kind == "fp8-ptq") for layer in done["layers"])
+
+
+def test_calibration_data_is_asked_for_and_must_suffice(refuses, runner, tmp_path):
+    command = ["quantize", runner.home / "moe", "--to", "gptq", "--out", runner.directory / "x"]
+    refuses(command, Exit.USAGE, "--calib", remedy="--calib rows.jsonl")
+    short = tmp_path / "short.jsonl"
+    short.write_text((runner.home / "train.jsonl").read_text().splitlines()[0])
+    refuses([*command, "--calib", short], Exit.DATA, "shorter than this quantizer needs", remedy="name more rows")
+    assert not (runner.directory / "x").exists()

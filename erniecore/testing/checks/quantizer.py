@@ -1,5 +1,6 @@
-"""Checks for quantizers, over the toy model. Capabilities ``train`` and ``export`` name the phases that a plugin has;
-its class attribute ``min_sqnr_db`` (default 20) is the least signal-to-noise ratio of the logits that it promises."""
+"""Checks for quantizers, over the toy model. Capabilities ``train`` and ``export`` name the phases that a plugin has,
+``calibrate`` the hook of that name; its class attribute ``min_sqnr_db`` (default 20) is the least signal-to-noise ratio of
+the logits that it promises."""
 
 from __future__ import annotations
 
@@ -152,6 +153,33 @@ def check_quantizer_exports_what_was_trained(subject: Subject) -> None:
     _ensure_near(subject, logits(_quantized(subject, "export", model), ids), trained, "exported against trained logits")
 
 
+def _calibrated(subject: Subject) -> Any:
+    from erniecore.testing.toys.paddle_lm import toy_model
+
+    batches = [random_ids(4, 64, _VOCAB, seed) for seed in range(2)]
+    return subject.call("ernie_calibrate_model", config=subject.config(), model=toy_model(), batches=batches)
+
+
+def check_quantizer_calibrated_is_near(subject: Subject) -> None:
+    """A model quantised with the help of data has logits within ``min_sqnr_db``, the same each time."""
+    from erniecore.testing.toys.paddle_lm import toy_model
+
+    ids = random_ids(4, 16, _VOCAB)
+    first, second = (logits(_calibrated(subject), ids) for _ in range(2))
+    _ensure_near(subject, first, logits(toy_model(), ids), "logits of the calibrated model")
+    ensure_bits(second, first, "logits of a second calibration")
+
+
+def check_quantizer_calibrated_fits_its_export(subject: Subject) -> None:
+    """Phase ``export`` builds the tensors of a calibrated model, name by name: they are read into it from a directory."""
+    found, expected = (
+        {name: (value.shape, value.dtype) for name, value in weights(model).items()}
+        for model in (_calibrated(subject), _quantized(subject, "export"))
+    )
+    odd = sorted(name for name in {*found, *expected} if found.get(name) != expected.get(name))
+    ensure(not odd, f"differ between calibration and phase export: {', '.join(odd[:5])}")
+
+
 CHECKS = (
     Check(check_quantizer_has_a_phase),
     Check(check_quantizer_refuses_unknown_phases),
@@ -165,4 +193,6 @@ CHECKS = (
     Check(check_quantizer_gradient_passes_straight_through, needs="train"),
     Check(check_quantizer_trains, needs="train"),
     Check(check_quantizer_exports_what_was_trained, needs="export"),
+    Check(check_quantizer_calibrated_is_near, needs="calibrate"),
+    Check(check_quantizer_calibrated_fits_its_export, needs="calibrate"),
 )

@@ -179,6 +179,39 @@ class ExportsOldScales(Changed):
             layers[-1].weight.set_value(layers[-1].weight * 0.2)
 
 
+class Calibrated(Changed):
+    """A toy quantizer that looks at data."""
+
+    capabilities = frozenset({"export", "calibrate"})
+
+    @hookimpl
+    def ernie_calibrate_model(self, model: Any, batches: Any) -> Any:
+        from erniecore.testing.toys.paddle_changes import round_weights
+
+        self.calibrate(round_weights(model))
+        return model
+
+    def calibrate(self, model: Any) -> None:
+        """What is wrong."""
+
+
+class CalibratesBadly(Calibrated):
+    """One weight loses its sign."""
+
+    def calibrate(self, model: Any) -> None:
+        weight = model.layers[0].mlp.up_proj.weight
+        weight.set_value(weight.abs())
+
+
+class CalibratesToOtherTensors(Calibrated):
+    """A scale that phase export does not know."""
+
+    def calibrate(self, model: Any) -> None:
+        import paddle
+
+        model.layers[0].register_buffer("input_scale", paddle.ones([1]))
+
+
 MUTANTS = (
     mutant("quantizer_has_a_phase", NoPhase),
     mutant("quantizer_refuses_unknown_phases", AnyPhase),
@@ -192,4 +225,6 @@ MUTANTS = (
     mutant("quantizer_gradient_passes_straight_through", BlocksGradient),
     mutant("quantizer_trains", Reversed),
     mutant("quantizer_exports_what_was_trained", ExportsOldScales),
+    mutant("quantizer_calibrated_is_near", CalibratesBadly),
+    mutant("quantizer_calibrated_fits_its_export", CalibratesToOtherTensors),
 )

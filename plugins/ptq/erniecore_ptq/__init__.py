@@ -1,0 +1,1 @@
+"""Quantisation after training, with calibration data."""

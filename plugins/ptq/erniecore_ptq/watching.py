@@ -1,0 +1,144 @@
+"""What layers see of the calibration data: for each weight the Hessian Σ xᵀx of its inputs and the sum of their sizes, for
+stacked experts of each expert's own share. A watched layer computes what it did; one block of the model is watched at a
+time, after those before it have been quantised, so that it is fitted to what it will really get.
+
+Letters: N rows, I inputs, E experts.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from typing import Any
+
+import numpy as np
+import paddle  # noqa: TID253
+from erniecore_weight_only.schemes import STACKED
+from numpy.typing import NDArray
+from paddle import Tensor, nn  # noqa: TID253
+
+from erniecore.api import NumericsError, ops
+from erniecore_ptq.rounding import Floats
+
+_BLOCK = re.compile(r"^(.*?\.?(?:layers|blocks|h)\.\d+)\.")
+
+
+class Seen:
+    """Statistics of the inputs of one matrix."""
+
+    def __init__(self, width: int) -> None:
+        self.hessian: Floats = np.zeros((width, width))
+        self.sizes: Floats = np.zeros(width)
+        self.rows = 0
+
+    def add(self, x: Tensor) -> None:
+        """Rows [N, I]."""
+        if x.shape[0]:
+            wide = x.detach().astype("float32")
+            self.hessian += paddle.matmul(wide, wide, transpose_x=True).numpy().astype(np.float64)
+            self.sizes += wide.abs().sum(axis=0).numpy().astype(np.float64)
+            self.rows += int(x.shape[0])
+
+    @property
+    def means(self) -> Floats:
+        """Mean size of each input."""
+        return self.sizes / max(self.rows, 1)
+
+
+class WatchedLinear(nn.Layer):  # type: ignore[misc]
+    """A linear layer; ``seen`` has one entry, ``weight``."""
+
+    def __init__(self, base: nn.Linear) -> None:
+        super().__init__()
+        self.base = base
+        self.seen = {"weight": [Seen(base.weight.shape[0])]}
+
+    def forward(self, x: Tensor) -> Tensor:
+        """As the layer."""
+        self.seen["weight"][0].add(x.reshape([-1, x.shape[-1]]))
+        return self.base(x)
+
+
+class WatchedExperts(nn.Layer):  # type: ignore[misc]
+    """Stacked experts; ``seen`` has a list over experts for each matrix."""
+
+    def __init__(self, base: nn.Layer) -> None:
+        super().__init__()
+        self.base = base
+        self.seen = {n: [Seen(getattr(base, n).shape[1]) for _ in range(getattr(base, n).shape[0])] for n in STACKED}
+
+    def forward(self, x_TH: Tensor, experts_Tk: Tensor, weights_Tk: Tensor) -> Tensor:
+        """As the layer."""
+        x_NH, routes = ops.dispatch(x_TH, experts_Tk, len(self.seen["gate_proj"]))
+        gate_NI, up_NI = (ops.grouped_linear(x_NH, getattr(self.base, n), routes) for n in ("gate_proj", "up_proj"))
+        act_NI = ops.swiglu(gate_NI, up_NI)
+        for expert, rows in routes.experts:
+            for name, x in (("gate_proj", x_NH), ("up_proj", x_NH), ("down_proj", act_NI)):
+                self.seen[name][expert].add(x[rows])
+        return ops.combine(ops.grouped_linear(act_NI, self.base.down_proj, routes), weights_Tk, routes)
+
+
+class _Enough(Exception):
+    """The watched block has been passed."""
+
+
+def blocks(names: Sequence[str]) -> list[list[str]]:
+    """Layers in order, by the decoder layer that they belong to; others by themselves, last."""
+    found: dict[str, list[str]] = {}
+    for name in names:
+        match = _BLOCK.match(f"{name}.")
+        found.setdefault(match.group(1) if match else f"~{name}", []).append(name)
+    return [found[key] for key in sorted(found, key=lambda key: (key.startswith("~"), _numbered(key)))]
+
+
+def _numbered(key: str) -> list[tuple[int, str]]:
+    return [(int(part), "") if part.isdigit() else (-1, part) for part in key.split(".")]
+
+
+def watch(
+    model: nn.Layer, names: Sequence[str], batches: Sequence[NDArray[np.int64]]
+) -> Mapping[str, Mapping[str, list[Seen]]]:
+    """Layer -> parameter -> what it saw, one entry or one per expert. The model is as it was afterwards.
+
+    Raises:
+        NumericsError: inputs that are not finite.
+    """
+    layers = dict(model.named_sublayers(include_self=True))
+    watched = {}
+    for name in names:
+        base = layers[name]
+        watched[name] = WatchedLinear(base) if isinstance(base, nn.Linear) else WatchedExperts(base)
+        put(layers, name, watched[name])
+    block = layers.get(_BLOCK.match(f"{names[0]}.").group(1)) if _BLOCK.match(f"{names[0]}.") else None  # type: ignore[union-attr]
+    hook = None if block is None else block.register_forward_post_hook(_stop)
+    try:
+        with paddle.no_grad():
+            for ids in batches:
+                with suppress(_Enough):
+                    model.features(paddle.to_tensor(ids))
+    finally:
+        if hook is not None:
+            hook.remove()
+        for name, layer in watched.items():
+            put(layers, name, layer.base)
+    found = {name: layer.seen for name, layer in watched.items()}
+    _check_finite(found)
+    return found
+
+
+def _stop(*_: Any) -> None:
+    raise _Enough
+
+
+def _check_finite(found: Mapping[str, Mapping[str, list[Seen]]]) -> None:
+    for name, parts in found.items():
+        for seen in (one for several in parts.values() for one in several):
+            if not np.isfinite(seen.hessian).all():
+                raise NumericsError("the calibration data makes inputs that are not finite", where=name)
+
+
+def put(layers: dict[str, Any], name: str, new: nn.Layer) -> None:
+    """``new`` in the place of the layer ``name``; ``layers``: all of the model, with the model itself as ``""``."""
+    above, _, leaf = name.rpartition(".")
+    layers[above].add_sublayer(leaf, new)

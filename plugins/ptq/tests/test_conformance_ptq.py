@@ -1,0 +1,18 @@
+"""The plugins keep the rules that every quantizer keeps."""
+
+from erniecore.testing import parametrize_checks
+
+
+@parametrize_checks("quantizer", "gptq")
+def test_gptq(check):
+    check()
+
+
+@parametrize_checks("quantizer", "awq")
+def test_awq(check):
+    check()
+
+
+@parametrize_checks("quantizer", "fp8-ptq")
+def test_fp8_ptq(check):
+    check()
