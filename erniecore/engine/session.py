@@ -155,18 +155,19 @@ def assemble(ready: Prepared, tokenizer: Tokenizer, feed: Feed, stop: StopReques
 
 
 def model_layout(ready: Prepared) -> Layout:
-    """The layout of the model, and of its adapter where matrices are cut.
+    """The layout of the model, and of its adapter where weights are cut.
 
     Raises:
         ConfigError: the adapter cannot be cut.
     """
     hook, adapter = ready.host.hook, ready.settings.adapter
     layout: Layout = hook.ernie_model_layout(architecture=ready.architecture)
-    if adapter is None or ready.parallel_plan.degrees.get("tensor", 1) == 1:
+    cutting = [axis for axis in ("tensor", "expert") if ready.parallel_plan.degrees.get(axis, 1) > 1]
+    if adapter is None or not cutting:
         return layout
     extended: Layout | None = hook.ernie_adapter_layout(config=adapter, layout=layout)
     if extended is None:
-        raise ConfigError.at("parallel.tensor", f"adapter {ready.names['adapter']} does not say how it is cut")
+        raise ConfigError.at(f"parallel.{cutting[0]}", f"adapter {ready.names['adapter']} does not say how it is cut")
     return extended
 
 

@@ -10,8 +10,10 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+import numpy as np
 import paddle  # noqa: TID253
 import paddle.distributed as dist  # noqa: TID253
+from numpy.typing import NDArray
 from paddle import Tensor  # noqa: TID253
 
 from erniecore.api import EnvironmentFault
@@ -96,23 +98,26 @@ class Comm:
                 dist.stream.reduce_scatter(part, first, group=self.group)
         return paddle.moveaxis(part, 0, axis).contiguous() if axis else part
 
-    def all_to_all(self, tensor: Tensor, sent: Sequence[int], received: Sequence[int]) -> Tensor:
-        """Rows for each rank, one after the other in ``tensor`` [sum(sent), ...] -> rows from each rank
-        [sum(received), ...]."""
+    def all_to_all(self, tensor: Tensor, counts: NDArray[np.int64]) -> Tensor:
+        """Rows for each rank, one after the other in ``tensor`` -> rows from each rank in the order of ranks.
+
+        Args:
+            counts: [from, to], how many rows go where; the same on every rank.
+        """
         if self.size == 1:
             return tensor
+        sent, received = counts[self.index], counts[:, self.index]
         if self.backend not in POOR:
-            rows = paddle.empty([sum(received), *tensor.shape[1:]], tensor.dtype)
+            rows = paddle.empty([int(received.sum()), *tensor.shape[1:]], tensor.dtype)
             with contact("all_to_all"):
                 dist.alltoall_single(
                     rows,
                     tensor.contiguous(),
-                    out_split_sizes=list(received),
-                    in_split_sizes=list(sent),
+                    out_split_sizes=received.tolist(),
+                    in_split_sizes=sent.tolist(),
                     group=self.group,
                 )
             return rows
-        counts = self.all_gather(paddle.to_tensor([list(sent)], dtype="int64")).numpy()  # [from, to]
         longest = int(counts.sum(axis=1).max())
         padded = paddle.zeros([longest, *tensor.shape[1:]], tensor.dtype)
         if tensor.shape[0]:

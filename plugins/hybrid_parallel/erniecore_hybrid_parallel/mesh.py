@@ -58,7 +58,7 @@ class Mesh:
 
     def groups(self, *axes: str) -> list[list[int]]:
         """Groups of ranks that differ along ``axes`` only, each in rising order; together all ranks."""
-        return self._grouped(lambda rank, place: tuple(place[axis] for axis in AXES if axis not in axes))
+        return self.grouped(lambda rank, place: tuple(place[axis] for axis in AXES if axis not in axes))
 
     def ends(self) -> list[list[int]]:
         """The first and the last rank of every pipeline; the others alone."""
@@ -67,19 +67,34 @@ class Mesh:
             return lines
         return [*([line[0], line[-1]] for line in lines), *([rank] for line in lines for rank in line[1:-1])]
 
-    def expert_groups(self) -> list[list[int]]:
-        """Ranks that hold all experts together."""
-        return self._grouped(lambda rank, place: (*self._rest(place), self.data_rank(rank) // self.expert))
+    def expert_groups(self, *axes: str) -> list[list[int]]:
+        """Ranks that hold all experts together; with those along ``axes``, which hold parts of them."""
+        rest = self._rest(*axes)
+        return self.grouped(lambda rank, place: (*rest(place), self.data_rank(rank) // self.expert))
 
-    def expert_replicas(self) -> list[list[int]]:
-        """Ranks that hold the same experts and see different rows."""
-        return self._grouped(lambda rank, place: (*self._rest(place), self.data_rank(rank) % self.expert))
+    def expert_replicas(self, *axes: str) -> list[list[int]]:
+        """Ranks that hold the same experts and see different rows, or along ``axes`` parts of the same rows."""
+        rest = self._rest(*axes)
+        return self.grouped(lambda rank, place: (*rest(place), self.data_rank(rank) % self.expert))
+
+    def expert_shards(self) -> list[list[int]]:
+        """Those of ``expert_replicas`` that share an optimizer's state."""
+        rest = self._rest()
+        return self.grouped(lambda rank, place: (*rest(place), place["data"], self.data_rank(rank) % self.expert))
+
+    def expert_keepers(self, *axes: str) -> list[list[int]]:
+        """Those of ``expert_replicas(*axes)`` that keep the same part of the state."""
+        rest = self._rest(*axes)
+        at = {rank: index for group in self.expert_shards() for index, rank in enumerate(group)}
+        return self.grouped(lambda rank, place: (*rest(place), self.data_rank(rank) % self.expert, at[rank]))
 
     @staticmethod
-    def _rest(place: Mapping[str, int]) -> tuple[int, ...]:
-        return tuple(place[axis] for axis in AXES if axis not in BATCH)
+    def _rest(*axes: str) -> Callable[[Mapping[str, int]], tuple[int, ...]]:
+        others = [axis for axis in AXES if axis not in (*BATCH, *axes)]
+        return lambda place: tuple(place[axis] for axis in others)
 
-    def _grouped(self, key: Callable[[int, dict[str, int]], tuple[int, ...]]) -> list[list[int]]:
+    def grouped(self, key: Callable[[int, dict[str, int]], tuple[int, ...]]) -> list[list[int]]:
+        """Ranks with the same ``key(rank, coordinates)``, in rising order."""
         found: dict[tuple[int, ...], list[int]] = {}
         for rank in range(self.size):
             found.setdefault(key(rank, self.coordinates(rank)), []).append(rank)

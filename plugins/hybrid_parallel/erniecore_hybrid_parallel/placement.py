@@ -110,3 +110,15 @@ class Placements:
             counts=alike[0] == self.world.rank,
             axis=axis,
         )
+
+    def experts(self) -> Placement:
+        """The placement of stacked experts: cut among the ranks that hold all of them together, along the first axis."""
+        mesh, comm = self.mesh, self.world.comm
+        alike = mesh.expert_keepers("context")
+        return Placement(
+            cut=comm(mesh.expert_groups("tensor")),
+            sharding=comm(mesh.expert_shards()),
+            replicas=comm(alike),
+            reduce=comm(mesh.expert_replicas("context")),
+            counts=any(group[0] == self.world.rank for group in alike),
+        )

@@ -9,7 +9,7 @@ from erniecore_hybrid_parallel.config import HybridConfig
 from erniecore_hybrid_parallel.mesh import AXES, Mesh
 
 #: axes and switches that are planned for but not there yet
-_MISSING = {"pipeline": 1, "context": 1, "expert": 1, "sequence": False}
+_MISSING = {"pipeline": 1, "context": 1, "sequence": False}
 
 
 def num_processes(config: HybridConfig) -> int:
@@ -42,6 +42,8 @@ def make_mesh(config: HybridConfig, world_size: int) -> Mesh:
         raise ConfigError.at(
             "parallel.expert", f"{mesh.data_size} ranks with rows of their own cannot be divided by it"
         )
+    if mesh.expert > 1 and degrees["sharding"] % mesh.expert and mesh.expert % degrees["sharding"]:
+        raise ConfigError.at("parallel.expert", f"{mesh.expert} and parallel.sharding={degrees['sharding']} must divide each other")
     if config.sharding_stage > 1 and config.sharding == 1:
         raise ConfigError.at("parallel.sharding_stage", "has no meaning without parallel.sharding above 1")
     return mesh

@@ -50,8 +50,8 @@ class HybridPlugin(Plugin):
 
     @hookimpl
     def ernie_parallelize(self, model: Layer, layout: Layout, plan: ParallelPlan, ranks: Ranks) -> Layer:
-        if plan.degrees["tensor"] > 1:
-            ranks.share_matrices(model, layout)  # type: ignore[attr-defined]
+        if ranks.size > 1:
+            ranks.parallelize(model, layout)  # type: ignore[attr-defined]
         if plan.split:
             ranks.share_layers(model, layout, plan.split)  # type: ignore[attr-defined]
         return model

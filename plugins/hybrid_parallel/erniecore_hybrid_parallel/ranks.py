@@ -14,16 +14,17 @@ import numpy as np
 import paddle  # noqa: TID253
 from paddle import Tensor  # noqa: TID253
 
-from erniecore.api import Cluster, Layout, Piece
+from erniecore.api import Cluster, ConfigError, Layout, Piece
 from erniecore_hybrid_parallel.buckets import all_reduce_gradients, by_comm, gather_parts, sum_ends
 from erniecore_hybrid_parallel.config import HybridConfig
+from erniecore_hybrid_parallel.experts import spread_experts
 from erniecore_hybrid_parallel.gradients import GradientShards
 from erniecore_hybrid_parallel.groups import World, world_of
 from erniecore_hybrid_parallel.mesh import Mesh
 from erniecore_hybrid_parallel.pipe import open_pipe
 from erniecore_hybrid_parallel.placement import Placements
 from erniecore_hybrid_parallel.stages import lay_out
-from erniecore_hybrid_parallel.tensor import shard_model
+from erniecore_hybrid_parallel.tensor import check_packed, shard_model
 
 #: bytes that each rank gives in the first round of an exchange; longer values need a second
 _ROUND = 2040
@@ -148,9 +149,23 @@ class HybridRanks:
         for comm, members in by_comm(parted, lambda slot: self.placements.of(slot.name).sharding):
             gather_parts(members, comm)
 
-    def share_matrices(self, model: Any, layout: Layout) -> None:
-        """Cut the model's matrices among the tensor ranks."""
-        cuts, partial = shard_model(model, layout, self.tensor)
+    def parallelize(self, model: Any, layout: Layout) -> None:
+        """Leave this rank its parts of the model, in place, and say in the table what they are.
+
+        Raises:
+            ConfigError: what the ranks cannot divide, by the key of the axis.
+        """
+        spread: list[str] = []
+        if self.mesh.expert > 1 or self.tensor.size > 1:
+            check_packed(model, "parallel.expert" if self.mesh.expert > 1 else "parallel.tensor")
+            holders, cut = (self.world.comm(self.mesh.expert_groups(*axes)) for axes in ((), ("tensor",)))
+            spread = spread_experts(model, layout, holders, cut, self.tensor)
+            self.placements.put(spread, self.placements.experts())
+        if self.mesh.expert > 1 and not spread:
+            raise ConfigError.at("parallel.expert", "this model has no experts to spread over ranks")
+        if self.tensor.size == 1:
+            return
+        cuts, partial = shard_model(model, layout, self.tensor, done={*spread})
         for axis in sorted({*cuts.values()}):
             names = [name for name, at in cuts.items() if at == axis]
             self.placements.put(names, self.placements.along(cut=["tensor"], axis=axis))

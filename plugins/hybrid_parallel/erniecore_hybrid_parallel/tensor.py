@@ -9,7 +9,7 @@ Letters: B batch, S positions, T tokens, H hidden, V vocabulary, E experts, k ex
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from fnmatch import fnmatchcase
 from typing import Any, NamedTuple
 from weakref import ref
@@ -18,7 +18,7 @@ import paddle  # noqa: TID253
 from paddle import Tensor, nn  # noqa: TID253
 from paddle.nn import functional as F  # noqa: TID253
 
-from erniecore.api import ConfigError, Layout, PluginError
+from erniecore.api import ConfigError, Layout, PackedLayer, PluginError
 from erniecore_hybrid_parallel.comm import Comm
 from erniecore_hybrid_parallel.regions import enter, join, leave
 from erniecore_hybrid_parallel.vocabulary import VocabShard
@@ -45,6 +45,14 @@ class Shard:
             self._last = ref(x), ref(entered)
         return entered
 
+    def gathered(self, x: Tensor) -> Tensor:
+        """``x``, which has no gradient, as :meth:`enter` gives it."""
+        return x
+
+    def leave(self, x: Tensor) -> Tensor:
+        """The sum over ranks, each of which gets it."""
+        return leave(x, self.comm)
+
 
 class Column:
     """A linear layer that has some of its outputs."""
@@ -70,7 +78,7 @@ class Row:
         else:  # a linear layer with an update beside its weight
             y = super().forward(x)  # type: ignore[misc]
             y = y if bias is None else y - bias
-        y = leave(y, self.tensor_shard.comm)
+        y = self.tensor_shard.leave(y)
         return y if bias is None else y + bias
 
 
@@ -86,24 +94,7 @@ class VocabEmbedding:
         local = ids - comm.index * size
         mine = paddle.logical_and(local >= 0, local < size)
         rows = super().forward(local.clip(0, size - 1))  # type: ignore[misc]
-        return leave(rows * mine.unsqueeze(-1).astype(rows.dtype), comm)
-
-
-class SomeExperts:
-    """Stacked experts of which this rank has some. A layer with parameters of the style ``expert`` is called with
-    (x [T, H], experts [T, k], weights [T, k]), -1 for no expert, and sums over k."""
-
-    tensor_shard: Shard
-    num_local: int
-
-    def forward(self, x_TH: Tensor, experts_Tk: Tensor, weights_Tk: Tensor) -> Tensor:
-        """[T, H]: each rank's experts for all tokens, summed."""
-        comm = self.tensor_shard.comm
-        local = experts_Tk - comm.index * self.num_local
-        mine = paddle.logical_and(local >= 0, local < self.num_local)
-        local = paddle.where(mine, local, paddle.full_like(local, -1))
-        y_TH = super().forward(self.tensor_shard.enter(x_TH), local, enter(weights_Tk, comm))  # type: ignore[misc]
-        return leave(y_TH, comm)
+        return self.tensor_shard.leave(rows * mine.unsqueeze(-1).astype(rows.dtype))
 
 
 class SharedHead:
@@ -124,7 +115,7 @@ class SharedHead:
 
 
 #: style -> what the layer that owns such a parameter becomes; heads and biases stay as they are
-_BECOMES = {"column": Column, "row": Row, "vocab": VocabEmbedding, "expert": SomeExperts}
+_BECOMES = {"column": Column, "row": Row, "vocab": VocabEmbedding}
 
 
 class Cut(NamedTuple):
@@ -137,15 +128,19 @@ class Cut(NamedTuple):
     layer: nn.Layer
 
 
-def shard_model(model: Any, layout: Layout, comm: Comm) -> tuple[dict[str, int], list[str]]:
+def shard_model(
+    model: Any, layout: Layout, comm: Comm, done: Collection[str] = ()
+) -> tuple[dict[str, int], list[str]]:
     """Cut ``model`` in place; returns name -> axis of what was cut, and names of what has a part of its gradient here.
 
+    Args:
+        done: names of what is cut already: experts.
     Raises:
         ConfigError: a width that the ranks cannot divide evenly.
         PluginError: a parameter without a style, or of a style that its layer cannot take.
     """
     check_heads(model.architecture, comm.size)
-    cuts = list(find_cuts(model, layout))
+    cuts = list(find_cuts(model, layout, done))
     for cut in cuts:
         if cut.style != "partial" and cut.parameter.shape[cut.axis] % comm.size:
             width = cut.parameter.shape[cut.axis]
@@ -173,18 +168,32 @@ def check_heads(architecture: Mapping[str, Any], size: int) -> None:
             raise ConfigError.at("parallel.tensor", f"{size} ranks cannot share {architecture[key]} heads ({key})")
 
 
-def find_cuts(model: Any, layout: Layout) -> Iterator[Cut]:
-    """Every parameter that the layout cuts."""
+def check_packed(model: Any, key: str) -> None:
+    """Raises ``ConfigError`` if the model has quantised weights, which cannot be cut."""
+    for name, layer in model.named_sublayers():
+        if isinstance(layer, PackedLayer):
+            raise ConfigError.at(key, f"quantised weights cannot be shared among ranks yet ({name})")
+
+
+def style_of(name: str, layout: Layout) -> str | None:
+    """The style of a parameter: that of the first rule which matches."""
+    return next((style for pattern, style in layout.rules if fnmatchcase(name, pattern)), None)
+
+
+def find_cuts(model: Any, layout: Layout, done: Collection[str]) -> Iterator[Cut]:
+    """Every parameter that the layout cuts, without those that are ``done``."""
     layers = dict(model.named_sublayers(include_self=True))
     head_weight, transposed, _ = model.head()
     for name, parameter in model.named_parameters():
-        style = next((style for pattern, style in layout.rules if fnmatchcase(name, pattern)), None)
+        if name in done:
+            continue
+        style = style_of(name, layout)
         if style is None:
             raise PluginError("the model's layout has no style for this parameter", where=name)
         if style == "replicate":
             continue
         last = parameter.ndim - 1
-        axes = {"column": last, "row": 0, "expert": 0, "vocab": 0, "first": 0, "last": last, "partial": -1}
+        axes = {"column": last, "row": 0, "vocab": 0, "first": 0, "last": last, "partial": -1}
         if style not in axes:
             raise PluginError("the model's layout has an unknown style", where=name, found=style)
         axis = last if parameter is head_weight and not transposed else axes[style]
@@ -203,8 +212,6 @@ def become(cut: Cut, shard: Shard) -> None:
     if cut.style not in _BECOMES or (cut.style == "vocab" and cut.parameter.ndim != 2):  # of an update, of a head
         return
     mix(cut.layer, _BECOMES[cut.style], shard)
-    if cut.style == "expert":
-        cut.layer.num_local = cut.parameter.shape[0]
 
 
 def mix(layer: Any, behaviour: type, shard: Shard) -> None:

@@ -1,0 +1,172 @@
+"""Expert parallelism: the ranks of a group hold different experts of every stack; tokens travel to the ranks that hold
+their experts and the results travel back. Nothing is dropped and nothing is padded to a capacity.
+
+A token is sent once to each rank that holds one of its experts, with its weights for them; there the layer computes as on
+one device, so whatever stands in its place (an adapter's, a kernel's) works alike. Every rank of the group takes part in
+every pass, also with nothing to send.
+
+Lepikhin et al., "GShard" (2020), arXiv:2006.16668; Gale et al., "MegaBlocks" (2022), for the absence of a capacity.
+Letters: T tokens here, N rows sent, R rows received, H hidden, k experts per token, E experts, D ranks of the group.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+import paddle  # noqa: TID253
+from numpy.typing import NDArray
+from paddle import Tensor, nn  # noqa: TID253
+from paddle.autograd import PyLayer  # noqa: TID253
+
+from erniecore.api import ConfigError, Layout
+from erniecore_hybrid_parallel.comm import Comm
+from erniecore_hybrid_parallel.tensor import Shard, keep_part, mix, style_of
+
+
+class Journey(NamedTuple):
+    """Who sends what in one pass of one layer.
+
+    Attributes:
+        tokens: int64 [N], token of each row sent, by rank. places: per rank, the row of each token [T]; N where it has none.
+        counts: [D, D], rows from each rank (first axis) to each.
+        local: int64 [max(R, 1), k], experts of the rows that came, numbered as here; -1 for those of other ranks.
+    """
+
+    comm: Comm
+    tokens: Tensor
+    places: list[Tensor]
+    counts: NDArray[np.int64]
+    local: Tensor
+
+    @property
+    def sent(self) -> int:
+        """N."""
+        return int(self.counts[self.comm.index].sum())
+
+    @property
+    def received(self) -> int:
+        """R."""
+        return int(self.counts[:, self.comm.index].sum())
+
+    def go(self, x: Tensor) -> Tensor:
+        """Rows [T, ...] of tokens -> rows [max(R, 1), ...] where their experts are; a row of zeros where none came."""
+        rows = paddle.gather(x, self.tokens) if self.sent else paddle.empty([0, *x.shape[1:]], x.dtype)
+        there = self.comm.all_to_all(rows, self.counts)
+        return there if self.received else paddle.zeros([1, *x.shape[1:]], x.dtype)
+
+    def back(self, y: Tensor) -> Tensor:
+        """The adjoint of :meth:`go`: rows [max(R, 1), H] from where the experts are -> their sums by token [T, H]."""
+        rows = self.comm.all_to_all(y[: self.received], self.counts.T)
+        padded = paddle.concat([rows, paddle.zeros([1, *y.shape[1:]], y.dtype)])
+        total = paddle.gather(padded, self.places[0])
+        for place in self.places[1:]:
+            total = total + paddle.gather(padded, place)
+        return total
+
+
+def plan_journey(experts_Tk: NDArray[Any], num_local: int, comm: Comm, part: tuple[int, int] = (0, 1)) -> Journey:
+    """Which token goes where.
+
+    Args:
+        experts_Tk: -1 for none. num_local: experts of a rank.
+        part: (this rank's place, number) among the ranks that divide the experts of a rank of ``comm`` further: all of
+            them have these tokens, and each sends what is for its own part of the experts.
+    """
+    index, count = part
+    holder_Tk = experts_Tk // num_local  # of the joint cut
+    mine_Tk = (experts_Tk >= 0) & (holder_Tk % count == index)
+    rank_Tk = np.where(mine_Tk, holder_Tk // count, -1)
+    ranks_D11 = np.arange(comm.size)[:, None, None]
+    to_DTk = rank_Tk == ranks_D11
+    ranks, tokens = np.nonzero(to_DTk.any(axis=2))
+    local_Nk = np.where(to_DTk[ranks, tokens], experts_Tk[tokens] % num_local, -1)
+    places = np.full((comm.size, len(experts_Tk)), len(tokens), np.int64)
+    places[ranks, tokens] = np.arange(len(tokens))
+    sent = np.bincount(ranks, minlength=comm.size)
+    counts = comm.all_gather(paddle.to_tensor(sent[None].astype(np.int64))).numpy()
+    local = comm.all_to_all(paddle.to_tensor(local_Nk.astype(np.int64)), counts)
+    if not local.shape[0]:
+        local = paddle.full([1, experts_Tk.shape[1]], -1, "int64")
+    return Journey(comm, paddle.to_tensor(tokens), [paddle.to_tensor(place) for place in places], counts, local)
+
+
+class _Go(PyLayer):  # type: ignore[misc]
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, journey: Journey) -> Tensor:
+        ctx.journey = journey
+        return journey.go(x.detach())
+
+    @staticmethod
+    def backward(ctx: Any, dy: Tensor) -> Tensor:
+        return ctx.journey.back(dy.detach())
+
+
+class _Back(PyLayer):  # type: ignore[misc]
+    @staticmethod
+    def forward(ctx: Any, y: Tensor, journey: Journey) -> Tensor:
+        ctx.journey = journey
+        return journey.back(y.detach())
+
+    @staticmethod
+    def backward(ctx: Any, dy: Tensor) -> Tensor:
+        return ctx.journey.go(dy.detach())
+
+
+def visited(layer: Any, x_TH: Tensor, experts_Tk: Tensor, weights_Tk: Tensor, journey: Journey) -> Tensor:
+    """[T, H]: what ``layer(x, experts, weights)`` of all ranks gives for the tokens here. Tokens and weights travel as one
+    message, so that the ranks need not agree on an order."""
+    joined = paddle.concat([x_TH, weights_Tk.astype(x_TH.dtype)], axis=1)
+    there = _Go.apply(joined, journey)
+    size = x_TH.shape[1]
+    y: Tensor = _Back.apply(layer(there[:, :size], journey.local, there[:, size:]), journey)
+    return y
+
+
+class SpreadExperts:
+    """Stacked experts of which this rank has some, the others being with ranks that see other rows and, where matrices are
+    cut too, with those that see the same ones. A layer with parameters of the style ``expert`` is called with (x [T, H],
+    experts [T, k], weights [T, k]), -1 for no expert, and sums over k."""
+
+    tensor_shard: Shard
+    holders: Comm
+    num_local: int
+
+    def forward(self, x_TH: Tensor, experts_Tk: Tensor, weights_Tk: Tensor) -> Tensor:
+        """[T, H]."""
+        shard = self.tensor_shard
+        x_TH, experts_Tk, weights_Tk = shard.enter(x_TH), shard.gathered(experts_Tk), shard.enter(weights_Tk)
+        part = shard.comm.index, shard.comm.size
+        journey = plan_journey(experts_Tk.numpy(), self.num_local, self.holders, part)
+        return shard.leave(visited(super().forward, x_TH, experts_Tk, weights_Tk, journey))  # type: ignore[misc]
+
+
+def spread_experts(model: Any, layout: Layout, holders: Comm, cut: Comm, tensor: Comm) -> list[str]:
+    """Leave this rank its part of every stack, in place; returns the names of what was cut along the first axis.
+
+    Args:
+        holders: the ranks that see different rows. cut: those and the ones that share their matrices. tensor: the latter.
+    Raises:
+        ConfigError: a number of experts that the ranks cannot divide.
+    """
+    names: list[str] = []
+    shard, key = Shard(tensor), "parallel.expert" if holders.size > 1 else "parallel.tensor"
+    for owner, layer, members in find_stacks(model, layout):
+        for name, parameter in members.items():
+            if parameter.shape[0] % cut.size:
+                raise ConfigError.at(key, f"{cut.size} ranks cannot share the {parameter.shape[0]} experts of {owner}")
+            keep_part(parameter, 0, cut)
+            names.append(name)
+        mix(layer, SpreadExperts, shard)
+        layer.holders, layer.num_local = holders, parameter.shape[0]
+    return names
+
+
+def find_stacks(model: Any, layout: Layout) -> Iterator[tuple[str, nn.Layer, dict[str, Tensor]]]:
+    """(name, layer, parameters by name) of every stack of experts; what an adapter adds below goes with its experts."""
+    parameters = dict(model.named_parameters())
+    owners = {name.rpartition(".")[0] for name in parameters if style_of(name, layout) == "expert"}
+    for name, layer in model.named_sublayers():
+        if name in owners:
+            yield name, layer, {n: p for n, p in parameters.items() if n.startswith(f"{name}.")}
