@@ -226,6 +226,7 @@ def build_objective(ready: Prepared, policy: Any, tokenizer: Tokenizer) -> Objec
     )
     objective.loss_chunk = ready.settings.train.loss_chunk
     objective.scorers = scorers_of(ready.host, ready.loaded)
+    objective.exchange = ready.ranks.exchange
     return objective
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -43,12 +43,14 @@ class Objective(ABC):
         loss_chunk: positions per chunk of head and loss; the engine sets ``train.loss_chunk``.
         scorers: the run's scorers; the engine sets them for methods with the capability ``"scorers"``, which cannot run
             without one.
+        exchange: a JSON value of this rank -> those of all ranks; every rank calls it equally often. The engine sets it.
     """
 
     is_nll: bool = True
     repeats: int = 1
     loss_chunk: int = 1024
     scorers: Sequence[Scorer] = ()
+    exchange: Callable[[Any], list[Any]] = staticmethod(lambda value: [value])
 
     @abstractmethod
     def normalizers(self, batch: Batch) -> Mapping[str, float]:

@@ -27,7 +27,7 @@ class HybridConfig(Section):
         "dearest part, counting the head and further blocks on the last one, is as cheap as can be.",
     )
     expert: int = Field(
-        1, ge=1, description="Ranks that share the experts; of those that see different rows; only 1 yet."
+        1, ge=1, description="Ranks that share the experts, out of the data x sharding ones that see different rows."
     )
     context: int = Field(1, ge=1, description="Ranks that share each row's positions; only 1 yet.")
     sharding: int = Field(1, ge=1, description="Replicas that share the optimizer's state; they see different rows.")

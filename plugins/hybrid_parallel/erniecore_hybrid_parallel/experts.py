@@ -120,7 +120,9 @@ def visited(layer: Any, x_TH: Tensor, experts_Tk: Tensor, weights_Tk: Tensor, jo
     joined = paddle.concat([x_TH, weights_Tk.astype(x_TH.dtype)], axis=1)
     there = _Go.apply(joined, journey)
     size = x_TH.shape[1]
-    y: Tensor = _Back.apply(layer(there[:, :size], journey.local, there[:, size:]), journey)
+    # what is kept for recomputation loses the strides of a view
+    x_RH, weights_Rk = there[:, :size].contiguous(), there[:, size:].contiguous()
+    y: Tensor = _Back.apply(layer(x_RH, journey.local, weights_Rk), journey)
     return y
 
 

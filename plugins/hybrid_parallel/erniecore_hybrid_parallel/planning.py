@@ -43,7 +43,9 @@ def make_mesh(config: HybridConfig, world_size: int) -> Mesh:
             "parallel.expert", f"{mesh.data_size} ranks with rows of their own cannot be divided by it"
         )
     if mesh.expert > 1 and degrees["sharding"] % mesh.expert and mesh.expert % degrees["sharding"]:
-        raise ConfigError.at("parallel.expert", f"{mesh.expert} and parallel.sharding={degrees['sharding']} must divide each other")
+        raise ConfigError.at(
+            "parallel.expert", f"{mesh.expert} and parallel.sharding={degrees['sharding']} must divide each other"
+        )
     if config.sharding_stage > 1 and config.sharding == 1:
         raise ConfigError.at("parallel.sharding_stage", "has no meaning without parallel.sharding above 1")
     return mesh

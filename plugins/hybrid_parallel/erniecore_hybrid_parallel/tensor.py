@@ -128,9 +128,7 @@ class Cut(NamedTuple):
     layer: nn.Layer
 
 
-def shard_model(
-    model: Any, layout: Layout, comm: Comm, done: Collection[str] = ()
-) -> tuple[dict[str, int], list[str]]:
+def shard_model(model: Any, layout: Layout, comm: Comm, done: Collection[str] = ()) -> tuple[dict[str, int], list[str]]:
     """Cut ``model`` in place; returns name -> axis of what was cut, and names of what has a part of its gradient here.
 
     Args:

@@ -10,6 +10,16 @@ ALONE = {
     "dense": {"train__accumulation": 2},
     "untied": {"model": "untied", "train__accumulation": 2, "train__ema": 0.9, "train__recompute": "full"},
     "moe": {"model": "moe", "train__accumulation": 2, "model__router_aux_loss": 0.01},
+    "mtp": {
+        "model": "moe-mtp",
+        "train__accumulation": 4,
+        "train__batch_size": 1,
+        "train__recompute": "full",
+        "model__router_aux_loss": 0.01,
+        "model__router_z_loss": 0.001,
+        "model__router_orthogonal_loss": 0.01,
+    },
+    "dpo-moe": {"model": "moe", "method": "dpo", "train__accumulation": 2},
     "dpo": {"method": "dpo", "train__accumulation": 2},
     "dpo-untied": {"model": "untied", "method": "dpo", "train__accumulation": 2},
     "lora": {"train__accumulation": 2, "adapter__name": "lora", "adapter__rank": 4},
@@ -28,19 +38,24 @@ DATA = {"parallel__data": 2, "train__accumulation": 1}
 SHARDING = {"parallel__sharding": 2, "train__accumulation": 1}
 GRADIENTS = {**SHARDING, "parallel__sharding_stage": 2}
 TENSOR = {"parallel__tensor": 2}
+EXPERT = {**DATA, "parallel__expert": 2}
 FOUR = {"parallel__data": 2, "parallel__sharding": 2, "train__accumulation": 1, "train__batch_size": 1}
 #: processes -> (run, layout)
 CASES = {
     2: [
-        *((name, DATA) for name in ALONE),
-        *((name, SHARDING) for name in ALONE),
-        *((name, GRADIENTS) for name in ALONE),
-        *((name, TENSOR) for name in ALONE),
+        *((name, layout) for layout in (DATA, SHARDING, GRADIENTS, TENSOR) for name in ALONE if name != "mtp"),
+        *((name, EXPERT) for name in ("moe", "lora-moe", "dpo-moe")),
+        ("mtp", EXPERT | {"train__accumulation": 2}),
+        ("moe", GRADIENTS | {"parallel__expert": 2}),
     ],
     4: [
         *((name, DATA | TENSOR) for name in ("dense", "moe", "dpo-untied")),
         *((name, SHARDING | TENSOR) for name in ("untied", "moe", "dpo")),
         *((name, GRADIENTS | TENSOR) for name in ("dense", "moe")),
+        *((name, EXPERT | TENSOR) for name in ("moe", "lora-moe", "dpo-moe")),
+        ("moe", GRADIENTS | TENSOR | {"parallel__expert": 2}),
+        ("mtp", FOUR | {"parallel__expert": 2}),
+        ("mtp", FOUR | {"parallel__expert": 4, "parallel__sharding_stage": 2}),
         ("dense", FOUR),
         ("untied", FOUR | {"parallel__sharding_stage": 2, "train__accumulation": 1}),
         ("dense", {"parallel__tensor": 4}),

@@ -49,10 +49,13 @@ class LoraPlugin(Plugin):
         """
         if self.variant.magnitudes:
             raise ConfigError.at(
-                "adapter", f"{self.name} needs whole matrices; leave parallel.tensor and parallel.expert at 1, or use lora"
+                "adapter",
+                f"{self.name} needs whole matrices; leave parallel.tensor and parallel.expert at 1, or use lora",
             )
         if config.init == "pissa":
-            raise ConfigError.at("adapter.init", "pissa needs whole matrices; leave parallel.tensor and parallel.expert at 1")
+            raise ConfigError.at(
+                "adapter.init", "pissa needs whole matrices; leave parallel.tensor and parallel.expert at 1"
+            )
         rules: list[tuple[str, str]] = []
         for pattern, style in layout.rules:
             layer = pattern.rpartition(".")[0]

@@ -4,7 +4,7 @@
 
 The reference point is estimated from all rows of a step before its first micro-batch, as the paper estimates it from
 those of a batch; with that the loss does not depend on how a step is split. An evaluation, which has no steps, estimates
-it from each of its batches. A single row has none (0).
+it from each of its batches (of all ranks). A single row has none (0).
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class KtoObjective(Compared):
         """The same batches, with the reference point of them all."""
         if self.config.kl != "mismatched":
             return batches
-        point = float(self.reference_point(batches))
+        point = self.reference_point(batches)
         constant = [np.full(batch.input_ids.shape, point, np.float64) for batch in batches]
         return [replace(b, fields={**b.fields, POINT: c}) for b, c in zip(batches, constant, strict=True)]
 
@@ -54,13 +54,11 @@ class KtoObjective(Compared):
         answers = answers_of(batch)
         policy, auxiliary = log_probabilities(self.policy, batch, answers, self.loss_chunk)
         extra, metrics = auxiliary_loss(auxiliary, batch, totals["seen"])
+        reference = self.referred(batch, answers)  # its pass too, in which other ranks may take part
+        known = POINT in batch.fields
+        kl = paddle.to_tensor(float(batch.fields[POINT].flat[0]) if known else self.reference_point([batch]), "float64")
         if not len(answers):
             return LossOutput(loss=policy.sum().astype("float32"), metrics={"loss": (0.0, 0.0)})
-        reference = self.referred(batch, answers)
-        if POINT in batch.fields:
-            kl = paddle.to_tensor(batch.fields[POINT].reshape(-1)[0])
-        else:
-            kl = self.reference_point([batch])
         desirable = paddle.to_tensor(~answers.rejected)
         losses, rewards = kto(policy - reference, desirable, kl, self.config)
         metrics.update(self._measured(policy.detach(), rewards, kl, answers))
@@ -68,15 +66,23 @@ class KtoObjective(Compared):
         loss = (losses.sum() / totals["rows"]).astype("float32")
         return LossOutput(loss=loss if extra is None else loss + extra, metrics=metrics)
 
-    def reference_point(self, batches: Sequence[Batch]) -> Tensor:
-        """max(0, mean of log π - log π0 over mismatched pairs), a float64 scalar without gradient."""
-        pairs = mismatched(batches) if self.config.kl == "mismatched" else []
-        ratios = []
-        for batch in pairs:
-            answers = answers_of(batch)
-            ours, theirs = (without_gradient(m, batch, answers, self.loss_chunk) for m in (self.policy, self.reference))
-            ratios.append(ours - theirs)
-        return paddle.concat(ratios).mean().clip(min=0.0) if ratios else paddle.zeros([], "float64")
+    def reference_point(self, batches: Sequence[Batch]) -> float:
+        """max(0, mean of log π - log π0 over mismatched pairs) of all ranks, each of which pairs its own samples."""
+        if self.config.kl != "mismatched":
+            return 0.0
+        pairs = mismatched(batches)
+        longest = max(self.exchange(len(pairs)))
+        # a rank with fewer pairs takes part in the passes of the others
+        ratios = [self._ratios(batch) for batch in [*pairs, *batches[:1] * (longest - len(pairs))]][: len(pairs)]
+        sums = [sum(float(ratio.sum()) for ratio in ratios), sum(ratio.size for ratio in ratios)]
+        total, count = np.sum(self.exchange(sums), axis=0)
+        return max(0.0, float(total / count)) if count else 0.0
+
+    def _ratios(self, batch: Batch) -> Tensor:
+        """log π - log π0 of each answer."""
+        answers = answers_of(batch)
+        ours, theirs = (without_gradient(m, batch, answers, self.loss_chunk) for m in (self.policy, self.reference))
+        return ours - theirs
 
     def _measured(self, policy: Tensor, rewards: Tensor, kl: Tensor, answers: Answers) -> Metrics:
         """``chosen`` stands for desirable rows and ``rejected`` for the others; the engine takes the difference of their

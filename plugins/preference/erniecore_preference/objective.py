@@ -46,19 +46,18 @@ class PairObjective(Compared):
         self.normalization = getattr(config, "length_normalization", "none")
 
     def prepare(self, batches: Sequence[Batch], *, step: int, seed: int) -> Sequence[Batch]:
-        """The same batches; with the mean log-ratios of them all where the loss needs them and a batch alone cannot tell."""
-        if self.loss not in OVER_STEPS or len(batches) == 1:
+        """The same batches; with the mean log-ratios of them all, on all ranks, where the loss needs them and a batch alone
+        cannot tell."""
+        if self.loss not in OVER_STEPS or (len(batches) == 1 and len(self.exchange(None)) == 1):
             return batches
-        sums, count = np.zeros(2), 0
+        sums = np.zeros(3)
         for batch in batches:
             answers = answers_of(batch)
-            if not len(answers):
-                continue
             policy = without_gradient(self.policy, batch, answers, self.loss_chunk)
             pairs = self._pairs(policy, batch, answers).normalized(self.normalization)
-            sums += [float(pairs.chosen_ratio.sum()), float(pairs.rejected_ratio.sum())]
-            count += len(answers) // 2
-        points = sums / max(count, 1)
+            sums += [float(pairs.chosen_ratio.sum()), float(pairs.rejected_ratio.sum()), len(answers) / 2]
+        *ratios, count = np.sum(self.exchange(sums.tolist()), axis=0)
+        points = np.array(ratios) / max(count, 1)
         return [replace(b, fields={**b.fields, POINTS: np.tile(points, (*b.input_ids.shape, 1))}) for b in batches]
 
     def normalizers(self, batch: Batch) -> Mapping[str, float]:
@@ -75,9 +74,9 @@ class PairObjective(Compared):
         answers = answers_of(batch)
         policy, auxiliary = log_probabilities(self.policy, batch, answers, self.loss_chunk)
         extra, metrics = auxiliary_loss(auxiliary, batch, totals["seen"])
+        pairs = self._pairs(policy, batch, answers)  # the reference's pass too, in which other ranks may take part
         if not len(answers):
             return LossOutput(loss=policy.sum().astype("float32"), metrics={"loss": (0.0, 0.0)})
-        pairs = self._pairs(policy, batch, answers)
         scored = self.loss(pairs.normalized(self.normalization), self.config)
         loss = scored.loss.sum() / totals["pairs"]
         if self.config.sft_weight:
