@@ -114,11 +114,14 @@ class Placements:
     def experts(self) -> Placement:
         """The placement of stacked experts: cut among the ranks that hold all of them together, along the first axis."""
         mesh, comm = self.mesh, self.world.comm
-        alike = mesh.expert_keepers("context")
+        alike, cuts = mesh.expert_keepers("context"), mesh.expert_groups("tensor")
+        sharing = comm(mesh.expert_shards())
+        together = {rank for group in cuts if {*group} & {*sharing.ranks} for rank in group}
         return Placement(
-            cut=comm(mesh.expert_groups("tensor")),
-            sharding=comm(mesh.expert_shards()),
+            cut=comm(cuts),
+            sharding=sharing,
             replicas=comm(alike),
             reduce=comm(mesh.expert_replicas("context")),
+            together=tuple(sorted(together)),
             counts=any(group[0] == self.world.rank for group in alike),
         )
