@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 FORMS = (("float32", 0), ("int8", 0), ("int4", 0), ("int4", 64), ("nf4", 64))
-ROWS = (1, 2, 4, 8, 16, 64)
+ROWS = (1, 4, 8, 32, 64)
 #: bytes of each kind of weight, all matrices together
 WORKING_SET = 1 << 28
 

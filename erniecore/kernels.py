@@ -21,9 +21,11 @@ REFERENCE = "reference"
 
 #: operator -> functions of erniecore.ops that an implementation may replace
 OPERATORS: Mapping[str, tuple[str, ...]] = {
+    "adamw": ("adamw_", "square_sum"),
     "attention": ("attention_forward", "attention_backward"),
     "decode_attention": ("decode_attention",),
     "decode_experts": ("decode_experts",),
+    "embedding": ("embedding_backward",),
     "fp8_quantize": ("fp8_quantize",),
     "hadamard": ("hadamard",),
     "packed_weights": ("packed_numbers", "packed_product", "packed_grouped_product"),

@@ -6,9 +6,9 @@
 r is the parameter's own factor of the rate η (layer-wise decay, LoRA+), λ the weight decay (0 for vectors).
 
 Why not ``paddle.optimizer.AdamW``: its state is keyed by generated names (``linear_2.w_0``) that change when any
-other layer is made first, and it keeps both β powers per parameter. The same fused in-place kernel
-(``paddle._C_ops.adamw_``) is called here with moments under structured names and the powers computed from the
-number of updates, so the state is two arrays per parameter and one integer.
+other layer is made first, and it keeps both β powers per parameter. The operator ``erniecore.ops.adamw`` (the same fused
+in-place kernel, or an installed one for all tensors at once) is called here with moments under structured names and the
+powers computed from the number of updates, so the state is two arrays per parameter and one integer.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
 import paddle
-from paddle import _C_ops
 
 from erniecore.config.core import TrainSection
 from erniecore.engine.arrays import Array, dtype_name, to_numpy, to_tensor
 from erniecore.errors import CheckpointError
+from erniecore.ops.adamw import Terms, adamw_, square_sum
 
 if TYPE_CHECKING:
     from erniecore.types.model import Tensor
@@ -134,40 +134,29 @@ class AdamW:
 
     def gradient_square_sum(self, counts: Callable[[str], bool] = lambda name: True) -> Tensor:
         """Σ g² over the gradients that count, float32 scalar, still on the device. Not finite if one of them is not."""
-        squares = [_C_ops.squared_l2_norm(_as_float32(g)).reshape([1]) for n, g in self.gradients() if counts(n)]
-        return paddle.concat(squares).sum() if squares else paddle.zeros([])
+        return square_sum([gradient for name, gradient in self.gradients() if counts(name)])
 
     def step(self, learning_rate: float, scale: float = 1.0) -> None:
         """Update every parameter that has a gradient, in place; gradients are multiplied by ``scale`` first."""
         self.num_updates += 1
-        one, two = self.settings.adam_beta1, self.settings.adam_beta2
-        # the kernel wants the powers as tensors; float64 powers, rounded once, are the same after a resume
-        powers = paddle.to_tensor([one**self.num_updates]), paddle.to_tensor([two**self.num_updates])
-        # the kernel has an argument for the factor, but ignores it on the CPU: one rate tensor per distinct factor
-        rates = {f: paddle.to_tensor([learning_rate * f]) for f in {slot.factor for slot in self.slots}}
+        s, slots = self.settings, [(slot, grad) for slot in self.slots if (grad := slot.gradient) is not None]
+        # powers in float64, rounded where they are used, are the same after a resume
+        one, two = s.adam_beta1**self.num_updates, s.adam_beta2**self.num_updates
         with paddle.no_grad():
-            for slot in self.slots:
-                if (gradient := slot.gradient) is not None:
-                    self._update(slot, _as_float32(gradient), rates[slot.factor], powers, scale)
-
-    def _update(self, slot: Slot, gradient: Tensor, rate: Tensor, powers: tuple[Tensor, Tensor], scale: float) -> None:
-        if scale != 1.0:
-            gradient = gradient * scale
-        own = slot.of(slot.parameter)
-        target = own if slot.master is None else slot.master
-        first, second = _as_float32(slot.first), _as_float32(slot.second)
-        s = self.settings
-        _C_ops.adamw_(
-            target, gradient, rate, first, second, None, *powers, None, None,
-            s.adam_beta1, s.adam_beta2, s.adam_epsilon, 1.0, s.weight_decay, slot.decays,
-            False, 1000, False, True, False,
-        )  # fmt: skip
-        # the last flags: no lazy mode, rows per thread, no multi precision, powers are global, no amsgrad
-        if first is not slot.first:
-            slot.first.set_value(first.astype(slot.first.dtype))
-            slot.second.set_value(second.astype(slot.second.dtype))
-        if target is not own:
-            paddle.assign(target.astype(own.dtype), output=own)
+            targets = [slot.of(slot.parameter) if slot.master is None else slot.master for slot, _ in slots]
+            adamw_(
+                targets,
+                [gradient for _, gradient in slots],
+                [slot.first for slot, _ in slots],
+                [slot.second for slot, _ in slots],
+                [learning_rate * slot.factor for slot, _ in slots],
+                [s.weight_decay if slot.decays else 0.0 for slot, _ in slots],
+                Terms(s.adam_beta1, s.adam_beta2, s.adam_epsilon, one, two, scale),
+            )
+            for slot, _ in slots:
+                if slot.master is not None:
+                    own = slot.of(slot.parameter)
+                    paddle.assign(slot.master.astype(own.dtype), output=own)
 
     def clear_gradients(self) -> None:
         """Drop all gradients, so that their memory is free before the next forward pass."""
@@ -238,7 +227,3 @@ def _slot(name: str, parameter: Tensor, factor: float, moments: str, part: tuple
     if dtype_name(parameter) != "float32":
         slot.master = slot.of(parameter.detach()).astype("float32")
     return slot
-
-
-def _as_float32(tensor: Tensor) -> Tensor:
-    return tensor if dtype_name(tensor) == "float32" else tensor.astype("float32")

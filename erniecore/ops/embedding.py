@@ -2,10 +2,38 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import paddle
 import paddle.nn.functional as F
-from paddle import Tensor
+from paddle import Tensor, _C_ops
+from paddle.autograd import PyLayer
+
+from erniecore.kernels import replaceable
 
 
 def embedding(ids: Tensor, weight: Tensor) -> Tensor:
     """``weight[ids]``: integers [...] -> [..., H]; the gradient adds up over repeated ids."""
+    if paddle.is_grad_enabled() and not weight.stop_gradient:
+        y: Tensor = _Embedding.apply(weight, ids)
+        return y
     return F.embedding(ids, weight)
+
+
+class _Embedding(PyLayer):  # type: ignore[misc]
+    @staticmethod
+    def forward(ctx: Any, weight: Tensor, ids: Tensor) -> Tensor:
+        ctx.ids, ctx.rows = ids, weight.shape[0]
+        return F.embedding(ids, weight.detach())
+
+    @staticmethod
+    def backward(ctx: Any, dy: Tensor) -> Tensor:
+        return embedding_backward(ctx.ids, dy.detach(), ctx.rows)
+
+
+@replaceable
+def embedding_backward(ids: Tensor, dy: Tensor, rows: int) -> Tensor:
+    """``dw[v] = sum of dy[t] over ids[t] = v``, without a gradient: ids [...], dy [..., H] -> [rows, H]."""
+    like = paddle.empty([rows, dy.shape[-1]], dy.dtype)
+    dw: Tensor = _C_ops.embedding_grad(ids, like, dy, -1, False)  # type: ignore[no-untyped-call]
+    return dw

@@ -139,7 +139,7 @@ def test_every_function_of_every_operator_exists():
     import sys
 
     from erniecore import ops  # noqa: F401
-    from erniecore.ops import _attention_plan, attention, grouped_swiglu, rms_norm, rope, swiglu  # noqa: F401
+    from erniecore.ops import _attention_plan, adamw, attention, grouped_swiglu, rms_norm, rope, swiglu  # noqa: F401
 
     modules = [m for name, m in sys.modules.items() if name.startswith("erniecore.ops.")]
     for functions in kernels.OPERATORS.values():

@@ -19,9 +19,13 @@ class KernelSet:
     on_request = ""
     #: operator -> dtypes of floating-point arguments
     operators: Mapping[str, tuple[str, ...]] = {
+        "adamw": ("float32",),
         "attention": ("float32",),
         "decode_attention": ("float32",),
         "decode_experts": ("float32",),
+        "embedding": ("float32",),
+        "fp8_quantize": ("float32",),
+        "hadamard": ("float32",),
         "packed_weights": ("float32",),
         "rms_norm": ("float32",),
         "rope": ("float32",),

@@ -11,7 +11,7 @@ enum { OUTPUTS = 4, MOST_ROWS = 4 };
 #else
 enum { OUTPUTS = 2, MOST_ROWS = 2 };
 #endif
-// Outputs per item of work of a thread; even.
+// Outputs per item of work of a thread: a multiple of this; even.
 enum { TILE = 32 };
 
 static constexpr float NF4[16] = {-1.0f,

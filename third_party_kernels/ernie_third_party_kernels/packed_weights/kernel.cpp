@@ -45,11 +45,11 @@ static void tile_rows(const Form& form, const float* x, i64 rows, i64 I, const f
     if (r < rows) tile<Form, OUT, 1>(form, x + r * I, I, scales, group, y + r * step, step);
 }
 
-// y[r] = x[r] W' for `rows` rows of x [rows, I]; outputs first .. first + TILE, or fewer at the end
+// y[r] = x[r] W' for `rows` rows of x [rows, I]; outputs first .. first + width, or fewer at the end
 template <class Form>
 static void outputs(const int8_t* codes, const float* scales, i64 group, const float* x, i64 rows, i64 I, i64 O, i64 first,
-                    float* y) {
-    const i64 groups = group ? (I + group - 1) / group : 1, stop = first + TILE < O ? first + TILE : O;
+                    i64 width, float* y) {
+    const i64 groups = group ? (I + group - 1) / group : 1, stop = first + width < O ? first + width : O;
     i64 o = first;
     if (rows == 1)  // more outputs, as there are fewer sums
         for (; o + 2 * OUTPUTS <= stop; o += 2 * OUTPUTS)
@@ -66,12 +66,14 @@ static void outputs(const int8_t* codes, const float* scales, i64 group, const f
 template <class Form>
 static void product(const int8_t* codes, const float* scales, i64 group, const float* x, const i64* experts,
                     const i64* starts, i64 parts, i64 I, i64 O, float* y, int threads) {
-    const i64 tiles = (O + TILE - 1) / TILE, groups = group ? (I + group - 1) / group : 1;
+    // wide items, as what is fetched ahead of an item's end is lost; some more than threads
+    const i64 fair = O / (8 * threads) / TILE * TILE, width = fair < TILE ? TILE : (fair > 8 * TILE ? 8 * TILE : fair);
+    const i64 tiles = (O + width - 1) / width, groups = group ? (I + group - 1) / group : 1;
     const i64 code_step = Form::rows(O) * I, scale_step = O * groups;
     share_out(parts * tiles, threads, [&](i64 item) {
-        const i64 p = item / tiles, first = item % tiles * TILE, e = experts ? experts[p] : 0;
+        const i64 p = item / tiles, first = item % tiles * width, e = experts ? experts[p] : 0;
         outputs<Form>(codes + e * code_step, scales + e * scale_step, group, x + starts[p] * I, starts[p + 1] - starts[p], I,
-                      O, first, y + starts[p] * O);
+                      O, first, width, y + starts[p] * O);
     });
 }
 
