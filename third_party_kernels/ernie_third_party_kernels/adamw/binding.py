@@ -48,22 +48,24 @@ def kernels(library: CDLL, threads: Threads) -> Mapping[str, Kernel]:
             raise MemoryError(f"no memory for the sums of {count} tensors")
         return paddle.to_tensor(total.value, "float32")
 
-    def can_update(
-        targets: Sequence[Tensor],
-        gradients: Sequence[Tensor],
-        firsts: Sequence[Tensor],
-        seconds: Sequence[Tensor],
-        rates: Sequence[float],
-        decays: Sequence[float],
-        terms: Any,
-    ) -> bool:
-        moments = [*firsts, *seconds]
-        alike = bool(moments) and moments[0].dtype in _MOMENTS and all(x.dtype == moments[0].dtype for x in moments)
-        groups = zip(targets, gradients, firsts, seconds, strict=True)
-        sizes = all(len({int(x.size) for x in group}) == 1 for group in groups)
-        return alike and sizes and all(x.is_contiguous() for x in moments) and plain(*targets, *gradients)
-
     def can_sum(tensors: Sequence[Tensor]) -> bool:
         return len(tensors) > 0 and plain(*tensors)
 
-    return {"adamw_": Kernel(adamw_, can_update), "square_sum": Kernel(square_sum, can_sum)}
+    return {"adamw_": Kernel(adamw_, _can_update), "square_sum": Kernel(square_sum, can_sum)}
+
+
+def _can_update(
+    targets: Sequence[Tensor],
+    gradients: Sequence[Tensor],
+    firsts: Sequence[Tensor],
+    seconds: Sequence[Tensor],
+    rates: Sequence[float],
+    decays: Sequence[float],
+    terms: Any,
+) -> bool:
+    """Whether all is contiguous float32, but for moments of one kind, and the sizes fit."""
+    moments = [*firsts, *seconds]
+    alike = bool(moments) and moments[0].dtype in _MOMENTS and all(x.dtype == moments[0].dtype for x in moments)
+    groups = zip(targets, gradients, firsts, seconds, strict=True)
+    sizes = all(len({int(x.size) for x in group}) == 1 for group in groups)
+    return alike and sizes and all(x.is_contiguous() for x in moments) and plain(*targets, *gradients)
