@@ -8,8 +8,10 @@ import json
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+from erniecore.checkpoint.writer import LATEST_NAME
 from erniecore.engine import supervise
 from erniecore.engine.rundir import EVENTS_NAME
 from erniecore.errors import EnvironmentFault
@@ -19,7 +21,7 @@ if TYPE_CHECKING:
 
 #: codes of failures that may pass
 TRANSIENT = ("ERN-E020", "ERN-E021", "ERN-E022")
-#: longest pause before a restart, seconds; the first is one second, each further one twice as long
+#: longest pause before a restart, seconds
 LONGEST_PAUSE = 60.0
 
 
@@ -31,7 +33,7 @@ def run_restarting(ready: Prepared, restarts: int, tell: Callable[[str], None]) 
     Raises:
         ErnieError: a failure that does not pass, or one too many.
     """
-    loaded = ready.loaded
+    loaded, in_vain, came_to = ready.loaded, 0, newest(ready.out)
     for attempt in range(restarts + 1):
         try:
             return supervise.run_processes(
@@ -40,7 +42,8 @@ def run_restarting(ready: Prepared, restarts: int, tell: Callable[[str], None]) 
         except EnvironmentFault as error:
             if error.code not in TRANSIENT or attempt == restarts:
                 raise
-            pause = min(2.0**attempt, LONGEST_PAUSE)
+            in_vain, came_to = (0 if newest(ready.out) != came_to else in_vain + 1), newest(ready.out)
+            pause = pause_after(in_vain)
             text = f"restart {attempt + 1} of {restarts} in {pause:g} s: {error.message} ({error.where})"
         tell(text)
         _record(ready, attempt + 1, text)
@@ -49,6 +52,19 @@ def run_restarting(ready: Prepared, restarts: int, tell: Callable[[str], None]) 
         # whatever the first start was to do, the next ones go on where it came to
         loaded = replace(loaded, request=(file, overrides, {**flags, "resume": "auto"}))
     raise AssertionError("the last attempt returns or raises")
+
+
+def pause_after(in_vain: int) -> float:
+    """Seconds before the next start: none after one that got ahead, then 1, 2, 4, … while ``in_vain`` starts have not."""
+    return min(2.0 ** (in_vain - 1), LONGEST_PAUSE) if in_vain else 0.0
+
+
+def newest(out: Path) -> str:
+    """The newest checkpoint of a run by name, as its writer left it; it tells whether a start got ahead."""
+    try:
+        return (out / "ckpt" / LATEST_NAME).read_text(encoding="utf-8")
+    except OSError:
+        return ""
 
 
 def _record(ready: Prepared, attempt: int, text: str) -> None:

@@ -182,7 +182,7 @@ def test_a_killed_run_starts_again_and_ends_as_if_nothing_had_happened(runner, r
             break
     _, errors = process.communicate()
     assert process.returncode == 0, errors
-    assert "restart 1 of 2 in 1 s" in errors
+    assert "restart 1 of 2 in 0 s" in errors
     assert "killed by SIGKILL" in errors
     (warning,) = [e for e in runner.events("warning") if e["kind"] == "restart"]
     assert warning["attempt"] == 1

@@ -41,6 +41,8 @@ class World:
     def _open(self, cluster: Cluster) -> None:
         if self.size == 1:
             return
+        if self.rank:
+            _await_store(cluster.master, self.timeout)
         try:
             group = dist.init_parallel_env()
         except (RuntimeError, ValueError, OSError) as error:
@@ -131,6 +133,31 @@ class World:
 def world_of(cluster: Cluster, timeout: float) -> World:
     """The processes; they meet once, however many runs one process makes."""
     return World(cluster, timeout)
+
+
+def _await_store(master: str, timeout: float) -> None:
+    """Wait until rank 0 listens; Paddle's client sleeps for three seconds whenever it comes too early.
+
+    Raises:
+        EnvironmentFault: nobody listened within the timeout.
+    """
+    host, _, port = master.rpartition(":")
+    started, pause = time.monotonic(), _SOON
+    while True:
+        try:
+            socket.create_connection((host, int(port)), timeout=max(1.0, min(timeout, 5.0))).close()
+            return
+        except OSError as error:
+            if time.monotonic() - started > timeout:
+                raise EnvironmentFault(
+                    f"rank 0 did not open its store within {timeout:.0f} s",
+                    where=master,
+                    found=str(error),
+                    fix="is this host and port reachable from every machine, and is rank 0 running?",
+                    code="ERN-E022",
+                ) from error
+        time.sleep(pause)
+        pause = min(pause * 1.5, 10 * _LATER)
 
 
 def _own_address() -> str:
