@@ -86,9 +86,14 @@ def _lives(pid: int) -> bool:
 def prepared(place: Path) -> list[str]:
     """A tiny model and data; the words of a run."""
     rows = [
-        {"messages": [{"role": "user", "content": f"{a} plus {b}"}, {"role": "assistant", "content": f"{a + b}"}]}
-        for a in range(8)
-        for b in range(9)
+        {
+            "messages": [
+                {"role": "user", "content": f"the quick brown fox jumps {a} plus {b}"},
+                {"role": "assistant", "content": f"{a + b}"},
+            ]
+        }
+        for a in range(20)
+        for b in range(20)
     ]
     data = place / "train.jsonl"
     data.write_text("".join(json.dumps(row) + "\n" for row in rows))
@@ -98,7 +103,7 @@ def prepared(place: Path) -> list[str]:
     ernie = [sys.executable, "-m", "erniecore"]
     tokenizer, base = str(place / "tokenizer"), str(place / "base")
     quiet = {"stdout": subprocess.DEVNULL, "check": True}
-    subprocess.run([*ernie, "tokenizer", "train", str(data), "--vocab-size", "280", "--out", tokenizer], **quiet)
+    subprocess.run([*ernie, "tokenizer", "train", str(data), "--vocab-size", "320", "--out", tokenizer], **quiet)
     make = ["model", "init", "--model", "ernie45", "--size", size, "--tokenizer", tokenizer, "--out", base]
     subprocess.run([*ernie, *make], **quiet)
     return [

@@ -19,6 +19,8 @@ from typing import Any, Protocol
 
 from erniecore.checkpoint import list_checkpoints, load_checkpoint, verify_checkpoint
 
+#: seconds that the other ranks have to end by themselves
+GRACE = 5.0
 #: seconds without an end or a step after which a run counts as hanging
 PATIENCE = 300.0
 
@@ -51,6 +53,7 @@ class Report:
 
     Attributes:
         phases: what was going on at a kill -> how often. unloadable: damaged checkpoints that a reader would be offered.
+        waiting: after which kills the other ranks did not end by themselves, and had to be ended by whoever starts them.
         hangs: after which kills nothing went on. equal: the last weights and moments, bit for bit.
         restarts: seconds from each kill to the next step.
     """
@@ -58,6 +61,7 @@ class Report:
     kills: int = 0
     phases: dict[str, int] = field(default_factory=dict)
     unloadable: list[str] = field(default_factory=list)
+    waiting: list[str] = field(default_factory=list)
     hangs: list[str] = field(default_factory=list)
     equal: bool = False
     restarts: list[float] = field(default_factory=list)
@@ -68,6 +72,7 @@ class Report:
         for phase, count in other.phases.items():
             self.phases[phase] = self.phases.get(phase, 0) + count
         self.unloadable += other.unloadable
+        self.waiting += other.waiting
         self.hangs += other.hangs
         self.equal &= other.equal
         self.restarts += other.restarts
@@ -154,8 +159,8 @@ def _kill(launch: Launch, out: Path, rng: random.Random, report: Report, events:
     report.kills += 1
     report.phases[phase] = report.phases.get(phase, 0) + 1
     label = f"kill {report.kills}, rank {victim} of {len(victims)}, during {phase}"
-    if not launch.collected(victims, 30.0):
-        report.hangs.append(f"{label}: the other ranks did not end")
+    if not launch.collected(victims, GRACE):
+        report.waiting.append(label)
     report.unloadable += [f"{label}: {text}" for text in damaged(out)]
     events.session()
     launch.go_on()

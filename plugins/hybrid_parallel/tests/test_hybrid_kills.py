@@ -9,10 +9,9 @@ import pytest
 
 STEPS = 240
 LAYOUTS = {
-    "alone": (1, {}),
-    "data": (2, {"parallel__name": "hybrid", "parallel__data": 2}),
+    "alone": (1, 28, {}),
+    "data": (2, 13, {"parallel__name": "hybrid", "parallel__data": 2}),
 }
-KILLS = 21
 
 
 @pytest.mark.multiproc
@@ -24,12 +23,12 @@ def test_killed_runs_end_as_if_nothing_had_happened(words, tmp_path):
             "out": str(tmp_path / name),
             "straight": str(tmp_path / f"{name}-straight"),
             "count": count,
-            "kills": KILLS,
+            "kills": kills,
             "seed": 5,
             "longest": 10,
             "steps": STEPS,
         }
-        for name, (count, layout) in LAYOUTS.items()
+        for name, (count, kills, layout) in LAYOUTS.items()
     ]
     command = [sys.executable, "-m", "erniecore.testing.forked", json.dumps({"cases": cases})]
     outcome = subprocess.run(command, capture_output=True, text=True, check=False)
