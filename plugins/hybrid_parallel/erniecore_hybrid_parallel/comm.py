@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from paddle import Tensor  # noqa: TID253
 
 from erniecore.api import EnvironmentFault
+from erniecore_hybrid_parallel.rollcall import RollCall
 
 #: backends without reduce_scatter and all_to_all
 POOR = ("gloo",)
@@ -38,19 +39,29 @@ def contact(what: str) -> Iterator[None]:
         ) from error
 
 
+def num_bytes(tensor: Tensor) -> int:
+    """Of all elements."""
+    return int(tensor.size) * int(tensor.element_size())
+
+
 class Comm:
     """A group of ranks, this one among them.
 
     Args:
         ranks: global ranks in order. group: of ``paddle.distributed``; ``None`` for a group of one.
         backend: ``gloo``, ``nccl``, ``bkcl``, ``xccl``, …
+        roll_call: made before each collective, where the backend's own patience is short.
 
     Attributes:
         size: number of ranks. index: this rank's place among them.
+        sent: bytes that this rank has given to the others, as rings would send them.
     """
 
-    def __init__(self, ranks: Sequence[int], rank: int, group: Any, backend: str) -> None:
-        self.ranks, self.group, self.backend = tuple(ranks), group, backend
+    def __init__(
+        self, ranks: Sequence[int], rank: int, group: Any, backend: str, roll_call: RollCall | None = None
+    ) -> None:
+        self.ranks, self.group, self.backend, self.roll_call = tuple(ranks), group, backend, roll_call
+        self.sent = 0
         self.size, self.index = len(self.ranks), self.ranks.index(rank)
         assert (self.size == 1) == (group is None)
 
@@ -58,17 +69,26 @@ class Comm:
         """Copies of a model talk through the same group."""
         return self
 
+    @contextmanager
+    def _together(self, doing: str, amount: int) -> Iterator[None]:
+        """Around a collective: wait for the others, count, and say what a failure means."""
+        if self.roll_call is not None:
+            self.roll_call(doing)
+        self.sent += amount
+        with contact(doing):
+            yield
+
     def all_reduce(self, tensor: Tensor) -> Tensor:
         """Sum over the group, in place; the same bits on every rank."""
         if self.size > 1:
-            with contact("all_reduce"):
+            with self._together("all_reduce", 2 * num_bytes(tensor) * (self.size - 1) // self.size):
                 dist.all_reduce(tensor, group=self.group)
         return tensor
 
     def all_max(self, tensor: Tensor) -> Tensor:
         """Elementwise maximum over the group, in place."""
         if self.size > 1:
-            with contact("all_reduce"):
+            with self._together("all_reduce", 2 * num_bytes(tensor) * (self.size - 1) // self.size):
                 dist.all_reduce(tensor, op=dist.ReduceOp.MAX, group=self.group)
         return tensor
 
@@ -79,7 +99,7 @@ class Comm:
         first = paddle.moveaxis(tensor, axis, 0) if axis else tensor
         joined = paddle.empty([self.size * first.shape[0], *first.shape[1:]], first.dtype)
         if joined.size:
-            with contact("all_gather"):
+            with self._together("all_gather", num_bytes(first) * (self.size - 1)):
                 dist.stream.all_gather(joined, first.contiguous(), group=self.group)
         return paddle.moveaxis(joined, 0, axis).contiguous() if axis else joined
 
@@ -94,7 +114,7 @@ class Comm:
             part = self.all_reduce(first)[self.index * length : (self.index + 1) * length].clone()
         else:
             part = paddle.empty([length, *first.shape[1:]], first.dtype)
-            with contact("reduce_scatter"):
+            with self._together("reduce_scatter", num_bytes(first) * (self.size - 1) // self.size):
                 dist.stream.reduce_scatter(part, first, group=self.group)
         return paddle.moveaxis(part, 0, axis).contiguous() if axis else part
 
@@ -109,7 +129,7 @@ class Comm:
         sent, received = counts[self.index], counts[:, self.index]
         if self.backend not in POOR:
             rows = paddle.empty([int(received.sum()), *tensor.shape[1:]], tensor.dtype)
-            with contact("all_to_all"):
+            with self._together("all_to_all", num_bytes(tensor)):
                 dist.alltoall_single(
                     rows,
                     tensor.contiguous(),
@@ -132,6 +152,6 @@ class Comm:
     def broadcast(self, tensor: Tensor, source: int = 0) -> Tensor:
         """The tensor of the group's rank ``source``, in place."""
         if self.size > 1:
-            with contact("broadcast"):
+            with self._together("broadcast", num_bytes(tensor)):
                 dist.broadcast(tensor, src=self.ranks[source], group=self.group)
         return tensor

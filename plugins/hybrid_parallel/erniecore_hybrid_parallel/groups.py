@@ -4,6 +4,7 @@ on gloo need a store of their own, because their rendezvous keys have no prefix 
 
 from __future__ import annotations
 
+import json
 import os
 import socket
 import time
@@ -11,22 +12,35 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any, cast
 
+import numpy as np
+import paddle  # noqa: TID253
 import paddle.distributed as dist  # noqa: TID253
 from paddle.base import core  # noqa: TID253
 from paddle.distributed import collective  # noqa: TID253
 
 from erniecore.api import Cluster, EnvironmentFault
-from erniecore_hybrid_parallel.comm import Comm
+from erniecore_hybrid_parallel.comm import Comm, contact
+from erniecore_hybrid_parallel.rollcall import Door, Doors, RollCall
+
+#: backends whose collectives give up after seconds that cannot be set: 30 of gloo
+IMPATIENT = ("gloo",)
+#: variable with the name of this machine in a run of several
+NODE = "ERNIECORE_NODE"
+#: bytes that a rank's address may take
+_TEXT = 400
 
 #: seconds between two looks at the store while waiting: the first, and the longest
 _SOON, _LATER = 0.0005, 0.02
 
 
 class World:
-    """All processes: makes groups, and lets ranks wait for each other without a collective, whose patience is short.
+    """All processes: makes groups, and lets ranks wait for each other without a collective.
 
     Args:
         cluster: this process and where they meet. timeout: seconds that a meeting may take.
+
+    Attributes:
+        roll_calls: of all groups, where the backend needs them; else ranks meet at the store.
     """
 
     def __init__(self, cluster: Cluster, timeout: float) -> None:
@@ -36,6 +50,8 @@ class World:
         self._stores: list[Any] = []
         #: groups that were made; ``None`` where this rank is not in them, so that every rank counts alike
         self._known: dict[tuple[str, tuple[int, ...]], Comm | None] = {}
+        self._doors: Doors | None = None
+        self.roll_calls: list[RollCall] = []
         self._open(cluster)
 
     def _open(self, cluster: Cluster) -> None:
@@ -55,7 +71,33 @@ class World:
             ) from error
         self.backend = dist.get_backend(group).lower()
         self.store = core.create_or_get_global_tcp_store()
-        self._known["", tuple(range(self.size))] = Comm(range(self.size), self.rank, group, self.backend)
+        everybody = tuple(range(self.size))
+        if self.backend in IMPATIENT:
+            doors = Doors(self.rank, _own_address(), os.environ.get(NODE, socket.gethostname()), self.timeout)
+            doors.of = [Door(*json.loads(text)) for text in self._told(group, doors.own.to_json())]
+            self._doors = doors
+        self._known["", everybody] = Comm(everybody, self.rank, group, self.backend, self._roll_call(everybody, ""))
+
+    @staticmethod
+    def _told(group: Any, text: str) -> list[str]:
+        """A short text of every rank."""
+        row = np.frombuffer(text.encode().ljust(_TEXT), np.uint8)
+        rows: list[Any] = []
+        with contact("all_gather"):
+            dist.all_gather(rows, paddle.to_tensor(row), group=group)
+        return [row.numpy().tobytes().decode().strip() for row in rows]
+
+    def _roll_call(self, ranks: tuple[int, ...], purpose: str) -> RollCall | None:
+        if self._doors is None:
+            return None
+        self.roll_calls.append(self._doors.group(ranks, purpose))
+        return self.roll_calls[-1]
+
+    @property
+    def waiting(self) -> str:
+        """What this rank waits for now, and for whom; ``""`` when it does not."""
+        found = next((w for call in self.roll_calls if (w := call.waiting) is not None), None)
+        return f"{found[0]} with {self._doors.name(found[1])}" if found and self._doors else ""
 
     def comm(self, groups: Sequence[Sequence[int]], purpose: str = "") -> Comm:
         """The one of ``groups`` that this rank is in; every rank calls this with the same groups, in the same order. The
@@ -66,7 +108,10 @@ class World:
             key = purpose, members
             if key not in self._known and len(members) > 1:
                 group, here = self._new_group(members), self.rank in members
-                self._known[key] = Comm(members, self.rank, group, self.backend) if here else None
+                if here:
+                    self._known[key] = Comm(members, self.rank, group, self.backend, self._roll_call(members, purpose))
+                else:
+                    self._known[key] = None
             mine = self._known.get(key) or mine
         return mine
 

@@ -60,18 +60,23 @@ class HybridRanks:
     def exchange(self, value: Any) -> list[Any]:
         """What every rank gave, in the order of ranks.
 
-        Where the last pause between two exchanges was long on any rank, the next may be longer: then the ranks meet at
-        the store, which is slow but has ``parallel.timeout``; a collective of gloo has 30 s.
+        Groups with a roll call wait as long as ``parallel.timeout``. Elsewhere the ranks meet at the store, which is slow,
+        where the last pause between two exchanges was long on any rank.
         """
         if self.size == 1:
             return [value]
         pause = time.monotonic() - self._exchanged
-        if self._meets:
+        if self._meets and not self.world.roll_calls:
             self.world.meet("exchange")
         found = self._gathered([pause, value])
         self._meets = max(part[0] for part in found) > _LONG
         self._exchanged = time.monotonic()
         return [part[1] for part in found]
+
+    @property
+    def waiting(self) -> str:
+        """What this rank waits for, and for whom."""
+        return self.world.waiting
 
     def _gathered(self, value: Any) -> list[Any]:
         text = np.frombuffer(json.dumps(value).encode(), np.uint8)

@@ -182,3 +182,38 @@ def _taken(model, ranks, whole):
         yield from (f"{name} on rank 0" for name in whole if found[name].tobytes() != whole[name].tobytes())
     elif found:
         yield "a model on rank 1"
+
+
+def roll_calls(cluster):
+    """What each rank is told when rank 1 does something else, when it is late, and when it has gone."""
+    import time
+
+    import paddle
+    from erniecore_hybrid_parallel.groups import World
+
+    from erniecore.errors import EnvironmentFault
+
+    world = World(cluster, 1.0)
+    group = world.comm([list(range(cluster.world_size))])
+    told = [group.sent]
+    group.all_reduce(paddle.ones([100]))
+    told.append(group.sent)
+
+    def heard(action):
+        try:
+            action()
+        except EnvironmentFault as error:
+            return error.message
+        return ""
+
+    other = group.all_reduce if cluster.rank == 0 else group.broadcast
+    told.append(heard(lambda: other(paddle.ones([2]))))
+    if cluster.rank == 1:
+        time.sleep(2.0)  # late, and then it closes its connection
+        for peer in world.roll_calls[0].peers.values():
+            peer.close()
+        return told
+    told.append(heard(lambda: group.all_reduce(paddle.ones([2]))))
+    world.roll_calls[0].peers[1].settimeout(60.0)
+    told.append(heard(lambda: group.all_reduce(paddle.ones([2]))))
+    return told

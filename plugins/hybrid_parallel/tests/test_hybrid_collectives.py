@@ -13,3 +13,17 @@ HELPERS = Path(__file__).with_name("hybrid_helpers.py")
 @pytest.mark.parametrize("count", [2, 4])
 def test_collectives_are_numpys(count):
     assert on_ranks(count, f"{HELPERS}:collectives") == [[]] * count
+
+
+@pytest.mark.multiproc
+@pytest.mark.slow
+def test_who_is_late_gone_or_doing_something_else_is_named():
+    zero, one = on_ranks(2, f"{HELPERS}:roll_calls")
+    assert zero == [
+        0,
+        400,  # a ring of two sends as much as the tensor has
+        "rank 1 does broadcast where this one does all_reduce",
+        "waited 1 s for rank 1",
+        "rank 1 has ended",
+    ]
+    assert one[2] == "rank 0 does all_reduce where this one does broadcast"
