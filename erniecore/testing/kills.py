@@ -92,6 +92,7 @@ class Events:
 
     def __init__(self, out: Path) -> None:
         self.path, self.offset, self.steps = out / "events.jsonl", 0, 0
+        self._left: set[Path] = set()
 
     def new(self) -> list[dict[str, Any]]:
         """Events that were added."""
@@ -115,7 +116,14 @@ class Events:
     def session(self) -> None:
         """Another session begins: what is there now is of the last one."""
         self.new()
-        self.steps = 0
+        self.steps, self._left = 0, self._unfinished()
+
+    def _unfinished(self) -> set[Path]:
+        return set((self.path.parent / "ckpt").glob(".*"))
+
+    def saving(self) -> bool:
+        """Whether a checkpoint of this session is being written."""
+        return bool(self._unfinished() - self._left)
 
 
 def kill_loop(launch: Launch, out: Path, kills: int, *, seed: int, longest: int = 12) -> Report:
@@ -145,12 +153,12 @@ def kill_loop(launch: Launch, out: Path, kills: int, *, seed: int, longest: int 
 
 def _kill(launch: Launch, out: Path, rng: random.Random, report: Report, events: Events, longest: int) -> bool:
     """One kill and what follows; False when nothing goes on any more."""
-    _pause(launch, out, rng, events, longest)
+    _pause(launch, rng, events, longest)
     victims = launch.ranks()
     if not victims:
         return launch.finished() is not None or _next_step(launch, report, events, "between two sessions")
     victim = rng.randrange(len(victims))
-    phase = "save" if saving(out) else "train" if events.steps else "start"
+    phase = "save" if events.saving() else "train" if events.steps else "start"
     killed = time.monotonic()
     try:
         os.kill(victims[victim], signal.SIGKILL)
@@ -172,7 +180,7 @@ def _kill(launch: Launch, out: Path, rng: random.Random, report: Report, events:
     return True
 
 
-def _pause(launch: Launch, out: Path, rng: random.Random, events: Events, longest: int) -> None:
+def _pause(launch: Launch, rng: random.Random, events: Events, longest: int) -> None:
     """Wait for the moment of the next kill."""
     more, for_save = rng.randint(0, longest), rng.random() < 0.5
     if not events.steps:
@@ -184,14 +192,9 @@ def _pause(launch: Launch, out: Path, rng: random.Random, events: Events, longes
         time.sleep(0.001)
         events.new()
     end = time.monotonic() + 0.3
-    while for_save and time.monotonic() < end and not saving(out):
+    while for_save and time.monotonic() < end and not events.saving():
         time.sleep(0.0005)
     time.sleep(rng.uniform(0.0, 0.01))
-
-
-def saving(out: Path) -> bool:
-    """Whether a checkpoint is being written."""
-    return any((out / "ckpt").glob(".*"))
 
 
 def _next_step(launch: Launch, report: Report, events: Events, label: str) -> bool:

@@ -13,7 +13,7 @@ import paddle  # noqa: TID253
 import paddle.distributed as dist  # noqa: TID253
 from paddle import Tensor  # noqa: TID253
 
-from erniecore_hybrid_parallel.comm import POOR, Comm, contact
+from erniecore_hybrid_parallel.comm import POOR, Comm, contact, num_bytes
 
 
 class Channel:
@@ -39,7 +39,7 @@ class Channel:
         """
         tensor = tensor.detach().contiguous()
         if self.comm.backend not in POOR:
-            with contact("send"):
+            with self.comm.together("hand over", num_bytes(tensor)):
                 self._sent.append((dist.isend(tensor, self.target, group=self.comm.group), tensor))
             return
         self._raise()
@@ -55,7 +55,7 @@ class Channel:
             EnvironmentFault: the other end is gone.
         """
         tensor = paddle.empty(list(shape), dtype)
-        with contact("receive"):
+        with self.comm.together("hand over", 0):
             dist.recv(tensor, self.source, group=self.comm.group)
         return tensor
 
@@ -74,7 +74,7 @@ class Channel:
             tensor = self._waiting.get()
             try:
                 if not self._failed:
-                    with contact("send"):
+                    with self.comm.together("hand over", num_bytes(tensor)):
                         dist.send(tensor, self.target, group=self.comm.group)
             except BaseException as error:
                 self._failed.append(error)

@@ -70,8 +70,8 @@ class Comm:
         return self
 
     @contextmanager
-    def _together(self, doing: str, amount: int) -> Iterator[None]:
-        """Around a collective: wait for the others, count, and say what a failure means."""
+    def together(self, doing: str, amount: int) -> Iterator[None]:
+        """Around what members do together: wait for the others, count ``amount`` bytes, and say what a failure means."""
         if self.roll_call is not None:
             self.roll_call(doing)
         self.sent += amount
@@ -81,14 +81,14 @@ class Comm:
     def all_reduce(self, tensor: Tensor) -> Tensor:
         """Sum over the group, in place; the same bits on every rank."""
         if self.size > 1:
-            with self._together("all_reduce", 2 * num_bytes(tensor) * (self.size - 1) // self.size):
+            with self.together("all_reduce", 2 * num_bytes(tensor) * (self.size - 1) // self.size):
                 dist.all_reduce(tensor, group=self.group)
         return tensor
 
     def all_max(self, tensor: Tensor) -> Tensor:
         """Elementwise maximum over the group, in place."""
         if self.size > 1:
-            with self._together("all_reduce", 2 * num_bytes(tensor) * (self.size - 1) // self.size):
+            with self.together("all_reduce", 2 * num_bytes(tensor) * (self.size - 1) // self.size):
                 dist.all_reduce(tensor, op=dist.ReduceOp.MAX, group=self.group)
         return tensor
 
@@ -99,7 +99,7 @@ class Comm:
         first = paddle.moveaxis(tensor, axis, 0) if axis else tensor
         joined = paddle.empty([self.size * first.shape[0], *first.shape[1:]], first.dtype)
         if joined.size:
-            with self._together("all_gather", num_bytes(first) * (self.size - 1)):
+            with self.together("all_gather", num_bytes(first) * (self.size - 1)):
                 dist.stream.all_gather(joined, first.contiguous(), group=self.group)
         return paddle.moveaxis(joined, 0, axis).contiguous() if axis else joined
 
@@ -114,7 +114,7 @@ class Comm:
             part = self.all_reduce(first)[self.index * length : (self.index + 1) * length].clone()
         else:
             part = paddle.empty([length, *first.shape[1:]], first.dtype)
-            with self._together("reduce_scatter", num_bytes(first) * (self.size - 1) // self.size):
+            with self.together("reduce_scatter", num_bytes(first) * (self.size - 1) // self.size):
                 dist.stream.reduce_scatter(part, first, group=self.group)
         return paddle.moveaxis(part, 0, axis).contiguous() if axis else part
 
@@ -129,7 +129,7 @@ class Comm:
         sent, received = counts[self.index], counts[:, self.index]
         if self.backend not in POOR:
             rows = paddle.empty([int(received.sum()), *tensor.shape[1:]], tensor.dtype)
-            with self._together("all_to_all", num_bytes(tensor)):
+            with self.together("all_to_all", num_bytes(tensor)):
                 dist.alltoall_single(
                     rows,
                     tensor.contiguous(),
@@ -152,6 +152,6 @@ class Comm:
     def broadcast(self, tensor: Tensor, source: int = 0) -> Tensor:
         """The tensor of the group's rank ``source``, in place."""
         if self.size > 1:
-            with self._together("broadcast", num_bytes(tensor)):
+            with self.together("broadcast", num_bytes(tensor)):
                 dist.broadcast(tensor, src=self.ranks[source], group=self.group)
         return tensor

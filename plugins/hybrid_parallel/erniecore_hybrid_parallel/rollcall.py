@@ -18,7 +18,7 @@ from erniecore.api import EnvironmentFault
 #: seconds of a silent network after which it is taken for broken: first probe, between probes, probes
 KEEPALIVE = (5, 3, 5)
 #: what ranks do together, by the byte that they send
-DOINGS = ("", "all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast", "send", "receive")
+DOINGS = ("", "all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast", "hand over")
 
 
 @dataclass(frozen=True)
