@@ -29,6 +29,12 @@ class RunSection(Section):
     until: int = Field(
         0, ge=0, description="Save and stop (exit 75) after this step, as if asked to; 0: run to the end."
     )
+    hang_timeout: float = Field(
+        1800.0,
+        ge=0,
+        description="Seconds without a step, a batch of an evaluation or a word to other processes after which a run counts as "
+        "hanging: the stacks of all its processes are written to `logs/`, and it ends (exit 3); 0: never.",
+    )
     max_minutes: float = Field(
         0.0,
         ge=0,

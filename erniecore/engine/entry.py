@@ -180,7 +180,7 @@ def _train(ready: Prepared, stop: StopRequest) -> RunResult:
     first_event = rundir.events_size(ready.out)
     current = session.build(ready, stop)
     stop.defer()
-    with finish.closing(current):
+    with finish.closing(current), current.pulse.watched():
         session.announce(current)
         loop.train(current)
         finish.complete(current)

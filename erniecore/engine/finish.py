@@ -80,12 +80,14 @@ def _status(error: BaseException | None) -> str:
 def complete(run: Run) -> None:
     """What is due once the last step is done: checkpoint, evaluation, ``model/`` or ``adapter/``."""
     if run.settings.checkpoint.final:
-        save(run)
+        with run.pulse.resting():
+            save(run)
     loop.evaluate_run(run)
     if run.stop_reason():
         loop.preempt(run)
     if run.settings.checkpoint.export:
-        export_model(run)
+        with run.pulse.resting():
+            export_model(run)
 
 
 def export_model(run: Run) -> None:

@@ -6,12 +6,16 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 import sys
 from collections.abc import Mapping, MutableMapping
 from typing import NamedTuple
 
 from erniecore.errors import EnvironmentFault
 from erniecore.types import Cluster
+
+#: asks a process for its stacks; answered even while it is within a call of C++
+STACKS = signal.SIGUSR2
 
 
 class Family(NamedTuple):

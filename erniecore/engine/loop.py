@@ -33,7 +33,8 @@ def train(run: Run) -> None:
         NumericsError: too many steps in a row that are not finite.
     """
     run.model.train()
-    begin(run)
+    with run.pulse.resting():
+        begin(run)
     while run.step < run.total_steps:
         limits(run)
         if run.stop_reason():
@@ -47,7 +48,8 @@ def train(run: Run) -> None:
         if due(step, run.settings.eval.every) and step < run.total_steps:
             evaluate_run(run)
         if save_due(run) and step < run.total_steps:
-            save(run, background=run.settings.checkpoint.background)
+            with run.pulse.resting():
+                save(run, background=run.settings.checkpoint.background)
 
 
 def limits(run: Run) -> None:
@@ -77,6 +79,7 @@ def learn(run: Run, step: int) -> bool:
         NumericsError: too many bad steps in a row, and no way back.
     """
     started = time.perf_counter()
+    run.pulse.beat(f"in step {step}")
     run.hook.ernie_step_start(run=run, step=step)
     seed.seed_paddle(run.seed, seed.STEP, step)
     batches = prepared(run, run.batches(step), step)
@@ -88,7 +91,8 @@ def learn(run: Run, step: int) -> bool:
     try:
         applied = update(run, step, rate, means.get("loss", 0.0), grad_norm, batches)
     except NumericsError as error:
-        roll_back(run, error, batches)
+        with run.pulse.resting():
+            roll_back(run, error, batches)
         return False
     run.step, run.tokens = step, run.tokens + num_tokens
     seconds = time.perf_counter() - started
@@ -172,7 +176,8 @@ def evaluate_run(run: Run) -> None:
 def preempt(run: Run) -> None:
     """Save and raise; the same command continues."""
     reason = run.stop_reason()
-    path = save(run)
+    with run.pulse.resting():
+        path = save(run)
     run.stop.clear_control()
     raise Preempted(
         f"stopped by {reason} after step {run.step} of {run.total_steps}; saved {path}",

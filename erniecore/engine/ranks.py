@@ -4,7 +4,7 @@ matter; importing this is light.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from erniecore.plugin import hookimpl
@@ -18,7 +18,10 @@ if TYPE_CHECKING:
 class Alone:
     """A run of one process; see ``erniecore.types.Ranks``."""
 
-    rank, size, counts = 0, 1, True
+    rank, size, counts, waiting = 0, 1, True, ""
+
+    def watch(self, alarm: Callable[[], None]) -> None:
+        pass
 
     def exchange(self, value: Any) -> list[Any]:
         return [value]

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from erniecore.engine.prepare import Prepared
 
 #: codes of failures that may pass
-TRANSIENT = ("ERN-E020", "ERN-E021", "ERN-E022")
+TRANSIENT = ("ERN-E020", "ERN-E021", "ERN-E022", "ERN-E024")
 #: longest pause before a restart, seconds
 LONGEST_PAUSE = 60.0
 

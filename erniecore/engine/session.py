@@ -23,6 +23,7 @@ from erniecore.engine.guards import StepGuard
 from erniecore.engine.host_memory import release_freed
 from erniecore.engine.optim import OPTIMIZERS, AdamW
 from erniecore.engine.prepare import Prepared, wants_score
+from erniecore.engine.pulse import Pulse, end_process
 from erniecore.engine.quarantine import Quarantine
 from erniecore.engine.ranks import any_rank
 from erniecore.engine.recompute import set_recompute
@@ -31,6 +32,7 @@ from erniecore.engine.resume import check_data
 from erniecore.engine.rundir import log
 from erniecore.engine.scorers import scorers_of
 from erniecore.engine.weights import load_weights
+from erniecore.engine.worker import end_path
 from erniecore.errors import ConfigError
 from erniecore.types import Batch, Layout, Objective, Tokenizer
 
@@ -82,6 +84,9 @@ class Run:
         self.guard = StepGuard(train.max_skips, self.warn, spike_factor=train.spike_factor)
         self.quarantine = Quarantine(self.out, writes=self.is_main)
         self.failed_saves = 0
+        record = end_path(self.out, self.ranks.rank)
+        self.pulse = Pulse(self.out, self.settings.run.hang_timeout, self.ranks, end_process(record))
+        self.ranks.watch(self.pulse.alarm)
         self.started = self.last_save = time.monotonic()
 
     def batches(self, step: int) -> list[Batch]:
@@ -95,6 +100,7 @@ class Run:
 
     def stop_reason(self) -> str:
         """Why the run is to stop, asked of all ranks: the same answer on each, so they stop after the same step."""
+        self.pulse.beat(f"after step {self.step}")
         self.asked = self.asked or any_rank(self.ranks, self.stop.reason)
         return self.asked
 

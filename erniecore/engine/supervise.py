@@ -26,7 +26,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 from erniecore import errors
 from erniecore.engine import rundir
-from erniecore.engine.launch import paddle_variables
+from erniecore.engine.launch import STACKS, paddle_variables
 from erniecore.engine.stop import SIGNALS
 from erniecore.engine.worker import REQUEST, end_path
 from erniecore.errors import ConfigError, EnvironmentFault, ErnieError, Exit, Problem
@@ -171,10 +171,24 @@ def _watch(ranks: Sequence[Rank]) -> set[int]:
         alive = [rank for rank in ranks if not rank.ended]
         if not alive:
             return asked
+        frozen = [rank for rank in alive if limits and state_of(rank.process.pid) == "T"]
+        if frozen:  # it would neither end by itself nor hear a signal
+            asked |= {rank.number for rank in frozen}
+            _send(frozen, signal.SIGKILL)
         if limits and time.monotonic() > limits[0][0]:
             asked |= {rank.number for rank in alive}
+            _send(alive, STACKS)
+            time.sleep(0.2)
             _send(alive, limits.pop(0)[1])
         time.sleep(0.02)
+
+
+def state_of(pid: int) -> str:
+    """The letter by which Linux shows what a process does: R runs, S and D wait, T is stopped; empty elsewhere."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except (OSError, IndexError):
+        return ""
 
 
 def _end_all(ranks: Sequence[Rank]) -> None:
@@ -204,7 +218,7 @@ def _result(ends: Sequence[End], out: Path) -> Mapping[str, float]:
     error = restored(failed[0], out)
     stuck = [str(end.rank) for end in ends if end.record.get("ours")]
     if isinstance(error, ErnieError) and failed[0].follows and stuck:
-        error.fix = f"rank {', '.join(stuck)} no longer answered and was ended; look at its log in {out / 'logs'}"
+        error.fix = f"rank {', '.join(stuck)} no longer answered and was ended; look at its log and its stacks in {out / 'logs'}"
     raise error
 
 

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from erniecore.durable import replace_file
+from erniecore.engine.launch import STACKS
 from erniecore.errors import ConfigError, ErnieError, Exit
 
 #: variable that holds the request, as JSON
@@ -31,6 +32,7 @@ def end_path(out: Path, rank: int) -> Path:
 def main() -> int:
     """Run the request; the exit code."""
     request = json.loads(os.environ.pop(REQUEST))
+    signal.signal(STACKS, signal.SIG_IGN)  # until there is something to tell
     _follow_parent(int(request["parent"]))
     out, rank = Path(request["out"]), int(request["rank"])
     record: dict[str, Any] = {"exit": int(Exit.OK)}

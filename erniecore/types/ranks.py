@@ -4,7 +4,7 @@ implements it; with one process everything here is trivial. No paddle and no num
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -55,6 +55,15 @@ class Ranks(Protocol):
     rank: int
     size: int
     counts: bool
+
+    @property
+    def waiting(self) -> str:
+        """What this rank waits for now and for whom, as text; ``""`` when it does not, or when that is not known."""
+        ...
+
+    def watch(self, alarm: Callable[[], None]) -> None:
+        """``alarm`` is to be called before this rank gives up waiting for another one."""
+        ...
 
     def exchange(self, value: Any) -> list[Any]:
         """What every rank gave, in the order of ranks; JSON values. A meeting: waits until all are there.

@@ -8,7 +8,7 @@ import json
 import os
 import socket
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Any, cast
 
@@ -92,6 +92,11 @@ class World:
             return None
         self.roll_calls.append(self._doors.group(ranks, purpose))
         return self.roll_calls[-1]
+
+    def watch(self, alarm: Callable[[], None]) -> None:
+        """See ``erniecore.api.Ranks``."""
+        if self._doors is not None:
+            self._doors.alarm = alarm
 
     @property
     def waiting(self) -> str:

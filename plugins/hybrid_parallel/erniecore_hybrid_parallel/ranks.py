@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -77,6 +77,10 @@ class HybridRanks:
     def waiting(self) -> str:
         """What this rank waits for, and for whom."""
         return self.world.waiting
+
+    def watch(self, alarm: Callable[[], None]) -> None:
+        """Whoever gives up waiting asks for everybody's stacks first."""
+        self.world.watch(alarm)
 
     def _gathered(self, value: Any) -> list[Any]:
         text = np.frombuffer(json.dumps(value).encode(), np.uint8)

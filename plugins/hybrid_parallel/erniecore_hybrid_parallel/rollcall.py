@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import socket
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NoReturn
 
@@ -39,6 +39,9 @@ class Doors:
 
     Args:
         host: this machine's address as the others see it. node: its name. timeout: seconds that others may take.
+
+    Attributes:
+        of: by rank. alarm: called before a rank is given up as too late.
     """
 
     def __init__(self, rank: int, host: str, node: str, timeout: float) -> None:
@@ -46,6 +49,7 @@ class Doors:
         self._listener = socket.create_server(("", 0), backlog=1024)
         self.own = Door(host, self._listener.getsockname()[1], node)
         self.of: list[Door] = []
+        self.alarm: Callable[[], None] = lambda: None
         self._early: dict[tuple[str, int], socket.socket] = {}
 
     def name(self, rank: int) -> str:
@@ -134,6 +138,7 @@ class RollCall:
     def _lost(self, rank: int, doing: str, error: OSError) -> NoReturn:
         name, late = self.doors.name(rank), type(error) is TimeoutError and not error.errno
         if late:
+            self.doors.alarm()
             message = f"waited {self.doors.timeout:g} s for {name}"
             fix = "look at its log and its stacks in logs/; parallel.timeout sets the patience"
         else:

@@ -121,3 +121,16 @@ def test_impossible_degrees_start_nothing(words, tmp_path):
     assert process.returncode == Exit.USAGE
     assert "parallel.data=3" in errors
     assert not (tmp_path / "out").exists()
+
+
+def test_a_frozen_rank_is_named_everybodys_stacks_are_kept_and_the_run_starts_again(words, tmp_path, straight):
+    command = words(tmp_path / "out", train__max_steps=40, checkpoint__every=2, parallel__timeout=12, **TWO)
+    process = start([*command, "--restarts", "1"], tmp_path)
+    at_step(process, 5)
+    os.kill(ranks_of(process)[1], signal.SIGSTOP)
+    _, errors = process.communicate()
+    assert process.returncode == 0, errors
+    events = [json.loads(e) for e in (tmp_path / "out" / "events.jsonl").read_text().splitlines() if e]
+    (warning,) = [e for e in events if e.get("kind") == "restart"]
+    assert "waited 12 s for rank 1" in warning["message"]
+    assert tensors(tmp_path / "out", 40) == straight
