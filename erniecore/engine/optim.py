@@ -65,7 +65,7 @@ class Slot:
     @property
     def gradient(self) -> Tensor | None:
         """What the update reads; ``None`` where there is nothing to update."""
-        if self.part is not None and self.part[0] == self.part[1]:
+        if self.parameter.size == 0 or (self.part is not None and self.part[0] == self.part[1]):
             return None
         if self.reduced is not None:
             return self.reduced
@@ -99,7 +99,7 @@ class AdamW:
         parameters: (structured name, parameter); those with ``stop_gradient`` are left out.
         settings: rates, decay, dtype of the moments.
         factors: pattern (``fnmatch`` over structured names) -> factor of the learning rate; the first match counts.
-        share: name and shape -> ``Slot.part``.
+        share: name and shape -> ``Slot.part``. shape_of: name and shape here -> shape of the whole.
     """
 
     def __init__(
@@ -108,6 +108,7 @@ class AdamW:
         settings: TrainSection,
         factors: Mapping[str, float] | None = None,
         share: Callable[[str, Sequence[int]], tuple[int, int] | None] = lambda name, shape: None,
+        shape_of: Callable[[str, Sequence[int]], Sequence[int]] = lambda name, shape: shape,
     ) -> None:
         trained = [(name, parameter) for name, parameter in parameters if not parameter.stop_gradient]
         if not trained:
@@ -122,6 +123,7 @@ class AdamW:
                 by_layer[name] * _factor(name, factors or {}),
                 settings.moments,
                 share(name, parameter.shape),
+                is_decayed(name, len(shape_of(name, parameter.shape))),
             )
             for name, parameter in trained
         ]
@@ -213,12 +215,14 @@ def _factor(name: str, factors: Mapping[str, float]) -> float:
     return next((factor for pattern, factor in factors.items() if fnmatchcase(name, pattern)), 1.0)
 
 
-def _slot(name: str, parameter: Tensor, factor: float, moments: str, part: tuple[int, int] | None) -> Slot:
+def _slot(
+    name: str, parameter: Tensor, factor: float, moments: str, part: tuple[int, int] | None, decays: bool
+) -> Slot:
     slot = Slot(
         name=name,
         parameter=parameter,
         factor=factor,
-        decays=is_decayed(name, parameter.ndim),
+        decays=decays,
         first=paddle.zeros(parameter.shape if part is None else [part[1] - part[0]], dtype=moments),
         second=paddle.zeros(parameter.shape if part is None else [part[1] - part[0]], dtype=moments),
         master=None,

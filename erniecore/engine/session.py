@@ -8,6 +8,7 @@ from __future__ import annotations
 import platform
 import time
 from dataclasses import dataclass, field
+from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -149,8 +150,15 @@ def assemble(ready: Prepared, tokenizer: Tokenizer, feed: Feed, stop: StopReques
     ready.ranks.adopt(policy, objective)
     make = OPTIMIZERS[settings.train.optimizer]
     factors = getattr(policy, "lr_factors", {})
-    optimizer = make(policy.named_parameters(), settings.train, factors, ready.ranks.share)
-    ready.ranks.attach(optimizer.slots)
+    ranks = ready.ranks
+    optimizer = make(
+        policy.named_parameters(),
+        settings.train,
+        factors,
+        ranks.share,
+        lambda name, shape: ranks.piece(name, shape).shape,
+    )
+    ranks.attach(optimizer.slots)
     ema = Ema(policy.named_parameters(), settings.train.ema) if settings.train.ema else None
     run = Run(ready, tokenizer, feed, policy, model, objective, optimizer, ema, stop)
     if ready.resumption.checkpoint is not None:
@@ -258,7 +266,7 @@ def announce(run: Run) -> None:
         seed=run.seed,
         config_hash=ready.config_hash,
         parameters=ready.plan.parameters.total,
-        trainable=sum(slot.parameter.size for slot in run.optimizer.slots),
+        trainable=sum(prod(run.ranks.piece(s.name, s.parameter.shape).shape) for s in run.optimizer.slots),
     )
     for warning in (*ready.warnings, *run.feed.warnings):
         run.warn("setup", message=warning)

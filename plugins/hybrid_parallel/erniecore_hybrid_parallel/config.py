@@ -33,8 +33,8 @@ class HybridConfig(Section):
     sharding: int = Field(1, ge=1, description="Replicas that share the optimizer's state; they see different rows.")
     sharding_stage: Literal[1, 2, 3] = Field(
         1,
-        description="What `sharding` ranks share: 1 the optimizer's state, 2 also gradients. 3, parameters too, is not "
-        "available yet.",
+        description="What `sharding` ranks share: 1 the optimizer's state, 2 also gradients, 3 also parameters, which are "
+        "fetched layer by layer.",
     )
     sequence: bool = Field(False, description="Share activations between matrices among the `tensor` ranks; not yet.")
     timeout: float = Field(

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from math import prod
 from typing import Any
 
 import paddle  # noqa: TID253
@@ -61,7 +62,7 @@ class GradientShards:
         if self._waiting and self._kind(self._waiting[0]) != self._kind(slot):
             self._flush()
         self._waiting.append(slot)
-        if sum(waiting.parameter.size for waiting in self._waiting) >= WAITING:
+        if sum(prod(self._shape(waiting)) for waiting in self._waiting) >= WAITING:
             self._flush()
 
     def _kind(self, slot: Any) -> tuple[Any, ...]:
@@ -76,7 +77,7 @@ class GradientShards:
         if not slots:
             return
         place = self._place(slots[0].name)
-        rows = [self._rows(slot.parameter, place.sharding.size) for slot in slots]
+        rows = [self._rows(slot, place.sharding.size) for slot in slots]
         joined = paddle.concat(rows, axis=1) if len(rows) > 1 else rows[0]
         for slot in slots:
             slot.parameter.grad = None
@@ -85,18 +86,29 @@ class GradientShards:
         mine = place.replicas.all_reduce(place.sharding.reduce_scatter(joined).flatten())
         start = 0
         for slot, size in zip(slots, sizes, strict=True):
-            if slot.part is None:
+            held = self._range(slot)
+            if held is None:
                 part = mine[start : start + size].clone().reshape(slot.parameter.shape)
             else:
-                part = mine[start : start + slot.part[1] - slot.part[0]].clone()
+                part = mine[start : start + held[1] - held[0]].clone()
             slot.reduced = part if slot.reduced is None else slot.reduced.add_(part)
             start += size
 
-    @staticmethod
-    def _rows(parameter: Tensor, count: int) -> Tensor:
+    def _shape(self, slot: Any) -> tuple[int, ...]:
+        """Of the gradient, alike on all ranks."""
+        return self._place(slot.name).flat_of or tuple(slot.parameter.shape)
+
+    def _range(self, slot: Any) -> tuple[int, int] | None:
+        """What of the flattened gradient is kept here; ``None``: all of it."""
+        shape = self._place(slot.name).flat_of
+        return slot.part if shape is None else self._place(slot.name).range_of(shape)
+
+    def _rows(self, slot: Any, count: int) -> Tensor:
         """The gradient, flat, padded, one of ``count`` rows per rank."""
-        gradient = paddle.zeros_like(parameter) if parameter.grad is None else parameter.grad
-        flat, padding = gradient.flatten(), -parameter.size % count
+        gradient = slot.parameter.grad
+        if gradient is None:
+            gradient = paddle.zeros(self._shape(slot), slot.parameter.dtype)
+        flat, padding = gradient.flatten(), -gradient.size % count
         if padding:
             flat = paddle.concat([flat, paddle.zeros([padding], flat.dtype)])
         return flat.reshape([count, -1])

@@ -26,8 +26,6 @@ def make_mesh(config: HybridConfig, world_size: int) -> Mesh:
     for key, neutral in _MISSING.items():
         if getattr(config, key) != neutral:
             raise ConfigError.at(f"parallel.{key}", f"not available in this version; leave it at {neutral}")
-    if config.sharding_stage == 3:
-        raise ConfigError.at("parallel.sharding_stage", "not available in this version; 1 and 2 are")
     degrees = {axis: int(getattr(config, axis)) for axis in AXES}
     fixed = prod(degree for axis, degree in degrees.items() if axis != "data")
     if world_size % fixed:
@@ -48,4 +46,6 @@ def make_mesh(config: HybridConfig, world_size: int) -> Mesh:
         )
     if config.sharding_stage > 1 and config.sharding == 1:
         raise ConfigError.at("parallel.sharding_stage", "has no meaning without parallel.sharding above 1")
+    if config.sharding_stage == 3 and config.pipeline > 1:
+        raise ConfigError.at("parallel.sharding_stage", "3 and parallel.pipeline do not go together; use 1 or 2")
     return mesh

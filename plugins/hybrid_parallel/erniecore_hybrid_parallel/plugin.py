@@ -50,10 +50,15 @@ class HybridPlugin(Plugin):
 
     @hookimpl
     def ernie_parallelize(self, model: Layer, layout: Layout, plan: ParallelPlan, ranks: Ranks) -> Layer:
+        stage_3 = plan.degrees["sharding"] > 1 and ranks.config.sharding_stage == 3  # type: ignore[attr-defined]
+        if stage_3:
+            ranks.prepare_parameters(model, layout)  # type: ignore[attr-defined]
         if ranks.size > 1:
             ranks.parallelize(model, layout)  # type: ignore[attr-defined]
         if plan.split:
             ranks.share_layers(model, layout, plan.split)  # type: ignore[attr-defined]
+        if stage_3:
+            ranks.share_parameters(model, layout)  # type: ignore[attr-defined]
         return model
 
     @hookimpl

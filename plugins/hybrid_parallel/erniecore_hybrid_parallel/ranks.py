@@ -14,13 +14,14 @@ import numpy as np
 import paddle  # noqa: TID253
 from paddle import Tensor  # noqa: TID253
 
-from erniecore.api import Cluster, ConfigError, Layout, Piece
+from erniecore.api import Cluster, ConfigError, Layout, Objective, Piece
 from erniecore_hybrid_parallel.buckets import all_reduce_gradients, by_comm, gather_parts, sum_ends
 from erniecore_hybrid_parallel.config import HybridConfig
 from erniecore_hybrid_parallel.experts import spread_experts
 from erniecore_hybrid_parallel.gradients import GradientShards
 from erniecore_hybrid_parallel.groups import World, world_of
 from erniecore_hybrid_parallel.mesh import Mesh
+from erniecore_hybrid_parallel.parameters import ParameterShards, prepare, share
 from erniecore_hybrid_parallel.pipe import open_pipe
 from erniecore_hybrid_parallel.placement import Placements
 from erniecore_hybrid_parallel.stages import lay_out
@@ -46,6 +47,7 @@ class HybridRanks:
         self.counts = place["tensor"] == 0 and place["pipeline"] == mesh.degrees["pipeline"] - 1
         self._meets, self._exchanged = True, time.monotonic()
         self.shards: GradientShards | None = None
+        self.parameters = ParameterShards()
         self.everybody = world.comm([list(range(world.size))])
         self.batch = world.comm(mesh.groups("sharding", "data"))
         self.tensor = world.comm(mesh.groups("tensor"))
@@ -63,6 +65,7 @@ class HybridRanks:
         Groups with a roll call wait as long as ``parallel.timeout``. Elsewhere the ranks meet at the store, which is slow,
         where the last pause between two exchanges was long on any rank.
         """
+        self.parameters.release()  # between forward passes nothing is kept whole
         if self.size == 1:
             return [value]
         pause = time.monotonic() - self._exchanged
@@ -134,10 +137,13 @@ class HybridRanks:
     def attach(self, slots: Sequence[Any]) -> None:
         """From stage 2 on gradients are summed during the backward pass."""
         if self.config.sharding_stage > 1:
-            self.shards = GradientShards(slots, self.placements.of, self.exchange)
+            self.parameters.slots = {slot.name: slot for slot in slots}
+            told = [slot for slot in slots if slot.name not in self.parameters.gathered]
+            self.shards = GradientShards(told, self.placements.of, self.exchange)
 
     def backward_done(self) -> None:
         """The backward pass of a micro-batch has ended."""
+        self.parameters.release()
         if self.shards is not None:
             self.shards.backward_done()
 
@@ -157,6 +163,14 @@ class HybridRanks:
         parted = [slot for slot in slots if slot.part is not None]
         for comm, members in by_comm(parted, lambda slot: self.placements.of(slot.name).sharding):
             gather_parts(members, comm)
+
+    def prepare_parameters(self, model: Any, layout: Layout) -> None:
+        """Before matrices are cut, where parameters will be sharded."""
+        prepare(model, layout, self.parameters)
+
+    def share_parameters(self, model: Any, layout: Layout) -> None:
+        """Keep a range of each large parameter here (stage 3)."""
+        share(model, layout, self.parameters, self.placements)
 
     def parallelize(self, model: Any, layout: Layout) -> None:
         """Leave this rank its parts of the model, in place, and say in the table what they are.
@@ -189,7 +203,16 @@ class HybridRanks:
             self.placements.put([name], replace(self.placements.of(name), counts=False))
 
     def adopt(self, model: Any, objective: Any) -> None:
-        """Expert loads are counted over all rows."""
+        """Expert loads are counted over all rows.
+
+        Raises:
+            ConfigError: each rank generates texts of its own length, and would fetch layers that the others do not need.
+        """
+        generates = getattr(type(objective), "prepare", None) not in (None, Objective.prepare)
+        if self.config.sharding_stage == 3 and generates:
+            raise ConfigError.at(
+                "parallel.sharding_stage", "this method generates during training; 1 and 2 work with it"
+            )
         balancer = getattr(model, "balancer", None)
         if balancer is not None:
             balancer.all_reduce = lambda loads: self.batch.all_reduce(loads.clone())

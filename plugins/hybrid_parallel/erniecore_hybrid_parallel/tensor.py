@@ -86,11 +86,11 @@ class VocabEmbedding:
     """An embedding layer that has some of the rows."""
 
     tensor_shard: Shard
-    weight: Tensor
+    num_rows: int
 
     def forward(self, ids: Tensor) -> Tensor:
         """ids [...] -> [..., H]; ids of other ranks' rows give 0 here."""
-        comm, size = self.tensor_shard.comm, self.weight.shape[0]
+        comm, size = self.tensor_shard.comm, self.num_rows
         local = ids - comm.index * size
         mine = paddle.logical_and(local >= 0, local < size)
         rows = super().forward(local.clip(0, size - 1))  # type: ignore[misc]
@@ -210,6 +210,8 @@ def become(cut: Cut, shard: Shard) -> None:
     if cut.style not in _BECOMES or (cut.style == "vocab" and cut.parameter.ndim != 2):  # of an update, of a head
         return
     mix(cut.layer, _BECOMES[cut.style], shard)
+    if cut.style == "vocab":
+        cut.layer.num_rows = cut.parameter.shape[0]
 
 
 def mix(layer: Any, behaviour: type, shard: Shard) -> None:

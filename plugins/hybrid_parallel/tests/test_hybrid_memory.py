@@ -11,6 +11,7 @@ LAYOUTS = {
     "data": {"parallel__data": 2},
     "stage1": {"parallel__sharding": 2},
     "stage2": {"parallel__sharding": 2, "parallel__sharding_stage": 2},
+    "stage3": {"parallel__sharding": 2, "parallel__sharding_stage": 3},
     "tensor": {"parallel__tensor": 2},
 }
 
@@ -31,7 +32,7 @@ def measured(words, hybrid_home, tmp_path_factory):
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("layout", "built", "gradients"),
-    [("data", 12, 4), ("stage1", 8, 4), ("stage2", 8, 2), ("tensor", 6, 2)],
+    [("data", 12, 4), ("stage1", 8, 4), ("stage2", 8, 2), ("stage3", 6, 2), ("tensor", 6, 2)],
 )
 def test_bytes_per_parameter(measured, layout, built, gradients):
     """Weights 4 and moments 8 bytes, gradients 4: each halved where two ranks share it (±10 %)."""

@@ -37,16 +37,18 @@ ALONE = {
 DATA = {"parallel__data": 2, "train__accumulation": 1}
 SHARDING = {"parallel__sharding": 2, "train__accumulation": 1}
 GRADIENTS = {**SHARDING, "parallel__sharding_stage": 2}
+PARAMETERS = {**SHARDING, "parallel__sharding_stage": 3}
 TENSOR = {"parallel__tensor": 2}
 EXPERT = {**DATA, "parallel__expert": 2}
 FOUR = {"parallel__data": 2, "parallel__sharding": 2, "train__accumulation": 1, "train__batch_size": 1}
 #: processes -> (run, layout)
 CASES = {
     2: [
-        *((name, layout) for layout in (DATA, SHARDING, GRADIENTS, TENSOR) for name in ALONE if name != "mtp"),
+        *((name, layout) for layout in (DATA, SHARDING, GRADIENTS, PARAMETERS, TENSOR) for name in ALONE if name != "mtp"),
         *((name, EXPERT) for name in ("moe", "lora-moe", "dpo-moe")),
         ("mtp", EXPERT | {"train__accumulation": 2}),
         ("moe", GRADIENTS | {"parallel__expert": 2}),
+        ("moe", PARAMETERS | {"parallel__expert": 2}),
     ],
     4: [
         *((name, DATA | TENSOR) for name in ("dense", "moe", "dpo-untied")),
@@ -56,6 +58,8 @@ CASES = {
         ("moe", GRADIENTS | TENSOR | {"parallel__expert": 2}),
         ("mtp", FOUR | {"parallel__expert": 2}),
         ("mtp", FOUR | {"parallel__expert": 4, "parallel__sharding_stage": 2}),
+        *((name, PARAMETERS | TENSOR) for name in ("dense", "dpo-untied", "moe")),
+        ("untied", FOUR | {"parallel__sharding_stage": 3, "train__accumulation": 1}),
         ("dense", FOUR),
         ("untied", FOUR | {"parallel__sharding_stage": 2, "train__accumulation": 1}),
         ("dense", {"parallel__tensor": 4}),
