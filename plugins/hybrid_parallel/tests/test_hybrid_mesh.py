@@ -102,7 +102,6 @@ def test_open_degree_takes_what_is_left():
         ({"sharding": 4}, 2, "parallel.sharding"),
         ({"sharding_stage": 2}, 2, "parallel.sharding_stage"),
         ({"pipeline": 2}, 2, "parallel.pipeline"),
-        ({"sharding": 2, "sharding_stage": 3}, 2, "parallel.sharding_stage"),
     ],
 )
 def test_impossible_degrees_are_refused_by_their_key(values, world, key):
