@@ -44,7 +44,12 @@ FOUR = {"parallel__data": 2, "parallel__sharding": 2, "train__accumulation": 1, 
 #: processes -> (run, layout)
 CASES = {
     2: [
-        *((name, layout) for layout in (DATA, SHARDING, GRADIENTS, PARAMETERS, TENSOR) for name in ALONE if name != "mtp"),
+        *(
+            (name, layout)
+            for layout in (DATA, SHARDING, GRADIENTS, PARAMETERS, TENSOR)
+            for name in ALONE
+            if name != "mtp"
+        ),
         *((name, EXPERT) for name in ("moe", "lora-moe", "dpo-moe")),
         ("mtp", EXPERT | {"train__accumulation": 2}),
         ("moe", GRADIENTS | {"parallel__expert": 2}),
