@@ -15,7 +15,7 @@ from erniecore.kinds import KINDS
 from erniecore.scaffold.generate import write
 
 ROOT = Path(__file__).parents[2]
-EXAMPLE = ROOT / "examples" / "third_party_plugin"
+EXAMPLES = [ROOT / "examples" / "third_party_plugin", ROOT / "examples" / "acme_plugin"]
 WORDS = ("ant", "bee", "cat", "dog", "eel", "fox", "gnu", "hen")
 
 pytestmark = pytest.mark.slow
@@ -35,7 +35,7 @@ def environment(projects, wheels, make_environment, tmp_path_factory):
     from flit_core.wheel import make_wheel_in
 
     out = tmp_path_factory.mktemp("third-party-wheels")
-    built = [make_wheel_in(folder / "pyproject.toml", out).file for folder in (*projects.values(), EXAMPLE)]
+    built = [make_wheel_in(folder / "pyproject.toml", out).file for folder in (*projects.values(), *EXAMPLES)]
     return make_environment([*wheels.values(), *built])
 
 
@@ -78,7 +78,7 @@ def test_all_are_listed(environment):
 
 def test_their_own_tests_pass(environment, projects):
     """Conformance checks included: one process for all, because paddle is imported once."""
-    folders = [str(folder / "tests") for folder in (*projects.values(), EXAMPLE)]
+    folders = [str(folder / "tests") for folder in (*projects.values(), *EXAMPLES)]
     words = ("-m", "pytest", "--import-mode=importlib", "-p", "no:cacheprovider", "-q", "-W", "ignore")
     out = environment.run("python", *words, *folders, cwd=projects["model"].parent)
     assert re.search(r"^\d{3} passed", out, re.MULTILINE), out[-500:]
@@ -87,6 +87,34 @@ def test_their_own_tests_pass(environment, projects):
 def test_the_example_is_listed(environment):
     listed = json.loads(environment.run("ernie", "plugins", "--json", "--kind", "method"))
     assert ("focal", "erniecore-focal") in {(entry["name"], entry["distribution"]) for entry in listed}
+
+
+def test_acme_is_one_distribution_with_three_plugins(environment):
+    listed = json.loads(environment.run("ernie", "plugins", "--json"))
+    mine = {(e["kind"], e["name"], e["status"]) for e in listed if e["distribution"] == "erniecore-acme"}
+    assert mine == {("model", "acme-lm", "ok"), ("method", "acme-dpo", "ok"), ("device", "acme-card", "ok")}
+
+
+def test_acmes_method_trains_acmes_model(environment, base):
+    pairs = [{"question": f"Say {w}.", "good": f"{w} {w}", "bad": "no"} for w in WORDS] * 4
+    rows = [{"instruction": p["question"], "chosen": p["good"], "rejected": p["bad"]} for p in pairs]
+    (base / "pairs.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    init = "ernie model init --model acme-lm --size tiny --tokenizer tokenizer --out acme"
+    environment.run(*shlex.split(init), cwd=base)
+    run = """
+        ernie run --model acme --method acme-dpo method.margin=0.2 --data pairs.jsonl --out acme-run train.max_steps=12
+        train.batch_size=2 train.learning_rate=0.01
+    """
+    environment.run(*shlex.split(run), cwd=base)
+    losses = [event["loss"] for event in events(base / "acme-run", "step")]
+    assert losses[-1] < losses[0] - 0.1
+
+
+def test_acmes_card_is_refused(environment, base):
+    words = (
+        "ernie run --model acme --method acme-dpo --device acme-card --data pairs.jsonl --out nowhere train.max_steps=1"
+    )
+    environment.run(*shlex.split(words), cwd=base, status=3)
 
 
 def test_conform_on_the_command_line(environment):

@@ -1,0 +1,31 @@
+"""The device `acme-card`: a card that Paddle loads as a plugin, described as data. There is no such card, so opening
+it ends with exit code 3 and the command that would install it; never with another device.
+"""
+
+from __future__ import annotations
+
+from erniecore.api import DECLARED, AcceleratorPlugin, Profile, Variable
+
+PROFILE = Profile(
+    name="acme-card",
+    title="Acme card",
+    place="acme",
+    packages=(("paddlepaddle", "PaddlePaddle for the host"), ("paddle-acme", "its plugin for the card")),
+    install="pip install paddlepaddle paddle-acme -i https://wheels.acme.example/simple/",
+    monitor="acme-smi",
+    visible="ACME_VISIBLE_DEVICES",
+    collectives="ACCL",
+    dtypes=frozenset({"float32", "bfloat16"}),
+    variables={"FLAGS_allocator_strategy": Variable("auto_growth", "memory is taken as it is needed")},
+    lacks={"fp8": "train in bfloat16"},
+    evidence=DECLARED,
+)
+
+
+class AcmeCardPlugin(AcceleratorPlugin):
+    """Acme cards."""
+
+    name, summary, profile = "acme-card", "Acme cards (an example: there is no such card)", PROFILE
+
+
+plugin = AcmeCardPlugin()

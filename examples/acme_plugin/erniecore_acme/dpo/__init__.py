@@ -1,0 +1,1 @@
+"""The method `acme-dpo`."""

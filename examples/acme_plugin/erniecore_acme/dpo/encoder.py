@@ -1,0 +1,44 @@
+"""A preference becomes one sample: prompt and preferred answer, then prompt and rejected answer, which do not see each
+other. The field `answer` numbers them, 1 and 2. numpy only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from erniecore.api import Preference, Record, RowError, Sample, Tokenizer, Turns
+
+
+class AcmeDpoEncoder:
+    """See ``erniecore.api.Encoder``."""
+
+    accepts: tuple[type, ...] = (Preference,)
+
+    def __init__(self, tokenizer: Tokenizer, max_length: int) -> None:
+        self.turns, self.max_length = Turns(tokenizer), max_length
+
+    def encode(self, record: Record) -> Sequence[Sample]:
+        """One sample; raises ``RowError`` where it is too long or the answers are the same."""
+        assert isinstance(record, Preference)
+        answers = [
+            self.turns.answer(record.prompt, turns, record.tools, where)
+            for turns, where in ((record.chosen, "$.chosen"), (record.rejected, "$.rejected"))
+        ]
+        if answers[0].ids == answers[1].ids:
+            raise RowError("the two answers are the same", where="$.rejected")
+        (chosen, good), (rejected, bad) = (self.turns.arrays(answer) for answer in answers)
+        C, R = len(chosen), len(rejected)
+        if self.max_length < C + R:
+            raise RowError(f"{C + R} tokens do not fit into {self.max_length}", where="$")
+        return [
+            Sample(
+                input_ids=np.concatenate([chosen, rejected]),
+                labels=np.concatenate([good, bad]),
+                position_ids=np.concatenate([np.arange(C), np.arange(R)]).astype(np.int64),
+                end_rows=np.repeat([C, C + R], [C, R]).astype(np.int32),
+                fields={"answer": np.repeat([1, 2], [C, R]).astype(np.int8)},
+                origin=record.origin,
+            )
+        ]

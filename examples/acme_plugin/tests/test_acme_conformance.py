@@ -1,0 +1,18 @@
+"""The rules that every plugin of a kind keeps."""
+
+from erniecore.testing import parametrize_checks
+
+
+@parametrize_checks("model", "acme-lm")
+def test_model(check):
+    check()
+
+
+@parametrize_checks("method", "acme-dpo")
+def test_method(check):
+    check()
+
+
+@parametrize_checks("device", "acme-card")
+def test_device(check):
+    check()

@@ -1,0 +1,37 @@
+"""The loss by hand, however the pairs are packed; the card that is not there."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from erniecore.api import IGNORE, Cluster, DeviceUnavailable
+from erniecore_acme.card import plugin as card
+
+
+@pytest.mark.parametrize("margin", [0.0, 0.7])
+def test_a_policy_that_is_its_reference(toy_policy, toy_tokenizer, toy_batch, margin):
+    from erniecore_acme.dpo.encoder import AcmeDpoEncoder
+    from erniecore_acme.dpo.objective import AcmeDpoObjective
+
+    batch = toy_batch(AcmeDpoEncoder(toy_tokenizer, 64))
+    objective = AcmeDpoObjective(toy_policy, toy_policy, margin=margin)
+    found = float(objective(batch, objective.normalizers(batch)).loss)
+    assert found == pytest.approx(np.log1p(np.exp(margin)), rel=1e-5)
+
+
+def test_answers_of_packed_pairs():
+    from erniecore_acme.dpo.objective import answers_of
+
+    labels = np.array([[IGNORE, 5, 6, IGNORE, 7, IGNORE, 8, 9, IGNORE, 4]])
+    sides = np.array([[1, 1, 1, 2, 2, 1, 1, 1, 2, 2]])
+    where, owner = answers_of(SimpleNamespace(labels=labels, fields={"answer": sides}))
+    assert where.tolist() == [1, 2, 4, 6, 7, 9]
+    assert owner.tolist() == [0, 0, 1, 2, 2, 3]
+
+
+def test_the_card_is_refused_with_its_install_line():
+    device = card.ernie_open_device(config=card.Config(), cluster=Cluster())
+    with pytest.raises(DeviceUnavailable, match="paddle-acme") as caught:
+        device.open()
+    assert "wheels.acme.example" in caught.value.fix
