@@ -23,6 +23,7 @@ from erniecore.accelerators.profile import ABILITIES
 from erniecore.cli.manual import help_pages
 from erniecore.config import reference
 from erniecore.data import codes
+from erniecore.engine import serving_contract
 from erniecore.kinds import KINDS
 from erniecore.migration.erniekit import reference as erniekit
 
@@ -53,6 +54,19 @@ def kinds_page() -> str:
         hooks = ", ".join(f"`{h}`" for h in kind.hooks) or "–"
         flag = f"`{kind.flag}`" if kind.flag else "–"
         lines.append(f"| `{kind.name}` | {flag} | `{kind.group}` | {hooks} | {kind.default or '–'} | {kind.summary} |")
+    return "\n".join(lines) + "\n"
+
+
+def contract_page() -> str:
+    """What exports are checked against."""
+    text = inspect.getdoc(serving_contract) or ""
+    lines = [
+        NOTICE + "# What servers expect of a model directory",
+        "",
+        text.split("docs/reference")[0].rpartition(";")[0] + ".",
+    ]
+    lines += ["", "| rule | what must hold | who asks for it |", "|---|---|---|"]
+    lines += [f"| `{rule.name}` | {rule.text} | {rule.source} |" for rule in serving_contract.RULES]
     return "\n".join(lines) + "\n"
 
 
@@ -147,6 +161,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "docs/reference/kinds.md": kinds_page,
     "docs/reference/devices.md": devices_page,
     "docs/reference/errors.md": errors_page,
+    "docs/reference/serving-contract.md": contract_page,
     "docs/reference/cli.md": cli_page,
     "docs/reference/erniekit-keys.md": lambda: NOTICE + erniekit.markdown(),
     "docs/reference/settings.md": lambda: NOTICE + reference.markdown(),

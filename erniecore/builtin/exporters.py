@@ -1,4 +1,5 @@
-"""The exporters of the core: ``hf``, the public layout that transformers and servers read, and ``safetensors``, our own
+"""The exporters of the core: ``hf``, the public layout that transformers and servers read, ``hf-fp8``, the same with FP8
+weights, and ``safetensors``, our own
 structured names. What they write is loaded again and compared before it gets its name.
 """
 
@@ -8,6 +9,7 @@ from pathlib import Path
 from typing import Literal
 
 from erniecore.config.section import Field, Section
+from erniecore.errors import CheckpointError
 from erniecore.plugin import Plugin, hookimpl
 from erniecore.types import ModelBundle
 
@@ -41,6 +43,30 @@ class HfExporter(Plugin):
         return target
 
 
+class HfFp8Exporter(Plugin):
+    """The public layout with FP8 weights by blocks: for transformers, and offline FP8 in FastDeploy."""
+
+    kind = "exporter"
+    name = "hf-fp8"
+    summary = "public layout with FP8 weights by 128x128 blocks, for transformers and FastDeploy"
+    capabilities = frozenset({"installed-model", "lossy"})
+    Config = ExportConfig
+
+    @hookimpl
+    def ernie_export(self, config: ExportConfig, bundle: ModelBundle, target: Path) -> Path:
+        """Write, check. Raises ``CheckpointError`` when a server would not take it."""
+        from erniecore.engine.fp8_export import write_fp8_files
+        from erniecore.engine.serving_contract import check_directory
+
+        write_fp8_files(bundle, target, dtype=config.dtype, max_shard_bytes=config.max_shard_bytes)
+        problems = check_directory(target)
+        if problems:
+            raise CheckpointError(
+                "the export breaks the contract with servers: " + "; ".join(problems[:5]), code="ERN-K030"
+            )
+        return target
+
+
 class FlatExporter(Plugin):
     """Our own names and shapes (matrices [in, out], stacked experts): ``weights*.safetensors`` and config.json."""
 
@@ -59,4 +85,5 @@ class FlatExporter(Plugin):
 
 
 hf = HfExporter()
+hf_fp8 = HfFp8Exporter()
 flat = FlatExporter()

@@ -15,7 +15,10 @@ def export(
     directory: Annotated[Path, typer.Argument(help="A model directory, a run directory or a checkpoint (step-…).")],
     out: Annotated[Path, typer.Option(help="Where to write; new, empty, or an earlier export.")],
     to: Annotated[
-        str, typer.Option(help="Exporter: hf (public layout), safetensors (own names), or a plugin's.")
+        str,
+        typer.Option(
+            help="Exporter: hf (public layout), hf-fp8 (FP8 by blocks), safetensors (own names), or a plugin's."
+        ),
     ] = "hf",
     dtype: Annotated[
         str, typer.Option(help="float32, bfloat16 or float16; empty: as the source stores its weights.")

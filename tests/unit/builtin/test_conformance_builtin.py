@@ -23,6 +23,11 @@ def test_conformance_of_hf(check):
     check()
 
 
+@parametrize_checks("exporter", "hf-fp8")
+def test_conformance_of_hf_fp8(check):
+    check()
+
+
 @parametrize_checks("exporter", "safetensors")
 def test_conformance_of_safetensors(check):
     check()
