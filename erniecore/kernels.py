@@ -129,7 +129,8 @@ def choose(device: str, asked: Mapping[str, str]) -> Choice:
             message = f"{' and '.join(able)} both have this kernel; name one of them"
             raise ConfigError.at(f"device.kernels.{operator}", message)
         names[operator] = asked.get(operator) or (able[0] if able else REFERENCE)
-    remarks += [f"kernels {name}: {fault}; the reference operators run" for name, fault in faults.items() if fault]
+    missed = {name: fault for name, fault in faults.items() if fault and not sets[name].on_request}
+    remarks += [f"kernels {name}: {fault}; the reference operators run" for name, fault in missed.items()]
     used = {name: sets[name] for name in sets if name in names.values()}
     return Choice(names, frozenset(asked), tuple(remarks), used)
 

@@ -36,6 +36,10 @@ class AcceleratorConfig(Section):
         True,
         description="Choose kernels whose results repeat bit for bit. `false` is faster, and needs run.deterministic=false.",
     )
+    kernels: dict[str, str] = Field(
+        {},
+        description="Operator -> reference or the name of installed kernels; others take the kernel that is there.",
+    )
     card: int = Field(-1, ge=-1, description="Which of the visible cards; -1: the rank's place on its machine.")
 
 

@@ -126,6 +126,13 @@ def test_a_set_on_request_runs_only_where_it_is_named(installed):
     assert kernels.choose("cpu", {"rope": "unproven"}).names["rope"] == "unproven"
 
 
+def test_a_set_on_request_that_cannot_run_is_no_news(installed):
+    installed(Fake("unproven", on_request="not run on such a device yet", fault="nothing to run it with"))
+    assert not kernels.choose("cpu", {}).remarks
+    with pytest.raises(ConfigError, match="nothing to run it with"):
+        kernels.choose("cpu", {"rope": "unproven"})
+
+
 @pytest.mark.parametrize(
     ("asked", "hint"), [({"ropee": "fast"}, "rope"), ({"rope": "fsat"}, "fast"), ({"softmax": "fast"}, "reference")]
 )

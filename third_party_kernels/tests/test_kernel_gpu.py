@@ -1,0 +1,62 @@
+"""The GPU kernels where triton is installed: compiled for a card that is not there, and run in Triton's interpreter on
+tensors of torch. And the set of them that erniecore sees, which needs neither.
+"""
+
+import importlib.util
+import os
+import subprocess
+import sys
+
+import pytest
+from ernie_third_party_kernels import gpu, gpu_cases
+from ernie_third_party_kernels.triton_set import kernels
+
+TRITON = pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="triton is not installed")
+TORCH = pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="torch is not installed")
+
+
+def selftest(tmp_path, *words, **environ):
+    command = [sys.executable, "-m", "ernie_third_party_kernels.selftest", *words]
+    env = {**os.environ, "TRITON_CACHE_DIR": str(tmp_path), **environ}
+    return subprocess.run(command, capture_output=True, text=True, env=env)
+
+
+@TRITON
+def test_all_are_compiled_for_a_card_that_is_not_here(tmp_path):
+    done = selftest(tmp_path, "--compile", "--arch", "90")
+    assert done.returncode == 0, done.stderr
+    for operator in gpu_cases.OPERATORS:
+        assert f"compiled for sm_90: {operator}." in done.stdout
+
+
+@TRITON
+@TORCH
+def test_all_compute_what_numpy_computes(tmp_path):
+    done = selftest(tmp_path, "--device", "interpreter", TRITON_INTERPRET="1")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.count("ok ") == len(list(gpu_cases.cases("cpu")))
+
+
+def test_without_a_card_it_says_so(tmp_path):
+    done = selftest(tmp_path, "--device", "cuda", CUDA_VISIBLE_DEVICES="")
+    assert done.returncode == 3
+    assert "sees no CUDA device" in done.stdout
+
+
+def test_the_interpreter_has_to_be_asked_for(tmp_path):
+    assert selftest(tmp_path, "--device", "interpreter", TRITON_INTERPRET="0").returncode == 2
+
+
+def test_erniecore_sees_them_for_cuda_and_never_takes_them_by_itself():
+    assert kernels.devices == {"cuda"}
+    assert "not run" in kernels.on_request
+    assert bool(kernels.fault()) == (importlib.util.find_spec("triton") is None)
+
+
+def test_cases_have_every_operator():
+    assert {case.operator for case in gpu_cases.cases("cpu")} == set(gpu_cases.OPERATORS)
+
+
+@pytest.mark.parametrize(("n", "power"), [(1, 1), (2, 2), (3, 4), (129, 256)])
+def test_powers_of_two(n, power):
+    assert gpu.power_of_two(n) == power
