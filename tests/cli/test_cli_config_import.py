@@ -43,14 +43,15 @@ def test_the_written_file_is_ours_and_says_the_same(capsys, tmp_path):
 
 @pytest.mark.parametrize("path", sorted(CONFIGS.rglob("*.yaml")), ids=lambda p: str(p.relative_to(CONFIGS)))
 def test_every_published_file_is_written_as_ours(capsys, tmp_path, path):
-    """What cannot be loaded today says which plugin it lacks, and nothing else."""
+    """What cannot be loaded today says which plugin it lacks, or that FP8 is not cut into pieces, and nothing else."""
     new = tmp_path / "new.yaml"
     run(capsys, "config", "import", path, "--out", new)
     content = yaml.parse(new.read_text(), "new.yaml").data
-    missing = content.get("quantizer", {}).get("name") == "fp8-qat" or "vl" in content["model"]["name"]
-    assert main(["config", "check", str(new)]) == (2 if missing else 0)
-    if missing:
-        assert "error ERN-P002" in capsys.readouterr().err
+    missing, cut = "vl" in content["model"]["name"], content.get("quantizer", {}).get("name") == "fp8-qat"
+    assert main(["config", "check", str(new)]) == (2 if missing or cut else 0)
+    err = capsys.readouterr().err
+    assert ("error ERN-P002" in err) == missing
+    assert ("fp8-qat needs whole layers on every rank" in err) == cut
 
 
 def test_a_file_that_is_there_is_kept(capsys, tmp_path):
@@ -185,12 +186,13 @@ def test_files_for_other_commands_say_which(capsys, name, command):
     assert command in err
 
 
-def test_plugins_that_are_not_here_are_named(capsys):
+def test_plugins_that_are_not_here_are_named(capsys, monkeypatch):
+    monkeypatch.setenv("ERNIE_PLUGINS", "ernie45,sft,lora,erniekit,hybrid")
     words = ("compute_type=fp8", "--dry-run")
     err = run(capsys, "run", CONFIGS / "ERNIE-4.5-0.3B/sft/run_sft_wint8mix_lora_8k.yaml", *words, code=2).err
     assert "no quantizer plugin 'fp8-qat' is installed" in err
     assert "(from compute_type)" in err
-    assert "put compute_type=bf16 behind the file" in err
+    assert "it comes with erniecore-fp8-qat" in err
 
 
 def test_words_of_erniekit_do_without_a_plugin(capsys):

@@ -57,12 +57,9 @@ def test_scales_are_in_the_checkpoint(ernie, runner):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("quantizer", ["fp8-qat", "fp8-block"])
-def test_killed_run_continues_bit_for_bit(runner, quantizer):
+def test_killed_run_continues_bit_for_bit(runner):
     """Killed within the warm-up of the scales and after it."""
-    same = settings(runner, quantizer__name=quantizer, checkpoint__every=2, train__moments="bfloat16")
-    if quantizer == "fp8-block":
-        same.pop("quantizer__scale_warmup")
+    same = settings(runner, checkpoint__every=2, train__moments="bfloat16")
     runner.complete("straight", **same)
     runner.kill_at(3, "killed", **same)
     runner.kill_at(7, "killed", **same)
