@@ -21,6 +21,7 @@ from erniecore.engine.gather import WholeModel, made_whole, whole_model
 from erniecore.engine.model_files import save_model_directory
 from erniecore.engine.quantize import write_quantized
 from erniecore.engine.rundir import log
+from erniecore.engine.session import build_model
 from erniecore.engine.state import abandon, save, settle
 from erniecore.errors import NumericsError, Preempted
 from erniecore.types import ModelBundle
@@ -96,8 +97,8 @@ def export_model(run: Run) -> None:
     started = time.perf_counter()
     with run.ema.applied() if run.ema is not None and run.settings.checkpoint.average else nullcontext():
         if run.settings.adapter is not None:
-            with made_whole(run.ranks, run.policy):
-                path = _write_adapter(run) if run.is_main else None
+            with made_whole(run.ranks, run.policy, lambda: build_model(run.ready)) as model:
+                path = _write_adapter(run, model) if run.is_main else None
         else:
             model = whole_model(run.ranks, run.policy)
             path = _write_model(run, model) if run.is_main else None
@@ -141,13 +142,13 @@ def _bundle(run: Run, model: Any) -> ModelBundle:
     )
 
 
-def _write_adapter(run: Run) -> Path | None:
+def _write_adapter(run: Run, model: Any) -> Path | None:
     """None when the adapter's plugin has no ``ernie_save_adapter``."""
     if not run.hook.ernie_save_adapter.get_hookimpls():
         return None
     target, section, facts = run.out / ADAPTER_DIRECTORY, run.settings.adapter, _provenance(run)
     with atomic_directory(target) as directory:
-        run.hook.ernie_save_adapter(config=section, model=run.policy, target=directory, base=facts["base"])
+        run.hook.ernie_save_adapter(config=section, model=model, target=directory, base=facts["base"])
         write_directory_manifest(directory, {**facts, "adapter": run.ready.names["adapter"]})
     return target
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -17,7 +17,6 @@ from erniecore.checkpoint.parts import PartWriter
 from erniecore.checkpoint.shares import Key, Shares, Spec, divide
 from erniecore.checkpoint.tensors import LONG_NAMES, PLAIN
 from erniecore.engine.arrays import Array, dtype_name, to_numpy, to_tensor
-from erniecore.errors import CheckpointError
 from erniecore.types import Piece, Ranks
 
 if TYPE_CHECKING:
@@ -138,23 +137,20 @@ def to_main(ranks: Ranks, members: Mapping[str, Held]) -> Iterator[tuple[str, Ar
 
 
 @contextmanager
-def made_whole(ranks: Ranks, model: Any) -> Iterator[None]:
-    """Within the block ``model`` has its whole weights on rank 0, to be written, not to be computed with; all ranks enter
-    together.
-
-    Raises:
-        CheckpointError: rank 0's model does not have all of the weights.
-    """
+def made_whole(ranks: Ranks, model: Any, rebuilt: Callable[[], Any]) -> Iterator[Any]:
+    """A model with its whole weights on rank 0, to be written, not to be computed with: ``model`` itself within the block,
+    or, where it lacks weights that other ranks have, one that ``rebuilt`` makes. All ranks enter together."""
+    members = held_of(ranks, model)
+    lacks = ranks.exchange(len(agree(ranks, {"model": members}).specs["model"]) > len(members))[0]
+    target = rebuilt() if lacks and ranks.rank == 0 else model
     parts: list[tuple[Tensor, Tensor]] = []
-    own = model.state_dict()
-    for name, array, dtype in to_main(ranks, held_of(ranks, model)):
-        if name not in own:
-            raise CheckpointError("rank 0 has no place for this weight", where=name)
-        if not ranks.piece(name, own[name].shape).whole:
+    own = target.state_dict()
+    for name, array, dtype in to_main(ranks, members):
+        if lacks or not ranks.piece(name, own[name].shape).whole:
             parts.append((own[name], own[name].detach().clone()))
             _share(to_tensor(array, dtype), own[name])
     try:
-        yield
+        yield target
     finally:
         for tensor, part in parts:
             _share(part, tensor)

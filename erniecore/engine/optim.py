@@ -77,12 +77,17 @@ def is_decayed(name: str, ndim: int) -> bool:
     return ndim > 1 and not _NOT_DECAYED.search(name)
 
 
-def layer_factors(names: Iterable[str], lowest: float) -> dict[str, float]:
+def count_layers(names: Iterable[str]) -> int:
+    """One more than the highest number of a layer that the names of parameters tell."""
+    return max((int(match.group(1)) + 1 for name in names if (match := _LAYER.search(name))), default=0)
+
+
+def layer_factors(names: Iterable[str], lowest: float, num_layers: int = 0) -> dict[str, float]:
     """Layer-wise factors of the learning rate: ``lowest`` for embeddings, 1 for the head and final norm, and
-    ``lowest + (1 − lowest)(i + 1)/(L + 1)`` for layer i of L."""
+    ``lowest + (1 − lowest)(i + 1)/(L + 1)`` for layer i of L (0: as many as the names tell)."""
     names = list(names)
     depth = {name: int(match.group(1)) for name in names if (match := _LAYER.search(name))}
-    num_layers = max(depth.values(), default=-1) + 1
+    num_layers = num_layers or count_layers(names)
     factors = {}
     for name in names:
         if name in depth:
@@ -100,6 +105,7 @@ class AdamW:
         settings: rates, decay, dtype of the moments.
         factors: pattern (``fnmatch`` over structured names) -> factor of the learning rate; the first match counts.
         share: name and shape -> ``Slot.part``. shape_of: name and shape here -> shape of the whole.
+        num_layers: of the whole model, where only some of its parameters are here.
     """
 
     def __init__(
@@ -109,11 +115,12 @@ class AdamW:
         factors: Mapping[str, float] | None = None,
         share: Callable[[str, Sequence[int]], tuple[int, int] | None] = lambda name, shape: None,
         shape_of: Callable[[str, Sequence[int]], Sequence[int]] = lambda name, shape: shape,
+        num_layers: int = 0,
     ) -> None:
         trained = [(name, parameter) for name, parameter in parameters if not parameter.stop_gradient]
         if not trained:
             raise ValueError("no parameter is trainable")
-        by_layer = layer_factors((name for name, _ in trained), settings.layer_lr_decay)
+        by_layer = layer_factors((name for name, _ in trained), settings.layer_lr_decay, num_layers)
         self.settings = settings
         self.num_updates = 0
         self.slots = [

@@ -22,7 +22,7 @@ from erniecore.engine.ema import Ema
 from erniecore.engine.feed import Feed, build_feed
 from erniecore.engine.guards import StepGuard
 from erniecore.engine.host_memory import release_freed
-from erniecore.engine.optim import OPTIMIZERS, AdamW
+from erniecore.engine.optim import OPTIMIZERS, AdamW, count_layers
 from erniecore.engine.prepare import Prepared, wants_score
 from erniecore.engine.pulse import Pulse, end_process
 from erniecore.engine.quarantine import Quarantine
@@ -151,12 +151,14 @@ def assemble(ready: Prepared, tokenizer: Tokenizer, feed: Feed, stop: StopReques
     make = OPTIMIZERS[settings.train.optimizer]
     factors = getattr(policy, "lr_factors", {})
     ranks = ready.ranks
+    trained = [name for name, parameter in policy.named_parameters() if not parameter.stop_gradient]
     optimizer = make(
         policy.named_parameters(),
         settings.train,
         factors,
         ranks.share,
         lambda name, shape: ranks.piece(name, shape).shape,
+        max(ranks.exchange(count_layers(trained))),
     )
     ranks.attach(optimizer.slots)
     ema = Ema(policy.named_parameters(), settings.train.ema) if settings.train.ema else None

@@ -16,11 +16,12 @@ from paddle import Tensor  # noqa: TID253
 
 from erniecore.api import Cluster, ConfigError, Layout, Objective, Piece
 from erniecore_hybrid_parallel.buckets import all_reduce_gradients, by_comm, gather_parts, sum_ends
+from erniecore_hybrid_parallel.comm import Comm
 from erniecore_hybrid_parallel.config import HybridConfig
 from erniecore_hybrid_parallel.experts import spread_experts
 from erniecore_hybrid_parallel.gradients import GradientShards
 from erniecore_hybrid_parallel.groups import World, world_of
-from erniecore_hybrid_parallel.mesh import Mesh
+from erniecore_hybrid_parallel.mesh import AXES, Mesh
 from erniecore_hybrid_parallel.parameters import ParameterShards, prepare, share
 from erniecore_hybrid_parallel.pipe import open_pipe
 from erniecore_hybrid_parallel.placement import Placements
@@ -53,6 +54,7 @@ class HybridRanks:
         self.tensor = world.comm(mesh.groups("tensor"))
         self.placements = Placements(mesh, world)
         self.pipe = open_pipe(mesh, world, config.chunks) if mesh.degrees["pipeline"] > 1 else None
+        self.peers = world.comm(mesh.groups(*(axis for axis in AXES if axis != "pipeline")))
         #: of the first and the last stage, which share some parameters, and the names of these
         self.ends, self.at_both_ends = world.comm(mesh.ends()), frozenset[str]()
 
@@ -71,7 +73,7 @@ class HybridRanks:
         pause = time.monotonic() - self._exchanged
         if self._meets and not self.world.roll_calls:
             self.world.meet("exchange")
-        found = self._gathered([pause, value])
+        found = self._gathered([pause, value], self.everybody)
         self._meets = max(part[0] for part in found) > _LONG
         self._exchanged = time.monotonic()
         return [part[1] for part in found]
@@ -85,19 +87,19 @@ class HybridRanks:
         """Whoever gives up waiting asks for everybody's stacks first."""
         self.world.watch(alarm)
 
-    def _gathered(self, value: Any) -> list[Any]:
+    def _gathered(self, value: Any, comm: Comm) -> list[Any]:
         text = np.frombuffer(json.dumps(value).encode(), np.uint8)
-        parts, longest = self._round(text, _ROUND)
+        parts, longest = self._round(text, _ROUND, comm)
         if longest > _ROUND:
-            parts, _ = self._round(text, longest)
+            parts, _ = self._round(text, longest, comm)
         return [json.loads(part.tobytes()) for part in parts]
 
-    def _round(self, text: Any, room: int) -> tuple[list[Any], int]:
+    def _round(self, text: Any, room: int, comm: Comm) -> tuple[list[Any], int]:
         """What of each rank's bytes fits into ``room``, and how many the longest has."""
         row = np.zeros([1, 8 + room], np.uint8)
         row[0, :8] = np.frombuffer(np.int64(len(text)).tobytes(), np.uint8)
         row[0, 8 : 8 + min(len(text), room)] = text[:room]
-        rows = self.everybody.all_gather(paddle.to_tensor(row)).numpy()
+        rows = comm.all_gather(paddle.to_tensor(row)).numpy()
         sizes = [int(np.frombuffer(r[:8].tobytes(), np.int64)[0]) for r in rows]
         return [r[8 : 8 + size] for r, size in zip(rows, sizes, strict=True)], max(sizes)
 
@@ -139,7 +141,11 @@ class HybridRanks:
         if self.config.sharding_stage > 1:
             self.parameters.slots = {slot.name: slot for slot in slots}
             told = [slot for slot in slots if slot.name not in self.parameters.gathered]
-            self.shards = GradientShards(told, self.placements.of, self.exchange)
+            self.shards = GradientShards(told, self.placements.of, self._exchange_in_stage)
+
+    def _exchange_in_stage(self, value: Any) -> list[Any]:
+        """What the ranks of this stage gave: during a step, stages are not at the same place."""
+        return self.exchange(value) if self.pipe is None else self._gathered(value, self.peers)
 
     def backward_done(self) -> None:
         """The backward pass of a micro-batch has ended."""

@@ -26,6 +26,20 @@ SIZES = {
         "ernie45-moe",
         "hidden_size=32,num_hidden_layers=2,num_attention_heads=4,num_key_value_heads=2,num_nextn_predict_layers=1",
     ),
+    "deep": (
+        "ernie45",
+        "hidden_size=32,intermediate_size=64,num_hidden_layers=4,num_attention_heads=4,num_key_value_heads=4,head_dim=8",
+    ),
+    "deep-untied": (
+        "ernie45",
+        "hidden_size=32,intermediate_size=64,num_hidden_layers=4,num_attention_heads=4,num_key_value_heads=2,head_dim=8,"
+        "tie_word_embeddings=false,use_bias=true",
+    ),
+    "deep-moe": (
+        "ernie45-moe",
+        "hidden_size=32,num_hidden_layers=4,num_attention_heads=4,num_key_value_heads=2,num_nextn_predict_layers=1,"
+        "tie_word_embeddings=false",
+    ),
 }
 
 
@@ -71,7 +85,7 @@ def words(hybrid_home):
             "model.name": SIZES[model][0],
             "model.path": hybrid_home / model,
             "method.name": method,
-            "data.train": hybrid_home / f"{method}.jsonl",
+            "data.train": hybrid_home / ("sft.jsonl" if method == "sft" else "dpo.jsonl"),
             "data.max_seq_len": 64,
             "train.batch_size": 2,
             "train.learning_rate": 5e-4,

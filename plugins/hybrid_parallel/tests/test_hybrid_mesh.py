@@ -101,7 +101,6 @@ def test_open_degree_takes_what_is_left():
         ({"tensor": 3}, 4, "parallel.tensor"),
         ({"sharding": 4}, 2, "parallel.sharding"),
         ({"sharding_stage": 2}, 2, "parallel.sharding_stage"),
-        ({"pipeline": 2}, 2, "parallel.pipeline"),
     ],
 )
 def test_impossible_degrees_are_refused_by_their_key(values, world, key):

@@ -17,6 +17,7 @@ TOGETHER = {
     "stage2": {"parallel__sharding": 2, "parallel__sharding_stage": 2, "train__accumulation": 1},
     "stage3": {"parallel__sharding": 2, "parallel__sharding_stage": 3, "train__accumulation": 1},
     "tensor": {"parallel__tensor": 2, "train__accumulation": 2},
+    "pipeline": {"parallel__pipeline": 2, "train__accumulation": 2},
 }
 LAYOUTS = ["one", *TOGETHER]
 OPTIONS = {"model": "moe", "train__schedule": "constant", "train__ema": 0.5, "checkpoint__export": "false"}
