@@ -1,6 +1,6 @@
 """Which layers a part of a pipeline has."""
 
-from itertools import combinations
+from itertools import combinations, pairwise
 
 import pytest
 from erniecore_hybrid_parallel.config import HybridConfig
@@ -21,7 +21,7 @@ def test_no_split_has_a_cheaper_dearest_part(layers, first, last, data):
     parts = data.draw(st.integers(2, len(layers)))
     costs = Costs(tuple(map(float, layers)), float(first), float(last))
     cuts = ([0, *inner, len(layers)] for inner in combinations(range(1, len(layers)), parts - 1))
-    every = ([b - a for a, b in zip(cut, cut[1:], strict=False)] for cut in cuts)
+    every = ([b - a for a, b in pairwise(cut)] for cut in cuts)
     found = balanced(costs, parts)
     assert max(costs.parts(found)) == min(max(costs.parts(split)) for split in every)
     assert [index for part in ranges(found) for index in part] == list(range(len(layers)))
