@@ -113,3 +113,10 @@ def problems(groups: Iterable[Iterable[int]], size: int, length: int) -> list[st
         seen.update(members)
     found += [f"rank {rank} is in no group" for rank in sorted(set(range(size)) - seen)[:8]]
     return found + [f"there is no rank {rank}" for rank in sorted(seen - set(range(size)))[:8]]
+
+
+def edges(line: list[int], direction: int, round_: bool) -> list[tuple[int, int]]:
+    """(sender, receiver) between neighbours of a pipeline; with ``round_``, between its ends too."""
+    pairs = list(zip(line, line[1:] + line[:1], strict=True))
+    pairs = pairs if round_ else pairs[:-1]
+    return pairs if direction > 0 else [(b, a) for a, b in pairs]

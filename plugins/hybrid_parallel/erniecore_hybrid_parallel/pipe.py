@@ -17,7 +17,7 @@ from paddle import Tensor  # noqa: TID253
 from erniecore_hybrid_parallel.channels import Channel
 from erniecore_hybrid_parallel.comm import Comm
 from erniecore_hybrid_parallel.groups import World
-from erniecore_hybrid_parallel.mesh import Mesh
+from erniecore_hybrid_parallel.mesh import Mesh, edges
 
 
 @dataclass(frozen=True)
@@ -185,13 +185,6 @@ def open_pipe(mesh: Mesh, world: World, chunks: int) -> Pipe:
         gradient_after=_channel(world, lines, stage, +1, -1, chunks > 1, "gradient"),
     )
     return Pipe(stage, stages, chunks, links)
-
-
-def edges(line: list[int], direction: int, round_: bool) -> list[tuple[int, int]]:
-    """(sender, receiver) between neighbours of a pipeline; with ``round_``, between its ends too."""
-    pairs = list(zip(line, line[1:] + line[:1], strict=True))
-    pairs = pairs if round_ else pairs[:-1]
-    return pairs if direction > 0 else [(b, a) for a, b in pairs]
 
 
 def _channel(
