@@ -25,7 +25,11 @@ def main(words: list[str]) -> int:
 
     given = dict(word.split("=", 1) for word in words)
     size = given.pop("size", "300b-a47b")
-    numbers: dict[str, Any] = {**DEFAULTS, **({"sharding": 1} if given else {}), **{k: int(v) for k, v in given.items()}}
+    numbers: dict[str, Any] = {
+        **DEFAULTS,
+        **({"sharding": 1} if given else {}),
+        **{k: int(v) for k, v in given.items()},
+    }
     loaded = compose.load(None, ["model.name=ernie45-moe", f"model.size={size}", "method.name=sft"], {}, {})
     host = assemble(loaded.plugins)
     architecture, adapter, _ = described(loaded, host)

@@ -73,7 +73,9 @@ def check(
 
 def _of_groups(mesh: Mesh, chunks: int) -> tuple[list[str], int]:
     """Groups are disjoint and complete, and the rank map is one to one; channels join neighbours once."""
-    found = [f"rank {r}: its place is another rank's" for r in range(mesh.size) if mesh.rank_at(mesh.coordinates(r)) != r]
+    found = [
+        f"rank {r}: its place is another rank's" for r in range(mesh.size) if mesh.rank_at(mesh.coordinates(r)) != r
+    ]
     kinds = [(mesh.groups(axis), mesh.degrees[axis]) for axis in AXES]
     kinds += [(mesh.groups(*BATCH), mesh.data_size), (mesh.expert_groups(), mesh.expert)]
     kinds += [(mesh.expert_replicas(), mesh.data_size // mesh.expert)]
