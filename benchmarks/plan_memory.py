@@ -24,6 +24,9 @@ MOE = f"{SIZE},vocab_size=4096,max_position_embeddings=16384,moe_num_experts=16,
 MOE += ",moe_num_shared_experts=2,moe_layer_start_index=1,moe_layer_end_index=3,num_nextn_predict_layers=0"
 MODELS = {"dense": ("ernie45", DENSE), "wide": ("ernie45", WIDE), "moe": ("ernie45-moe", MOE)}
 
+#: steps of a run: the heap has grown by then
+STEPS = 12
+
 #: name -> (model, method, words)
 CASES: dict[str, tuple[str, str, str]] = {
     "dense-512x4": ("dense", "sft", "data.max_seq_len=512 train.batch_size=4"),
@@ -76,7 +79,7 @@ def measure(home: Path, name: str) -> dict[str, Any]:
     data = "pairs.jsonl" if method == "dpo" else "rows.jsonl"
     common = ["--method", method, "--model", model, "--data", data, *words.split()]
     plan = json.loads(ernie("plan", *common, "--json", cwd=home))
-    extra = ["--out", f"out-{name}", "train.max_steps=4", "checkpoint.export=false", "log.report=false"]
+    extra = ["--out", f"out-{name}", f"train.max_steps={STEPS}", "checkpoint.export=false", "log.report=false"]
     extra += ["checkpoint.final=false"]
     lines = ernie("run", *common, *extra, "--json", cwd=home).splitlines()
     events = [json.loads(line) for line in lines]

@@ -187,6 +187,8 @@ def _end(run: RunView, event: Event) -> str:
     held, planned = event.get("tensor_memory"), event.get("planned_memory")
     memory = f"  tensors {size_text(held)} (planned {size_text(planned)})" if held and planned else ""
     done = f"{event['status']}  {event['steps']} steps  {event['tokens']} tokens  {event['seconds']:.1f} s"
+    if event.get("planned_seconds") and event["steps"]:
+        done += f" ({event['seconds'] / event['steps']:.3g} s per step, planned {event['planned_seconds']:.3g})"
     return f"end    {done}{memory}  {run.out}"
 
 

@@ -10,7 +10,19 @@ import typer
 
 from erniecore.cli import render
 from erniecore.cli.group import new_group
-from erniecore.cli.options import JsonOption
+from erniecore.cli.options import (
+    AdapterOption,
+    DataOption,
+    DeviceOption,
+    FormatOption,
+    JsonOption,
+    MethodOption,
+    ModelOption,
+    QuantizerOption,
+    Words,
+    selection_flags,
+    split_words,
+)
 
 app = new_group("Measure this machine; plans use what was measured.")
 
@@ -41,4 +53,61 @@ def matmul(
     table = [(" x ".join(map(str, shape)), f"{flops / 1e9:.1f}") for shape, flops in rows]
     render.show_table(("m x k x n", "GFLOP/s"), table)
     render.show(f"best {best.flops / 1e9:.1f} GFLOP/s {dtype} on {best.machine}; kept in {path}")
+    return 0
+
+
+@app.command("comm")
+def comm(
+    device: Annotated[str, typer.Option("--device", metavar="NAME", help="Device plugin.")] = "cpu",
+    nproc: Annotated[int, typer.Option("--nproc", metavar="N", min=2, help="Processes on this machine.")] = 2,
+    seconds: Annotated[float, typer.Option("--seconds", min=0.01, help="Time per message size.")] = 0.5,
+    as_json: JsonOption = False,
+) -> int:
+    """Measure collectives between processes: latency and bandwidth, by which `ernie plan --cards` tells times."""
+    from erniecore.engine.bench_comm import measure_links
+    from erniecore.planning.rates import links_file, store_link
+
+    link, rows = measure_links(device, nproc, seconds)
+    path = links_file(os.environ)
+    store_link(path, link)
+    if as_json:
+        render.show_json({**asdict(link), "rows": rows, "file": str(path)})
+        return 0
+    table = [(row["what"], f"{row['bytes'] / 1024:,.0f}", f"{1e3 * row['seconds']:.3g}") for row in rows]
+    render.show_table(("collective", "KiB", "ms"), table)
+    text = f"{1e6 * link.latency:.1f} us and {link.bandwidth / 1e9:.2f} GB/s between {nproc} processes"
+    render.show(f"{text} on {link.machine}; kept in {path}")
+    return 0
+
+
+@app.command("train")
+def train(
+    words: Words = None,
+    model: ModelOption = None,
+    method: MethodOption = None,
+    adapter: AdapterOption = None,
+    quantizer: QuantizerOption = None,
+    device: DeviceOption = None,
+    data: DataOption = None,
+    format: FormatOption = None,
+    steps: Annotated[int, typer.Option("--steps", min=1, metavar="N", help="Steps that are timed.")] = 8,
+    as_json: JsonOption = False,
+) -> int:
+    """Time steps of a run (the words of `ernie run`) and keep their rate, by which `ernie plan` expects other runs."""
+    from erniecore.engine.bench_train import measure_training
+    from erniecore.engine.outlook import duration, number
+    from erniecore.planning.rates import rates_file, store_rate
+
+    file, overrides = split_words(words)
+    rate, seconds, outlook = measure_training(file, overrides, selection_flags(locals()), steps)
+    path = rates_file(os.environ)
+    store_rate(path, rate)
+    if as_json:
+        render.show_json({**asdict(rate), "seconds": seconds, "step_flops": outlook.step_flops, "file": str(path)})
+        return 0
+    share = f", {rate.flops / outlook.rate.flops:.0%} of products" if outlook.rate else ""
+    middle = sorted(seconds)[len(seconds) // 2]
+    render.show(
+        f"{duration(middle)} per step, {number(rate.flops)} operations/s{share}, on {rate.machine}; kept in {path}"
+    )
     return 0

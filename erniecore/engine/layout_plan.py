@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +19,7 @@ from erniecore.errors import UsageError, did_you_mean
 from erniecore.planning.clusters import ASSUMED_SHARE, GB, Cluster, Machines, read_cluster, uniform
 from erniecore.planning.jobs import Job
 from erniecore.planning.layout_search import Found, Layout, search, sizes_of
-from erniecore.planning.rates import best_rate, identity, rates_file, read_rates
+from erniecore.planning.rates import best_rate, identity, links_file, rates_file, read_links, read_rates
 from erniecore.units import size_text
 
 if TYPE_CHECKING:
@@ -99,7 +99,11 @@ def _card(ready: Prepared, wanted: Wanted, environ: Mapping[str, str]) -> Machin
         if rate is None:
             raise UsageError("this processor was not measured", fix="ernie bench matmul")
         memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // wanted.cards
-        return Machines(1, wanted.cards, "a process on this processor", memory, rate.flops / wanted.cards)
+        own = Machines(1, wanted.cards, "a process on this processor", memory, rate.flops / wanted.cards)
+        links = [
+            link for link in read_links(links_file(environ)) if (link.device, link.processes) == ("cpu", wanted.cards)
+        ]
+        return replace(own, link=links[-1].bandwidth, latency=links[-1].latency) if links else own
     size, colon, tflops = wanted.card.partition(":")
     try:
         if colon:

@@ -14,7 +14,7 @@ from erniecore.engine.plan import BYTES
 from erniecore.planning.activations import Activations, Work, activations, cache_bytes
 from erniecore.planning.flops import Flops, step_flops
 from erniecore.planning.memory import States, cpu_process, tensors_peak
-from erniecore.planning.rates import Rate, best_rate, identity, rates_file, read_rates
+from erniecore.planning.rates import Rate, best_rate, identity, rates_file, read_rates, training
 from erniecore.types import DecoderShape
 from erniecore.units import size_text
 
@@ -32,7 +32,8 @@ class Outlook:
         cache: bytes of keys and values for one answer of ``length`` positions.
         flops: per token. step_flops: per optimizer step of full rows, this rank's part.
         rate: of matrix products as ``ernie bench matmul`` found it; None: not measured. seconds: per step at that rate:
-            no step is faster; None without a rate.
+            no step is faster; None without a rate. trained, expected: rate of whole steps as ``ernie bench train`` found
+            it, and seconds per step at that.
         disk: bytes of all checkpoints that are kept and of one that is being written.
         undivided: the parallel strategy splits more than data, of which these figures know nothing.
     """
@@ -48,6 +49,8 @@ class Outlook:
     seconds: float | None
     disk: int
     undivided: bool = False
+    trained: Rate | None = None
+    expected: float | None = None
 
     def as_json(self) -> dict[str, Any]:
         """Plain JSON."""
@@ -81,6 +84,9 @@ class Outlook:
         ]
 
     def _time(self) -> str:
+        if self.trained is not None and self.expected is not None:
+            where = f"{number(self.trained.flops)} operations/s in training, measured {self.trained.day}"
+            return f"about {duration(self.expected)} per step of full rows ({where} on {self.trained.machine})"
         if self.rate is None or self.seconds is None:
             return "unknown; `ernie bench matmul` measures this device"
         where = f"{number(self.rate.flops)} operations/s, measured {self.rate.day} on {self.rate.machine}"
@@ -105,7 +111,7 @@ def outlook(ready: Prepared, environ: Mapping[str, str] | None = None) -> Outloo
         reference=ready.reference != "none",
     )
     per_rank = work.tokens * train.accumulation * flops.total
-    rate = rate_of(ready, os.environ if environ is None else environ)
+    rate, trained = rates_of(ready, os.environ if environ is None else environ)
     return Outlook(
         activations=made,
         length=work.length,
@@ -117,6 +123,8 @@ def outlook(ready: Prepared, environ: Mapping[str, str] | None = None) -> Outloo
         rate=rate,
         seconds=per_rank / rate.flops if rate else None,
         disk=plan.checkpoint * (plan.keep + 1),
+        trained=trained,
+        expected=per_rank / trained.flops if trained else None,
         undivided=any(size > 1 for axis, size in ready.parallel_plan.degrees.items() if axis != "data"),
     )
 
@@ -150,12 +158,15 @@ def states_of(ready: Prepared) -> States:
     )
 
 
-def rate_of(ready: Prepared, environ: Mapping[str, str]) -> Rate | None:
-    """The measured rate of the run's device. Accelerators are described by paddle, which a plan does not import: there the
-    newest rate of the same kind of device counts, and its card is named."""
-    device = ready.device
+def rates_of(ready: Prepared, environ: Mapping[str, str]) -> tuple[Rate | None, Rate | None]:
+    """The measured rates of the run's device, of products and of training. Accelerators are described by paddle, which a plan
+    does not import: there the newest rate of the same kind of device counts, and its card is named."""
+    device, precision = ready.device, ready.settings.train.precision
     machine = identity(device.describe()) if device.name == "cpu" else ""
-    return best_rate(read_rates(rates_file(environ)), device.name, ready.settings.train.precision, machine)
+    rates = read_rates(rates_file(environ))
+    return best_rate(rates, device.name, precision, machine), best_rate(
+        rates, device.name, training(precision), machine
+    )
 
 
 def number(value: float) -> str:

@@ -64,13 +64,13 @@ class Prepared:
     kernels: kernels.Choice = kernels.REFERENCES
 
     @property
-    def planned_memory(self) -> int | None:
-        """Most bytes that tensors of this rank will hold; None where the model does not say what its layers are like, or is
-        split."""
+    def forecast(self) -> tuple[int | None, float | None]:
+        """Most bytes that tensors of this rank will hold, and seconds of a step at the rate that training was measured at;
+        None where the model does not say what its layers are like or is split, or nothing was measured."""
         from erniecore.engine.outlook import outlook
 
         found = outlook(self)
-        return found.tensors if found and not found.undivided else None
+        return (found.tensors, found.expected) if found and not found.undivided else (None, None)
 
     @property
     def settings(self) -> Any:

@@ -37,6 +37,7 @@ class Machines:
         count: of machines; cards: in each. card: name. memory: bytes of a card. flops: operations per second that products
             reach. bandwidth: bytes per second of the card's memory; 0: unknown. link: between cards of a machine.
         host_memory: bytes of a machine; 0: nothing is known, and nothing may be kept there. price: per card and hour.
+        latency: seconds of a message between its cards.
     """
 
     count: int
@@ -48,6 +49,7 @@ class Machines:
     link: float = LINK
     host_memory: int = 0
     price: float = 1.0
+    latency: float = LATENCY
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from collections import Counter
 from dataclasses import dataclass
 from functools import lru_cache
 
-from erniecore.planning.clusters import HOST_LINK, LATENCY, LATENCY_FAR, Cluster, Machines
+from erniecore.planning.clusters import HOST_LINK, LATENCY_FAR, Cluster, Machines
 from erniecore.planning.jobs import Job, attention_parameters, mlp_parameters
 from erniecore.planning.layout_memory import IMBALANCE, adapter_share, held
 from erniecore.planning.layouts import Degrees, Options, deal, stages_of
@@ -59,7 +59,7 @@ def link_of(cluster: Cluster, span: int) -> tuple[float, float]:
     """(latency, bytes per second) of a group of ranks that lies within ``span`` neighbours."""
     slowest = cluster.slowest(0, cluster.size)
     if span <= cluster.per_machine and cluster.per_machine % span == 0:
-        return LATENCY, slowest.link
+        return slowest.latency, slowest.link
     return LATENCY_FAR, cluster.network
 
 

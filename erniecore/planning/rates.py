@@ -1,5 +1,5 @@
-"""Measured rates of devices, kept in one file for all plans: floating-point operations per second of matrix products, by
-device, machine and dtype. Nothing here comes from a data sheet.
+"""Measured rates of devices, kept in files for all plans: floating-point operations per second of matrix products and of
+training, by device, machine and dtype; latency and bandwidth between processes. Nothing here comes from a data sheet.
 """
 
 from __future__ import annotations
@@ -30,6 +30,23 @@ class Rate:
     flops: float
     shape: tuple[int, int, int]
     day: str
+
+
+@dataclass(frozen=True, slots=True)
+class LinkRate:
+    """Collectives between ``processes`` processes of one machine: seconds per message, bytes per second."""
+
+    device: str
+    machine: str
+    processes: int
+    latency: float
+    bandwidth: float
+    day: str
+
+
+def training(dtype: str) -> str:
+    """What the rate of whole training steps is filed under, beside that of products: ``Rate.dtype``."""
+    return f"{dtype} training"
 
 
 def identity(facts: Mapping[str, str]) -> str:
@@ -71,6 +88,32 @@ def best_rate(rates: Iterable[Rate], device: str, dtype: str, machine: str = "")
     """The rate of this machine; ``machine`` empty: of any with this device, the newest."""
     found = [r for r in rates if (r.device, r.dtype) == (device, dtype) and (not machine or r.machine == machine)]
     return max(found, key=lambda r: r.day, default=None)
+
+
+def read_links(path: Path) -> list[LinkRate]:
+    """What has been measured between processes; like :func:`read_rates`."""
+    try:
+        return [LinkRate(**row) for row in json.loads(path.read_text(encoding="utf-8"))]
+    except (OSError, ValueError, TypeError):
+        return []
+
+
+def store_link(path: Path, link: LinkRate) -> None:
+    """Replace that of the same device, machine and number. Raises ``CheckpointError`` where nothing can be written."""
+
+    def place(row: LinkRate) -> tuple[str, str, int]:
+        return row.device, row.machine, row.processes
+
+    kept = [old for old in read_links(path) if place(old) != place(link)]
+    text = json.dumps([asdict(row) for row in sorted([*kept, link], key=place)], indent=1) + "\n"
+    with translated(path, "storing a measured rate"):
+        os.makedirs(path.parent, exist_ok=True)
+        replace_file(path, text.encode())
+
+
+def links_file(environ: Mapping[str, str]) -> Path:
+    """Beside :func:`rates_file`."""
+    return rates_file(environ).with_name("links.json")
 
 
 #: [m, k, n] of the products that are timed: square ones, and a few thousand tokens through the matrices of real layers

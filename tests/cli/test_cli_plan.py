@@ -92,3 +92,29 @@ def test_planning_imports_no_paddle(site):
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=site.environ())
     assert done.stdout.splitlines()[-1] == "False 0"
+
+
+def test_measured_steps_and_links_are_used_by_plans_and_runs(talker, site, tmp_path):
+    """One measurement of each, in processes of their own; then a plan that expects it and a run that compares itself."""
+    environ = site.environ(XDG_CACHE_HOME=str(tmp_path / "cache"), OMP_NUM_THREADS="1")
+
+    def ernie(*words, last=False):
+        command = [sys.executable, "-m", "erniecore", *words, "--json"]
+        done = subprocess.run(command, capture_output=True, text=True, env=environ)
+        assert done.returncode == 0, done.stderr
+        return json.loads(done.stdout.splitlines()[-1] if last else done.stdout)
+
+    data = ("--method", "sft", "--model", str(talker / "model"), "--data", str(talker / "rows.jsonl"))
+    words = (*data, "data.max_seq_len=96")
+    measured = ernie("bench", "train", *words, "--steps", "2")
+    assert len(measured["seconds"]) == 2
+    expected = ernie("plan", *words)["outlook"]["expected"]
+    assert expected == pytest.approx(measured["step_flops"] / measured["flops"])
+    end = ernie("run", *words, "train.max_steps=1", "--out", str(tmp_path / "run"), last=True)
+    assert end["planned_seconds"] == pytest.approx(expected)
+
+    ernie("bench", "matmul", "--seconds", "0.01")
+    alone = ernie("plan", *words, "--cards", "2")
+    link = ernie("bench", "comm", "--seconds", "0.01")
+    assert {row["what"] for row in link["rows"]} == {"all_reduce", "all_gather"}
+    assert ernie("plan", *words, "--cards", "2")["fastest"]["time"] != alone["fastest"]["time"]

@@ -5,7 +5,18 @@ from dataclasses import replace
 import pytest
 
 from erniecore.errors import CheckpointError
-from erniecore.planning.rates import Rate, best_rate, identity, rates_file, read_rates, store_rate
+from erniecore.planning.rates import (
+    LinkRate,
+    Rate,
+    best_rate,
+    identity,
+    links_file,
+    rates_file,
+    read_links,
+    read_rates,
+    store_link,
+    store_rate,
+)
 
 RATE = Rate("cpu", "processor X, threads 2", "float32", 1e11, (512, 512, 512), "2026-01-02")
 
@@ -57,3 +68,12 @@ def test_identity_names_no_host():
 def test_the_file_is_in_the_cache_directory():
     assert str(rates_file({"XDG_CACHE_HOME": "/c", "HOME": "/h"})) == "/c/erniecore/rates.json"
     assert str(rates_file({"HOME": "/h"})) == "/h/.cache/erniecore/rates.json"
+
+
+def test_links_are_kept_per_number_of_processes(tmp_path):
+    path = links_file({"XDG_CACHE_HOME": str(tmp_path)})
+    for processes, latency in ((2, 1.0), (4, 2.0), (2, 3.0)):
+        store_link(path, LinkRate("cpu", "here", processes, latency, 1e9, "2026-01-01"))
+    assert [(link.processes, link.latency) for link in read_links(path)] == [(2, 3.0), (4, 2.0)]
+    path.write_text("{")
+    assert read_links(path) == []
