@@ -33,6 +33,7 @@ OPERATORS: Mapping[str, tuple[str, ...]] = {
     "rope": ("rotate",),
     "softmax": ("softmax_rows_",),
     "swiglu": ("swiglu_forward", "swiglu_backward"),
+    "top_experts": ("top_experts",),
 }
 
 P = ParamSpec("P")

@@ -24,6 +24,7 @@ from erniecore.ops.packed_weights import (
 from erniecore.ops.rms_norm import rms_norm
 from erniecore.ops.rope import apply_rope, rope_tables
 from erniecore.ops.swiglu import swiglu
+from erniecore.ops.top_experts import top_experts
 
 __all__ = [
     "FP8",
@@ -49,5 +50,6 @@ __all__ = [
     "rms_norm",
     "rope_tables",
     "swiglu",
+    "top_experts",
     "unpack_halves",
 ]

@@ -133,9 +133,10 @@ class _GroupedSwiGLU(PyLayer):  # type: ignore[misc]
         routes: Routes = ctx.routes
         num_rows, dtype = gate_NI.shape[0], x.dtype
         inputs = (x, gate, up, down, weights)
-        grads = [None if skip else paddle.zeros_like(w) for skip, w in zip(ctx.frozen, inputs, strict=True)]
         if num_rows == 0:
-            return tuple(grads)
+            return tuple(None if skip else paddle.zeros_like(w) for skip, w in zip(ctx.frozen, inputs, strict=True))
+        grads = [None if skip else paddle.empty_like(w) for skip, w in zip(ctx.frozen, inputs, strict=True)]
+        _clear_unused(grads[1:4], routes)
         x_NH, w_N1 = _sorted_rows(x, weights, routes)
         dy_NH = paddle.gather(dy.detach(), routes.tokens)
         dx_NH, dw_N1 = paddle.zeros([num_rows + 1, x.shape[1]], dtype), paddle.zeros([num_rows + 1, 1], dtype)
@@ -172,6 +173,16 @@ class _GroupedSwiGLU(PyLayer):  # type: ignore[misc]
         if grads[4] is not None:
             grads[4] = paddle.stack([paddle.gather(dw_N1, place).squeeze(-1) for place in routes.places], axis=1)
         return tuple(grads)
+
+
+def _clear_unused(totals: list[Tensor | None], routes: Routes) -> None:
+    """Zeros for the experts [E, ...] that no row goes to; the others are written whole."""
+    used = {part.expert for part in routes.experts}
+    for total in totals:
+        if total is not None:
+            for e in range(total.shape[0]):
+                if e not in used:
+                    total[e].zero_()
 
 
 def _sorted_rows(x: Tensor, weights: Tensor, routes: Routes) -> tuple[Tensor, Tensor]:

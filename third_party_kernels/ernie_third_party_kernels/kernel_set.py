@@ -31,6 +31,7 @@ class KernelSet:
         "rope": ("float32",),
         "softmax": ("float32",),
         "swiglu": ("float32",),
+        "top_experts": ("float32",),
     }
 
     def fault(self) -> str:

@@ -6,6 +6,7 @@ import pytest
 from ernie_third_party_kernels.adamw import binding
 from ernie_third_party_kernels.adamw import reference as adamw
 from ernie_third_party_kernels.embedding import reference as embedding
+from ernie_third_party_kernels.top_experts import reference as router
 
 from erniecore.ops import adamw as core
 from erniecore.ops.embedding import embedding_backward
@@ -111,6 +112,26 @@ def test_embedding_gradient_is_the_slope_of_the_lookup(rng, slope):
 def test_an_id_outside_of_the_table_is_an_error(kernels, wrong):
     with pytest.raises(ValueError, match=str(wrong)):
         kernels["embedding_backward"].run(paddle.to_tensor([0, wrong]), paddle.ones([2, 3]), 5)
+
+
+@pytest.mark.parametrize(("T", "E", "k"), [(1, 1, 1), (7, 8, 2), (33, 64, 6), (50, 128, 8), (3, 70, 64)])
+def test_top_experts(kernels, tensor, rng, T, E, k):
+    scores = rng.standard_normal((T, E)).astype(np.float32)
+    found = kernels["top_experts"].run(tensor(scores), k).numpy()
+    assert np.array_equal(found, router.top_experts(scores, k))
+    assert np.array_equal(found, paddle.topk(tensor(scores), k, axis=-1)[1].numpy())
+
+
+def test_of_equal_scores_the_first_expert(kernels, tensor):
+    found = kernels["top_experts"].run(tensor([[1, 2, 1, 2, 2], [0, 0, 0, 0, 0]]), 3).numpy()
+    assert found.tolist() == [[1, 3, 4], [0, 1, 2]]
+
+
+def test_too_many_experts_are_left_to_the_reference(kernels):
+    scores = paddle.ones([2, 80])
+    assert kernels["top_experts"].supports(scores, 64)
+    for k in (0, 65, 81):
+        assert not kernels["top_experts"].supports(scores, k)
 
 
 def test_pieces_and_threads_do_not_change_bits(monkeypatch):

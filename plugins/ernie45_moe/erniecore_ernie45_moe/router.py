@@ -12,6 +12,8 @@ import paddle  # noqa: TID253
 import paddle.nn.functional as F  # noqa: TID253
 from paddle import Tensor  # noqa: TID253
 
+from erniecore.api import ops
+
 
 class Routing(NamedTuple):
     """Where tokens go.
@@ -51,7 +53,7 @@ def route(
 
 def select(scores_TE: Tensor, bias_E: Tensor, num_selected: int) -> Tensor:
     """Indices [T, k] of the highest score + bias, best first; no gradient."""
-    return paddle.topk(scores_TE.detach() + bias_E.detach(), num_selected, axis=-1)[1]
+    return ops.top_experts(scores_TE.detach() + bias_E.detach(), num_selected)
 
 
 def normalise(scores_Tk: Tensor, norm_min: float) -> Tensor:
