@@ -23,12 +23,14 @@ def embedding(ids: Tensor, weight: Tensor) -> Tensor:
 class _Embedding(PyLayer):  # type: ignore[misc]
     @staticmethod
     def forward(ctx: Any, weight: Tensor, ids: Tensor) -> Tensor:
-        ctx.ids, ctx.rows = ids, weight.shape[0]
+        ctx.save_for_backward(ids)
+        ctx.rows = weight.shape[0]
         return F.embedding(ids, weight.detach())
 
     @staticmethod
     def backward(ctx: Any, dy: Tensor) -> Tensor:
-        return embedding_backward(ctx.ids, dy.detach(), ctx.rows)
+        (ids,) = ctx.saved_tensor()
+        return embedding_backward(ids, dy.detach(), ctx.rows)
 
 
 @replaceable
