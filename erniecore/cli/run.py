@@ -47,8 +47,24 @@ def run(
         str | None, typer.Option("--resume", metavar="auto|never|must|DIR", help="Where to continue; default auto.")
     ] = None,
     nproc: Annotated[
-        int, typer.Option("--nproc", metavar="N", min=0, help="Processes on this machine; default as `parallel` needs.")
+        int,
+        typer.Option(
+            "--nproc",
+            "--nproc-per-node",
+            metavar="N",
+            min=0,
+            help="Processes on this machine; default as `parallel` needs.",
+        ),
     ] = 0,
+    nodes: Annotated[
+        int, typer.Option("--nodes", "--nnodes", metavar="N", min=1, help="Machines; the same command on each.")
+    ] = 1,
+    node_rank: Annotated[
+        int, typer.Option("--node-rank", metavar="N", min=0, help="Which of them this is, from 0.")
+    ] = 0,
+    master: Annotated[
+        str, typer.Option("--master", metavar="HOST:PORT", help="Where the first machine listens for the others.")
+    ] = "",
     restarts: Annotated[
         int,
         typer.Option("--restarts", metavar="N", min=0, help="Start again so often when a process is killed or lost."),
@@ -67,14 +83,16 @@ def run(
         return _demo(out or "", as_json)
     from erniecore.config import compose
     from erniecore.engine import entry
+    from erniecore.engine.nodes import Site
 
     file, overrides = split_words(words)
     loaded = compose.load(file, overrides, flags)
     if not dry_run:
         console = "json" if as_json else "auto"
-        entry.run_loaded(loaded, console=console, processes=nproc, restarts=restarts, tell=render.note)
+        site = Site(nodes, node_rank, master)
+        entry.run_loaded(loaded, console=console, processes=nproc, restarts=restarts, tell=render.note, site=site)
         return 0
-    _plan(loaded, as_json, nproc)
+    _plan(loaded, as_json, nproc * nodes)
     return 0
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
+from erniecore.engine.nodes import ALONE, Site, machine_name
 from erniecore.errors import ConfigError, MemoryFault
 
 if TYPE_CHECKING:
@@ -117,33 +118,41 @@ def run_loaded(
     name: str = "",
     restarts: int = 0,
     tell: Callable[[str], None] = lambda text: None,
+    site: Site = ALONE,
 ) -> RunResult:
     """Train with settings that are already loaded; see :func:`run`.
 
     Args:
         processes: on this machine; 0: as the settings need. name: of the run, if it has none.
         restarts: start again so often after failures that may pass; the run is then a process of its own, also alone.
-        tell: told of each restart.
+        tell: told of each restart. site: this machine, where the run has several.
     """
     with _placed(loaded):
-        return _run(loaded, console, processes, name, restarts, tell)
+        return _run(loaded, console, processes, name, restarts, tell, site)
 
 
 def _run(
-    loaded: Loaded, console: str, processes: int, name: str, restarts: int, tell: Callable[[str], None]
+    loaded: Loaded,
+    console: str,
+    processes: int,
+    name: str,
+    restarts: int,
+    tell: Callable[[str], None],
+    site: Site,
 ) -> RunResult:
     from erniecore.engine import prepare, rundir
     from erniecore.engine.stop import StopRequest
     from erniecore.migration.stand_in import require_directory
 
     require_directory(loaded)
-    ready = prepare.prepare(loaded, console=console, processes=processes, name=name)
+    ready = prepare.prepare(loaded, console=console, processes=processes, name=name, nodes=site.nodes)
     prepare.preflight(ready)
-    if ready.num_processes > 1 or restarts:
-        return _run_processes(ready, restarts, tell)
+    if ready.num_processes > 1 or restarts or site.nodes > 1:
+        return _run_processes(ready, restarts, tell, site)
     ready.warnings += loaded.notices
     stop = StopRequest(ready.out / "control" / "stop")
     with rundir.opened(ready.out, ready.cluster.rank), stop.listening():
+        rundir.log.info("rank %d of %d on %s", ready.cluster.rank, ready.cluster.world_size, machine_name())
         prepare.choose_start(ready)
         prepare.check_disk(ready)
         prepare.open_device(ready)
@@ -163,13 +172,13 @@ def _run(
             ready.ranks.close()
 
 
-def _run_processes(ready: Prepared, restarts: int, tell: Callable[[str], None]) -> RunResult:
+def _run_processes(ready: Prepared, restarts: int, tell: Callable[[str], None], site: Site) -> RunResult:
     """Each rank as a process of its own."""
     from erniecore.engine import restarts as work
     from erniecore.engine import rundir
 
     first_event = rundir.events_size(ready.out)
-    metrics = work.run_restarting(ready, restarts, tell)
+    metrics = work.run_restarting(ready, restarts, tell, site)
     return RunResult(ready.out, metrics, first_event)
 
 

@@ -106,19 +106,21 @@ def prepare(
     environ: Mapping[str, str] | None = None,
     processes: int = 0,
     name: str = "",
+    nodes: int = 1,
 ) -> Prepared:
     """Check and plan a run; touches no file of it. With ``num_processes`` above 1: the plan of rank 0, not to be run here.
 
     Args:
         processes: how many this machine shall start; 0: as many as the parallel strategy needs.
         name: of the run, where the process that started this one has chosen it.
+        nodes: machines that start as many each.
 
     Raises:
         ErnieError: impossible settings, an unreadable model directory.
     """
     settings = loaded.settings
     host = assemble(loaded.plugins, extra=[CoreStep(), CoreRanks()])
-    cluster, num_processes = place_of(host, settings, os.environ if environ is None else environ, processes)
+    cluster, num_processes = place_of(host, settings, os.environ if environ is None else environ, processes, nodes)
     device: Device = host.hook.ernie_open_device(config=settings.device, cluster=cluster)
     check_train(settings, device)
     check_abilities(loaded, device)
@@ -148,13 +150,21 @@ def prepare(
     )
 
 
-def place_of(host: Host, settings: Any, environ: Mapping[str, str], processes: int) -> tuple[Cluster, int]:
+def place_of(
+    host: Host, settings: Any, environ: Mapping[str, str], processes: int, nodes: int = 1
+) -> tuple[Cluster, int]:
     """This process among those of the run, and how many it is to start: 1 where a launcher started it."""
     cluster = launch.read_cluster(environ)
     if cluster.world_size > 1:
+        if nodes > 1:
+            raise ConfigError.at("--nodes", "this process was started by a launcher, which has placed it already")
         return cluster, 1
-    count = processes or host.hook.ernie_count_processes(config=settings.parallel)
-    return replace(cluster, world_size=count), count
+    count = processes * nodes or host.hook.ernie_count_processes(config=settings.parallel)
+    if count % nodes:
+        raise ConfigError.at(
+            "--nodes", f"`parallel` makes {count} processes, which {nodes} machines cannot share evenly"
+        )
+    return replace(cluster, world_size=count, num_nodes=nodes), count // nodes
 
 
 def described(loaded: Loaded, host: Host) -> tuple[Json, StateAdapter, bool]:

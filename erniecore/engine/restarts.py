@@ -7,12 +7,14 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Mapping
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from erniecore.checkpoint.writer import LATEST_NAME
 from erniecore.engine import supervise
+from erniecore.engine.nodes import ALONE, Meeting, Site
 from erniecore.engine.rundir import EVENTS_NAME
 from erniecore.errors import EnvironmentFault
 
@@ -20,24 +22,32 @@ if TYPE_CHECKING:
     from erniecore.engine.prepare import Prepared
 
 #: codes of failures that may pass
-TRANSIENT = ("ERN-E020", "ERN-E021", "ERN-E022", "ERN-E024")
+TRANSIENT = ("ERN-E020", "ERN-E021", "ERN-E022", "ERN-E024", "ERN-E025")
 #: longest pause before a restart, seconds
 LONGEST_PAUSE = 60.0
 
 
-def run_restarting(ready: Prepared, restarts: int, tell: Callable[[str], None]) -> Mapping[str, float]:
+def run_restarting(
+    ready: Prepared, restarts: int, tell: Callable[[str], None], site: Site = ALONE
+) -> Mapping[str, float]:
     """Run to the end, with at most ``restarts`` further starts; the last metrics.
 
     Args:
+        site: this machine; with several, each does the same, and they start again together.
         tell: told of each restart; ``events.jsonl`` gets a warning of kind ``restart`` too.
     Raises:
         ErnieError: a failure that does not pass, or one too many.
     """
+    with closing(Meeting(site, tell)) as meeting:
+        return _run(ready, restarts, tell, meeting)
+
+
+def _run(ready: Prepared, restarts: int, tell: Callable[[str], None], meeting: Meeting) -> Mapping[str, float]:
     loaded, in_vain, came_to = ready.loaded, 0, newest(ready.out)
     for attempt in range(restarts + 1):
         try:
             return supervise.run_processes(
-                loaded, ready.out, ready.num_processes, name=ready.name, console=ready.console
+                loaded, ready.out, ready.num_processes, name=ready.name, console=ready.console, meeting=meeting
             )
         except EnvironmentFault as error:
             if error.code not in TRANSIENT or attempt == restarts:
@@ -46,7 +56,8 @@ def run_restarting(ready: Prepared, restarts: int, tell: Callable[[str], None]) 
             pause = pause_after(in_vain)
             text = f"restart {attempt + 1} of {restarts} in {pause:g} s: {error.message} ({error.where})"
         tell(text)
-        _record(ready, attempt + 1, text)
+        if not meeting.site.rank:
+            _record(ready, attempt + 1, text)
         time.sleep(pause)
         file, overrides, flags = loaded.request
         # whatever the first start was to do, the next ones go on where it came to

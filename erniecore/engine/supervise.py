@@ -1,6 +1,6 @@
-"""Several processes of one run on this machine: starts them, passes signals on, ends them all when one fails, and says
-what the first one died of. Their talking to each other is ``paddle.distributed``'s, whose variables are set here as its
-own launcher sets them; no paddle in this process.
+"""Several processes of one run on this machine, alone or beside other machines (``nodes.py``): starts them, passes signals
+on, ends them all when one fails, and says what the first one died of. Their talking to each other is
+``paddle.distributed``'s, whose variables are set here as its own launcher sets them; no paddle in this process.
 
 Why not ``python -m paddle.distributed.launch`` itself, which may start a run as well: it gives the other ranks three
 seconds when one fails and thirty after SIGTERM, too little to save a large state; it ends with the number of a signal
@@ -19,7 +19,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import FrameType
 from typing import IO, TYPE_CHECKING, Any
@@ -27,6 +27,7 @@ from typing import IO, TYPE_CHECKING, Any
 from erniecore import errors
 from erniecore.engine import rundir
 from erniecore.engine.launch import STACKS, paddle_variables
+from erniecore.engine.nodes import NODE, Link, Meeting, Site, interface_to
 from erniecore.engine.stop import SIGNALS
 from erniecore.engine.worker import REQUEST, end_path
 from erniecore.errors import ConfigError, EnvironmentFault, ErnieError, Exit, Problem
@@ -68,26 +69,52 @@ class End:
         return code in _FOLLOWS or bool(self.record.get("ours"))
 
 
-def run_processes(loaded: Loaded, out: Path, count: int, *, name: str, console: str) -> Mapping[str, float]:
-    """Run ``loaded`` in ``count`` processes to their end; the last metrics.
+def run_processes(
+    loaded: Loaded, out: Path, count: int, *, name: str, console: str, meeting: Meeting
+) -> Mapping[str, float]:
+    """Run ``loaded`` in ``count`` processes here, and as many on each other machine, to their end; the last metrics.
 
     Raises:
         ErnieError: the first error of the rank that failed first; ``Preempted`` when all were asked to stop.
         KeyboardInterrupt: interrupted twice.
     """
-    with rundir.locked(out, "lock"), contextlib.ExitStack() as stack:
-        for number in range(count):
+    site = meeting.site
+    first = site.rank * count
+    with rundir.locked(out, f"lock-node-{site.rank}" if site.rank else "lock"), contextlib.ExitStack() as stack:
+        for number in range(first, first + count):
             end_path(out, number).unlink(missing_ok=True)
-        master = f"127.0.0.1:{free_port()}"
+        link = meeting.join(count, free_port) if site.nodes > 1 else None
+        if link is not None:
+            stack.callback(link.close)
         ranks: list[Rank] = []
         stack.callback(_end_all, ranks)
         stack.enter_context(_passing_on(ranks))
-        for number in range(count):
-            cluster = Cluster(rank=number, world_size=count, local_rank=number, master=master)
-            streams = stack.enter_context(_streams(out, number))
-            ranks.append(Rank(number, _start(loaded, out, cluster, streams, name, console)))
-        killed = _watch(ranks)
-        return _result([_end(rank, out, killed) for rank in ranks], out)
+        for cluster in clusters(site, count, link.start.master if link else f"127.0.0.1:{free_port()}"):
+            streams = stack.enter_context(_streams(out, cluster.rank))
+            process = _start(loaded, out, cluster, streams, name, console, node_variables(link))
+            ranks.append(Rank(cluster.rank, process))
+        killed = _watch(ranks, link)
+        ends = [_end(rank, out, killed) for rank in ranks]
+        if link is None:
+            return _result(ends, out)
+        return _result([End(**fields) for fields in link.gathered([asdict(end) for end in ends])], out, link)
+
+
+def clusters(site: Site, count: int, master: str) -> list[Cluster]:
+    """The ranks of this machine."""
+    first, world = site.rank * count, site.nodes * count
+    return [
+        Cluster(rank=first + n, world_size=world, local_rank=n, num_nodes=site.nodes, master=master)
+        for n in range(count)
+    ]
+
+
+def node_variables(link: Link | None) -> dict[str, str]:
+    """What ranks must know of their machine: its name, and the interface that leads to the others."""
+    if link is None:
+        return {}
+    interface = os.environ.get("GLOO_SOCKET_IFNAME") or interface_to(link.site.host)
+    return {NODE: link.name, **({"GLOO_SOCKET_IFNAME": interface} if interface else {})}
 
 
 def free_port() -> int:
@@ -105,7 +132,13 @@ def _streams(out: Path, rank: int) -> Iterator[tuple[IO[bytes] | None, IO[bytes]
 
 
 def _start(
-    loaded: Loaded, out: Path, cluster: Cluster, streams: tuple[IO[bytes] | None, IO[bytes]], name: str, console: str
+    loaded: Loaded,
+    out: Path,
+    cluster: Cluster,
+    streams: tuple[IO[bytes] | None, IO[bytes]],
+    name: str,
+    console: str,
+    more: Mapping[str, str],
 ) -> subprocess.Popen[bytes]:
     file, overrides, flags = loaded.request
     request = {
@@ -119,7 +152,7 @@ def _start(
         "rank": cluster.rank,
         "parent": os.getpid(),
     }
-    environ = {**os.environ, **paddle_variables(cluster), REQUEST: json.dumps(request)}
+    environ = {**os.environ, **paddle_variables(cluster), **more, REQUEST: json.dumps(request)}
     return subprocess.Popen(
         [sys.executable, "-m", "erniecore.engine.worker"],
         env=environ,
@@ -155,8 +188,9 @@ def _send(ranks: Sequence[Rank], number: int) -> None:
                 rank.process.send_signal(number)
 
 
-def _watch(ranks: Sequence[Rank]) -> set[int]:
-    """Wait for all; once one has failed, or rank 0 has finished, the others have limited time. Ranks that were killed."""
+def _watch(ranks: Sequence[Rank], link: Link | None = None) -> set[int]:
+    """Wait for all of this machine; once one has failed, or rank 0 has finished, the others have limited time. Ranks that
+    were killed."""
     limits: list[tuple[float, int]] = []
     asked: set[int] = set()
     while True:
@@ -171,6 +205,10 @@ def _watch(ranks: Sequence[Rank]) -> set[int]:
         alive = [rank for rank in ranks if not rank.ended]
         if not alive:
             return asked
+        failed = any(rank.ended and rank.process.returncode for rank in ranks)
+        if link is not None and link.look(failed) and not limits:
+            now = time.monotonic()
+            limits = [(now + GRACE, signal.SIGTERM), (now + 2 * GRACE, signal.SIGKILL)]
         frozen = [rank for rank in alive if limits and state_of(rank.process.pid) == "T"]
         if frozen:  # it would neither end by itself nor hear a signal
             asked |= {rank.number for rank in frozen}
@@ -209,22 +247,30 @@ def _end(rank: Rank, out: Path, killed: set[int]) -> End:
     return End(rank.number, status, when, {**record, "ours": rank.number in killed})
 
 
-def _result(ends: Sequence[End], out: Path) -> Mapping[str, float]:
+def _result(ends: Sequence[End], out: Path, link: Link | None = None) -> Mapping[str, float]:
     """The metrics of rank 0, or the error that began the end."""
     failed = sorted((e for e in ends if e.status), key=lambda e: (e.follows, e.time))
     if not failed:
-        metrics: Mapping[str, float] = ends[0].record.get("metrics", {})
+        metrics: Mapping[str, float] = min(ends, key=lambda e: e.rank).record.get("metrics", {})
         return metrics
-    error = restored(failed[0], out)
+    error = restored(failed[0], out, _node_of(failed[0], link))
     stuck = [str(end.rank) for end in ends if end.record.get("ours")]
     if isinstance(error, ErnieError) and failed[0].follows and stuck:
         error.fix = f"rank {', '.join(stuck)} no longer answered and was ended; look at its log and its stacks in {out / 'logs'}"
     raise error
 
 
-def restored(end: End, out: Path) -> BaseException:
-    """What ended a rank, as an exception of this process; the place names the rank and its log."""
-    place = f"rank {end.rank}, {out / 'logs' / f'rank-{end.rank}.out'}"
+def _node_of(end: End, link: Link | None) -> str:
+    """The machine on which a rank ran, where there are several."""
+    return "" if link is None or end.rank < 0 else f" on {link.start.names[end.rank // link.start.local]}"
+
+
+def restored(end: End, out: Path, node: str = "") -> BaseException:
+    """What ended a rank, as an exception of this process; the place names the rank, its machine and its log."""
+    place = f"rank {end.rank}{node}, {out / 'logs' / f'rank-{end.rank}.out'}"
+    if end.rank < 0:  # a machine
+        fields = dict(end.record["fields"])
+        return EnvironmentFault(fields.pop("message"), **fields)
     if not end.record.get("fields") and not end.record.get("class"):
         how = f"was killed by {_signal_name(-end.status)}" if end.status < 0 else f"ended with status {end.status}"
         fix = "continue with the same command; if it happens again, look at memory and at the kernel's log"
