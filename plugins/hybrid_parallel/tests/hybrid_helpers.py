@@ -216,3 +216,15 @@ def roll_calls(cluster):
     world.roll_calls[0].peers[1].settimeout(60.0)
     told.append(heard(lambda: group.all_reduce(paddle.ones([2]))))
     return told
+
+
+def until(cluster, words):
+    """A run that stops on its way."""
+    import erniecore
+    from erniecore.errors import Preempted
+
+    try:
+        erniecore.run(overrides=words, console="none")
+    except Preempted:
+        return True
+    return False
