@@ -29,6 +29,25 @@ ScorerOption = Annotated[list[str] | None, typer.Option("--scorer", metavar="NAM
 DataOption = Annotated[list[str] | None, typer.Option("--data", metavar="FILE...", help="Training data.")]
 FormatOption = Annotated[str | None, typer.Option("--format", metavar="NAME", help="Format of the data; default auto.")]
 OutOption = Annotated[str | None, typer.Option("--out", metavar="DIR", help="Where to write.")]
+NprocOption = Annotated[
+    int,
+    typer.Option(
+        "--nproc",
+        "--nproc-per-node",
+        metavar="N",
+        min=0,
+        help="Processes on this machine; default as `parallel` needs.",
+    ),
+]
+NodesOption = Annotated[
+    int, typer.Option("--nodes", "--nnodes", metavar="N", min=1, help="Machines; the same command on each.")
+]
+NodeRankOption = Annotated[
+    int, typer.Option("--node-rank", metavar="N", min=0, help="Which of the machines this is, from 0.")
+]
+MasterOption = Annotated[
+    str, typer.Option("--master", metavar="HOST:PORT", help="Where the first machine listens for the others.")
+]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 

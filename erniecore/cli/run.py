@@ -14,8 +14,12 @@ from erniecore.cli.options import (
     DeviceOption,
     FormatOption,
     JsonOption,
+    MasterOption,
     MethodOption,
     ModelOption,
+    NodeRankOption,
+    NodesOption,
+    NprocOption,
     OutOption,
     ParallelOption,
     QuantizerOption,
@@ -46,25 +50,10 @@ def run(
     resume: Annotated[
         str | None, typer.Option("--resume", metavar="auto|never|must|DIR", help="Where to continue; default auto.")
     ] = None,
-    nproc: Annotated[
-        int,
-        typer.Option(
-            "--nproc",
-            "--nproc-per-node",
-            metavar="N",
-            min=0,
-            help="Processes on this machine; default as `parallel` needs.",
-        ),
-    ] = 0,
-    nodes: Annotated[
-        int, typer.Option("--nodes", "--nnodes", metavar="N", min=1, help="Machines; the same command on each.")
-    ] = 1,
-    node_rank: Annotated[
-        int, typer.Option("--node-rank", metavar="N", min=0, help="Which of them this is, from 0.")
-    ] = 0,
-    master: Annotated[
-        str, typer.Option("--master", metavar="HOST:PORT", help="Where the first machine listens for the others.")
-    ] = "",
+    nproc: NprocOption = 0,
+    nodes: NodesOption = 1,
+    node_rank: NodeRankOption = 0,
+    master: MasterOption = "",
     restarts: Annotated[
         int,
         typer.Option("--restarts", metavar="N", min=0, help="Start again so often when a process is killed or lost."),

@@ -23,12 +23,15 @@ from erniecore.types import Cluster
 LIMIT = 300.0
 
 
-def on_ranks(count: int, target: str, *arguments: Any, limit: float = LIMIT, device: str = "cpu") -> list[Any]:
+def on_ranks(
+    count: int, target: str, *arguments: Any, limit: float = LIMIT, threads: int = 1, device: str = "cpu"
+) -> list[Any]:
     """Call ``target`` (``package.module:function`` or ``file.py:function``) with ``(cluster, *arguments)`` in ``count``
     processes.
 
     Args:
         arguments: JSON values. device: name of the plugin whose device each opens, one card per process.
+        threads: of each process.
 
     Returns:
         What each returned, in the order of ranks.
@@ -50,7 +53,7 @@ def on_ranks(count: int, target: str, *arguments: Any, limit: float = LIMIT, dev
                 "answer": str(place / f"{rank}.json"),
             }
             request |= {"path": [p for p in sys.path if p]}
-            environ = {**os.environ, **paddle_variables(cluster), "OMP_NUM_THREADS": "1"}
+            environ = {**os.environ, **paddle_variables(cluster), "OMP_NUM_THREADS": str(threads)}
             with (place / f"{rank}.out").open("wb") as output:
                 processes.append(
                     subprocess.Popen(

@@ -99,6 +99,11 @@ class World:
             self._doors.alarm = alarm
 
     @property
+    def sent(self) -> int:
+        """Bytes that this rank has given to the others, in all groups."""
+        return sum(comm.sent for comm in self._known.values() if comm is not None)
+
+    @property
     def waiting(self) -> str:
         """What this rank waits for now, and for whom; ``""`` when it does not."""
         found = next((w for call in self.roll_calls if (w := call.waiting) is not None), None)

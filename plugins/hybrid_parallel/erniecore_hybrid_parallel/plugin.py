@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from erniecore.api import (
@@ -69,6 +69,11 @@ class HybridPlugin(Plugin):
         from erniecore_hybrid_parallel.pipeline import forward_backward
 
         return forward_backward(run.objective, batches, run.ranks)
+
+    @hookimpl
+    def ernie_collect_metrics(self, run: Any) -> Mapping[str, float]:
+        """Bytes that this rank gave to the others since the last step."""
+        return {"bytes_sent": run.ranks.take_sent()} if run.ranks.size > 1 else {}
 
 
 plugin = HybridPlugin()

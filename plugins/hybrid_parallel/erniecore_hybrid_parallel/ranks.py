@@ -46,6 +46,7 @@ class HybridRanks:
         self.rank, self.size = world.rank, world.size
         place = mesh.coordinates(self.rank)
         self.counts = place["tensor"] == 0 and place["pipeline"] == mesh.degrees["pipeline"] - 1
+        self._sent = 0
         self._meets, self._exchanged = True, time.monotonic()
         self.shards: GradientShards | None = None
         self.parameters = ParameterShards()
@@ -82,6 +83,11 @@ class HybridRanks:
     def waiting(self) -> str:
         """What this rank waits for, and for whom."""
         return self.world.waiting
+
+    def take_sent(self) -> int:
+        """Bytes that this rank gave to the others since the last call."""
+        before, self._sent = self._sent, self.world.sent
+        return self._sent - before
 
     def watch(self, alarm: Callable[[], None]) -> None:
         """Whoever gives up waiting asks for everybody's stacks first."""

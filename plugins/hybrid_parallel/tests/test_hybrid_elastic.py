@@ -24,7 +24,7 @@ def test_four_two_and_one_process_make_one_loss_curve(words, tmp_path):
 
     for count, end in ((4, 2), (2, 4)):
         assert on_ranks(count, f"{HELPERS}:until", layout("changing", count, run__until=end)) == [True] * count
-    with pytest.raises(UsageError, match="rows per step|accumulation"):
+    with pytest.raises(UsageError, match=r"rows per step|accumulation"):
         erniecore.run(overrides=[*layout("changing", 1), "train.accumulation=3"], console="none")
     erniecore.run(overrides=layout("changing", 1), console="none")
     erniecore.run(overrides=layout("alone", 1), console="none")
