@@ -228,3 +228,41 @@ def until(cluster, words):
     except Preempted:
         return True
     return False
+
+
+def poisonings(cluster, cases):
+    """:func:`poisoned` for each case."""
+    return [poisoned(cluster, *case) for case in cases]
+
+
+def poisoned(cluster, words, first, last):
+    """A run in which rank 1 alone finds gradients that are not finite in some steps; what it was like in the end."""
+    import hashlib
+
+    from erniecore.engine import finish, loop
+    from erniecore.errors import NumericsError
+
+    run = _built(words)
+    _, parameter = next(iter(run.policy.named_parameters()))
+    tries = []
+
+    def poison(gradient):
+        step = run.step + 1
+        if cluster.rank == 1 and first <= step <= last:
+            tries.append(step)
+            return gradient * float("nan")
+        return gradient
+
+    parameter.register_hook(poison)
+    try:
+        with finish.closing(run):
+            loop.train(run)
+        ended = "finished"
+    except NumericsError as error:
+        ended = error.message
+    digest, finite = hashlib.sha256(), True
+    for _, tensor in sorted(run.policy.state_dict().items()):
+        array = tensor.detach().numpy()
+        finite, _ = finite and bool(np.isfinite(array).all()), digest.update(array.tobytes())
+    windows = [[w.first, w.last] for w in run.quarantine.windows]
+    return {"ended": ended, "finite": finite, "weights": digest.hexdigest(), "windows": windows, "tries": tries}
