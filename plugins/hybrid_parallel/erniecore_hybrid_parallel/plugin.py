@@ -25,11 +25,11 @@ if TYPE_CHECKING:
 
 
 class HybridPlugin(Plugin):
-    """Data, sharded and tensor parallel training."""
+    """Data, sharded, tensor, expert and pipeline parallel training."""
 
     kind = "parallel"
     name = "hybrid"
-    summary = "data, sharded and tensor parallel over several processes"
+    summary = "data, sharded, tensor, expert and pipeline parallel over several processes"
     Config = HybridConfig
 
     @hookimpl

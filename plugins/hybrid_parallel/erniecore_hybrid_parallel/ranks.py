@@ -218,13 +218,16 @@ class HybridRanks:
         """Expert loads are counted over all rows.
 
         Raises:
-            ConfigError: each rank generates texts of its own length, and would fetch layers that the others do not need.
+            ConfigError: each rank generates texts of its own length, and would fetch layers that the others do not need;
+                a pipeline cannot generate.
         """
         generates = getattr(type(objective), "prepare", None) not in (None, Objective.prepare)
         if self.config.sharding_stage == 3 and generates:
             raise ConfigError.at(
                 "parallel.sharding_stage", "this method generates during training; 1 and 2 work with it"
             )
+        if self.pipe is not None and objective.scorers:
+            raise ConfigError.at("parallel.pipeline", "this method generates text during training, a pipeline cannot")
         balancer = getattr(model, "balancer", None)
         if balancer is not None:
             balancer.all_reduce = lambda loads: self.batch.all_reduce(loads.clone())
