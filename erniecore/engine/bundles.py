@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from erniecore import kernels, registry
+from erniecore.checkpoint.directories import QUANTIZED_DIRECTORY
 from erniecore.config.selection import plugin_for_directory
 from erniecore.engine import launch, quantized, score_head
 from erniecore.engine.prepare import use_kernels
@@ -87,7 +88,10 @@ def locate(source: Path) -> Located:
     if (source / MANIFEST_NAME).is_file():
         return Located(source, True, [])
     if (source / "model" / "config.json").is_file():
-        return Located(source / "model", False, [f"using the run's finished model {source / 'model'}"])
+        notes, codes = [f"using the run's finished model {source / 'model'}"], source / QUANTIZED_DIRECTORY
+        if codes.is_dir():
+            notes.append(f"its weights are not rounded; {codes} computes as it was trained")
+        return Located(source / "model", False, notes)
     adapter = find_adapter(source)
     if adapter is not None:
         base = base_of(adapter)
