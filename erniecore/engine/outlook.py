@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass
 from math import prod
 from typing import TYPE_CHECKING, Any
 
+from erniecore import kernels
 from erniecore.engine.plan import BYTES
 from erniecore.planning.activations import Activations, Work, activations, cache_bytes
 from erniecore.planning.flops import Flops, step_flops
@@ -144,6 +145,7 @@ def work_of(ready: Prepared) -> Work:
         head_trained=ready.settings.adapter is None,
         ranks=sum(min(s) for s in shapes.values() if len(s) == 2) // 2,
         adapted_experts=any(len(s) == 3 for s in shapes.values()),
+        masks=ready.kernels.names.get("attention", kernels.REFERENCE) == kernels.REFERENCE,
     )
 
 

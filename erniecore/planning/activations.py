@@ -37,7 +37,8 @@ class Work:
         tokens: T, of one micro-batch. length: longest row. element: bytes per element of weights and activations.
         recompute: ``train.recompute``. loss_chunk: ``train.loss_chunk``.
         head_trained: whether the head's weight has a gradient. ranks: sum of the ranks of all low-rank updates.
-        adapted_experts: whether stacked experts have updates.
+        adapted_experts: whether stacked experts have updates. masks: whether attention keeps masks of packed rows; an
+            installed kernel makes none.
     """
 
     tokens: int
@@ -48,6 +49,7 @@ class Work:
     head_trained: bool = True
     ranks: int = 0
     adapted_experts: bool = False
+    masks: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +136,7 @@ def activations(shape: DecoderShape, work: Work) -> Activations:
         loss=12 * work.tokens * (shape.hidden + 1) * (1 + len(shape.ahead)),
         logits=logits_bytes(shape, work),
         working=max((working_of_layer(shape.hidden, layer, work) for layer in layers), default=0),
-        masks=max((masks_bytes(layer, work) for layer in layers), default=0),
+        masks=max((masks_bytes(layer, work) for layer in layers), default=0) if work.masks else 0,
     )
 
 

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 
 from erniecore.planning.activations import Activations
 
-#: resident memory of a process that has imported paddle and the engine, before its first tensor (Linux, paddle 3.3.1)
-CPU_PROCESS = 330 << 20
-#: what glibc's heap grows to over the first ten steps, as a multiple of the tensors that come and go in a step. Measured with
-#: glibc 2.36; its aligned allocations seem to leave holes that the next ones do not fit into.
-CPU_HEAP = 2.2
+#: resident memory of a process that has imported paddle and the engine and has data and small blocks, but no tensors; and what
+#: glibc's heap grows to over the first dozen steps, as a multiple of the tensors that come and go in a step: aligned blocks
+#: leave holes. Both fitted to ``benchmarks.plan_memory`` (Linux, paddle 3.3.1, glibc 2.36, kernels installed).
+CPU_PROCESS = 400 << 20
+CPU_HEAP = 1.33
 
 
 @dataclass(frozen=True, slots=True)
