@@ -39,6 +39,7 @@ CASES = {
         ("dpo", SHARDING),
         *((name, GRADIENTS) for name in ("dense", "moe")),
         *((name, TENSOR) for name in ("dense", "moe")),
+        ("moe", {**DATA, "parallel__expert": 2}),
         ("moe", {**CHUNKS, **TENSOR}),
     ],
 }
