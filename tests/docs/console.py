@@ -81,6 +81,8 @@ def run_page(page: Path, directory: Path) -> None:
     bin_directory = _overlay(directory.with_name(directory.name + "-env"))
     environment["PATH"] = f"{bin_directory}{os.pathsep}{environment['PATH']}"
     environment.update(NO_COLOR="1", COLUMNS="200", TERM="dumb", PIP_NO_INDEX="1", PIP_NO_BUILD_ISOLATION="0")
+    # a page's `export` ends with its command: what is measured must not reach the plans of who runs the tests
+    environment["XDG_CACHE_HOME"] = str(directory.with_name(directory.name + "-cache"))
     environment.update(PIP_DISABLE_PIP_VERSION_CHECK="1", PIP_ROOT_USER_ACTION="ignore")
     for step in steps(page):
         if isinstance(step, File):
