@@ -36,7 +36,7 @@ LAYOUTS: tuple[tuple[str, Mapping[str, int]], ...] = (
     ("dense", {"sharding": 2, "sharding_stage": 2}),
     ("dense", {"sharding": 2, "sharding_stage": 3}),
     ("dense", {"tensor": 2}),
-    ("dense", {"tensor": 2, "sequence": 1}),
+    ("dense", {"tensor": 2, "sequence": True}),
     ("dense", {"context": 2}),
     ("dense", {"pipeline": 2}),
     ("dense", {"pipeline": 2, "chunks": 2}),
@@ -83,7 +83,7 @@ def prepared(place: Path) -> None:
 def words_of(place: Path, out: Path, model: str, degrees: Mapping[str, int]) -> list[str]:
     """``section.key=value`` of one layout."""
     replicas = degrees.get("data", 1) * degrees.get("sharding", 1)
-    split = [f"parallel.{key}={value}" for key, value in degrees.items()]
+    split = [f"parallel.{key}={str(value).lower()}" for key, value in degrees.items()]
     return [
         f"model.name={MODELS[model][0]}",
         f"model.path={place / model}",
