@@ -1,0 +1,173 @@
+"""Two ranks save together while any call of the disk fails on either: both hear the same error, nothing saved before is lost,
+and the next save works. The ranks are threads that exchange values."""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+import threading
+from itertools import count
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from erniecore.checkpoint import load_checkpoint, newest_verified
+from erniecore.engine import state
+from erniecore.engine.gather import Held
+from erniecore.engine.ranks import Alone
+from erniecore.errors import CheckpointError
+from erniecore.types import Piece
+
+SIZE = 2
+#: the calls that change the disk
+CALLS = ("write", "fsync", "rename", "replace", "mkdir", "open")
+
+
+class ThreadRanks(Alone):
+    """One of two ranks in this process."""
+
+    def __init__(self, rank, meeting):
+        self.rank, self.size, self.meeting = rank, SIZE, meeting
+
+    def exchange(self, value):
+        values, barrier = self.meeting
+        values[self.rank] = value
+        barrier.wait(60)
+        found = list(values)
+        barrier.wait(60)
+        return found
+
+
+def arrays(step):
+    return {f"w{i}": np.full(50 + i, step, np.float32) for i in range(4)}
+
+
+def run_of(rank, meeting, root):
+    warnings = []
+    checkpoint = SimpleNamespace(keep=2, max_failures=1)
+    return SimpleNamespace(
+        ranks=ThreadRanks(rank, meeting),
+        is_main=rank == 0,
+        out=root,
+        step=0,
+        saved=None,
+        writing=None,
+        failed_saves=0,
+        settings=SimpleNamespace(checkpoint=checkpoint),
+        ready=SimpleNamespace(config_hash=""),
+        hook=SimpleNamespace(ernie_checkpoint_saved=lambda **_: None),
+        emit=lambda *_, **__: None,
+        warnings=warnings,
+        warn=lambda kind, **facts: warnings.append(facts["message"]),
+    )
+
+
+@pytest.fixture
+def save(monkeypatch):
+    """``save(root, *steps, background)``: what each rank ended with, a path or an error; and the runs."""
+    monkeypatch.setattr(state, "run_state", lambda run: {"step": run.step})
+    held = lambda run: {"model": {n: Held(a, Piece(a.shape)) for n, a in arrays(run.step).items()}}  # noqa: E731
+    monkeypatch.setattr(state, "held", held)
+
+    def work(root, *steps, background=False):
+        meeting, ended = ([None] * SIZE, threading.Barrier(SIZE)), [None] * SIZE
+        runs = [run_of(rank, meeting, root) for rank in range(SIZE)]
+
+        def one(rank):
+            try:
+                for runs[rank].step in steps:
+                    ended[rank] = state.save(runs[rank], background=background)
+                ended[rank] = state.settle(runs[rank], wait=True) or ended[rank]
+            except CheckpointError as error:
+                ended[rank] = error
+            except BaseException:
+                meeting[1].abort()
+                raise
+
+        threads = [threading.Thread(target=one, args=(rank,)) for rank in range(SIZE)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        return ended, runs
+
+    return work
+
+
+class Faulty:
+    """The n-th call of ``CALLS`` raises; ``count``: so many were made."""
+
+    def __init__(self, patch, fail_at=None, code=errno.EIO):
+        self.count, self.fail_at, self.code, self.lock = 0, fail_at, code, threading.Lock()
+        for name in CALLS:
+            patch.setattr(os, name, self.wrap(getattr(os, name)))
+
+    def wrap(self, real):
+        def call(*args, **kwargs):
+            with self.lock:
+                self.count += 1
+                failing = self.count == self.fail_at
+            if failing:
+                raise OSError(self.code, os.strerror(self.code))
+            return real(*args, **kwargs)
+
+        return call
+
+
+@pytest.fixture
+def before(save, tmp_path):
+    save(tmp_path / "before", 1)
+    return lambda name: shutil.copytree(tmp_path / "before", tmp_path / name)
+
+
+def test_both_write_and_both_know_the_checkpoint(save, tmp_path):
+    ended, _ = save(tmp_path, 1, 2)
+    assert ended == [tmp_path / "ckpt" / "step-00000002"] * 2
+    checkpoint = load_checkpoint(ended[0])
+    assert {n: a.tolist() for n, a in checkpoint.tensors["model"].items()} == {
+        n: a.tolist() for n, a in arrays(2).items()
+    }
+    assert len(checkpoint.manifest.groups["model"]) == SIZE
+
+
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EROFS], ids=["ENOSPC", "EROFS"])
+def test_a_failure_at_any_call_is_heard_by_both_and_loses_nothing(save, before, code):
+    for moment in count(1):
+        root = before(f"at-{moment}")
+        with pytest.MonkeyPatch.context() as patch:
+            faulty = Faulty(patch, moment, code)
+            ended, _ = save(root, 2)
+        if faulty.count < moment:
+            break
+        texts = {str(error) for error in ended}
+        assert len(texts) == 1
+        assert all(isinstance(error, CheckpointError) and error.fix for error in ended), texts
+        newest, notes = newest_verified(root / "ckpt")
+        assert newest is not None
+        assert notes == []
+        assert load_checkpoint(newest).step in (1, 2)
+        ended, _ = save(root, 3)
+        assert ended == [root / "ckpt" / "step-00000003"] * 2
+        assert [path.name for path in (root / "ckpt").glob(".*")] == []
+    assert moment > 25
+
+
+def test_behind_the_training_a_failure_is_a_warning_and_the_next_save_counts(save, before, monkeypatch):
+    root, failing = before("run"), [2]
+    finish = state.Save.finish
+
+    def fail(self, files, groups):
+        if self._manifest.step in failing:
+            self.discard()
+            raise CheckpointError("the disk is away", where="there")
+        return finish(self, files, groups)
+
+    monkeypatch.setattr(state.Save, "finish", fail)
+    ended, runs = save(root, 2, 3, background=True)
+    assert ended == [root / "ckpt" / "step-00000003"] * 2
+    assert [len(run.warnings) for run in runs] == [1, 1]
+    failing.extend([4, 5])
+    ended, _ = save(root, 4, 5, 6, background=True)
+    assert [str(error) for error in ended] == ["there: the disk is away"] * 2
