@@ -17,7 +17,7 @@ from erniecore.errors import CheckpointError, Exit, UsageError
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-app = new_group("List, verify, prove and prune checkpoints.")
+app = new_group("List, verify, prove, rewrite and prune checkpoints.")
 
 Directory = Annotated[Path, typer.Argument(help="A run directory, its ckpt directory, or one checkpoint.")]
 
@@ -97,6 +97,28 @@ def prove(
         render.show(f"{steps}: {equal} of {proof.tensors} tensors are the same to the last bit")
         render.show(*(f"DIFFERENT  {name}" for name in proof.differing[:20]))
     return int(Exit.CHECKPOINT if proof.differing else Exit.OK)
+
+
+@app.command()
+def reshard(
+    checkpoint: Annotated[Path, typer.Argument(help="One checkpoint, e.g. run/ckpt/step-00000120.")],
+    out: Annotated[Path, typer.Argument(help="Directory that will hold the new one; its own, to replace it.")],
+    shard_gb: Annotated[float, typer.Option(min=1e-9, help="Largest file, in GB of 10^9 bytes.")] = 5.0,
+    as_json: JsonOption = False,
+) -> None:
+    """Write a checkpoint again in fewer or smaller files. No layout needs it: tensors are whole, each rank reads its parts."""
+    from erniecore.checkpoint.manifest import read_manifest
+    from erniecore.checkpoint.rewrite import rewrite
+
+    if _root(checkpoint) is not None:
+        raise UsageError("name one checkpoint, not a run", where=str(checkpoint), next=f"ernie ckpt list {checkpoint}")
+    before = len(read_manifest(checkpoint).files)
+    path = rewrite(checkpoint, out, max(1, int(shard_gb * 10**9)))
+    after = len(read_manifest(path).files)
+    if as_json:
+        render.show_json({"path": str(path), "files_before": before, "files": after})
+    else:
+        render.show(f"{path}: {after} files ({before} before), every tensor the same to the last bit")
 
 
 def find(directory: Path) -> list[Path]:

@@ -23,7 +23,8 @@ def dtype_name(tensor: Tensor) -> str:
 
 def to_numpy(tensor: Tensor) -> Array:
     """A copy of ``tensor`` on the host that owns its memory; bfloat16 as uint16 bits. Waits for the device."""
-    return np.array(tensor.detach().numpy(), copy=True)
+    array: Array = tensor.detach().numpy()  # paddle copies, also on the CPU
+    return array
 
 
 def to_tensor(array: Array, dtype: str) -> Tensor:

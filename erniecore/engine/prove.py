@@ -8,12 +8,12 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from erniecore.checkpoint import list_checkpoints, verify_checkpoint
-from erniecore.checkpoint.manifest import Manifest, checkpoint_name, read_manifest, step_of
+from erniecore.checkpoint.manifest import checkpoint_name, read_manifest, step_of
+from erniecore.checkpoint.rewrite import tensor_hashes
 from erniecore.engine.quarantine import QUARANTINE_NAME
 from erniecore.errors import CheckpointError, Exit, UsageError
 
@@ -80,7 +80,7 @@ def prove(run: Path, first: Path, last: Path) -> Proof:
         }
         _repeat(resolved, [f"{key}={value}" for key, value in settings.items()])
         again = read_manifest(out / "ckpt" / checkpoint_name(target.step))
-    theirs, ours = hashes(target), hashes(again)
+    theirs, ours = tensor_hashes(target), tensor_hashes(again)
     differing = tuple(sorted(n for n in {**theirs, **ours} if theirs.get(n) != ours.get(n)))
     return Proof(step_of(first.name) or 0, target.step, len(theirs), differing)
 
@@ -95,13 +95,3 @@ def _repeat(resolved: Path, settings: list[str]) -> None:
             found="; ".join(done.stderr.strip().splitlines()[:3]),
             fix="run it from the directory in which the run was started, with the same files in place",
         )
-
-
-def hashes(manifest: Manifest) -> Mapping[str, str]:
-    """``group: name`` -> sha256 of every tensor."""
-    return {
-        f"{group}: {name}": tensor.sha256
-        for group, files in manifest.groups.items()
-        for file in files
-        for name, tensor in manifest.files[file].tensors.items()
-    }

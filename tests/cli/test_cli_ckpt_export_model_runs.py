@@ -60,6 +60,18 @@ def test_checkpoints_are_listed(ernie, run_dir):
     assert [line.split()[:2] for line in out.splitlines()[1:]] == [[str(s), "complete"] for s in (10, 20, 30)]
 
 
+def test_a_checkpoint_is_written_again_in_other_files(ernie, run_dir):
+    source = run_dir / "ckpt" / "step-00000020"
+    code, out, _ = ernie("ckpt", "reshard", source, run_dir / "few", "--json")
+    assert code == 0
+    path = run_dir / "few" / "step-00000020"
+    assert json.loads(out) == {"path": str(path), "files_before": 2, "files": 2}
+    assert ernie("ckpt", "verify", path)[0] == 0
+    code, _, err = ernie("ckpt", "reshard", run_dir, run_dir / "few")
+    assert code == 2
+    assert "name one checkpoint" in err
+
+
 @pytest.mark.parametrize(("place", "steps"), [("", [10, 20, 30]), ("ckpt", [10, 20, 30]), ("ckpt/step-00000020", [20])])
 def test_the_list_as_json_says_what_the_manifests_say(ernie, run_dir, place, steps):
     rows = json.loads(ernie("ckpt", "list", run_dir / place, "--json")[1])

@@ -129,7 +129,7 @@ class HybridRanks:
             tensor = place.sharding.all_gather(padded)[: int(np.prod(cut))].reshape(cut)
         if piece.count > 1:
             tensor = place.cut.all_gather(tensor, piece.axis)
-        return np.array(tensor.numpy())
+        return tensor.numpy()
 
     def partners(self, piece: Piece) -> Sequence[int]:
         """Ranks with the other cuts, and with the other ranges of them."""
@@ -140,7 +140,7 @@ class HybridRanks:
         """To everybody: it is done once, at the end of a run."""
         mine = source == self.rank
         tensor = paddle.to_tensor(array, dtype=dtype) if mine else paddle.empty(list(shape), dtype)
-        return np.array(self.everybody.broadcast(tensor, source).numpy())
+        return self.everybody.broadcast(tensor, source).numpy()
 
     def attach(self, slots: Sequence[Any]) -> None:
         """From stage 2 on gradients are summed during the backward pass."""
