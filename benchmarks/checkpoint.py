@@ -126,7 +126,7 @@ def speed(mib: int, rounds: int, directory: Path) -> None:
     tensors = state(mib)
     size = sum(t.size * 4 for t in tensors.values()) / 1e9
     expected = {name: float(tensor.sum()) for name, tensor in list(tensors.items())[::20]}
-    found: dict[tuple[str, str], list[float]] = {}
+    found: dict[tuple[str, str], list[tuple[float, float]]] = {}
     for _ in range(rounds):
         for name, (save, loads) in SYSTEMS.items():
             place = directory / name
@@ -138,15 +138,22 @@ def speed(mib: int, rounds: int, directory: Path) -> None:
                 assert all(float(tensors[n].sum()) == value for n, value in expected.items()), name
             shutil.rmtree(place)
     for (name, what), times in found.items():
-        middle = statistics.median(times)
-        row = {"system": name, "what": what, "seconds": [round(t, 2) for t in times], "GB/s": round(size / middle, 3)}
+        row = {
+            "system": name,
+            "what": what,
+            "seconds": [round(seconds, 2) for seconds, _ in times],
+            "cpu_seconds": round(statistics.median(cpu for _, cpu in times), 2),
+            "GB/s": round(size / statistics.median(seconds for seconds, _ in times), 3),
+        }
         print(json.dumps(row), flush=True)
 
 
-def _timed(found: dict[tuple[str, str], list[float]], key: tuple[str, str], work: Callable[[], None]) -> None:
-    started = time.perf_counter()
+def _timed(
+    found: dict[tuple[str, str], list[tuple[float, float]]], key: tuple[str, str], work: Callable[[], None]
+) -> None:
+    started, cpu = time.perf_counter(), time.process_time()
     work()
-    found.setdefault(key, []).append(time.perf_counter() - started)
+    found.setdefault(key, []).append((time.perf_counter() - started, time.process_time() - cpu))
 
 
 def stall(mib: int, directory: Path) -> None:
@@ -157,7 +164,7 @@ def stall(mib: int, directory: Path) -> None:
 
     words = ["the quick brown fox jumps over lazy dogs", "pack my box with five dozen liquor jugs"]
     (directory / "tok").mkdir()
-    train(words * 20, 300).save(directory / "tok")
+    train(words * 20, 340).save(directory / "tok")
     rows = [{"messages": [{"role": "user", "content": w}, {"role": "assistant", "content": w}]} for w in words * 50]
     (directory / "train.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     layers = max(1, round(mib * 2**20 / 12 / (4 * WIDTH**2 + 3 * WIDTH * 4 * WIDTH)))

@@ -21,7 +21,10 @@ from erniecore.errors import CheckpointError, shorten
 MANIFEST_NAME = "MANIFEST.json"
 STATE_NAME = "state.json"
 KIND = "erniecore-checkpoint"
-FORMAT = 1
+#: 1 had the hash of whole files only
+FORMAT, READABLE = 2, (1, 2)
+#: key of a file's hash that is made of its tensors' hashes
+_BY_TENSOR = "sha256_of_hashes"
 
 _NAME = re.compile(r"step-(\d{8,})")
 
@@ -85,7 +88,7 @@ def _canonical(content: dict[str, Any]) -> bytes:
 
 def file_json(file: WrittenFile) -> dict[str, Any]:
     """A file's entry in the manifest."""
-    entry: dict[str, Any] = {"bytes": file.num_bytes, "sha256": file.sha256}
+    entry: dict[str, Any] = {"bytes": file.num_bytes, (_BY_TENSOR if file.by_tensor else "sha256"): file.sha256}
     if file.tensors:
         entry["tensors"] = {
             name: {"dtype": t.dtype, "shape": list(t.shape), "slice": [t.begin, t.end], "sha256": t.sha256}
@@ -114,7 +117,7 @@ def read_manifest(directory: Path) -> Manifest:
         content = json.loads(raw)
         if not isinstance(content, dict) or content.get("kind") != KIND:
             raise damaged(path, "this is not the manifest of a checkpoint", "", found=shorten(raw[:40]))
-        if content["format"] != FORMAT:
+        if content["format"] not in READABLE:
             raise damaged(
                 path, "unknown manifest format", found=shorten(content["format"]), fix="use a newer erniecore"
             )
@@ -133,7 +136,8 @@ def file_from_json(name: str, entry: dict[str, Any]) -> WrittenFile:
         tensor: WrittenTensor(t["dtype"], tuple(t["shape"]), t["slice"][0], t["slice"][1], t["sha256"])
         for tensor, t in entry.get("tensors", {}).items()
     }
-    return WrittenFile(name, entry["bytes"], entry["sha256"], tensors)
+    by_tensor = _BY_TENSOR in entry
+    return WrittenFile(name, entry["bytes"], entry[_BY_TENSOR if by_tensor else "sha256"], tensors, by_tensor)
 
 
 def _from_json(content: dict[str, Any]) -> Manifest:

@@ -110,7 +110,7 @@ class PartWriter:
             return [self._write_file(planned) for planned in self._files]
 
     def _write_file(self, planned: PlannedFile) -> WrittenFile:
-        file = SafetensorsFile(self._directory / planned.name, planned.tensors)
+        file = SafetensorsFile(self._directory / planned.name, planned.tensors, by_tensor=True)
         try:
             for name in file.order:
                 dtype, shape = planned.tensors[name]

@@ -36,12 +36,17 @@ class WrittenTensor:
 
 @dataclass(frozen=True, slots=True)
 class WrittenFile:
-    """A file as it was written: size, hash, and its tensors."""
+    """A file as it was written: size, hash, and its tensors.
+
+    ``by_tensor``: the hash is that of the header and of the tensors' hashes, sorted by name, so that every byte is hashed
+    once, not twice.
+    """
 
     name: str
     num_bytes: int
     sha256: str
     tensors: dict[str, WrittenTensor] = field(default_factory=dict)
+    by_tensor: bool = False
 
 
 def file_order(shapes: Mapping[str, tuple[str, tuple[int, ...]]]) -> list[str]:
@@ -57,9 +62,13 @@ class SafetensorsFile:
 
     Args:
         path: must not exist yet. shapes: name -> (dtype, shape) of everything that will be in it.
+        by_tensor: see :class:`WrittenFile`.
     """
 
-    def __init__(self, path: Path, shapes: Mapping[str, tuple[str, tuple[int, ...]]]) -> None:
+    def __init__(
+        self, path: Path, shapes: Mapping[str, tuple[str, tuple[int, ...]]], *, by_tensor: bool = False
+    ) -> None:
+        self._by_tensor = by_tensor
         if "__metadata__" in shapes:
             raise CheckpointError("no tensor can have the name __metadata__", where=str(path))
         #: names in the order in which :meth:`add` wants them
@@ -79,9 +88,10 @@ class SafetensorsFile:
         assert name == self.order[len(self._written)]
         data = contiguous_bytes(tensor, name)
         write_all(self._fd, data)
-        self._total.update(data)
         begin, end = self._offsets[name]
         digest = hashlib.sha256(data).hexdigest()
+        if not self._by_tensor:
+            self._total.update(data)
         self._written[name] = WrittenTensor(tensor.dtype, tensor.shape, self._base + begin, self._base + end, digest)
 
     def finish(self) -> WrittenFile:
@@ -92,7 +102,10 @@ class SafetensorsFile:
             size = os.fstat(self._fd).st_size
         finally:
             self.close()
-        return WrittenFile(self.path.name, size, self._total.hexdigest(), self._written)
+        if self._by_tensor:
+            for name in sorted(self._written):
+                self._total.update(self._written[name].sha256.encode())
+        return WrittenFile(self.path.name, size, self._total.hexdigest(), self._written, self._by_tensor)
 
     def close(self) -> None:
         """Also of a file that is not complete; twice is once."""
@@ -101,13 +114,15 @@ class SafetensorsFile:
             os.close(fd)
 
 
-def write_safetensors(path: Path, tensors: Mapping[str, Array | Tensor]) -> WrittenFile:
+def write_safetensors(path: Path, tensors: Mapping[str, Array | Tensor], *, by_tensor: bool = False) -> WrittenFile:
     """Write ``tensors`` in the order given, wide dtypes first, and fsync the file; see :class:`SafetensorsFile`.
 
     One tensor is in memory at a time beyond what the caller holds.
     """
     items = {name: Tensor.of(tensor, name) for name, tensor in tensors.items()}
-    file = SafetensorsFile(path, {name: (tensor.dtype, tensor.shape) for name, tensor in items.items()})
+    file = SafetensorsFile(
+        path, {name: (tensor.dtype, tensor.shape) for name, tensor in items.items()}, by_tensor=by_tensor
+    )
     try:
         for name in file.order:
             file.add(name, items[name])
@@ -147,14 +162,16 @@ def split_shards(sizes: Mapping[str, int], max_bytes: int) -> list[list[str]]:
 
 
 def write_shards(
-    directory: Path, stem: str, tensors: Mapping[str, Array | Tensor], max_bytes: int
+    directory: Path, stem: str, tensors: Mapping[str, Array | Tensor], max_bytes: int, *, by_tensor: bool = False
 ) -> list[WrittenFile]:
     """Write ``tensors`` into as many files ``<stem>-00001-of-0000n.safetensors`` as their size needs."""
     items = {name: Tensor.of(tensor, name) for name, tensor in tensors.items()}
     shards = split_shards({name: tensor.num_bytes for name, tensor in items.items()}, max_bytes)
     return [
         write_safetensors(
-            directory / f"{stem}-{number:05d}-of-{len(shards):05d}.safetensors", {name: items[name] for name in names}
+            directory / f"{stem}-{number:05d}-of-{len(shards):05d}.safetensors",
+            {name: items[name] for name in names},
+            by_tensor=by_tensor,
         )
         for number, names in enumerate(shards, 1)
     ]

@@ -67,7 +67,7 @@ def save_checkpoint(
     files, groups = dict[str, WrittenFile](), dict[str, list[str]]()
     with save.watched():
         for group, members in items.items():
-            written = write_shards(temporary, group, members, max_shard_bytes)
+            written = write_shards(temporary, group, members, max_shard_bytes, by_tensor=True)
             groups[group] = [file.name for file in written]
             files.update({file.name: file for file in written})
     return save.finish(files, groups)
