@@ -175,7 +175,7 @@ def stall(mib: int, directory: Path) -> None:
         "model.path": directory / "base",
         "method.name": "sft",
         "data.train": directory / "train.jsonl",
-        "data.max_seq_len": 32,
+        "data.max_seq_len": 64,
         "train.max_steps": 40,
         "train.batch_size": 1,
         "checkpoint.every": 10,
