@@ -131,10 +131,12 @@ def killed(words: Sequence[str], place: Path, name: str, kills: int, seed: int) 
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
     )
-    while total.kills < kills and not total.hangs:
-        out = place / f"{name}-{total.kills}"
+    for attempt in range(2 * kills):
+        if total.kills >= kills or total.hangs:
+            break
+        out = place / f"{name}-{attempt}"
         launch = Supervised([*words, f"run.out={out}"], place)
-        report = kill_loop(launch, out, kills - total.kills, seed=seed + total.kills, longest=LONGEST)
+        report = kill_loop(launch, out, kills - total.kills, seed=seed + attempt, longest=LONGEST)
         report.equal = not report.hangs and fingerprint(out, STEPS) == fingerprint(straight, STEPS)
         total.add(report)
     return total

@@ -135,9 +135,7 @@ def kill_loop(launch: Launch, out: Path, kills: int, *, seed: int, longest: int 
     rng, report, events = random.Random(seed), Report(), Events(out)
     try:
         launch.start()
-        for _ in range(kills):
-            if launch.finished() is not None:
-                break
+        while report.kills < kills and launch.finished() is None:
             if not _kill(launch, out, rng, report, events, longest):
                 return report
         end = time.monotonic() + PATIENCE
