@@ -8,6 +8,11 @@
 
 typedef int64_t i64;
 
+// Which sources this was compiled from; see sources.py.
+#ifdef ERNIE_SOURCES
+__attribute__((used)) static const char ernie_sources[] = ERNIE_SOURCES;
+#endif
+
 // 16 floats: one register of AVX-512, two of AVX2, four of SSE or NEON.
 typedef float wide __attribute__((vector_size(64), aligned(4), may_alias));
 

@@ -37,7 +37,7 @@ class KernelSet:
     def fault(self) -> str:
         """Why nothing can run; empty if it can."""
         reason = library.fault()
-        return f"{reason}; install one and then ernie-third-party-kernels again" if reason else ""
+        return f"{reason}; with a compiler, install ernie-third-party-kernels again" if reason else ""
 
     def load(self, operator: str, threads: Callable[[], int], isa: str = "") -> Mapping[str, Any]:
         """Functions of ``operator`` by name; needs paddle.

@@ -11,6 +11,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from ernie_third_party_kernels.sources import is_current
+
 FOLDER = Path(__file__).parent
 
 #: library -> flags of /proc/cpuinfo that it needs; best first
@@ -40,9 +42,12 @@ def usable(flags: frozenset[str], folder: Path = FOLDER) -> list[str]:
 
 def fault(folder: Path = FOLDER) -> str:
     """Why no kernel can run here; empty if they can."""
-    if usable(processor_flags(), folder):
-        return ""
-    return "the C++ library was not built: no C++ compiler that works was there when the package was installed"
+    names = usable(processor_flags(), folder)
+    if not names:
+        return "the C++ library was not built: no C++ compiler that works was there when the package was installed"
+    if not is_current(folder / f"kernels_{names[0]}.so", folder):
+        return "the C++ library is older than its sources"
+    return ""
 
 
 @lru_cache(maxsize=8)
@@ -54,11 +59,11 @@ def load(name: str = "", openmp: str = "") -> ctypes.CDLL:
             would spin while the other works; so the kernels are linked to none and take the one that is there.
 
     Raises:
-        OSError: there is no library that this processor can run, or no OpenMP.
+        OSError: there is no library that this processor can run, or it is older than its sources, or no OpenMP.
     """
+    if reason := fault():
+        raise OSError(reason)
     names = usable(processor_flags())
-    if not names:
-        raise OSError(fault())
     _share_openmp(openmp)
     return ctypes.CDLL(str(FOLDER / f"kernels_{name or names[0]}.so"))
 

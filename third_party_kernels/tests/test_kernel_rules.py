@@ -1,5 +1,6 @@
 """What a kernel refuses, that its bits do not depend on the number of threads, and what importing the package needs."""
 
+import shutil
 import subprocess
 import sys
 
@@ -8,6 +9,7 @@ import paddle  # noqa: TID253
 import pytest
 from ernie_third_party_kernels import library
 from ernie_third_party_kernels.kernel_set import native
+from ernie_third_party_kernels.sources import mark
 
 from erniecore.kernels import OPERATORS
 
@@ -113,3 +115,14 @@ def test_the_best_library_that_the_processor_can_run(tmp_path):
 
 def test_a_folder_without_libraries_says_why(tmp_path):
     assert "compiler" in library.fault(tmp_path)
+
+
+def test_library_older_than_its_sources_is_not_used(tmp_path):
+    sources = tmp_path / "package"
+    shutil.copytree(library.FOLDER, sources, ignore=shutil.ignore_patterns("*.so", "__pycache__"))
+    for name in library.LIBRARIES:
+        (sources / f"kernels_{name}.so").write_bytes(b"ELF " + mark(sources).encode() + b"\0")
+    assert library.fault(sources) == ""
+    with (sources / "swiglu" / "kernel.cpp").open("a") as file:
+        file.write("\n")
+    assert "older than its sources" in library.fault(sources)
