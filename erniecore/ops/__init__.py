@@ -5,6 +5,7 @@ Letters in shapes: B batch, S query positions, K key positions, h query heads, K
 T tokens, H hidden, I intermediate, E experts, k experts per token, V vocabulary.
 """
 
+from erniecore.ops._made_again import made_again
 from erniecore.ops.attention import attention
 from erniecore.ops.embedding import embedding
 from erniecore.ops.fp8 import FP8, fp8_quantize, hadamard
@@ -42,6 +43,7 @@ __all__ = [
     "grouped_swiglu",
     "hadamard",
     "linear_cross_entropy",
+    "made_again",
     "packed_grouped",
     "packed_grouped_product",
     "packed_numbers",

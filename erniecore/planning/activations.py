@@ -6,14 +6,16 @@ size, I width of the MLP, N = T x selected experts, W width of an expert, E expe
 
 | operator | keeps, bytes |
 |---|---|
-| two norms | 16 T H + 8 T: input, output, a factor per row (low precision: float32 copy, normed rows, output) |
+| two norms | 8 T H + 8 T: input, a factor per row (low precision: 12 T H, float32 copy, normed rows) |
 | attention | 4 T (2q + 2k): queries, keys, values and result in float32; 2 T q more in low precision |
-| MLP | 3 e T I: gate, up, and their product, which ``down`` reads |
+| MLP | 2 e T I: gate and up; their product, which ``down`` reads, is made again |
 | router | T (8 E + 28 k + 8): probabilities twice, choices, weights and routes of k experts; 4 T H more in low precision |
 | experts | 2 e N W: gate and up. Under an adapter on experts: e N (2H + 3W), as rows are sorted for each product |
 | head and loss | 12 T H + 12 T: the last norm, and the gradient that is made beside the loss |
 
-Recomputation: ``full`` keeps e T H per layer, its input; ``attention`` drops the attention's row; ``core-attention`` drops
+The output of a norm, and the product in the MLP, are made again where they are wanted (``ops.made_again``).
+Recomputation: ``full`` keeps e T H per layer, its input; ``attention`` drops the attention's row, and like ``core-attention``
+keeps e T H more, what the attention reads; ``core-attention`` drops
 nothing, because attention here never keeps probabilities.
 """
 
@@ -82,10 +84,11 @@ def kept_by_layer(hidden: int, layer: LayerShape, work: Work) -> dict[str, int]:
         return {"stream": element * tokens * hidden}
     queries, keys, rows = layer.heads * layer.head_dim, layer.kv_heads * layer.head_dim, tokens * layer.selected
     wide = work.adapted_experts and layer.experts
+    normed = 0 if work.recompute == "none" else element * tokens * hidden
     return {
-        "stream": tokens * (16 * hidden + 8),
+        "stream": tokens * ((12 if low else 8) * hidden + 8) + normed,
         "attention": 0 if work.recompute == "attention" else tokens * (8 * (queries + keys) + (2 * queries * low)),
-        "mlp": 3 * element * tokens * layer.mlp,
+        "mlp": 2 * element * tokens * layer.mlp,
         "router": tokens * (8 * layer.experts + 28 * layer.selected + 8 + 4 * hidden * low) if layer.experts else 0,
         "experts": element * rows * (2 * hidden + 3 * layer.expert if wide else 2 * layer.expert),
     }

@@ -98,7 +98,10 @@ class MLP(nn.Layer):  # type: ignore[misc]
 
     def forward(self, x: Tensor) -> Tensor:
         """[..., H] -> [..., H]."""
-        return self.down_proj(ops.swiglu(self.gate_proj(x), self.up_proj(x)))
+        gate, up = self.gate_proj(x), self.up_proj(x)
+        product = ops.swiglu(gate, up)
+        with ops.made_again(product, lambda: ops.swiglu(gate, up)):
+            return self.down_proj(product)
 
 
 class DecoderLayer(nn.Layer):  # type: ignore[misc]
@@ -114,12 +117,19 @@ class DecoderLayer(nn.Layer):  # type: ignore[misc]
     def forward(self, x_BSH: Tensor, context: Context) -> tuple[Tensor, ...]:
         """The stream after this layer, then whatever else the layer measured (nothing here)."""
         x_BSH = self.attend(x_BSH, context)
-        return (x_BSH + self.mlp(self.post_attention_layernorm(x_BSH)),)
+        normed_BSH = self.post_attention_layernorm(x_BSH)
+        with ops.made_again(normed_BSH, lambda: self.post_attention_layernorm(x_BSH)):
+            return (x_BSH + self.mlp(normed_BSH),)
 
     def attend(self, x_BSH: Tensor, context: Context) -> Tensor:
         """The attention half."""
-        run = recompute if context.recompute == "attention" else call
-        return x_BSH + run(self.self_attn, self.input_layernorm(x_BSH), context)
+        normed_BSH = self.input_layernorm(x_BSH)
+        if context.recompute == "attention":
+            return x_BSH + recompute(self.self_attn, normed_BSH, context)
+        if context.recompute == "core-attention":
+            return x_BSH + self.self_attn(normed_BSH, context)
+        with ops.made_again(normed_BSH, lambda: self.input_layernorm(x_BSH)):
+            return x_BSH + self.self_attn(normed_BSH, context)
 
 
 def call(function: Any, *args: Any, **kwargs: Any) -> Any:

@@ -123,7 +123,9 @@ class MoeDecoderLayer(DecoderLayer):
     def forward(self, x_BSH: Tensor, context: Context) -> tuple[Any, ...]:
         """The stream after this layer, and in training what the router did."""
         x_BSH = self.attend(x_BSH, context)
-        y_BSH, *measured = self.mlp(self.post_attention_layernorm(x_BSH), context.real)
+        normed_BSH = self.post_attention_layernorm(x_BSH)
+        with ops.made_again(normed_BSH, lambda: self.post_attention_layernorm(x_BSH)):
+            y_BSH, *measured = self.mlp(normed_BSH, context.real)
         return (x_BSH + y_BSH, *measured)
 
 
