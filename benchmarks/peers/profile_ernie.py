@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from common import Clock, Spec, load_workload, parse_arguments
-from run_ernie import build_model, open_device, train
+from run_ernie import build_model, open_device, train, use_kernels
 
 
 def median_ms(run: Callable[[], object], times: int = 7) -> float:
@@ -99,6 +99,7 @@ def main() -> None:
     args = parse_arguments("ernie")
     workload, defaults = load_workload(args)
     open_device(args.threads)
+    use_kernels()
     clock = Clock()
     train(args, workload, defaults, clock)
     found = parts(workload["model"], workload["batch"], workload["seq"])

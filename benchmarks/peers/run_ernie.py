@@ -85,6 +85,14 @@ def make_batches(workload: Spec, num: int, seed: int) -> list[Any]:
     ]
 
 
+def use_kernels() -> None:
+    """Those that are installed, as a run would."""
+    from erniecore import kernels
+    from erniecore.ops._parallel import num_workers
+
+    kernels.use(kernels.choose("cpu", {}), num_workers)
+
+
 def train(args: argparse.Namespace, workload: Spec, defaults: Spec, clock: Clock) -> int:
     """Steps of supervised fine-tuning; returns the number of parameters."""
     from erniecore_sft.objective import SftObjective
@@ -130,13 +138,23 @@ def generate(args: argparse.Namespace, workload: Spec, defaults: Spec, clock: Cl
     return sum(int(p.size) for p in model.parameters())
 
 
+def peak_tensors_mb() -> float:
+    """The most that paddle's tensors held."""
+    import paddle
+
+    return round(paddle.base.core.host_memory_stat_peak_value("Allocated", 0) / 2**20, 1)
+
+
 def main() -> None:
     args = parse_arguments("ernie")
     workload, defaults = load_workload(args)
+    workload["seq"] = int(args.opts.get("seq", workload.get("seq", 0)))
     open_device(args.threads)
+    if args.opts.get("kernels") != "reference":
+        use_kernels()
     clock = Clock()
     num_parameters = (generate if args.method == "generate" else train)(args, workload, defaults, clock)
-    emit("ernie", args, workload, clock, num_parameters=num_parameters)
+    emit("ernie", args, workload, clock, num_parameters=num_parameters, peak_tensors_mb=peak_tensors_mb())
 
 
 if __name__ == "__main__":

@@ -81,8 +81,7 @@ class CpuDevice:
 
     def open(self) -> None:
         """Raise glibc's thresholds, import paddle, select the CPU and set the number of threads."""
-        if self._config.keep_memory:
-            keep_freed_memory()
+        kept = self._config.keep_memory and keep_freed_memory()
         try:
             with importing_paddle():
                 import paddle
@@ -92,6 +91,8 @@ class CpuDevice:
             ) from error
         paddle.set_device("cpu")
         paddle.base.core.set_num_threads(self.threads)
+        if kept:
+            reserve_small_blocks()
 
     @property
     def threads(self) -> int:
@@ -135,14 +136,12 @@ def keep_freed_memory() -> bool:
     done = mallopt(_M_MMAP_THRESHOLD, _KEEP) or mallopt(_M_MMAP_THRESHOLD, _KEEP_OLD_GLIBC)
     # one arena: blocks that a worker thread gets would otherwise be mapped and unmapped every time
     done = done and mallopt(_M_ARENA_MAX, 1)
-    done = bool(done and mallopt(_M_TRIM_THRESHOLD, _KEEP) and mallopt(_M_TOP_PAD, 64 << 20))
-    if done:
-        _reserve_small_blocks()
-    return done
+    return bool(done and mallopt(_M_TRIM_THRESHOLD, _KEEP) and mallopt(_M_TOP_PAD, 64 << 20))
 
 
-def _reserve_small_blocks() -> None:
-    """Free blocks of a few sizes, 14 MB in all, each between two that stay in use.
+def reserve_small_blocks() -> None:
+    """Free blocks of a few sizes, 14 MB in all, each between two that stay in use. After paddle's import, which would use
+    them up.
 
     Paddle aligns tensors to pages, which leaves a scrap of up to a page beside each. A small object that lands there keeps
     the place of the tensor, once that is freed, too small for the next one of the same size: a third of the memory of a
