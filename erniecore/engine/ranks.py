@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 class Alone:
     """A run of one process; see ``erniecore.types.Ranks``."""
 
-    rank, size, counts, waiting = 0, 1, True, ""
+    rank, size, counts, alike, waiting = 0, 1, True, 1, ""
 
     def watch(self, alarm: Callable[[], None]) -> None:
         pass

@@ -46,7 +46,8 @@ def forward_backward(objective: Objective, batches: Sequence[Batch], ranks: Rank
     parts = []
     for batch in batches:
         output = objective(batch, totals)
-        output.loss.backward()
+        alike = 1 if ranks is None else ranks.alike
+        (output.loss if alike == 1 else output.loss / alike).backward()
         if ranks is not None:
             ranks.backward_done()
         parts.append(output.metrics)

@@ -7,7 +7,7 @@ T tokens, H hidden, I intermediate, E experts, k experts per token, V vocabulary
 
 from erniecore.ops._made_again import made_again
 from erniecore.ops.attention import attention
-from erniecore.ops.embedding import embedding
+from erniecore.ops.embedding import embedding, shifted
 from erniecore.ops.fp8 import FP8, fp8_quantize, hadamard
 from erniecore.ops.grouped_linear import combine, dispatch, grouped_linear, grouped_product, grouped_rows
 from erniecore.ops.grouped_swiglu import grouped_swiglu
@@ -51,6 +51,7 @@ __all__ = [
     "packed_product_back",
     "rms_norm",
     "rope_tables",
+    "shifted",
     "swiglu",
     "top_experts",
     "unpack_halves",

@@ -1,4 +1,4 @@
-"""Row lookup in the embedding table."""
+"""Row lookup in the embedding table, and the tokens that come later in a row."""
 
 from __future__ import annotations
 
@@ -39,3 +39,11 @@ def embedding_backward(ids: Tensor, dy: Tensor, rows: int) -> Tensor:
     like = paddle.empty([rows, dy.shape[-1]], dy.dtype)
     dw: Tensor = _C_ops.embedding_grad(ids, like, dy, -1, False)  # type: ignore[no-untyped-call]
     return dw
+
+
+def shifted(ids: Tensor, steps: int) -> Tensor:
+    """At each position of a row the id that stands ``steps`` further, at the last ones those of its beginning: [B, S] ->
+    [B, S]. Ids of rows whose positions several ranks share have an attribute ``shard``, whose method of this name does it."""
+    shard = getattr(ids, "shard", None)
+    found: Tensor = paddle.roll(ids, -steps, axis=1) if shard is None else shard.shifted(steps)
+    return found

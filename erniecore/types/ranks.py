@@ -50,11 +50,14 @@ class Ranks(Protocol):
     Attributes:
         rank, size: this process and how many there are.
         counts: whether this rank's share of sums over the batch counts; of ranks that compute the same rows, one does.
+        alike: how many ranks compute this rank's loss, all of it, from activations that they share: each takes a part of
+            its gradient, and the sum of what reaches a parameter on all of them is its gradient.
     """
 
     rank: int
     size: int
     counts: bool
+    alike: int
 
     @property
     def waiting(self) -> str:

@@ -19,6 +19,7 @@ from erniecore_ernie45_moe.balance import Measured
 from erniecore_ernie45_moe.config import MoeConfig
 from erniecore_ernie45_moe.losses import aux_loss, orthogonal_loss, router_entropy, z_loss
 from erniecore_ernie45_moe.router import Routing, drop_over_capacity, hide_padding, loads, route
+from erniecore_ernie45_moe.rows import WholeRows
 
 
 class Gate(nn.Layer):  # type: ignore[misc]
@@ -59,7 +60,13 @@ class Experts(nn.Layer):  # type: ignore[misc]
 
 
 class MoeBlock(nn.Layer):  # type: ignore[misc]
-    """Router, routed experts, and the shared experts as one MLP that every token passes."""
+    """Router, routed experts, and the shared experts as one MLP that every token passes.
+
+    Attributes:
+        rows: how statistics see the positions that other ranks have.
+    """
+
+    rows: Any = WholeRows()
 
     def __init__(self, arch: MoeArchitecture, config: MoeConfig) -> None:
         super().__init__()
@@ -74,15 +81,27 @@ class MoeBlock(nn.Layer):  # type: ignore[misc]
     def forward(self, x_BSH: Tensor, real_BS: Tensor | None) -> tuple[Any, ...]:
         """[B, S, H] -> the same, and in training what the router did. ``real_BS``: false at padding, or None."""
         x_TH = x_BSH.reshape([-1, self.arch.hidden_size])
-        real_T = None if real_BS is None else real_BS.reshape([-1])
+        real_T = None if real_BS is None else self.rows.own(real_BS).reshape([-1])
         routing = hide_padding(self.route(x_TH), real_T)
         kept = self.keep(routing)
         y_BSH = self.experts(x_TH, kept.experts, kept.weights).reshape(x_BSH.shape)
         if self.shared_experts is not None:
             y_BSH = y_BSH + self.shared_experts(x_BSH)
         if self.training and paddle.is_grad_enabled():
-            return y_BSH, self.measure(routing, real_T)
+            return y_BSH, self.measure(*self.whole(routing, real_T, x_BSH.shape[0]))
         return (y_BSH,)
+
+    def whole(self, routing: Routing, real_T: Tensor | None, num_rows: int) -> tuple[Routing, Tensor | None]:
+        """Of all positions of the rows."""
+        if isinstance(self.rows, WholeRows):
+            return routing, real_T
+
+        def joined(values_Tn: Tensor) -> Tensor:
+            size = values_Tn.shape[-1]
+            return self.rows.joined(values_Tn.reshape([num_rows, -1, size])).reshape([-1, size])
+
+        real = None if real_T is None else joined(real_T.unsqueeze(-1).astype("int32")).squeeze(-1).astype("bool")
+        return Routing(*(joined(values) for values in routing)), real
 
     def route(self, x_TH: Tensor) -> Routing:
         """Where each token goes; nothing dropped yet."""
@@ -110,7 +129,7 @@ class MoeBlock(nn.Layer):  # type: ignore[misc]
         losses = {
             "aux": lambda: aux_loss(routing.scores, self.arch.num_selected, real_T),
             "z": lambda: z_loss(routing.logits, real_T),
-            "orthogonal": lambda: orthogonal_loss(self.gate.weight),
+            "orthogonal": lambda: self.rows.common(orthogonal_loss(self.gate.weight)),
         }
         load_E = loads(routing.experts, self.arch.num_experts)
         entropy = router_entropy(routing.scores.detach(), real_T)

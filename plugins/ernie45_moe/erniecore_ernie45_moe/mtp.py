@@ -17,6 +17,7 @@ from erniecore_ernie45.layers import RMSNorm, linear
 from erniecore_ernie45.model import Decoder, run_layer
 from paddle import Tensor, nn  # noqa: TID253
 
+from erniecore.api import ops
 from erniecore_ernie45_moe.architecture import MoeArchitecture
 from erniecore_ernie45_moe.config import MoeConfig
 from erniecore_ernie45_moe.layers import make_layer
@@ -41,7 +42,7 @@ class MoeDecoder(Decoder):
         """Hidden states [B, S, H] of every depth after the final norm, and what their layers measured."""
         hidden, measured = [], []
         for depth, block in enumerate(self.mtp_block):
-            next_BSH = self.embed_tokens(paddle.roll(input_ids, -(depth + 1), axis=1))
+            next_BSH = self.embed_tokens(ops.shifted(input_ids, depth + 1))
             parts = [self.mtp_emb_norm[depth](next_BSH), self.mtp_hidden_norm[depth](stream_BSH)]
             joined_BSH = self.mtp_linear_proj[depth](paddle.concat(parts, axis=-1))
             stream_BSH, *rest = run_layer(block, joined_BSH, context)

@@ -144,16 +144,17 @@ class SpreadExperts:
         return shard.leave(visited(super().forward, x_TH, experts_Tk, weights_Tk, journey))  # type: ignore[misc]
 
 
-def spread_experts(model: Any, layout: Layout, holders: Comm, cut: Comm, tensor: Comm) -> list[str]:
+def spread_experts(model: Any, layout: Layout, holders: Comm, cut: Comm, shard: Shard) -> list[str]:
     """Leave this rank its part of every stack, in place; returns the names of what was cut along the first axis.
 
     Args:
-        holders: the ranks that see different rows. cut: those and the ones that share their matrices. tensor: the latter.
+        holders: the ranks that see different rows. cut: those and the ones of ``shard``, which share
+            their matrices.
     Raises:
         ConfigError: a number of experts that the ranks cannot divide.
     """
     names: list[str] = []
-    shard, key = Shard(tensor), "parallel.expert" if holders.size > 1 else "parallel.tensor"
+    key = "parallel.expert" if holders.size > 1 else "parallel.tensor"
     for owner, layer, members in find_stacks(model, layout):
         for name, parameter in members.items():
             if parameter.shape[0] % cut.size:

@@ -9,7 +9,7 @@ from erniecore_hybrid_parallel.config import HybridConfig
 from erniecore_hybrid_parallel.mesh import AXES, Mesh
 
 #: axes and switches that are planned for but not there yet
-_MISSING = {"context": 1, "sequence": False}
+_MISSING: dict[str, object] = {}
 
 
 def num_processes(config: HybridConfig) -> int:
@@ -44,6 +44,8 @@ def make_mesh(config: HybridConfig, world_size: int) -> Mesh:
         raise ConfigError.at(
             "parallel.expert", f"{mesh.expert} and parallel.sharding={degrees['sharding']} must divide each other"
         )
+    if config.sequence and degrees["tensor"] == 1:
+        raise ConfigError.at("parallel.sequence", "has no meaning without parallel.tensor above 1")
     if config.sharding_stage > 1 and config.sharding == 1:
         raise ConfigError.at("parallel.sharding_stage", "has no meaning without parallel.sharding above 1")
     if config.sharding_stage == 3 and config.pipeline > 1:

@@ -25,8 +25,9 @@ from erniecore_hybrid_parallel.mesh import AXES, Mesh
 from erniecore_hybrid_parallel.parameters import ParameterShards, prepare, share
 from erniecore_hybrid_parallel.pipe import open_pipe
 from erniecore_hybrid_parallel.placement import Placements
+from erniecore_hybrid_parallel.positions import Share, share_rows
 from erniecore_hybrid_parallel.stages import lay_out
-from erniecore_hybrid_parallel.tensor import check_packed, shard_model
+from erniecore_hybrid_parallel.tensor import Shard, check_packed, shard_model
 
 #: bytes that each rank gives in the first round of an exchange; longer values need a second
 _ROUND = 2040
@@ -45,7 +46,8 @@ class HybridRanks:
         self.config, self.mesh, self.world = config, mesh, world
         self.rank, self.size = world.rank, world.size
         place = mesh.coordinates(self.rank)
-        self.counts = place["tensor"] == 0 and place["pipeline"] == mesh.degrees["pipeline"] - 1
+        self.counts = place["tensor"] == place["context"] == 0 and place["pipeline"] == mesh.degrees["pipeline"] - 1
+        self.alike = mesh.degrees["context"]
         self._sent = 0
         self._meets, self._exchanged = True, time.monotonic()
         self.shards: GradientShards | None = None
@@ -190,21 +192,24 @@ class HybridRanks:
         Raises:
             ConfigError: what the ranks cannot divide, by the key of the axis.
         """
+        shard = Shard(self.tensor, sequence=self.config.sequence)
         spread: list[str] = []
         if self.mesh.expert > 1 or self.tensor.size > 1:
             check_packed(model, "parallel.expert" if self.mesh.expert > 1 else "parallel.tensor")
             holders, cut = (self.world.comm(self.mesh.expert_groups(*axes)) for axes in ((), ("tensor",)))
-            spread = spread_experts(model, layout, holders, cut, self.tensor)
+            spread = spread_experts(model, layout, holders, cut, shard)
             self.placements.put(spread, self.placements.experts())
         if self.mesh.expert > 1 and not spread:
             raise ConfigError.at("parallel.expert", "this model has no experts to spread over ranks")
-        if self.tensor.size == 1:
-            return
-        cuts, partial = shard_model(model, layout, self.tensor, done={*spread})
-        for axis in sorted({*cuts.values()}):
-            names = [name for name, at in cuts.items() if at == axis]
-            self.placements.put(names, self.placements.along(cut=["tensor"], axis=axis))
-        self.placements.put(partial, self.placements.along(summed=["tensor"]))
+        if self.tensor.size > 1:
+            cuts, partial = shard_model(model, layout, shard, done={*spread})
+            for axis in sorted({*cuts.values()}):
+                names = [name for name, at in cuts.items() if at == axis]
+                self.placements.put(names, self.placements.along(cut=["tensor"], axis=axis))
+            self.placements.put(partial, self.placements.along(summed=["tensor"]))
+        context = self.world.comm(self.mesh.groups("context"))
+        if context.size > 1 or shard.sequence:
+            share_rows(model, Share(context, shard))
 
     def share_layers(self, model: Any, layout: Layout, split: Sequence[int]) -> None:
         """Keep this stage's layers of the model."""

@@ -20,7 +20,7 @@ from paddle.nn import functional as F  # noqa: TID253
 
 from erniecore.api import ConfigError, Layout, PackedLayer, PluginError
 from erniecore_hybrid_parallel.comm import Comm
-from erniecore_hybrid_parallel.regions import enter, join, leave
+from erniecore_hybrid_parallel.regions import collect, enter, join, leave, scatter
 from erniecore_hybrid_parallel.vocabulary import VocabShard
 
 #: counts of config.json that the ranks must be able to divide among them
@@ -28,10 +28,15 @@ _HEADS = ("num_attention_heads", "num_key_value_heads")
 
 
 class Shard:
-    """The group that shares a model's matrices; the same object in every copy of the model."""
+    """The group that shares a model's matrices; the same object in every copy of the model.
 
-    def __init__(self, comm: Comm) -> None:
-        self.comm = comm
+    Attributes:
+        sequence: between matrices each rank has some of the positions; what all have then is partly theirs: gradients of
+            parameters there are sums over the ranks.
+    """
+
+    def __init__(self, comm: Comm, *, sequence: bool = False) -> None:
+        self.comm, self.sequence = comm, sequence
         self._last: tuple[Any, Any] = (None, None)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Shard:
@@ -41,17 +46,22 @@ class Shard:
         """``x`` for a matrix cut by columns; once for neighbours with one input, whose gradients are summed together."""
         last, entered = (r() if r is not None else None for r in self._last)
         if last is not x or entered is None or not paddle.is_grad_enabled():
-            entered = enter(x, self.comm)
+            entered = collect(x, self.comm, _positions(x)) if self.sequence else enter(x, self.comm)
             self._last = ref(x), ref(entered)
         return entered
 
     def gathered(self, x: Tensor) -> Tensor:
         """``x``, which has no gradient, as :meth:`enter` gives it."""
-        return x
+        return self.comm.all_gather(x, _positions(x)) if self.sequence else x
 
     def leave(self, x: Tensor) -> Tensor:
-        """The sum over ranks, each of which gets it."""
-        return leave(x, self.comm)
+        """The sum over ranks: each gets it, or its positions of it."""
+        return scatter(x, self.comm, _positions(x)) if self.sequence else leave(x, self.comm)
+
+
+def _positions(x: Tensor) -> int:
+    """The axis of positions: of [B, S, n] the second, of tokens [T, n] the first."""
+    return 1 if x.ndim == 3 else 0
 
 
 class Column:
@@ -128,7 +138,9 @@ class Cut(NamedTuple):
     layer: nn.Layer
 
 
-def shard_model(model: Any, layout: Layout, comm: Comm, done: Collection[str] = ()) -> tuple[dict[str, int], list[str]]:
+def shard_model(
+    model: Any, layout: Layout, shard: Shard, done: Collection[str] = ()
+) -> tuple[dict[str, int], list[str]]:
     """Cut ``model`` in place; returns name -> axis of what was cut, and names of what has a part of its gradient here.
 
     Args:
@@ -137,13 +149,14 @@ def shard_model(model: Any, layout: Layout, comm: Comm, done: Collection[str] = 
         ConfigError: a width that the ranks cannot divide evenly.
         PluginError: a parameter without a style, or of a style that its layer cannot take.
     """
+    comm = shard.comm
     check_heads(model.architecture, comm.size)
     cuts = list(find_cuts(model, layout, done))
     for cut in cuts:
         if cut.style != "partial" and cut.parameter.shape[cut.axis] % comm.size:
             width = cut.parameter.shape[cut.axis]
             raise ConfigError.at("parallel.tensor", f"{comm.size} ranks cannot share {cut.name}: its width is {width}")
-    shard, changed = Shard(comm), set()
+    changed = set()
     head_weight, tied, _ = model.head()
     for cut in cuts:
         if cut.style == "partial":
@@ -156,7 +169,15 @@ def shard_model(model: Any, layout: Layout, comm: Comm, done: Collection[str] = 
     if any(cut.style == "vocab" for cut in cuts):
         mix(model, SharedHead, shard)
     partial = [cut.name for cut in cuts if cut.style == "partial"]
+    if shard.sequence:
+        partial += inside(model, layout, {*done, *(cut.name for cut in cuts)})
     return {cut.name: cut.axis for cut in cuts if cut.style != "partial"}, partial
+
+
+def inside(model: Any, layout: Layout, cut: Collection[str]) -> list[str]:
+    """Names of uncut parameters that see some of the positions: all but those of heads, which see whole rows."""
+    heads = layout.stages.head if layout.stages is not None else ()
+    return [n for n, _ in model.named_parameters() if n not in cut and not n.startswith(tuple(f"{h}." for h in heads))]
 
 
 def check_heads(architecture: Mapping[str, Any], size: int) -> None:
