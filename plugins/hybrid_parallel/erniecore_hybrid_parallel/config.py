@@ -29,14 +29,16 @@ class HybridConfig(Section):
     expert: int = Field(
         1, ge=1, description="Ranks that share the experts, out of the data x sharding ones that see different rows."
     )
-    context: int = Field(1, ge=1, description="Ranks that share each row's positions; only 1 yet.")
+    context: int = Field(1, ge=1, description="Ranks that share each row's positions, for long rows.")
     sharding: int = Field(1, ge=1, description="Replicas that share the optimizer's state; they see different rows.")
     sharding_stage: Literal[1, 2, 3] = Field(
         1,
         description="What `sharding` ranks share: 1 the optimizer's state, 2 also gradients, 3 also parameters, which are "
         "fetched layer by layer.",
     )
-    sequence: bool = Field(False, description="Share activations between matrices among the `tensor` ranks; not yet.")
+    sequence: bool = Field(
+        False, description="Between matrices each `tensor` rank has some of the positions: less memory."
+    )
     timeout: float = Field(
         600.0, gt=0, description="Seconds that a rank waits for the others at a meeting before the run ends."
     )

@@ -114,16 +114,27 @@ class _Back(PyLayer):  # type: ignore[misc]
         return ctx.journey.go(dy.detach())
 
 
+def go(x: Tensor, journey: Journey) -> Tensor:
+    """:meth:`Journey.go` with its gradient."""
+    y: Tensor = _Go.apply(x, journey)
+    return y
+
+
+def back(y: Tensor, journey: Journey) -> Tensor:
+    """:meth:`Journey.back` with its gradient."""
+    x: Tensor = _Back.apply(y, journey)
+    return x
+
+
 def visited(layer: Any, x_TH: Tensor, experts_Tk: Tensor, weights_Tk: Tensor, journey: Journey) -> Tensor:
     """[T, H]: what ``layer(x, experts, weights)`` of all ranks gives for the tokens here. Tokens and weights travel as one
     message, so that the ranks need not agree on an order."""
     joined = paddle.concat([x_TH, weights_Tk.astype(x_TH.dtype)], axis=1)
-    there = _Go.apply(joined, journey)
+    there = go(joined, journey)
     size = x_TH.shape[1]
     # what is kept for recomputation loses the strides of a view
     x_RH, weights_Rk = there[:, :size].contiguous(), there[:, size:].contiguous()
-    y: Tensor = _Back.apply(layer(x_RH, journey.local, weights_Rk), journey)
-    return y
+    return back(layer(x_RH, journey.local, weights_Rk), journey)
 
 
 class SpreadExperts:

@@ -7,6 +7,7 @@ from math import prod
 from erniecore.api import ConfigError
 from erniecore_hybrid_parallel.config import HybridConfig
 from erniecore_hybrid_parallel.mesh import AXES, Mesh
+from erniecore_hybrid_parallel.products import check_products
 
 #: axes and switches that are planned for but not there yet
 _MISSING: dict[str, object] = {}
@@ -26,6 +27,7 @@ def make_mesh(config: HybridConfig, world_size: int) -> Mesh:
     for key, neutral in _MISSING.items():
         if getattr(config, key) != neutral:
             raise ConfigError.at(f"parallel.{key}", f"not available in this version; leave it at {neutral}")
+    check_products(config)
     degrees = {axis: int(getattr(config, axis)) for axis in AXES}
     fixed = prod(degree for axis, degree in degrees.items() if axis != "data")
     if world_size % fixed:
@@ -48,6 +50,4 @@ def make_mesh(config: HybridConfig, world_size: int) -> Mesh:
         raise ConfigError.at("parallel.sequence", "has no meaning without parallel.tensor above 1")
     if config.sharding_stage > 1 and config.sharding == 1:
         raise ConfigError.at("parallel.sharding_stage", "has no meaning without parallel.sharding above 1")
-    if config.sharding_stage == 3 and config.pipeline > 1:
-        raise ConfigError.at("parallel.sharding_stage", "3 and parallel.pipeline do not go together; use 1 or 2")
     return mesh

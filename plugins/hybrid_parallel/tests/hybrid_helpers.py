@@ -62,6 +62,36 @@ def _differing(paddle, comm, members, rank, dtype):
     yield from check("all_to_all", found, np.concatenate(expected))
 
 
+def adjoints(cluster):
+    """Names of ways whose gradient is not their adjoint: Σ_ranks <f(x), y> = Σ_ranks <x, f'(y)>, also with nothing to send."""
+    import paddle
+    from erniecore_hybrid_parallel.experts import back, go, plan_journey
+    from erniecore_hybrid_parallel.groups import World
+    from erniecore_hybrid_parallel.regions import collect, scatter, total
+
+    comm = World(cluster, 60.0).comm([list(range(cluster.world_size))])
+    wrong, rng = [], np.random.default_rng(cluster.rank)
+
+    def check(name, function, *shape):
+        x = paddle.to_tensor(rng.normal(size=shape), stop_gradient=False)
+        out = function(x)
+        y = paddle.to_tensor(rng.normal(size=out.shape))
+        (out * y).sum().backward()
+        sides = comm.all_reduce(paddle.stack([(out * y).sum(), (x.detach() * x.grad).sum()]).detach()).numpy()
+        if abs(sides[0] - sides[1]) > 1e-9:
+            wrong.append(f"{name}: {sides}")
+
+    for axis in (0, 1):
+        check(f"collect {axis}", lambda x, axis=axis: collect(x, comm, axis), 4, 6, 3)
+        check(f"scatter {axis}", lambda x, axis=axis: scatter(x, comm, axis), 4, 6, 3)
+    check("total", lambda x: total(x, comm), 4, 3)
+    for experts in (rng.integers(-1, 4, (5, 2)), np.full((5, 2), -1), np.full((5, 2), 3 if cluster.rank else -1)):
+        journey = plan_journey(experts, 2, comm)
+        check(f"go {experts.tolist()}", lambda x, j=journey: go(x, j), 5, 3)
+        check(f"back {experts.tolist()}", lambda x, j=journey: back(x, j), max(journey.received, 1), 3)
+    return wrong
+
+
 def runs(cluster, cases):
     """``erniecore.run`` for each case, a list of ``section.key=value``; the last metrics of each."""
     import erniecore
@@ -97,6 +127,29 @@ def memory(cluster, cases):
         after = core.host_memory_stat_current_value("Allocated", 0)
         found.append((run.ready.plan.parameters.total, built - before, after - built))
         del run
+        gc.collect()
+    return found
+
+
+def activations(cluster, cases):
+    """For each case: positions of a micro-batch, and bytes that its forward pass keeps for the backward pass."""
+    import gc
+
+    from paddle.base import core
+
+    found = []
+    for words in cases:
+        run = _built(words)
+        run.model.train()
+        batch = run.batches(1)[0]
+        totals = run.objective.normalizers(batch)
+        run.objective(batch, totals).loss.backward()  # what is made once is made
+        gc.collect()
+        before = core.host_memory_stat_current_value("Allocated", 0)
+        output = run.objective(batch, totals)
+        gc.collect()
+        found.append((batch.input_ids.size, core.host_memory_stat_current_value("Allocated", 0) - before))
+        del run, output
         gc.collect()
     return found
 

@@ -27,3 +27,8 @@ def test_who_is_late_gone_or_doing_something_else_is_named():
         "rank 1 has ended",
     ]
     assert one[2] == "rank 0 does all_reduce where this one does broadcast"
+
+
+@pytest.mark.multiproc
+def test_ways_between_ranks_are_adjoint():
+    assert on_ranks(2, f"{HELPERS}:adjoints") == [[]] * 2

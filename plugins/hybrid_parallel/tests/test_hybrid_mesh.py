@@ -1,11 +1,13 @@
 """Who does what: coordinates and groups, from two ranks to two thousand."""
 
 from itertools import combinations
+from pathlib import Path
 
 import pytest
 from erniecore_hybrid_parallel.config import HybridConfig
 from erniecore_hybrid_parallel.mesh import AXES, BATCH, Mesh, problems
 from erniecore_hybrid_parallel.planning import make_mesh, num_processes
+from erniecore_hybrid_parallel.products import REFUSED, check_products, table
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -107,3 +109,17 @@ def test_impossible_degrees_are_refused_by_their_key(values, world, key):
     with pytest.raises(ConfigError) as caught:
         make_mesh(HybridConfig(**values), world)
     assert [p.key for p in caught.value.problems] == [key]
+
+
+def test_products_that_are_refused_name_their_key():
+    for one, other in REFUSED:
+        values = {"sharding": 2} if "sharding" in one else {"tensor": 2}
+        for axis in (one, other):
+            values |= {"sharding_stage": 3} if axis == "sharding_stage 3" else {axis: True if axis == "sequence" else 2}
+        with pytest.raises(ConfigError, match=f"parallel.{one.split()[0]}.*do not go together"):
+            check_products(HybridConfig(**values))
+
+
+def test_the_page_prints_the_table_of_products():
+    page = Path(__file__).parents[3] / "docs" / "how-to" / "parallel.md"
+    assert table() in page.read_text(encoding="utf-8")

@@ -19,6 +19,13 @@ ALONE = {
         "model__router_z_loss": 0.001,
         "model__router_orthogonal_loss": 0.01,
     },
+    "packed": {
+        "model": "moe-mtp",
+        "data__packing": "greedy",
+        "train__batch_size": 1,
+        "train__accumulation": 2,
+        "model__router_aux_loss": 0.01,
+    },
     "dpo-moe": {"model": "moe", "method": "dpo", "train__accumulation": 2},
     "dpo": {"method": "dpo", "train__accumulation": 2},
     "dpo-untied": {"model": "untied", "method": "dpo", "train__accumulation": 2},
@@ -40,6 +47,8 @@ GRADIENTS = {**SHARDING, "parallel__sharding_stage": 2}
 PARAMETERS = {**SHARDING, "parallel__sharding_stage": 3}
 TENSOR = {"parallel__tensor": 2}
 EXPERT = {**DATA, "parallel__expert": 2}
+SEQUENCE = {**TENSOR, "parallel__sequence": "true"}
+CONTEXT = {"parallel__context": 2}
 FOUR = {"parallel__data": 2, "parallel__sharding": 2, "train__accumulation": 1, "train__batch_size": 1}
 #: processes -> (run, layout)
 CASES = {
@@ -48,11 +57,13 @@ CASES = {
             (name, layout)
             for layout in (DATA, SHARDING, GRADIENTS, PARAMETERS, TENSOR)
             for name in ALONE
-            if name != "mtp"
+            if name not in ("mtp", "packed")
         ),
         *((name, EXPERT) for name in ("moe", "lora-moe", "dpo-moe")),
         ("mtp", EXPERT | {"train__accumulation": 2}),
         ("moe", GRADIENTS | {"parallel__expert": 2}),
+        *((name, SEQUENCE) for name in ("untied", "mtp", "packed", "dpo-moe", "lora-moe")),
+        *((name, CONTEXT) for name in ("dense", "untied", "moe", "mtp", "packed", "dpo-moe", "lora-moe")),
         ("moe", PARAMETERS | {"parallel__expert": 2}),
     ],
     4: [
@@ -68,6 +79,16 @@ CASES = {
         ("dense", FOUR),
         ("untied", FOUR | {"parallel__sharding_stage": 2, "train__accumulation": 1}),
         ("dense", {"parallel__tensor": 4}),
+        *((name, CONTEXT | SEQUENCE) for name in ("packed", "lora-moe", "dpo-untied")),
+        ("untied", {"parallel__context": 4}),
+        ("moe", CONTEXT | TENSOR),
+        ("moe", CONTEXT | DATA),
+        ("dpo-moe", CONTEXT | SHARDING),
+        ("moe", CONTEXT | EXPERT),
+        ("moe", CONTEXT | PARAMETERS | {"parallel__expert": 2}),
+        ("moe", SEQUENCE | EXPERT),
+        ("untied", SEQUENCE | GRADIENTS),
+        ("moe", SEQUENCE | PARAMETERS),
     ],
 }
 
