@@ -51,9 +51,8 @@ def attention(
 
     Args:
         q: [B, S, hq, d]. k, v: [B, K, hk, d] with hq a multiple of hk; head h reads key head h // (hq / hk).
-        startend_row_indices: int32 [B, 1, K, 1]; for each key column the first query row that can no longer see it. One
-            that describes rows whose positions several ranks share has an attribute ``shard``, whose method of this
-            name computes the attention of the positions here.
+        startend_row_indices: int32 [B, 1, K, 1]; for each key column the first query row that can no longer see it.
+            Those of rows that several ranks share have an attribute ``shard``, whose method of this name computes it.
         attention_mask: [B, K], 0 hides a key.
         scale: 1 / sqrt(d) by default.
     Returns:
@@ -63,12 +62,10 @@ def attention(
     Source: Vaswani et al. (2017); Ainslie et al., "GQA" (2023); Dao, "FlashAttention-2" (2023) for the backward
     pass; Wang et al., "FlashMask" (2024) for the row indices.
     """
-    shard = getattr(startend_row_indices, "shard", None)
-    if shard is not None:
+    if (shard := getattr(startend_row_indices, "shard", None)) is not None:
         shared: Tensor = shard.attention(q, k, v, scale=scale)
         return shared
-    B, S, hq, d = q.shape
-    K, hk = k.shape[1], k.shape[2]
+    (B, S, hq, d), (K, hk) = q.shape, k.shape[1:3]
     if startend_row_indices is not None and startend_row_indices.size != B * K:
         raise ValueError(f"startend_row_indices needs one entry per key, {B} x {K}, not {startend_row_indices.shape}")
     if hq % hk:

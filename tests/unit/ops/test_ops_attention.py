@@ -166,9 +166,17 @@ def test_an_old_plan_is_not_used_for_another_mask(rng, path):
         np.testing.assert_allclose(run(arrays, **as_arguments(ends)), reference(*arrays, ends=ends), atol=2e-6)
 
 
-def test_end_rows_need_as_many_keys_as_queries(rng):
-    with pytest.raises(ValueError, match="not 5 and 3"):
-        run(inputs(rng, 1, 3, 5, 2, 1, 4), startend_row_indices=paddle.zeros([1, 1, 5, 1], "int32"))
+def test_end_rows_need_one_entry_per_key(rng):
+    with pytest.raises(ValueError, match="one entry per key"):
+        run(inputs(rng, 1, 3, 5, 2, 1, 4), startend_row_indices=paddle.zeros([1, 1, 3, 1], "int32"))
+
+
+def test_rows_out_of_the_middle_are_those_of_the_whole(rng, path):
+    q, k, v = inputs(rng, 2, 40, 40, 4, 2, 8)
+    ends = packed(2, 40, [7, 25, 40])
+    whole = reference(q, k, v, ends=ends)[:, 20:30]
+    some = run((q[:, 20:30], k[:, :30], v[:, :30]), **as_arguments(ends[:, :30] - 20))
+    np.testing.assert_allclose(some, whole, atol=2e-6)
 
 
 def test_query_heads_must_divide(rng):
