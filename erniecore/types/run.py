@@ -43,6 +43,7 @@ class Objective(ABC):
         loss_chunk: positions per chunk of head and loss; the engine sets ``train.loss_chunk``.
         scorers: the run's scorers; the engine sets them for methods with the capability ``"scorers"``, which cannot run
             without one.
+        generates: whether ``prepare`` lets the model write texts, of other lengths on every rank.
         exchange: a JSON value of this rank -> those of all ranks; every rank calls it equally often. The engine sets it.
     """
 
@@ -50,6 +51,7 @@ class Objective(ABC):
     repeats: int = 1
     loss_chunk: int = 1024
     scorers: Sequence[Scorer] = ()
+    generates: bool = False
     exchange: Callable[[Any], list[Any]] = staticmethod(lambda value: [value])
 
     @abstractmethod

@@ -9,9 +9,6 @@ from erniecore_hybrid_parallel.config import HybridConfig
 from erniecore_hybrid_parallel.mesh import AXES, Mesh
 from erniecore_hybrid_parallel.products import check_products
 
-#: axes and switches that are planned for but not there yet
-_MISSING: dict[str, object] = {}
-
 
 def num_processes(config: HybridConfig) -> int:
     """The product of the degrees; ``data`` counts as 1 when it is left open."""
@@ -22,11 +19,8 @@ def make_mesh(config: HybridConfig, world_size: int) -> Mesh:
     """The grid of ranks for ``world_size`` processes.
 
     Raises:
-        ConfigError: degrees that do not make ``world_size``, that nothing supports, or that contradict each other.
+        ConfigError: degrees that do not make ``world_size``, or that contradict each other.
     """
-    for key, neutral in _MISSING.items():
-        if getattr(config, key) != neutral:
-            raise ConfigError.at(f"parallel.{key}", f"not available in this version; leave it at {neutral}")
     check_products(config)
     degrees = {axis: int(getattr(config, axis)) for axis in AXES}
     fixed = prod(degree for axis, degree in degrees.items() if axis != "data")

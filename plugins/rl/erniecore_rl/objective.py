@@ -43,6 +43,7 @@ class GrpoObjective(Objective):
 
     #: the loss is no likelihood: it has no perplexity
     is_nll = False
+    generates = True
 
     def __init__(self, config: Any, policy: Any, reference: Any, tokenizer: Tokenizer) -> None:
         self.config, self.policy, self.reference, self.tokenizer = config, policy, reference, tokenizer
