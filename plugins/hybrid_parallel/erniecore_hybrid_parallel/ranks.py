@@ -14,7 +14,7 @@ import numpy as np
 import paddle  # noqa: TID253
 from paddle import Tensor  # noqa: TID253
 
-from erniecore.api import Cluster, ConfigError, Layout, Objective, Piece
+from erniecore.api import Cluster, ConfigError, Layout, Piece
 from erniecore_hybrid_parallel.buckets import all_reduce_gradients, by_comm, gather_parts, sum_ends
 from erniecore_hybrid_parallel.comm import Comm
 from erniecore_hybrid_parallel.config import HybridConfig
@@ -223,16 +223,16 @@ class HybridRanks:
         """Expert loads are counted over all rows.
 
         Raises:
-            ConfigError: each rank generates texts of its own length, and would fetch layers that the others do not need;
-                a pipeline cannot generate.
+            ConfigError: each rank generates texts of its own length, and would ask for layers or experts when the others do
+                not; a pipeline cannot generate.
         """
-        generates = getattr(type(objective), "prepare", None) not in (None, Objective.prepare)
-        if self.config.sharding_stage == 3 and generates:
-            raise ConfigError.at(
-                "parallel.sharding_stage", "this method generates during training; 1 and 2 work with it"
-            )
-        if self.pipe is not None and objective.scorers:
-            raise ConfigError.at("parallel.pipeline", "this method generates text during training, a pipeline cannot")
+        refused = {
+            "expert": self.mesh.expert > 1,
+            "sharding_stage": self.config.sharding_stage == 3,
+            "pipeline": self.pipe is not None,
+        }
+        for key in (key for key, used in refused.items() if used and objective.generates):
+            raise ConfigError.at(f"parallel.{key}", "this method generates text during training, which this cannot")
         balancer = getattr(model, "balancer", None)
         if balancer is not None:
             balancer.all_reduce = lambda loads: self.batch.all_reduce(loads.clone())
