@@ -23,7 +23,7 @@ from erniecore.accelerators.profile import ABILITIES
 from erniecore.cli.manual import help_pages
 from erniecore.config import reference
 from erniecore.data import codes
-from erniecore.engine import serving_contract
+from erniecore.engine import fastdeploy_contract, serving_contract
 from erniecore.kinds import KINDS
 from erniecore.migration.erniekit import reference as erniekit
 
@@ -59,15 +59,20 @@ def kinds_page() -> str:
 
 def contract_page() -> str:
     """What exports are checked against."""
-    text = inspect.getdoc(serving_contract) or ""
-    lines = [
-        NOTICE + "# What servers expect of a model directory",
-        "",
-        text.split("docs/reference")[0].rpartition(";")[0] + ".",
+    lines = [NOTICE + "# What servers expect of a model directory", ""]
+    lines += [
+        "`ernie model check DIR --contract hf|fastdeploy` compares a directory with these rules; exports are compared"
     ]
-    lines += ["", "| rule | what must hold | who asks for it |", "|---|---|---|"]
-    lines += [f"| `{rule.name}` | {rule.text} | {rule.source} |" for rule in serving_contract.RULES]
-    return "\n".join(lines) + "\n"
+    lines += ["by themselves. Each rule names its source.", ""]
+    groups = {
+        "Contract `hf`: the public layout, for transformers and for FastDeploy": serving_contract.RULES,
+        "Contract `fastdeploy`: both of its layouts; the public one keeps the rules above too": fastdeploy_contract.SHARED,
+        "Contract `fastdeploy`: the Paddle layout": fastdeploy_contract.PADDLE,
+    }
+    for title, rules in groups.items():
+        lines += [f"## {title}", "", "| rule | what must hold | who asks for it |", "|---|---|---|"]
+        lines += [*(f"| `{rule.name}` | {rule.text} | {rule.source} |" for rule in rules), ""]
+    return "\n".join(lines)
 
 
 def errors_page() -> str:

@@ -62,7 +62,7 @@ class HfFp8Exporter(Plugin):
         problems = check_directory(target)
         if problems:
             raise CheckpointError(
-                "the export breaks the contract with servers: " + "; ".join(problems[:5]), code="ERN-K030"
+                "the export breaks the contract with servers: " + "; ".join(map(str, problems[:5])), code="ERN-K030"
             )
         return target
 

@@ -27,7 +27,7 @@ COMMANDS: dict[str, Lazy] = {
     "new": Lazy("erniecore.cli.new:app", "Write a plugin package whose tests pass."),
     "config": Lazy("erniecore.cli.config:app", "Show, check and explain settings, each with its source."),
     "data": Lazy("erniecore.cli.data:app", "Check, show, count, convert data; build token files; the token cache."),
-    "model": Lazy("erniecore.cli.model:app", "Create a model directory with new weights."),
+    "model": Lazy("erniecore.cli.model:app", "Create and check model directories."),
     "tokenizer": Lazy("erniecore.cli.tokenizer:app", "Train a tokenizer."),
     "generate": Lazy("erniecore.cli.generate:generate", "Continue a prompt."),
     "chat": Lazy("erniecore.cli.chat:chat", "Talk to a model in the terminal."),

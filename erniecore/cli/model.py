@@ -1,4 +1,6 @@
-"""``ernie model init``: a model directory with new weights. The work is in ``engine/new_model.py``."""
+"""``ernie model``: ``init``, a model directory with new weights, and ``check``, a directory against what servers expect. The
+work is in ``engine/new_model.py`` and ``engine/serving_contract.py``.
+"""
 
 from __future__ import annotations
 
@@ -11,12 +13,12 @@ from erniecore.cli import render
 from erniecore.cli.group import new_group
 from erniecore.cli.options import JsonOption
 
-app = new_group("Create a model directory with new weights.")
+app = new_group("Create and check model directories.")
 
 
 @app.callback()
 def _group() -> None:
-    """Create a model directory with new weights."""
+    """Create and check model directories."""
 
 
 @app.command()
@@ -42,3 +44,23 @@ def init(
     render.show(f"{made.path}: {made.parameters:,} parameters, random weights ({facts})")
     for note in made.notes:
         render.note(f"note: {note}")
+
+
+@app.command()
+def check(
+    directory: Annotated[Path, typer.Argument(help="A model directory, of whatever origin.")],
+    contract: Annotated[str, typer.Option(help="Whose rules: hf (public layout) or fastdeploy.")] = "hf",
+    as_json: JsonOption = False,
+) -> int:
+    """Compare a directory with what servers expect; exit code 0: it keeps every rule, 5: it breaks some, which are listed."""
+    from erniecore.engine.serving_contract import check_directory
+    from erniecore.errors import Exit
+
+    broken = check_directory(directory, contract)
+    if as_json:
+        render.show_json({"path": str(directory), "contract": contract, "broken": [rule._asdict() for rule in broken]})
+    elif broken:
+        render.show_table(("rule", "where", "found", "expected", "who asks for it"), broken)
+    else:
+        render.show(f"{directory}: keeps the contract {contract}")
+    return int(Exit.CHECKPOINT if broken else Exit.OK)

@@ -8,8 +8,10 @@ import pytest
 
 from erniecore.checkpoint.safetensors_io import merge_shards
 from erniecore.checkpoint.tensors import Tensor
+from erniecore.engine.fastdeploy_contract import PADDLE, SHARED
 from erniecore.engine.fp8_export import decode, encode, quantized_tensors
 from erniecore.engine.serving_contract import RULES, check_directory
+from erniecore.errors import UsageError
 
 
 def normal(*shape, seed=0):
@@ -80,9 +82,16 @@ def exported(tmp_path_factory):
     return home
 
 
+@pytest.mark.parametrize("contract", ["hf", "fastdeploy"])
 @pytest.mark.parametrize("exporter", ["hf", "hf-fp8"])
-def test_exports_keep_the_contract(exported, exporter):
-    assert check_directory(exported / exporter) == []
+def test_exports_keep_the_contract(exported, exporter, contract):
+    assert check_directory(exported / exporter, contract) == []
+
+
+def test_an_unknown_contract_gets_the_nearest_name(exported):
+    with pytest.raises(UsageError, match="no such contract") as caught:
+        check_directory(exported / "hf", "fastdploy")
+    assert "fastdeploy" in caught.value.fix
 
 
 def test_export_holds_the_rounded_weights(exported):
@@ -123,15 +132,30 @@ BREAKS = {
 
 @pytest.mark.parametrize("rule", BREAKS)
 def test_a_broken_rule_is_named(exported, tmp_path, rule):
-    assert [problem.partition(":")[0] for problem in broken(exported, tmp_path / "x", BREAKS[rule])][:1] == [rule]
+    assert [problem.rule for problem in broken(exported, tmp_path / "x", BREAKS[rule])][:1] == [rule]
 
 
 def test_files_of_a_directory_are_asked_for(exported, tmp_path):
     broken(exported, tmp_path / "x", lambda c: None)
     (tmp_path / "x" / "generation_config.json").unlink()
-    assert check_directory(tmp_path / "x") == ["files: generation_config.json is missing"]
+    (problem,) = check_directory(tmp_path / "x")
+    assert (problem.rule, problem.where) == ("files", "generation_config.json")
 
 
 def test_every_rule_has_a_source():
-    assert all(rule.source and rule.text for rule in RULES)
-    assert len({rule.name for rule in RULES}) == len(RULES)
+    rules = (*RULES, *SHARED, *PADDLE)
+    assert all(rule.source and rule.text for rule in rules)
+    assert len({rule.name for rule in rules}) == len(rules)
+
+
+def test_the_command_lists_what_is_broken(exported, tmp_path, capsys):
+    from erniecore.cli.app import main
+
+    assert main(["model", "check", str(exported / "hf"), "--contract", "fastdeploy"]) == 0
+    broken(exported, tmp_path / "x", BREAKS["rope"])
+    capsys.readouterr()
+    assert main(["model", "check", str(tmp_path / "x"), "--json"]) == 5
+    (rule,) = json.loads(capsys.readouterr().out)["broken"]
+    assert rule.pop("source").startswith("FastDeploy")
+    expected = "the base at the top level"
+    assert rule == {"rule": "rope", "where": "config.json: rope_theta", "found": "nothing", "expected": expected}
