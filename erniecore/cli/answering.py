@@ -5,6 +5,7 @@ Nothing heavy is imported before the arguments are known to make sense.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -14,6 +15,7 @@ from erniecore.cli import render
 from erniecore.errors import CheckpointError
 
 if TYPE_CHECKING:
+    from erniecore.engine.respond import Completion
     from erniecore.engine.sampling import Sampling
     from erniecore.types import Json, ModelBundle, Tokenizer
 
@@ -37,6 +39,15 @@ Repetition = Annotated[
 ]
 Seed = Annotated[int, typer.Option("--seed", min=0, help="Of the random draws: same seed, same answer.")]
 Stop = Annotated[list[str] | None, typer.Option("--stop", metavar="TEXT", help="Ends the answer; may be repeated.")]
+Speculative = Annotated[
+    str,
+    typer.Option(
+        "--speculative",
+        metavar="HOW",
+        help="Guess tokens ahead, for the same answer in less time: lookup (text that repeats), mtp (the model's prediction "
+        "layer) or off.",
+    ),
+]
 
 #: keys of generation_config.json that are sampling options
 _SAMPLING_KEYS = (
@@ -64,11 +75,13 @@ def sampling_from(defaults: Json, seed: int, **given: float | int | None) -> Sam
     return Sampling(**{**chosen, **typed}, seed=seed)
 
 
-def open_model(source: Path, device: str, adapter: Path | None = None) -> tuple[ModelBundle, Tokenizer]:
-    """Open the device and the model; remarks go to stderr.
+def open_model(
+    source: Path, device: str, adapter: Path | None = None, *, speculative: str = "off"
+) -> tuple[ModelBundle, Tokenizer]:
+    """Open the device and the model, with its prediction layers where ``speculative`` is ``mtp``; remarks go to stderr.
 
     Raises:
-        UsageError: no model there. CheckpointError: without a tokenizer, or weights that do not fit.
+        UsageError: no model there. ConfigError: no such layers. CheckpointError: without a tokenizer, or weights that do not fit.
     """
     from erniecore.engine.bundles import locate, open_device, open_located
 
@@ -80,7 +93,7 @@ def open_model(source: Path, device: str, adapter: Path | None = None) -> tuple[
         located = located._replace(adapter=found, notes=[*located.notes, *quantized_base(found, located.path)])
     for remark in open_device(device):
         render.note(f"note: {remark}")
-    opened = open_located(located)
+    opened = open_located(located, ahead=speculative == "mtp")
     for remark in located.notes:
         render.note(f"note: {remark}")
     if opened.bundle.tokenizer is None:
@@ -91,6 +104,15 @@ def open_model(source: Path, device: str, adapter: Path | None = None) -> tuple[
             expected="tokenizer.model beside the weights",
         )
     return opened.bundle, opened.bundle.tokenizer
+
+
+def note_guesses(speculative: str, completions: Sequence[Completion]) -> None:
+    """How often the guesses ahead were right, on stderr."""
+    if speculative == "off":
+        return
+    guessed, right = sum(c.guessed for c in completions), sum(c.right for c in completions)
+    share = f" ({right / guessed:.0%})" if guessed else ""
+    render.note(f"note: {right} of {guessed} guessed tokens were right{share}")
 
 
 def answer_json(completion: Any) -> dict[str, Any]:
@@ -104,5 +126,7 @@ def answer_json(completion: Any) -> dict[str, Any]:
         "finish_reason": completion.finish_reason,
         "prompt_tokens": completion.prompt_tokens,
         "new_tokens": len(completion.ids),
+        "guessed_tokens": completion.guessed,
+        "right_guesses": completion.right,
         "tokens_per_s": round(completion.tokens_per_s, 2),
     }

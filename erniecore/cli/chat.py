@@ -11,7 +11,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from erniecore.cli import answering, render
-from erniecore.cli.answering import Device, MinP, Model, NewTokens, Repetition, Seed, Temperature, TopK, TopP
+from erniecore.cli.answering import (
+    Device,
+    MinP,
+    Model,
+    NewTokens,
+    Repetition,
+    Seed,
+    Speculative,
+    Temperature,
+    TopK,
+    TopP,
+)
 from erniecore.errors import UsageError, nearest
 from erniecore.types import Message
 
@@ -41,6 +52,7 @@ def chat(
     min_p: MinP = None,
     repetition_penalty: Repetition = None,
     seed: Seed = 0,
+    speculative: Speculative = "off",
     device: Device = "cpu",
 ) -> None:
     """Talk to a model. Draws as the model's generation_config.json says, unless an option says otherwise.
@@ -49,14 +61,14 @@ def chat(
     """
     options = {"temperature": temperature, "top_k": top_k, "top_p": top_p, "min_p": min_p}
     answering.sampling_from({}, seed, **options, repetition_penalty=repetition_penalty)  # fails early, before paddle
-    bundle, tokenizer = answering.open_model(model, device)
+    bundle, tokenizer = answering.open_model(model, device, speculative=speculative)
     add_adapters(bundle.model, adapter or [])
     sampling = answering.sampling_from(bundle.generation, seed, **options, repetition_penalty=repetition_penalty)
     from erniecore.engine.respond import Responder
 
     if tokenizer.chat_template is None:
         raise UsageError("this model has no chat template", next="ernie generate --raw")
-    responder = Responder(bundle.model, tokenizer, generation=bundle.generation)
+    responder = Responder(bundle.model, tokenizer, generation=bundle.generation, speculative=speculative)
     on_terminal = sys.stdin.isatty()
     talk = Talk(responder, sampling, system=system, max_new_tokens=max_new_tokens, labels=on_terminal)
     if on_terminal:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from erniecore.cli import answering, render
-from erniecore.cli.answering import Adapter, Device, Model, Temperature, TopP
+from erniecore.cli.answering import Adapter, Device, Model, Speculative, Temperature, TopP
 from erniecore.cli.options import JsonOption
 from erniecore.errors import UsageError
 
@@ -56,6 +56,7 @@ def evaluate(
     max_new_tokens: Annotated[int, typer.Option("--max-new-tokens", min=1, help="Longest answer.")] = 64,
     temperature: Temperature = None,
     top_p: TopP = None,
+    speculative: Speculative = "off",
     seed: Annotated[int, typer.Option("--seed", min=0, help="Of the choice of rows and of random draws.")] = 0,
     adapter: Adapter = None,
     device: Device = "cpu",
@@ -70,7 +71,7 @@ def evaluate(
         raise UsageError("--answers needs --generate", fix="add --generate, which makes the answers")
     sampling = answering.sampling_from({}, seed, temperature=temperature, top_p=top_p)
     host, plugin = _method(method, reference)
-    bundle, _ = answering.open_model(model, device, adapter)
+    bundle, _ = answering.open_model(model, device, adapter, speculative=speculative)
     limits = {"group_by": group_by, "limit": limit, "seed": seed}
     items, ledger = _items(host, plugin, bundle, data, max_seq_len, default_format=format, **limits)
     from erniecore.engine import scoring
@@ -80,15 +81,9 @@ def evaluate(
     objective = _objective(host, plugin, bundle, reference, device)
     scoring.add_losses(board, items, objective, bundle, batch_size)
     if answer:
-        scoring.add_answers(
-            board,
-            items,
-            bundle,
-            sampling=sampling,
-            max_new_tokens=max_new_tokens,
-            batch_size=batch_size,
-            on_answer=_keep(answers),
-        )
+        how: dict[str, Any] = {"max_new_tokens": max_new_tokens, "batch_size": batch_size, "speculative": speculative}
+        answered = scoring.add_answers(board, items, bundle, sampling=sampling, on_answer=_keep(answers), **how)
+        answering.note_guesses(speculative, answered)
     show(board, ledger, _facts(bundle, model, method, seed), as_json=as_json)
 
 

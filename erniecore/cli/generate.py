@@ -18,6 +18,7 @@ from erniecore.cli.answering import (
     NewTokens,
     Repetition,
     Seed,
+    Speculative,
     Stop,
     Temperature,
     TopK,
@@ -48,6 +49,7 @@ def generate(
     repetition_penalty: Repetition = None,
     seed: Seed = 0,
     stop: Stop = None,
+    speculative: Speculative = "off",
     stream: Annotated[bool, typer.Option("--stream", help="Print the answer while it grows.")] = False,
     device: Device = "cpu",
     as_json: JsonOption = False,
@@ -58,7 +60,7 @@ def generate(
         raise UsageError("--system needs the chat template", fix="leave out --raw or --system")
     options = {"temperature": temperature, "top_k": top_k, "top_p": top_p, "min_p": min_p}
     sampling = answering.sampling_from({}, seed, **options, repetition_penalty=repetition_penalty)
-    bundle, tokenizer = answering.open_model(model, device, adapter)
+    bundle, tokenizer = answering.open_model(model, device, adapter, speculative=speculative)
     from erniecore.engine.respond import generate_text
 
     messages = [Message("system", system)] if system else []
@@ -69,10 +71,12 @@ def generate(
         max_new_tokens=max_new_tokens,
         stop=stop or (),
         generation=bundle.generation,
+        speculative=speculative,
         on_text=(show_piece_json if as_json else show_piece) if stream else None,
         **asdict(sampling),
     )
     show_answer(completion, text, as_json=as_json, streamed=stream)
+    answering.note_guesses(speculative, [completion])
 
 
 def read_prompt(prompt: str | None, file: Path | None) -> str:

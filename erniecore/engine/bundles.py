@@ -107,12 +107,14 @@ def locate(source: Path) -> Located:
     return Located(path, True, [*notes, f"using checkpoint {path}"])
 
 
-def open_located(located: Located, *, dtype: str = "float32", tokenizer: bool = True, plain: bool = False) -> Opened:
+def open_located(
+    located: Located, *, dtype: str = "float32", tokenizer: bool = True, plain: bool = False, ahead: bool = False
+) -> Opened:
     """The model at ``located``; see :func:`load_bundle` and :func:`load_checkpoint_bundle`."""
     if located.is_checkpoint:
         opened = load_checkpoint_bundle(located.path, dtype=dtype, tokenizer=tokenizer, plain=plain)
     else:
-        opened = load_bundle(located.path, dtype=dtype, tokenizer=tokenizer)
+        opened = load_bundle(located.path, dtype=dtype, tokenizer=tokenizer, ahead=ahead)
     if located.adapter is not None:
         from erniecore.engine.adapters import load_adapter
 
@@ -121,22 +123,26 @@ def open_located(located: Located, *, dtype: str = "float32", tokenizer: bool = 
     return opened._replace(notes=[*located.notes, *opened.notes])
 
 
-def load_bundle(directory: Path, *, dtype: str = "float32", tokenizer: bool = True) -> Opened:
+def load_bundle(directory: Path, *, dtype: str = "float32", tokenizer: bool = True, ahead: bool = False) -> Opened:
     """The model in a model directory of the public layout.
 
     Args:
         directory: config.json, safetensors and, if ``tokenizer``, the tokenizer's files.
         dtype: of the parameters in memory.
         tokenizer: also read the tokenizer; that there is none is a note, not an error.
+        ahead: with its layers of multi-token prediction.
 
     Raises:
+        ConfigError: ``ahead``, and the model has no such layers.
         PluginNotFound: no installed model plugin reads this ``model_type``, or the quantizer is not installed.
         CheckpointError: weights that do not fit, or a vocabulary smaller than the tokenizer's.
     """
     from erniecore.engine.weights import load_weights, open_weights
 
     plugin = registry.load("model", plugin_for_directory(directory))
-    bundle, notes = build_bundle(plugin, {"path": str(directory)}, directory if tokenizer else None, dtype)
+    # a model without the setting has no such layers; who needs them says so
+    section = {"path": str(directory), **({"mtp": True} if ahead and "mtp" in plugin.Config.model_fields else {})}
+    bundle, notes = build_bundle(plugin, section, directory if tokenizer else None, dtype)
     if quantized.quantizer_of(bundle.architecture):
         bundle = described(quantized.fill(bundle, directory), _provenance_of(directory), _generation_of(directory))
         return Opened(bundle, str(bundle.architecture.get("torch_dtype", dtype)), notes)

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
 import paddle
+from numpy.typing import NDArray
 
 from erniecore.errors import UsageError
 
@@ -68,3 +70,34 @@ class StaticCache:
             for layer, buffer in enumerate(buffers):
                 if buffer is not None:
                     buffers[layer] = paddle.index_select(buffer, index, axis=0)
+
+    def truncate(self, length: int) -> None:
+        """Forget all positions from ``length`` on."""
+        self._stored = [min(stored, length) for stored in self._stored]
+        self.length = min(self._stored)
+
+    @classmethod
+    def packed(
+        cls, parts: Sequence[tuple[StaticCache, NDArray[np.int64], NDArray[np.int64]]], capacity: int
+    ) -> StaticCache:
+        """A new cache of chosen positions: of each (cache, rows [b], columns [b, K]) row i of the part becomes a row with
+        the positions (rows[i], columns[i]) of that cache. K is the same in all parts."""
+        first, rows = parts[0][0], sum(len(rows) for _, rows, _ in parts)
+        found = cls(len(first._stored), capacity)
+        length = parts[0][2].shape[1]
+        for name in ("_keys", "_values"):
+            for layer in range(len(first._stored)):
+                taken = [_take(getattr(cache, name)[layer], rows, columns) for cache, rows, columns in parts]
+                buffer = paddle.zeros([rows, capacity, *taken[0].shape[2:]], dtype=taken[0].dtype)
+                buffer[:, :length] = taken[0] if len(taken) == 1 else paddle.concat(taken)
+                getattr(found, name)[layer] = buffer
+        found._stored, found.length = [length] * len(first._stored), length
+        return found
+
+
+def _take(buffer: paddle.Tensor, rows: NDArray[np.int64], columns: NDArray[np.int64]) -> paddle.Tensor:
+    """[b, K, N, D] of a buffer [B, capacity, N, D]."""
+    batch, capacity, heads, size = buffer.shape
+    index = paddle.to_tensor((rows[:, None] * capacity + columns).reshape(-1))
+    flat = paddle.index_select(buffer.reshape([batch * capacity, heads, size]), index)
+    return flat.reshape([len(rows), columns.shape[1], heads, size])

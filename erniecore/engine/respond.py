@@ -6,13 +6,15 @@ Text in, text out; the loop over ids is ``generate.py``, taking answers apart is
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from erniecore.engine.answers import TextStream, parse_answer, prompt_ids
-from erniecore.engine.generate import Decoder, evaluating, pad_left, stop_token_ids
+from erniecore.engine.batching import Pool
+from erniecore.engine.generate import evaluating, stop_token_ids
 from erniecore.engine.sampling import Sampling, SamplingOptions
+from erniecore.engine.speculate import guesser_of
 from erniecore.errors import UsageError
 from erniecore.types import Json, Message, Tokenizer, ToolCall
 
@@ -34,7 +36,8 @@ class Completion:
         ids: new tokens, a stop token included.
         finish_reason: ``stop`` a stop token, ``stop-string`` one of ``stop``, ``length`` no room left.
         prompt_tokens: tokens of the prompt.
-        seconds: from the start of its batch to its end.
+        seconds: from when its prompt was read to its end.
+        guessed, right: tokens that were guessed ahead, and those among them that the model chose.
     """
 
     text: str
@@ -45,6 +48,8 @@ class Completion:
     finish_reason: Finish
     prompt_tokens: int
     seconds: float
+    guessed: int = 0
+    right: int = 0
 
     @property
     def tokens_per_s(self) -> float:
@@ -79,7 +84,7 @@ class _Row:
             self.finish = "stop-string"
         return piece
 
-    def completion(self) -> Completion:
+    def completion(self, guessed: int, right: int) -> Completion:
         """The finished answer."""
         answer = parse_answer(self.stream.text, thinking=self.prompt.thinking)
         return Completion(
@@ -91,6 +96,8 @@ class _Row:
             finish_reason=self.finish or "length",
             prompt_tokens=len(self.prompt.ids),
             seconds=self.seconds,
+            guessed=guessed,
+            right=right,
         )
 
 
@@ -101,13 +108,24 @@ class Responder:
         model: a ``CausalLM``.
         generation: content of ``generation_config.json``; only ``eos_token_id`` is read here.
         stop: strings that end an answer and are not part of it.
+        speculative: how tokens are guessed ahead, ``off``, ``lookup`` or ``mtp``; answers are the same.
+
+    Raises:
+        UsageError: the model cannot guess in that way.
     """
 
     def __init__(
-        self, model: Any, tokenizer: Tokenizer, *, generation: Json | None = None, stop: Sequence[str] = ()
+        self,
+        model: Any,
+        tokenizer: Tokenizer,
+        *,
+        generation: Json | None = None,
+        stop: Sequence[str] = (),
+        speculative: str = "off",
     ) -> None:
         self.model, self.tokenizer, self.stop = model, tokenizer, tuple(stop)
         self.stop_ids = stop_token_ids(model, tokenizer, generation)
+        self.guesser = guesser_of(model, speculative)
 
     def encode(self, prompt: str | Sequence[Message], tools: Sequence[Json] = ()) -> _Prompt:
         """A string is plain text; messages go through the chat template."""
@@ -117,11 +135,10 @@ class Responder:
             raise UsageError("this model has no chat template", fix="give the prompt as plain text (--raw)")
         return _Prompt(*prompt_ids(self.tokenizer, self.tokenizer.chat_template, prompt, tools))
 
-    def room(self, prompts: Sequence[_Prompt]) -> int:
-        """How many new tokens the context leaves for the longest of these prompts (at least 1, to let it complain)."""
+    def room(self, prompt: _Prompt) -> int:
+        """How many new tokens an answer may have (at least 1, to let it complain)."""
         limit = self.model.architecture.get("max_position_embeddings")
-        longest = max((len(p.ids) for p in prompts), default=0)
-        return DEFAULT_NEW_TOKENS if limit is None else max(1, min(DEFAULT_NEW_TOKENS, int(limit) - longest))
+        return DEFAULT_NEW_TOKENS if limit is None else max(1, min(DEFAULT_NEW_TOKENS, int(limit) - len(prompt.ids)))
 
     def answer(
         self,
@@ -130,42 +147,62 @@ class Responder:
         sampling: Sampling,
         max_new_tokens: int | None = None,
         streams: Sequence[int] | None = None,
+        batch_size: int = 0,
         on_text: Callable[[int, str], None] | None = None,
     ) -> list[Completion]:
-        """Answer one batch.
+        """Answer prompts; see :meth:`answers`.
 
         Args:
-            streams: random stream of each row; default: its place in the batch.
             on_text: called with (row, piece) as soon as the piece is safe to show.
         """
-        started = time.perf_counter()
+        options: Any = {"max_new_tokens": max_new_tokens, "streams": streams, "batch_size": batch_size}
+        found = dict(self.answers(prompts, sampling=sampling, on_text=on_text, **options))
+        return [found[index] for index in range(len(prompts))]
+
+    def answers(
+        self,
+        prompts: Sequence[_Prompt],
+        *,
+        sampling: Sampling,
+        max_new_tokens: int | None = None,
+        streams: Sequence[int] | None = None,
+        batch_size: int = 0,
+        on_text: Callable[[int, str], None] | None = None,
+    ) -> Iterator[tuple[int, Completion]]:
+        """Answer prompts; (index, answer) in the order in which answers end.
+
+        Args:
+            streams: random stream of each prompt; default: its index.
+            batch_size: answers that grow together; as some end, others begin. 0: all.
+            on_text: see :meth:`answer`.
+
+        Raises:
+            UsageError: a prompt that is empty or leaves no room, before any work. NumericsError: logits not finite.
+        """
         rows = [_Row(prompt, self.tokenizer, self.stop) for prompt in prompts]
-        ids, mask = pad_left([p.ids for p in prompts], self.tokenizer.pad_id)
-        wanted = self.room(prompts) if max_new_tokens is None else max_new_tokens
+        pool = Pool(
+            self.model,
+            [prompt.ids for prompt in prompts],
+            sampling=sampling,
+            max_new_tokens=[self.room(p) if max_new_tokens is None else max_new_tokens for p in prompts],
+            stop_ids=self.stop_ids,
+            pad_id=self.tokenizer.pad_id,
+            streams=streams,
+            slots=batch_size,
+            guesser=self.guesser,
+        )
         show = on_text or (lambda row, piece: None)
         with evaluating(self.model):
-            decoder = Decoder(
-                self.model,
-                ids,
-                mask,
-                sampling=sampling,
-                max_new_tokens=wanted,
-                stop_ids=self.stop_ids,
-                pad_id=self.tokenizer.pad_id,
-                streams=streams,
-            )
-            while decoder.live.any() and decoder.steps < wanted:
-                live = decoder.live.copy()
-                tokens = decoder.step()
-                for index in live.nonzero()[0].tolist():
+            for chosen in pool.run():
+                for index, token in zip(chosen.rows.tolist(), chosen.tokens.tolist(), strict=True):
                     row = rows[index]
-                    show(index, row.push(int(tokens[index]), self.stop_ids))
-                    row.seconds = time.perf_counter() - started
+                    show(index, row.push(token, self.stop_ids))
                     if row.finish is not None:
-                        decoder.finish(index)
-        for index, row in enumerate(rows):
-            show(index, row.stream.close())
-        return [row.completion() for row in rows]
+                        pool.finish(index)
+                    if not pool.live[index]:
+                        show(index, row.stream.close())
+                        row.seconds = time.perf_counter() - pool.started[index]
+                        yield index, row.completion(int(pool.guessed[index]), int(pool.right[index]))
 
 
 def generate_text(
@@ -179,6 +216,7 @@ def generate_text(
     generation: Json | None = None,
     batch_size: int = 8,
     on_text: Callable[[int, str], None] | None = None,
+    speculative: str = "off",
     **sampling: Unpack[SamplingOptions],
 ) -> list[Completion]:
     """Answer prompts: strings as plain text, messages through the chat template.
@@ -189,27 +227,20 @@ def generate_text(
         max_new_tokens: per answer; ``None``: 256 or what the context leaves.
         stop: strings that end an answer; not part of it.
         generation: content of ``generation_config.json``, for its ``eos_token_id``.
+        batch_size: answers that grow together; as some end, others begin.
         on_text: called with (index of the prompt, piece of text).
+        speculative: guess tokens ahead to be faster: ``off``, ``lookup`` or ``mtp``. The answers are the same.
         sampling: see :class:`~erniecore.engine.sampling.Sampling`; greedy by default.
 
     Raises:
         UsageError: an empty or too long prompt, messages without a template, a sampling value out of range.
     """
-    responder = Responder(model, tokenizer, generation=generation, stop=stop)
+    responder = Responder(model, tokenizer, generation=generation, stop=stop, speculative=speculative)
     chosen = Sampling(**sampling)
     encoded = [responder.encode(prompt, tools) for prompt in prompts]
     for index, prompt in enumerate(encoded):
         if not prompt.ids:
             raise UsageError("the prompt is empty", where=f"prompt {index}")
-    completions: list[Completion] = []
-    for first in range(0, len(encoded), batch_size):
-        show = None if on_text is None else lambda row, piece, first=first: on_text(first + row, piece)
-        batch = encoded[first : first + batch_size]
-        completions += responder.answer(
-            batch,
-            sampling=chosen,
-            max_new_tokens=max_new_tokens,
-            streams=range(first, first + len(batch)),
-            on_text=show,
-        )
-    return completions
+    return responder.answer(
+        encoded, sampling=chosen, max_new_tokens=max_new_tokens, batch_size=batch_size, on_text=on_text
+    )

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from erniecore.engine.answers import parse_answer, texts_of
-from erniecore.engine.generate import Decoder, evaluating, pad_left, stop_token_ids
+from erniecore.engine.batching import Pool
+from erniecore.engine.generate import evaluating, stop_token_ids
 from erniecore.engine.sampling import Sampling, scale_temperature
 from erniecore.types import Attempt, Tokenizer
 
@@ -58,47 +59,32 @@ def roll_out(
         model: a ``CausalLM``, used in evaluation mode; its mode is restored.
         sampling: how tokens are drawn. Its ``seed`` and an answer's stream decide the answer; neighbours do not.
         streams: random stream of each answer, len(prompts) * copies; default: its place.
-        batch_size: answers decoded together, in whole prompts; 0: all at once.
+        batch_size: answers decoded together, at least those of one prompt; as some end, others begin. 0: all at once.
 
     Raises:
         UsageError: a prompt that is empty or leaves no room. NumericsError: logits that are not finite.
     """
-    stops = stop_token_ids(model, tokenizer)
-    drawn = list(range(len(prompts) * copies) if streams is None else streams)
-    at_once = max(1, batch_size // copies) if batch_size else max(1, len(prompts))
-    found: list[Rollout] = []
+    pool = Pool(
+        model,
+        prompts,
+        sampling=sampling,
+        max_new_tokens=max_new_tokens,
+        stop_ids=stop_token_ids(model, tokenizer),
+        pad_id=tokenizer.pad_id,
+        streams=streams,
+        copies=copies,
+        slots=batch_size,
+    )
+    R, temperature = len(prompts) * copies, 1.0 if sampling.greedy else sampling.temperature
+    log_probs, entropies = np.zeros((R, max_new_tokens)), np.zeros((R, max_new_tokens))
     with evaluating(model):
-        for first in range(0, len(prompts), at_once):
-            part = prompts[first : first + at_once]
-            ids, mask = pad_left(part, tokenizer.pad_id)
-            decoder = Decoder(
-                model,
-                ids,
-                mask,
-                sampling=sampling,
-                max_new_tokens=max_new_tokens,
-                stop_ids=stops,
-                pad_id=tokenizer.pad_id,
-                streams=drawn[first * copies : (first + len(part)) * copies],
-                copies=copies,
-            )
-            found += _decoded(decoder, max_new_tokens)
-    return found
-
-
-def _decoded(decoder: Decoder, limit: int) -> list[Rollout]:
-    """Run a decoder to its end."""
-    B, temperature = len(decoder.live), 1.0 if decoder.sampling.greedy else decoder.sampling.temperature
-    ids = np.zeros((B, limit), np.int64)
-    log_probs, entropies = np.zeros((B, limit)), np.zeros((B, limit))
-    lengths = np.zeros(B, np.int64)
-    while decoder.live.any() and decoder.steps < limit:
-        at, live = decoder.steps, decoder.live.copy()
-        tokens = decoder.step()
-        ids[:, at], rows = tokens, decoder.rows
-        log_probs[rows, at], entropies[rows, at] = measured(decoder.logits, tokens[rows], temperature)
-        lengths += live
-    return [Rollout(ids[i, :n], log_probs[i, :n], entropies[i, :n], not decoder.live[i]) for i, n in enumerate(lengths)]
+        for chosen in pool.run():
+            at = chosen.rows, pool.counts[chosen.rows] - 1
+            log_probs[at], entropies[at] = measured(chosen.logits, chosen.tokens, temperature)
+    return [
+        Rollout(pool.answer(row), log_probs[row, :n], entropies[row, :n], bool(pool.stopped[row]))
+        for row, n in enumerate(pool.counts.tolist())
+    ]
 
 
 def measured(logits: NDArray[np.float32], tokens: Ints, temperature: float) -> tuple[Floats, Floats]:

@@ -107,9 +107,23 @@ class History:
         for row, ids in enumerate(prompts):
             self.prompt[row, np.asarray(ids, dtype=np.int64)] = True
 
-    def add(self, tokens: Ints) -> None:
-        """Count one new token per row, [B]."""
-        self.answer[np.arange(len(tokens)), tokens] += 1
+    def add(self, tokens: Ints, rows: Ints | None = None) -> None:
+        """Count one new token of every row, [B], or of each of ``rows``."""
+        self.answer[np.arange(len(tokens)) if rows is None else rows, tokens] += 1
+
+    def at(self, rows: Ints) -> History:
+        """A copy of these rows."""
+        found = History((), self.prompt.shape[1])
+        found.prompt, found.answer = self.prompt[rows], self.answer[rows]
+        return found
+
+    @classmethod
+    def joined(cls, parts: Sequence[History]) -> History:
+        """All rows of ``parts``."""
+        found = cls((), parts[0].prompt.shape[1])
+        found.prompt = np.concatenate([part.prompt for part in parts])
+        found.answer = np.concatenate([part.answer for part in parts])
+        return found
 
     def keep(self, rows: Ints) -> None:
         """Drop all rows but these, in this order."""
@@ -178,11 +192,12 @@ def softmax(logits: Floats) -> NDArray[np.float64]:
     return result
 
 
-def uniforms(seed: int, streams: Sequence[int] | Ints, step: int) -> NDArray[np.float64]:
-    """One number in [0, 1) per stream: Philox (Salmon et al. 2011) with key (seed, stream) and counter ``step``."""
-    return np.array(
-        [np.random.Generator(np.random.Philox(key=[seed, int(s)], counter=[0, step, 0, 0])).random() for s in streams]
-    )
+def uniforms(seed: int, streams: Sequence[int] | Ints, step: int | Ints) -> NDArray[np.float64]:
+    """One number in [0, 1) per stream: Philox (Salmon et al. 2011) with key (seed, stream) and counter ``step``, one for
+    all or one per stream."""
+    steps = np.broadcast_to(step, len(streams)).tolist()
+    philox = [np.random.Philox(key=[seed, int(s)], counter=[0, at, 0, 0]) for s, at in zip(streams, steps, strict=True)]
+    return np.array([np.random.Generator(numbers).random() for numbers in philox])
 
 
 def draw(probabilities: NDArray[np.float64], numbers: NDArray[np.float64]) -> Ints:
@@ -200,7 +215,7 @@ def choose(
     logits: Floats,
     sampling: Sampling,
     *,
-    step: int = 0,
+    step: int | Ints = 0,
     streams: Sequence[int] | Ints = (),
     history: History | None = None,
 ) -> Ints:
@@ -208,7 +223,8 @@ def choose(
 
     Args:
         logits: [B, V] of the last position.
-        step, streams: counter and one stream number per row of the random numbers; unused when greedy.
+        step, streams: counter (one per row or one for all) and stream number per row of the random numbers; unused when
+            greedy.
         history: needed when ``sampling.penalised``.
 
     Raises:
@@ -217,7 +233,8 @@ def choose(
     top = logits.max(axis=-1)
     if not np.isfinite(top).all():
         row = int(np.argmin(np.isfinite(top)))
-        raise NumericsError("the model's logits are not finite", where=f"row {row}, step {step}", found=str(top[row]))
+        where = f"row {row}, step {np.broadcast_to(step, len(top))[row]}"
+        raise NumericsError("the model's logits are not finite", where=where, found=str(top[row]))
     scores = logits
     if sampling.penalised and history is not None:
         scores = scores.astype(np.float64)

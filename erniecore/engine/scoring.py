@@ -85,17 +85,18 @@ def add_answers(
     sampling: Sampling,
     max_new_tokens: int,
     batch_size: int,
+    speculative: str = "off",
     on_answer: Callable[[Answered], Any] = lambda answered: None,
-) -> None:
+) -> list[Completion]:
     """Generate an answer to every conversation's last question and count those that equal the reference.
 
-    Prompts of similar length are answered together; the random stream of an item is its place in ``items``.
+    Returns all answers. Prompts of similar length begin together; the random stream of an item is its place in ``items``.
 
     Raises:
         DataError: no item has a question. UsageError: a prompt that leaves no room for ``max_new_tokens``.
     """
     assert bundle.tokenizer is not None
-    responder = Responder(bundle.model, bundle.tokenizer, generation=bundle.generation)
+    responder = Responder(bundle.model, bundle.tokenizer, generation=bundle.generation, speculative=speculative)
     asked = []
     for index, item in enumerate(items):
         question = question_of(item.record)
@@ -105,15 +106,18 @@ def add_answers(
     if not asked:
         raise DataError("no row has a question to answer", expected="conversations that end with the assistant")
     asked.sort(key=lambda entry: len(entry[3].ids))
-    for start in range(0, len(asked), batch_size):
-        part = asked[start : start + batch_size]
-        completions = responder.answer(
-            [entry[3] for entry in part],
-            sampling=sampling,
-            max_new_tokens=max_new_tokens,
-            streams=[entry[0] for entry in part],
-        )
-        for (_, item, (messages, reference), _), completion in zip(part, completions, strict=True):
-            answered = Answered(item, messages[-1].content, reference.content, completion)
-            board.add(item.group, Score(asked=1, correct=int(answered.correct)))
-            on_answer(answered)
+    completions = responder.answers(
+        [entry[3] for entry in asked],
+        sampling=sampling,
+        max_new_tokens=max_new_tokens,
+        streams=[entry[0] for entry in asked],
+        batch_size=batch_size,
+    )
+    found = []
+    for place, completion in completions:
+        found.append(completion)
+        _, item, (messages, reference), _ = asked[place]
+        answered = Answered(item, messages[-1].content, reference.content, completion)
+        board.add(item.group, Score(asked=1, correct=int(answered.correct)))
+        on_answer(answered)
+    return found

@@ -116,11 +116,13 @@ class Features:
             (0-based) at position t predicts token t + n + 2, i.e. ``labels`` shifted left by n + 1.
         auxiliary: scalars that are added to the loss for their gradient only (router losses with their
             coefficients); the reported loss excludes them.
+        stream: [B, S, H] before the final norm, where there is a cache and the model is a :class:`LookingAhead`.
     """
 
     hidden: Tensor
     ahead: tuple[Tensor, ...] = ()
     auxiliary: Mapping[str, Tensor] = field(default_factory=dict)
+    stream: Tensor | None = None
 
 
 class CausalLM(Protocol):
@@ -158,6 +160,30 @@ class CausalLM(Protocol):
     def after_step(self, *, rate: float = 0.0) -> None:
         """Called once after each optimizer step, with the learning rate that it had: for updates that no gradient makes,
         such as the aux-free router bias, or that must not pass the optimizer's moments. Usually does nothing."""
+        ...
+
+
+@runtime_checkable
+class LookingAhead(Protocol):
+    """A ``CausalLM`` that can guess the token after the next one while it decodes: what speculative decoding needs.
+    ``num_nextn_predict_layers`` of its architecture is above 0."""
+
+    def look_ahead(
+        self,
+        stream: Tensor,
+        next_ids: Tensor,
+        *,
+        position_ids: Tensor,
+        attention_mask: Tensor | None = None,
+        cache: Cache | None = None,
+    ) -> Tensor:
+        """Hidden states [B, S, H], ready for :meth:`CausalLM.logits`: position t predicts token t + 2.
+
+        Args:
+            stream: [B, S, H], ``Features.stream``. next_ids: int64 [B, S], the token after each position.
+            position_ids, attention_mask: those of the pass that made ``stream``.
+            cache: the same cache; the layer of this method is the one after the model's own.
+        """
         ...
 
 

@@ -67,6 +67,21 @@ def test_drawing_depends_on_the_seed_alone(generate):
     assert draw("--top-k", "1", "--seed", "5") == draw()
 
 
+def test_guessing_ahead_gives_the_same_answer_and_says_how_often_it_was_right(generate):
+    words = "--prompt", "copy 123 123 123", "--max-new-tokens", "40", "--json"
+    plain, ahead = json.loads(generate(*words)[1]), generate(*words, "--speculative", "lookup")
+    body = json.loads(ahead[1])
+    assert (body["ids"], plain["guessed_tokens"]) == (plain["ids"], 0)
+    assert body["guessed_tokens"] >= body["right_guesses"]
+    assert f"note: {body['right_guesses']} of {body['guessed_tokens']} guessed tokens were right" in ahead[2]
+
+
+def test_guessing_with_layers_that_the_model_lacks_is_refused(generate):
+    code, _, err = generate("--prompt", "copy", "--speculative", "mtp")
+    assert code == Exit.USAGE
+    assert "no layers that predict ahead" in err
+
+
 def test_a_streamed_answer_is_the_same_text(generate):
     words = ["--prompt", "copy 123", "--max-new-tokens", "20", "--temperature", "2"]
     assert generate(*words, "--stream")[1] == generate(*words)[1]

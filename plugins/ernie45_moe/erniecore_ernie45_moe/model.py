@@ -10,10 +10,10 @@ from collections.abc import Iterator
 
 import paddle  # noqa: TID253
 from erniecore_ernie45.context import Context
-from erniecore_ernie45.model import Ernie45ForCausalLM
+from erniecore_ernie45.model import Ernie45ForCausalLM, run_layer
 from paddle import Tensor  # noqa: TID253
 
-from erniecore.api import Features
+from erniecore.api import Cache, Features
 from erniecore_ernie45_moe.architecture import MoeArchitecture
 from erniecore_ernie45_moe.balance import Balancer, Measured
 from erniecore_ernie45_moe.config import MoeConfig
@@ -46,7 +46,28 @@ class Ernie45MoeForCausalLM(Ernie45ForCausalLM):
         routers: dict[int, Measured] = {place: entry for place, layer in enumerate(measured) for entry in layer}
         if routers:
             self.balancer.observe(routers)
-        return Features(self.model.norm(stream_BSH), ahead, self._auxiliary(list(routers.values())))
+        stream = None if context.cache is None else stream_BSH
+        return Features(self.model.norm(stream_BSH), ahead, self._auxiliary(list(routers.values())), stream)
+
+    def look_ahead(
+        self,
+        stream: Tensor,
+        next_ids: Tensor,
+        *,
+        position_ids: Tensor,
+        attention_mask: Tensor | None = None,
+        cache: Cache | None = None,
+    ) -> Tensor:
+        """The first prediction layer while decoding; implements ``erniecore.api.LookingAhead``."""
+        context = self.make_context(
+            next_ids,
+            position_ids=position_ids,
+            attention_mask=attention_mask,
+            startend_row_indices=None,
+            cache=cache,
+        )
+        ahead_BSH, *_ = run_layer(self.model.mtp_block[0], self.model.joined(0, stream, next_ids), context)
+        return self.model.norm(ahead_BSH)
 
     def _auxiliary(self, routers: list[Measured]) -> dict[str, Tensor]:
         """Router losses summed over layers, times their coefficients."""

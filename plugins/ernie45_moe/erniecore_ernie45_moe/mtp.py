@@ -1,5 +1,5 @@
-"""Multi-token prediction: further decoder layers that predict the tokens after the next one. Trained only; generation
-and evaluation do not run them.
+"""Multi-token prediction: further decoder layers that predict the tokens after the next one. Evaluation does not run
+them, and generation only the first one, to guess ahead.
 
 Depth n joins the embedding of token t + n + 1 with the stream of the depth before (depth 0: the main model's, before its
 final norm): z = W [RMS_emb(e) ; RMS_hid(h)], h' = block(z). The final norm and the head are the main model's. Source:
@@ -42,10 +42,13 @@ class MoeDecoder(Decoder):
         """Hidden states [B, S, H] of every depth after the final norm, and what their layers measured."""
         hidden, measured = [], []
         for depth, block in enumerate(self.mtp_block):
-            next_BSH = self.embed_tokens(ops.shifted(input_ids, depth + 1))
-            parts = [self.mtp_emb_norm[depth](next_BSH), self.mtp_hidden_norm[depth](stream_BSH)]
-            joined_BSH = self.mtp_linear_proj[depth](paddle.concat(parts, axis=-1))
+            joined_BSH = self.joined(depth, stream_BSH, ops.shifted(input_ids, depth + 1))
             stream_BSH, *rest = run_layer(block, joined_BSH, context)
             measured.append(tuple(rest))
             hidden.append(self.norm(stream_BSH))
         return tuple(hidden), measured
+
+    def joined(self, depth: int, stream_BSH: Tensor, next_ids: Tensor) -> Tensor:
+        """What the layer of a depth reads: the stream before it and the embeddings of later tokens [B, S]."""
+        parts = [self.mtp_emb_norm[depth](self.embed_tokens(next_ids)), self.mtp_hidden_norm[depth](stream_BSH)]
+        return self.mtp_linear_proj[depth](paddle.concat(parts, axis=-1))
