@@ -25,7 +25,7 @@ from erniecore.engine.views import check_views
 from erniecore.errors import ConfigError
 from erniecore.host import Host, assemble
 from erniecore.kinds import RUN_KINDS
-from erniecore.types import Cluster, Device, Json, ParallelPlan, Ranks, StateAdapter, TensorMap
+from erniecore.types import Cluster, Device, Json, Layout, ParallelPlan, Ranks, StateAdapter, TensorMap
 
 if TYPE_CHECKING:
     from erniecore.config.compose import Loaded
@@ -131,7 +131,7 @@ def prepare(
     )
     name = settings.run.name or name or name_of(settings, shared=cluster.world_size > 1 == num_processes)
     parameters = counted(loaded, host, architecture, adapter)
-    return Prepared(
+    ready = Prepared(
         loaded=loaded,
         host=host,
         cluster=cluster,
@@ -148,6 +148,26 @@ def prepare(
         num_processes=num_processes,
         kernels=chosen,
     )
+    if settings.adapter is not None:
+        model_layout(ready)  # an adapter that cannot be cut is refused before anything starts
+    return ready
+
+
+def model_layout(ready: Prepared) -> Layout:
+    """The layout of the model, and of its adapter where weights are cut.
+
+    Raises:
+        ConfigError: the adapter cannot be cut.
+    """
+    hook, adapter = ready.host.hook, ready.settings.adapter
+    layout: Layout = hook.ernie_model_layout(architecture=ready.architecture)
+    cutting = [axis for axis in ("tensor", "expert") if ready.parallel_plan.degrees.get(axis, 1) > 1]
+    if adapter is None or not cutting:
+        return layout
+    extended: Layout | None = hook.ernie_adapter_layout(config=adapter, layout=layout)
+    if extended is None:
+        raise ConfigError.at(f"parallel.{cutting[0]}", f"adapter {ready.names['adapter']} does not say how it is cut")
+    return extended
 
 
 def place_of(

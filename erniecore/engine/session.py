@@ -23,7 +23,7 @@ from erniecore.engine.feed import Feed, build_feed
 from erniecore.engine.guards import StepGuard
 from erniecore.engine.host_memory import release_freed
 from erniecore.engine.optim import OPTIMIZERS, AdamW, count_layers
-from erniecore.engine.prepare import Prepared, wants_score
+from erniecore.engine.prepare import Prepared, model_layout, wants_score
 from erniecore.engine.pulse import Pulse, end_process
 from erniecore.engine.quarantine import Quarantine
 from erniecore.engine.ranks import any_rank
@@ -35,7 +35,7 @@ from erniecore.engine.scorers import scorers_of
 from erniecore.engine.weights import load_weights
 from erniecore.engine.worker import end_path
 from erniecore.errors import ConfigError
-from erniecore.types import Batch, Layout, Objective, Tokenizer
+from erniecore.types import Batch, Objective, Tokenizer
 
 if TYPE_CHECKING:
     from erniecore.engine.state import Writing
@@ -170,23 +170,6 @@ def assemble(ready: Prepared, tokenizer: Tokenizer, feed: Feed, stop: StopReques
     return run
 
 
-def model_layout(ready: Prepared) -> Layout:
-    """The layout of the model, and of its adapter where weights are cut.
-
-    Raises:
-        ConfigError: the adapter cannot be cut.
-    """
-    hook, adapter = ready.host.hook, ready.settings.adapter
-    layout: Layout = hook.ernie_model_layout(architecture=ready.architecture)
-    cutting = [axis for axis in ("tensor", "expert") if ready.parallel_plan.degrees.get(axis, 1) > 1]
-    if adapter is None or not cutting:
-        return layout
-    extended: Layout | None = hook.ernie_adapter_layout(config=adapter, layout=layout)
-    if extended is None:
-        raise ConfigError.at(f"parallel.{cutting[0]}", f"adapter {ready.names['adapter']} does not say how it is cut")
-    return extended
-
-
 def build_tokenizer(ready: Prepared) -> Tokenizer:
     """From ``model.tokenizer``, else from ``model.path``.
 
@@ -242,7 +225,7 @@ def build_objective(ready: Prepared, policy: Any, tokenizer: Tokenizer) -> Objec
     )
     objective.loss_chunk = ready.settings.train.loss_chunk
     objective.scorers = scorers_of(ready.host, ready.loaded)
-    objective.exchange = ready.ranks.exchange
+    objective.exchange, objective.counts = ready.ranks.exchange, ready.ranks.counts
     return objective
 
 

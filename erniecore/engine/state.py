@@ -240,7 +240,7 @@ def held(run: Run) -> dict[str, dict[str, Held]]:
     if run.ema is not None:
         groups["ema"] = {name: Held(t, ranks.piece(name, t.shape)) for name, t in run.ema.state_tensors().items()}
     if own := objective_tensors(run):
-        groups["objective"] = {name: Held(t, Piece(tuple(t.shape))) for name, t in own.items()}
+        groups["objective"] = {name: Held(t, ranks.piece(name, t.shape)) for name, t in own.items()}
     if run.is_main and (carried := carried_arrays(run)):
         arrays = {name: np.array(array) for name, array in carried.items()}
         groups["carried"] = {name: Held(array, Piece(array.shape)) for name, array in arrays.items()}

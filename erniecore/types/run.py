@@ -45,6 +45,8 @@ class Objective(ABC):
             without one.
         generates: whether ``prepare`` lets the model write texts, of other lengths on every rank.
         exchange: a JSON value of this rank -> those of all ranks; every rank calls it equally often. The engine sets it.
+        counts: whether what this rank finds in a batch is found and enters sums over ranks: of ranks with the same rows one
+            does, the one that has the model's head. The engine sets it.
     """
 
     is_nll: bool = True
@@ -53,6 +55,12 @@ class Objective(ABC):
     scorers: Sequence[Scorer] = ()
     generates: bool = False
     exchange: Callable[[Any], list[Any]] = staticmethod(lambda value: [value])
+    counts: bool = True
+
+    def summed(self, values: Sequence[float]) -> list[float]:
+        """Sums over all rows of all ranks; every rank calls it equally often, with as many values."""
+        parts = self.exchange([float(value) for value in values] if self.counts else [0.0] * len(values))
+        return [sum(column) for column in zip(*parts, strict=True)]
 
     @abstractmethod
     def normalizers(self, batch: Batch) -> Mapping[str, float]:
@@ -83,7 +91,8 @@ class Objective(ABC):
 
     def state_tensors(self) -> Mapping[str, Tensor]:
         """State of its own that a checkpoint must hold, e.g. a reference that moves; the same names and shapes at every
-        step."""
+        step. What has the name of one of the model's parameters is divided among ranks as that is; the rest is whole, and
+        alike on all of them."""
         return {}
 
     def load_state_arrays(self, arrays: Mapping[str, Array]) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from math import prod
 
-from erniecore.api import ConfigError
+from erniecore.api import ConfigError, DecoderShape
 from erniecore_hybrid_parallel.config import HybridConfig
 from erniecore_hybrid_parallel.mesh import AXES, Mesh
 from erniecore_hybrid_parallel.products import check_products
@@ -45,3 +45,44 @@ def make_mesh(config: HybridConfig, world_size: int) -> Mesh:
     if config.sharding_stage > 1 and config.sharding == 1:
         raise ConfigError.at("parallel.sharding_stage", "has no meaning without parallel.sharding above 1")
     return mesh
+
+
+def check_shape(mesh: Mesh, shape: DecoderShape | None) -> None:
+    """What the ranks cannot divide of a model that says what its layers are like; of others it shows when it is cut.
+
+    Raises:
+        ConfigError: heads, widths, experts or a vocabulary, by the key of the axis.
+    """
+    if shape is None:
+        return
+    tensor, layers = mesh.degrees["tensor"], (*shape.layers, *shape.ahead)
+    if mesh.expert > 1 and not any(layer.experts for layer in layers):
+        raise ConfigError.at("parallel.expert", "this model has no experts to spread over ranks")
+    for layer in layers:
+        counts = {
+            "attention heads": layer.heads,
+            "heads of keys and values": layer.kv_heads,
+            "columns of an MLP": layer.mlp,
+        }
+        for what, count in {**counts, "tokens of the vocabulary": shape.vocab}.items():
+            if count % tensor:
+                raise ConfigError.at("parallel.tensor", f"{tensor} ranks cannot share {count} {what} evenly")
+        if layer.experts % (tensor * mesh.expert):
+            key = "parallel.expert" if mesh.expert > 1 else "parallel.tensor"
+            raise ConfigError.at(key, f"{tensor * mesh.expert} ranks cannot share {layer.experts} experts evenly")
+
+
+def check_generating(config: HybridConfig, generates: bool) -> None:
+    """Where every rank makes texts of its own length, it would ask for layers or experts when the others do not; and a
+    pipeline cannot generate at all.
+
+    Raises:
+        ConfigError: a method that generates during training, on a layout where it cannot.
+    """
+    refused = {
+        "expert": config.expert > 1,
+        "sharding_stage": config.sharding > 1 and config.sharding_stage == 3,
+        "pipeline": config.pipeline > 1,
+    }
+    for key in (key for key, used in refused.items() if used and generates):
+        raise ConfigError.at(f"parallel.{key}", "this method generates text during training, which this cannot")

@@ -17,7 +17,7 @@ from erniecore.api import (
     hookimpl,
 )
 from erniecore_hybrid_parallel.config import HybridConfig
-from erniecore_hybrid_parallel.planning import make_mesh, num_processes
+from erniecore_hybrid_parallel.planning import check_generating, check_shape, make_mesh, num_processes
 from erniecore_hybrid_parallel.split import choose_split
 
 if TYPE_CHECKING:
@@ -33,12 +33,18 @@ class HybridPlugin(Plugin):
     Config = HybridConfig
 
     @hookimpl
+    def ernie_check_settings(self, settings: Any) -> None:
+        """Methods that generate text cannot do so on every layout; those have scorers."""
+        check_generating(settings.parallel, bool(settings.scorers))
+
+    @hookimpl
     def ernie_count_processes(self, config: HybridConfig) -> int:
         return num_processes(config)
 
     @hookimpl
     def ernie_plan_parallel(self, config: HybridConfig, cluster: Cluster, shape: DecoderShape | None) -> ParallelPlan:
         mesh = make_mesh(config, cluster.world_size)
+        check_shape(mesh, shape)
         degrees = {**mesh.degrees, "expert": mesh.expert}
         return ParallelPlan(degrees, mesh.data_rank(cluster.rank), mesh.data_size, choose_split(config, shape))
 

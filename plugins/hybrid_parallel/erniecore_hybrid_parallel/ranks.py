@@ -25,6 +25,7 @@ from erniecore_hybrid_parallel.mesh import AXES, Mesh
 from erniecore_hybrid_parallel.parameters import ParameterShards, prepare, share
 from erniecore_hybrid_parallel.pipe import open_pipe
 from erniecore_hybrid_parallel.placement import Placements
+from erniecore_hybrid_parallel.planning import check_generating
 from erniecore_hybrid_parallel.positions import Share, share_rows
 from erniecore_hybrid_parallel.stages import lay_out
 from erniecore_hybrid_parallel.tensor import Shard, check_packed, shard_model
@@ -220,19 +221,8 @@ class HybridRanks:
             self.placements.put([name], replace(self.placements.of(name), counts=False))
 
     def adopt(self, model: Any, objective: Any) -> None:
-        """Expert loads are counted over all rows.
-
-        Raises:
-            ConfigError: each rank generates texts of its own length, and would ask for layers or experts when the others do
-                not; a pipeline cannot generate.
-        """
-        refused = {
-            "expert": self.mesh.expert > 1,
-            "sharding_stage": self.config.sharding_stage == 3,
-            "pipeline": self.pipe is not None,
-        }
-        for key in (key for key, used in refused.items() if used and objective.generates):
-            raise ConfigError.at(f"parallel.{key}", "this method generates text during training, which this cannot")
+        """Expert loads are counted over all rows. Raises as ``check_generating``."""
+        check_generating(self.config, objective.generates)
         balancer = getattr(model, "balancer", None)
         if balancer is not None:
             balancer.all_reduce = lambda loads: self.batch.all_reduce(loads.clone())

@@ -58,9 +58,13 @@ def preference(a, b):
     return {"messages": [{"role": "user", "content": f"{a} plus {b}"}], "chosen": chosen, "rejected": rejected}
 
 
+def rated(a, b):
+    return {**conversation(a, b + a % 2), "label": a % 2 == 0}
+
+
 @pytest.fixture(scope="session")
 def hybrid_home(tmp_path_factory):
-    """Models ``dense``, ``untied``, ``moe``; ``sft.jsonl``, ``dpo.jsonl``, ``eval.jsonl``."""
+    """Models ``dense``, ``untied``, ``moe``; ``sft.jsonl``, ``dpo.jsonl``, ``kto.jsonl``, ``eval.jsonl``."""
     from erniecore.data.tokenizer_train import train
     from erniecore.engine.new_model import init_model
 
@@ -72,6 +76,7 @@ def hybrid_home(tmp_path_factory):
         init_model(model, size, home / "tok", home / name, seed_value=1)
     write_rows(home / "sft.jsonl", 60, conversation)
     write_rows(home / "dpo.jsonl", 60, preference)
+    write_rows(home / "kto.jsonl", 60, rated)
     write_rows(home / "eval.jsonl", 11, conversation)  # uneven: one rank has less
     return home
 
@@ -85,7 +90,7 @@ def words(hybrid_home):
             "model.name": SIZES[model][0],
             "model.path": hybrid_home / model,
             "method.name": method,
-            "data.train": hybrid_home / ("sft.jsonl" if method == "sft" else "dpo.jsonl"),
+            "data.train": hybrid_home / (f"{method}.jsonl" if method in ("sft", "kto") else "dpo.jsonl"),
             "data.max_seq_len": 64,
             "train.batch_size": 2,
             "train.learning_rate": 5e-4,
@@ -131,6 +136,8 @@ class Compared:
         if any(e["event"] == "eval" for e in self.events[0]):
             assert self.of("eval", "loss") <= 1e-6
         assert self.weights() <= 1e-5
+        if "objective" in self.states[0]:
+            assert self.weights("objective") <= 1e-5
 
 
 @pytest.fixture(scope="session")

@@ -29,6 +29,9 @@ ALONE = {
     "dpo-moe": {"model": "moe", "method": "dpo", "train__accumulation": 2},
     "dpo": {"method": "dpo", "train__accumulation": 2},
     "dpo-untied": {"model": "untied", "method": "dpo", "train__accumulation": 2},
+    "dpo-moving": {"method": "dpo", "train__accumulation": 2, "method__reference_update_steps": 2},
+    "dpo-looked-up": {"method": "dpo", "train__accumulation": 2, "method__reference": "precomputed"},
+    "kto-pair": {"method": "kto-pair", "train__accumulation": 2},
     "lora": {"train__accumulation": 2, "adapter__name": "lora", "adapter__rank": 4},
     "lora-untied": {"model": "untied", "train__accumulation": 2, "adapter__name": "lora", "adapter__rank": 4},
     # a gradient of A is almost nothing at first, and Adam makes whole steps of rounding: smaller steps are compared
@@ -57,10 +60,13 @@ CASES = {
             (name, layout)
             for layout in (DATA, SHARDING, GRADIENTS, PARAMETERS, TENSOR)
             for name in ALONE
-            if name not in ("mtp", "packed")
+            if name not in ("mtp", "packed", "dpo-moving", "dpo-looked-up", "kto-pair")
         ),
         *((name, EXPERT) for name in ("moe", "lora-moe", "dpo-moe")),
         ("mtp", EXPERT | {"train__accumulation": 2}),
+        *(("dpo-moving", layout) for layout in (PARAMETERS, TENSOR)),
+        ("dpo-looked-up", TENSOR),
+        ("kto-pair", DATA),
         ("moe", GRADIENTS | {"parallel__expert": 2}),
         *((name, SEQUENCE) for name in ("untied", "mtp", "packed", "dpo-moe", "lora-moe")),
         *((name, CONTEXT) for name in ("dense", "untied", "moe", "mtp", "packed", "dpo-moe", "lora-moe")),

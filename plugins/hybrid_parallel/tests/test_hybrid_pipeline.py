@@ -17,6 +17,11 @@ ALONE = {
     "lora": {"model": "deep", "adapter__name": "lora", "adapter__rank": 4},
     "lora-moe": {"model": "deep-moe", "train__learning_rate": 3e-4, "adapter__name": "lora", "adapter__rank": 4},
     "dpo-lora": {"model": "deep", "method": "dpo", "adapter__name": "lora", "adapter__rank": 4},
+    "dpo-moving": {"model": "deep", "method": "dpo", "method__reference_update_steps": 2},
+    "dpo-looked-up": {"model": "deep", "method": "dpo", "method__reference": "precomputed"},
+    "kto": {"model": "deep", "method": "kto"},
+    "kto-pair": {"model": "deep", "method": "kto-pair"},
+    "wint8-lora": {"model": "deep", "adapter__name": "lora", "adapter__rank": 4, "quantizer__name": "wint8"},
 }
 TWO = {"parallel__pipeline": 2}
 CHUNKS = {**TWO, "parallel__chunks": 2}
@@ -29,6 +34,7 @@ TENSOR = {**TWO, "parallel__tensor": 2}
 CASES = {
     2: [
         *((name, TWO) for name in ("dense", "moe", "dpo", "reward", "lora-moe", "dpo-lora")),
+        *((name, TWO) for name in ("dpo-moving", "dpo-looked-up", "kto", "kto-pair", "wint8-lora")),
         *((name, CHUNKS) for name in ("untied", "moe", "orpo", "lora")),
         *((name, UNEVEN) for name in ("untied", "moe")),
     ],

@@ -75,8 +75,8 @@ class KtoObjective(Compared):
         # a rank with fewer pairs takes part in the passes of the others
         ratios = [self._ratios(batch) for batch in [*pairs, *batches[:1] * (longest - len(pairs))]][: len(pairs)]
         sums = [sum(float(ratio.sum()) for ratio in ratios), sum(ratio.size for ratio in ratios)]
-        total, count = np.sum(self.exchange(sums), axis=0)
-        return max(0.0, float(total / count)) if count else 0.0
+        total, count = self.summed(sums)
+        return max(0.0, total / count) if count else 0.0
 
     def _ratios(self, batch: Batch) -> Tensor:
         """log π - log π0 of each answer."""

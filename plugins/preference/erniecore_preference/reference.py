@@ -97,10 +97,27 @@ class Compared(Objective):
                 fix="set method.reference=live, or begin a new run (run.resume=never)",
             )
         place = Path(self.config.reference_cache) if self.config.reference_cache else out / "reference"
-        path = place / f"{identity(self.policy)}.safetensors"
-        self.table, num_samples, num_computed = self._completed(read_table(path, self.per_sample), batches, path)
+        path = place / f"{self._identity()}.safetensors"
+        table = read_table(path, self.per_sample)
+        if len({*self.exchange(hashlib.sha256(table.keys.tobytes()).hexdigest())}) > 1:
+            table = Table.empty(self.per_sample)  # ranks compute together: what one lacks, all do
+        self.table, num_samples, num_computed = self._completed(table, batches, path)
         facts = {"samples": num_samples, "computed": num_computed, "reused": num_samples - num_computed}
         return {"kind": "reference", **facts, "path": str(path)}
+
+    def _identity(self) -> str:
+        """Of the whole policy, also where ranks have different parts of it."""
+        parts = dict.fromkeys(self.exchange(identity(self.policy)))
+        return (
+            next(iter(parts))
+            if len(parts) == 1
+            else hashlib.blake2b("".join(parts).encode(), digest_size=16).hexdigest()
+        )
+
+    def _now(self, batch: Batch, answers: Answers) -> NDArray[np.float64]:
+        """Log-probabilities under the policy, float64 [A], on every rank; only those with the head find them."""
+        values = without_gradient(self.policy, batch, answers, self.loss_chunk).numpy().tolist()
+        return np.array(next(part for part in self.exchange(values if self.counts else None) if part is not None))
 
     def _completed(self, table: Table, batches: Iterator[Batch], path: Path) -> tuple[Table, int, int]:
         """The table with every sample of ``batches``; how many these are, and how many were new."""
@@ -112,7 +129,7 @@ class Compared(Objective):
             num_samples += len(keys)
             if not table.knows(keys).all():
                 new_keys.append(keys)
-                new_values.append(without_gradient(self.policy, batch, answers, self.loss_chunk).numpy())
+                new_values.append(self._now(batch, answers))
                 num_computed, num_waiting = num_computed + len(keys), num_waiting + len(keys)
             if num_waiting >= SAVE_EVERY:
                 table, num_waiting = table.with_rows(new_keys, new_values), 0

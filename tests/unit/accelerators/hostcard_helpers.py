@@ -57,7 +57,7 @@ def collectives(cluster):
         check(f"{dtype} broadcast", comm.broadcast(mine.clone(), size - 1), rows[-1])
         sent = [r + 1 for r in range(size)]  # uneven: as many rows as the receiver's number
         parts = [paddle.full([sum(sent), 2], float(rank)).astype(dtype)]
-        found = comm.all_to_all(parts[0], sent, [rank + 1] * size)
+        found = comm.all_to_all(parts[0], np.tile(sent, (size, 1)))
         check(f"{dtype} all_to_all", found, np.repeat(np.arange(size), rank + 1)[:, None] * np.ones(2))
     large = paddle.full([3 << 18], float(rank + 1))  # more than a slot holds
     check("large all_reduce", comm.all_reduce(large), size * (size + 1) / 2)
