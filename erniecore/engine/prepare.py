@@ -126,12 +126,10 @@ def prepare(
     check_abilities(loaded, device)
     chosen = kernels.choose(device.name, getattr(settings.device, "kernels", {}))
     architecture, adapter, new_score = described(loaded, host)
-    parallel_plan: ParallelPlan = host.hook.ernie_plan_parallel(
-        config=settings.parallel, cluster=cluster, shape=host.hook.ernie_decoder_shape(architecture=architecture)
-    )
+    parallel_plan = plan_parallel(loaded, host, cluster, architecture)
     name = settings.run.name or name or name_of(settings, shared=cluster.world_size > 1 == num_processes)
     parameters = counted(loaded, host, architecture, adapter)
-    ready = Prepared(
+    return Prepared(
         loaded=loaded,
         host=host,
         cluster=cluster,
@@ -148,25 +146,35 @@ def prepare(
         num_processes=num_processes,
         kernels=chosen,
     )
-    if settings.adapter is not None:
-        model_layout(ready)  # an adapter that cannot be cut is refused before anything starts
-    return ready
 
 
-def model_layout(ready: Prepared) -> Layout:
+def plan_parallel(loaded: Loaded, host: Host, cluster: Cluster, architecture: Json) -> ParallelPlan:
+    """The strategy's plan. Raises ``ConfigError`` for what it cannot divide, the run's adapter included."""
+    plan: ParallelPlan = host.hook.ernie_plan_parallel(
+        config=loaded.settings.parallel,
+        cluster=cluster,
+        shape=host.hook.ernie_decoder_shape(architecture=architecture),
+    )
+    if loaded.settings.adapter is not None:
+        model_layout(loaded, host, architecture, plan)
+    return plan
+
+
+def model_layout(loaded: Loaded, host: Host, architecture: Json, plan: ParallelPlan) -> Layout:
     """The layout of the model, and of its adapter where weights are cut.
 
     Raises:
         ConfigError: the adapter cannot be cut.
     """
-    hook, adapter = ready.host.hook, ready.settings.adapter
-    layout: Layout = hook.ernie_model_layout(architecture=ready.architecture)
-    cutting = [axis for axis in ("tensor", "expert") if ready.parallel_plan.degrees.get(axis, 1) > 1]
+    adapter = loaded.settings.adapter
+    layout: Layout = host.hook.ernie_model_layout(architecture=architecture)
+    cutting = [axis for axis in ("tensor", "expert") if plan.degrees.get(axis, 1) > 1]
     if adapter is None or not cutting:
         return layout
-    extended: Layout | None = hook.ernie_adapter_layout(config=adapter, layout=layout)
+    extended: Layout | None = host.hook.ernie_adapter_layout(config=adapter, layout=layout)
     if extended is None:
-        raise ConfigError.at(f"parallel.{cutting[0]}", f"adapter {ready.names['adapter']} does not say how it is cut")
+        name = loaded.settings.plugins["adapter"]
+        raise ConfigError.at(f"parallel.{cutting[0]}", f"adapter {name} does not say how it is cut")
     return extended
 
 

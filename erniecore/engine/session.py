@@ -140,7 +140,7 @@ def assemble(ready: Prepared, tokenizer: Tokenizer, feed: Feed, stop: StopReques
     """Model, objective and optimizer over data that is already there; the state of a checkpoint if there is one."""
     settings, hook = ready.settings, ready.host.hook
     policy = build_model(ready)
-    layout = model_layout(ready)
+    layout = model_layout(ready.loaded, ready.host, ready.architecture, ready.parallel_plan)
     model = hook.ernie_parallelize(model=policy, layout=layout, plan=ready.parallel_plan, ranks=ready.ranks)
     objective = build_objective(ready, policy, tokenizer)
     if ready.ranks.size > 1 and objective.repeats > 1:

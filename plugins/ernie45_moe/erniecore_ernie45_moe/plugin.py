@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from erniecore_ernie45.plugin import where_of
 
-from erniecore.api import Json, ModelPlugin, hookimpl
+from erniecore.api import ConfigError, Json, ModelPlugin, hookimpl
 from erniecore_ernie45_moe.config import MoeConfig
 
 if TYPE_CHECKING:
@@ -33,6 +33,17 @@ class Ernie45MoePlugin(ModelPlugin):
         source = read_moe_source(config)
         MoeArchitecture.parse(source, where_of(config))
         return source
+
+    @hookimpl
+    def ernie_check_settings(self, settings: Any) -> None:
+        """A capacity counts the tokens of whole rows."""
+        used = {
+            "context": getattr(settings.parallel, "context", 1) > 1,
+            "sequence": getattr(settings.parallel, "sequence", 0),
+        }
+        for axis in (axis for axis, shared in used.items() if shared and settings.model.capacity):
+            message = "a capacity counts the tokens of whole rows; leave model.capacity empty"
+            raise ConfigError.at(f"parallel.{axis}", message)
 
     @hookimpl
     def ernie_build_model(self, config: MoeConfig, architecture: Json, dtype: str) -> Ernie45MoeForCausalLM:

@@ -25,11 +25,11 @@ if TYPE_CHECKING:
 
 
 class HybridPlugin(Plugin):
-    """Data, sharded, tensor, expert and pipeline parallel training."""
+    """Training on several processes, along any axes that go together."""
 
     kind = "parallel"
     name = "hybrid"
-    summary = "data, sharded, tensor, expert and pipeline parallel over several processes"
+    summary = "data, sharded, tensor, sequence, expert, context and pipeline parallel over several processes"
     Config = HybridConfig
 
     @hookimpl

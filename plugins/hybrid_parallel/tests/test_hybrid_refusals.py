@@ -35,6 +35,7 @@ CASES = [
     ({**GRPO, "parallel__sharding": 2, "parallel__sharding_stage": 3}, "parallel.sharding_stage", "generates"),
     ({**GRPO, "model": "moe", "parallel__data": 2, "parallel__expert": 2}, "parallel.expert", "generates"),
     ({"parallel__context": 2, "parallel__pipeline": 2}, "parallel.context", "do not go together"),
+    ({"model": "moe", "model__capacity": "[1, 1, 1]", "parallel__context": 2}, "parallel.context", "whole rows"),
     ({"parallel__data": 2, "parallel__sequence": "true"}, "parallel.sequence", "parallel.tensor"),
 ]
 

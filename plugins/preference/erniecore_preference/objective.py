@@ -56,7 +56,7 @@ class PairObjective(Compared):
             policy = without_gradient(self.policy, batch, answers, self.loss_chunk)
             pairs = self._pairs(policy, batch, answers).normalized(self.normalization)
             sums += [float(pairs.chosen_ratio.sum()), float(pairs.rejected_ratio.sum()), len(answers) / 2]
-        *ratios, count = self.summed(sums)
+        *ratios, count = self.summed(sums.tolist())
         points = np.array(ratios) / max(count, 1)
         return [replace(b, fields={**b.fields, POINTS: np.tile(points, (*b.input_ids.shape, 1))}) for b in batches]
 
