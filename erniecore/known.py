@@ -26,7 +26,7 @@ def known() -> dict[tuple[str, str], str]:
     # The file uses the part of TOML that is also INI: tomllib exists only from Python 3.11 on.
     parser = ConfigParser(delimiters=("=",), interpolation=None)
     parser.read_string(files("erniecore").joinpath("known.toml").read_text(encoding="utf-8"))
-    return {(kind, name): dist.strip('"') for kind in parser.sections() for name, dist in parser.items(kind)}
+    return {(kind, name.strip('"')): dist.strip('"') for kind in parser.sections() for name, dist in parser.items(kind)}
 
 
 def home_of(kind: str, name: str) -> str:

@@ -31,7 +31,7 @@ class Plugin:
 
     Attributes:
         kind: a key of ``kinds.KINDS``.
-        name: the entry point's name, lower-case kebab.
+        name: the entry point's name, lower-case kebab; a point between digits is allowed where a run has one plugin of the kind.
         summary: one line for ``ernie plugins``.
         Config: the plugin's own section of the settings.
         capabilities: what conformance checks may rely on; a missing capability skips a check, with a reason.

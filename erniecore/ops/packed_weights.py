@@ -48,7 +48,8 @@ CHUNK = 1 << 24
 @dataclass(frozen=True)
 class PackedMatrix:
     """Codes and scales of a weight [.., I, ``outputs``] in ``form`` int8, int4 or nf4. No tuple: a ``PyLayer`` would look
-    for inputs in it."""
+    for inputs in it. A plugin with a form of its own overrides ``inputs``, ``part``, ``of`` and ``numbers``; no kernel is
+    asked for it."""
 
     codes: Tensor
     scales: Tensor
@@ -73,18 +74,22 @@ class PackedMatrix:
         index = paddle.to_tensor(experts, "int64")
         return replace(self, codes=paddle.gather(self.codes, index), scales=paddle.gather(self.scales, index))
 
+    def numbers(self) -> Tensor:
+        """See :func:`packed_numbers`."""
+        codes = self.codes if self.form == "int8" else unpack_halves(self.codes, self.outputs)
+        scales = self.scales if self.group else self.scales.unsqueeze(-1)
+        if self.group:
+            scales = paddle.repeat_interleave(scales, self.group, axis=-1)[..., : self.inputs]
+        if self.form == "nf4":
+            index = codes.astype("int32").reshape([-1]) + 8
+            return paddle.gather(paddle.to_tensor(NF4, "float32"), index).reshape(codes.shape) * scales
+        return codes.astype("float32") * scales
+
 
 @replaceable
 def packed_numbers(weight: PackedMatrix) -> Tensor:
     """W' transposed, float32 [.., O, I]; new."""
-    codes = weight.codes if weight.form == "int8" else unpack_halves(weight.codes, weight.outputs)
-    scales = weight.scales if weight.group else weight.scales.unsqueeze(-1)
-    if weight.group:
-        scales = paddle.repeat_interleave(scales, weight.group, axis=-1)[..., : weight.inputs]
-    if weight.form == "nf4":
-        index = codes.astype("int32").reshape([-1]) + 8
-        return paddle.gather(paddle.to_tensor(NF4, "float32"), index).reshape(codes.shape) * scales
-    return codes.astype("float32") * scales
+    return weight.numbers()
 
 
 @replaceable

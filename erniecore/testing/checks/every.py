@@ -24,6 +24,7 @@ SPECS: dict[str, Any] = {
     name: getattr(specs, name) for specs in (BuildSpecs, LifecycleSpecs) for name in vars(specs) if name[:6] == "ernie_"
 }
 _KEBAB = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
+_POINT = re.compile(r"(?<=[0-9])\.(?=[0-9])")
 
 
 def check_every_loads_in_clean_process(subject: Subject) -> None:
@@ -70,8 +71,11 @@ def check_every_name_equals_entry_point(subject: Subject) -> None:
 
 
 def check_every_name_is_kebab(subject: Subject) -> None:
-    """The name is lower-case kebab: letters and digits in words joined by single hyphens, a letter first."""
-    ensure(bool(_KEBAB.fullmatch(subject.plugin.name)), f"name {subject.plugin.name!r} is not lower-case kebab")
+    """The name is lower-case kebab: letters and digits in words joined by single hyphens, a letter first; also a point
+    between digits, but not where several plugins of a kind have sections under their names."""
+    name = subject.plugin.name
+    words = name if KINDS[subject.plugin.kind].many else _POINT.sub("", name)
+    ensure(bool(_KEBAB.fullmatch(words)), f"name {name!r} is not lower-case kebab")
 
 
 def check_every_has_summary(subject: Subject) -> None:

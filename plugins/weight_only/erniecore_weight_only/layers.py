@@ -29,7 +29,11 @@ class PackedWeight(nn.Layer):  # type: ignore[misc]
         """Raises ``NumericsError`` for values that are not finite; ``where`` names the weight."""
         super().__init__()
         self.shape, self.scheme, self.compute_dtype = tuple(weight.shape), scheme, weight.dtype
-        packed = encode(weight, scheme, where)
+        self.store(weight, where)
+
+    def store(self, weight: Tensor, where: str) -> None:
+        """Make the buffers; other forms have others."""
+        packed = encode(weight, self.scheme, where)
         self.register_buffer("quant_weight", packed.codes)
         self.register_buffer("weight_scale", packed.scales)
 
@@ -87,9 +91,13 @@ class PackedExperts(nn.Layer):  # type: ignore[misc]
         for name in STACKED:
             weight = getattr(base, name)
             if name in schemes:
-                self.add_sublayer(name, PackedWeight(weight, schemes[name], f"{where}.{name}"))
+                self.add_sublayer(name, self.packed(weight, schemes[name], f"{where}.{name}"))
             else:
                 self.add_parameter(name, weight)
+
+    def packed(self, weight: Tensor, scheme: Scheme, where: str) -> PackedWeight:
+        """One of the matrices."""
+        return PackedWeight(weight, scheme, where)
 
     def forward(self, x_TH: Tensor, experts_Tk: Tensor, weights_Tk: Tensor) -> Tensor:
         """Weighted sum [T, H] of the selected experts' outputs."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 import paddle  # noqa: TID253
 from paddle import nn  # noqa: TID253
@@ -12,7 +13,14 @@ from erniecore_weight_only.layers import PackedExperts, PackedLinear, PackedWeig
 from erniecore_weight_only.schemes import STACKED, Place, Rule, Scheme, choose, places
 
 
-def pack_model(model: nn.Layer, rules: Sequence[Rule]) -> nn.Layer:
+class Kinds(NamedTuple):
+    """What takes the place of a linear layer and of stacked experts, made like ``PackedLinear`` and ``PackedExperts``."""
+
+    linear: Callable[[nn.Linear, Scheme, str], nn.Layer] = PackedLinear
+    experts: Callable[[nn.Layer, dict[str, Scheme], str], nn.Layer] = PackedExperts
+
+
+def pack_model(model: nn.Layer, rules: Sequence[Rule], kinds: Kinds | None = None) -> nn.Layer:
     """``model`` with the layers that the rules name replaced; a model that is packed like this already stays as it is.
 
     Raises:
@@ -33,7 +41,7 @@ def pack_model(model: nn.Layer, rules: Sequence[Rule]) -> nn.Layer:
     for name, schemes in by_layer.items():
         above, _, leaf = name.rpartition(".")
         layer = layers.pop(name)
-        layers[above].add_sublayer(leaf, _packed(layer, schemes, name))
+        layers[above].add_sublayer(leaf, _packed(layer, schemes, name, kinds or Kinds()))
         del layer
     return model
 
@@ -53,10 +61,10 @@ def packed_weights(model: nn.Layer) -> dict[str, PackedWeight]:
     return found
 
 
-def _packed(layer: nn.Layer, schemes: dict[str, Scheme], name: str) -> nn.Layer:
+def _packed(layer: nn.Layer, schemes: dict[str, Scheme], name: str, kinds: Kinds) -> nn.Layer:
     if isinstance(layer, nn.Linear):
-        return PackedLinear(layer, schemes["weight"], name)
-    return PackedExperts(layer, schemes, name)
+        return kinds.linear(layer, schemes["weight"], name)
+    return kinds.experts(layer, schemes, name)
 
 
 def _check(layer: nn.Layer, name: str) -> None:

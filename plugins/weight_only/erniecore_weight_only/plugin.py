@@ -13,7 +13,7 @@ from erniecore_weight_only.schemes import Rule, Scheme, packed_bytes
 _CUTS = ("tensor", "expert")
 
 
-class _Quantizer(Plugin):
+class FrozenPlugin(Plugin):
     """Packs weights and leaves them fixed: what is trained is an adapter beside them."""
 
     kind = "quantizer"
@@ -47,10 +47,14 @@ class _Quantizer(Plugin):
             raise UsageError("unknown phase", found=phase, expected="train or export")
         from erniecore_weight_only.packing import pack_model
 
-        return pack_model(model, self.rules(config))
+        return pack_model(model, self.rules(config), self.kinds())
+
+    def kinds(self) -> Any:
+        """The layers of other forms, a ``packing.Kinds``."""
+        return None
 
 
-class _Whole(_Quantizer):
+class _Whole(FrozenPlugin):
     """One form for every linear layer."""
 
     Config = WholeConfig
@@ -91,7 +95,7 @@ class Nf4Plugin(_Whole):
     min_sqnr_db = 12.0
 
 
-class Wint48Plugin(_Quantizer):
+class Wint48Plugin(FrozenPlugin):
     """The mixture that ERNIEKit calls ``wint4/8`` or ``weight_only_mix``."""
 
     name = "wint4-8"
