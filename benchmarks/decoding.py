@@ -1,0 +1,180 @@
+"""Decoding with the product's pool of rows against fixed batches (a batch is decoded to its end before the next begins), and
+what guesses ahead save or cost; in turns in one process, random weights, sizes of ``workloads.json``.
+
+    python -m benchmarks.decoding [--rounds 5] [--threads 2] [--parts plain,mixed,guesses]
+
+plain: answers of 64 tokens, 1 and 8 rows. mixed: 24 answers of 4 to 96 tokens, 8 at a time. guesses: 1 and 8 rows, guesses
+of which a given share is right (an oracle that knows the answer, and lies), and the layer of multi-token prediction with
+random weights: what it costs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+HERE = Path(__file__).parent
+PROMPT, ANSWER = 64, 64
+Run = Callable[[], Any]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--parts", default="plain,mixed,guesses")
+    args = parser.parse_args()
+    from benchmarks.packed import open_device
+
+    open_device(args.threads)
+    from erniecore.kernels import in_use
+
+    print(f"{args.threads} threads, kernels: {', '.join(sorted(in_use())) or 'none'}")
+    print("| what | tokens | CPU s | time of the first / this, wall (CPU) |\n|---|---|---|---|")
+    for name in ("dense-S", "moe-S"):
+        model = build(name)
+        for part in args.parts.split(","):
+            PARTS[part](f"{name}, ", model, args.rounds)
+
+
+def build(name: str) -> Any:
+    """A model of ``workloads.json`` in evaluation mode; the mixture of experts has a layer that predicts ahead."""
+    sys.path.insert(0, str(HERE / "peers"))
+    from run_ernie import architecture
+
+    size = json.loads((HERE / "workloads.json").read_text(encoding="utf-8"))["workloads"][name]["model"]
+    import paddle
+
+    paddle.seed(0)
+    if size["arch"] == "dense":
+        from erniecore_ernie45.plugin import plugin as dense
+
+        model = dense.ernie_build_model(architecture=architecture(size), dtype="float32")
+    else:
+        from erniecore_ernie45_moe.plugin import plugin as moe
+
+        described = {**architecture(size), "num_nextn_predict_layers": 1}
+        model = moe.ernie_build_model(config=moe.Config(mtp=True), architecture=described, dtype="float32")
+    model.eval()
+    return model
+
+
+def prompts(model: Any, rows: int) -> list[list[int]]:
+    """Random ids."""
+    ids: list[list[int]] = np.random.default_rng(1).integers(4, model.arch.vocab_size, (rows, PROMPT)).tolist()
+    return ids
+
+
+def fixed(model: Any, rows: list[list[int]], limits: list[int], size: int) -> None:
+    """One batch after the other, each to its end."""
+    from erniecore.engine.generate import Decoder
+    from erniecore.engine.sampling import Sampling
+
+    for first in range(0, len(rows), size):
+        part = np.array(rows[first : first + size])
+        ends = np.array(limits[first : first + size])
+        decoder = Decoder(model, part, sampling=Sampling(), max_new_tokens=int(ends.max()))
+        while decoder.live.any():
+            decoder.step()
+            decoder.live &= decoder.steps < ends
+
+
+def pooled(model: Any, rows: list[list[int]], limits: list[int], size: int, guesser: Any = None) -> Any:
+    """The product's way; the pool."""
+    from erniecore.engine.batching import Pool
+    from erniecore.engine.sampling import Sampling
+
+    pool = Pool(model, rows, sampling=Sampling(), max_new_tokens=limits, slots=size, guesser=guesser)
+    for _ in pool.run():
+        pass
+    return pool
+
+
+def plain(name: str, model: Any, rounds: int) -> None:
+    """Answers of one length."""
+    for size in (1, 8):
+        rows, limits = prompts(model, size), [ANSWER] * size
+        runs: dict[str, Run] = {
+            f"{name}{size} rows: fixed batch": lambda rows=rows, limits=limits: fixed(model, rows, limits, len(rows)),
+            "pool": lambda rows=rows, limits=limits: pooled(model, rows, limits, len(rows)),
+        }
+        show(runs, sum(limits), rounds)
+
+
+def mixed(name: str, model: Any, rounds: int) -> None:
+    """Answers of different lengths, short ones more often."""
+    rows = prompts(model, 24)
+    limits = np.random.default_rng(2).geometric(1 / 40, 24).clip(4, 96).tolist()
+    runs: dict[str, Run] = {
+        f"{name}24 answers, 8 at a time: fixed batches": lambda: fixed(model, rows, limits, 8),
+        "pool": lambda: pooled(model, rows, limits, 8),
+    }
+    show(runs, sum(limits), rounds)
+
+
+class Oracle:
+    """Guesses ``most`` tokens of the true answers; each is right with the probability ``share``."""
+
+    layers = 0
+
+    def __init__(self, answers: list[list[int]], most: int, share: float) -> None:
+        self.answers, self.most, self.share = {tuple(a[:PROMPT]): a for a in answers}, most, share
+        self.numbers = np.random.default_rng(3)
+
+    def guess(self, seen: Any, draw: Any) -> list[list[int]]:
+        """Per row."""
+        found = []
+        for text in seen.texts:
+            right = self.answers[tuple(text[:PROMPT])][len(text) : len(text) + self.most]
+            found.append([t if self.numbers.random() < self.share else t ^ 1 for t in right])
+        return found
+
+
+def guesses(name: str, model: Any, rounds: int) -> None:
+    """Guesses of known quality; the layer that predicts ahead."""
+    from erniecore.engine.speculate import Ahead
+
+    for size in (1, 8):
+        rows, limits = prompts(model, size), [ANSWER] * size
+        answers = pooled(model, rows, limits, size).ids
+        runs: dict[str, Run] = {f"{name}{size} rows: no guesses": lambda r=rows, e=limits: pooled(model, r, e, len(r))}
+        for most, share in ((1, 0.0), (1, 1.0), (4, 0.0), (4, 0.8)):
+            runs[f"{most} guesses, {share:.0%} right"] = lambda r=rows, e=limits, a=answers, m=most, s=share: pooled(
+                model, r, e, len(r), Oracle(a, m, s)
+            )
+        if model.architecture.get("num_nextn_predict_layers"):
+            runs["prediction layer, random weights"] = lambda r=rows, e=limits: pooled(model, r, e, len(r), Ahead(model))
+        show(runs, sum(limits), rounds)
+
+
+PARTS = {"plain": plain, "mixed": mixed, "guesses": guesses}
+
+
+def show(runs: dict[str, Run], tokens: int, rounds: int) -> None:
+    """Lines of the table; the runs take turns."""
+    import paddle
+
+    times: dict[str, list[tuple[float, float]]] = {what: [] for what in runs}
+    with paddle.no_grad():
+        for turn in range(rounds + 1):
+            for what, run in runs.items():
+                wall, cpu = time.perf_counter(), time.process_time()
+                run()
+                if turn:
+                    times[what].append((time.perf_counter() - wall, time.process_time() - cpu))
+    medians = {what: tuple(statistics.median(t[i] for t in found) for i in (0, 1)) for what, found in times.items()}
+    first = next(iter(medians.values()))
+    for what, (wall, cpu) in medians.items():
+        print(f"| {what} | {tokens} | {cpu:.2f} | {first[0] / wall:.2f} ({first[1] / cpu:.2f}) |", flush=True)
+
+
+if __name__ == "__main__":
+    main()
