@@ -151,7 +151,9 @@ def guesses(name: str, model: Any, rounds: int) -> None:
                 model, r, e, len(r), Oracle(a, m, s)
             )
         if model.architecture.get("num_nextn_predict_layers"):
-            runs["prediction layer, random weights"] = lambda r=rows, e=limits: pooled(model, r, e, len(r), Ahead(model))
+            runs["prediction layer, random weights"] = lambda r=rows, e=limits: pooled(
+                model, r, e, len(r), Ahead(model)
+            )
         show(runs, sum(limits), rounds)
 
 
