@@ -23,7 +23,10 @@ class SinglePlugin(Plugin):
     @hookimpl
     def ernie_plan_parallel(self, config: Section, cluster: Cluster) -> ParallelPlan:
         if cluster.world_size > 1:
-            raise ConfigError.at("parallel", f"single runs in one process, but {cluster.world_size} were started")
+            raise ConfigError.at(
+                "parallel.name",
+                f"single runs in one process, not in {cluster.world_size}; choose a strategy such as hybrid",
+            )
         return ParallelPlan(degrees={})
 
     @hookimpl

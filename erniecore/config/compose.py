@@ -31,6 +31,7 @@ from erniecore.config.problems import Known, unknown_section, validate
 from erniecore.config.section import Section
 from erniecore.config.selection import Selection, select
 from erniecore.config.sources import (
+    COMMAND_LINE,
     DEFAULT,
     MANY,
     Leaf,
@@ -290,10 +291,12 @@ def known_keys(plugins: Mapping[str, Any]) -> list[str]:
 def _located(problems: Iterable[Problem], tree: Tree) -> list[Problem]:
     found = []
     for problem in problems:
-        place = place_of(tree, problem.key.split(".")) if problem.source == "settings" and problem.key else None
+        path = problem.key.split(".")
+        written = path[0] in tree  # else nothing in this section was, and no word of another one is to blame
+        place = place_of(tree, path) if problem.source == "settings" and problem.key and written else None
         located = place.problem(problem.key, problem.message) if place else replace(problem)
         if problem.source == "settings" and place is None:
-            located = Problem(DEFAULT, 0, problem.key, problem.message)
+            located = Problem(COMMAND_LINE if path[0].startswith("-") else DEFAULT, 0, problem.key, problem.message)
         found.append(located)
     return found
 

@@ -163,3 +163,9 @@ def test_names_that_are_no_names(toys, tmp_path, monkeypatch, text, line):
     with pytest.raises(ConfigError) as caught:
         load((tmp_path / "run.yaml").relative_to(tmp_path), [], {"model": "toy"}, {})
     assert str(caught.value) == line
+
+
+def test_a_problem_of_a_section_that_nobody_wrote_blames_no_word_of_another():
+    loaded = load(None, ["model.name=toy", "model.size=small", "method.name=prefer"], {}, {})
+    for key, found in (("parallel.name", "default: parallel.name: wrong"), ("--nodes", "command line: --nodes: wrong")):
+        assert [str(problem) for problem in loaded.located(ConfigError.at(key, "wrong")).problems] == [found]

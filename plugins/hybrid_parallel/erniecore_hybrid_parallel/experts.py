@@ -22,7 +22,8 @@ from paddle.autograd import PyLayer  # noqa: TID253
 
 from erniecore.api import ConfigError, Layout
 from erniecore_hybrid_parallel.comm import Comm
-from erniecore_hybrid_parallel.tensor import Shard, keep_part, mix, style_of
+from erniecore_hybrid_parallel.in_place import mix, style_of
+from erniecore_hybrid_parallel.tensor import Shard, keep_part
 
 
 class Journey(NamedTuple):
@@ -172,7 +173,7 @@ def spread_experts(model: Any, layout: Layout, holders: Comm, cut: Comm, shard: 
                 raise ConfigError.at(key, f"{cut.size} ranks cannot share the {parameter.shape[0]} experts of {owner}")
             keep_part(parameter, 0, cut)
             names.append(name)
-        mix(layer, SpreadExperts, shard)
+        mix(layer, SpreadExperts, tensor_shard=shard)
         layer.holders, layer.num_local = holders, parameter.shape[0]
     return names
 

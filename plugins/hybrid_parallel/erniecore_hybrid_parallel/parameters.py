@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from fnmatch import fnmatchcase
 from math import prod
 from typing import Any
 
@@ -20,6 +19,7 @@ from paddle import Tensor, nn  # noqa: TID253
 from paddle.autograd import PyLayer  # noqa: TID253
 
 from erniecore.api import Layout
+from erniecore_hybrid_parallel.in_place import mix, share_memory, style_of
 from erniecore_hybrid_parallel.placement import Placement
 
 #: parameters with fewer elements stay whole: fetching them costs more than keeping them
@@ -61,15 +61,15 @@ class ParameterShards:
         self.release()
         for member, whole in gathered(unit.shared_members):
             flat = paddle.empty([0], member.parameter.dtype)
-            _share(member.parameter, flat)
+            share_memory(member.parameter, flat)
             self._flat.append((member.parameter, flat))
-            _share(whole, member.parameter)
+            share_memory(whole, member.parameter)
         self._inside = unit
 
     def release(self) -> None:
         """All parameters are ranges."""
         for parameter, flat in self._flat:
-            _share(flat, parameter)
+            share_memory(flat, parameter)
         self._inside, self._flat = None, []
 
     def entered_by_gradients(self, unit: Any, outputs: Any) -> None:
@@ -188,12 +188,12 @@ def prepare(model: Any, layout: Layout, shards: ParameterShards) -> None:
     for name, layer, unit in _owners(model, layout, layers):
         parameter = getattr(layer, name.rpartition(".")[2])
         behaviour: type | None = Unit
-        if parameter is head_weight or _style(layout, name) == "vocab":
+        if parameter is head_weight or style_of(name, layout) == "vocab":
             only_head = not (parameter is head_weight and transposed) and _of_head(model, parameter)
             unit, behaviour = layer, None if only_head else LookUp
         if behaviour is not None and not hasattr(unit, "shared_members"):
-            _become(unit, behaviour, shards)
-    _become(model, GatheredHead, shards)
+            mix(unit, behaviour, shards=shards, shared_members=[])
+    mix(model, GatheredHead, shards=shards, shared_members=[])
 
 
 def share(model: Any, layout: Layout, shards: ParameterShards, places: Any) -> None:
@@ -208,7 +208,7 @@ def share(model: Any, layout: Layout, shards: ParameterShards, places: Any) -> N
         places.put([name], place)
         start, stop = place.range_of(parameter.shape)
         of_head, looked_up = _of_head(model, parameter), isinstance(layer, LookUp)
-        _share(parameter.detach().flatten()[start:stop].clone(), parameter)
+        share_memory(parameter.detach().flatten()[start:stop].clone(), parameter)
         member = Member(name, parameter, place)
         if of_head:
             model.shared_members.append(member)
@@ -251,7 +251,7 @@ def _owners(model: Any, layout: Layout, layers: Mapping[str, Any]) -> Iterator[t
     list of layers around that, or the layer itself."""
     lists = [name for name, layer in layers.items() if isinstance(layer, nn.LayerList)]
     for name, _ in model.named_parameters():
-        if _style(layout, name) in ("replicate", "partial", ""):
+        if style_of(name, layout) in ("replicate", "partial", None):
             continue
         owner = name.rpartition(".")[0]
         around = min((entry for entry in lists if owner.startswith(f"{entry}.")), key=len, default=None)
@@ -259,20 +259,11 @@ def _owners(model: Any, layout: Layout, layers: Mapping[str, Any]) -> Iterator[t
         yield name, layers[owner], layers[unit]
 
 
-def _style(layout: Layout, name: str) -> str:
-    return next((style for pattern, style in layout.rules if fnmatchcase(name, pattern)), "")
-
-
 def _of_head(model: Any, parameter: Tensor) -> bool:
     """Whether ``parameter`` is what the model's head computes with."""
     below: Any = super(GatheredHead, model) if isinstance(model, GatheredHead) else model
     weight, _, bias = below.head()
     return parameter is weight or parameter is bias
-
-
-def _become(layer: Any, behaviour: type, shards: ParameterShards) -> None:
-    layer.__class__ = type(f"{behaviour.__name__}{type(layer).__name__}", (behaviour, type(layer)), {})
-    layer.shards, layer.shared_members = shards, []
 
 
 def _tensors(value: Any) -> Iterator[Tensor]:
@@ -283,8 +274,3 @@ def _tensors(value: Any) -> Iterator[Tensor]:
             yield from _tensors(item)
     elif isinstance(value, Mapping):
         yield from _tensors(list(value.values()))
-
-
-def _share(source: Tensor, target: Tensor) -> None:
-    """Give ``target`` the memory and the shape of ``source``."""
-    target.get_tensor()._share_data_with(source.get_tensor())

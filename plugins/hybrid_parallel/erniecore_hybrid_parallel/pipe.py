@@ -53,10 +53,10 @@ class Pipe:
 
     Attributes:
         part: the one that is running; ``None`` between passes.
-        width, dtype: of the stream. divisor: ranks that share its positions. auxiliary: names of what travels beside it.
+        width, dtype: of the stream. auxiliary: names of what travels beside it.
     """
 
-    width, dtype, divisor = 0, "float32", 1
+    width, dtype = 0, "float32"
     auxiliary: tuple[str, ...] = ()
 
     def __init__(self, stage: int, stages: int, chunks: int, links: Links) -> None:
@@ -98,7 +98,7 @@ class Pipe:
             return
         channel = self.links.before
         assert channel is not None
-        stream = channel.receive([batch, positions // self.divisor, self.width], self.dtype)
+        stream = channel.receive([batch, positions, self.width], self.dtype)
         if self.auxiliary:
             self._beside = channel.receive([2, len(self.auxiliary)], "float32")
         if paddle.is_grad_enabled():

@@ -26,15 +26,18 @@ def make_mesh(config: HybridConfig, world_size: int) -> Mesh:
     fixed = prod(degree for axis, degree in degrees.items() if axis != "data")
     if world_size % fixed:
         key, _ = max(((a, d) for a, d in degrees.items() if a != "data"), key=lambda item: item[1])
-        raise ConfigError.at(f"parallel.{key}", f"{world_size} processes cannot be divided into groups of {fixed}")
+        raise ConfigError.at(
+            f"parallel.{key}", f"{world_size} processes cannot be divided into groups of {fixed}: change it, or --nproc"
+        )
     degrees["data"] = degrees["data"] or world_size // fixed
     if degrees["data"] * fixed != world_size:
-        message = f"{degrees['data']} replicas of {fixed} processes are {degrees['data'] * fixed}, but the run has "
-        raise ConfigError.at("parallel.data", message + f"{world_size}")
+        found = f"{degrees['data']} replicas of {fixed} processes are {degrees['data'] * fixed}, but the run has {world_size}"
+        raise ConfigError.at("parallel.data", f"{found}; 0 takes what there is")
     mesh = Mesh(degrees, config.expert)
     if mesh.data_size % mesh.expert:
         raise ConfigError.at(
-            "parallel.expert", f"{mesh.data_size} ranks with rows of their own cannot be divided by it"
+            "parallel.expert",
+            f"{mesh.data_size} ranks have rows of their own (data x sharding): set a divisor, or raise those",
         )
     if mesh.expert > 1 and degrees["sharding"] % mesh.expert and mesh.expert % degrees["sharding"]:
         raise ConfigError.at(
@@ -66,10 +69,13 @@ def check_shape(mesh: Mesh, shape: DecoderShape | None) -> None:
         }
         for what, count in {**counts, "tokens of the vocabulary": shape.vocab}.items():
             if count % tensor:
-                raise ConfigError.at("parallel.tensor", f"{tensor} ranks cannot share {count} {what} evenly")
+                message = f"{tensor} ranks cannot share {count} {what} evenly; set a divisor of it"
+                raise ConfigError.at("parallel.tensor", message)
         if layer.experts % (tensor * mesh.expert):
             key = "parallel.expert" if mesh.expert > 1 else "parallel.tensor"
-            raise ConfigError.at(key, f"{tensor * mesh.expert} ranks cannot share {layer.experts} experts evenly")
+            raise ConfigError.at(
+                key, f"{tensor * mesh.expert} ranks cannot share {layer.experts} experts evenly; set a divisor of it"
+            )
 
 
 def check_generating(config: HybridConfig, generates: bool) -> None:

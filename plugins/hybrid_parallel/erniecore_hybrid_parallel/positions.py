@@ -26,8 +26,9 @@ from paddle import Tensor  # noqa: TID253
 
 from erniecore.api import IGNORE, ConfigError, Features, ops
 from erniecore_hybrid_parallel.comm import Comm
+from erniecore_hybrid_parallel.in_place import mix
 from erniecore_hybrid_parallel.regions import collect, join, part_of, total
-from erniecore_hybrid_parallel.tensor import Shard, mix
+from erniecore_hybrid_parallel.tensor import Shard
 
 Ints = NDArray[np.int64]
 
@@ -257,5 +258,4 @@ def share_rows(model: Any, share: Share) -> None:
                 key, f"a capacity counts the tokens of whole rows; leave model.capacity empty ({name})"
             )
         layer.rows = share
-    mix(model, SharedRows, share.shard)
-    model.rows_share = share
+    mix(model, SharedRows, rows_share=share)

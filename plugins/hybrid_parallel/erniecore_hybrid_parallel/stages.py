@@ -16,6 +16,7 @@ import paddle  # noqa: TID253
 from paddle import Tensor, nn  # noqa: TID253
 
 from erniecore.api import ConfigError, Features, PluginError, Stages
+from erniecore_hybrid_parallel.in_place import mix
 from erniecore_hybrid_parallel.pipe import Pipe
 from erniecore_hybrid_parallel.split import ranges
 
@@ -207,7 +208,7 @@ def lay_out(model: Any, stages: Stages | None, pipe: Pipe, split: Sequence[int])
     for name in stages.further:
         _replace(model, name, last, FurtherLayers, nn.LayerList, pipe)
     model.no_head = no_head
-    mix(model, StagedModel, pipe)
+    mix(model, StagedModel, pipe=pipe)
     if all(parameter.stop_gradient for parameter in model.parameters()):
         raise ConfigError.at("parallel.split", f"stage {pipe.stage} would have nothing to train")
     return [f"{stages.embedding}.{name}" for name, _ in embedding.named_parameters()] if shared else []
@@ -219,23 +220,16 @@ def _lay_layers(layers: Any, pipe: Pipe, split: Sequence[int]) -> None:
             if part % pipe.stages != pipe.stage:
                 layers[index] = Elsewhere()
                 continue
-            mix(layers[index], SomePart, pipe)
-            layers[index].pipe_part = part
+            mix(layers[index], SomePart, pipe=pipe, pipe_part=part)
 
 
 def _replace(model: Any, name: str, here: bool, behaviour: type, stand_in: Any, pipe: Pipe) -> None:
     """Give a sublayer that is here its behaviour, and put something else in the place of one that is not."""
     parent, _, own = name.rpartition(".")
     if here:
-        mix(_find(model, name), behaviour, pipe)
+        mix(_find(model, name), behaviour, pipe=pipe)
     else:
         setattr(_find(model, parent), own, stand_in())
-
-
-def mix(layer: Any, behaviour: type, pipe: Pipe) -> None:
-    """Give one layer the methods of ``behaviour`` before its own; copies of the layer keep them."""
-    layer.__class__ = type(f"{behaviour.__name__}{type(layer).__name__}", (behaviour, type(layer)), {})
-    layer.pipe = pipe
 
 
 def _find(model: Any, name: str) -> Any:

@@ -10,7 +10,6 @@ Letters: B batch, S positions, T tokens, H hidden, V vocabulary, E experts, k ex
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
-from fnmatch import fnmatchcase
 from typing import Any, NamedTuple
 from weakref import ref
 
@@ -20,6 +19,7 @@ from paddle.nn import functional as F  # noqa: TID253
 
 from erniecore.api import ConfigError, Layout, PackedLayer, PluginError
 from erniecore_hybrid_parallel.comm import Comm
+from erniecore_hybrid_parallel.in_place import mix, share_memory, style_of
 from erniecore_hybrid_parallel.regions import collect, enter, join, leave, scatter
 from erniecore_hybrid_parallel.vocabulary import VocabShard
 
@@ -167,7 +167,7 @@ def shard_model(
             changed.add(id(cut.layer))
             become(cut, shard)
     if any(cut.style == "vocab" for cut in cuts):
-        mix(model, SharedHead, shard)
+        mix(model, SharedHead, tensor_shard=shard)
     partial = [cut.name for cut in cuts if cut.style == "partial"]
     if shard.sequence:
         partial += inside(model, layout, {*done, *(cut.name for cut in cuts)})
@@ -194,11 +194,6 @@ def check_packed(model: Any, key: str) -> None:
             raise ConfigError.at(key, f"quantised weights cannot be shared among ranks yet ({name})")
 
 
-def style_of(name: str, layout: Layout) -> str | None:
-    """The style of a parameter: that of the first rule which matches."""
-    return next((style for pattern, style in layout.rules if fnmatchcase(name, pattern)), None)
-
-
 def find_cuts(model: Any, layout: Layout, done: Collection[str]) -> Iterator[Cut]:
     """Every parameter that the layout cuts, without those that are ``done``."""
     layers = dict(model.named_sublayers(include_self=True))
@@ -223,19 +218,13 @@ def keep_part(parameter: Tensor, axis: int, comm: Comm) -> None:
     """Shrink ``parameter`` in place to this rank's part: whoever holds it holds the part."""
     size = parameter.shape[axis] // comm.size
     part = parameter.detach().slice([axis], [comm.index * size], [(comm.index + 1) * size]).contiguous().clone()
-    parameter.get_tensor()._share_data_with(part.get_tensor())
+    share_memory(part, parameter)
 
 
 def become(cut: Cut, shard: Shard) -> None:
     """Make the layer that owns a cut parameter sum or join over the ranks."""
     if cut.style not in _BECOMES or (cut.style == "vocab" and cut.parameter.ndim != 2):  # of an update, of a head
         return
-    mix(cut.layer, _BECOMES[cut.style], shard)
+    mix(cut.layer, _BECOMES[cut.style], tensor_shard=shard)
     if cut.style == "vocab":
         cut.layer.num_rows = cut.parameter.shape[0]
-
-
-def mix(layer: Any, behaviour: type, shard: Shard) -> None:
-    """Give one layer the methods of ``behaviour`` before its own; copies of the layer keep them."""
-    layer.__class__ = type(f"{behaviour.__name__}{type(layer).__name__}", (behaviour, type(layer)), {})
-    layer.tensor_shard = shard

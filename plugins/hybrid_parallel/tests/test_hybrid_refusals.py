@@ -11,7 +11,7 @@ CASES = [
     ({"model": "untied", "parallel__tensor": 4}, "parallel.tensor", "2 heads of keys and values"),
     ({"model": "moe", "parallel__data": 3, "parallel__expert": 3}, "parallel.expert", "experts evenly"),
     ({"parallel__data": 2, "parallel__expert": 2}, "parallel.expert", "no experts"),
-    ({"parallel__data": 2, "parallel__expert": 4}, "parallel.expert", "cannot be divided by it"),
+    ({"parallel__data": 2, "parallel__expert": 4}, "parallel.expert", "have rows of their own"),
     ({"parallel__sharding": 2, "parallel__data": -1}, "parallel.data", "must be ≥ 0"),
     ({"parallel__sharding_stage": 3}, "parallel.sharding_stage", "no meaning"),
     ({"parallel__sharding": 2, "parallel__sharding_stage": 4}, "parallel.sharding_stage", "must be one of 1, 2, 3"),
