@@ -165,6 +165,7 @@ def test_names_that_are_no_names(toys, tmp_path, monkeypatch, text, line):
     assert str(caught.value) == line
 
 
+@pytest.mark.usefixtures("toys")
 def test_a_problem_of_a_section_that_nobody_wrote_blames_no_word_of_another():
     loaded = load(None, ["model.name=toy", "model.size=small", "method.name=prefer"], {}, {})
     for key, found in (("parallel.name", "default: parallel.name: wrong"), ("--nodes", "command line: --nodes: wrong")):
