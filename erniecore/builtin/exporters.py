@@ -1,6 +1,6 @@
 """The exporters of the core: ``hf``, the public layout that transformers and servers read, ``hf-fp8``, the same with FP8
-weights, and ``safetensors``, our own
-structured names. What they write is loaded again and compared before it gets its name.
+weights, ``fastdeploy``, also of quantised models, and ``safetensors``, our own structured names. What is written is compared
+with the model, or checked against the contract of its readers, before it gets its name.
 """
 
 from __future__ import annotations
@@ -56,15 +56,45 @@ class HfFp8Exporter(Plugin):
     def ernie_export(self, config: ExportConfig, bundle: ModelBundle, target: Path) -> Path:
         """Write, check. Raises ``CheckpointError`` when a server would not take it."""
         from erniecore.engine.fp8_export import write_fp8_files
-        from erniecore.engine.serving_contract import check_directory
 
         write_fp8_files(bundle, target, dtype=config.dtype, max_shard_bytes=config.max_shard_bytes)
-        problems = check_directory(target)
-        if problems:
-            raise CheckpointError(
-                "the export breaks the contract with servers: " + "; ".join(map(str, problems[:5])), code="ERN-K030"
-            )
-        return target
+        return _checked(target, "hf")
+
+
+class FastDeployExporter(Plugin):
+    """What FastDeploy loads: the public layout of a model, or the form of its codes."""
+
+    kind = "exporter"
+    name = "fastdeploy"
+    summary = "for FastDeploy: models as they are, and those of wint8, wint4, wint4-8, fp8-qat, fp8-block"
+    #: ``packed``: takes models whose weights are codes
+    capabilities = frozenset({"installed-model", "packed"})
+    Config = ExportConfig
+
+    @hookimpl
+    def ernie_export(self, config: ExportConfig, bundle: ModelBundle, target: Path) -> Path:
+        """Write, check. Raises ``UsageError`` for a form that FastDeploy does not load, and ``CheckpointError``."""
+        from erniecore.engine.export import verify_export
+        from erniecore.engine.fastdeploy_export import write_packed
+        from erniecore.engine.model_files import write_model_files
+        from erniecore.engine.quantized import is_packed
+
+        if is_packed(bundle.model):
+            write_packed(bundle, target, dtype=config.dtype, max_shard_bytes=config.max_shard_bytes)
+        else:
+            write_model_files(bundle, target, max_shard_bytes=config.max_shard_bytes, dtype=config.dtype)
+            verify_export(bundle, target, config.dtype)
+        return _checked(target, "fastdeploy")
+
+
+def _checked(target: Path, contract: str) -> Path:
+    from erniecore.engine.serving_contract import check_directory
+
+    problems = check_directory(target, contract)
+    if problems:
+        text = "the export breaks the contract with servers: " + "; ".join(map(str, problems[:5]))
+        raise CheckpointError(text, code="ERN-K030")
+    return target
 
 
 class FlatExporter(Plugin):
@@ -86,4 +116,5 @@ class FlatExporter(Plugin):
 
 hf = HfExporter()
 hf_fp8 = HfFp8Exporter()
+fastdeploy = FastDeployExporter()
 flat = FlatExporter()

@@ -156,6 +156,10 @@ def load_bundle(directory: Path, *, dtype: str = "float32", tokenizer: bool = Tr
         notes.append(
             f"not part of this model: {', '.join(report.ignored[:3])}{' …' if len(report.ignored) > 3 else ''}"
         )
+    if quantized.KEY in bundle.architecture:
+        notes.append("quantised for servers; read as the numbers that its codes stand for")
+        bundle = replace(bundle, architecture={k: v for k, v in bundle.architecture.items() if k != quantized.KEY})
+        stored = str(bundle.architecture.get("torch_dtype", bundle.architecture.get("dtype", stored)))
     bundle = described(bundle, _provenance_of(directory), _generation_of(directory))
     return Opened(bundle, stored, [str(report), *notes])
 

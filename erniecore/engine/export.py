@@ -15,10 +15,11 @@ from erniecore.config.problems import section_from
 from erniecore.config.section import Section
 from erniecore.config.sources import Leaf, Place
 from erniecore.engine.bundles import load_bundle, locate, open_device, open_located
+from erniecore.engine.quantized import is_packed
 from erniecore.errors import CheckpointError, UsageError, shorten
 from erniecore.host import assemble
 from erniecore.plugin import Plugin
-from erniecore.types import Conversation, Message, ModelBundle, PackedLayer, Tokenizer
+from erniecore.types import Conversation, Message, ModelBundle, Tokenizer
 
 if TYPE_CHECKING:
     from erniecore.types.samples import Array
@@ -62,9 +63,11 @@ def export_bundle(bundle: ModelBundle, out: Path, to: str = "hf", options: Mappi
         raise UsageError(
             "this model has an adapter beside its weights", next="ernie merge ADAPTER --base DIR --out DIR"
         )
-    if any(isinstance(layer, PackedLayer) for layer in bundle.model.sublayers()):
-        raise UsageError("the weights of this model are quantised", fix="export the original model")
     plugin = registry.load("exporter", to)
+    if is_packed(bundle.model) and "packed" not in plugin.capabilities:
+        raise UsageError(
+            "the weights of this model are quantised", fix="export the original model, or these --to fastdeploy"
+        )
     host = assemble({"exporter": plugin})
     config = _options(plugin, options or {})
     with atomic_directory(out) as directory:

@@ -8,7 +8,10 @@ routers keep the dtype of the model and are named in ``modules_to_not_convert``.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import paddle
@@ -25,9 +28,12 @@ from erniecore.engine.model_files import (
     write_weights,
 )
 from erniecore.engine.weights import convert
-from erniecore.errors import NumericsError
+from erniecore.errors import NumericsError, UsageError
 from erniecore.ops import fp8_quantize
 from erniecore.types import ModelBundle
+
+if TYPE_CHECKING:
+    from erniecore.engine.paddle_layout import Packed
 
 #: side of a block; largest value of E4M3
 BLOCK, LARGEST = 128, 448.0
@@ -35,14 +41,24 @@ SCALE = "weight_scale_inv"
 _READ_ONLY = ("embed_tokens", "lm_head", "gate", "score")
 
 
-def write_fp8_files(bundle: ModelBundle, directory: Path, *, dtype: str, max_shard_bytes: int) -> None:
-    """Write every file into the existing, empty ``directory``. ``dtype``: of what stays; empty: as in memory.
+def write_fp8_files(
+    bundle: ModelBundle,
+    directory: Path,
+    *,
+    dtype: str,
+    max_shard_bytes: int,
+    plain: Mapping[str, Tensor] | None = None,
+    codes: Mapping[str, Packed] | None = None,
+) -> None:
+    """Write every file into the existing, empty ``directory``. ``dtype``: of what stays; empty: as in memory. ``plain``: the
+    tensors, if not those of ``bundle.model``; ``codes``: public name -> a packed weight whose codes are taken as they are.
 
     Raises:
         NumericsError: weights that are not finite.
     """
-    plain = public_tensors(bundle, dtype)
-    tensors, kept = quantized_tensors(plain)
+    tensors, kept = quantized_tensors(public_tensors(bundle, dtype) if plain is None else plain)
+    if codes is not None:
+        _take_codes(tensors, codes)
     written = write_weights(directory, tensors, max_shard_bytes)
     write_assets(bundle, directory, dtype or memory_dtype(bundle))
     config = public_config(bundle.architecture, dtype or memory_dtype(bundle))
@@ -56,6 +72,23 @@ def write_fp8_files(bundle: ModelBundle, directory: Path, *, dtype: str, max_sha
     write_json(directory / "config.json", config)
     facts = {**provenance(bundle, written), "layout": "fp8 by blocks"}
     write_directory_manifest(directory, facts, {file.name: file.sha256 for file in written})
+
+
+def _take_codes(tensors: dict[str, Tensor], packed: Mapping[str, Packed]) -> None:
+    """Codes and scales of ``packed`` in the place of new ones. Raises ``UsageError`` for a matrix that has none."""
+    for name in [name for name, tensor in tensors.items() if tensor.dtype == "F8_E4M3"]:
+        if name not in packed:
+            raise UsageError("some layers of this model are quantised and others are not", where=name)
+        entry = packed[name]
+        index = entry.public.index(name)
+        for key, stored in ((name, entry.stored.codes), (f"{name.removesuffix('weight')}{SCALE}", entry.stored.scales)):
+            own = stored[index] if stored.ndim == 3 else stored
+            tensors[key] = replace(tensors[key], load=partial(_turned, own))
+
+
+def _turned(stored: paddle.Tensor) -> Array:
+    found: Array = np.ascontiguousarray(stored.numpy().T)
+    return found
 
 
 def quantized_tensors(plain: Mapping[str, Tensor]) -> tuple[dict[str, Tensor], list[str]]:

@@ -125,13 +125,16 @@ def write_weights(directory: Path, tensors: Mapping[str, Tensor], max_shard_byte
     return written
 
 
-def public_tensors(bundle: ModelBundle, dtype: str = "") -> dict[str, Tensor]:
-    """Public name -> lazily converted tensor of ``bundle.model``, in the adapter's order, layout ``pt``.
+def public_tensors(
+    bundle: ModelBundle, dtype: str = "", targets: Mapping[str, PaddleTensor] | None = None
+) -> dict[str, Tensor]:
+    """Public name -> lazily converted tensor of ``bundle.model``, or of ``targets`` in its place, in the adapter's order,
+    layout ``pt``.
 
     One tensor of ours is held in memory at a time, also when it becomes many public ones (stacked experts).
     """
     maps = bundle.adapter.maps("pt")
-    targets = state_of(bundle.model)
+    targets = state_of(bundle.model) if targets is None else targets
     check_maps(maps, targets)
     store = _Store(targets, maps, dtype)
     public: dict[str, Tensor] = {}
@@ -195,6 +198,9 @@ def public_config(architecture: Json, dtype: str) -> dict[str, Any]:
     if not architecture.get("model_type"):
         raise CheckpointError("the architecture has no model_type", where="config.json", fix="add it to the recipe")
     config = {key: value for key, value in architecture.items() if key not in _DROPPED_KEYS}
+    section = config.get("quantization_config")
+    if isinstance(section, dict) and section.get("quant_method") != "erniecore":
+        del config["quantization_config"]  # of a directory that was read as numbers
     config["torch_dtype"] = dtype
     rope = dict(config.get("rope_parameters") or {})
     theta = config.get("rope_theta", rope.get("rope_theta"))

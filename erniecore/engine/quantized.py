@@ -140,9 +140,14 @@ def fill(bundle: ModelBundle, directory: Path) -> ModelBundle:
     return replace(bundle, model=model)
 
 
-def check_packed(model: Any) -> None:
-    """Raises ``PluginError`` unless the quantizer replaced layers: only those can be written."""
+def is_packed(model: Any) -> bool:
+    """Whether weights of ``model`` are codes."""
     from erniecore.types import PackedLayer
 
-    if not any(isinstance(layer, PackedLayer) for layer in model.sublayers()):
+    return any(isinstance(layer, PackedLayer) for layer in model.sublayers())
+
+
+def check_packed(model: Any) -> None:
+    """Raises ``PluginError`` unless the quantizer replaced layers: only those can be written."""
+    if not is_packed(model):
         raise PluginError("this quantizer leaves weights in floating point, which no directory of codes can hold")

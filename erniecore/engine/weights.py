@@ -23,6 +23,7 @@ from erniecore.checkpoint.safetensors_io import damaged, merge_shards, refuse_pi
 from erniecore.checkpoint.safetensors_write import INDEX_NAME
 from erniecore.checkpoint.tensors import LONG_NAMES, Array, Tensor, same_bits
 from erniecore.engine import arrays
+from erniecore.engine.served_weights import decoded
 from erniecore.errors import CheckpointError, NumericsError, PluginError, shorten
 from erniecore.types import StateAdapter, TensorMap
 
@@ -72,8 +73,9 @@ def load_weights(layer: Layer, directory: Path, adapter: StateAdapter) -> LoadRe
         NumericsError: a value that is not finite.
         PluginError: the adapter's maps are not the tensors of ``layer``.
     """
-    stored = open_weights(directory)
-    check_manifest(directory, {path.name for path, _ in stored.values()})
+    files = open_weights(directory)
+    check_manifest(directory, {path.name for path, _ in files.values()})
+    stored = decoded(files)
     tensors = {name: tensor for name, (_, tensor) in stored.items()}
     same_as_embedding = check_tied_head(dict(getattr(layer, "architecture", {})), tensors, directory)
     names = [name for name in tensors if name not in same_as_embedding]

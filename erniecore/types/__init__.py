@@ -14,6 +14,7 @@ from erniecore.types.model import (
     PackedLayer,
     Stages,
     StateAdapter,
+    StoredWeight,
     TensorMap,
 )
 from erniecore.types.ranks import Piece, Ranks
@@ -74,6 +75,7 @@ __all__ = [
     "Stages",
     "StateAdapter",
     "StepOutput",
+    "StoredWeight",
     "TensorMap",
     "Tokenizer",
     "ToolCall",

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, runtime_checkable
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias, runtime_checkable
 
 from erniecore.types.records import Json
 from erniecore.types.text import Tokenizer
@@ -161,6 +161,25 @@ class CausalLM(Protocol):
         """Called once after each optimizer step, with the learning rate that it had: for updates that no gradient makes,
         such as the aux-free router bias, or that must not pass the optimizer's moments. Usually does nothing."""
         ...
+
+
+class StoredWeight(NamedTuple):
+    """What a packed parameter is stored as, for exporters. A layer may say it: ``stored(parameter)`` beside the methods of
+    ``PackedLayer``.
+
+    Attributes:
+        form: ``int8``, ``int4``, ``nf4``, ``e4m3``, ``e4m3 by blocks``, or a name of the quantizer's own.
+        codes, scales: as the layer holds them. group: inputs that share a scale; 0: all of an output, or of the tensor.
+        input_scale: float32 [1], of the inputs in FP8; or factors per input.
+        mixed: block of the Hadamard transform of the inputs; 1: none.
+    """
+
+    form: str
+    codes: Tensor
+    scales: Tensor
+    group: int = 0
+    input_scale: Tensor | None = None
+    mixed: int = 1
 
 
 @runtime_checkable

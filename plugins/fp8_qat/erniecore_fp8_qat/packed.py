@@ -13,7 +13,7 @@ import paddle  # noqa: TID253
 from erniecore_weight_only.schemes import STACKED
 from paddle import Tensor, nn  # noqa: TID253
 
-from erniecore.api import ops
+from erniecore.api import StoredWeight, ops
 from erniecore_fp8_qat import rounding
 from erniecore_fp8_qat.product import packed_product
 from erniecore_fp8_qat.recipes import Packed, Recipe
@@ -54,6 +54,13 @@ class PackedWeight(InputScale):
         with paddle.no_grad():
             return self.recipe.turn(self.numbers().transpose(order)).transpose(order).astype(self.compute_dtype)
 
+    def stored_weight(self) -> StoredWeight:
+        """What is stored, for exporters."""
+        form = "e4m3" if self.recipe.static else "e4m3 by blocks"
+        scale = self.activation_scale if self.recipe.static else None
+        mixed = getattr(self.recipe, "block", 1)
+        return StoredWeight(form, self.quant_weight, self.weight_scale, 0, scale, mixed)
+
     def times(self, x: Tensor, routes: Any = None) -> Tensor:
         """[N, I] -> [N, O]."""
         return packed_product(x, self, routes)
@@ -78,6 +85,10 @@ class PackedLinear(PackedWeight):
     def unpacked(self, parameter: str) -> Tensor:
         """See ``PackedLayer``."""
         return self.whole()
+
+    def stored(self, parameter: str) -> StoredWeight:
+        """See ``StoredWeight``."""
+        return self.stored_weight()
 
     def multiply(self, parameter: str, x: Tensor, routes: Any = None) -> Tensor:
         """See ``PackedLayer``."""
@@ -112,6 +123,11 @@ class PackedExperts(nn.Layer):  # type: ignore[misc]
         """See ``PackedLayer``."""
         weight: PackedWeight = getattr(self, parameter)
         return weight.whole()
+
+    def stored(self, parameter: str) -> StoredWeight:
+        """See ``StoredWeight``."""
+        weight: PackedWeight = getattr(self, parameter)
+        return weight.stored_weight()
 
     def multiply(self, parameter: str, x: Tensor, routes: Any = None) -> Tensor:
         """See ``PackedLayer``; also for a matrix that is not packed."""

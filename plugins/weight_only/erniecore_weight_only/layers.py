@@ -11,7 +11,7 @@ from typing import Any
 import paddle  # noqa: TID253
 from paddle import Tensor, nn  # noqa: TID253
 
-from erniecore.api import UsageError, ops
+from erniecore.api import StoredWeight, UsageError, ops
 from erniecore_weight_only.codec import Packed, encode, matrix
 from erniecore_weight_only.matmul import multiply, multiply_grouped
 from erniecore_weight_only.schemes import STACKED, Scheme
@@ -53,6 +53,11 @@ class PackedWeight(nn.Layer):  # type: ignore[misc]
         last = len(self.shape) - 1
         return self.numbers().transpose([*range(last - 1), last, last - 1])
 
+    def stored_weight(self) -> StoredWeight:
+        """What is stored, for exporters."""
+        factors = getattr(self, "input_scale", None)
+        return StoredWeight(self.scheme.form, self.quant_weight, self.weight_scale, self.scheme.group, factors)
+
 
 class PackedLinear(PackedWeight):
     """y = x W' + b."""
@@ -73,6 +78,10 @@ class PackedLinear(PackedWeight):
     def unpacked(self, parameter: str) -> Tensor:
         """See ``PackedLayer``."""
         return self.whole()
+
+    def stored(self, parameter: str) -> StoredWeight:
+        """See ``StoredWeight``."""
+        return self.stored_weight()
 
     def multiply(self, parameter: str, x: Tensor, routes: Any = None) -> Tensor:
         """See ``PackedLayer``."""
@@ -117,6 +126,11 @@ class PackedExperts(nn.Layer):  # type: ignore[misc]
         """See ``PackedLayer``."""
         weight: PackedWeight = getattr(self, parameter)
         return weight.whole()
+
+    def stored(self, parameter: str) -> StoredWeight:
+        """See ``StoredWeight``."""
+        weight: PackedWeight = getattr(self, parameter)
+        return weight.stored_weight()
 
     def multiply(self, parameter: str, x: Tensor, routes: Any = None) -> Tensor:
         """See ``PackedLayer``; also for a matrix that is not packed."""

@@ -28,6 +28,11 @@ def test_conformance_of_hf_fp8(check):
     check()
 
 
+@parametrize_checks("exporter", "fastdeploy")
+def test_conformance_of_fastdeploy(check):
+    check()
+
+
 @parametrize_checks("exporter", "safetensors")
 def test_conformance_of_safetensors(check):
     check()
