@@ -9,8 +9,8 @@ from erniecore.checkpoint.floats import read_tensors, write_tensors
 from erniecore.engine.bundles import load_bundle
 from erniecore.engine.export import export_directory
 from erniecore.engine.fastdeploy_contract import layout_of
-from erniecore.engine.new_model import init_model
 from erniecore.engine.fastdeploy_export import check_codes
+from erniecore.engine.new_model import init_model
 from erniecore.engine.paddle_layout import Packed, packed_of
 from erniecore.engine.quantize import quantize_directory
 from erniecore.engine.serving_contract import check_directory
