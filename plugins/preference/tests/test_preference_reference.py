@@ -234,3 +234,19 @@ def test_contradictions_are_refused(section, key):
 
 def test_kto_without_reference_point_may_be_precomputed():
     kto.ernie_check_settings(settings=Settings(KtoConfig(reference="precomputed", kl="none")))
+
+
+# ---- stages of a pipeline without the head, which find zeros
+
+
+def test_what_is_found_without_a_head_enters_no_sum():
+    objective = live(toy_model(0), None)
+    objective.counts, objective.exchange = False, lambda value: [value, [3.0, 1.0]]
+    assert objective.summed([0.0, 2.0]) == [3.0, 1.0]
+
+
+def test_computed_values_are_those_of_the_rank_with_the_head(tmp_path):
+    objective = looked_up(toy_model(0))
+    objective.counts, objective.exchange = False, lambda value: [value, [-1.0, -2.0] if value is None else value]
+    objective.begin(map(one, samples(2)), step=0, out=tmp_path)
+    assert objective.table.values.tolist() == [[-1.0, -2.0]] * 2
