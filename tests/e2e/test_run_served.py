@@ -155,6 +155,7 @@ def test_floats_and_what_comes_of_them(ernie, runner, base):
     ("kind", "words", "found"),
     [
         ("nf4", [], "nf4"),
+        ("ccq-2.5", [], "ccq-2.5"),
         ("wint8", ["group_size=32"], "groups"),
         ("fp8-qat", ["hadamard_block=16"], "Hadamard"),
         ("fp8-qat", [], "no input scale"),

@@ -23,7 +23,7 @@ from erniecore_weight_only.schemes import Scheme
 from numpy.typing import NDArray
 from paddle import Tensor, nn  # noqa: TID253
 
-from erniecore.api import NumericsError, ops
+from erniecore.api import NumericsError, StoredWeight, ops
 from erniecore_ccq import clusters, words
 from erniecore_ccq.schemes import CLUSTERS, GROUP, WORDS, CodeScheme
 
@@ -128,6 +128,10 @@ class CodeWeight(PackedWeight):
         others = {name: t for name, t in self.named_buffers() if name not in ("quant_weight", "super_scale")}
         form, inputs, outputs = self.scheme.form, self.shape[-2], self.shape[-1]
         return CodeMatrix(self.quant_weight, self.super_scale, form, GROUP, outputs, inputs, others)
+
+    def stored_weight(self) -> StoredWeight:
+        """What is stored, for exporters: a form that only we read."""
+        return StoredWeight(self.scheme.form, self.quant_weight, self.super_scale, GROUP)
 
 
 class CodeLinear(CodeWeight, PackedLinear):
