@@ -51,6 +51,8 @@ AFTER: dict[str, tuple[str, ...]] = {
     "nf4 (64)": ("nf4",),
     "gptq-4 (64)": ("gptq", "group_size=64"),
     "awq-4 (64)": ("awq", "group_size=64"),
+    "ccq-2.5": ("ccq-2.5",),
+    "ccq-2.06": ("ccq-2.06",),
     "fp8-ptq static": ("fp8-ptq",),
     "fp8-ptq dynamic": ("fp8-ptq", "activations=dynamic"),
     "fp8-ptq static, no Hadamard": ("fp8-ptq", "hadamard_block=0"),
