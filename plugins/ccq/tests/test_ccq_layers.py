@@ -147,3 +147,9 @@ def test_weights_that_are_not_finite_are_refused_by_name(bad, form):
     with pytest.raises(NumericsError, match="not finite") as caught:
         packed(weight, form)
     assert caught.value.where == "w"
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_exporters_learn_the_form(form):
+    layer = CodeLinear(linear(64, 3), CodeScheme(form, GROUP), "layer")
+    assert layer.stored("weight").form == form
