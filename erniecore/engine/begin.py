@@ -36,7 +36,7 @@ def every_sample(run: Run) -> Iterator[Batch]:
         if not isinstance(plan, DataPlan):
             raise ConfigError.at("data.train", "this method wants to see every sample once, which token files have not")
         for start in range(0, len(plan.store), size):
-            if run.stop.reason:
-                raise Preempted(f"stopped by {run.stop.reason} before step {run.step + 1}", fix="run it again")
+            if reason := run.stop_reason():  # of any rank: the passes of a model may need all of them
+                raise Preempted(f"stopped by {reason} before step {run.step + 1}", fix="run it again")
             part = range(start, min(start + size, len(plan.store)))
             yield collate([[plan.store[i]] for i in part], pad_id=plan.pad_id)

@@ -74,7 +74,8 @@ class Objective(ABC):
         """Called once per session before its first step, with the weights as they are after ``step`` steps.
 
         Args:
-            batches: every training and held-out sample once; need not be used. out: the run's directory.
+            batches: every training and held-out sample once, the same on every rank; all ranks use them, or none.
+            out: the run's directory.
         Returns:
             What becomes a ``begin`` event, if anything.
         """

@@ -62,6 +62,10 @@ def rated(a, b):
     return {**conversation(a, b + a % 2), "label": a % 2 == 0}
 
 
+#: method -> its data; ``dpo.jsonl`` for the others
+DATA = {"sft": "sft.jsonl", "distill": "sft.jsonl", "kto": "kto.jsonl"}
+
+
 @pytest.fixture(scope="session")
 def hybrid_home(tmp_path_factory):
     """Models ``dense``, ``untied``, ``moe``; ``sft.jsonl``, ``dpo.jsonl``, ``kto.jsonl``, ``eval.jsonl``."""
@@ -90,7 +94,7 @@ def words(hybrid_home):
             "model.name": SIZES[model][0],
             "model.path": hybrid_home / model,
             "method.name": method,
-            "data.train": hybrid_home / (f"{method}.jsonl" if method in ("sft", "kto") else "dpo.jsonl"),
+            "data.train": hybrid_home / DATA.get(method, "dpo.jsonl"),
             "data.max_seq_len": 64,
             "train.batch_size": 2,
             "train.learning_rate": 5e-4,
@@ -98,6 +102,7 @@ def words(hybrid_home):
             "run.out": out,
             "log.report": "false",
             **({"data.eval": hybrid_home / "eval.jsonl"} if method == "sft" else {}),
+            **({"method.teacher": hybrid_home / "untied"} if method == "distill" else {}),
             **{key.replace("__", "."): value for key, value in changes.items()},
         }
         return [f"{key}={value}" for key, value in keys.items()]

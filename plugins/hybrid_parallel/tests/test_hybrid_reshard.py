@@ -12,12 +12,11 @@ from erniecore.testing.processes import on_ranks
 
 HELPERS = Path(__file__).with_name("hybrid_helpers.py")
 TOGETHER = {
-    "data": {"parallel__data": 2, "train__accumulation": 1},
-    "stage1": {"parallel__sharding": 2, "train__accumulation": 1},
-    "stage2": {"parallel__sharding": 2, "parallel__sharding_stage": 2, "train__accumulation": 1},
     "stage3": {"parallel__sharding": 2, "parallel__sharding_stage": 3, "train__accumulation": 1},
-    "tensor": {"parallel__tensor": 2, "train__accumulation": 2},
+    "sequence": {"parallel__tensor": 2, "parallel__sequence": "true", "train__accumulation": 2},
     "pipeline": {"parallel__pipeline": 2, "train__accumulation": 2},
+    "expert": {"parallel__data": 2, "parallel__expert": 2, "train__accumulation": 1},
+    "context": {"parallel__context": 2, "train__accumulation": 2},
 }
 LAYOUTS = ["one", *TOGETHER]
 OPTIONS = {"model": "moe", "train__schedule": "constant", "train__ema": 0.5, "checkpoint__export": "false"}

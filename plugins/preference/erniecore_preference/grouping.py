@@ -6,6 +6,7 @@ Letters: B batch, S sequence, T = B * S, n learned positions, A answers.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
@@ -54,22 +55,35 @@ def answers_of(batch: Batch) -> Answers:
     return Answers(where, owner.reshape(-1), lengths, sides[first] == REJECTED, where[first])
 
 
-def mismatched(batches: Sequence[Batch], size: int = 0) -> list[Batch]:
-    """Each rated sample's prompt with the answer of another one, one row per batch; nothing for fewer than two samples.
+#: key of a sample -> ids and labels of its answer
+Told = dict[str, tuple[list[int], list[int]]]
 
-    The other one is the next in the order of their tokens, so the pairs depend on which samples there are and on nothing
-    else: not on how they are dealt to batches.
+
+def told_answers(batches: Sequence[Batch]) -> Told:
+    """The answers of ``batches`` as JSON values, so that other ranks can pair their prompts with them."""
+    parts = (part for batch in batches for part in _parts(batch))
+    return {part.key: (part.ids[part.first + 1 :].tolist(), part.labels[part.first :].tolist()) for part in parts}
+
+
+def mismatched(batches: Sequence[Batch], size: int = 0, told: Told | None = None) -> list[Batch]:
+    """Each rated sample's prompt with the answer of another one, one row per batch; nothing for fewer than two different
+    samples.
+
+    The other one is the next in the order of hashes of their tokens, so the pairs depend on which samples there are and on
+    nothing else: not on how they are dealt to batches, or to ranks.
 
     Args:
         size: pairs per batch; 0: as many as the largest of ``batches`` has samples.
+        told: answers of all ranks, these included; None: there is one rank.
     """
-    parts = sorted(
-        (part for batch in batches for part in _parts(batch)), key=lambda p: (p.ids.tobytes(), p.labels.tobytes())
-    )
-    if len(parts) < 2:
+    told = told_answers(batches) if told is None else told
+    keys = sorted(told)
+    if len(keys) < 2:
         return []
+    following = dict(zip(keys, [*keys[1:], keys[0]], strict=True))
+    parts = sorted((part for batch in batches for part in _parts(batch)), key=lambda part: part.key)
     size = size or max(batch.num_samples for batch in batches)
-    pairs = [_crossed(a, b) for a, b in zip(parts, [*parts[1:], parts[0]], strict=True)]
+    pairs = [_crossed(part, *told[following[part.key]]) for part in parts]
     return [_one_row(pairs[start : start + size]) for start in range(0, len(pairs), size)]
 
 
@@ -79,6 +93,11 @@ class _Part(NamedTuple):
     ids: Ints
     labels: Ints
     first: int
+
+    @property
+    def key(self) -> str:
+        """What it is known by."""
+        return hashlib.blake2b(self.ids.tobytes() + self.labels.tobytes(), digest_size=16).hexdigest()
 
 
 def _parts(batch: Batch) -> list[_Part]:
@@ -92,10 +111,10 @@ def _parts(batch: Batch) -> list[_Part]:
     return [_Part(ids[s : e + 1], labels[s : e + 1], int(f - s)) for s, f, e in bounds]
 
 
-def _crossed(question: _Part, other: _Part) -> tuple[Ints, Ints]:
+def _crossed(question: _Part, ids: Sequence[int], labels: Sequence[int]) -> tuple[Ints, Ints]:
     """(ids, labels) of one sample's prompt and another one's answer."""
-    ids = np.concatenate([question.ids[: question.first + 1], other.ids[other.first + 1 :]])
-    return ids, np.concatenate([np.full(question.first, IGNORE), other.labels[other.first :]]).astype(np.int64)
+    joined = np.concatenate([question.ids[: question.first + 1], ids])
+    return joined.astype(np.int64), np.concatenate([np.full(question.first, IGNORE), labels]).astype(np.int64)
 
 
 def _one_row(pairs: Sequence[tuple[Ints, Ints]]) -> Batch:

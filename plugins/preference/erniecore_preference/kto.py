@@ -17,7 +17,7 @@ import numpy as np
 import paddle  # noqa: TID253
 
 from erniecore.api import Batch, LossOutput
-from erniecore_preference.grouping import Answers, answers_of, mismatched
+from erniecore_preference.grouping import Answers, answers_of, mismatched, told_answers
 from erniecore_preference.losses import kto
 from erniecore_preference.reference import Compared
 from erniecore_preference.scoring import auxiliary_loss, log_probabilities, without_gradient
@@ -67,10 +67,12 @@ class KtoObjective(Compared):
         return LossOutput(loss=loss if extra is None else loss + extra, metrics=metrics)
 
     def reference_point(self, batches: Sequence[Batch]) -> float:
-        """max(0, mean of log π - log π0 over mismatched pairs) of all ranks, each of which pairs its own samples."""
+        """max(0, mean of log π - log π0 over mismatched pairs) of the samples of all ranks; each computes those of its own
+        prompts."""
         if self.config.kl != "mismatched":
             return 0.0
-        pairs = mismatched(batches)
+        told = self.exchange(told_answers(batches) if self.counts else {})
+        pairs = mismatched(batches, told={key: answer for part in told for key, answer in part.items()})
         longest = max(self.exchange(len(pairs)))
         # a rank with fewer pairs takes part in the passes of the others
         ratios = [self._ratios(batch) for batch in [*pairs, *batches[:1] * (longest - len(pairs))]][: len(pairs)]

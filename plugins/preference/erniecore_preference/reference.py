@@ -6,7 +6,9 @@ from __future__ import annotations
 
 import hashlib
 import json
+import secrets
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +18,7 @@ import paddle  # noqa: TID253
 from erniecore.api import Batch, CheckpointError, Objective
 from erniecore_preference.grouping import Answers, answers_of
 from erniecore_preference.scoring import without_gradient
-from erniecore_preference.table import Table, read_table, sample_keys, write_table
+from erniecore_preference.table import Table, read_table, sample_keys, table_of, table_text, write_table
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -98,28 +100,30 @@ class Compared(Objective):
             )
         place = Path(self.config.reference_cache) if self.config.reference_cache else out / "reference"
         path = place / f"{self._identity()}.safetensors"
-        table = read_table(path, self.per_sample)
-        if len({*self.exchange(hashlib.sha256(table.keys.tobytes()).hexdigest())}) > 1:
-            table = Table.empty(self.per_sample)  # ranks compute together: what one lacks, all do
-        self.table, num_samples, num_computed = self._completed(table, batches, path)
+        kept = _Kept(path, *self._keeper())
+        table = self._told(read_table(path, self.per_sample) if kept.here else None, kept)
+        self.table, num_samples, num_computed = self._completed(table, batches, kept)
         facts = {"samples": num_samples, "computed": num_computed, "reused": num_samples - num_computed}
         return {"kind": "reference", **facts, "path": str(path)}
 
     def _identity(self) -> str:
-        """Of the whole policy, also where ranks have different parts of it."""
-        parts = dict.fromkeys(self.exchange(identity(self.policy)))
-        return (
-            next(iter(parts))
-            if len(parts) == 1
-            else hashlib.blake2b("".join(parts).encode(), digest_size=16).hexdigest()
-        )
+        """That of the policy; of one whose weights are divided among ranks, of all parts."""
+        parts = list(dict.fromkeys(self.exchange(identity(self.policy))))  # ranks with the same part say the same
+        return parts[0] if len(parts) == 1 else hashlib.blake2b(" ".join(parts).encode(), digest_size=16).hexdigest()
 
-    def _now(self, batch: Batch, answers: Answers) -> NDArray[np.float64]:
-        """Log-probabilities under the policy, float64 [A], on every rank; only those with the head find them."""
-        values = without_gradient(self.policy, batch, answers, self.loss_chunk).numpy().tolist()
-        return np.array(next(part for part in self.exchange(values if self.counts else None) if part is not None))
+    def _keeper(self) -> tuple[int, bool]:
+        """The one rank that reads and writes the file, whose values all take over; and whether it is this one."""
+        name = secrets.token_hex(8)
+        told = self.exchange([self.counts, name])
+        keeper = next(i for i, (counts, _) in enumerate(told) if counts)
+        return keeper, told[keeper][1] == name
 
-    def _completed(self, table: Table, batches: Iterator[Batch], path: Path) -> tuple[Table, int, int]:
+    def _told(self, table: Table | None, kept: _Kept) -> Table:
+        """The keeper's table."""
+        told = self.exchange(table_text(table) if kept.here and table is not None else None)
+        return table_of(told[kept.rank], self.per_sample)
+
+    def _completed(self, table: Table, batches: Iterator[Batch], kept: _Kept) -> tuple[Table, int, int]:
         """The table with every sample of ``batches``; how many these are, and how many were new."""
         new_keys, new_values = [], []
         num_samples = num_computed = num_waiting = 0
@@ -129,15 +133,20 @@ class Compared(Objective):
             num_samples += len(keys)
             if not table.knows(keys).all():
                 new_keys.append(keys)
-                new_values.append(self._now(batch, answers))
+                new_values.append(without_gradient(self.policy, batch, answers, self.loss_chunk).numpy())
                 num_computed, num_waiting = num_computed + len(keys), num_waiting + len(keys)
             if num_waiting >= SAVE_EVERY:
-                table, num_waiting = table.with_rows(new_keys, new_values), 0
-                write_table(path, table)
+                table, num_waiting = self._stored(table.with_rows(new_keys, new_values), kept), 0
+                new_keys, new_values = [], []
         if num_waiting:
-            table = table.with_rows(new_keys, new_values)
-            write_table(path, table)
+            table = self._stored(table.with_rows(new_keys, new_values), kept)
         return table, num_samples, num_computed
+
+    def _stored(self, table: Table, kept: _Kept) -> Table:
+        """The keeper's table, which is on its disk now."""
+        if kept.here:
+            write_table(kept.path, table)
+        return self._told(table, kept)
 
     def carried(self) -> dict[str, NDArray[np.generic]]:
         """The table, so that a continued run needs neither the initial weights nor the file."""
@@ -153,6 +162,15 @@ class Compared(Objective):
             raise CheckpointError(
                 "this checkpoint holds no values of a reference", found=str(sorted(arrays))
             ) from error
+
+
+@dataclass(frozen=True)
+class _Kept:
+    """A file, and the rank that keeps it; ``here``: whether that is this one."""
+
+    path: Path
+    rank: int
+    here: bool
 
 
 def identity(model: Any) -> str:

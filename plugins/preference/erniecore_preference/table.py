@@ -7,6 +7,7 @@ file it stands. The file is named after everything else that the values depend o
 
 from __future__ import annotations
 
+import base64
 import hashlib
 from dataclasses import dataclass
 from pathlib import Path
@@ -91,6 +92,17 @@ class Table:
     def of(cls, arrays: Mapping[str, NDArray[np.generic]]) -> Table:
         """The reverse of :meth:`arrays`."""
         return cls(arrays["reference.keys"].astype(np.uint64), arrays["reference.values"].astype(np.float64))
+
+
+def table_text(table: Table) -> list[str]:
+    """A table for another process."""
+    return [base64.b64encode(array.tobytes()).decode() for array in (table.keys, table.values)]
+
+
+def table_of(text: Sequence[str], per_sample: int) -> Table:
+    """The reverse of :func:`table_text`."""
+    keys, values = map(base64.b64decode, text)
+    return Table(np.frombuffer(keys, np.uint64), np.frombuffer(values, np.float64).reshape(-1, per_sample))
 
 
 def read_table(path: Path, per_sample: int) -> Table:
