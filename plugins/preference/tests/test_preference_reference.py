@@ -1,6 +1,8 @@
 """What answers are compared with: values that were computed once, a reference that follows, an adapter that is off."""
 
 import copy
+import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import paddle  # noqa: TID253
@@ -245,8 +247,27 @@ def test_what_is_found_without_a_head_enters_no_sum():
     assert objective.summed([0.0, 2.0]) == [3.0, 1.0]
 
 
-def test_computed_values_are_those_of_the_rank_with_the_head(tmp_path):
-    objective = looked_up(toy_model(0))
-    objective.counts, objective.exchange = False, lambda value: [value, [-1.0, -2.0] if value is None else value]
-    objective.begin(map(one, samples(2)), step=0, out=tmp_path)
-    assert objective.table.values.tolist() == [[-1.0, -2.0]] * 2
+def test_values_are_those_of_the_one_rank_with_the_head_which_keeps_the_file(tmp_path):
+    barrier, told = threading.Barrier(2), {}
+    ranks = [looked_up(toy_model(seed)) for seed in (0, 1)]
+    expected = without_gradient(ranks[1].policy, batch := one(samples(1)[0]), answers_of(batch), 1024).numpy()
+
+    def begin(index):
+        def exchange(value):
+            told[index] = value
+            barrier.wait()
+            found = [told[0], told[1]]
+            barrier.wait()
+            return found
+
+        try:
+            ranks[index].counts, ranks[index].exchange = index == 1, exchange
+            ranks[index].begin(map(one, samples(1)), step=0, out=tmp_path / str(index))
+        except BaseException:
+            barrier.abort()
+            raise
+
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(begin, range(2)))
+    assert [rank.table.values.tolist() for rank in ranks] == [[expected.tolist()]] * 2
+    assert [len(list((tmp_path / str(i)).rglob("*.safetensors"))) for i in range(2)] == [0, 1]
