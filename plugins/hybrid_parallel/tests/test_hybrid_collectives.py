@@ -9,10 +9,20 @@ from erniecore.testing.processes import on_ranks
 HELPERS = Path(__file__).with_name("hybrid_helpers.py")
 
 
+@pytest.fixture(scope="module", params=[2, 4])
+def found(request):
+    """What each of so many ranks found wrong."""
+    return on_ranks(request.param, f"{HELPERS}:collectives")
+
+
 @pytest.mark.multiproc
-@pytest.mark.parametrize("count", [2, 4])
-def test_collectives_are_numpys(count):
-    assert on_ranks(count, f"{HELPERS}:collectives") == [[]] * count
+def test_collectives_are_numpys(found):
+    assert [rank["collectives"] for rank in found] == [[]] * len(found)
+
+
+@pytest.mark.multiproc
+def test_ways_between_ranks_are_adjoint(found):
+    assert [rank["adjoints"] for rank in found] == [[]] * len(found)
 
 
 @pytest.mark.multiproc
@@ -27,8 +37,3 @@ def test_who_is_late_gone_or_doing_something_else_is_named():
         "rank 1 has ended",
     ]
     assert one[2] == "rank 0 does all_reduce where this one does broadcast"
-
-
-@pytest.mark.multiproc
-def test_ways_between_ranks_are_adjoint():
-    assert on_ranks(2, f"{HELPERS}:adjoints") == [[]] * 2

@@ -156,6 +156,7 @@ def test_layouts_give_the_numbers_of_one_process(alone, together, compared):
 
 @pytest.mark.multiproc
 @pytest.mark.slow
+@pytest.mark.parametrize("together", [2], indirect=True)
 def test_ranks_keep_one_file_of_reference_values_and_each_checkpoint_has_all(alone, together):
     count, place = together
     runs = {label(*case): alone / case[0] for case in CASES[count] if case[0] == "dpo-looked-up"}

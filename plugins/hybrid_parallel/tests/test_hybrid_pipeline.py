@@ -33,18 +33,18 @@ TENSOR = {**TWO, "parallel__tensor": 2}
 #: processes -> (run, layout)
 CASES = {
     2: [
-        *((name, TWO) for name in ("dense", "moe", "dpo", "reward", "lora-moe", "dpo-lora")),
+        *((name, TWO) for name in ("dense", "moe", "reward", "lora-moe", "dpo-lora")),
         *((name, TWO) for name in ("dpo-moving", "dpo-looked-up", "kto", "kto-pair", "wint8-lora")),
         *((name, CHUNKS) for name in ("untied", "moe", "orpo", "lora")),
-        *((name, UNEVEN) for name in ("untied", "moe")),
+        ("moe", UNEVEN),
     ],
     4: [
         ("dense", {"parallel__pipeline": 4}),
         ("moe", {"parallel__pipeline": 4}),
-        *((name, DATA) for name in ("moe", "lora")),
+        ("lora", DATA),
         ("dpo", SHARDING),
-        *((name, GRADIENTS) for name in ("dense", "moe")),
-        *((name, TENSOR) for name in ("dense", "moe")),
+        ("moe", GRADIENTS),
+        ("dense", TENSOR),
         ("moe", {**DATA, "parallel__expert": 2}),
         ("moe", {**CHUNKS, **TENSOR}),
     ],
