@@ -24,14 +24,15 @@ POOR = ("gloo",)
 
 
 @contextmanager
-def contact(what: str) -> Iterator[None]:
-    """Backends report a peer that is gone as ``RuntimeError`` or ``ValueError`` with a line of C++."""
+def contact(what: str, who: str = "another one of the run") -> Iterator[None]:
+    """Backends report a peer that is gone, or that froze within a collective, as ``RuntimeError`` or ``ValueError`` with a
+    line of C++. ``who``: with whom ``what`` is done."""
     try:
         yield
     except (RuntimeError, ValueError) as error:
         lines = [line.strip() for line in str(error).splitlines() if line.strip()]
         raise EnvironmentFault(
-            "this process lost contact with another one of the run",
+            f"this process lost contact with {who}",
             where=what,
             found=lines[-1][-200:] if lines else "",
             fix="look at the log of the rank that ended first",
@@ -75,8 +76,14 @@ class Comm:
         if self.roll_call is not None:
             self.roll_call(doing)
         self.sent += amount
-        with contact(doing):
+        with contact(doing, self.others):
             yield
+
+    @property
+    def others(self) -> str:
+        """The other members; of many, that it is one of them."""
+        names = [f"rank {rank}" for index, rank in enumerate(self.ranks) if index != self.index]
+        return names[0] if len(names) == 1 else f"one of {len(names)} ranks: {', '.join(names[:8])}"
 
     def all_reduce(self, tensor: Tensor) -> Tensor:
         """Sum over the group, in place; the same bits on every rank."""

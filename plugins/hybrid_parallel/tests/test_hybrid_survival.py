@@ -132,5 +132,6 @@ def test_a_frozen_rank_is_named_everybodys_stacks_are_kept_and_the_run_starts_ag
     assert process.returncode == 0, errors
     events = [json.loads(e) for e in (tmp_path / "out" / "events.jsonl").read_text().splitlines() if e]
     (warning,) = [e for e in events if e.get("kind") == "restart"]
-    assert "waited 12 s for rank 1" in warning["message"]
+    # it froze before a collective, or within one
+    assert re.search("(waited 12 s for|lost contact with) rank 1", warning["message"]), warning
     assert tensors(tmp_path / "out", 40) == straight
