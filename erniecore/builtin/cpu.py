@@ -60,6 +60,7 @@ class CpuDevice:
     name = "cpu"
     dtypes = frozenset({"float32"})
     deterministic = True
+    lacks: Mapping[str, str] = {"host-offload": "its memory is the host's already; leave it off"}
 
     def __init__(self, config: CpuConfig, cpuinfo: str, omp_num_threads: str, num_processes: int = 1) -> None:
         self._config, self._cpuinfo, self._omp = config, cpuinfo, omp_num_threads

@@ -178,6 +178,10 @@ class TrainSection(Section):
         "float32", description="Dtype of weights and matrix products; the device must have it."
     )
     moments: Literal["float32", "bfloat16"] = Field("float32", description="Dtype in which Adam's moments are kept.")
+    optimizer_offload: bool = Field(
+        False,
+        description="Keep the optimizer's state in the host's memory and bring one parameter's at a time to the device.",
+    )
     recompute: Literal["none", "full", "attention", "core-attention"] = Field(
         "none",
         description="Recompute in the backward pass instead of storing: whole layers, attention blocks, or softmax(QK)V only.",

@@ -5,8 +5,9 @@ JSON. No paddle. The arithmetic is in ``erniecore.planning``.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass, fields, replace
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,15 +16,19 @@ from erniecore.accelerators import AcceleratorPlugin
 from erniecore.accelerators.profile import Card
 from erniecore.engine.outlook import duration, number, work_of
 from erniecore.engine.plan import BYTES
-from erniecore.errors import UsageError, did_you_mean
+from erniecore.errors import ConfigError, UsageError, did_you_mean
+from erniecore.host import assemble
 from erniecore.planning.clusters import ASSUMED_SHARE, GB, Cluster, Machines, read_cluster, uniform
 from erniecore.planning.jobs import Job
 from erniecore.planning.layout_search import Found, Layout, search, sizes_of
+from erniecore.planning.layouts import Degrees, Options
 from erniecore.planning.rates import best_rate, identity, links_file, rates_file, read_links, read_rates
+from erniecore.types import Cluster as Processes
 from erniecore.units import size_text
 
 if TYPE_CHECKING:
     from erniecore.engine.prepare import Prepared
+    from erniecore.types import DecoderShape
 
 #: cards of one kind are taken to sit in machines of this many
 PER_MACHINE = 8
@@ -216,6 +221,7 @@ def settings_text(layout: Layout) -> str:
     found = [f"parallel.{name}={size}" for name, size in asdict(layout.degrees).items() if size > 1]
     found += [f"parallel.sharding_stage={layout.options.stage}"] if layout.degrees.sharding > 1 else []
     found += ["parallel.sequence=true"] if layout.options.sequence else []
+    found += ["train.optimizer_offload=true"] if layout.options.offload else []
     return " ".join([*found, f"train.recompute={layout.options.recompute}"])
 
 
@@ -233,8 +239,31 @@ def layout_plan(ready: Prepared, wanted: Wanted, environ: Mapping[str, str] | No
     job = job_of(ready, cluster.size)
     if job is None:
         return None
-    found = search(job, cluster, list(worth_trying(cluster)), accelerator=ready.device.name != "cpu")
+    sizes = list(worth_trying(cluster))
+    found = search(job, cluster, sizes, accelerator=ready.device.name != "cpu", may=runnable(job.shape))
     return LayoutPlan(job, cluster, found)
+
+
+def runnable(shape: DecoderShape) -> Callable[[Degrees, Options], bool]:
+    """Whether a layout of such a model runs: what the first installed strategy with all the axes says. All of them where
+    none is installed."""
+    axes = {field.name for field in fields(Degrees)}
+    installed = registry.loadable("parallel")
+    strategy = next((plugin for plugin in installed if axes <= plugin.Config.model_fields.keys()), None)
+    if strategy is None:
+        return lambda chosen, option: True
+    host, config = assemble({"parallel": strategy}), strategy.Config
+
+    @cache
+    def planned(chosen: Degrees, stage: int, sequence: bool) -> bool:
+        words = {"config": config.model_validate({**asdict(chosen), "sharding_stage": stage, "sequence": sequence})}
+        try:
+            host.call(strategy, "ernie_plan_parallel", **words, cluster=Processes(world_size=chosen.size), shape=shape)
+        except ConfigError:
+            return False
+        return True
+
+    return lambda chosen, option: planned(chosen, option.stage, option.sequence)
 
 
 def worth_trying(cluster: Cluster) -> Iterator[int]:

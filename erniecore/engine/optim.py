@@ -15,9 +15,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import paddle
 
@@ -61,6 +62,18 @@ class Slot:
         """``<parameter>.first``, ``.second`` and ``.master`` -> tensor."""
         found = {f"{self.name}.first": self.first, f"{self.name}.second": self.second}
         return found if self.master is None else {**found, f"{self.name}.master": self.master}
+
+    @contextmanager
+    def state_on(self, place: Any) -> Iterator[None]:
+        """State that lies in the host's memory is on ``place`` within the block; what has become of it goes back."""
+        kept = self.first, self.second, self.master
+        self.first, self.second = (tensor._copy_to(place, True) for tensor in kept[:2])
+        self.master = None if self.master is None else self.master._copy_to(place, True)
+        yield
+        for host, device in zip(kept, (self.first, self.second, self.master), strict=True):
+            if host is not None:
+                host.copy_(device, True)
+        self.first, self.second, self.master = kept
 
     @property
     def gradient(self) -> Tensor | None:
@@ -123,17 +136,11 @@ class AdamW:
         by_layer = layer_factors((name for name, _ in trained), settings.layer_lr_decay, num_layers)
         self.settings = settings
         self.num_updates = 0
-        self.slots = [
-            _slot(
-                name,
-                parameter,
-                by_layer[name] * _factor(name, factors or {}),
-                settings.moments,
-                share(name, parameter.shape),
-                is_decayed(name, len(shape_of(name, parameter.shape))),
-            )
-            for name, parameter in trained
-        ]
+        self.slots = []
+        for name, parameter in trained:
+            factor = by_layer[name] * _factor(name, factors or {})
+            decays = is_decayed(name, len(shape_of(name, parameter.shape)))
+            self.slots.append(_slot(name, parameter, factor, settings, share(name, parameter.shape), decays))
 
     def gradients(self) -> Iterator[tuple[str, Tensor]]:
         """(name, gradient) of every parameter that has one."""
@@ -151,21 +158,29 @@ class AdamW:
         s, slots = self.settings, [(slot, grad) for slot in self.slots if (grad := slot.gradient) is not None]
         # powers in float64, rounded where they are used, are the same after a resume
         one, two = s.adam_beta1**self.num_updates, s.adam_beta2**self.num_updates
+        terms = Terms(s.adam_beta1, s.adam_beta2, s.adam_epsilon, one, two, scale)
         with paddle.no_grad():
-            targets = [slot.of(slot.parameter) if slot.master is None else slot.master for slot, _ in slots]
-            adamw_(
-                targets,
-                [gradient for _, gradient in slots],
-                [slot.first for slot, _ in slots],
-                [slot.second for slot, _ in slots],
-                [learning_rate * slot.factor for slot, _ in slots],
-                [s.weight_decay if slot.decays else 0.0 for slot, _ in slots],
-                Terms(s.adam_beta1, s.adam_beta2, s.adam_epsilon, one, two, scale),
-            )
-            for slot, _ in slots:
-                if slot.master is not None:
-                    own = slot.of(slot.parameter)
-                    paddle.assign(slot.master.astype(own.dtype), output=own)
+            if not s.optimizer_offload:
+                self._update(slots, learning_rate, terms)
+                return
+            for slot, gradient in slots:
+                with slot.state_on(gradient.place):
+                    self._update([(slot, gradient)], learning_rate, terms)
+
+    def _update(self, slots: Sequence[tuple[Slot, Tensor]], learning_rate: float, terms: Terms) -> None:
+        adamw_(
+            [slot.of(slot.parameter) if slot.master is None else slot.master for slot, _ in slots],
+            [gradient for _, gradient in slots],
+            [slot.first for slot, _ in slots],
+            [slot.second for slot, _ in slots],
+            [learning_rate * slot.factor for slot, _ in slots],
+            [self.settings.weight_decay if slot.decays else 0.0 for slot, _ in slots],
+            terms,
+        )
+        for slot, _ in slots:
+            if slot.master is not None:
+                own = slot.of(slot.parameter)
+                paddle.assign(slot.master.astype(own.dtype), output=own)
 
     def clear_gradients(self) -> None:
         """Drop all gradients, so that their memory is free before the next forward pass."""
@@ -215,7 +230,7 @@ def load_exactly(tensors: Mapping[str, Tensor], arrays: Mapping[str, Array], wha
             raise CheckpointError(f"{what}: shape differs", where=name, found=shapes[0], expected=shapes[1])
     with paddle.no_grad():
         for name, tensor in tensors.items():
-            tensor.set_value(to_tensor(arrays[name], dtype_name(tensor)))
+            tensor.copy_(to_tensor(arrays[name], dtype_name(tensor)), True)  # it stays on the device where it is
 
 
 def _factor(name: str, factors: Mapping[str, float]) -> float:
@@ -223,18 +238,14 @@ def _factor(name: str, factors: Mapping[str, float]) -> float:
 
 
 def _slot(
-    name: str, parameter: Tensor, factor: float, moments: str, part: tuple[int, int] | None, decays: bool
+    name: str, parameter: Tensor, factor: float, settings: TrainSection, part: tuple[int, int] | None, decays: bool
 ) -> Slot:
-    slot = Slot(
-        name=name,
-        parameter=parameter,
-        factor=factor,
-        decays=decays,
-        first=paddle.zeros(parameter.shape if part is None else [part[1] - part[0]], dtype=moments),
-        second=paddle.zeros(parameter.shape if part is None else [part[1] - part[0]], dtype=moments),
-        master=None,
-        part=part,
-    )
+    shape = parameter.shape if part is None else [part[1] - part[0]]
+    first, second = (paddle.zeros(shape, dtype=settings.moments) for _ in range(2))
+    slot = Slot(name, parameter, factor, decays, first, second, master=None, part=part)
     if dtype_name(parameter) != "float32":
         slot.master = slot.of(parameter.detach()).astype("float32")
+    if settings.optimizer_offload:
+        slot.first, slot.second = slot.first.cpu(), slot.second.cpu()
+        slot.master = None if slot.master is None else slot.master.cpu()
     return slot

@@ -41,7 +41,7 @@ class Plan:
         tokens_per_step: upper bound: full rows of ``data.max_seq_len``.
         max_steps: optimizer steps; 0: from the number of samples, known once they are encoded.
         weights, reference, gradients, moments, masters, average: bytes; exact. ``memory`` is their sum, without
-            activations.
+            activations, less ``host``: what of them is in the host's memory instead of the device's.
         checkpoint: bytes on disk per checkpoint (tensors; exact but for a few kilobytes of names).
     """
 
@@ -62,6 +62,7 @@ class Plan:
     memory: int
     checkpoint: int
     keep: int
+    host: int = 0
 
     def as_json(self) -> dict[str, Any]:
         """Plain JSON, nested as declared."""
@@ -74,6 +75,7 @@ class Plan:
         parts = [("weights", self.weights), ("reference", self.reference), ("grads", self.gradients)]
         parts += [("moments", self.moments)]
         parts += [("masters", self.masters), ("average", self.average)]
+        away = f"; {size_text(self.host)} of them in the host's memory" if self.host else ""
         steps = f"{self.max_steps} steps" if self.max_steps else "steps from epochs"
         return [
             ("model", f"{self.model} {count(p.total)} parameters{active}"),
@@ -81,7 +83,8 @@ class Plan:
             ("batch", f"up to {self.tokens_per_step:,} tokens/step, {steps}"),
             (
                 "memory",
-                " | ".join(f"{n} {size_text(b)}" for n, b in parts if b) + f" = {size_text(self.memory)} + activations",
+                " | ".join(f"{n} {size_text(b)}" for n, b in parts if b)
+                + f" = {size_text(self.memory)} + activations{away}",
             ),
             ("disk", f"{size_text(self.checkpoint)} per checkpoint, keep {self.keep}"),
         ]
@@ -146,6 +149,7 @@ def estimate(
     masters = 4 * trained_low
     average = 4 * parameters.trainable if train.ema else 0
     copied = (gradients if parameters.adapted else weights) if reference else 0  # an adapter's copy shares the base
+    host = moments + masters if train.optimizer_offload else 0
     return Plan(
         name=name,
         model=names["model"],
@@ -161,13 +165,14 @@ def estimate(
         moments=moments,
         masters=masters,
         average=average,
-        memory=weights + copied + gradients + moments + masters + average,
+        memory=weights + copied + gradients + moments + masters + average - host,
         checkpoint=(gradients if parameters.adapted else weights)
         + (copied if moving else 0)
         + moments
         + masters
         + average,
         keep=settings.checkpoint.keep,
+        host=host,
     )
 
 

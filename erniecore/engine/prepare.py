@@ -277,6 +277,10 @@ def check_train(settings: Any, device: Device) -> None:
     if train.precision not in device.dtypes:
         known = ", ".join(sorted(device.dtypes))
         raise ConfigError.at("train.precision", f"device {device.name} has no {train.precision}; it has {known}")
+    if train.optimizer_offload:
+        lacks = getattr(device, "lacks", {}).get("host-offload", "")
+        if lacks:
+            raise ConfigError.at("train.optimizer_offload", f"not on device {device.name}: {lacks}")
     if train.precision == "float16":
         raise ConfigError.at("train.precision", "float16 needs loss scaling, which is not available; use bfloat16")
     if train.schedule == "constant" and (train.warmup_steps or train.warmup_ratio):

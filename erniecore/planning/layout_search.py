@@ -115,7 +115,8 @@ def search(
     """The best layouts of ``job``.
 
     Args:
-        sizes: numbers of cards to try; None: see :func:`sizes_of`. may: whether a strategy can run a layout.
+        sizes: numbers of cards to try; None: see :func:`sizes_of`. may: whether a strategy can run a layout; asked of those
+            that would be shown.
     """
     fitting, large, tried = list[Layout](), list[Layout](), 0
     for part, chosen in every_layout(job, cluster, sizes_of(cluster) if sizes is None else sizes):
@@ -124,16 +125,15 @@ def search(
         timed = [
             (step_time(job, part, chosen, option).total, number, option)
             for number, option in enumerate(options(chosen, offload=offload))
-            if may(chosen, option)
         ]
-        last = None
         for _, _, option in sorted(timed, key=lambda row: row[:2]):
             last = assess(job, part, chosen, option, accelerator=accelerator)
-            if last.fits:
+            if not last.fits:
+                large.append(last)
+            elif may(chosen, option):
                 fitting.append(last)
                 break
-            large.append(last)
-    return _found(fitting, large, tried)
+    return _found(fitting, large, tried, may)
 
 
 def first_fit(job: Job, cluster: Cluster, *, accelerator: bool = True) -> Layout | None:
@@ -147,13 +147,14 @@ def first_fit(job: Job, cluster: Cluster, *, accelerator: bool = True) -> Layout
     return None
 
 
-def _found(fitting: list[Layout], large: list[Layout], tried: int) -> Found:
+def _found(fitting: list[Layout], large: list[Layout], tried: int, may: Callable[[Degrees, Options], bool]) -> Found:
     fitting.sort(key=_speed)
+    large.sort(key=lambda layout: -layout.free)
+    possible = (layout for layout in large if may(layout.degrees, layout.options))
     if not fitting:
-        large.sort(key=lambda layout: -layout.free)
-        return Found(None, None, None, (), tuple(_distinct(large)), tried)
+        return Found(None, None, None, (), tuple(_distinct(possible)), tried)
     fastest = fitting[0]
-    faster = sorted((x for x in large if _speed(x) < _speed(fastest)), key=lambda layout: -layout.free)
+    faster = (layout for layout in possible if _speed(layout) < _speed(fastest))
     return Found(
         fastest=fastest,
         cheapest=min(fitting, key=lambda layout: (layout.price, *_speed(layout))),

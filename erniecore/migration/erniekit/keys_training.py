@@ -137,11 +137,11 @@ OPTIMIZER: tuple[Key, ...] = (
     part("optim", "text", "adamw", "train.optimizer", "adamw, adamw_custom: adamw"),
     part("use_lowprecision_moment", "flag", False, "train.moments", "`true`: bfloat16"),
     *without(
-        MEMORY,
+        "saves memory, the result is the same; `train.optimizer_offload` does so on devices with memory of their own",
         ("offload_optim", "flag", False),
         ("tensorwise_offload_optimizer", "flag", False),
-        ("release_grads", "flag", False),
     ),
+    *without(MEMORY, ("release_grads", "flag", False)),
     only(
         "adaptive_norm_clip",
         "flag",

@@ -111,6 +111,24 @@ def test_one_card_trains_as_the_processor_does(cards, home):
     np.testing.assert_allclose(steps(home / "card"), steps(home / "cpu-ernie45"), rtol=1e-6)
 
 
+def peak(run):
+    events = [json.loads(line) for line in (run / "events.jsonl").read_text().splitlines()]
+    return max(event["peak_memory"] for event in events if event["event"] == "step")
+
+
+def test_the_optimizers_state_is_in_the_hosts_memory(cards, home):
+    away = ("train.optimizer_offload=true", "checkpoint.every=2")
+    stopped = ernie("run", *words(home, "ernie45", home / "away", *away, "run.until=2"), "--device", "hostcard")
+    assert stopped.returncode == 75, stopped.stdout + stopped.stderr
+    done = ernie("run", *words(home, "ernie45", home / "away", *away), "--device", "hostcard")
+    assert done.returncode == 0, done.stdout + done.stderr
+    np.testing.assert_allclose(steps(home / "away"), steps(home / "cpu-ernie45"), rtol=1e-6)
+    whole = ernie("run", *words(home, "ernie45", home / "here"), "--device", "hostcard")
+    assert whole.returncode == 0, whole.stdout + whole.stderr
+    trained = 8 * 42_000  # two moments in float32 of about as many parameters
+    assert peak(home / "here") - peak(home / "away") > trained / 2
+
+
 def test_writes_that_views_lose_are_refused(cards, home, monkeypatch):
     monkeypatch.setenv("FLAGS_use_stride_kernel", "0")
     done = ernie("run", *words(home, "ernie45", home / "lost"), "--device", "hostcard")

@@ -56,6 +56,13 @@ def test_bfloat16_bytes_keep_the_router_in_float32():
     assert made.average == 232 * 4
 
 
+def test_state_in_the_hosts_memory_is_not_on_the_device():
+    made = plan(precision="bfloat16", optimizer_offload=True)
+    assert made.host == made.moments + made.masters
+    assert made.memory == made.weights + made.gradients
+    assert dict(made.lines())["memory"].endswith("of them in the host's memory")
+
+
 def test_a_frozen_copy_takes_the_weights_once_more_and_is_not_saved():
     made, plain = plan(reference=True), plan()
     assert (made.reference, plain.reference) == (240 * 4, 0)
