@@ -150,6 +150,7 @@ def estimate(
     average = 4 * parameters.trainable if train.ema else 0
     copied = (gradients if parameters.adapted else weights) if reference else 0  # an adapter's copy shares the base
     host = moments + masters if train.optimizer_offload else 0
+    saved = (gradients if parameters.adapted else weights) + (copied if moving else 0)
     return Plan(
         name=name,
         model=names["model"],
@@ -166,11 +167,7 @@ def estimate(
         masters=masters,
         average=average,
         memory=weights + copied + gradients + moments + masters + average - host,
-        checkpoint=(gradients if parameters.adapted else weights)
-        + (copied if moving else 0)
-        + moments
-        + masters
-        + average,
+        checkpoint=saved + moments + masters + average,
         keep=settings.checkpoint.keep,
         host=host,
     )
