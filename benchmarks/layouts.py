@@ -47,7 +47,6 @@ LAYOUTS: tuple[tuple[str, Mapping[str, int]], ...] = (
     ("dense", {"sharding": 2, "sharding_stage": 2, "tensor": 2}),
     ("dense", {"pipeline": 2, "data": 2}),
     ("dense", {"pipeline": 2, "tensor": 2}),
-    ("dense", {"tensor": 4}),
     ("moe", {"data": 2, "expert": 2, "tensor": 2}),
 )
 
