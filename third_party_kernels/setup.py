@@ -17,7 +17,7 @@ from setuptools.command.bdist_wheel import bdist_wheel
 from setuptools.command.build_ext import build_ext
 
 PACKAGE = "ernie_third_party_kernels"
-MARK = runpy.run_path(str(Path(PACKAGE, "sources.py")))["mark"]
+MARKED = f'-DERNIE_SOURCES="{runpy.run_path(str(Path(PACKAGE, "sources.py")))["mark"](Path(PACKAGE))}"'
 COMMON = [
     "-std=c++17",
     "-O3",
@@ -68,8 +68,7 @@ class Build(build_ext):
         try:
             for source, made in zip(ext.sources, objects, strict=True):
                 Path(made).parent.mkdir(parents=True, exist_ok=True)
-                marked = f'-DERNIE_SOURCES="{MARK(Path(PACKAGE))}"'
-                run([*compiler(), *COMMON, marked, *ext.extra_compile_args, "-c", source, "-o", made])
+                run([*compiler(), *COMMON, MARKED, *ext.extra_compile_args, "-c", source, "-o", made])
             # without -fopenmp: the runtime is the one that the process has, see library.py
             run([*compiler(), "-shared", *objects, "-o", str(target)])
         except (OSError, subprocess.CalledProcessError) as error:
