@@ -95,6 +95,7 @@ if TYPE_CHECKING:
     from erniecore.data.turns import Rendered as Rendered
     from erniecore.data.turns import Turns as Turns
     from erniecore.data.turns import shortened as shortened
+    from erniecore.engine.arrays import share_memory as share_memory
     from erniecore.engine.entry import open_model as open_model
     from erniecore.engine.metrics import add as add_metrics
     from erniecore.engine.next_token import NextTokenObjective as NextTokenObjective
@@ -128,6 +129,7 @@ _LAZY: dict[str, tuple[str, str | None]] = {
     "roll_out": ("erniecore.engine.rollout", "roll_out"),
     "collate": ("erniecore.data.collate", "collate"),
     "derive_seed": ("erniecore.engine.seed", "derive_seed"),
+    "share_memory": ("erniecore.engine.arrays", "share_memory"),
     "step_totals": ("erniecore.engine.step", "step_totals"),
     "read_arrays": ("erniecore.checkpoint.arrays", "read_arrays"),
     "write_arrays": ("erniecore.checkpoint.arrays", "write_arrays"),
@@ -226,6 +228,7 @@ __all__ = [
     "roll_out",
     "shorten",
     "shortened",
+    "share_memory",
     "step_totals",
     "write_arrays",
     "write_tensors",

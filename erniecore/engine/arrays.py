@@ -1,5 +1,5 @@
-"""Between paddle tensors and numpy arrays. bfloat16 has no numpy type: its bits travel as uint16 with the dtype named
-beside them. Nothing else in the engine converts arrays.
+"""The memory of tensors: between paddle tensors and numpy arrays, and from one tensor to another. bfloat16 has no numpy
+type: its bits travel as uint16 with the dtype named beside them. Nothing else in the engine converts arrays.
 """
 
 from __future__ import annotations
@@ -70,3 +70,8 @@ def set_value(tensor: Tensor, array: Array) -> None:
     if tuple(array.shape) != tuple(tensor.shape):
         raise ValueError(f"shape {tuple(array.shape)} does not fit a tensor of shape {tuple(tensor.shape)}")
     tensor.set_value(to_tensor(array, dtype_name(tensor)))
+
+
+def share_memory(source: Tensor, target: Tensor) -> None:
+    """Give ``target`` the memory and the shape of ``source``: whoever holds it holds that."""
+    target.get_tensor()._share_data_with(source.get_tensor())

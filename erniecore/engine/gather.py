@@ -16,7 +16,7 @@ import numpy as np
 from erniecore.checkpoint.parts import PartWriter
 from erniecore.checkpoint.shares import Key, Shares, Spec, divide
 from erniecore.checkpoint.tensors import LONG_NAMES, PLAIN
-from erniecore.engine.arrays import Array, dtype_name, to_numpy, to_tensor
+from erniecore.engine.arrays import Array, dtype_name, share_memory, to_numpy, to_tensor
 from erniecore.types import Piece, Ranks
 
 if TYPE_CHECKING:
@@ -148,17 +148,12 @@ def made_whole(ranks: Ranks, model: Any, rebuilt: Callable[[], Any]) -> Iterator
     for name, array, dtype in to_main(ranks, members):
         if lacks or not ranks.piece(name, own[name].shape).whole:
             parts.append((own[name], own[name].detach().clone()))
-            _share(to_tensor(array, dtype), own[name])
+            share_memory(to_tensor(array, dtype), own[name])
     try:
         yield target
     finally:
         for tensor, part in parts:
-            _share(part, tensor)
-
-
-def _share(source: Tensor, target: Tensor) -> None:
-    """Give ``target`` the data and the shape of ``source``."""
-    target.get_tensor()._share_data_with(source.get_tensor())
+            share_memory(part, tensor)
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias, runtime_checkable
 
 from erniecore.types.records import Json
@@ -104,6 +105,10 @@ class Layout:
 
     rules: tuple[tuple[str, str], ...]
     stages: Stages | None = None
+
+    def style(self, name: str) -> str | None:
+        """The style of parameter ``name``; None where no rule matches."""
+        return next((style for pattern, style in self.rules if fnmatchcase(name, pattern)), None)
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import tempfile
-from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -39,7 +38,7 @@ def check_model_layout_covers_every_parameter(subject: Subject) -> None:
     model, architecture = build(subject)
     layout = subject.call("ernie_model_layout", architecture=architecture)
     for name, parameter in model.named_parameters():
-        style = next((style for pattern, style in layout.rules if fnmatchcase(name, pattern)), None)
+        style = layout.style(name)
         ensure(style is not None, f"no rule of the layout matches {name}")
         ensure(style in _STYLES, f"{name}: unknown style {style!r}; known: {', '.join(_STYLES)}")
         rank = len(parameter.shape)

@@ -22,7 +22,7 @@ from paddle.autograd import PyLayer  # noqa: TID253
 
 from erniecore.api import ConfigError, Layout
 from erniecore_hybrid_parallel.comm import Comm
-from erniecore_hybrid_parallel.in_place import mix, style_of
+from erniecore_hybrid_parallel.in_place import mix
 from erniecore_hybrid_parallel.tensor import Shard, keep_part
 
 
@@ -181,7 +181,7 @@ def spread_experts(model: Any, layout: Layout, holders: Comm, cut: Comm, shard: 
 def find_stacks(model: Any, layout: Layout) -> Iterator[tuple[str, nn.Layer, dict[str, Tensor]]]:
     """(name, layer, parameters by name) of every stack of experts; what an adapter adds below goes with its experts."""
     parameters = dict(model.named_parameters())
-    owners = {name.rpartition(".")[0] for name in parameters if style_of(name, layout) == "expert"}
+    owners = {name.rpartition(".")[0] for name in parameters if layout.style(name) == "expert"}
     for name, layer in model.named_sublayers():
         if name in owners:
             yield name, layer, {n: p for n, p in parameters.items() if n.startswith(f"{name}.")}

@@ -18,8 +18,8 @@ import paddle  # noqa: TID253
 from paddle import Tensor, nn  # noqa: TID253
 from paddle.autograd import PyLayer  # noqa: TID253
 
-from erniecore.api import Layout
-from erniecore_hybrid_parallel.in_place import mix, share_memory, style_of
+from erniecore.api import Layout, share_memory
+from erniecore_hybrid_parallel.in_place import mix
 from erniecore_hybrid_parallel.placement import Placement
 
 #: parameters with fewer elements stay whole: fetching them costs more than keeping them
@@ -188,7 +188,7 @@ def prepare(model: Any, layout: Layout, shards: ParameterShards) -> None:
     for name, layer, unit in _owners(model, layout, layers):
         parameter = getattr(layer, name.rpartition(".")[2])
         behaviour: type | None = Unit
-        if parameter is head_weight or style_of(name, layout) == "vocab":
+        if parameter is head_weight or layout.style(name) == "vocab":
             only_head = not (parameter is head_weight and transposed) and _of_head(model, parameter)
             unit, behaviour = layer, None if only_head else LookUp
         if behaviour is not None and not hasattr(unit, "shared_members"):
@@ -251,7 +251,7 @@ def _owners(model: Any, layout: Layout, layers: Mapping[str, Any]) -> Iterator[t
     list of layers around that, or the layer itself."""
     lists = [name for name, layer in layers.items() if isinstance(layer, nn.LayerList)]
     for name, _ in model.named_parameters():
-        if style_of(name, layout) in ("replicate", "partial", None):
+        if layout.style(name) in ("replicate", "partial", None):
             continue
         owner = name.rpartition(".")[0]
         around = min((entry for entry in lists if owner.startswith(f"{entry}.")), key=len, default=None)

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
 from math import prod
 
 from erniecore.api import DecoderShape, Layout
@@ -130,7 +129,7 @@ def _of_ownership(
 
 def _cut(mesh: Mesh, layout: Layout, name: str) -> tuple[int | None, int]:
     """Axis and number of the cuts of a parameter."""
-    style = next((style for pattern, style in layout.rules if fnmatchcase(name, pattern)), None)
+    style = layout.style(name)
     if style is None:
         return None, 1
     count = mesh.degrees["tensor"] * (mesh.expert if style == "expert" else 1) if style in _CUT_AXIS else 1

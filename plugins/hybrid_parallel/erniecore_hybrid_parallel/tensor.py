@@ -17,9 +17,9 @@ import paddle  # noqa: TID253
 from paddle import Tensor, nn  # noqa: TID253
 from paddle.nn import functional as F  # noqa: TID253
 
-from erniecore.api import ConfigError, Layout, PackedLayer, PluginError
+from erniecore.api import ConfigError, Layout, PackedLayer, PluginError, share_memory
 from erniecore_hybrid_parallel.comm import Comm
-from erniecore_hybrid_parallel.in_place import mix, share_memory, style_of
+from erniecore_hybrid_parallel.in_place import mix
 from erniecore_hybrid_parallel.regions import collect, enter, join, leave, scatter
 from erniecore_hybrid_parallel.vocabulary import VocabShard
 
@@ -201,7 +201,7 @@ def find_cuts(model: Any, layout: Layout, done: Collection[str]) -> Iterator[Cut
     for name, parameter in model.named_parameters():
         if name in done:
             continue
-        style = style_of(name, layout)
+        style = layout.style(name)
         if style is None:
             raise PluginError("the model's layout has no style for this parameter", where=name)
         if style == "replicate":
