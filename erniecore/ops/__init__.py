@@ -23,7 +23,14 @@ from erniecore.ops.packed_weights import (
     unpack_halves,
 )
 from erniecore.ops.rms_norm import rms_norm
-from erniecore.ops.rope import apply_rope, rope_tables
+from erniecore.ops.rope import (
+    apply_rope,
+    axes_by_parity,
+    axes_in_sections,
+    rope_tables,
+    rope_tables_2d,
+    rope_tables_3d,
+)
 from erniecore.ops.swiglu import swiglu
 from erniecore.ops.top_experts import top_experts
 
@@ -33,6 +40,8 @@ __all__ = [
     "PackedMatrix",
     "apply_rope",
     "attention",
+    "axes_by_parity",
+    "axes_in_sections",
     "combine",
     "dispatch",
     "embedding",
@@ -51,6 +60,8 @@ __all__ = [
     "packed_product_back",
     "rms_norm",
     "rope_tables",
+    "rope_tables_2d",
+    "rope_tables_3d",
     "shifted",
     "swiglu",
     "top_experts",

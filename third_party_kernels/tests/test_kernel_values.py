@@ -63,17 +63,23 @@ def test_swiglu_of_extreme_gates(kernels, tensor):
 @pytest.mark.parametrize("sign", [1.0, -1.0])
 @pytest.mark.parametrize("shape", [(1, 1, 1, 2), (2, 5, 3, 6), (2, 3, 8, 32), (1, 4, 2, 34)])
 @pytest.mark.parametrize("one_table", [False, True])
-def test_rope(kernels, tensor, rng, shape, sign, one_table):
+@pytest.mark.parametrize("halves", [False, True])
+def test_rope(kernels, tensor, rng, shape, sign, one_table, halves):
     B, S, _, d = shape
     x, angle = rng.standard_normal(shape), rng.standard_normal((1 if one_table else B, S, d // 2))
-    found = kernels["rotate"].run(tensor(x), tensor(np.cos(angle)), tensor(np.sin(angle)), sign)
-    near(found, rope.rotate(x, np.cos(angle), np.sin(angle), sign))
+    found = kernels["rotate"].run(tensor(x), tensor(np.cos(angle)), tensor(np.sin(angle)), sign, halves)
+    near(found, rope.rotate(x, np.cos(angle), np.sin(angle), sign, halves))
 
 
-def test_rope_backwards_undoes_it(kernels, tensor, rng):
-    x, angle = rng.standard_normal((2, 3, 2, 8)), rng.standard_normal((2, 3, 4))
-    cos, sin = tensor(np.cos(angle)), tensor(np.sin(angle))
-    near(kernels["rotate"].run(kernels["rotate"].run(tensor(x), cos, sin), cos, sin, -1.0), x)
+@pytest.mark.parametrize("halves", [False, True])
+def test_the_gradient_of_a_rotation_is_the_rotation_backwards(kernels, tensor, rng, slope, halves):
+    x, dy, angle = rng.standard_normal((2, 3, 2, 8)), rng.standard_normal((2, 3, 2, 8)), rng.standard_normal((2, 3, 4))
+    cos, sin = np.cos(angle), np.sin(angle)
+    back = rope.rotate(dy, cos, sin, -1.0, halves)
+    slope(lambda x: rope.rotate(x, cos, sin, 1.0, halves), (x,), (back,), dy)
+    tables = tensor(cos), tensor(sin)
+    near(kernels["rotate"].run(tensor(dy), *tables, -1.0, halves), back)
+    near(kernels["rotate"].run(kernels["rotate"].run(tensor(x), *tables, 1.0, halves), *tables, -1.0, halves), x)
 
 
 @pytest.mark.parametrize("shape", ROWS)

@@ -1,4 +1,4 @@
-"""Rotation of adjacent pairs on Paddle's tensors."""
+"""Rotation of pairs on Paddle's tensors."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from ernie_third_party_kernels.tensors import Kernel, Threads, plain, team
 
 def kernels(library: CDLL, threads: Threads) -> Mapping[str, Kernel]:
     """``rotate`` of ``erniecore.ops``."""
-    rotate_ = function(library, "rotate", [POINTER] * 4 + [SIZE] * 5 + [NUMBER, COUNT])
+    rotate_ = function(library, "rotate", [POINTER] * 4 + [SIZE] * 5 + [NUMBER, COUNT, COUNT])
 
-    def rotate(x: Tensor, cos: Tensor, sin: Tensor, sign: float = 1.0) -> Tensor:
+    def rotate(x: Tensor, cos: Tensor, sin: Tensor, sign: float = 1.0, halves: bool = False) -> Tensor:
         B, S, h, d = x.shape
         y = paddle.empty_like(x)
         step = 0 if cos.shape[0] == 1 else S * (d // 2)
         parts = x.data_ptr(), cos.data_ptr(), sin.data_ptr(), y.data_ptr()
-        rotate_(*parts, B, S, h, d, step, sign, team(threads, x.size))
+        rotate_(*parts, B, S, h, d, step, sign, int(halves), team(threads, x.size))
         return y
 
-    def supports(x: Tensor, cos: Tensor, sin: Tensor, sign: float = 1.0) -> bool:
+    def supports(x: Tensor, cos: Tensor, sin: Tensor, sign: float = 1.0, halves: bool = False) -> bool:
         B, S, _, d = x.shape
         fits = d % 2 == 0 and cos.shape == sin.shape and cos.shape in ([B, S, d // 2], [1, S, d // 2])
         return fits and plain(x, cos, sin)

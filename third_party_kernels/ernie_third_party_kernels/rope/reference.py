@@ -1,4 +1,4 @@
-"""Rotation of adjacent pairs in numpy."""
+"""Rotation of pairs in numpy."""
 
 from __future__ import annotations
 
@@ -10,10 +10,13 @@ from numpy.typing import NDArray
 Array = NDArray[np.floating[Any]]
 
 
-def rotate(x: Array, cos: Array, sin: Array, sign: float = 1.0) -> Array:
-    """Pairs (a, b) of x [B, S, h, d] -> (a cos - b sin, b cos + a sin); cos and sin [B or 1, S, d / 2]."""
-    a, b = x[..., 0::2], x[..., 1::2]
+def rotate(x: Array, cos: Array, sin: Array, sign: float = 1.0, halves: bool = False) -> Array:
+    """Pairs (a, b) of x [B, S, h, d] -> (a cos - b sin, b cos + a sin); cos and sin [B or 1, S, d / 2]. Pair i is
+    (2i, 2i + 1), or (i, i + d/2) with ``halves``."""
+    half = x.shape[-1] // 2
+    first, second = (slice(half), slice(half, None)) if halves else (slice(0, None, 2), slice(1, None, 2))
+    a, b = x[..., first], x[..., second]
     c, s = cos[:, :, None], sign * sin[:, :, None]
     y = np.empty_like(x)
-    y[..., 0::2], y[..., 1::2] = a * c - b * s, b * c + a * s
+    y[..., first], y[..., second] = a * c - b * s, b * c + a * s
     return y
