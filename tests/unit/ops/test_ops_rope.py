@@ -82,7 +82,7 @@ def test_equal_positions_on_all_axes_are_the_positions_of_text():
 
 @pytest.mark.parametrize("axes", [(0, 1), (0, 1, 2, 3), (0, 0, -1, 0)])
 def test_axes_that_do_not_fit_are_refused(axes):
-    with pytest.raises(ValueError, match="4 pairs need one of axes 0 .. 2"):
+    with pytest.raises(ValueError, match="4 pairs need one of axes 0"):
         ops.rope_tables_3d(paddle.zeros([1, 2, 3], "int64"), 8, 1e4, axes)
 
 
