@@ -82,7 +82,8 @@ def _pack(x: Tensor) -> Any:
     for known, recipe in reversed(_recipes):
         if x.data_ptr() == known.data_ptr() and x.size == known.size and x.dtype == known.dtype and x.is_contiguous():
             return recipe.ordered(x.shape)
-    return x
+    # of softmax and the like it is the result that is kept; with its history, the graph would hold itself alive for ever
+    return x if x.persistable else x.detach()
 
 
 def _unpack(kept: Any) -> Tensor:

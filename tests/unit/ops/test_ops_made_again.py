@@ -124,6 +124,20 @@ def test_the_tensor_is_not_kept(rng):
     assert held(Nothing) - held(ops.made_again) >= x.size * 4
 
 
+def test_nothing_is_held_after_the_backward_pass(rng):
+    """Softmax keeps its result, from which the graph can be reached."""
+    x, w, _ = example(rng)
+
+    def held():
+        y = x * 2.0
+        with ops.made_again(y, lambda: x * 2.0):
+            paddle.nn.functional.softmax(paddle.matmul(y, w)).square().sum().backward()
+        del y
+        return paddle.base.core.host_memory_stat_current_value("Allocated", 0)
+
+    assert held() == held()
+
+
 def test_without_gradients_it_is_nothing(rng):
     x, w, _ = example(rng)
     with paddle.no_grad(), ops.made_again(x, lambda: pytest.fail("no backward pass")):
