@@ -11,10 +11,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import wraps
-from importlib.metadata import EntryPoint, entry_points
+from importlib.metadata import EntryPoint
 from typing import Any, ParamSpec, Protocol, TypeVar
 
 from erniecore.errors import ConfigError, nearest
+from erniecore.installed import offers
 
 GROUP = "erniecore.kernels"
 REFERENCE = "reference"
@@ -170,7 +171,7 @@ def described(choice: Choice) -> str:
 
 
 def _points() -> list[EntryPoint]:
-    return sorted(entry_points(group=GROUP), key=lambda point: point.name)
+    return sorted((offer.point for offer in offers(GROUP)), key=lambda point: point.name)
 
 
 def installed() -> tuple[dict[str, KernelSet], list[str]]:

@@ -11,7 +11,8 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from importlib.metadata import Distribution, EntryPoint, entry_points
+from functools import lru_cache
+from importlib.metadata import EntryPoint
 from typing import TYPE_CHECKING, Any
 
 import erniecore
@@ -24,6 +25,7 @@ from erniecore.errors import (
     UsageError,
     did_you_mean,
 )
+from erniecore.installed import Offer, offers
 from erniecore.kinds import KINDS
 from erniecore.known import home_of
 
@@ -59,31 +61,25 @@ def entries(kind: str) -> list[Entry]:
     if kind not in KINDS:
         expected = "one of " + ", ".join(KINDS)
         raise UsageError(f"no such kind of plugin: {kind!r}", expected=expected, fix=did_you_mean(kind, KINDS))
-    return _entries(kind, entry_points(group=KINDS[kind].group))
+    allowed = {a.strip() for a in os.environ.get("ERNIE_PLUGINS", "").split(",") if a.strip()}
+    found: dict[tuple[str, str, str], Offer] = {}
+    for offer in offers(KINDS[kind].group):
+        dist = _normal(offer.distribution)
+        if not allowed or dist == "erniecore" or {offer.point.name, dist} & allowed:
+            found.setdefault((offer.point.name, dist, offer.point.value), offer)
+    counts = Counter(name for name, _, _ in found)
+    return [_entry(kind, found[key], counts[key[0]] > 1) for key in sorted(found)]
 
 
 def all_entries() -> list[Entry]:
-    """The installed plugins of every kind, in the order of kinds; the metadata are read once."""
-    points = entry_points()
-    return [entry for kind in KINDS for entry in _entries(kind, points.select(group=KINDS[kind].group))]
+    """The installed plugins of every kind, in the order of kinds."""
+    return [entry for kind in KINDS for entry in entries(kind)]
 
 
-def _entries(kind: str, points: Iterable[EntryPoint]) -> list[Entry]:
-    allowed = {a.strip() for a in os.environ.get("ERNIE_PLUGINS", "").split(",") if a.strip()}
-    found: dict[tuple[str, str, str], EntryPoint] = {}
-    for point in points:
-        dist = _normal(point.dist.name) if point.dist else ""
-        if not allowed or dist == "erniecore" or {point.name, dist} & allowed:
-            found.setdefault((point.name, dist, point.value), point)
-    counts = Counter(name for name, _, _ in found)
-    return [_entry(kind, point, counts[point.name] > 1) for _, point in sorted(found.items(), key=lambda i: i[0])]
-
-
-def _entry(kind: str, point: EntryPoint, rivals: bool) -> Entry:
-    required = _requires_core(point.dist)
+def _entry(kind: str, offer: Offer, rivals: bool) -> Entry:
+    point, required = offer.point, _requires_core(offer.requires)
     status = INCOMPATIBLE if not _accepts_core(required) else CONFLICT if rivals else OK
-    name, version = (_normal(point.dist.name), point.dist.version) if point.dist else ("", "")
-    return Entry(kind, point.name, point.value, name, version, required, status, point)
+    return Entry(kind, point.name, point.value, _normal(offer.distribution), offer.version, required, status, point)
 
 
 def _normal(name: str) -> str:
@@ -91,15 +87,16 @@ def _normal(name: str) -> str:
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
-def _requires_core(dist: Distribution | None) -> str:
-    """The version range of erniecore that a distribution requires, e.g. ``<0.2,>=0.1``; empty: any."""
-    for line in (dist.requires if dist else None) or ():
+def _requires_core(requires: Iterable[str]) -> str:
+    """The version range of erniecore among what a distribution requires, e.g. ``<0.2,>=0.1``; empty: any."""
+    for line in requires:
         match = re.match(r"erniecore(?![-.\w])(?:\[.*?\])?([^;]*)(;.*)?$", line.strip(), re.IGNORECASE)
         if match and "extra ==" not in (match[2] or ""):
             return match[1].strip(" ()")
     return ""
 
 
+@lru_cache(maxsize=256)
 def _accepts_core(required: str) -> bool:
     if not required:
         return True

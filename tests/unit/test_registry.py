@@ -1,5 +1,6 @@
 """Finding plugins in metadata and loading exactly one of them."""
 
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -9,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import erniecore
-from erniecore import registry
+from erniecore import installed, registry
 from erniecore.errors import PluginBroken, PluginConflict, PluginIncompatible, PluginNotFound, UsageError
 from erniecore.kinds import KINDS
 from erniecore.known import known
@@ -68,6 +69,21 @@ def test_a_plugin_installed_after_the_first_listing_is_found(site):
     registry.entries("callback")
     callback(site, "late")
     assert registry.load("callback", "late").name == "late"
+
+
+def test_a_plugin_that_is_removed_is_gone(site):
+    callback(site, "gone")
+    assert "gone" in found()
+    shutil.rmtree(site.path / "dist_gone-1.0.dist-info")
+    assert "gone" not in found()
+
+
+def test_metadata_are_read_once_for_many_questions(site):
+    callback(site, "one")
+    before = installed._read.cache_info().misses
+    for kind in KINDS:
+        registry.entries(kind)
+    assert installed._read.cache_info().misses == before + 1
 
 
 def test_unknown_kind_has_the_nearest():
@@ -211,7 +227,4 @@ def test_metadata_need_no_pydantic_numpy_yaml_or_paddle():
 
 @given(st.text(st.characters(codec="ascii", exclude_characters="\n\r"), max_size=30))
 def test_any_requirement_text_has_a_status(text):
-    class Dist:
-        requires = (text,)
-
-    registry._accepts_core(registry._requires_core(Dist()))
+    registry._accepts_core(registry._requires_core((text,)))

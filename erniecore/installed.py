@@ -1,0 +1,60 @@
+"""What the installed distributions offer, as their metadata say it, read once for each state of ``sys.path``. Decides
+nothing (``registry``, ``kernels``) and imports nothing that it lists.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from functools import lru_cache
+from importlib.metadata import EntryPoint, entry_points
+from typing import NamedTuple
+
+PREFIX = "erniecore."
+
+
+class Offer(NamedTuple):
+    """An entry point, and what its distribution says of itself; empty where there is no distribution."""
+
+    point: EntryPoint
+    distribution: str
+    version: str
+    requires: tuple[str, ...]
+
+
+def offers(group: str) -> tuple[Offer, ...]:
+    """What is installed for a group of entry points whose name starts with ``erniecore.``."""
+    return _read(_state()).get(group, ())
+
+
+def _state() -> tuple[tuple[str, int], ...]:
+    """The directories that metadata are looked for in, with the time of their last change: an install is one."""
+    return tuple((path, _changed(path)) for path in sys.path)
+
+
+def _changed(path: str) -> int:
+    try:
+        return os.stat(path or ".").st_mtime_ns
+    except OSError:
+        return 0
+
+
+@lru_cache(maxsize=2)
+def _read(state: tuple[tuple[str, int], ...]) -> dict[str, tuple[Offer, ...]]:
+    """Group -> offers. ``state`` is the key only: whoever installs something into it changes it."""
+    facts: dict[int, tuple[str, str, tuple[str, ...]]] = {}
+    found: dict[str, list[Offer]] = {}
+    points = entry_points()
+    for group in sorted(name for name in points.groups if name.startswith(PREFIX)):
+        for point in points.select(group=group):
+            if id(point.dist) not in facts:
+                facts[id(point.dist)] = _facts(point)
+            found.setdefault(group, []).append(Offer(point, *facts[id(point.dist)]))
+    return {group: tuple(offered) for group, offered in found.items()}
+
+
+def _facts(point: EntryPoint) -> tuple[str, str, tuple[str, ...]]:
+    if point.dist is None:
+        return "", "", ()
+    metadata = point.dist.metadata  # parsed anew at every access, the long description with it
+    return metadata["Name"], metadata["Version"], tuple(metadata.get_all("Requires-Dist") or point.dist.requires or ())
