@@ -50,8 +50,8 @@ def save_ours(tensors: dict[str, Any], place: Path) -> None:
 
     from erniecore.checkpoint.parts import PartWriter
     from erniecore.checkpoint.writer import Save
-    from erniecore.engine.gather import Held, agree, feed
     from erniecore.engine.ranks import Alone
+    from erniecore.engine.training.gather import Held, agree, feed
     from erniecore.types import Piece
 
     groups = {"model": {name: Held(t, Piece(tuple(t.shape))) for name, t in tensors.items()}}
@@ -67,7 +67,7 @@ def load_ours(tensors: dict[str, Any], place: Path, *, verify: bool) -> None:
     """Verified or not, into ``tensors``."""
     from erniecore.checkpoint import load_checkpoint
     from erniecore.checkpoint.verify import _verified
-    from erniecore.engine.optim import load_exactly
+    from erniecore.engine.training.optim import load_exactly
 
     _verified.clear()  # what this process wrote it would not hash again
     load_exactly(tensors, load_checkpoint(place / "step-00000001", verify=verify).tensors["model"], "state")
@@ -160,7 +160,7 @@ def stall(mib: int, directory: Path) -> None:
     """A dense model with so many MiB of weights and moments; three saves behind the training."""
     import erniecore
     from erniecore.data.tokenizer_train import train
-    from erniecore.engine.new_model import init_model
+    from erniecore.engine.models.new_model import init_model
 
     words = ["the quick brown fox jumps over lazy dogs", "pack my box with five dozen liquor jugs"]
     (directory / "tok").mkdir()

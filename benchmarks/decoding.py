@@ -75,8 +75,8 @@ def prompts(model: Any, rows: int) -> list[list[int]]:
 
 def fixed(model: Any, rows: list[list[int]], limits: list[int], size: int) -> None:
     """One batch after the other, each to its end."""
-    from erniecore.engine.generate import Decoder
-    from erniecore.engine.sampling import Sampling
+    from erniecore.engine.generation.generate import Decoder
+    from erniecore.engine.generation.sampling import Sampling
 
     for first in range(0, len(rows), size):
         part = np.array(rows[first : first + size])
@@ -89,8 +89,8 @@ def fixed(model: Any, rows: list[list[int]], limits: list[int], size: int) -> No
 
 def pooled(model: Any, rows: list[list[int]], limits: list[int], size: int, guesser: Any = None) -> Any:
     """The product's way; the pool."""
-    from erniecore.engine.batching import Pool
-    from erniecore.engine.sampling import Sampling
+    from erniecore.engine.generation.batching import Pool
+    from erniecore.engine.generation.sampling import Sampling
 
     pool = Pool(model, rows, sampling=Sampling(), max_new_tokens=limits, slots=size, guesser=guesser)
     for _ in pool.run():
@@ -140,7 +140,7 @@ class Oracle:
 
 def guesses(name: str, model: Any, rounds: int) -> None:
     """Guesses of known quality; the layer that predicts ahead."""
-    from erniecore.engine.speculate import Ahead
+    from erniecore.engine.generation.speculate import Ahead
 
     for size in (1, 8):
         rows, limits = prompts(model, size), [ANSWER] * size

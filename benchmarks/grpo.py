@@ -101,7 +101,7 @@ def write_data(out: Path, seed: int) -> None:
 def new_model(out: Path, seed: int) -> Path:
     """A tokenizer of single characters and words of the tasks, and a model with random weights."""
     from erniecore.data.tokenizer_train import train
-    from erniecore.engine.new_model import init_model
+    from erniecore.engine.models.new_model import init_model
 
     if not (out / "base").exists():
         texts = [m["content"] for row in tasks.rows("train", 3000, families=FAMILIES) for m in row["messages"]]
@@ -159,7 +159,7 @@ def step_seconds(events: Path) -> Iterator[tuple[int, float]]:
 
 def exact_match(model: Any, tokenizer: Any, rows: Sequence[Any]) -> float:
     """Share of greedy answers that are right."""
-    from erniecore.engine.respond import generate_text
+    from erniecore.engine.generation.respond import generate_text
     from erniecore.types import Message
 
     prompts = [[Message("user", asked["content"])] for asked, _ in rows]

@@ -12,7 +12,7 @@ import time
 from typing import Any
 
 from erniecore.config import compose
-from erniecore.engine.prepare import described
+from erniecore.engine.preparation.prepare import described
 from erniecore.host import assemble
 
 DEFAULTS = {"ranks": 2016, "tensor": 8, "pipeline": 12, "chunks": 4, "sharding": 21, "micros": 120}

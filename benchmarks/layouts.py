@@ -68,7 +68,7 @@ class Found:
 def prepared(place: Path) -> None:
     """Models and data."""
     from erniecore.data.tokenizer_train import train
-    from erniecore.engine.new_model import init_model
+    from erniecore.engine.models.new_model import init_model
 
     texts = [f"{a} plus {b} is {a + b}, and that is that" for a in range(40) for b in range(40)]
     (place / "tokenizer").mkdir()

@@ -127,8 +127,8 @@ def divergence(out: Path, first: Path, second: Path) -> float:
     from paddle.nn import functional as F
 
     import erniecore
-    from erniecore.engine.bundles import load_bundle
-    from erniecore.engine.calibration import read_rows
+    from erniecore.engine.models.bundles import load_bundle
+    from erniecore.engine.models.calibration import read_rows
 
     batches = read_rows([str(out / "held.jsonl")], "sft", load_bundle(first).bundle).batches(256)
     models = [erniecore.load_model(path) for path in (first, second)]

@@ -23,7 +23,7 @@ from erniecore.accelerators.profile import ABILITIES
 from erniecore.cli.manual import help_pages
 from erniecore.config import reference
 from erniecore.data import codes
-from erniecore.engine import fastdeploy_contract, serving_contract
+from erniecore.engine.exporting import fastdeploy_contract, serving_contract
 from erniecore.kinds import KINDS
 from erniecore.migration.erniekit import reference as erniekit
 

@@ -18,7 +18,7 @@ Step = Callable[[], None]
 
 def decoding(workload: dict[str, Any], defaults: dict[str, Any]) -> tuple[Step, int]:
     """Greedy decoding of one batch, and how many tokens it makes."""
-    from erniecore.engine.generate import generate
+    from erniecore.engine.generation.generate import generate
 
     model = build_model(workload["model"], defaults["seed"])
     model.eval()
@@ -32,9 +32,10 @@ def training(workload: dict[str, Any], defaults: dict[str, Any]) -> tuple[Step, 
     from erniecore_sft.objective import SftObjective
 
     from erniecore.config.core import TrainSection
-    from erniecore.engine import guards, metrics
-    from erniecore.engine.optim import AdamW
-    from erniecore.engine.step import forward_backward
+    from erniecore.engine.scoring import metrics
+    from erniecore.engine.training import guards
+    from erniecore.engine.training.optim import AdamW
+    from erniecore.engine.training.step import forward_backward
 
     model = build_model(workload["model"], defaults["seed"])
     model.train()

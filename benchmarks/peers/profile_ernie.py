@@ -81,7 +81,7 @@ def optimizer_ms(model: Spec) -> float:
     import paddle
 
     from erniecore.config.core import TrainSection
-    from erniecore.engine.optim import AdamW
+    from erniecore.engine.training.optim import AdamW
 
     built = build_model(model, 0)
     for parameter in built.parameters():

@@ -98,10 +98,11 @@ def train(args: argparse.Namespace, workload: Spec, defaults: Spec, clock: Clock
     from erniecore_sft.objective import SftObjective
 
     from erniecore.config.core import TrainSection
-    from erniecore.engine import guards, metrics
-    from erniecore.engine.optim import AdamW
-    from erniecore.engine.recompute import set_recompute
-    from erniecore.engine.step import forward_backward
+    from erniecore.engine.scoring import metrics
+    from erniecore.engine.training import guards
+    from erniecore.engine.training.optim import AdamW
+    from erniecore.engine.training.recompute import set_recompute
+    from erniecore.engine.training.step import forward_backward
 
     model = build_model(workload["model"], defaults["seed"])
     model.train()
@@ -126,7 +127,7 @@ def train(args: argparse.Namespace, workload: Spec, defaults: Spec, clock: Clock
 
 def generate(args: argparse.Namespace, workload: Spec, defaults: Spec, clock: Clock) -> int:
     """Greedy decoding; one tick per call."""
-    from erniecore.engine.generate import generate as decode
+    from erniecore.engine.generation.generate import generate as decode
 
     model = build_model(workload["model"], defaults["seed"])
     model.eval()

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from erniecore.engine.rundir import EVENTS_NAME
+from erniecore.engine.preparation.rundir import EVENTS_NAME
 from erniecore.errors import ErnieError
 from erniecore.plugin import Plugin, hookimpl
 from erniecore.types import RunView

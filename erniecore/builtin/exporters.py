@@ -35,8 +35,8 @@ class HfExporter(Plugin):
     @hookimpl
     def ernie_export(self, config: ExportConfig, bundle: ModelBundle, target: Path) -> Path:
         """Write, load again, compare. Raises ``CheckpointError`` when the export differs from the model."""
-        from erniecore.engine.export import verify_export
-        from erniecore.engine.model_files import write_model_files
+        from erniecore.engine.exporting.export import verify_export
+        from erniecore.engine.models.model_files import write_model_files
 
         write_model_files(bundle, target, max_shard_bytes=config.max_shard_bytes, dtype=config.dtype)
         verify_export(bundle, target, config.dtype)
@@ -55,7 +55,7 @@ class HfFp8Exporter(Plugin):
     @hookimpl
     def ernie_export(self, config: ExportConfig, bundle: ModelBundle, target: Path) -> Path:
         """Write, check. Raises ``CheckpointError`` when a server would not take it."""
-        from erniecore.engine.fp8_export import write_fp8_files
+        from erniecore.engine.exporting.fp8_export import write_fp8_files
 
         write_fp8_files(bundle, target, dtype=config.dtype, max_shard_bytes=config.max_shard_bytes)
         return _checked(target, "hf")
@@ -74,10 +74,10 @@ class FastDeployExporter(Plugin):
     @hookimpl
     def ernie_export(self, config: ExportConfig, bundle: ModelBundle, target: Path) -> Path:
         """Write, check. Raises ``UsageError`` for a form that FastDeploy does not load, and ``CheckpointError``."""
-        from erniecore.engine.export import verify_export
-        from erniecore.engine.fastdeploy_export import write_packed
-        from erniecore.engine.model_files import write_model_files
-        from erniecore.engine.quantized import is_packed
+        from erniecore.engine.exporting.export import verify_export
+        from erniecore.engine.exporting.fastdeploy_export import write_packed
+        from erniecore.engine.models.model_files import write_model_files
+        from erniecore.engine.models.quantized import is_packed
 
         if is_packed(bundle.model):
             write_packed(bundle, target, dtype=config.dtype, max_shard_bytes=config.max_shard_bytes)
@@ -88,7 +88,7 @@ class FastDeployExporter(Plugin):
 
 
 def _checked(target: Path, contract: str) -> Path:
-    from erniecore.engine.serving_contract import check_directory
+    from erniecore.engine.exporting.serving_contract import check_directory
 
     problems = check_directory(target, contract)
     if problems:
@@ -108,7 +108,7 @@ class FlatExporter(Plugin):
     @hookimpl
     def ernie_export(self, config: ExportConfig, bundle: ModelBundle, target: Path) -> Path:
         """Write the tensors under their structured names."""
-        from erniecore.engine.model_files import write_structured
+        from erniecore.engine.models.model_files import write_structured
 
         write_structured(bundle, target, max_shard_bytes=config.max_shard_bytes, dtype=config.dtype)
         return target

@@ -15,8 +15,8 @@ from erniecore.cli import render
 from erniecore.errors import CheckpointError
 
 if TYPE_CHECKING:
-    from erniecore.engine.respond import Completion
-    from erniecore.engine.sampling import Sampling
+    from erniecore.engine.generation.respond import Completion
+    from erniecore.engine.generation.sampling import Sampling
     from erniecore.types import Json, ModelBundle, Tokenizer
 
 Model = Annotated[Path, typer.Option("--model", metavar="DIR", help="Model directory, run or checkpoint.")]
@@ -66,7 +66,7 @@ def sampling_from(defaults: Json, seed: int, **given: float | int | None) -> Sam
     Raises:
         UsageError: a value out of range.
     """
-    from erniecore.engine.sampling import Sampling
+    from erniecore.engine.generation.sampling import Sampling
 
     chosen: dict[str, Any] = {k: defaults[k] for k in _SAMPLING_KEYS if defaults.get(k) is not None}
     typed = {name: value for name, value in given.items() if value is not None}
@@ -83,11 +83,11 @@ def open_model(
     Raises:
         UsageError: no model there. ConfigError: no such layers. CheckpointError: without a tokenizer, or weights that do not fit.
     """
-    from erniecore.engine.bundles import locate, open_device, open_located
+    from erniecore.engine.models.bundles import locate, open_device, open_located
 
     located = locate(source)
     if adapter is not None:
-        from erniecore.engine.adapters import adapter_directory, quantized_base
+        from erniecore.engine.models.adapters import adapter_directory, quantized_base
 
         found = adapter_directory(adapter)
         located = located._replace(adapter=found, notes=[*located.notes, *quantized_base(found, located.path)])

@@ -27,8 +27,8 @@ from erniecore.errors import UsageError, nearest
 from erniecore.types import Message
 
 if TYPE_CHECKING:
-    from erniecore.engine.respond import Completion, Responder
-    from erniecore.engine.sampling import Sampling
+    from erniecore.engine.generation.respond import Completion, Responder
+    from erniecore.engine.generation.sampling import Sampling
 
 HELP = """/reset          forget the conversation
 /system [TEXT]  set or show the system message (forgets the conversation)
@@ -64,7 +64,7 @@ def chat(
     bundle, tokenizer = answering.open_model(model, device, speculative=speculative)
     add_adapters(bundle.model, adapter or [])
     sampling = answering.sampling_from(bundle.generation, seed, **options, repetition_penalty=repetition_penalty)
-    from erniecore.engine.respond import Responder
+    from erniecore.engine.generation.respond import Responder
 
     if tokenizer.chat_template is None:
         raise UsageError("this model has no chat template", next="ernie generate --raw")
@@ -80,7 +80,7 @@ def chat(
 
 def add_adapters(model: Any, words: Sequence[str]) -> None:
     """Saved adapters, each ``[NAME=]DIR``; the first is in use."""
-    from erniecore.engine.adapters import load_adapter, named_directory
+    from erniecore.engine.models.adapters import load_adapter, named_directory
 
     places = [named_directory(word) for word in words]
     for name, directory in places:

@@ -1,5 +1,5 @@
 """``ernie ckpt``: look at checkpoints without loading them, and have a run repeat itself. No paddle here; the work is in
-``erniecore.checkpoint`` and ``erniecore.engine.prove``."""
+``erniecore.checkpoint`` and ``erniecore.engine.training.prove``."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def prove(
     as_json: JsonOption = False,
 ) -> int:
     """Repeat the steps between two checkpoints in a fresh process and compare every tensor; exit code 5 if one differs."""
-    from erniecore.engine import prove as work
+    from erniecore.engine.training import prove as work
 
     proof = work.prove(run, *work.choose(run, first, last))
     if as_json:

@@ -144,7 +144,7 @@ def open_tokenizer(directory: Path) -> tuple[Tokenizer, int]:
 
     if not (directory / "config.json").is_file() and (directory / "tokenizer.model").is_file():
         return SentencePieceTokenizer.from_directory(directory), 0
-    from erniecore.engine.bundles import locate, open_tokenizer
+    from erniecore.engine.models.bundles import locate, open_tokenizer
 
     tokenizer, architecture = open_tokenizer(locate(directory).path)
     return tokenizer, int(architecture.get("vocab_size", 0))

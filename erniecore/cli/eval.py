@@ -18,8 +18,8 @@ from erniecore.errors import UsageError
 
 if TYPE_CHECKING:
     from erniecore.data.ledger import Ledger
-    from erniecore.engine.scoring import Answered
-    from erniecore.engine.suites import Board, Item, Score
+    from erniecore.engine.scoring.scoring import Answered
+    from erniecore.engine.scoring.suites import Board, Item, Score
     from erniecore.host import Host
     from erniecore.plugin import Plugin
     from erniecore.types import ModelBundle
@@ -74,8 +74,8 @@ def evaluate(
     bundle, _ = answering.open_model(model, device, adapter, speculative=speculative)
     limits = {"group_by": group_by, "limit": limit, "seed": seed}
     items, ledger = _items(host, plugin, bundle, data, max_seq_len, default_format=format, **limits)
-    from erniecore.engine import scoring
-    from erniecore.engine.suites import Board
+    from erniecore.engine.scoring import scoring
+    from erniecore.engine.scoring.suites import Board
 
     board = Board()
     objective = _objective(host, plugin, bundle, reference, device)
@@ -124,7 +124,7 @@ def _items(
 ) -> tuple[list[Item], Ledger]:
     """The rows of the files, encoded; a row longer than the model's context is cut as the method cuts."""
     from erniecore.config.core import Source
-    from erniecore.engine.eval_items import read_items
+    from erniecore.engine.scoring.eval_items import read_items
 
     length = min(max_seq_len, int(bundle.architecture.get("max_position_embeddings") or max_seq_len))
     given = {"config": plugin.Config(), "tokenizer": bundle.tokenizer, "max_length": length}

@@ -1,4 +1,4 @@
-"""``ernie export``: a trained model for others to load. The work is in ``engine/export.py`` and the exporter plugin."""
+"""``ernie export``: a trained model for others to load. The work is in ``engine/exporting/export.py`` and the exporter plugin."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def export(
     as_json: JsonOption = False,
 ) -> None:
     """Write a model for others to load, load it again and compare; fails if anything differs."""
-    from erniecore.engine.export import export_directory
+    from erniecore.engine.exporting.export import export_directory
 
     check_dtype(dtype)
     done = export_directory(directory, out, to, {"dtype": dtype} if dtype else {})

@@ -29,7 +29,7 @@ from erniecore.errors import UsageError
 from erniecore.types import Message
 
 if TYPE_CHECKING:
-    from erniecore.engine.respond import Completion
+    from erniecore.engine.generation.respond import Completion
 
 
 def generate(
@@ -61,7 +61,7 @@ def generate(
     options = {"temperature": temperature, "top_k": top_k, "top_p": top_p, "min_p": min_p}
     sampling = answering.sampling_from({}, seed, **options, repetition_penalty=repetition_penalty)
     bundle, tokenizer = answering.open_model(model, device, adapter, speculative=speculative)
-    from erniecore.engine.respond import generate_text
+    from erniecore.engine.generation.respond import generate_text
 
     messages = [Message("system", system)] if system else []
     [completion] = generate_text(

@@ -1,5 +1,5 @@
 """``ernie model``: ``init``, a model directory with new weights, and ``check``, a directory against what servers expect. The
-work is in ``engine/new_model.py`` and ``engine/serving_contract.py``.
+work is in ``engine/models/new_model.py`` and ``engine/exporting/serving_contract.py``.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def init(
     as_json: JsonOption = False,
 ) -> None:
     """Write a model with random weights, its tokenizer and chat template in the public layout."""
-    from erniecore.engine.new_model import init_model
+    from erniecore.engine.models.new_model import init_model
 
     made = init_model(model, size, tokenizer, out, seed_value=seed)
     if as_json:
@@ -53,7 +53,7 @@ def check(
     as_json: JsonOption = False,
 ) -> int:
     """Compare a directory with what servers expect; exit code 0: it keeps every rule, 5: it breaks some, which are listed."""
-    from erniecore.engine.serving_contract import check_directory
+    from erniecore.engine.exporting.serving_contract import check_directory
     from erniecore.errors import Exit
 
     broken = check_directory(directory, contract)

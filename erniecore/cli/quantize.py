@@ -1,4 +1,4 @@
-"""``ernie quantize``: packed weights in a directory. The work is in ``engine/quantize.py`` and the quantizer plugin."""
+"""``ernie quantize``: packed weights in a directory. The work is in ``engine/models/quantize.py`` and the quantizer plugin."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from erniecore.cli import render
 from erniecore.cli.options import JsonOption
 
 if TYPE_CHECKING:
-    from erniecore.engine.quantize import Quantized
+    from erniecore.engine.models.quantize import Quantized
 
 
 def quantize(
@@ -35,7 +35,7 @@ def quantize(
     as_json: JsonOption = False,
 ) -> None:
     """Write a model with packed weights, say what was lost, load it again and compare; `generate`, `eval` and `chat` read it."""
-    from erniecore.engine.quantize import Data, quantize_directory
+    from erniecore.engine.models.quantize import Data, quantize_directory
 
     rows = Data(calib or (), data or (), method, max_seq_len)
     done = quantize_directory(directory, out, to, settings or [], rows)

@@ -72,7 +72,7 @@ def run(
         return _demo(out or "", as_json)
     from erniecore.config import compose
     from erniecore.engine import entry
-    from erniecore.engine.nodes import Site
+    from erniecore.engine.processes.nodes import Site
 
     file, overrides = split_words(words)
     loaded = compose.load(file, overrides, flags)

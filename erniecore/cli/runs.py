@@ -55,7 +55,7 @@ def find(directory: Path) -> list[Path]:
     Raises:
         UsageError: no such directory.
     """
-    from erniecore.engine.rundir import EVENTS_NAME
+    from erniecore.engine.preparation.rundir import EVENTS_NAME
 
     if not directory.is_dir():
         raise UsageError("no such directory", where=str(directory), fix="name the directory that holds your runs")

@@ -53,7 +53,7 @@ def _unnamed(installed: list[str]) -> UsageError:
 
 def _directory(model: Path) -> Path:
     """The model directory that ``model`` means. Raises ``UsageError`` for a checkpoint, and where there is no model."""
-    from erniecore.engine.bundles import locate
+    from erniecore.engine.models.bundles import locate
 
     located = locate(model)
     if located.is_checkpoint:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from erniecore.demo import recipe, tasks
-from erniecore.engine.rundir import EVENTS_NAME
+from erniecore.engine.preparation.rundir import EVENTS_NAME
 from erniecore.errors import Exit
 
 Scores = dict[str, tuple[float, int]]

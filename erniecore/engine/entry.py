@@ -12,15 +12,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
-from erniecore.engine.nodes import ALONE, Site, machine_name
+from erniecore.engine.processes.nodes import ALONE, Site, machine_name
 from erniecore.errors import ConfigError, MemoryFault
 
 if TYPE_CHECKING:
     from erniecore.config.compose import Loaded
-    from erniecore.engine.layout_plan import LayoutPlan, Wanted
-    from erniecore.engine.outlook import Outlook
-    from erniecore.engine.plan import Plan
-    from erniecore.engine.prepare import Prepared
+    from erniecore.engine.planning.layout_plan import LayoutPlan, Wanted
+    from erniecore.engine.preparation.outlook import Outlook
+    from erniecore.engine.preparation.plan import Plan
+    from erniecore.engine.preparation.prepare import Prepared
     from erniecore.engine.stop import StopRequest
     from erniecore.types import ModelBundle, Tokenizer
     from erniecore.types.model import Layer, Tensor
@@ -45,7 +45,7 @@ class RunResult:
     @property
     def events(self) -> list[dict[str, Any]]:
         """The events of this session, read from ``events.jsonl``."""
-        from erniecore.engine.rundir import EVENTS_NAME
+        from erniecore.engine.preparation.rundir import EVENTS_NAME
 
         with (self.out / EVENTS_NAME).open("rb") as file:
             file.seek(self.first_event)
@@ -85,7 +85,7 @@ def _placed(loaded: Loaded) -> Iterator[None]:
 
 def plan_loaded(loaded: Loaded, *, processes: int = 0) -> Plan:
     """The plan of a run, without starting it (``--dry-run``); no paddle."""
-    from erniecore.engine.prepare import prepare
+    from erniecore.engine.preparation.prepare import prepare
 
     with _placed(loaded):
         return prepare(loaded, processes=processes).plan
@@ -93,8 +93,8 @@ def plan_loaded(loaded: Loaded, *, processes: int = 0) -> Plan:
 
 def outlook_loaded(loaded: Loaded, *, processes: int = 0) -> tuple[Plan, Outlook | None]:
     """The plan of a run and what can be estimated beside it (``ernie plan``); no paddle."""
-    from erniecore.engine.outlook import outlook
-    from erniecore.engine.prepare import prepare
+    from erniecore.engine.preparation.outlook import outlook
+    from erniecore.engine.preparation.prepare import prepare
 
     with _placed(loaded):
         ready = prepare(loaded, processes=processes)
@@ -103,8 +103,8 @@ def outlook_loaded(loaded: Loaded, *, processes: int = 0) -> tuple[Plan, Outlook
 
 def layouts_loaded(loaded: Loaded, wanted: Wanted, *, processes: int = 0) -> LayoutPlan | None:
     """The layouts of a run over the cards that are wanted (``ernie plan --cards``); no paddle."""
-    from erniecore.engine.layout_plan import layout_plan
-    from erniecore.engine.prepare import prepare
+    from erniecore.engine.planning.layout_plan import layout_plan
+    from erniecore.engine.preparation.prepare import prepare
 
     with _placed(loaded):
         return layout_plan(prepare(loaded, processes=processes), wanted)
@@ -140,7 +140,7 @@ def _run(
     tell: Callable[[str], None],
     site: Site,
 ) -> RunResult:
-    from erniecore.engine import prepare, rundir
+    from erniecore.engine.preparation import prepare, rundir
     from erniecore.engine.stop import StopRequest
     from erniecore.migration.stand_in import require_directory
 
@@ -174,8 +174,8 @@ def _run(
 
 def _run_processes(ready: Prepared, restarts: int, tell: Callable[[str], None], site: Site) -> RunResult:
     """Each rank as a process of its own."""
-    from erniecore.engine import restarts as work
-    from erniecore.engine import rundir
+    from erniecore.engine.preparation import rundir
+    from erniecore.engine.processes import restarts as work
 
     first_event = rundir.events_size(ready.out)
     metrics = work.run_restarting(ready, restarts, tell, site)
@@ -184,7 +184,8 @@ def _run_processes(ready: Prepared, restarts: int, tell: Callable[[str], None], 
 
 def _train(ready: Prepared, stop: StopRequest) -> RunResult:
     """The part that needs paddle."""
-    from erniecore.engine import finish, loop, rundir, session
+    from erniecore.engine.preparation import rundir
+    from erniecore.engine.training import finish, loop, session
 
     first_event = rundir.events_size(ready.out)
     current = session.build(ready, stop)
@@ -220,8 +221,8 @@ def open_model(
     Args:
         device: a device plugin; empty within a run: the one that is open.
     """
-    from erniecore.engine.adapters import adapter_directory
-    from erniecore.engine.bundles import locate, open_device, open_located
+    from erniecore.engine.models.adapters import adapter_directory
+    from erniecore.engine.models.bundles import locate, open_device, open_located
 
     located = locate(Path(path))
     if adapter is not None:
@@ -245,7 +246,7 @@ def load_adapter(model: Layer, path: str | Path, name: str) -> Layer:
     Raises:
         UsageError: the name is taken. CheckpointError: damaged or unfitting weights.
     """
-    from erniecore.engine.adapters import load_adapter as load
+    from erniecore.engine.models.adapters import load_adapter as load
 
     return load(model, Path(path), name)
 
@@ -257,7 +258,7 @@ def load_tokenizer(path: str | Path) -> Tokenizer:
         UsageError: there is no model directory. CheckpointError: config.json cannot be read.
         EnvironmentFault: it has no tokenizer.
     """
-    from erniecore.engine.bundles import locate, open_tokenizer
+    from erniecore.engine.models.bundles import locate, open_tokenizer
     from erniecore.errors import UsageError
 
     located = locate(Path(path))
@@ -267,8 +268,8 @@ def load_tokenizer(path: str | Path) -> Tokenizer:
 
 
 def generate(model: Layer, input_ids: Any, *, max_new_tokens: int, **options: Any) -> Tensor:
-    """New token ids int64 [B, n] that continue ``input_ids``; see ``erniecore.engine.generate.generate``."""
-    from erniecore.engine.generate import generate as decode
+    """New token ids int64 [B, n] that continue ``input_ids``; see ``erniecore.engine.generation.generate.generate``."""
+    from erniecore.engine.generation.generate import generate as decode
 
     return decode(model, input_ids, max_new_tokens=max_new_tokens, **options)
 
@@ -283,7 +284,7 @@ def export(model_or_dir: Layer | str | Path, out: str | Path, to: str = "hf") ->
     Raises:
         CheckpointError: the target is not free, or the export differs from the model.
     """
-    from erniecore.engine.export import export_bundle, export_directory
+    from erniecore.engine.exporting.export import export_bundle, export_directory
 
     if isinstance(model_or_dir, str | Path):
         return export_directory(Path(model_or_dir), Path(out), to).path

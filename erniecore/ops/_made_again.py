@@ -1,5 +1,5 @@
 """Tensors that are cheap to make are made again in the backward pass instead of being kept for it. Not recomputation of
-blocks (``erniecore.engine.recompute``), which runs everything twice: here one elementwise operator is.
+blocks (``erniecore.engine.training.recompute``), which runs everything twice: here one elementwise operator is.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from erniecore.engine.launch import apply_environment, paddle_variables
-from erniecore.engine.supervise import free_port
+from erniecore.engine.processes.supervise import free_port
 from erniecore.testing.kills import fingerprint, kill_loop
 from erniecore.types import Cluster
 
@@ -111,7 +111,7 @@ def _warm() -> None:
     device = plugin.ernie_open_device(config=plugin.Config(), cluster=cluster)
     apply_environment(device.environment())
     device.open()
-    from erniecore.engine import finish, loop, session
+    from erniecore.engine.training import finish, loop, session
 
     assert finish
     assert loop

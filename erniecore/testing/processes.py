@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from erniecore.engine.launch import paddle_variables
-from erniecore.engine.supervise import free_port
+from erniecore.engine.processes.supervise import free_port
 from erniecore.testing.expect import CheckFailed
 from erniecore.types import Cluster
 

@@ -12,7 +12,7 @@ def talker(tmp_path_factory):
 
     from erniecore.data.tokenizer_train import train
     from erniecore.demo import tasks
-    from erniecore.engine.new_model import init_model
+    from erniecore.engine.models.new_model import init_model
 
     home = tmp_path_factory.mktemp("talker")
     rows = list(tasks.rows("train", 400, families=["copy", "identity"]))

@@ -193,7 +193,7 @@ def test_whatever_the_reference_a_continued_run_ends_alike(runner, pairs, how):
 def tuned(tmp_path_factory):
     """A small model, fine-tuned for a moment on real instructions, with a tokenizer of real text."""
     from erniecore.data.tokenizer_train import train
-    from erniecore.engine.new_model import init_model
+    from erniecore.engine.models.new_model import init_model
 
     home = tmp_path_factory.mktemp("tuned")
     (home / "tok").mkdir()

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 from erniecore.checkpoint.safetensors_io import merge_shards
-from erniecore.engine.bundles import load_bundle
-from erniecore.engine.fastdeploy_contract import STATIC
-from erniecore.engine.paddle_layout import packed_of, place
-from erniecore.engine.quantized import apply
-from erniecore.engine.serving_contract import check_directory
+from erniecore.engine.exporting.fastdeploy_contract import STATIC
+from erniecore.engine.exporting.serving_contract import check_directory
+from erniecore.engine.models.bundles import load_bundle
+from erniecore.engine.models.paddle_layout import packed_of, place
+from erniecore.engine.models.quantized import apply
 from erniecore.errors import Exit
 from erniecore.registry import load
 
@@ -34,7 +34,7 @@ WEIGHT_ONLY = {
 @pytest.fixture(scope="module")
 def base(home, tmp_path_factory):
     """A mixture of experts with sides that every form can hold."""
-    from erniecore.engine.new_model import init_model
+    from erniecore.engine.models.new_model import init_model
 
     return init_model("ernie45-moe", SIZE, home / "tok", tmp_path_factory.mktemp("served") / "base", seed_value=3).path
 

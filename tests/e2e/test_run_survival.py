@@ -20,7 +20,7 @@ SHORT = {"train__max_steps": 8, "checkpoint__every": 2, "checkpoint__keep": 9}
 @pytest.fixture
 def poisoned(runner, monkeypatch):
     """``poisoned(*steps)``: the loss of these steps is not finite."""
-    from erniecore.engine import loop
+    from erniecore.engine.training import loop
 
     reduced, seen = loop.reduced, loop.learn
 
@@ -89,7 +89,7 @@ def test_saving_behind_the_training_saves_the_same(runner):
 
 
 def test_a_save_that_fails_behind_the_training_is_told_and_the_next_one_counts(runner, monkeypatch):
-    from erniecore.engine import state
+    from erniecore.engine.training import state
 
     failing = [4, 6]
 

@@ -86,7 +86,7 @@ def test_checkpoints_are_thinned(runner):
 
 
 def test_mixture_of_experts_trains_and_balances(runner, tmp_path):
-    from erniecore.engine.new_model import init_model
+    from erniecore.engine.models.new_model import init_model
 
     size = "hidden_size=32,num_hidden_layers=2,num_attention_heads=4,num_key_value_heads=2"
     init_model("ernie45-moe", size, runner.home / "tok", tmp_path / "moe", seed_value=1)
@@ -147,7 +147,7 @@ def test_memory_that_runs_out_has_a_remedy(runner, monkeypatch):
     def refuse(*args):
         raise MemoryError("ResourceExhausted: 4 GiB wanted")
 
-    monkeypatch.setattr("erniecore.engine.loop.update", refuse)
+    monkeypatch.setattr("erniecore.engine.training.loop.update", refuse)
     with pytest.raises(MemoryFault) as caught:
         runner.run()
     assert "batch_size" in caught.value.fix

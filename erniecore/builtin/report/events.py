@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from erniecore.engine.rundir import EVENTS_NAME
+from erniecore.engine.preparation.rundir import EVENTS_NAME
 
 DATA_REPORT_NAME = "data_report.json"
 

@@ -21,7 +21,7 @@ from erniecore.builtin.report.events import (
 from erniecore.builtin.report.panels import ON_PAGE, panels
 from erniecore.builtin.report.plot import PLOT_NAME, draw_loss
 from erniecore.builtin.report.summary import eval_table, figures, memory_series
-from erniecore.engine.rundir import EVENTS_NAME
+from erniecore.engine.preparation.rundir import EVENTS_NAME
 from erniecore.errors import UsageError
 from erniecore.units import size_text
 

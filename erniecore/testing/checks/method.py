@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from erniecore.engine import score_head
+from erniecore.engine.models import score_head
 from erniecore.testing.exercise import encoder_of
 from erniecore.testing.expect import NotApplicable, ensure, ensure_bits, ensure_close, ensure_equal
 from erniecore.testing.runner import Check

@@ -150,7 +150,7 @@ def check_model_cached_decode_equals_full(subject: Subject) -> None:
     import numpy as np
     import paddle
 
-    from erniecore.engine.cache import StaticCache
+    from erniecore.engine.generation.cache import StaticCache
     from erniecore.testing.toys.compute import evaluating, logits
 
     model, architecture = build(subject)

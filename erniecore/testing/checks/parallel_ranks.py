@@ -54,8 +54,8 @@ def train_together(cluster: Cluster, target: str) -> dict[str, list[float]]:
 def train(ranks: Ranks, plan: ParallelPlan, subject: Subject | None) -> dict[str, list[float]]:
     """Three steps of AdamW on this rank's share of the rows."""
     from erniecore.config.core import TrainSection
-    from erniecore.engine.gather import Held
-    from erniecore.engine.optim import AdamW
+    from erniecore.engine.training.gather import Held
+    from erniecore.engine.training.optim import AdamW
     from erniecore.testing.toys.compute import random_ids
     from erniecore.testing.toys.paddle_lm import toy_model
 

@@ -28,7 +28,7 @@ class InputScale(nn.Layer):  # type: ignore[misc]
         recipe: how to compute. warmup, rate: see above.
     """
 
-    #: see ``erniecore.engine.quantized``: names of tensors that a plain model does not have
+    #: see ``erniecore.engine.models.quantized``: names of tensors that a plain model does not have
     quantizer_state: tuple[str, ...] = ()
 
     def __init__(self, recipe: Recipe, warmup: int, rate: float) -> None:

@@ -14,7 +14,7 @@ from erniecore_fp8_qat.recipes import BlockWise, TensorWise
 from erniecore_fp8_qat.scales import end_step, learners
 
 from erniecore.api import PackedLayer
-from erniecore.engine.quantized import own_state
+from erniecore.engine.models.quantized import own_state
 from erniecore.engine.ranks import Alone
 from erniecore.errors import ConfigError, NumericsError, UsageError
 

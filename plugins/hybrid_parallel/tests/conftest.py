@@ -70,7 +70,7 @@ DATA = {"sft": "sft.jsonl", "distill": "sft.jsonl", "kto": "kto.jsonl"}
 def hybrid_home(tmp_path_factory):
     """Models ``dense``, ``untied``, ``moe``; ``sft.jsonl``, ``dpo.jsonl``, ``kto.jsonl``, ``eval.jsonl``."""
     from erniecore.data.tokenizer_train import train
-    from erniecore.engine.new_model import init_model
+    from erniecore.engine.models.new_model import init_model
 
     home = tmp_path_factory.mktemp("hybrid")
     (home / "tok").mkdir()

@@ -100,7 +100,7 @@ def runs(cluster, cases):
 
 def saved_again(cluster, cases):
     """For each case: restore what ``run.resume`` names, and save it as it is then here; nothing is trained."""
-    from erniecore.engine.state import save
+    from erniecore.engine.training.state import save
 
     for words in cases:
         run = _built(words)
@@ -158,8 +158,9 @@ def _built(words):
     import os
 
     from erniecore.config.compose import load
-    from erniecore.engine import prepare, session
+    from erniecore.engine.preparation import prepare
     from erniecore.engine.stop import StopRequest
+    from erniecore.engine.training import session
 
     ready = prepare.prepare(load(None, words, {}, os.environ), console="none")
     (ready.out / "control").mkdir(parents=True, exist_ok=True)
@@ -178,7 +179,7 @@ def partly_held(cluster, root):
     from erniecore_hybrid_parallel.planning import make_mesh
     from erniecore_hybrid_parallel.ranks import open_ranks
 
-    from erniecore.engine.gather import Held, whole_model
+    from erniecore.engine.training.gather import Held, whole_model
 
     config = HybridConfig(tensor=2)
     ranks = open_ranks(config, make_mesh(config, 2), cluster)
@@ -205,7 +206,7 @@ def _saved_and_loaded(ranks, held, whole, root):
     from erniecore.checkpoint.manifest import file_from_json, file_json
     from erniecore.checkpoint.parts import PartWriter
     from erniecore.checkpoint.writer import Save
-    from erniecore.engine.gather import LocalArrays, agree, feed
+    from erniecore.engine.training.gather import LocalArrays, agree, feed
 
     shares = agree(ranks, {"model": held})
     save = Save(Path(root), 1, {}, 3)
@@ -291,7 +292,7 @@ def poisoned(cluster, words, first, last):
     """A run in which rank 1 alone finds gradients that are not finite in some steps; what it was like in the end."""
     import hashlib
 
-    from erniecore.engine import finish, loop
+    from erniecore.engine.training import finish, loop
     from erniecore.errors import NumericsError
 
     run = _built(words)

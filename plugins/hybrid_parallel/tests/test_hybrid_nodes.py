@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from erniecore.checkpoint import load_checkpoint
-from erniecore.engine.supervise import free_port
+from erniecore.engine.processes.supervise import free_port
 from erniecore.errors import Exit
 
 pytestmark = [pytest.mark.multiproc, pytest.mark.slow]

@@ -7,7 +7,7 @@ from erniecore_hybrid_parallel.config import HybridConfig
 from erniecore_hybrid_parallel.scale import check
 
 from erniecore.config import compose
-from erniecore.engine.prepare import described
+from erniecore.engine.preparation.prepare import described
 from erniecore.host import assemble
 
 

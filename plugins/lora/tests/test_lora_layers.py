@@ -214,7 +214,7 @@ def test_copy_is_independent(model):
 
 
 def test_reference_shares_the_base_and_keeps_the_start(model):
-    from erniecore.engine.reference import make_reference
+    from erniecore.engine.preparation.reference import make_reference
 
     made = shaken(adapted(model("moe"), rank=2))
     before, reference = logits(made), make_reference(made, "copy", adapted=True)

@@ -12,8 +12,8 @@ from safetensors.numpy import load_file
 
 import erniecore
 from erniecore.api import CheckpointError, NumericsError, UsageError
-from erniecore.engine import adapters
-from erniecore.engine.model_files import save_model_directory
+from erniecore.engine.models import adapters
+from erniecore.engine.models.model_files import save_model_directory
 from erniecore.errors import PluginNotFound
 
 FIXTURES = Path(__file__).parents[3] / "tests" / "fixtures"
@@ -68,7 +68,7 @@ def test_the_same_adapter_is_not_merged_again_another_is(merged, tmp_path):
 
 
 def test_base_in_bfloat16_stays_in_bfloat16(tmp_path):
-    from erniecore.engine.bundles import load_bundle, open_device
+    from erniecore.engine.models.bundles import load_bundle, open_device
 
     open_device()
     save_model_directory(load_bundle(DENSE).bundle, tmp_path / "base", dtype="bfloat16")

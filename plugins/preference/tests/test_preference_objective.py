@@ -18,7 +18,7 @@ from erniecore_preference.plugin import PairPlugin
 from safetensors.numpy import load_file
 
 from erniecore.api import IGNORE, Batch, Message, Preference, Rated
-from erniecore.engine.differences import with_differences
+from erniecore.engine.scoring.differences import with_differences
 from erniecore.testing.toys.compute import clear_gradients, gradients
 from erniecore.testing.toys.data import collate
 from erniecore.testing.toys.paddle_lm import toy_model

@@ -19,7 +19,7 @@ from erniecore_preference.scoring import without_gradient
 from erniecore_preference.table import sample_keys
 
 from erniecore.api import CheckpointError, ConfigError, Message, Preference
-from erniecore.engine.reference import AdapterOff, make_reference
+from erniecore.engine.preparation.reference import AdapterOff, make_reference
 from erniecore.testing.toys.data import collate
 from erniecore.testing.toys.paddle_lm import toy_model
 from erniecore.testing.toys.tokenizer import ToyTokenizer

@@ -5,9 +5,9 @@ from erniecore_reward.scorer import plugin
 
 from erniecore.api import add_score_head, open_model
 from erniecore.data.tokenizer_train import train
-from erniecore.engine.model_files import save_model_directory
-from erniecore.engine.new_model import init_model
-from erniecore.engine.score_head import completed
+from erniecore.engine.models.model_files import save_model_directory
+from erniecore.engine.models.new_model import init_model
+from erniecore.engine.models.score_head import completed
 from erniecore.testing import parametrize_checks
 
 

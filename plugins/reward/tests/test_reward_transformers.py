@@ -11,9 +11,9 @@ import pytest
 from erniecore_reward.objective import read
 
 from erniecore.api import add_score_head, open_model
-from erniecore.engine.adapters import load_adapter
-from erniecore.engine.model_files import save_model_directory
-from erniecore.engine.score_head import completed
+from erniecore.engine.models.adapters import load_adapter
+from erniecore.engine.models.model_files import save_model_directory
+from erniecore.engine.models.score_head import completed
 from erniecore.host import assemble
 from erniecore.registry import load
 

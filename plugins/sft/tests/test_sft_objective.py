@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from erniecore.api import IGNORE, Batch, Features
-from erniecore.engine.next_token import labels_ahead
+from erniecore.engine.training.next_token import labels_ahead
 
 VOCAB, HIDDEN = 11, 6
 

@@ -12,7 +12,7 @@ from erniecore_lora.save import save
 from erniecore_weight_only.packing import pack_model, packed_weights
 from erniecore_weight_only.plugin import nf4, wint4, wint4_8, wint8
 
-from erniecore.engine.reference import make_reference
+from erniecore.engine.preparation.reference import make_reference
 from erniecore.errors import UsageError
 
 IDS = np.random.default_rng(0).integers(5, 440, (2, 19))

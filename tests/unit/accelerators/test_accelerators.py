@@ -152,7 +152,7 @@ def test_readme_says_what_ran(name):
 
 
 def test_a_plugin_that_needs_what_the_device_lacks_is_refused_by_name():
-    from erniecore.engine.prepare import check_abilities
+    from erniecore.engine.preparation.prepare import check_abilities
 
     method = types.SimpleNamespace(needs=frozenset({"fp8"}))
     settings = types.SimpleNamespace(plugins={"quantizer": "fp8-qat"})

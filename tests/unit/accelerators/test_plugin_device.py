@@ -28,7 +28,7 @@ def home(tmp_path_factory):
     """Models and rows; a run of each model on the processor."""
     import erniecore
     from erniecore.data.tokenizer_train import train
-    from erniecore.engine.new_model import init_model
+    from erniecore.engine.models.new_model import init_model
 
     home = tmp_path_factory.mktemp("plugin-device")
     (home / "tok").mkdir()

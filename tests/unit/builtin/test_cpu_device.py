@@ -46,7 +46,7 @@ def test_only_float32():
 
 
 @pytest.mark.parametrize(
-    "code", ["from erniecore.api import ops", "from erniecore.engine import bundles; bundles.open_device()"]
+    "code", ["from erniecore.api import ops", "from erniecore.engine.models import bundles; bundles.open_device()"]
 )
 def test_paddle_comes_in_without_a_remark(code):
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -16,12 +16,12 @@ from safetensors.numpy import load_file
 
 from erniecore.checkpoint import save_checkpoint
 from erniecore.checkpoint.directories import verify_directory
-from erniecore.engine import bundles
 from erniecore.engine.arrays import to_numpy
-from erniecore.engine.export import compare_tokenizers, export_bundle, export_directory, verify_export
-from erniecore.engine.model_files import public_config, save_model_directory
-from erniecore.engine.new_model import init_model, parse_size
-from erniecore.engine.weights import state_of
+from erniecore.engine.exporting.export import compare_tokenizers, export_bundle, export_directory, verify_export
+from erniecore.engine.models import bundles
+from erniecore.engine.models.model_files import public_config, save_model_directory
+from erniecore.engine.models.new_model import init_model, parse_size
+from erniecore.engine.models.weights import state_of
 from erniecore.errors import CheckpointError, ConfigError, PluginNotFound, UsageError
 
 FIXTURES = Path(__file__).parents[2] / "fixtures" / "models"

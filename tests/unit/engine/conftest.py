@@ -52,13 +52,13 @@ class Maker:
         return composed(self.plugins)(**made, **own, formats={}, callbacks={}, scorers={}, plugins=names)
 
     def ready(self, **sections):
-        from erniecore.engine.prepare import prepare
+        from erniecore.engine.preparation.prepare import prepare
 
         loaded = SimpleNamespace(settings=self.settings(**sections), plugins=self.plugins, located=lambda e: e)
         return prepare(loaded, console="none")
 
     def feed(self, ready, store=None):
-        from erniecore.engine.feed import Feed
+        from erniecore.engine.training.feed import Feed
 
         settings = ready.settings
         loader = LoaderSettings.training(settings.data, settings.train)
@@ -68,8 +68,9 @@ class Maker:
 
     def run(self, store=None, **sections):
         """An assembled run; continues from a checkpoint in ``out`` if there is one."""
-        from erniecore.engine import prepare, session
+        from erniecore.engine.preparation import prepare
         from erniecore.engine.stop import StopRequest
+        from erniecore.engine.training import session
 
         ready = self.ready(**sections)
         for name in ("logs", "control"):
@@ -81,7 +82,7 @@ class Maker:
 
     def finish(self, run):
         """Train to the end, as ``entry`` does."""
-        from erniecore.engine import finish, loop, session
+        from erniecore.engine.training import finish, loop, session
 
         with finish.closing(run):
             session.announce(run)

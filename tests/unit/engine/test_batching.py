@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from erniecore.engine.batching import Pool
-from erniecore.engine.bundles import load_bundle
-from erniecore.engine.generate import Decoder, evaluating
-from erniecore.engine.rollout import roll_out
-from erniecore.engine.sampling import Sampling
-from erniecore.engine.speculate import NoGuesses, follow_up, guesser_of
+from erniecore.engine.generation.batching import Pool
+from erniecore.engine.generation.generate import Decoder, evaluating
+from erniecore.engine.generation.rollout import roll_out
+from erniecore.engine.generation.sampling import Sampling
+from erniecore.engine.generation.speculate import NoGuesses, follow_up, guesser_of
+from erniecore.engine.models.bundles import load_bundle
 from erniecore.errors import UsageError
 from erniecore.testing.toys.paddle_lm import toy_model
 from erniecore.testing.toys.tokenizer import ToyTokenizer

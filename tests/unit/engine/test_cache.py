@@ -4,7 +4,7 @@ import numpy as np
 import paddle  # noqa: TID253
 import pytest
 
-from erniecore.engine.cache import StaticCache
+from erniecore.engine.generation.cache import StaticCache
 from erniecore.errors import UsageError
 
 

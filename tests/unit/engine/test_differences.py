@@ -1,6 +1,6 @@
 """Metrics that are differences of two means."""
 
-from erniecore.engine.differences import with_differences
+from erniecore.engine.scoring.differences import with_differences
 
 
 def test_a_margin_is_the_difference_of_the_two_mean_rewards():

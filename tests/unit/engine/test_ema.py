@@ -4,7 +4,7 @@ import numpy as np
 import paddle  # noqa: TID253
 import pytest
 
-from erniecore.engine.ema import Ema
+from erniecore.engine.training.ema import Ema
 from erniecore.errors import CheckpointError
 
 

@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from erniecore.engine.answers import TextStream, texts_of
-from erniecore.engine.rollout import measured
-from erniecore.engine.scorers import score
+from erniecore.engine.generation.answers import TextStream, texts_of
+from erniecore.engine.generation.rollout import measured
+from erniecore.engine.training.scorers import score
 from erniecore.errors import PluginBroken
 from erniecore.testing.toys.data import toy_attempts
 from erniecore.testing.toys.others import ToyScorerPlugin

@@ -6,14 +6,14 @@ import shutil
 import pytest
 
 from erniecore.checkpoint.floats import read_tensors, write_tensors
-from erniecore.engine.bundles import load_bundle
-from erniecore.engine.export import export_directory
-from erniecore.engine.fastdeploy_contract import layout_of
-from erniecore.engine.fastdeploy_export import check_codes
-from erniecore.engine.new_model import init_model
-from erniecore.engine.paddle_layout import Packed, packed_of
-from erniecore.engine.quantize import quantize_directory
-from erniecore.engine.serving_contract import check_directory
+from erniecore.engine.exporting.export import export_directory
+from erniecore.engine.exporting.fastdeploy_contract import layout_of
+from erniecore.engine.exporting.fastdeploy_export import check_codes
+from erniecore.engine.exporting.serving_contract import check_directory
+from erniecore.engine.models.bundles import load_bundle
+from erniecore.engine.models.new_model import init_model
+from erniecore.engine.models.paddle_layout import Packed, packed_of
+from erniecore.engine.models.quantize import quantize_directory
 from erniecore.errors import UsageError
 from erniecore.types import StoredWeight
 

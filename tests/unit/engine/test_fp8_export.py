@@ -8,9 +8,9 @@ import pytest
 
 from erniecore.checkpoint.safetensors_io import merge_shards
 from erniecore.checkpoint.tensors import Tensor
-from erniecore.engine.fastdeploy_contract import PADDLE, SHARED
-from erniecore.engine.fp8_export import decode, encode, quantized_tensors
-from erniecore.engine.serving_contract import RULES, check_directory
+from erniecore.engine.exporting.fastdeploy_contract import PADDLE, SHARED
+from erniecore.engine.exporting.fp8_export import decode, encode, quantized_tensors
+from erniecore.engine.exporting.serving_contract import RULES, check_directory
 from erniecore.errors import UsageError
 
 
@@ -65,8 +65,8 @@ def test_what_does_not_fit_stays_and_is_named():
 def exported(tmp_path_factory):
     """A small mixture of experts as ``hf-fp8`` writes it, and as ``hf`` does."""
     from erniecore.data.tokenizer_train import train
-    from erniecore.engine.export import export_directory
-    from erniecore.engine.new_model import init_model
+    from erniecore.engine.exporting.export import export_directory
+    from erniecore.engine.models.new_model import init_model
 
     home = tmp_path_factory.mktemp("fp8")
     (home / "tok").mkdir()

@@ -9,9 +9,9 @@ import pluggy
 import pytest
 from safetensors.numpy import load_file
 
-from erniecore.engine.generate import Decoder, evaluating, generate
-from erniecore.engine.sampling import Sampling
-from erniecore.engine.weights import load_weights
+from erniecore.engine.generation.generate import Decoder, evaluating, generate
+from erniecore.engine.generation.sampling import Sampling
+from erniecore.engine.models.weights import load_weights
 from erniecore.hookspecs import BuildSpecs
 
 FIXTURES = Path(__file__).parents[2] / "fixtures" / "models"

@@ -4,8 +4,8 @@ import numpy as np
 import paddle  # noqa: TID253
 import pytest
 
-from erniecore.engine.generate import Decoder, eos_ids, evaluating, generate, pad_left
-from erniecore.engine.sampling import Sampling
+from erniecore.engine.generation.generate import Decoder, eos_ids, evaluating, generate, pad_left
+from erniecore.engine.generation.sampling import Sampling
 from erniecore.errors import UsageError
 from erniecore.ops import attention
 from erniecore.types import Features

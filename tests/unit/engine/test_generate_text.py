@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from erniecore.engine.answers import Answer, TextStream, parse_answer, prompt_ids
-from erniecore.engine.respond import Responder, generate_text
+from erniecore.engine.generation.answers import Answer, TextStream, parse_answer, prompt_ids
+from erniecore.engine.generation.respond import Responder, generate_text
 from erniecore.errors import UsageError
 from erniecore.types import Features, Message, Segment, ToolCall
 

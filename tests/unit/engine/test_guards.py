@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from erniecore.data.store import StoreBuilder
-from erniecore.engine.guards import StepGuard, check_store, check_token_ids, clip_scale
+from erniecore.engine.training.guards import StepGuard, check_store, check_token_ids, clip_scale
 from erniecore.errors import DataError, Exit, NumericsError
 from erniecore.types import IGNORE, Batch, Origin, Sample
 

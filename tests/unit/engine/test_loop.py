@@ -7,8 +7,8 @@ import paddle  # noqa: TID253
 import pytest
 
 from erniecore.checkpoint import list_checkpoints, load_checkpoint
-from erniecore.engine import loop, state
 from erniecore.engine.arrays import to_numpy
+from erniecore.engine.training import loop, state
 from erniecore.errors import ConfigError, DataError, NumericsError, Preempted
 from erniecore.plugin import Plugin, hookimpl
 from erniecore.testing.toys.others import ToyDevice, ToyDevicePlugin
@@ -327,7 +327,7 @@ def test_plugin_can_replace_forward_and_backward(maker):
 
         @hookimpl
         def ernie_forward_backward(self, run, batches):
-            from erniecore.engine.step import forward_backward
+            from erniecore.engine.training.step import forward_backward
 
             seen.append(len(batches))
             return forward_backward(run.objective, batches)

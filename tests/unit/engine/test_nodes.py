@@ -4,9 +4,9 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from erniecore.engine import nodes
-from erniecore.engine.nodes import Meeting, Site, unique
-from erniecore.engine.supervise import clusters, free_port
+from erniecore.engine.processes import nodes
+from erniecore.engine.processes.nodes import Meeting, Site, unique
+from erniecore.engine.processes.supervise import clusters, free_port
 from erniecore.errors import ConfigError
 
 

@@ -7,7 +7,7 @@ import paddle  # noqa: TID253
 import pytest
 
 from erniecore.config.core import TrainSection
-from erniecore.engine.optim import OPTIMIZERS, AdamW, is_decayed, layer_factors
+from erniecore.engine.training.optim import OPTIMIZERS, AdamW, is_decayed, layer_factors
 from erniecore.errors import CheckpointError
 
 SETTINGS = TrainSection(weight_decay=0.1, adam_beta1=0.9, adam_beta2=0.95, adam_epsilon=1e-6)

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from erniecore.config.core import CheckpointSection, DataSection, TrainSection
-from erniecore.engine.plan import count, count_parameters, estimate
+from erniecore.engine.preparation.plan import count, count_parameters, estimate
 from erniecore.types import TensorMap
 
 
@@ -122,5 +122,5 @@ def test_counts_for_people(number, text):
 
 
 def test_planning_needs_no_paddle():
-    code = "import sys, erniecore.engine.prepare, erniecore.engine.entry; sys.exit('paddle' in sys.modules)"
+    code = "import sys, erniecore.engine.preparation.prepare, erniecore.engine.entry; sys.exit('paddle' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0

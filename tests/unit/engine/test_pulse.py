@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from erniecore.engine.pulse import Pulse
 from erniecore.engine.ranks import Alone
+from erniecore.engine.training.pulse import Pulse
 from erniecore.errors import Exit
 
 STUCK = """
 import sys, time
 from pathlib import Path
-from erniecore.engine.pulse import Pulse, end_process
+from erniecore.engine.training.pulse import Pulse, end_process
 from erniecore.engine.ranks import Alone
 out = Path(sys.argv[1])
 pulse = Pulse(out, 0.2, Alone(), end_process(out / "control" / "end.json"))
@@ -76,7 +76,7 @@ def test_a_rank_that_waits_for_another_tells_its_stacks_but_does_not_end(out, mo
     class Waits(Alone):
         waiting = "all_reduce with rank 1"
 
-    monkeypatch.setattr("erniecore.engine.pulse.LINGER", 0.05)
+    monkeypatch.setattr("erniecore.engine.training.pulse.LINGER", 0.05)
     assert watched(out, 0.2, lambda pulse: time.sleep(1.0), Waits()) == []
     assert "in all_reduce with rank 1" in (out / "logs" / "rank-0.stacks").read_text()
 

@@ -5,7 +5,7 @@ import paddle  # noqa: TID253
 import paddle.nn.functional as F  # noqa: TID253
 import pytest
 
-from erniecore.engine.recompute import GRANULARITIES, recompute, set_recompute
+from erniecore.engine.training.recompute import GRANULARITIES, recompute, set_recompute
 from erniecore.errors import ConfigError
 
 

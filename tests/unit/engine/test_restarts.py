@@ -1,6 +1,6 @@
 """How long a run that died waits before it starts again."""
 
-from erniecore.engine.restarts import LONGEST_PAUSE, newest, pause_after
+from erniecore.engine.processes.restarts import LONGEST_PAUSE, newest, pause_after
 
 
 def test_pauses_grow_only_while_starts_are_in_vain():

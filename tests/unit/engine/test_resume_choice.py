@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from erniecore.checkpoint import save_checkpoint
-from erniecore.engine.drift import config_hash
-from erniecore.engine.resume import STATE_FORMAT, check_data, choose
-from erniecore.engine.rundir import opened
+from erniecore.engine.preparation.drift import config_hash
+from erniecore.engine.preparation.resume import STATE_FORMAT, check_data, choose
+from erniecore.engine.preparation.rundir import opened
 from erniecore.errors import CheckpointError, DataError, EnvironmentFault, Exit, UsageError
 
 SETTINGS = {"run": {"seed": 1}, "train": {"learning_rate": 0.1, "max_steps": 4}, "log": {"every": 1}}
@@ -166,7 +166,7 @@ def test_number_of_files_counts():
 
 
 def test_run_directory_is_made_and_logged_to(tmp_path):
-    from erniecore.engine.rundir import log
+    from erniecore.engine.preparation.rundir import log
 
     with opened(tmp_path / "a" / "b", 0):
         log.info("hello")

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from erniecore.engine import sampling as s
+from erniecore.engine.generation import sampling as s
 from erniecore.errors import NumericsError, UsageError
 
 some_logits = hnp.arrays(

@@ -14,9 +14,9 @@ import numpy as np
 import pytest
 
 from erniecore.checkpoint import load_checkpoint, newest_verified
-from erniecore.engine import state
-from erniecore.engine.gather import Held
 from erniecore.engine.ranks import Alone
+from erniecore.engine.training import state
+from erniecore.engine.training.gather import Held
 from erniecore.errors import CheckpointError
 from erniecore.types import Piece
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from erniecore.config.core import TrainSection
-from erniecore.engine.schedule import learning_rate, warmup_length
+from erniecore.engine.training.schedule import learning_rate, warmup_length
 
 
 def rates(total, **settings):

@@ -8,8 +8,8 @@ import pytest
 from safetensors.numpy import load_file, save_file
 
 from erniecore.engine.entry import open_model
-from erniecore.engine.model_files import save_model_directory
-from erniecore.engine.score_head import add_score_head, completed, has_score, head_map, with_score, without_head
+from erniecore.engine.models.model_files import save_model_directory
+from erniecore.engine.models.score_head import add_score_head, completed, has_score, head_map, with_score, without_head
 from erniecore.errors import CheckpointError
 
 MODELS = Path(__file__).parents[2] / "fixtures" / "models"

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from erniecore.engine.suites import (
+from erniecore.engine.scoring.suites import (
     Board,
     Item,
     Score,

@@ -12,7 +12,7 @@ from safetensors.numpy import save_file
 
 from erniecore.checkpoint.directories import write_directory_manifest
 from erniecore.engine.arrays import to_numpy
-from erniecore.engine.weights import load_weights
+from erniecore.engine.models.weights import load_weights
 from erniecore.errors import CheckpointError, NumericsError, PluginError
 from erniecore.types import TensorMap
 

@@ -10,8 +10,8 @@ import paddle  # noqa: TID253
 import pytest
 from safetensors.numpy import load_file
 
-from erniecore.engine import model_files
-from erniecore.engine.model_files import public_tensors, save_model_directory
+from erniecore.engine.models import model_files
+from erniecore.engine.models.model_files import public_tensors, save_model_directory
 from erniecore.errors import CheckpointError, PluginError
 from erniecore.types import ModelBundle, TensorMap
 

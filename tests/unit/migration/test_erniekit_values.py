@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from erniecore.config.core import TrainSection
-from erniecore.engine.schedule import learning_rate
+from erniecore.engine.training.schedule import learning_rate
 from erniecore.migration.erniekit import rules, values
 
 WHOLE = st.integers(-(10**9), 10**9)

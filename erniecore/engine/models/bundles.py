@@ -1,0 +1,357 @@
+"""A model with everything around it, from a model directory, a run or a checkpoint; the plugin is found by ``model_type``.
+
+Importing this module is light; paddle comes in when a model is built, after the device was opened (``open_device``).
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from erniecore import kernels, registry
+from erniecore.checkpoint.directories import QUANTIZED_DIRECTORY
+from erniecore.config.selection import plugin_for_directory
+from erniecore.engine import launch
+from erniecore.engine.models import quantized, score_head
+from erniecore.engine.preparation.prepare import use_kernels
+from erniecore.engine.views import check_views
+from erniecore.errors import CheckpointError, EnvironmentFault, UsageError, nearest
+from erniecore.host import Host, assemble
+from erniecore.plugin import ModelPlugin, Plugin
+from erniecore.types import Cluster, Device, Json, ModelBundle, Tokenizer
+
+if TYPE_CHECKING:
+    from erniecore.checkpoint import Checkpoint
+
+
+class Opened(NamedTuple):
+    """What a directory held.
+
+    Attributes:
+        bundle: the model in eval mode, and what belongs to it.
+        dtype: in which most of its weights were stored.
+        notes: what the user should know.
+    """
+
+    bundle: ModelBundle
+    dtype: str
+    notes: list[str]
+
+
+def open_device(name: str = "cpu") -> list[str]:
+    """Open a device by name with its default settings, outside of a run; returns warnings. Imports paddle."""
+    plugin = registry.load("device", name)
+    host = assemble({"device": plugin})
+    device: Device = host.hook.ernie_open_device(config=plugin.Config(), cluster=Cluster())
+    warnings = launch.apply_environment(device.environment())
+    device.open()
+    check_views(name)
+    chosen = kernels.choose(device.name, {})
+    warnings += chosen.remarks
+    use_kernels(chosen, warnings)
+    return warnings
+
+
+class Located(NamedTuple):
+    """Where a model is: a model directory, or a checkpoint; notes on the choice; an adapter that goes onto it."""
+
+    path: Path
+    is_checkpoint: bool
+    notes: list[str]
+    adapter: Path | None = None
+
+
+def locate(source: Path) -> Located:
+    """The model that ``source`` means; reads no tensor and imports no paddle.
+
+    Args:
+        source: a model directory, a run directory (its ``model/`` or its ``adapter/`` and the base of that, else its
+            newest verified checkpoint), a directory of checkpoints, or one checkpoint.
+
+    Raises:
+        UsageError: ``source`` is none of these, or does not exist.
+    """
+    from erniecore.checkpoint import newest_verified
+    from erniecore.checkpoint.manifest import MANIFEST_NAME
+    from erniecore.engine.models.adapters import base_of, find_adapter, quantized_base
+
+    if not source.is_dir():
+        beside = [p.name for p in source.absolute().parent.glob("*") if p.is_dir()]
+        close = nearest(source.name, beside)
+        fix = f"did you mean {source.parent / close}?" if close else "name a model directory, a run or a checkpoint"
+        raise UsageError("no such directory", where=str(source), fix=fix)
+    if (source / "config.json").is_file():
+        return Located(source, False, [])
+    if (source / MANIFEST_NAME).is_file():
+        return Located(source, True, [])
+    if (source / "model" / "config.json").is_file():
+        notes, codes = [f"using the run's finished model {source / 'model'}"], source / QUANTIZED_DIRECTORY
+        if codes.is_dir():
+            notes.append(f"its weights are not rounded; {codes} computes as it was trained")
+        return Located(source / "model", False, notes)
+    adapter = find_adapter(source)
+    if adapter is not None:
+        base = base_of(adapter)
+        return Located(base, False, [f"using adapter {adapter} on {base}", *quantized_base(adapter, base)], adapter)
+    path, notes = newest_verified(source / "ckpt" if (source / "ckpt").is_dir() else source)
+    if path is None:
+        raise UsageError(
+            "this is neither a model directory, nor a run, nor a checkpoint",
+            where=str(source),
+            found="; ".join(notes),
+            expected="a directory with config.json, with ckpt/, or ckpt/step-…",
+        )
+    return Located(path, True, [*notes, f"using checkpoint {path}"])
+
+
+def open_located(
+    located: Located, *, dtype: str = "float32", tokenizer: bool = True, plain: bool = False, ahead: bool = False
+) -> Opened:
+    """The model at ``located``; see :func:`load_bundle` and :func:`load_checkpoint_bundle`."""
+    if located.is_checkpoint:
+        opened = load_checkpoint_bundle(located.path, dtype=dtype, tokenizer=tokenizer, plain=plain)
+    else:
+        opened = load_bundle(located.path, dtype=dtype, tokenizer=tokenizer, ahead=ahead)
+    if located.adapter is not None:
+        from erniecore.engine.models.adapters import load_adapter
+
+        adapted = load_adapter(opened.bundle.model, located.adapter)
+        opened = opened._replace(bundle=score_head.completed(replace(opened.bundle, model=adapted)))
+    return opened._replace(notes=[*located.notes, *opened.notes])
+
+
+def load_bundle(directory: Path, *, dtype: str = "float32", tokenizer: bool = True, ahead: bool = False) -> Opened:
+    """The model in a model directory of the public layout.
+
+    Args:
+        directory: config.json, safetensors and, if ``tokenizer``, the tokenizer's files.
+        dtype: of the parameters in memory.
+        tokenizer: also read the tokenizer; that there is none is a note, not an error.
+        ahead: with its layers of multi-token prediction.
+
+    Raises:
+        ConfigError: ``ahead``, and the model has no such layers.
+        PluginNotFound: no installed model plugin reads this ``model_type``, or the quantizer is not installed.
+        CheckpointError: weights that do not fit, or a vocabulary smaller than the tokenizer's.
+    """
+    from erniecore.engine.models.weights import load_weights, open_weights
+
+    plugin = registry.load("model", plugin_for_directory(directory))
+    # a model without the setting has no such layers; who needs them says so
+    section = {"path": str(directory), **({"mtp": True} if ahead and "mtp" in plugin.Config.model_fields else {})}
+    bundle, notes = build_bundle(plugin, section, directory if tokenizer else None, dtype)
+    if quantized.quantizer_of(bundle.architecture):
+        bundle = described(quantized.fill(bundle, directory), _provenance_of(directory), _generation_of(directory))
+        return Opened(bundle, str(bundle.architecture.get("torch_dtype", dtype)), notes)
+    report = load_weights(bundle.model, directory, bundle.adapter)
+    bundle.model.eval()
+    sizes: Counter[str] = Counter()
+    for _, tensor in open_weights(directory).values():
+        sizes[tensor.dtype] += tensor.num_bytes
+    stored = _long_name(sizes.most_common(1)[0][0]) if sizes else dtype
+    if report.ignored:
+        notes.append(
+            f"not part of this model: {', '.join(report.ignored[:3])}{' …' if len(report.ignored) > 3 else ''}"
+        )
+    if quantized.KEY in bundle.architecture:
+        notes.append("quantised for servers; read as the numbers that its codes stand for")
+        bundle = replace(bundle, architecture={k: v for k, v in bundle.architecture.items() if k != quantized.KEY})
+        stored = str(bundle.architecture.get("torch_dtype", bundle.architecture.get("dtype", stored)))
+    bundle = described(bundle, _provenance_of(directory), _generation_of(directory))
+    return Opened(bundle, stored, [str(report), *notes])
+
+
+def load_checkpoint_bundle(
+    path: Path, *, dtype: str = "float32", tokenizer: bool = True, plain: bool = False
+) -> Opened:
+    """The model in a checkpoint, built with the settings that the checkpoint holds; averaged weights where there are any,
+    unless these say otherwise. It computes as it was trained, with its quantizer; ``plain``: without.
+
+    Raises:
+        CheckpointError: damaged, without settings, or with an adapter's weights only.
+    """
+    from erniecore.checkpoint import load_checkpoint
+
+    checkpoint = load_checkpoint(path)
+    settings, names = _settings_of(checkpoint)
+    plugin = registry.load("model", names["model"])
+    section = {k: v for k, v in settings["model"].items() if k in plugin.Config.model_fields}
+    home = section.get("tokenizer") or section.get("path")
+    bundle, notes = build_bundle(plugin, section, Path(home) if home and tokenizer else None, dtype)
+    if score_head.WEIGHT in checkpoint.tensors["model"]:
+        score_head.add_score_head(bundle.model)
+        bundle = score_head.completed(bundle)
+    averaged = "ema" in checkpoint.tensors and settings.get("checkpoint", {}).get("average", True)
+    bundle = replace(bundle, model=quantized.trained(names, settings, bundle.model))
+    _load_structured(bundle, checkpoint, averaged=averaged)
+    if plain and quantized.own_state(bundle.model):
+        bundle = _without_quantizer(bundle, build_bundle(plugin, section, None, dtype)[0])
+        notes.append(f"weights as they were updated, not rounded by {names['quantizer']}")
+    bundle.model.eval()
+    provenance = {
+        "checkpoint": path.name,
+        "method": names.get("method", ""),
+        "base": str(section.get("path", "")),
+        "steps": checkpoint.step,
+        "weights": "moving average" if averaged else "last step",
+        "config_hash": checkpoint.manifest.config_hash,
+    }
+    generation = _generation_of(Path(section["path"])) if section.get("path") else {}
+    return Opened(described(bundle, provenance, generation), dtype, notes)
+
+
+def build_bundle(
+    plugin: Plugin, section: Mapping[str, Any], tokenizer_home: Path | None, dtype: str
+) -> tuple[ModelBundle, list[str]]:
+    """A model with new weights for one plugin's settings, and notes.
+
+    Args:
+        plugin: a model plugin; ``section``: values for its ``Config``.
+        tokenizer_home: where the tokenizer's files are; ``None``: no tokenizer.
+    """
+    host = assemble({"model": plugin})
+    config = plugin.Config(**section)
+    architecture: Json = host.call(plugin, "ernie_read_architecture", config=config)
+    tokenizer, notes = _tokenizer(host, plugin, config, tokenizer_home)
+    if tokenizer is not None:
+        notes += check_vocabulary(architecture, tokenizer, str(tokenizer_home))
+    model = host.call(plugin, "ernie_build_model", config=config, architecture=architecture, dtype=dtype)
+    adapter = host.call(plugin, "ernie_state_adapter", architecture=architecture)
+    if score_head.has_score(architecture):
+        score_head.add_score_head(model)
+        adapter = score_head.ScoreState(adapter, architecture)
+    return ModelBundle(model=model, architecture=architecture, adapter=adapter, tokenizer=tokenizer), notes
+
+
+def read_tokenizer(plugin: Plugin, architecture: Json, directory: Path) -> Tokenizer:
+    """The tokenizer in ``directory`` as this model uses it. Raises ``EnvironmentFault`` when there is none."""
+    host = assemble({"model": plugin})
+    config = plugin.Config(**{"architecture": dict(architecture)})
+    tokenizer: Tokenizer = host.call(plugin, "ernie_build_tokenizer", config=config, directory=directory)
+    return tokenizer
+
+
+def open_tokenizer(directory: Path) -> tuple[Tokenizer, Json]:
+    """The tokenizer of a model directory, as its model uses it, and the content of config.json. No paddle.
+
+    Raises:
+        PluginNotFound, CheckpointError: see ``plugin_for_directory``. EnvironmentFault: there is no tokenizer.
+    """
+    plugin = registry.load("model", plugin_for_directory(directory))
+    architecture = _json(directory / "config.json")
+    return read_tokenizer(plugin, architecture, directory), architecture
+
+
+def _tokenizer(host: Host, plugin: Plugin, config: Any, home: Path | None) -> tuple[Tokenizer | None, list[str]]:
+    if home is None:
+        return None, []
+    try:
+        return host.call(plugin, "ernie_build_tokenizer", config=config, directory=home), []
+    except EnvironmentFault as error:
+        return None, [f"without a tokenizer: {error}"]
+
+
+def check_vocabulary(architecture: Json, tokenizer: Tokenizer, where: str) -> list[str]:
+    """A note when the model has more ids than the tokenizer.
+
+    Raises:
+        CheckpointError: it has fewer.
+    """
+    rows = int(architecture["vocab_size"])
+    if tokenizer.vocab_size > rows:
+        raise CheckpointError(
+            "the tokenizer has more ids than the model",
+            where=where,
+            found=f"{tokenizer.vocab_size} ids",
+            expected=f"at most vocab_size = {rows}",
+            fix="use the tokenizer that belongs to this model",
+            code="ERN-K004",
+        )
+    if tokenizer.vocab_size < rows:
+        return [f"the model has {rows} ids, the tokenizer {tokenizer.vocab_size}: the rest is never used"]
+    return []
+
+
+def _settings_of(checkpoint: Checkpoint) -> tuple[Mapping[str, Any], Mapping[str, str]]:
+    settings, names = checkpoint.state.get("settings"), checkpoint.state.get("plugins")
+    if not isinstance(settings, dict) or not isinstance(names, dict) or "model" not in names:
+        raise CheckpointError("this checkpoint does not say which model it is of", where=str(checkpoint.path))
+    if settings.get("adapter") is not None:
+        raise CheckpointError(
+            "this checkpoint holds an adapter's weights, not a whole model",
+            where=str(checkpoint.path),
+            fix="name the run, which leaves adapter/ at its end, or continue it to its end",
+        )
+    return settings, names
+
+
+def _load_structured(bundle: ModelBundle, checkpoint: Checkpoint, *, averaged: bool) -> None:
+    from erniecore.engine import arrays
+    from erniecore.engine.models.weights import convert, state_of
+
+    targets = state_of(bundle.model)
+    tensors = checkpoint.require("model", {name: (tuple(t.shape), "") for name, t in targets.items()})
+    average: Mapping[str, Any] = checkpoint.tensors["ema"] if averaged else {}
+    for name, target in targets.items():
+        source = average if name in average else tensors
+        found = _long_name(checkpoint.tensors["ema" if name in average else "model"].entries[name].dtype)
+        array = convert(source[name], found, arrays.dtype_name(target), f"{checkpoint.path}: {name}")
+        arrays.set_value(target, array)
+
+
+def _without_quantizer(bundle: ModelBundle, other: ModelBundle) -> ModelBundle:
+    """``bundle`` with the model of ``other``, filled with its weights."""
+    from erniecore.engine.models.weights import state_of
+
+    if score_head.has_score(bundle.architecture):
+        score_head.add_score_head(other.model)
+    weights = state_of(bundle.model)
+    for name, target in state_of(other.model).items():
+        target.set_value(weights[name])
+    return replace(bundle, model=other.model)
+
+
+def _long_name(dtype: str) -> str:
+    from erniecore.checkpoint.tensors import LONG_NAMES
+
+    return LONG_NAMES[dtype]
+
+
+def described(bundle: ModelBundle, provenance: Json, generation: Json) -> ModelBundle:
+    """``bundle`` with what it says of its origin and of how to generate with it."""
+    return replace(bundle, provenance=provenance, generation=generation)
+
+
+def _generation_of(directory: Path) -> Json:
+    return _json(directory / "generation_config.json")
+
+
+def _provenance_of(directory: Path) -> Json:
+    """What the directory says of its own origin, without what is written anew each time."""
+    from erniecore.checkpoint.directories import MODEL_MANIFEST
+
+    facts = _json(directory / MODEL_MANIFEST).get("provenance")
+    known = {k: v for k, v in facts.items() if k not in ("erniecore", "parameters")} if isinstance(facts, dict) else {}
+    return known or {"source": str(directory)}
+
+
+def _json(path: Path) -> dict[str, Any]:
+    if not path.is_file():
+        return {}
+    try:
+        value = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise CheckpointError("this file is not valid JSON", where=str(path), code="ERN-K021") from error
+    return value if isinstance(value, dict) else {}
+
+
+def model_plugin(name: str) -> ModelPlugin:
+    """The installed model plugin ``name``. Raises ``PluginNotFound`` and ``UsageError``."""
+    plugin = registry.load("model", name)
+    if not isinstance(plugin, ModelPlugin):
+        raise UsageError("this plugin does not say which models it reads", where=name, expected="a ModelPlugin")
+    return plugin

@@ -1,0 +1,153 @@
+"""Directories of quantised models: our own tensor names, packed as a quantizer plugin packs them. config.json says which one
+and with which settings; the plugin builds the layers, and the files fill them bit for bit. Writing is in ``quantize.py``.
+
+Importing this module is light.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from erniecore import registry
+from erniecore.config.problems import section_from
+from erniecore.config.sources import Leaf, Place, Tree
+from erniecore.engine.host_memory import release_freed
+from erniecore.errors import CheckpointError, ConfigError, PluginError
+from erniecore.host import assemble
+
+if TYPE_CHECKING:
+    from erniecore.config.section import Section
+    from erniecore.plugin import Plugin
+    from erniecore.types import Json, ModelBundle
+    from erniecore.types.model import Layer
+
+#: key of config.json; ``quant_method`` of ours
+KEY, METHOD = "quantization_config", "erniecore"
+#: capability of quantizers that need data
+CALIBRATE = "calibrate"
+#: capability of quantizers whose weights stay trainable parameters
+TRAINS = "trains"
+
+
+def described(architecture: Json, name: str, settings: Json) -> dict[str, Any]:
+    """``architecture`` as that of a model quantised by plugin ``name`` with these settings."""
+    return {**architecture, KEY: {"quant_method": METHOD, "quantizer": name, "settings": dict(settings)}}
+
+
+def quantizer_of(architecture: Json) -> str:
+    """The quantizer that wrote a model with this config.json; empty: none of ours."""
+    found = architecture.get(KEY)
+    if not isinstance(found, dict) or found.get("quant_method") != METHOD:
+        return ""
+    return str(found.get("quantizer", ""))
+
+
+def is_quantized(directory: str | Path) -> bool:
+    """Whether a model directory holds weights of one of our quantizers."""
+    try:
+        content = json.loads((Path(directory) / "config.json").read_bytes())
+    except (OSError, ValueError):
+        return False
+    return isinstance(content, dict) and bool(quantizer_of(content))
+
+
+def refuse_training(architecture: Json) -> None:
+    """Raises ``ConfigError`` for a base whose original weights are not here."""
+    name = quantizer_of(architecture)
+    if name:
+        message = (
+            f"this directory holds weights quantised by {name}; name the original model and add --quantizer {name}"
+        )
+        raise ConfigError.at("model.path", message)
+
+
+def apply(plugin: Plugin, config: Section, model: Layer, phase: str = "export") -> Layer:
+    """``model`` as the quantizer ``plugin`` packs it for use, in eval mode. Raises what the plugin raises."""
+    host = assemble({"quantizer": plugin})
+    quantized: Layer = host.call(plugin, "ernie_quantize_model", config=config, model=model, phase=phase)
+    quantized.eval()
+    release_freed()
+    return quantized
+
+
+def calibrated(plugin: Plugin, config: Section, model: Layer, batches: Sequence[Any]) -> Layer:
+    """``model`` as ``plugin`` packs it with the help of data, in eval mode. Raises what the plugin raises."""
+    host = assemble({"quantizer": plugin})
+    quantized: Layer = host.call(plugin, "ernie_calibrate_model", config=config, model=model, batches=batches)
+    quantized.eval()
+    release_freed()
+    return quantized
+
+
+def own_state(model: Layer) -> frozenset[str]:
+    """Names of tensors that a quantizer put beside the weights which it trains: layers name theirs in
+    ``quantizer_state``. A model directory of the public layout has no place for them."""
+    return frozenset(
+        f"{name}.{tensor}"
+        for name, layer in model.named_sublayers()
+        for tensor in getattr(layer, "quantizer_state", ())
+    )
+
+
+def trained(names: Mapping[str, str], settings: Mapping[str, Any], model: Layer) -> Layer:
+    """``model`` as a run with these plugins and settings trained it: quantised, where the quantizer trains the weights
+    themselves (capability ``trains``), else as it is."""
+    name = names.get("quantizer")
+    if not name:
+        return model
+    plugin, place = registry.load("quantizer", name), Place("the settings of the checkpoint")
+    if TRAINS not in plugin.capabilities:
+        return model
+    section: Tree = {key: Leaf(value, place) for key, value in dict(settings["quantizer"]).items() if key != "name"}
+    return apply(plugin, section_from(plugin.Config, section), model, "train")
+
+
+def fill(bundle: ModelBundle, directory: Path) -> ModelBundle:
+    """``bundle``, whose model is new, with the layers and the tensors in ``directory``.
+
+    Raises:
+        PluginNotFound: the quantizer is not installed. ConfigError: settings that it does not take.
+        CheckpointError: damaged files, or tensors that do not fit.
+    """
+    from erniecore.checkpoint.reader import compare_tensors, list_problems
+    from erniecore.checkpoint.safetensors_io import merge_shards
+    from erniecore.checkpoint.tensors import LONG_NAMES
+    from erniecore.engine import arrays
+    from erniecore.engine.models.weights import check_manifest, convert, state_of
+
+    section = bundle.architecture[KEY]
+    plugin, place = registry.load("quantizer", section["quantizer"]), Place(str(directory / "config.json"))
+    settings: Tree = {name: Leaf(value, place) for name, value in dict(section.get("settings", {})).items()}
+    model = apply(plugin, section_from(plugin.Config, settings), bundle.model)
+    paths = sorted(directory.glob("weights-*.safetensors"))
+    check_manifest(directory, {path.name for path in paths})
+    stored, targets = merge_shards(paths), state_of(model)
+    shapes = {name: (tuple(tensor.shape), "") for name, (_, tensor) in stored.items()}
+    problems = compare_tensors(
+        shapes, {name: (tuple(t.shape), "") for name, t in targets.items()}, "the quantised model"
+    )
+    if problems:
+        message = "the quantised weights do not fit the model: " + list_problems(problems)
+        raise CheckpointError(message, where=str(directory), code="ERN-K004")
+    for name, target in targets.items():
+        path, tensor = stored[name]
+        found = LONG_NAMES[tensor.dtype]
+        arrays.set_value(target, convert(tensor.load(), found, arrays.dtype_name(target), f"{path}: {name}"))
+    return replace(bundle, model=model)
+
+
+def is_packed(model: Any) -> bool:
+    """Whether weights of ``model`` are codes."""
+    from erniecore.types import PackedLayer
+
+    return any(isinstance(layer, PackedLayer) for layer in model.sublayers())
+
+
+def check_packed(model: Any) -> None:
+    """Raises ``PluginError`` unless the quantizer replaced layers: only those can be written."""
+    if not is_packed(model):
+        raise PluginError("this quantizer leaves weights in floating point, which no directory of codes can hold")

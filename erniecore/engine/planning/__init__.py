@@ -1,0 +1,1 @@
+"""Layouts searched and machines measured: ``ernie plan --cards`` and ``ernie bench``."""

@@ -1,0 +1,187 @@
+"""What a run will need beyond its exact states: activations, peak memory, products, time, generation's cache. From a
+prepared run; no paddle. What is estimated is called so.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from math import prod
+from typing import TYPE_CHECKING, Any
+
+from erniecore import kernels
+from erniecore.engine.preparation.plan import BYTES
+from erniecore.planning.activations import Activations, Work, activations, cache_bytes
+from erniecore.planning.flops import Flops, step_flops
+from erniecore.planning.memory import States, cpu_process, tensors_peak
+from erniecore.planning.rates import Rate, best_rate, identity, rates_file, read_rates, training
+from erniecore.types import DecoderShape
+from erniecore.units import size_text
+
+if TYPE_CHECKING:
+    from erniecore.engine.preparation.prepare import Prepared
+
+
+@dataclass(frozen=True, slots=True)
+class Outlook:
+    """Estimates for one rank.
+
+    Attributes:
+        activations: of one micro-batch, bytes by operator. tensors: most bytes that tensors hold at a time.
+        process: on ``cpu``, roughly what the process grows to; None elsewhere.
+        cache: bytes of keys and values for one answer of ``length`` positions.
+        flops: per token. step_flops: per optimizer step of full rows, this rank's part.
+        rate: of matrix products as ``ernie bench matmul`` found it; None: not measured. seconds: per step at that rate:
+            no step is faster; None without a rate. trained, expected: rate of whole steps as ``ernie bench train`` found
+            it, and seconds per step at that.
+        disk: bytes of all checkpoints that are kept and of one that is being written.
+        undivided: the parallel strategy splits more than data, of which these figures know nothing.
+    """
+
+    activations: Activations
+    length: int
+    tensors: int
+    process: int | None
+    cache: int
+    flops: Flops
+    step_flops: float
+    rate: Rate | None
+    seconds: float | None
+    disk: int
+    undivided: bool = False
+    trained: Rate | None = None
+    expected: float | None = None
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain JSON."""
+        kept, total = self.activations.kept, self.flops.total
+        found = asdict(self)
+        found["activations"]["kept"], found["flops"]["total"] = kept, total
+        return found
+
+    def lines(self) -> list[tuple[str, str]]:
+        """(label, text) for the console."""
+        names = ("stream", "attention", "mlp", "router", "experts", "updates", "loss")
+        acts = [(name, getattr(self.activations, name)) for name in names]
+        kept = " | ".join(f"{name} {size_text(size)}" for name, size in acts if size)
+        moment = (
+            f"logits {size_text(self.activations.logits)} or layer {size_text(self.activations.working)} for a moment"
+        )
+        process = f"; the process grows to roughly {size_text(self.process)}" if self.process else ""
+        note = (
+            [("note", "figures below are of the whole model on one rank; splits are not planned")]
+            if self.undivided
+            else []
+        )
+        return [
+            *note,
+            ("keeps", f"{kept} = {size_text(self.activations.kept)}; {moment}"),
+            ("peak", f"{size_text(self.tensors)} of tensors{process}"),
+            ("disk", f"{size_text(self.disk)} for all checkpoints"),
+            ("answers", f"{size_text(self.cache)} of keys and values per answer of {self.length:,} positions"),
+            ("work", f"{number(self.flops.total)} operations per token, {number(self.step_flops)} per step"),
+            ("time", self._time()),
+        ]
+
+    def _time(self) -> str:
+        if self.trained is not None and self.expected is not None:
+            where = f"{number(self.trained.flops)} operations/s in training, measured {self.trained.day}"
+            return f"about {duration(self.expected)} per step of full rows ({where} on {self.trained.machine})"
+        if self.rate is None or self.seconds is None:
+            return "unknown; `ernie bench matmul` measures this device"
+        where = f"{number(self.rate.flops)} operations/s, measured {self.rate.day} on {self.rate.machine}"
+        return f"no step is faster than {duration(self.seconds)} ({where})"
+
+
+def outlook(ready: Prepared, environ: Mapping[str, str] | None = None) -> Outlook | None:
+    """Estimates for a prepared run; None where the model does not say what its layers are like."""
+    shape: DecoderShape | None = ready.host.hook.ernie_decoder_shape(architecture=ready.architecture)
+    if shape is None:
+        return None
+    train, plan = ready.settings.train, ready.plan
+    work = work_of(ready)
+    made = activations(shape, work)
+    states = states_of(ready)
+    flops = step_flops(
+        shape,
+        active=plan.parameters.active,
+        length=work.length,
+        recompute=train.recompute,
+        adapter=plan.parameters.trainable if plan.parameters.adapted else None,
+        reference=ready.reference != "none",
+    )
+    per_rank = work.tokens * train.accumulation * flops.total
+    rate, trained = rates_of(ready, os.environ if environ is None else environ)
+    return Outlook(
+        activations=made,
+        length=work.length,
+        tensors=tensors_peak(states, made, accumulation=train.accumulation),
+        process=cpu_process(states, made, accumulation=train.accumulation) if ready.device.name == "cpu" else None,
+        cache=cache_bytes(shape, rows=1, length=work.length, element=work.element),
+        flops=flops,
+        step_flops=per_rank,
+        rate=rate,
+        seconds=per_rank / rate.flops if rate else None,
+        disk=plan.checkpoint * (plan.keep + 1),
+        trained=trained,
+        expected=per_rank / trained.flops if trained else None,
+        undivided=any(size > 1 for axis, size in ready.parallel_plan.degrees.items() if axis != "data"),
+    )
+
+
+def work_of(ready: Prepared) -> Work:
+    """What activations depend on."""
+    from erniecore.engine.preparation.prepare import adapter_shapes
+
+    train, length = ready.settings.train, ready.settings.data.max_seq_len
+    shapes = adapter_shapes(ready.host, ready.settings.adapter, ready.state_adapter.maps("pt")) or {}
+    return Work(
+        tokens=train.batch_size * length,
+        length=length,
+        element=BYTES[train.precision],
+        recompute=train.recompute,
+        loss_chunk=train.loss_chunk,
+        head_trained=ready.settings.adapter is None,
+        ranks=sum(min(s) for s in shapes.values() if len(s) == 2) // 2,
+        adapted_experts=any(len(s) == 3 for s in shapes.values()),
+        masks=ready.kernels.names.get("attention", kernels.REFERENCE) == kernels.REFERENCE,
+    )
+
+
+def states_of(ready: Prepared) -> States:
+    """The exact part of the memory."""
+    plan, adapted = ready.plan, ready.settings.adapter is not None
+    sizes = [4 * prod(entry.shape) for entry in ready.state_adapter.maps("pt") if entry.trained]
+    return States(
+        resident=plan.memory - plan.gradients,
+        gradients=plan.gradients,
+        largest=0 if adapted else max(sizes, default=0),
+    )
+
+
+def rates_of(ready: Prepared, environ: Mapping[str, str]) -> tuple[Rate | None, Rate | None]:
+    """The measured rates of the run's device, of products and of training. Accelerators are described by paddle, which a plan
+    does not import: there the newest rate of the same kind of device counts, and its card is named."""
+    device, precision = ready.device, ready.settings.train.precision
+    machine = identity(device.describe()) if device.name == "cpu" else ""
+    rates = read_rates(rates_file(environ))
+    return best_rate(rates, device.name, precision, machine), best_rate(
+        rates, device.name, training(precision), machine
+    )
+
+
+def number(value: float) -> str:
+    """``1.5 T``, ``320 G``."""
+    for limit, unit in ((1e18, " E"), (1e15, " P"), (1e12, " T"), (1e9, " G"), (1e6, " M")):
+        if value >= limit:
+            return f"{value / limit:.3g}{unit}"
+    return f"{value:.0f}"
+
+
+def duration(seconds: float) -> str:
+    """``1.5 s``, ``3.0 min``, ``2.1 h``."""
+    for limit, unit in ((3600, "h"), (60, "min"), (1, "s")):
+        if seconds >= limit:
+            return f"{seconds / limit:.1f} {unit}"
+    return f"{seconds * 1000:.0f} ms"

@@ -1,0 +1,1 @@
+"""The run proper: assembly, loop, step, optimizer, checkpoints, recovery."""
