@@ -24,6 +24,7 @@ REFERENCE = "reference"
 OPERATORS: Mapping[str, tuple[str, ...]] = {
     "adamw": ("adamw_", "square_sum"),
     "attention": ("attention_forward", "attention_backward"),
+    "cross_entropy": ("cross_entropy_rows_", "add_product_"),
     "decode_attention": ("decode_attention",),
     "decode_experts": ("decode_experts",),
     "embedding": ("embedding_backward",),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -10,6 +11,7 @@ import paddle
 from paddle import Tensor
 from paddle.autograd import PyLayer
 
+from erniecore.kernels import replaceable
 from erniecore.ops._attention_plan import softmax_rows_
 from erniecore.ops._parallel import parallel_map, row_ranges
 from erniecore.types.samples import IGNORE
@@ -60,15 +62,15 @@ class Sums:
     weight: Tensor | None = None
     bias: Tensor | None = None
 
-    def add(self, work: Work, hidden_cH: Tensor, d_cV: Tensor | None, g_c1: Tensor | None = None) -> None:
+    def add(self, work: Work, hidden_cH: Tensor, d_cV: Tensor, g_c1: Tensor | None = None) -> None:
         """One more piece, its rows weighted by ``g_c1``; the factor goes to the narrow side of the product."""
-        if d_cV is None:
-            return
         if work.weight:
             hidden_cH = hidden_cH if g_c1 is None else hidden_cH * g_c1
             left, right = (d_cV, hidden_cH) if work.transposed else (hidden_cH, d_cV)
-            more = paddle.matmul(left, right, transpose_x=True)
-            self.weight = more if self.weight is None else self.weight.add_(more)
+            if self.weight is None:
+                self.weight = paddle.matmul(left, right, transpose_x=True)
+            else:
+                add_product_(self.weight, left, right)
         if work.bias:
             g_c1 = paddle.ones([d_cV.shape[0], 1], d_cV.dtype) if g_c1 is None else g_c1
             more = paddle.matmul(g_c1, d_cV, transpose_x=True).reshape([-1])
@@ -141,18 +143,7 @@ class _LinearCrossEntropy(PyLayer):  # type: ignore[misc]
         head = Head(weight.detach(), None if bias is None else bias.detach(), work.transposed)
         hidden_nH = _learned(hidden.detach(), work.where)
         ctx.back_nH = paddle.empty_like(hidden_nH) if work.hidden else None
-        losses = []
-        for piece in work.pieces:
-            hidden_cH = hidden_nH[piece.rows]
-            logits_cV = head.logits(hidden_cH)
-            doubt_c = _nan_where_not_finite(logits_cV)
-            p_cV = _softmax(logits_cV)
-            losses.append(_losses(piece, p_cV, hidden_cH, head) + doubt_c)
-            if work.hidden or work.weight or work.bias:
-                d_cV = _less_label(p_cV, piece)
-            if work.hidden:
-                paddle.matmul(d_cV, head.weight, transpose_y=not work.transposed, out=ctx.back_nH[piece.rows])
-            ctx.sums.add(work, hidden_cH, d_cV if work.weight or work.bias else None)
+        losses = [_forward_piece(piece, hidden_nH, head, work, ctx) for piece in work.pieces]
         loss_n = paddle.concat(losses) if len(losses) > 1 else losses[0]
         return loss_n if work.where is None else loss_T.scatter_(work.where, loss_n)
 
@@ -181,18 +172,59 @@ class _LinearCrossEntropy(PyLayer):  # type: ignore[misc]
         return (d_hidden, d_weight, d_bias)[:num_grads]
 
 
+def _forward_piece(piece: Piece, hidden_nH: Tensor, head: Head, work: Work, ctx: Any) -> Tensor:
+    """Loss [c] and gradients of one piece. A function, so that its logits are gone before the next one makes its own."""
+    hidden_cH = hidden_nH[piece.rows]
+    logits_cV = head.logits(hidden_cH)
+    slopes = work.hidden or work.weight or work.bias
+    loss_c = cross_entropy_rows_(logits_cV, piece, _again(head, hidden_cH), slopes)
+    if work.hidden:
+        paddle.matmul(logits_cV, head.weight, transpose_y=not work.transposed, out=ctx.back_nH[piece.rows])
+    if slopes:
+        ctx.sums.add(work, hidden_cH, logits_cV)
+    return loss_c
+
+
 def _weighted_sums(work: Work, hidden: Tensor, weight: Tensor, bias: Tensor | None, g_n1: Tensor) -> Sums:
     """Gradients of the head where positions have different factors: another pass over the logits."""
     head = Head(weight, None if bias is None else bias.detach(), work.transposed)
     hidden_nH, sums = _learned(hidden, work.where), Sums()
     for piece in work.pieces:
-        d_cV = _less_label(_softmax(head.logits(hidden_nH[piece.rows])), piece)
-        sums.add(work, hidden_nH[piece.rows], d_cV, g_n1[piece.rows])
+        hidden_cH = hidden_nH[piece.rows]
+        d_cV = head.logits(hidden_cH)
+        cross_entropy_rows_(d_cV, piece, _again(head, hidden_cH), slopes=True)
+        sums.add(work, hidden_cH, d_cV, g_n1[piece.rows])
+        del d_cV  # before the next one is made
     return sums
 
 
 def _learned(x: Tensor, where: Tensor | None) -> Tensor:
     return x if where is None else paddle.gather(x, where)
+
+
+def _again(head: Head, hidden_cH: Tensor) -> Callable[[Tensor], Tensor]:
+    """The logits of some rows of a piece once more."""
+    return lambda rows: head.logits(paddle.gather(hidden_cH, rows))
+
+
+@replaceable
+def cross_entropy_rows_(logits_cV: Tensor, piece: Piece, again: Callable[[Tensor], Tensor], slopes: bool) -> Tensor:
+    """Loss of each row [c], -log softmax at its label, NaN where a logit is not finite; no gradient. Of the logits remains
+    softmax - onehot if ``slopes``, else nothing of use. ``again``: rows -> their logits, for those who lost them."""
+    doubt_c = _nan_where_not_finite(logits_cV)
+    p_cV = _softmax(logits_cV)
+    loss = _losses(piece, p_cV, again) + doubt_c
+    if slopes:
+        flat = p_cV.reshape([-1])
+        flat.scatter_(piece.places, paddle.gather(flat, piece.places) - 1.0)
+    return loss
+
+
+@replaceable
+def add_product_(total_MN: Tensor, left_cM: Tensor, right_cN: Tensor) -> Tensor:
+    """total += left^T right, in place; no gradient."""
+    sum_MN: Tensor = total_MN.add_(paddle.matmul(left_cM, right_cN, transpose_x=True))
+    return sum_MN
 
 
 def _nan_where_not_finite(logits_cV: Tensor) -> Tensor:
@@ -207,21 +239,14 @@ def _softmax(logits: Tensor) -> Tensor:
     return logits
 
 
-def _less_label(p_cV: Tensor, piece: Piece) -> Tensor:
-    """softmax - onehot, in place."""
-    flat = p_cV.reshape([-1])
-    flat.scatter_(piece.places, paddle.gather(flat, piece.places) - 1.0)
-    return p_cV
-
-
-def _losses(piece: Piece, p_cV: Tensor, hidden: Tensor, head: Head) -> Tensor:
+def _losses(piece: Piece, p_cV: Tensor, again: Callable[[Tensor], Tensor]) -> Tensor:
     """-log softmax at the labels; where that probability is too small for its logarithm, log-sum-exp of those rows."""
     p = paddle.gather(p_cV.reshape([-1]), piece.places)
     loss = -paddle.log(p.clip(min=TINY))
     tiny = np.flatnonzero(p.numpy() < TINY)
     if len(tiny):
         at = paddle.to_tensor(tiny)
-        logits = head.logits(paddle.gather(hidden, at))
+        logits = again(at)
         label = paddle.take_along_axis(logits, paddle.gather(piece.labels, at).unsqueeze(-1), 1).squeeze(-1)
         loss = loss.scatter_(at, paddle.logsumexp(logits, axis=-1) - label)
     return loss

@@ -40,7 +40,8 @@ class Work:
         recompute: ``train.recompute``. loss_chunk: ``train.loss_chunk``.
         head_trained: whether the head's weight has a gradient. ranks: sum of the ranks of all low-rank updates.
         adapted_experts: whether stacked experts have updates. masks: whether attention keeps masks of packed rows; an
-            installed kernel makes none.
+            installed kernel makes none. apart: whether each piece's gradient of the head is made before it is added to
+            the sum; an installed kernel adds while it multiplies.
     """
 
     tokens: int
@@ -52,6 +53,7 @@ class Work:
     ranks: int = 0
     adapted_experts: bool = False
     masks: bool = True
+    apart: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,9 +122,9 @@ def piece_of_loss(vocab: int, tokens: int, chunk: int) -> int:
 
 def logits_bytes(shape: DecoderShape, work: Work) -> int:
     """What head and loss need for a moment: one piece of logits in float32, and the gradient of the head, once as a sum
-    and, where there are several pieces, once more for the next one."""
+    and, where there are several pieces that are not added at once, once more for the next one."""
     piece = piece_of_loss(shape.vocab, work.tokens, work.loss_chunk)
-    table = 4 * shape.vocab * shape.hidden * (1 if piece >= work.tokens else 2)
+    table = 4 * shape.vocab * shape.hidden * (2 if work.apart and piece < work.tokens else 1)
     return 4 * piece * shape.vocab + (table if work.head_trained else 0)
 
 

@@ -21,6 +21,7 @@ class KernelSet:
     operators: Mapping[str, tuple[str, ...]] = {
         "adamw": ("float32",),
         "attention": ("float32",),
+        "cross_entropy": ("float32",),
         "decode_attention": ("float32",),
         "decode_experts": ("float32",),
         "embedding": ("float32",),

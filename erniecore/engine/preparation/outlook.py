@@ -146,6 +146,7 @@ def work_of(ready: Prepared) -> Work:
         ranks=sum(min(s) for s in shapes.values() if len(s) == 2) // 2,
         adapted_experts=any(len(s) == 3 for s in shapes.values()),
         masks=ready.kernels.names.get("attention", kernels.REFERENCE) == kernels.REFERENCE,
+        apart=ready.kernels.names.get("cross_entropy", kernels.REFERENCE) == kernels.REFERENCE,
     )
 
 

@@ -84,6 +84,12 @@ def test_a_frozen_head_has_no_gradient():
     assert trained - frozen == 1000 * 64 * 4
 
 
+def test_a_kernel_that_adds_while_it_multiplies_needs_one_gradient_of_the_head():
+    pieces = Work(tokens=8192, length=8192, loss_chunk=1024)
+    apart, added = (logits_bytes(SHAPE, replace(pieces, apart=a)) for a in (True, False))
+    assert apart - added == SHAPE.vocab * SHAPE.hidden * 4
+
+
 def test_prediction_layers_count():
     more = activations(replace(SHAPE, ahead=(DENSE,)), WORK)
     assert more.attention == activations(SHAPE, WORK).attention * 4 // 3
