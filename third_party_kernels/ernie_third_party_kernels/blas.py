@@ -21,6 +21,7 @@ def sgemm() -> Callable[..., None] | None:
         found = ctypes.CDLL(str(Path(str(paddle.__file__)).parent / "libs" / "libmklml_intel.so")).cblas_sgemm
     except (OSError, AttributeError):
         return None
-    found.argtypes = [COUNT] * 6 + [NUMBER, *[POINTER, COUNT] * 2, NUMBER, POINTER, COUNT]
+    sizes, operand = (COUNT,) * 6, (POINTER, COUNT)
+    found.argtypes = [*sizes, NUMBER, *operand, *operand, NUMBER, *operand]
     found.restype = None
-    return found  # type: ignore[no-any-return]
+    return found
