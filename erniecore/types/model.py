@@ -31,8 +31,8 @@ class TensorMap:
         load: public arrays -> our array. ``store``: the reverse (``None``: this layout is only read).
         dtype: ``"float32"`` where the tensor must stay so whatever the model's dtype; ``""`` otherwise.
         trained: ``False`` for a tensor that is saved but never trained, e.g. router statistics; for the plan.
-        active_share: the part of it that one token passes through, in (0, 1]: k / E for E stacked experts of which a
-            token takes k; for the plan.
+        active_share: the part of it that one token of text passes through, in [0, 1]: k / E for E stacked experts of
+            which a token takes k, 0 for what only pictures pass; for the plan.
     """
 
     name: str

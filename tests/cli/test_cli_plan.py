@@ -20,6 +20,8 @@ def plan(capsys, *words):
         ("ernie45", "0.3b", "0.3607", "0.3607"),
         ("ernie45-moe", "21b-a3b", "21.825", "3.35"),
         ("ernie45-moe", "300b-a47b", "299.484", "47.9"),
+        ("ernie45-vl", "28b-a3b", "29.40", "3.35"),
+        ("ernie45-vl", "424b-a47b", "423.53", "47.9"),
     ],
 )
 def test_published_parameter_counts(capsys, model, size, billions, active):

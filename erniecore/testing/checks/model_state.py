@@ -55,11 +55,11 @@ def check_model_state_is_complete(subject: Subject) -> None:
 
 
 def check_model_maps_tell_what_is_trained(subject: Subject) -> None:
-    """A map's ``trained`` is whether its tensor is a trainable parameter, and ``active_share`` is in (0, 1]."""
+    """A map's ``trained`` is whether its tensor is a trainable parameter, and ``active_share`` is in [0, 1]."""
     trainable = {name for name, parameter in build(subject)[0].named_parameters() if not parameter.stop_gradient}
     for m in _maps(subject)[0]:
         ensure_equal(m.trained, m.name in trainable, f"`trained` of {m.name}")
-        ensure(0 < m.active_share <= 1, f"`active_share` of {m.name} is {m.active_share}; expected above 0, at most 1")
+        ensure(0 <= m.active_share <= 1, f"`active_share` of {m.name} is {m.active_share}; expected 0 to 1")
 
 
 def check_model_public_names_are_unique(subject: Subject) -> None:

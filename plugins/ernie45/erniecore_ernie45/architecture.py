@@ -53,12 +53,17 @@ class Keys:
         if self.source.get(key) not in (None, supported):
             raise self.fault(key, "not supported by this model", expected=json.dumps(supported))
 
-    def _get(self, key: str, default: object) -> Any:
-        value = self.source.get(key)
-        if value is None and default is None:
+    def required(self, key: str) -> None:
+        """Refuses a missing key and null, with the nearest key that is there."""
+        if self.source.get(key) is None:
             close = nearest(key, self.source)
             fix = f"did you mean {close!r}?" if close else "add the key; it has no safe default"
             raise self.fault(key, "this key is missing", fix=fix)
+
+    def _get(self, key: str, default: object) -> Any:
+        if default is None:
+            self.required(key)
+        value = self.source.get(key)
         return default if value is None else value
 
 

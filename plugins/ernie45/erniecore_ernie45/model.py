@@ -32,11 +32,16 @@ class Decoder(nn.Layer):  # type: ignore[misc]
 
     def forward(self, input_ids: Tensor, context: Context) -> tuple[Tensor, list[tuple[Tensor, ...]]]:
         """ids [B, S] -> the stream [B, S, H] before the final norm, and what each layer measured."""
-        x_BSH, measured = self.embed_tokens(input_ids), []
+        x_BSH, measured = self.embed(input_ids, context), []
         for layer in self.layers:
             x_BSH, *rest = run_layer(layer, x_BSH, context)
             measured.append(tuple(rest))
         return x_BSH, measured
+
+    def embed(self, input_ids: Tensor, context: Context) -> Tensor:
+        """What enters the first layer, [B, S, H]."""
+        x_BSH: Tensor = self.embed_tokens(input_ids)
+        return x_BSH
 
 
 def run_layer(layer: DecoderLayer, x_BSH: Tensor, context: Context) -> tuple[Tensor, ...]:

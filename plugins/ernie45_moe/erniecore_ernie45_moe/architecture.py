@@ -55,10 +55,11 @@ class MoeArchitecture(Architecture):
     def parse(cls, source: Json, where: str = "config.json") -> MoeArchitecture:
         """Raises ``CheckpointError`` for missing, impossible or contradictory keys."""
         keys = Keys(source, where)
-        return cls(**decoder_fields(keys, "ernie4_5_moe"), **_moe_fields(keys))
+        return cls(**decoder_fields(keys, "ernie4_5_moe"), **moe_fields(keys))
 
 
-def _moe_fields(keys: Keys) -> dict[str, Any]:
+def moe_fields(keys: Keys) -> dict[str, Any]:
+    """What :class:`MoeArchitecture` has beside the dense fields, as constructor arguments."""
     for key, supported in (("moe_gate", "topk"), ("moe_group_experts", False), ("moe_norm_gate_logits", True)):
         keys.only(key, supported)
     experts, selected = keys.integer("moe_num_experts", minimum=2), keys.integer("moe_k")

@@ -1,12 +1,13 @@
 """Even expert load without a loss: after each optimizer step the selection bias of overloaded experts goes down and
 that of the others up (arXiv:2408.15664). Also the router's metrics, from the same counts.
 
-Letters: L mixture-of-experts layers, E experts, N ranks that hold different layers.
+Letters: L mixture-of-experts layers, G routers of a layer (1, or one for each kind of token), E experts of a router,
+N ranks that hold different layers.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 import paddle  # noqa: TID253
@@ -17,7 +18,7 @@ class Measured(NamedTuple):
     """What one layer saw in one training pass.
 
     Attributes:
-        load: float32 [E], assignments to each expert (of the biased selection, before any capacity).
+        load: float32 [G, E], assignments to each expert (of the biased selection, before any capacity).
         entropy: float32 scalar, see ``losses.router_entropy``.
         losses: name -> scalar with gradient, without coefficient; only those that are trained with.
     """
@@ -27,13 +28,13 @@ class Measured(NamedTuple):
     losses: Mapping[str, Tensor]
 
 
-def moved_bias(bias_1E: Tensor, load_E: Tensor, rate: float) -> Tensor:
-    """bias + rate * sign(mean load - load); an expert with exactly the mean load keeps its bias."""
-    return bias_1E + rate * paddle.sign(load_E.mean() - load_E)
+def moved_bias(bias_GE: Tensor, load_GE: Tensor, rate: float) -> Tensor:
+    """bias + rate * sign(mean load - load) for each router; an expert with exactly the mean load keeps its bias."""
+    return bias_GE + rate * paddle.sign(load_GE.mean(axis=-1, keepdim=True) - load_GE)
 
 
-def _same(load_LE: Tensor) -> Tensor:
-    return load_LE
+def _same(load_LGE: Tensor) -> Tensor:
+    return load_LGE
 
 
 class Balancer:
@@ -42,7 +43,7 @@ class Balancer:
     run only some of them.
 
     Attributes:
-        all_reduce: sums loads [L, E] over the ranks that saw different tokens; a parallel plugin replaces it.
+        all_reduce: sums loads [L, G, E] over the ranks that saw different tokens; a parallel plugin replaces it.
         gather: joins rows over the ranks that hold different layers; ``None``: all layers are here.
     """
 
@@ -56,31 +57,32 @@ class Balancer:
 
     @property
     def loads(self) -> Tensor:
-        """[L, E] of the layers that have run, in their order."""
+        """[L, G, E] of the layers that have run, in their order."""
         return paddle.stack([self._loads[place] for place in sorted(self._loads)])
 
     @paddle.no_grad()  # type: ignore[untyped-decorator]
     def observe(self, measured: Mapping[int, Measured]) -> None:
         """One training pass: one entry per mixture-of-experts layer that it ran."""
         for place, entry in measured.items():
-            load_E = entry.load.detach()
-            self._loads[place] = self._loads[place] + load_E if place in self._loads else load_E
+            load_GE = entry.load.detach()
+            self._loads[place] = self._loads[place] + load_GE if place in self._loads else load_GE
             self._entropies.append(entry.entropy.detach())
 
     @paddle.no_grad()  # type: ignore[untyped-decorator]
-    def step(self, biases: Mapping[int, tuple[Tensor, bool]]) -> None:
-        """End of an optimizer step. ``biases``: per layer that is here, the bias [1, E] and whether its router is
+    def step(self, biases: Mapping[int, tuple[Tensor, Sequence[bool]]]) -> None:
+        """End of an optimizer step. ``biases``: per layer that is here, the bias [G, E] and which of its routers are
         trained."""
         if not self._loads and self.gather is None:
             return
         seen_13 = paddle.zeros([1, 3])  # how uneven, sum and number of entropies
         if self._loads:
-            load_LE = self.all_reduce(self.loads)
-            for place, load_E in zip(sorted(self._loads), load_LE, strict=True):
-                bias_1E, trained = biases[place]
-                if trained and self.rate > 0:
-                    bias_1E.set_value(moved_bias(bias_1E, load_E, self.rate))
-            uneven = (load_LE.max(axis=1) / load_LE.mean(axis=1).clip(min=1.0)).max()
+            load_LGE = self.all_reduce(self.loads)
+            for place, load_GE in zip(sorted(self._loads), load_LGE, strict=True):
+                bias_GE, trained = biases[place]
+                if any(trained) and self.rate > 0:
+                    moved = paddle.to_tensor([[is_trained] for is_trained in trained])
+                    bias_GE.set_value(paddle.where(moved, moved_bias(bias_GE, load_GE, self.rate), bias_GE))
+            uneven = (load_LGE.max(axis=-1) / load_LGE.mean(axis=-1).clip(min=1.0)).max()
             entropy = paddle.stack(self._entropies).sum()
             seen_13 = paddle.stack([uneven, entropy, paddle.to_tensor(float(len(self._entropies)))]).unsqueeze(0)
         self._last = seen_13 if self.gather is None else self.gather(seen_13)

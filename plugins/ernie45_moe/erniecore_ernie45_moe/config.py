@@ -8,14 +8,9 @@ from pydantic import field_validator
 from erniecore.api import Field
 
 
-class MoeConfig(ModelSection):
-    """Section of the mixture-of-experts models: how to train what config.json describes."""
+class RouterSection(ModelSection):
+    """What every model with routed experts can be told: how to train its routers."""
 
-    mtp: bool = Field(
-        False,
-        description="Build, load and train the multi-token-prediction layers. Off: their weights are left alone and the "
-        "written config.json says `num_nextn_predict_layers: 0`.",
-    )
     capacity: tuple[float, ...] = Field(
         (),
         description="Three factors: training, evaluation, evaluation of fewer tokens than experts. An expert takes at most "
@@ -48,3 +43,13 @@ class MoeConfig(ModelSection):
         if value and (len(value) != 3 or min(value) <= 0):
             raise ValueError("give three positive factors (training, evaluation, small evaluation), or none")
         return value
+
+
+class MoeConfig(RouterSection):
+    """Section of the mixture-of-experts models: how to train what config.json describes."""
+
+    mtp: bool = Field(
+        False,
+        description="Build, load and train the multi-token-prediction layers. Off: their weights are left alone and the "
+        "written config.json says `num_nextn_predict_layers: 0`.",
+    )

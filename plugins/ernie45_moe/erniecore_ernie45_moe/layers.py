@@ -16,7 +16,7 @@ from paddle import Tensor, nn  # noqa: TID253
 from erniecore.api import ops
 from erniecore_ernie45_moe.architecture import MoeArchitecture
 from erniecore_ernie45_moe.balance import Measured
-from erniecore_ernie45_moe.config import MoeConfig
+from erniecore_ernie45_moe.config import RouterSection
 from erniecore_ernie45_moe.losses import aux_loss, orthogonal_loss, router_entropy, z_loss
 from erniecore_ernie45_moe.router import Routing, drop_over_capacity, hide_padding, loads, route
 from erniecore_ernie45_moe.rows import WholeRows
@@ -32,11 +32,11 @@ class Gate(nn.Layer):  # type: ignore[misc]
 
 
 class Statics(nn.Layer):  # type: ignore[misc]
-    """The selection bias [1, E], float32: part of the model's state, moved by ``Balancer``, never by an optimizer."""
+    """The selection bias [routers, E], float32: part of the model's state, moved by ``Balancer``, never by an optimizer."""
 
-    def __init__(self, arch: MoeArchitecture) -> None:
+    def __init__(self, arch: MoeArchitecture, num_routers: int = 1) -> None:
         super().__init__()
-        shape, zero = [1, arch.num_experts], nn.initializer.Constant(0.0)
+        shape, zero = [num_routers, arch.num_experts], nn.initializer.Constant(0.0)
         self.e_score_correction_bias = self.create_parameter(shape, dtype="float32", default_initializer=zero)
         self.e_score_correction_bias.stop_gradient = True
 
@@ -64,16 +64,18 @@ class MoeBlock(nn.Layer):  # type: ignore[misc]
 
     Attributes:
         rows: how statistics see the positions that other ranks have.
+        num_routers: each for its own tokens and its own ``arch.num_experts`` experts.
     """
 
     rows: Any = WholeRows()
+    num_routers = 1
 
-    def __init__(self, arch: MoeArchitecture, config: MoeConfig) -> None:
+    def __init__(self, arch: MoeArchitecture, config: RouterSection) -> None:
         super().__init__()
         self.arch, self.capacity = arch, config.capacity
         self.trained_losses = frozenset(name for name, value in loss_coefficients(config).items() if value > 0)
         self.gate = Gate(arch)
-        self.moe_statics = Statics(arch)
+        self.moe_statics = Statics(arch, self.num_routers)
         self.experts = Experts(arch)
         shared = arch.num_shared_experts * arch.expert_size
         self.shared_experts = MLP(arch, shared) if shared else None
@@ -105,35 +107,43 @@ class MoeBlock(nn.Layer):  # type: ignore[misc]
 
     def route(self, x_TH: Tensor) -> Routing:
         """Where each token goes; nothing dropped yet."""
-        arch, bias_1E = self.arch, self.moe_statics.e_score_correction_bias
+        return self.route_by(x_TH, 0)
+
+    def route_by(self, x_TH: Tensor, router: int) -> Routing:
+        """Where each token goes by one of the routers."""
+        arch, bias_1E = self.arch, self.moe_statics.e_score_correction_bias[router : router + 1]
         return route(
             x_TH,
-            self.gate.weight,
+            self.routers()[router],
             bias_1E,
             num_selected=arch.num_selected,
             norm_min=arch.norm_min,
             scoring=arch.scoring,
         )
 
+    def routers(self) -> tuple[Tensor, ...]:
+        """Weights [H, E], one for each row of the selection bias."""
+        return (self.gate.weight,)
+
     def keep(self, routing: Routing) -> Routing:
         """What is left under the capacity; everything when there is none."""
         if not self.capacity:
             return routing
-        tokens, experts = routing.scores.shape
+        tokens, experts = routing.scores.shape[0], self.arch.num_experts * self.num_routers
         training, evaluation, small = self.capacity
         factor = training if self.training else evaluation if tokens >= experts else small
         return drop_over_capacity(routing, math.floor(factor * tokens / experts), self.arch.norm_min)
 
-    def measure(self, routing: Routing, real_T: Tensor | None) -> Measured:
-        """Load, entropy and the losses that are trained with."""
+    def measure(self, routing: Routing, real_T: Tensor | None, router: int = 0) -> Measured:
+        """Load [1, E], entropy and the losses that are trained with."""
         losses = {
             "aux": lambda: aux_loss(routing.scores, self.arch.num_selected, real_T),
             "z": lambda: z_loss(routing.logits, real_T),
-            "orthogonal": lambda: self.rows.common(orthogonal_loss(self.gate.weight)),
+            "orthogonal": lambda: self.rows.common(orthogonal_loss(self.routers()[router])),
         }
-        load_E = loads(routing.experts, self.arch.num_experts)
+        load_1E = loads(routing.experts, self.arch.num_experts).unsqueeze(0)
         entropy = router_entropy(routing.scores.detach(), real_T)
-        return Measured(load_E, entropy, {name: losses[name]() for name in losses if name in self.trained_losses})
+        return Measured(load_1E, entropy, {name: losses[name]() for name in losses if name in self.trained_losses})
 
 
 class MoeDecoderLayer(DecoderLayer):
@@ -144,18 +154,23 @@ class MoeDecoderLayer(DecoderLayer):
         x_BSH = self.attend(x_BSH, context)
         normed_BSH = self.post_attention_layernorm(x_BSH)
         with ops.made_again(normed_BSH, lambda: self.post_attention_layernorm(x_BSH)):
-            y_BSH, *measured = self.mlp(normed_BSH, context.real)
+            y_BSH, *measured = self.mix(normed_BSH, context)
         return (x_BSH + y_BSH, *measured)
 
+    def mix(self, normed_BSH: Tensor, context: Context) -> tuple[Any, ...]:
+        """The mixture of experts, and in training what its routers did."""
+        mixed: tuple[Any, ...] = self.mlp(normed_BSH, context.real)
+        return mixed
 
-def make_layer(arch: MoeArchitecture, config: MoeConfig, index: int, *, like: int | None = None) -> DecoderLayer:
+
+def make_layer(arch: MoeArchitecture, config: RouterSection, index: int, *, like: int | None = None) -> DecoderLayer:
     """Layer ``index``, dense or a mixture of experts like layer ``like`` (by default: as its own place says)."""
     if arch.is_moe(index if like is None else like):
         return MoeDecoderLayer(arch, index, MoeBlock(arch, config))
     return DecoderLayer(arch, index)
 
 
-def loss_coefficients(config: MoeConfig) -> dict[str, float]:
+def loss_coefficients(config: RouterSection) -> dict[str, float]:
     """Losses that are trained with, by the names that ``MoeBlock.measure`` gives them; not the decoupled one."""
     return {
         "aux": config.router_aux_loss,

@@ -6,7 +6,7 @@ Letters: B batch, S new positions, H hidden.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import paddle  # noqa: TID253
 from erniecore_ernie45.context import Context
@@ -16,7 +16,7 @@ from paddle import Tensor  # noqa: TID253
 from erniecore.api import Cache, Features
 from erniecore_ernie45_moe.architecture import MoeArchitecture
 from erniecore_ernie45_moe.balance import Balancer, Measured
-from erniecore_ernie45_moe.config import MoeConfig
+from erniecore_ernie45_moe.config import RouterSection
 from erniecore_ernie45_moe.layers import MoeBlock, loss_coefficients
 from erniecore_ernie45_moe.mtp import MoeDecoder
 from erniecore_ernie45_moe.spread import Spreader
@@ -29,8 +29,16 @@ class Ernie45MoeForCausalLM(Ernie45ForCausalLM):
         balancer: expert loads since the last optimizer step. spreader: the decoupled orthogonal loss.
     """
 
-    def __init__(self, arch: MoeArchitecture, config: MoeConfig, *, dtype: str = "float32") -> None:
-        super().__init__(arch, lambda: MoeDecoder(arch, config), dtype=dtype)
+    def __init__(
+        self,
+        arch: MoeArchitecture,
+        config: RouterSection,
+        make_decoder: Callable[[], MoeDecoder] | None = None,
+        *,
+        dtype: str = "float32",
+    ) -> None:
+        """``make_decoder``: builds another stack of layers than that of the text models."""
+        super().__init__(arch, make_decoder or (lambda: MoeDecoder(arch, config)), dtype=dtype)
         self.coefficients = {name: value for name, value in loss_coefficients(config).items() if value > 0}
         self.balancer = Balancer(config.bias_update_rate if arch.aux_free else 0.0)
         decoupled = config.router_orthogonal_decoupled
@@ -94,11 +102,11 @@ class Ernie45MoeForCausalLM(Ernie45ForCausalLM):
         blocks = self._placed()
         self.balancer.step(
             {
-                place: (block.moe_statics.e_score_correction_bias, not block.gate.weight.stop_gradient)
+                place: (block.moe_statics.e_score_correction_bias, [not gate.stop_gradient for gate in block.routers()])
                 for place, block in blocks.items()
             }
         )
-        self.spreader.step([block.gate.weight for block in blocks.values()], rate)
+        self.spreader.step([gate for block in blocks.values() for gate in block.routers()], rate)
 
     def router_metrics(self) -> dict[str, float]:
         """Metrics of the last optimizer step."""

@@ -11,22 +11,29 @@ Letters: B batch, S positions, H hidden.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import paddle  # noqa: TID253
 from erniecore_ernie45.context import Context
-from erniecore_ernie45.layers import RMSNorm, linear
+from erniecore_ernie45.layers import DecoderLayer, RMSNorm, linear
 from erniecore_ernie45.model import Decoder, run_layer
 from paddle import Tensor, nn  # noqa: TID253
 
 from erniecore.api import ops
 from erniecore_ernie45_moe.architecture import MoeArchitecture
-from erniecore_ernie45_moe.config import MoeConfig
+from erniecore_ernie45_moe.config import RouterSection
 from erniecore_ernie45_moe.layers import make_layer
 
 
 class MoeDecoder(Decoder):
     """The stack of dense and mixture-of-experts layers, and the prediction layers if the architecture has them."""
 
-    def __init__(self, arch: MoeArchitecture, config: MoeConfig) -> None:
+    def __init__(
+        self,
+        arch: MoeArchitecture,
+        config: RouterSection,
+        make_layer: Callable[..., DecoderLayer] = make_layer,
+    ) -> None:
         super().__init__(arch, lambda index: make_layer(arch, config, index))
         depths = range(arch.num_mtp_layers)
         size, epsilon, first = arch.hidden_size, arch.rms_norm_eps, arch.num_hidden_layers

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 import numpy as np
 from erniecore_ernie45.state import Ernie45StateAdapter, Rules
@@ -21,6 +21,16 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     Array: TypeAlias = NDArray[Any]
+
+
+class Stack(NamedTuple):
+    """Experts that are stacked in our model: how its names start here and in files, the number of its first expert
+    there, and their width."""
+
+    name: str
+    public: str
+    first: int
+    width: int
 
 
 class Ernie45MoeStateAdapter(Ernie45StateAdapter):
@@ -53,32 +63,38 @@ class Ernie45MoeStateAdapter(Ernie45StateAdapter):
             return
         arch, mlp = self.moe, f"{name}mlp."
         yield from self.attention(rules, name)
-        yield rules.matrix(f"{mlp}gate.weight", arch.hidden_size, arch.num_experts, "float32")
-        statistics = rules.same(f"{mlp}moe_statics.e_score_correction_bias", (1, arch.num_experts), "float32")
-        yield replace(statistics, trained=False)
-        yield from self._experts(rules, f"{mlp}experts.")
+        yield from self.routing(rules, mlp)
         if arch.num_shared_experts:
             yield from self.mlp(rules, f"{mlp}shared_experts.", arch.num_shared_experts * arch.expert_size)
 
-    def _experts(self, rules: Rules, name: str) -> Iterator[TensorMap]:
-        hidden, width = self.moe.hidden_size, self.moe.expert_size
+    def routing(self, rules: Rules, mlp: str) -> Iterator[TensorMap]:
+        """Router, selection bias and routed experts of the layer whose MLP's names start with ``mlp``."""
+        arch = self.moe
+        yield rules.matrix(f"{mlp}gate.weight", arch.hidden_size, arch.num_experts, "float32")
+        statistics = rules.same(f"{mlp}moe_statics.e_score_correction_bias", (1, arch.num_experts), "float32")
+        yield replace(statistics, trained=False)
+        yield from self.experts(rules, Stack(f"{mlp}experts.", f"{mlp}experts.", 0, arch.expert_size))
+
+    def experts(self, rules: Rules, stack: Stack) -> Iterator[TensorMap]:
+        """One stack of experts."""
+        hidden, width = self.moe.hidden_size, stack.width
         if rules.torch_order:
             for part, shape in (
                 ("gate_proj", (hidden, width)),
                 ("up_proj", (hidden, width)),
                 ("down_proj", (width, hidden)),
             ):
-                yield self._stacked(rules, name, part, part, shape, shape[::-1], _turned, _turned_back)
+                yield self._stacked(rules, stack, part, part, shape, shape[::-1], _turned, _turned_back)
             return
         for part, start in (("gate_proj", 0), ("up_proj", width)):
             take, fused = _columns(start, start + width), (hidden, 2 * width)
-            yield self._stacked(rules, name, part, "up_gate_proj", (hidden, width), fused, take, None)
-        yield self._stacked(rules, name, "down_proj", "down_proj", (width, hidden), (width, hidden), _as_is, None)
+            yield self._stacked(rules, stack, part, "up_gate_proj", (hidden, width), fused, take, None)
+        yield self._stacked(rules, stack, "down_proj", "down_proj", (width, hidden), (width, hidden), _as_is, None)
 
     def _stacked(
         self,
         rules: Rules,
-        name: str,
+        to: Stack,
         part: str,
         public: str,
         shape: tuple[int, int],
@@ -95,11 +111,12 @@ class Ernie45MoeStateAdapter(Ernie45StateAdapter):
         def split(array: Array) -> Sequence[Array]:
             return [np.ascontiguousarray(store(expert)) for expert in array] if store else []
 
-        sources = tuple(rules.public(f"{name}{expert}.{public}.weight") for expert in range(count))
+        numbers = range(to.first, to.first + count)
+        sources = tuple(rules.public(f"{to.public}{number}.{public}.weight") for number in numbers)
         shapes = (source_shape,) * count
         share = self.moe.num_selected / count
         write = split if store else None
-        return TensorMap(name + part, (count, *shape), sources, shapes, stack, write, active_share=share)
+        return TensorMap(to.name + part, (count, *shape), sources, shapes, stack, write, active_share=share)
 
 
 def _as_is(array: Array) -> Array:

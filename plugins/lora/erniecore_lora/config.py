@@ -31,7 +31,8 @@ class LoraConfig(Section):
         ("all-linear",),
         description="Layers that get an update: `attention` (q, k, v, o), `mlp` (gate, up and down of dense layers, shared and "
         "routed experts), `all-linear` (both), or patterns over layer names such as `q_proj` or `model.layers.1?.mlp.*`; all "
-        "routed experts of a layer are one name, as in `mlp.experts.up_proj`. Embeddings, router and head have none.",
+        "routed experts of a layer are one name, as in `mlp.experts.up_proj`. Embeddings, router and head have none; layers "
+        "with `vision` in their name only where a pattern names them.",
     )
     init: Literal["kaiming", "gaussian", "pissa"] = Field(
         "kaiming",

@@ -15,6 +15,7 @@ from erniecore.api import ConfigError, nearest
 
 ATTENTION = ("q_proj", "k_proj", "v_proj", "o_proj")
 MLP = ("gate_proj", "up_proj", "down_proj")
+#: layers of the language model: those of a vision part are adapted where a pattern names them
 PRESETS: dict[str, tuple[str, ...]] = {"attention": ATTENTION, "mlp": MLP, "all-linear": ATTENTION + MLP}
 
 
@@ -78,6 +79,8 @@ def choose(targets: Iterable[Target], patterns: Sequence[str]) -> list[Target]:
 
 
 def _matches(target: Target, pattern: str) -> bool:
+    if pattern in PRESETS and "vision" in target.name:
+        return False
     return any(
         fnmatchcase(target.name, word) or fnmatchcase(target.name, f"*.{word}")
         for word in PRESETS.get(pattern, (pattern,))

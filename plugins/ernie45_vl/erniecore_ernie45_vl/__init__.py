@@ -1,0 +1,1 @@
+"""ERNIE 4.5 vision-language models for erniecore."""

@@ -1,0 +1,151 @@
+"""The vision tower: patches of pictures of any size -> one vector per patch. It sees each frame by itself, in both
+directions, and knows a patch's place by rotary positions on two axes.
+
+Letters: N patches, C width of the tower, F frames of the same size, n patches of a frame, h heads, d head size.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import paddle  # noqa: TID253
+import paddle.nn.functional as F  # noqa: TID253
+from erniecore_ernie45.layers import linear
+from paddle import Tensor, nn  # noqa: TID253
+
+from erniecore.api import ops
+from erniecore_ernie45_vl.architecture import VisionArchitecture, VlArchitecture
+from erniecore_ernie45_vl.positions import Grid, patch_places
+
+#: of the rotary positions in every tower of this family
+THETA = 10000.0
+
+
+class Norm(nn.LayerNorm):  # type: ignore[misc]
+    """Layer norm in float32, whatever the dtype of the weights (arXiv:1607.06450)."""
+
+    def __init__(self, size: int, epsilon: float) -> None:
+        super().__init__(size, epsilon=epsilon)
+        self.size, self.small = size, epsilon
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[..., C] -> the same shape and dtype."""
+        weight, bias = self.weight.astype("float32"), self.bias.astype("float32")
+        return F.layer_norm(x.astype("float32"), [self.size], weight, bias, self.small).astype(x.dtype)
+
+
+class Frames(NamedTuple):
+    """What all blocks share: rotary tables float32 [1, N, d/2], and runs of frames of one size (start, F, n)."""
+
+    cos: Tensor
+    sin: Tensor
+    runs: list[tuple[int, int, int]]
+
+
+class PatchEmbed(nn.Layer):  # type: ignore[misc]
+    """A patch's numbers, flattened as (channel, row, column), through one matrix."""
+
+    def __init__(self, arch: VlArchitecture) -> None:
+        super().__init__()
+        self.proj = linear(arch, arch.vision.patch_values, arch.vision.hidden_size, False)
+
+    def forward(self, pixels_NP: Tensor) -> Tensor:
+        """float32 [N, values of a patch] -> [N, C] in the dtype of the weights."""
+        return self.proj(pixels_NP.astype(self.proj.weight.dtype))
+
+
+class VisionAttention(nn.Layer):  # type: ignore[misc]
+    """Every patch of a frame sees all patches of that frame."""
+
+    def __init__(self, arch: VlArchitecture) -> None:
+        super().__init__()
+        size = arch.vision.hidden_size
+        self.head_dim = arch.vision.head_dim
+        self.qkv = linear(arch, size, 3 * size, True)
+        self.proj = linear(arch, size, size, True)
+
+    def forward(self, x_NC: Tensor, frames: Frames) -> Tensor:
+        """[N, C] -> [N, C]."""
+        q_1Nhd, k_1Nhd, v_1Nhd = self.qkv(x_NC).reshape([1, x_NC.shape[0], 3, -1, self.head_dim]).unbind(axis=2)
+        q_1Nhd = ops.apply_rope(q_1Nhd, frames.cos, frames.sin, halves=True)
+        k_1Nhd = ops.apply_rope(k_1Nhd, frames.cos, frames.sin, halves=True)
+        seen = [self._run(q_1Nhd, k_1Nhd, v_1Nhd, *run) for run in frames.runs]
+        return self.proj(paddle.concat(seen).reshape(x_NC.shape))
+
+    def _run(self, q: Tensor, k: Tensor, v: Tensor, start: int, count: int, area: int) -> Tensor:
+        """One run of frames: [count * area, h, d]."""
+        stop = start + count * area
+        q_Fnhd, k_Fnhd, v_Fnhd = (x[0, start:stop].reshape([count, area, -1, self.head_dim]) for x in (q, k, v))
+        y_Fnhd = F.scaled_dot_product_attention(q_Fnhd, k_Fnhd, v_Fnhd, is_causal=False, training=self.training)
+        return y_Fnhd.reshape([count * area, -1, self.head_dim])
+
+
+class VisionMLP(nn.Layer):  # type: ignore[misc]
+    """fc2(z * sigmoid(1.702 z)) with z = fc1(x)."""
+
+    def __init__(self, arch: VlArchitecture) -> None:
+        super().__init__()
+        self.fc1 = linear(arch, arch.vision.hidden_size, arch.vision.intermediate_size, True)
+        self.fc2 = linear(arch, arch.vision.intermediate_size, arch.vision.hidden_size, True)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[N, C] -> [N, C]."""
+        z = self.fc1(x)
+        return self.fc2(z * F.sigmoid(1.702 * z))
+
+
+class VisionBlock(nn.Layer):  # type: ignore[misc]
+    """Attention and MLP, each after a norm and added to the stream."""
+
+    def __init__(self, arch: VlArchitecture) -> None:
+        super().__init__()
+        size, epsilon = arch.vision.hidden_size, arch.vision.norm_eps
+        self.norm1, self.norm2 = Norm(size, epsilon), Norm(size, epsilon)
+        self.attn, self.mlp = VisionAttention(arch), VisionMLP(arch)
+
+    def forward(self, x_NC: Tensor, frames: Frames) -> Tensor:
+        """[N, C] -> [N, C]."""
+        x_NC = x_NC + self.attn(self.norm1(x_NC), frames)
+        return x_NC + self.mlp(self.norm2(x_NC))
+
+
+class VisionTower(nn.Layer):  # type: ignore[misc]
+    """Embedding of patches, blocks, final norm (the tower of arXiv:2309.17425 with rotary positions)."""
+
+    def __init__(self, arch: VlArchitecture) -> None:
+        super().__init__()
+        self.arch: VisionArchitecture = arch.vision
+        self.patch_embed = PatchEmbed(arch)
+        self.blocks = nn.LayerList([VisionBlock(arch) for _ in range(arch.vision.depth)])
+        self.ln = Norm(arch.vision.hidden_size, arch.vision.norm_eps)
+
+    def forward(self, pixels_NP: Tensor, grids: Sequence[Grid]) -> Tensor:
+        """Patches of all pictures one after the other, squares of patches together -> [N, C].
+
+        Raises ``ValueError`` for grids of another number of patches."""
+        total = sum(grid.size for grid in grids)
+        if total != pixels_NP.shape[0]:
+            raise ValueError(f"the grids have {total} patches, the pixels {pixels_NP.shape[0]}")
+        x_NC = self.patch_embed(pixels_NP)
+        frames = self.frames(grids)
+        for block in self.blocks:
+            x_NC = block(x_NC, frames)
+        return self.ln(x_NC)
+
+    def frames(self, grids: Sequence[Grid]) -> Frames:
+        """Of these pictures."""
+        places_1N2 = paddle.to_tensor(patch_places(grids, self.arch.merge)[None].astype(np.int64))
+        return Frames(*ops.rope_tables_2d(places_1N2, self.arch.head_dim, THETA), list(_runs(grids)))
+
+
+def _runs(grids: Sequence[Grid]) -> Iterator[tuple[int, int, int]]:
+    """Neighbouring frames of the same number of patches go together."""
+    start, count, area = 0, 0, 0
+    for grid in grids:
+        if count and grid.rows * grid.columns != area:
+            yield start, count, area
+            start, count = start + count * area, 0
+        area, count = grid.rows * grid.columns, count + grid.frames
+    yield start, count, area
