@@ -106,7 +106,7 @@ def found_for(row: Row) -> Found:
 
 
 def main() -> None:
-    from erniecore.engine.planning.layout_plan import degrees_text
+    from erniecore.engine.preparation.layout_plan import degrees_text
 
     print(
         "| model | run | row | cards they name | fits | most room with | free GB of a card |\n|---|---|---|---|---|---|---|"

@@ -101,12 +101,12 @@ if TYPE_CHECKING:
     from erniecore.engine.generation.rollout import attempts_of as attempts_of
     from erniecore.engine.generation.rollout import roll_out as roll_out
     from erniecore.engine.generation.sampling import Sampling as Sampling
+    from erniecore.engine.metrics import add as add_metrics
     from erniecore.engine.models.score_head import add_score_head as add_score_head
-    from erniecore.engine.scoring.metrics import add as add_metrics
     from erniecore.engine.seed import derive_seed as derive_seed
+    from erniecore.engine.step import step_totals as step_totals
     from erniecore.engine.training.next_token import NextTokenObjective as NextTokenObjective
     from erniecore.engine.training.recompute import recompute as recompute
-    from erniecore.engine.training.step import step_totals as step_totals
 
 #: name -> (module, attribute or None for the module itself)
 _LAZY: dict[str, tuple[str, str | None]] = {
@@ -118,7 +118,7 @@ _LAZY: dict[str, tuple[str, str | None]] = {
     "Turns": ("erniecore.data.turns", "Turns"),
     "shortened": ("erniecore.data.turns", "shortened"),
     "NextTokenObjective": ("erniecore.engine.training.next_token", "NextTokenObjective"),
-    "add_metrics": ("erniecore.engine.scoring.metrics", "add"),
+    "add_metrics": ("erniecore.engine.metrics", "add"),
     "add_score_head": ("erniecore.engine.models.score_head", "add_score_head"),
     "open_model": ("erniecore.engine.entry", "open_model"),
     "read_records": ("erniecore.data.records", "read_records"),
@@ -130,7 +130,7 @@ _LAZY: dict[str, tuple[str, str | None]] = {
     "collate": ("erniecore.data.collate", "collate"),
     "derive_seed": ("erniecore.engine.seed", "derive_seed"),
     "share_memory": ("erniecore.engine.arrays", "share_memory"),
-    "step_totals": ("erniecore.engine.training.step", "step_totals"),
+    "step_totals": ("erniecore.engine.step", "step_totals"),
     "read_arrays": ("erniecore.checkpoint.arrays", "read_arrays"),
     "write_arrays": ("erniecore.checkpoint.arrays", "write_arrays"),
     "read_tensors": ("erniecore.checkpoint.floats", "read_tensors"),

@@ -98,11 +98,11 @@ def train(args: argparse.Namespace, workload: Spec, defaults: Spec, clock: Clock
     from erniecore_sft.objective import SftObjective
 
     from erniecore.config.core import TrainSection
-    from erniecore.engine.scoring import metrics
+    from erniecore.engine import metrics
+    from erniecore.engine.step import forward_backward
     from erniecore.engine.training import guards
     from erniecore.engine.training.optim import AdamW
     from erniecore.engine.training.recompute import set_recompute
-    from erniecore.engine.training.step import forward_backward
 
     model = build_model(workload["model"], defaults["seed"])
     model.train()

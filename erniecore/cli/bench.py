@@ -1,4 +1,4 @@
-"""``ernie bench``: measures this machine, for plans. What is measured is in ``erniecore/engine/planning/bench.py``."""
+"""``ernie bench``: measures this machine, for plans. What is measured is in ``erniecore/engine/measuring/bench.py``."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def matmul(
     as_json: JsonOption = False,
 ) -> int:
     """Measure matrix products on a device and keep the best rate, by which `ernie plan` tells times."""
-    from erniecore.engine.planning.bench import measure_matmul
+    from erniecore.engine.measuring.bench import measure_matmul
     from erniecore.planning.rates import rates_file, store_rate
 
     best, rows = measure_matmul(device, dtype, seconds)
@@ -64,7 +64,7 @@ def comm(
     as_json: JsonOption = False,
 ) -> int:
     """Measure collectives between processes: latency and bandwidth, by which `ernie plan --cards` tells times."""
-    from erniecore.engine.planning.bench_comm import measure_links
+    from erniecore.engine.measuring.bench_comm import measure_links
     from erniecore.planning.rates import links_file, store_link
 
     link, rows = measure_links(device, nproc, seconds)
@@ -94,7 +94,7 @@ def train(
     as_json: JsonOption = False,
 ) -> int:
     """Time steps of a run (the words of `ernie run`) and keep their rate, by which `ernie plan` expects other runs."""
-    from erniecore.engine.planning.bench_train import measure_training
+    from erniecore.engine.measuring.bench_train import measure_training
     from erniecore.engine.preparation.outlook import duration, number
     from erniecore.planning.rates import rates_file, store_rate
 

@@ -1,4 +1,4 @@
-"""``ernie merge``: an adapter into the weights of its base. The work: ``engine/models/adapters.py``, the adapter plugin."""
+"""``ernie merge``: an adapter into the weights of its base. The work: ``engine/exporting/merge.py``, the adapter plugin."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def merge(
 
     Merges in float32, compares merged and unmerged logits and stops if they differ; never merges an adapter twice.
     """
-    from erniecore.engine.models.adapters import merge_directory
+    from erniecore.engine.exporting.merge import merge_directory
 
     done = merge_directory(adapter, base, out)
     if as_json:

@@ -76,7 +76,7 @@ def plan(
 def show_layouts(loaded: Loaded, cards: int, card: str, cluster: Path | None, as_json: bool) -> int:
     """Print how the run could be laid out; 6 (out of memory) where nothing fits."""
     from erniecore.engine import entry
-    from erniecore.engine.planning.layout_plan import Wanted
+    from erniecore.engine.preparation.layout_plan import Wanted
     from erniecore.errors import Exit, UsageError
     from erniecore.migration.stand_in import plannable
 

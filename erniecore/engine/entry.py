@@ -17,7 +17,7 @@ from erniecore.errors import ConfigError, MemoryFault
 
 if TYPE_CHECKING:
     from erniecore.config.compose import Loaded
-    from erniecore.engine.planning.layout_plan import LayoutPlan, Wanted
+    from erniecore.engine.preparation.layout_plan import LayoutPlan, Wanted
     from erniecore.engine.preparation.outlook import Outlook
     from erniecore.engine.preparation.plan import Plan
     from erniecore.engine.preparation.prepare import Prepared
@@ -103,7 +103,7 @@ def outlook_loaded(loaded: Loaded, *, processes: int = 0) -> tuple[Plan, Outlook
 
 def layouts_loaded(loaded: Loaded, wanted: Wanted, *, processes: int = 0) -> LayoutPlan | None:
     """The layouts of a run over the cards that are wanted (``ernie plan --cards``); no paddle."""
-    from erniecore.engine.planning.layout_plan import layout_plan
+    from erniecore.engine.preparation.layout_plan import layout_plan
     from erniecore.engine.preparation.prepare import prepare
 
     with _placed(loaded):

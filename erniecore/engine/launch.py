@@ -11,6 +11,7 @@ import sys
 from collections.abc import Mapping, MutableMapping
 from typing import NamedTuple
 
+from erniecore import kernels
 from erniecore.errors import EnvironmentFault
 from erniecore.types import Cluster
 
@@ -130,3 +131,10 @@ def apply_environment(
         else:
             environ[name] = value
     return warnings
+
+
+def use_kernels(choice: kernels.Choice, remarks: list[str]) -> None:
+    """Put the chosen kernels to work; what cannot be loaded is added to ``remarks``. paddle is there."""
+    from erniecore.ops._parallel import num_workers
+
+    remarks += kernels.use(choice, num_workers)

@@ -21,6 +21,7 @@ from erniecore.engine.exporting.serving_contract import (
     rope_base,
     router,
 )
+from erniecore.engine.models.served_weights import HADAMARD
 
 _LAYERS = "FastDeploy, `model_executor/layers"
 _QUANT = f"{_LAYERS}/quantization"
@@ -41,8 +42,6 @@ METHODS = (
     "kvcache",
 )
 _ARCHITECTURES = ("Ernie4_5ForCausalLM", "Ernie4_5_ForCausalLM", "Ernie4_5_MoeForCausalLM")
-#: side of the Hadamard transform in FastDeploy's kernel
-HADAMARD = 32
 CODES, SCALE, INPUT_SCALE = "quant_weight", "weight_scale", "activation_scale"
 
 

@@ -19,10 +19,10 @@ from erniecore.checkpoint.directories import write_directory_manifest, write_jso
 from erniecore.checkpoint.tensors import Tensor
 from erniecore.engine.exporting.fastdeploy_contract import STATIC
 from erniecore.engine.exporting.fp8_export import write_fp8_files
+from erniecore.engine.exporting.static_fp8 import static_tensors
 from erniecore.engine.models.model_files import memory_dtype, provenance, public_config, write_assets, write_weights
 from erniecore.engine.models.paddle_layout import Packed, packed_of, paddle_tensors, public_numbers
 from erniecore.engine.models.quantized import KEY
-from erniecore.engine.models.static_fp8 import static_tensors
 from erniecore.errors import UsageError
 from erniecore.types import ModelBundle
 

@@ -160,12 +160,3 @@ def encode(numbers: Array) -> tuple[Array, Array]:
     rounded = fp8_quantize(paddle.to_tensor(parts), paddle.to_tensor(scales))
     codes = rounded.astype("float8_e4m3fn").view("uint8").numpy().reshape(numbers.shape)
     return codes, scales.reshape(rows, columns)
-
-
-def decode(codes: Array, scales: Array) -> Array:
-    """What codes stand for, float32."""
-    numbers = paddle.to_tensor(np.ascontiguousarray(codes)).view("float8_e4m3fn").astype("float32").numpy()
-    sides = [-(-size // count) for size, count in zip(codes.shape, scales.shape, strict=True)]
-    spread = np.repeat(np.repeat(scales, sides[0], axis=0), sides[1], axis=1)
-    found: Array = numbers * spread[: codes.shape[0], : codes.shape[1]]
-    return found

@@ -17,7 +17,6 @@ from erniecore.checkpoint.directories import QUANTIZED_DIRECTORY
 from erniecore.config.selection import plugin_for_directory
 from erniecore.engine import launch
 from erniecore.engine.models import quantized, score_head
-from erniecore.engine.preparation.prepare import use_kernels
 from erniecore.engine.views import check_views
 from erniecore.errors import CheckpointError, EnvironmentFault, UsageError, nearest
 from erniecore.host import Host, assemble
@@ -52,7 +51,7 @@ def open_device(name: str = "cpu") -> list[str]:
     check_views(name)
     chosen = kernels.choose(device.name, {})
     warnings += chosen.remarks
-    use_kernels(chosen, warnings)
+    launch.use_kernels(chosen, warnings)
     return warnings
 
 

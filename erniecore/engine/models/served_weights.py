@@ -9,8 +9,12 @@ from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 
+import numpy as np
+
 from erniecore.checkpoint.tensors import Array, Tensor
 
+#: size of the Hadamard transform in FastDeploy's static FP8
+HADAMARD = 32
 _INVERSE, _CODES, _SCALES = "_scale_inv", ".quant_weight", (".weight_scale", ".activation_scale")
 
 
@@ -31,12 +35,32 @@ def decoded(stored: Mapping[str, tuple[Path, Tensor]]) -> dict[str, tuple[Path, 
 
 
 def _blocks(codes: Tensor, scales: Tensor) -> Array:
-    from erniecore.engine.exporting.fp8_export import decode
-
-    return decode(codes.load(), scales.load())
+    return decode_blocks(codes.load(), scales.load())
 
 
 def _static(codes: Tensor, scale: Tensor) -> Array:
-    from erniecore.engine.models.static_fp8 import numbers
+    return decode_static(codes.load(), float(scale.load()[0]))
 
-    return numbers(codes.load(), float(scale.load()[0]))
+
+def decode_blocks(codes: Array, scales: Array) -> Array:
+    """What codes stand for, float32."""
+    import paddle
+
+    numbers = paddle.to_tensor(np.ascontiguousarray(codes)).view("float8_e4m3fn").astype("float32").numpy()
+    sides = [-(-size // count) for size, count in zip(codes.shape, scales.shape, strict=True)]
+    spread = np.repeat(np.repeat(scales, sides[0], axis=0), sides[1], axis=1)
+    found: Array = numbers * spread[: codes.shape[0], : codes.shape[1]]
+    return found
+
+
+def decode_static(codes: Array, scale: float) -> Array:
+    """What stored codes int8 [in, out] stand for, float32, out of the Hadamard basis."""
+    import paddle
+
+    from erniecore.ops import hadamard
+
+    turned = (
+        paddle.to_tensor(np.ascontiguousarray(codes).view(np.uint8)).view("float8_e4m3fn").astype("float32") * scale
+    )
+    found: Array = hadamard(turned.transpose([1, 0]), HADAMARD).transpose([1, 0]).numpy()
+    return found

@@ -1,1 +1,1 @@
-"""What a run decides before paddle is imported: names, place, plan, memory, and where it continues."""
+"""What a run decides before paddle is imported: names, place, plan, memory, layout, and where it continues."""

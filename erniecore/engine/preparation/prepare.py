@@ -22,7 +22,7 @@ from erniecore.engine.preparation import drift, resume
 from erniecore.engine.preparation.plan import Parameters, Plan, count_parameters, estimate
 from erniecore.engine.preparation.reference import Kind, reference_kind
 from erniecore.engine.ranks import Alone, CoreRanks
-from erniecore.engine.training.step import CoreStep
+from erniecore.engine.step import CoreStep
 from erniecore.engine.views import check_views
 from erniecore.errors import ConfigError
 from erniecore.host import Host, assemble
@@ -359,7 +359,7 @@ def open_device(ready: Prepared) -> None:
     ready.warnings += launch.apply_environment({k: v for k, v in wanted.items() if k not in kept})
     ready.device.open()
     check_views(ready.device.name)
-    use_kernels(ready.kernels, ready.warnings)
+    launch.use_kernels(ready.kernels, ready.warnings)
 
 
 def open_ranks(ready: Prepared) -> None:
@@ -372,10 +372,3 @@ def open_ranks(ready: Prepared) -> None:
     if path and found is None:
         ready.resumption = resume.Resumption(load_checkpoint(Path(path), verify=False))  # rank 0 has read every byte
     note_circumstances(ready)
-
-
-def use_kernels(choice: kernels.Choice, remarks: list[str]) -> None:
-    """Put the chosen kernels to work; what cannot be loaded is added to ``remarks``. paddle is there."""
-    from erniecore.ops._parallel import num_workers
-
-    remarks += kernels.use(choice, num_workers)

@@ -124,3 +124,8 @@ def events_size(out: Path) -> int:
     """Bytes of ``events.jsonl`` so far: where this session's events begin."""
     path = out / EVENTS_NAME
     return path.stat().st_size if path.exists() else 0
+
+
+def end_path(out: Path, rank: int) -> Path:
+    """Where a rank says how it ended."""
+    return out / "control" / f"rank-{rank}.end.json"

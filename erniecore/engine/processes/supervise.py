@@ -27,8 +27,8 @@ from typing import IO, TYPE_CHECKING, Any
 from erniecore import errors
 from erniecore.engine.launch import STACKS, paddle_variables
 from erniecore.engine.preparation import rundir
+from erniecore.engine.preparation.rundir import end_path
 from erniecore.engine.processes.nodes import NODE, Link, Meeting, Site, interface_to
-from erniecore.engine.processes.worker import REQUEST, end_path
 from erniecore.engine.stop import SIGNALS
 from erniecore.errors import ConfigError, EnvironmentFault, ErnieError, Exit, Problem
 from erniecore.types import Cluster
@@ -36,6 +36,8 @@ from erniecore.types import Cluster
 if TYPE_CHECKING:
     from erniecore.config.compose import Loaded
 
+#: variable that holds the request to a process, as JSON
+REQUEST = "ERNIECORE_REQUEST"
 #: seconds that the other ranks have to end by themselves once one has failed, and again after being asked to
 GRACE = 10.0
 #: seconds that they have after rank 0, which ends last, has finished
@@ -154,7 +156,7 @@ def _start(
     }
     environ = {**os.environ, **paddle_variables(cluster), **more, REQUEST: json.dumps(request)}
     return subprocess.Popen(
-        [sys.executable, "-m", "erniecore.engine.processes.worker"],
+        [sys.executable, "-m", "erniecore.engine.worker"],
         env=environ,
         stdin=subprocess.DEVNULL,
         stdout=streams[0],

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 import paddle
 
+from erniecore.engine import metrics
 from erniecore.engine.ranks import Alone, combine
-from erniecore.engine.scoring import metrics
 from erniecore.engine.scoring.differences import with_differences
 from erniecore.types import Batch, Objective, Ranks
 

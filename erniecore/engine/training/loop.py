@@ -10,9 +10,8 @@ from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
-from erniecore.engine import seed
+from erniecore.engine import metrics, seed
 from erniecore.engine.ranks import any_rank, combine
-from erniecore.engine.scoring import metrics
 from erniecore.engine.scoring.differences import with_differences
 from erniecore.engine.scoring.evaluate import evaluate
 from erniecore.engine.training import guards

@@ -24,8 +24,7 @@ from erniecore.engine.models.weights import load_weights
 from erniecore.engine.preparation.prepare import Prepared, model_layout, wants_score
 from erniecore.engine.preparation.reference import make_reference
 from erniecore.engine.preparation.resume import check_data
-from erniecore.engine.preparation.rundir import log
-from erniecore.engine.processes.worker import end_path
+from erniecore.engine.preparation.rundir import end_path, log
 from erniecore.engine.ranks import any_rank
 from erniecore.engine.training import state
 from erniecore.engine.training.ema import Ema

@@ -12,6 +12,7 @@ from safetensors.numpy import load_file
 
 import erniecore
 from erniecore.api import CheckpointError, NumericsError, UsageError
+from erniecore.engine.exporting import merge
 from erniecore.engine.models import adapters
 from erniecore.engine.models.model_files import save_model_directory
 from erniecore.errors import PluginNotFound
@@ -24,7 +25,7 @@ ADAPTER = FIXTURES / "lora" / "lora"
 @pytest.fixture(scope="module")
 def merged(tmp_path_factory):
     out = tmp_path_factory.mktemp("merge") / "out"
-    return adapters.merge_directory(ADAPTER, DENSE, out)
+    return merge.merge_directory(ADAPTER, DENSE, out)
 
 
 def manifest(directory):
@@ -54,17 +55,17 @@ def test_merged_model_answers_as_the_adapter_did(merged):
 
 def test_manifest_records_the_merge(merged):
     facts = manifest(merged.path)
-    assert facts["merged"] == [adapters.fingerprint(ADAPTER)]
+    assert facts["merged"] == [merge.fingerprint(ADAPTER)]
     assert (facts["adapter"], facts["base"]) == ("lora", str(DENSE))
 
 
 def test_the_same_adapter_is_not_merged_again_another_is(merged, tmp_path):
     copy = shutil.copytree(ADAPTER, tmp_path / "copy")
     with pytest.raises(UsageError, match="already"):
-        adapters.merge_directory(copy, merged.path, tmp_path / "twice")
+        merge.merge_directory(copy, merged.path, tmp_path / "twice")
     second = FIXTURES / "lora" / "rslora"
-    done = adapters.merge_directory(second, merged.path, tmp_path / "both")
-    assert manifest(done.path)["merged"] == [adapters.fingerprint(ADAPTER), adapters.fingerprint(second)]
+    done = merge.merge_directory(second, merged.path, tmp_path / "both")
+    assert manifest(done.path)["merged"] == [merge.fingerprint(ADAPTER), merge.fingerprint(second)]
 
 
 def test_base_in_bfloat16_stays_in_bfloat16(tmp_path):
@@ -72,21 +73,21 @@ def test_base_in_bfloat16_stays_in_bfloat16(tmp_path):
 
     open_device()
     save_model_directory(load_bundle(DENSE).bundle, tmp_path / "base", dtype="bfloat16")
-    done = adapters.merge_directory(ADAPTER, tmp_path / "base", tmp_path / "out")
+    done = merge.merge_directory(ADAPTER, tmp_path / "base", tmp_path / "out")
     assert done.dtype == "bfloat16"
     assert json.loads((done.path / "config.json").read_text())["torch_dtype"] == "bfloat16"
 
 
 def test_difference_beyond_the_tolerance_writes_nothing(tmp_path, monkeypatch):
-    monkeypatch.setattr(adapters, "TOLERANCE", 1e-12)
+    monkeypatch.setattr(merge, "TOLERANCE", 1e-12)
     with pytest.raises(NumericsError, match="merged and unmerged model differ"):
-        adapters.merge_directory(ADAPTER, DENSE, tmp_path / "out")
+        merge.merge_directory(ADAPTER, DENSE, tmp_path / "out")
     assert list(tmp_path.iterdir()) == []
 
 
 def test_adapter_of_another_model_is_refused(tmp_path):
     with pytest.raises(CheckpointError, match="does not fit"):
-        adapters.merge_directory(ADAPTER, MOE, tmp_path / "out")
+        merge.merge_directory(ADAPTER, MOE, tmp_path / "out")
     assert list(tmp_path.iterdir()) == []
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from erniecore.engine.planning.bench_comm import FACTORS, SIZES, fitted
+from erniecore.engine.measuring.bench_comm import FACTORS, SIZES, fitted
 from erniecore.planning.layout_time import all_gather, all_reduce
 
 

@@ -9,8 +9,9 @@ import pytest
 from erniecore.checkpoint.safetensors_io import merge_shards
 from erniecore.checkpoint.tensors import Tensor
 from erniecore.engine.exporting.fastdeploy_contract import PADDLE, SHARED
-from erniecore.engine.exporting.fp8_export import decode, encode, quantized_tensors
+from erniecore.engine.exporting.fp8_export import encode, quantized_tensors
 from erniecore.engine.exporting.serving_contract import RULES, check_directory
+from erniecore.engine.models.served_weights import decode_blocks
 from erniecore.errors import UsageError
 
 
@@ -29,7 +30,7 @@ def test_blocks_are_rounded_as_ml_dtypes_does():
         assert scales[i, j] == expected
         rounded = (numbers[part] / expected).astype(ml_dtypes.float8_e4m3fn)
         np.testing.assert_array_equal(codes[part], rounded.view(np.uint8))
-        np.testing.assert_array_equal(decode(codes, scales)[part], rounded.astype(np.float32) * expected)
+        np.testing.assert_array_equal(decode_blocks(codes, scales)[part], rounded.astype(np.float32) * expected)
 
 
 @pytest.mark.parametrize("power", [-3, 0, 8])
@@ -100,7 +101,7 @@ def test_export_holds_the_rounded_weights(exported):
     for name, (_, tensor) in packed.items():
         if tensor.dtype == "F8_E4M3":
             original = plain[name][1].load()
-            found = decode(tensor.load(), packed[f"{name}_scale_inv"][1].load())
+            found = decode_blocks(tensor.load(), packed[f"{name}_scale_inv"][1].load())
             assert np.linalg.norm(found - original) < 0.03 * np.linalg.norm(original)
         elif not name.endswith("_inv"):
             assert tensor.load().tobytes() == plain[name][1].load().tobytes()

@@ -2,7 +2,7 @@
 
 import pytest
 
-from erniecore.engine.planning.layout_plan import runnable, settings_text
+from erniecore.engine.preparation.layout_plan import runnable, settings_text
 from erniecore.errors import ConfigError
 from erniecore.planning.layouts import Degrees, Options
 from erniecore.types import DecoderShape, LayerShape

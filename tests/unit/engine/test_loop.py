@@ -327,7 +327,7 @@ def test_plugin_can_replace_forward_and_backward(maker):
 
         @hookimpl
         def ernie_forward_backward(self, run, batches):
-            from erniecore.engine.training.step import forward_backward
+            from erniecore.engine.step import forward_backward
 
             seen.append(len(batches))
             return forward_backward(run.objective, batches)

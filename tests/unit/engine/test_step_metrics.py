@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from erniecore.engine.scoring import metrics
+from erniecore.engine import metrics
 from erniecore.engine.scoring.evaluate import evaluate
-from erniecore.engine.training.step import forward_backward, total_normalizers
+from erniecore.engine.step import forward_backward, total_normalizers
 from erniecore.types import IGNORE, Batch, LossOutput, Objective
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from erniecore.engine.processes.supervise import End, _result, restored
-from erniecore.engine.processes.worker import describe
+from erniecore.engine.worker import describe
 from erniecore.errors import ConfigError, DataError, EnvironmentFault, ErnieError, Exit, Preempted
 
 OUT = Path("out")

@@ -13,10 +13,11 @@ import numpy as np
 import paddle
 
 from erniecore.checkpoint.tensors import Array, Tensor
-from erniecore.engine.exporting.fastdeploy_contract import CODES, HADAMARD, INPUT_SCALE, SCALE
+from erniecore.engine.exporting.fastdeploy_contract import CODES, INPUT_SCALE, SCALE
 from erniecore.engine.models.paddle_layout import Packed, paddle_tensors, place, public_numbers
+from erniecore.engine.models.served_weights import HADAMARD
 from erniecore.errors import UsageError
-from erniecore.ops import fp8_quantize, hadamard
+from erniecore.ops import fp8_quantize
 from erniecore.types import ModelBundle
 
 
@@ -90,12 +91,3 @@ def _moved(part: Part, scale: float) -> Array:
     rounded = fp8_quantize(numbers, paddle.ones([1]))
     codes: Array = rounded.astype("float8_e4m3fn").view("uint8").numpy()
     return codes
-
-
-def numbers(codes: Array, scale: float) -> Array:
-    """What stored codes int8 [in, out] stand for, float32, out of the Hadamard basis."""
-    turned = (
-        paddle.to_tensor(np.ascontiguousarray(codes).view(np.uint8)).view("float8_e4m3fn").astype("float32") * scale
-    )
-    found: Array = hadamard(turned.transpose([1, 0]), HADAMARD).transpose([1, 0]).numpy()
-    return found

@@ -41,7 +41,7 @@ def measure_links(device: str, processes: int, seconds: float) -> tuple[LinkRate
     started = []
     for rank in range(processes):
         cluster = Cluster(rank=rank, world_size=processes, local_rank=rank, master=master)
-        command = [sys.executable, "-m", "erniecore.engine.planning.bench_comm", request]
+        command = [sys.executable, "-m", "erniecore.engine.measuring.bench_comm", request]
         environ = {**os.environ, **paddle_variables(cluster)}
         pipe = subprocess.PIPE
         started.append(subprocess.Popen(command, env=environ, stdout=pipe, stderr=pipe, text=True))

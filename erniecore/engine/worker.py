@@ -17,16 +17,11 @@ from typing import Any
 
 from erniecore.durable import replace_file
 from erniecore.engine.launch import STACKS
+from erniecore.engine.preparation.rundir import end_path
+from erniecore.engine.processes.supervise import REQUEST
 from erniecore.errors import ConfigError, ErnieError, Exit
 
-#: variable that holds the request, as JSON
-REQUEST = "ERNIECORE_REQUEST"
 _PR_SET_PDEATHSIG = 1
-
-
-def end_path(out: Path, rank: int) -> Path:
-    """Where a rank says how it ended."""
-    return out / "control" / f"rank-{rank}.end.json"
 
 
 def main() -> int:

@@ -40,7 +40,7 @@ def step_totals(objective: Objective, batches: Sequence[Batch], ranks: Ranks | N
 def forward_backward(objective: Objective, batches: Sequence[Batch], ranks: Ranks | None = None) -> StepOutput:
     """Accumulates the gradient of this rank's share of the step's loss in ``parameter.grad``: the denominators are those
     of all ``ranks``. Sums of metrics are this rank's and stay on the device."""
-    from erniecore.engine.scoring import metrics
+    from erniecore.engine import metrics
 
     totals = step_totals(objective, batches, ranks)
     parts = []

@@ -1,0 +1,1 @@
+"""What this machine does in a second: ``ernie bench``, whose results plans use."""

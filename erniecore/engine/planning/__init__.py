@@ -1,1 +1,0 @@
-"""Layouts searched and machines measured: ``ernie plan --cards`` and ``ernie bench``."""
