@@ -79,3 +79,18 @@ def test_a_command_without_json_is_an_error_not_a_result(benchmarks, tmp_path):
     found = run_json(command, {}, tmp_path)
     assert "result" not in found
     assert found["error"] == "no such kernel"
+
+
+def test_every_operator_that_a_kernel_may_replace_is_measured(benchmarks):
+    from erniecore.kernels import OPERATORS
+
+    assert set(benchmarks("benchmarks.operator_cases").CASES) == set(OPERATORS), "a new operator needs a case"
+
+
+def test_the_slower_of_the_two_limits_counts(benchmarks):
+    operators = benchmarks("benchmarks.operators")
+    limits = operators.Limits(bytes=10e9, flops=100e9)
+    moved, computed = (operators.Case("c", None, (), *sizes) for sizes in ((10e9, 1e9), (1e9, 400e9)))
+    assert [limits.least_seconds(case) for case in (moved, computed)] == [1.0, 4.0]
+    line = operators.row(operators.Found("c", computed, 8.0, 16.0), limits)
+    assert line == "| c | 4e+02 | 16000.00 | 8000.00 | 2.0 | 0.1 | 50.0 | 0.50 |"

@@ -1,0 +1,234 @@
+"""One call of every operator that a kernel may replace, with the bytes that it must at least move and its FLOPs. Sizes are
+those of dense-M (2 × 1,024 tokens, 8 and 2 heads of 64) or of a layer of the 21B model, and more than the caches hold.
+
+A multiply-add is 2 FLOPs, anything else on one number 1, an exponential too. Masked scores and what is computed again do
+not count.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+
+class Case(NamedTuple):
+    """A call of an operator's function. ``moved``: bytes that it reads and writes at least. ``prepare``: called before each
+    measured call, for what works in place."""
+
+    name: str
+    function: Callable[..., Any]
+    arguments: tuple[Any, ...]
+    moved: float
+    flops: float
+    prepare: Callable[[], Any] | None = None
+
+
+def adamw() -> Iterator[Case]:
+    import paddle
+
+    from erniecore.ops import adamw as core
+
+    shapes = [[512, 512]] * 40 + [[2048, 512]] * 12 + [[512]] * 20 + [[8192, 512]]
+    parameters = [[paddle.rand(shape) for shape in shapes] for _ in range(4)]
+    count, total = len(shapes), sum(int(x.size) for x in parameters[0])
+    rest = [1e-5] * count, [0.1] * count, core.Terms(0.9, 0.95, 1e-8, 0.5, 0.5, 0.9)
+    yield Case("adamw, 27 M parameters, clipped", core.adamw_, (*parameters, *rest), 28.0 * total, 14.0 * total)
+    halves = [[x.astype("bfloat16") for x in xs] for xs in parameters[2:]]
+    arguments = (*parameters[:2], *halves, *rest)
+    yield Case("adamw, moments in bfloat16", core.adamw_, arguments, 20.0 * total, 14.0 * total)
+    yield Case("square_sum, 27 M", core.square_sum, (parameters[1],), 4.0 * total, 2.0 * total)
+
+
+def attention() -> Iterator[Case]:
+    import paddle
+
+    from erniecore.ops.attention import attention_backward, attention_forward
+
+    for B, S, hq, hk, d in ((2, 1024, 8, 2, 64), (1, 8192, 8, 2, 32), (1, 2048, 20, 4, 128)):
+        shapes = [B, S, hq, d], [B, S, hk, d], [B, S, hk, d], [B, S, hq, d]
+        q, k, v, dy = (paddle.randn(shape) for shape in shapes)
+        y, stats = attention_forward(q, k, v, None, None, d**-0.5)
+        scores, size = B * hq * S * (S + 1) / 2, f"{B} × {S:,}, {hq} and {hk} heads of {d}"
+        outer, inner = 4.0 * B * S * hq * d, 4.0 * B * S * hk * d
+        arguments = q, k, v, None, None, d**-0.5
+        yield Case(f"attention, {size}", attention_forward, arguments, 2 * outer + 2 * inner, 4 * d * scores)
+        if stats is None:  # the two halves of one implementation belong together
+            continue
+        arguments = q, k, v, y, stats, dy, None, None, d**-0.5
+        moved = 4 * outer + 4 * inner
+        yield Case(f"attention backward, {size}", attention_backward, arguments, moved, 10 * d * scores)
+
+
+def cross_entropy() -> Iterator[Case]:
+    import paddle
+
+    from erniecore.ops.linear_cross_entropy import Piece, add_product_, cross_entropy_rows_
+
+    T, V, H = 512, 32768, 512
+    source, labels = paddle.randn([T, V]), paddle.randint(0, V, [T])
+    logits, piece = source.clone(), Piece(slice(T), paddle.arange(T) * V + labels, labels)
+
+    def fresh() -> None:
+        paddle.assign(source, output=logits)
+
+    size = 4.0 * T * V
+    arguments = logits, piece, None, True
+    yield Case("loss and slopes, 512 × 32,768", cross_entropy_rows_, arguments, 2 * size, 5.0 * T * V, fresh)
+    total, hidden = paddle.zeros([V, H]), paddle.randn([T, H])
+    moved = size + 4.0 * T * H + 8.0 * V * H
+    yield Case("add_product, 32,768 × 512 over 512", add_product_, (total, source, hidden), moved, 2.0 * T * V * H)
+
+
+def decode_attention() -> Iterator[Case]:
+    import paddle
+
+    from erniecore.ops.attention import decode_attention as attend
+
+    for B, K, hq, hk, d in ((8, 8192, 8, 2, 64), (8, 4096, 20, 4, 128)):
+        q, k, v = (paddle.randn(shape) for shape in ([B, 1, hq, d], [B, K, hk, d], [B, K, hk, d]))
+        moved, flops = 8.0 * B * K * hk * d, 4.0 * B * K * hq * d
+        yield Case(
+            f"decode attention, {B} × {K:,} keys, {hq} and {hk} heads", attend, (q, k, v, None, d**-0.5), moved, flops
+        )
+
+
+def decode_experts() -> Iterator[Case]:
+    import paddle
+
+    from erniecore.ops.grouped_swiglu import decode_experts as run
+
+    E, H, I, k = 32, 1024, 768, 6  # noqa: E741
+    x, weights = paddle.randn([1, H]), paddle.rand([1, k])
+    gate, up, down = paddle.randn([E, H, I]), paddle.randn([E, H, I]), paddle.randn([E, I, H])
+    turn = iter(range(10**9))
+    chosen = paddle.zeros([1, k], "int64")
+
+    def others() -> None:
+        """Experts that are not in the cache from the call before."""
+        start = next(turn) * k
+        paddle.assign((paddle.arange(k) + start).reshape([1, k]) % E, output=chosen)
+
+    size = 3.0 * k * H * I
+    yield Case("decode experts, 6 of 32", run, (x, gate, up, down, chosen, weights), 4 * size, 2 * size, others)
+
+
+def embedding() -> Iterator[Case]:
+    import paddle
+
+    from erniecore.ops.embedding import embedding_backward
+
+    ids, dy, rows = paddle.randint(0, 32000, [2, 1024]), paddle.randn([2, 1024, 512]), 32000
+    moved = 4.0 * 512 * (rows + 2048)
+    yield Case("embedding backward, 32,000 × 512", embedding_backward, (ids, dy, rows), moved, 2048.0 * 512)
+
+
+def fp8_quantize() -> Iterator[Case]:
+    import paddle
+
+    from erniecore.ops import fp8
+
+    x, one, rows, count = paddle.randn([4096, 4096]), paddle.ones([1]), paddle.rand([4096, 1]) + 0.5, 4096.0**2
+    yield Case("fp8 e4m3, one scale, 4096²", fp8.fp8_quantize, (x, one, "e4m3"), 8 * count, 8 * count)
+    yield Case("fp8 e5m2, a scale per row, 4096²", fp8.fp8_quantize, (x, rows, "e5m2"), 8 * count, 8 * count)
+
+
+def hadamard() -> Iterator[Case]:
+    import paddle
+
+    from erniecore.ops import fp8
+
+    count = 4096.0**2
+    yield Case("hadamard, blocks of 32, 4096²", fp8.hadamard, (paddle.randn([4096, 4096]), 32), 8 * count, 5 * count)
+
+
+def packed_weights() -> Iterator[Case]:
+    import paddle
+
+    from erniecore.ops import PackedMatrix
+    from erniecore.ops.packed_weights import packed_numbers, packed_product
+
+    I, O = 8192, 8192  # noqa: E741
+    for form, group, bits in (("int8", 0, 8), ("int4", 64, 4), ("nf4", 64, 4)):
+        rows, groups = O * bits // 8, I // group if group else 1
+        codes = paddle.randint(-127, 128, [rows, I], "int32").astype("int8")
+        weight = PackedMatrix(codes, paddle.rand([O, groups] if group else [O]), form, group, O)
+        stored = float(rows * I + 4 * O * groups)
+        name = f"{form} in groups of {group}" if group else form
+        for N in (1, 8):
+            arguments = paddle.randn([N, I]), weight
+            yield Case(f"{name}, {N} × 8192²", packed_product, arguments, stored, 2.0 * N * I * O)
+        yield Case(f"{name} to numbers, 8192²", packed_numbers, (weight,), stored + 4.0 * I * O, 2.0 * I * O)
+
+
+def rms_norm() -> Iterator[Case]:
+    import paddle
+
+    from erniecore.ops.rms_norm import rms_norm_backward, rms_norm_forward
+
+    x, dy, weight, size = paddle.randn([4096, 4096]), paddle.randn([4096, 4096]), paddle.ones([4096]), 4.0 * 4096**2
+    _, inverse = rms_norm_forward(x, weight, 1e-5)
+    yield Case("rms norm, 4096²", rms_norm_forward, (x, weight, 1e-5), 2 * size, size)
+    arguments = x, weight, inverse, dy, (True, True)
+    yield Case("rms norm backward, 4096²", rms_norm_backward, arguments, 3 * size, 10 * size / 4)
+
+
+def rope() -> Iterator[Case]:
+    import paddle
+
+    from erniecore.ops.rope import rotate
+
+    x, angles, size = paddle.randn([4, 1024, 32, 128]), paddle.rand([1, 1024, 64]), 4.0 * 4096**2
+    yield Case("rotate pairs, 4 × 1,024 × 32 × 128", rotate, (x, angles, angles), 2 * size, 3 * size / 4)
+    yield Case("rotate halves, the same", rotate, (x, angles, angles, 1.0, True), 2 * size, 3 * size / 4)
+
+
+def softmax() -> Iterator[Case]:
+    import paddle
+
+    from erniecore.ops._attention_plan import softmax_rows_
+
+    x = paddle.randn([4096, 4096])
+    yield Case("softmax in place, 4096²", softmax_rows_, (x,), 8.0 * 4096**2, 5.0 * 4096**2)
+
+
+def swiglu() -> Iterator[Case]:
+    import paddle
+
+    from erniecore.ops.swiglu import swiglu_backward, swiglu_forward
+
+    gate, up, dy, count = *(paddle.randn([4096, 4096]) for _ in range(3)), 4096.0**2
+    yield Case("swiglu, 4096²", swiglu_forward, (gate, up), 12 * count, 5 * count)
+    yield Case("swiglu backward, 4096²", swiglu_backward, (gate, up, dy), 20 * count, 11 * count)
+
+
+def top_experts() -> Iterator[Case]:
+    import paddle
+
+    from erniecore.ops.top_experts import top_experts as choose
+
+    T, E, k = 65536, 64, 6
+    yield Case(
+        "6 of 64 experts, 65,536 tokens", choose, (paddle.rand([T, E]), k), 4.0 * T * E + 8.0 * T * k, 1.0 * T * E
+    )
+
+
+#: operator (as in ``erniecore.kernels.OPERATORS``) -> its calls
+CASES: Mapping[str, Callable[[], Iterator[Case]]] = {
+    maker.__name__: maker
+    for maker in (
+        adamw,
+        attention,
+        cross_entropy,
+        decode_attention,
+        decode_experts,
+        embedding,
+        fp8_quantize,
+        hadamard,
+        packed_weights,
+        rms_norm,
+        rope,
+        softmax,
+        swiglu,
+        top_experts,
+    )
+}
