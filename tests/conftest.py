@@ -12,6 +12,16 @@ import pytest
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+@pytest.fixture(scope="session")
+def warm():
+    """``erniecore.testing.warm.Warm``: commands in processes of their own that need not import paddle."""
+    from erniecore.testing.warm import Warm
+
+    server = Warm()
+    yield server
+    server.close()
+
+
 class Site:
     """A directory on ``sys.path`` that holds installed distributions."""
 

@@ -17,6 +17,8 @@ import venv
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from erniecore.testing.warm import CLIENT, Warm
+
 ROOT = Path(__file__).parents[2]
 _BLOCK = re.compile(
     r"(?:<!--\s*(?P<note>[^>]*?)\s*-->\s*\n)?^```(?P<lang>\w*)\n(?P<body>.*?)^```", re.MULTILINE | re.DOTALL
@@ -75,10 +77,14 @@ def _commands(body: str, first: int) -> list[Command]:
     return commands
 
 
-def run_page(page: Path, directory: Path) -> None:
-    """Run every step of ``page``; raises ``AssertionError`` that names page, line and command."""
+def run_page(page: Path, directory: Path, warm: Warm) -> None:
+    """Run every step of ``page``; raises ``AssertionError`` that names page, line and command.
+
+    ``ernie`` is a fork of ``warm``, which has imported paddle, except on pages that install something.
+    """
     environment = {k: v for k, v in os.environ.items() if not k.startswith("ERNIE_")}
-    bin_directory = _overlay(directory.with_name(directory.name + "-env"))
+    installs = "pip install" in page.read_text(encoding="utf-8")
+    bin_directory = _overlay(directory.with_name(directory.name + "-env"), "" if installs else warm.address())
     environment["PATH"] = f"{bin_directory}{os.pathsep}{environment['PATH']}"
     environment.update(NO_COLOR="1", COLUMNS="200", TERM="dumb", PIP_NO_INDEX="1", PIP_NO_BUILD_ISOLATION="0")
     # a page's `export` ends with its command: what is measured must not reach the plans of who runs the tests
@@ -109,8 +115,9 @@ def run_page(page: Path, directory: Path) -> None:
         )
 
 
-def _overlay(home: Path) -> Path:
-    """A virtual environment that sees everything of the present one; returns its directory of programs."""
+def _overlay(home: Path, warm: str) -> Path:
+    """A virtual environment that sees everything of the present one; returns its directory of programs. ``warm``: address of
+    the server that is asked for ``ernie``; empty: it begins with a fresh interpreter."""
     venv.create(home, with_pip=False, symlinks=True)
     site = next(home.glob("lib/python*/site-packages"))
     outer = [path for path in sys.path if path.endswith("site-packages")]
@@ -120,6 +127,9 @@ def _overlay(home: Path) -> Path:
     for name, module in {"ernie": "erniecore", "pip": "pip", "pytest": "pytest"}.items():
         (programs / name).write_text(f'#!/bin/sh\nexec "{programs / "python"}" -m {module} "$@"\n')
         (programs / name).chmod(0o755)
+    if warm:
+        asking = f'exec "{programs / "python"}" -I -S "{CLIENT}" "{warm}" "$@"'
+        (programs / "ernie").write_text(f"#!/bin/sh\n{asking}\n")
     return programs
 
 

@@ -21,8 +21,8 @@ PAGES = [
 
 @pytest.mark.slow
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: str(p.relative_to(ROOT)))
-def test_page_runs(page, tmp_path):
-    console.run_page(page, tmp_path)
+def test_page_runs(page, tmp_path, warm):
+    console.run_page(page, tmp_path, warm)
 
 
 def test_a_wrong_page_is_noticed(tmp_path):

@@ -158,6 +158,8 @@ def home(tmp_path_factory):
 class Runner:
     """Runs with the same settings in one temporary directory."""
 
+    warm = None  # for all
+
     def __init__(self, home, directory):
         self.home, self.directory = home, directory
 
@@ -181,21 +183,26 @@ class Runner:
 
         return erniecore.run(overrides=self.words(out, **changes), console="none")
 
-    def start(self, out="out", words=(), **changes):
-        """``ernie run`` as a process of its own; ``words``: further ones."""
+    def start(self, out="out", words=(), warm=False, **changes):
+        """``ernie run`` as a process of its own; ``words``: further ones. ``warm``: a fork of one that has imported paddle,
+        where neither the start nor the end of the process is what is tested."""
         environ = {k: v for k, v in os.environ.items() if not k.startswith("ERNIE_")}
+        environ |= {"NO_COLOR": "1", "OMP_NUM_THREADS": "1"}
+        words = ["run", *self.words(out, **changes), *words]
+        if warm:
+            return self.warm.start(words, self.directory, environ)
         return subprocess.Popen(
-            [sys.executable, "-m", "erniecore", "run", *self.words(out, **changes), *words],
+            [sys.executable, "-m", "erniecore", *words],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
             cwd=self.directory,
-            env={**environ, "NO_COLOR": "1", "OMP_NUM_THREADS": "1"},
+            env=environ,
         )
 
-    def signal_at(self, step, number, out="out", **changes):
+    def signal_at(self, step, number, out="out", warm=False, **changes):
         """Start, send a signal once the line of ``step`` is printed; returns (exit code, stdout, stderr)."""
-        process = self.start(out, **{"log__every": 1, **changes})
+        process = self.start(out, warm=warm, **{"log__every": 1, **changes})
         lines = []
         for line in process.stdout:
             lines.append(line)
@@ -205,16 +212,16 @@ class Runner:
         rest, errors = process.communicate()
         return process.returncode, "".join(lines) + rest, errors
 
-    def complete(self, out="out", **changes):
+    def complete(self, out="out", warm=True, **changes):
         """A process that runs to its end; what is compared bit for bit must not mix with runs in this process, where
         paddle may have been imported before the device could choose its code path."""
-        process = self.start(out, **changes)
+        process = self.start(out, warm=warm, **changes)
         _, errors = process.communicate()
         assert process.returncode == 0, errors
 
-    def kill_at(self, step, out="out", **changes):
+    def kill_at(self, step, out="out", warm=True, **changes):
         """SIGKILL, really."""
-        code, _, errors = self.signal_at(step, signal.SIGKILL, out, **changes)
+        code, _, errors = self.signal_at(step, signal.SIGKILL, out, warm, **changes)
         assert code == -signal.SIGKILL, errors
 
     def events(self, kind, out="out"):
@@ -239,6 +246,11 @@ class Runner:
 
         checkpoint = load_checkpoint(Path(self.directory / out / "ckpt" / f"step-{step:08d}"))
         return {(g, n): array.tobytes() for g, members in checkpoint.tensors.items() for n, array in members.items()}
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _warm_runners(warm):
+    Runner.warm = warm
 
 
 @pytest.fixture(scope="session")
