@@ -38,9 +38,9 @@ WANTED = (
     "erniecore.data.template",
     "erniecore.data.tokenizer",
     "erniecore.engine.entry",
-    "erniecore.engine.finish",
-    "erniecore.engine.loop",
-    "erniecore.engine.session",
+    "erniecore.engine.training.finish",
+    "erniecore.engine.training.loop",
+    "erniecore.engine.training.session",
     "matplotlib.backends.backend_agg",
     "matplotlib.figure",
 )

@@ -83,7 +83,7 @@ def run_page(page: Path, directory: Path, warm: Warm) -> None:
     ``ernie`` is a fork of ``warm``, which has imported paddle, except on pages that install something.
     """
     environment = {k: v for k, v in os.environ.items() if not k.startswith("ERNIE_")}
-    installs = "pip install" in page.read_text(encoding="utf-8")
+    installs = "\n$ pip install" in page.read_text(encoding="utf-8")
     bin_directory = _overlay(directory.with_name(directory.name + "-env"), "" if installs else warm.address())
     environment["PATH"] = f"{bin_directory}{os.pathsep}{environment['PATH']}"
     environment.update(NO_COLOR="1", COLUMNS="200", TERM="dumb", PIP_NO_INDEX="1", PIP_NO_BUILD_ISOLATION="0")
