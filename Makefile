@@ -26,7 +26,7 @@ demo: $(VENV)/.ready
 
 # One thread per test process: the suite runs on all cores by itself.
 test: $(VENV)/.ready
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) --dist loadscope
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) --dist loadscope --no-loadscope-reorder
 
 lint: $(VENV)/.ready
 	$(BIN)/ruff check .

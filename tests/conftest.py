@@ -4,12 +4,21 @@ import os
 import signal
 import sys
 import textwrap
+from collections import Counter
 from pathlib import Path
 
 import pytest
 
 # Started in the background of a shell, this process ignores Ctrl-C, and so would every program that a test starts.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items):
+    """Modules with slow tests come first, then the others by their number of tests: several workers end together."""
+    slow, count = set(), Counter(item.path for item in items)
+    slow.update(item.path for item in items if item.get_closest_marker("slow"))
+    items.sort(key=lambda item: (item.path not in slow, 0 if item.path in slow else -count[item.path], item.path))
 
 
 @pytest.fixture(scope="session")
