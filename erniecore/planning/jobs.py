@@ -58,6 +58,11 @@ def expert_parameters(hidden: int, layer: LayerShape) -> int:
     return 3 * hidden * layer.expert * layer.experts
 
 
+def idle_parameters(hidden: int, layer: LayerShape) -> int:
+    """Of routed experts that no token of text takes."""
+    return 3 * hidden * layer.idle * layer.experts
+
+
 def small_parameters(hidden: int, layer: LayerShape) -> int:
     """What every tensor rank has whole: two norms, and the router with its correction per expert."""
     return 2 * hidden + (hidden * layer.experts + layer.experts if layer.experts else 0)

@@ -23,6 +23,7 @@ from erniecore.planning.jobs import (
     ahead_parameters,
     attention_parameters,
     expert_parameters,
+    idle_parameters,
     mlp_parameters,
     small_parameters,
     total_parameters,
@@ -83,6 +84,14 @@ def held(job: Job, first: int, end: int, tensor: int, expert: int) -> Held:
         dense += hidden + len(shape.ahead) * ahead_parameters(hidden)
         dense += 0 if shape.tied and first == 0 else table
     return Held(dense, experts, largest)
+
+
+@lru_cache(maxsize=1 << 14)
+def idle(job: Job, first: int, end: int, tensor: int, expert: int) -> float:
+    """Parameters of layers ``first`` to ``end`` and beside them that are never trained: what only pictures pass."""
+    layers = Counter(job.shape.layers[first:end])
+    experts = sum(many * idle_parameters(job.shape.hidden, layer) for layer, many in layers.items())
+    return job.shape.beside + experts / tensor / expert
 
 
 @lru_cache(maxsize=1 << 14)
@@ -154,6 +163,8 @@ def stage_memory(
     weights = (sharded + 2 * mine.largest if stage == 3 else parameters) * job.weight
     weights += trained * job.element if job.adapter is not None else 0
     weights += parameters * job.weight * job.copies if job.adapter is None else 0
+    unused = idle(job, first, end, chosen.tensor, chosen.expert) / (expert_shards if stage == 3 else 1)
+    weights += unused * job.weight * (1 + (job.copies if job.adapter is None else 0))
     gradients = job.gradient * (trained_sharded + min(trained, MESSAGE) if stage >= 2 else trained)
     state = (job.moments + job.master) * (trained_sharded if stage else trained)
     size, moment = kept(job, first, end, chosen, option.recompute, option.sequence)

@@ -15,6 +15,7 @@ class LayerShape:
         heads, kv_heads, head_dim: of the attention.
         mlp: width of the gated MLP that every token passes: the dense one, or the shared experts; 0: none.
         experts, selected, expert: number of routed experts, how many a token takes, and the width of one; 0: none.
+        idle: width of as many experts more that no token of text takes: frozen, they only lie in memory.
     """
 
     heads: int
@@ -24,6 +25,7 @@ class LayerShape:
     experts: int = 0
     selected: int = 0
     expert: int = 0
+    idle: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +35,7 @@ class DecoderShape:
     Attributes:
         hidden, vocab: width of the stream; tokens. tied: the head's weight is the embedding.
         layers: in order. ahead: further layers that only training runs (multi-token prediction).
+        beside: parameters that no token of text passes, but for experts: frozen, and whole on every rank.
     """
 
     hidden: int
@@ -40,3 +43,4 @@ class DecoderShape:
     tied: bool
     layers: tuple[LayerShape, ...]
     ahead: tuple[LayerShape, ...] = ()
+    beside: int = 0

@@ -5,14 +5,14 @@ numpy. Numbers that exist once for text and once for vision are lists of two.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from operator import itemgetter
 from typing import Any
 
 from erniecore_ernie45.architecture import Keys, decoder_fields, read_source
 from erniecore_ernie45_moe.architecture import MTP_KEY, MoeArchitecture, moe_fields
 
-from erniecore.api import Json
+from erniecore.api import DecoderShape, Json, LayerShape
 from erniecore_ernie45_vl.config import VlConfig
 from erniecore_ernie45_vl.spelling import FLAT_TYPE, flat
 
@@ -52,6 +52,13 @@ class VisionArchitecture:
         return self.channels * self.patch_size**2
 
     @property
+    def num_parameters(self) -> int:
+        """Of the tower: embedding of patches, blocks with biases and two norms, final norm."""
+        size, wide = self.hidden_size, self.intermediate_size
+        block = 4 * (size + 1) * size + (size + 1) * wide + (wide + 1) * size + 4 * size
+        return self.patch_values * size + self.depth * block + 2 * size
+
+    @property
     def merged_size(self) -> int:
         """Width of a square of patches side by side."""
         return self.hidden_size * self.merge**2
@@ -79,6 +86,17 @@ class VlArchitecture(MoeArchitecture):
     time_pairs: int
     markers: Markers
 
+    def layer_shape(self, index: int) -> LayerShape:
+        """Vision experts only lie in memory: the plan is one of rows of text."""
+        text = super().layer_shape(index)
+        return replace(text, idle=self.vision_expert_size) if self.is_moe(index) else text
+
+    def shape(self) -> DecoderShape:
+        """With the vision part."""
+        routers = sum(map(self.is_moe, range(self.num_hidden_layers))) * (self.hidden_size + 1) * self.num_experts
+        resampler = resampler_parameters(self.vision.merged_size, self.hidden_size)
+        return replace(super().shape(), beside=self.vision.num_parameters + resampler + routers)
+
     @classmethod
     def parse(cls, source: Json, where: str = "config.json") -> VlArchitecture:
         """Raises ``CheckpointError`` for missing, impossible or contradictory keys."""
@@ -94,6 +112,12 @@ class VlArchitecture(MoeArchitecture):
             time_pairs=_time_pairs(keys, fields["head_dim"]),
             markers=_markers(keys),
         )
+
+
+def resampler_parameters(width: int, hidden: int) -> int:
+    """Of two steps of two matrices with biases and a norm each, and a projection with its norm."""
+    first, square, norm = (2 * width + 1) * width, (width + 1) * width, 2 * width
+    return 3 * square + first + 2 * norm + (width + 1) * hidden + hidden
 
 
 def _of_text(keys: Keys) -> dict[str, Any]:

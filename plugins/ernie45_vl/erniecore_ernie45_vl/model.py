@@ -6,7 +6,7 @@ Letters: B batch, S new positions, H hidden, N patches, M tokens of pictures.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -129,7 +129,9 @@ class Ernie45VlForConditionalGeneration(Ernie45MoeForCausalLM):
         seen = Pictures(**pictures)
         grids = seen.grids(self.vl.vision.merge)
         masks = {"attention_mask": attention_mask, "startend_row_indices": startend_row_indices}
-        if not grids:
+        if grids:
+            self.check_markers()
+        else:
             context = self.make_context(input_ids, position_ids=position_ids, cache=cache, **masks)
             return self.run(input_ids, context)
         ids_BS, kinds_BS = input_ids.numpy(), self.kinds(input_ids, seen)
@@ -141,6 +143,12 @@ class Ernie45VlForConditionalGeneration(Ernie45MoeForCausalLM):
         vision = {"pictures": self.look(seen, grids), "places": self.places(kinds_BS, grids)}
         context = VlContext.of(context, vision=paddle.to_tensor(routed_BS), **vision)
         return self.run(input_ids, context)
+
+    def check_markers(self) -> None:
+        """Raises ``ValueError`` where the vocabulary has no tokens for pictures."""
+        for name, token in asdict(self.vl.markers).items():
+            if name != "video" and token >= self.vl.vocab_size:
+                raise ValueError(f"the vocabulary of {self.vl.vocab_size} has no token for pictures: {name} is {token}")
 
     def positions(
         self, input_ids: Tensor, *, attention_mask: Tensor | None = None, **pictures: Tensor | None

@@ -34,6 +34,14 @@ def test_presets():
     assert not any("mtp" in name or "embed" in name or "head" in name for name in names("all-linear"))
 
 
+def test_presets_leave_a_vision_part_and_patterns_reach_it():
+    stack = "model.layers.1.mlp.vision_experts"
+    shapes = {"vision_model.attn.q_proj.weight": (8, 8), f"{stack}.up_proj": (4, 8, 8), **SHAPES}
+    known = of_shapes(shapes)
+    assert choose(known, ["all-linear"]) == choose(KNOWN, ["all-linear"])
+    assert [target.name for target in choose(known, ["vision_experts.*"])] == [f"{stack}.up_proj"]
+
+
 @pytest.mark.parametrize(
     ("pattern", "found"),
     [

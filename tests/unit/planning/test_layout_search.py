@@ -175,3 +175,15 @@ def test_wrong_cluster_files_are_explained(row, words):
 def test_what_is_no_cluster_file_is_refused(document):
     with pytest.raises(UsageError):
         read_cluster(document, "c.yaml")
+
+
+def test_what_is_never_trained_is_in_memory_alone():
+    layer = replace(SPARSE, idle=512)
+    shape = replace(SHAPE, layers=(DENSE, *(layer,) * 7), beside=1_000_000)
+    chosen, option = Degrees(), Options()
+    plain, found = (
+        stage_memory(job(shape=s), chosen, option, 0, 8, index=0, accelerator=False) for s in (SHAPE, shape)
+    )
+    more = 2 * (7 * 3 * 512 * 512 * 16 + 1_000_000)
+    assert found.weights - plain.weights == more
+    assert replace(found, weights=plain.weights) == plain
