@@ -6,9 +6,10 @@ puts the table into docs/explanation/quantisation-quality.md.
 ERNIE_REAL_DATA if that is set, else the doc strings of Python's library (``texts.py``). Everything runs in one process, one
 thing after the other; directories that are there already are used again.
 
-``base`` is trained once. From it go on, with the same batches: ``fp32``, the quantizers that train (``fp8-qat``,
-``fp8-block``), and LoRA beside the plain and beside the packed base. The quantizers that do not train start from ``fp32``, so
-that every line but ``base`` and the LoRA ones has seen the same tokens.
+``base`` is trained once. From it go on, with the same batches: ``fp32``, the quantizers that train (``TRAINED``), and LoRA
+beside the plain and beside the packed base. The quantizers that do not train start from ``fp32``, so that every line but
+``base`` and the LoRA ones has seen the same tokens. A cache of codes counts in the loss: every key and value is what its codes
+stand for.
 """
 
 from __future__ import annotations
@@ -56,8 +57,19 @@ AFTER: dict[str, tuple[str, ...]] = {
     "fp8-ptq static": ("fp8-ptq",),
     "fp8-ptq dynamic": ("fp8-ptq", "activations=dynamic"),
     "fp8-ptq static, no Hadamard": ("fp8-ptq", "hadamard_block=0"),
+    "w8a8 static": ("w8a8",),
+    "w8a8 static, not smoothed": ("w8a8", "smoothing=0"),
+    "w8a8 dynamic": ("w8a8", "activations=dynamic"),
+    "w4a8 static": ("w4a8",),
+    "cache int8 static": ("kv-cache",),
+    "cache fp8 static": ("kv-cache", "cache=fp8"),
+    "cache int4 static": ("kv-cache", "cache=int4"),
+    "cache int4 dynamic": ("kv-cache", "cache=int4", "cache_scales=dynamic"),
+    "w8a8 and cache int8": ("w8a8", "cache=int8"),
 }
-CALIBRATED = ("gptq", "awq", "fp8-ptq")
+#: quantizers that train the weights
+TRAINED = ("fp8-qat", "fp8-block", "w8a8-qat", "w4a8-qat")
+CALIBRATED = ("gptq", "awq", "fp8-ptq", "w8a8", "w4a8", "kv-cache")
 
 
 def ernie(*words: object) -> str:
@@ -146,29 +158,34 @@ def weight_bytes(directory: Path) -> int:
     return sum(path.stat().st_size for path in directory.glob("*.safetensors"))
 
 
-def measure(out: Path, steps: int, more: int) -> list[dict[str, Any]]:
+def measure(out: Path, base: Path, more: int) -> list[dict[str, Any]]:
     """All lines of the table."""
-    base = train(out, "base", out / "new", steps) / "model"
     lines: list[dict[str, Any]] = []
 
-    def line(name: str, model: Path, size: int, *words: object) -> None:
-        lines.append({"name": name, "bytes": size, **scores(out, model, *words)})
+    def line(name: str, model: Path, size: int, *words: object, **more: float) -> None:
+        lines.append({"name": name, "bytes": size, **scores(out, model, *words), **more})
         print(json.dumps(lines[-1]), flush=True)
 
     fp32 = train(out, "fp32", base, more) / "model"
     line("fp32", fp32, weight_bytes(fp32))
-    for name in ("fp8-qat", "fp8-block"):
-        words = [f"quantizer.name={name}", *(["quantizer.scale_warmup=20"] if name == "fp8-qat" else [])]
+    half = out / "bf16"
+    if not half.is_dir():
+        ernie("export", fp32, "--to", "hf", "--dtype", "bfloat16", "--out", half)
+    line("bf16", half, weight_bytes(half), kl=divergence(out, fp32, half))
+    for name in TRAINED:
+        words = [f"quantizer.name={name}", *(["quantizer.scale_warmup=20"] if name != "fp8-block" else [])]
         run = train(out, name, base, more, *words)
         line(name, run / "quantized", weight_bytes(run / "quantized"))
     for name, (quantizer, *settings) in AFTER.items():
         target = out / "after" / name.replace(" ", "_")
+        known = target.with_suffix(".json")
         if not target.is_dir():
             target.parent.mkdir(exist_ok=True)
             data = ["--calib", out / "calib.jsonl", "--max-seq-len", 256] if quantizer in CALIBRATED else []
-            ernie("quantize", fp32, "--to", quantizer, "--out", target, *data, *settings)
-        line(name, target, weight_bytes(target))
-        lines[-1]["kl"] = divergence(out, fp32, target)
+            known.write_text(ernie("quantize", fp32, "--to", quantizer, "--out", target, "--json", *data, *settings))
+        cache = json.loads(known.read_text())["cache"]
+        stored = {"cache": cache["bytes_per_token"], "plain": cache["plain_bytes_per_token"]} if cache else {}
+        line(name, target, weight_bytes(target), kl=divergence(out, fp32, target), **stored)
     for name, packed in (("LoRA on fp32", ""), ("LoRA on wint4-8", "quantizer.name=wint4-8")):
         words = ["adapter.name=lora", "adapter.rank=8", *([packed] if packed else [])]
         run = train(out, name.replace(" ", "_"), base, more, *words)
@@ -184,17 +201,18 @@ def measure(out: Path, steps: int, more: int) -> list[dict[str, Any]]:
 def table(lines: list[dict[str, Any]]) -> str:
     """Markdown; the loss beside that of fp32, of LoRA lines beside LoRA on fp32."""
     rows = [
-        "| | bytes of weights | held-out loss | against fp32 | perplexity | 1000 KL | exact sums |",
-        "|---|---|---|---|---|---|---|",
+        "| | bytes of weights | of the cache, per token | held-out loss | against fp32 | perplexity | 1000 KL | exact sums |",
+        "|---|---|---|---|---|---|---|---|",
     ]
     reference = lines[0]
     for line in lines:
         reference = line if line["name"] == "LoRA on fp32" else reference
         change = line["loss"] / reference["loss"] - 1
         share = line["bytes"] / lines[0]["bytes"]
+        cache = f"{line['cache']:,.0f} ({line['cache'] / line['plain']:.0%})" if "cache" in line else "–"
         kl = f"{1e3 * line['kl']:.3f}" if "kl" in line else "–"
         rows.append(
-            f"| {line['name']} | {line['bytes'] / 1e6:.2f} MB ({share:.0%}) | {line['loss']:.4f} | {change:+.2%} "
+            f"| {line['name']} | {line['bytes'] / 1e6:.2f} MB ({share:.0%}) | {cache} | {line['loss']:.4f} | {change:+.2%} "
             f"| {line['perplexity']:.2f} | {kl} | {line['exact']:.0%} |"
         )
     return "\n".join(rows)
@@ -209,6 +227,14 @@ def main() -> None:
     parser.add_argument("--write", action="store_true")
     arguments = parser.parse_args()
     out = arguments.out.absolute()
+    text = table(measure(out, prepared(out, arguments.steps), arguments.more))
+    print(text)
+    if arguments.write:
+        write_between(START, END, text)
+
+
+def prepared(out: Path, steps: int) -> Path:
+    """The data in ``out``, and the directory of the model that is trained once."""
     out.mkdir(parents=True, exist_ok=True)
     write_data(out)
     if not (out / "new").is_dir():
@@ -216,12 +242,14 @@ def main() -> None:
         size = ",".join(f"{key}={value}" for key, value in SIZE.items())
         words = ["--model", "ernie45-moe", "--tokenizer", out / "tok", "--size", size, "--out", out / "new"]
         ernie("model", "init", *words)
-    text = table(measure(out, arguments.steps, arguments.more))
-    print(text)
-    if arguments.write:
-        page = PAGE.read_text(encoding="utf-8")
-        before, after = page.split(START)[0], page.split(END)[1]
-        PAGE.write_text(f"{before}{START}\n{text}\n{END}{after}", encoding="utf-8")
+    return train(out, "base", out / "new", steps) / "model"
+
+
+def write_between(start: str, end: str, text: str) -> None:
+    """``text`` into the page, between two lines of it."""
+    page = PAGE.read_text(encoding="utf-8")
+    before, rest = page.split(start)
+    PAGE.write_text(f"{before}{start}\n{text}\n{end}{rest.split(end)[1]}", encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ from erniecore.cli import render
 from erniecore.cli.options import JsonOption
 
 if TYPE_CHECKING:
-    from erniecore.engine.models.quantize import Quantized
+    from erniecore.engine.models.quantize import CacheLoss, Quantized
 
 
 def quantize(
@@ -42,7 +42,11 @@ def quantize(
     if as_json:
         scores = {key: score and score.as_json() for key, score in (("before", done.before), ("after", done.after))}
         layers = [_row(loss) for loss in done.layers]
-        render.show_json({**done._asdict(), "path": str(done.path), "layers": layers, **scores})
+        cache = done.cache and {
+            **done.cache._asdict(),
+            "layers": {k: [*map(_rounded, v)] for k, v in done.cache.layers.items()},
+        }
+        render.show_json({**done._asdict(), "path": str(done.path), "layers": layers, "cache": cache, **scores})
         return
     for note in done.notes:
         render.note(f"note: {note}")
@@ -65,6 +69,20 @@ def _scores(done: Quantized) -> list[tuple[str, Any]]:
     return [("original", done.before), ("quantised", done.after)]
 
 
+def _show_cache(cache: CacheLoss, *, whole: bool) -> None:
+    places = [(ratio, f"layer {i}, {part}") for part, ratios in cache.layers.items() for i, ratio in enumerate(ratios)]
+    shown = places if whole else sorted(places)[:3]
+    render.show_table(
+        ("cache" if whole else "worst of the cache", "SQNR"), [(name, _decibels(db)) for db, name in shown]
+    )
+    scales = "scales from the calibration data" if cache.static else "scales of each position"
+    share = cache.bytes_per_token / cache.plain_bytes_per_token
+    render.show(
+        f"cache: {cache.form}, {scales}: {cache.bytes_per_token:,.0f} bytes per token instead of "
+        f"{cache.plain_bytes_per_token:,.0f} ({share:.0%})"
+    )
+
+
 def _show(done: Quantized, *, whole: bool) -> None:
     shown = done.layers if whole else done.layers[:3]
     rows = [
@@ -77,7 +95,11 @@ def _show(done: Quantized, *, whole: bool) -> None:
         )
         for loss in shown
     ]
-    render.show_table(("weight" if whole else "worst weights", "shape", "SQNR", "of its output", "largest error"), rows)
+    if rows:
+        head = "weight" if whole else "worst weights"
+        render.show_table((head, "shape", "SQNR", "of its output", "largest error"), rows)
+    if done.cache is not None:
+        _show_cache(done.cache, whole=whole)
     if done.before is not None and done.after is not None:
         scores = [(name, score.loss or math.nan, score.perplexity or math.nan) for name, score in _scores(done)]
         render.show_table(("model", "loss", "perplexity"), [(n, f"{a:.4f}", f"{b:.4f}") for n, a, b in scores])

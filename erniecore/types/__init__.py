@@ -6,6 +6,7 @@ Data classes and protocols only: no paddle and no numpy at import, no behaviour 
 from erniecore.types.attempts import Attempt, Scorer
 from erniecore.types.model import (
     Cache,
+    CacheCodec,
     CausalLM,
     Features,
     Layout,
@@ -40,6 +41,7 @@ __all__ = [
     "Attempt",
     "Batch",
     "Cache",
+    "CacheCodec",
     "CausalLM",
     "ChatTemplate",
     "Cluster",

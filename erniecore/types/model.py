@@ -249,6 +249,30 @@ class Cache(Protocol):
         ...
 
 
+class CacheCodec(Protocol):
+    """How a model's keys and values are stored while it decodes; a quantizer puts one into the model, as ``cache_codec``.
+    What it makes of a position depends on that position alone.
+
+    Attributes:
+        form: ``int8``, ``int4``, ``fp8``, or a name of the quantizer's own. static: scales were fixed by calibration.
+    """
+
+    form: str
+    static: bool
+
+    def encode(self, layer: int, part: str, x: Tensor) -> tuple[Tensor, ...]:
+        """``part`` (``keys``, ``values``) [B, S, heads, d] of a layer as what is stored, each [B, S, ...]."""
+        ...
+
+    def decode(self, layer: int, part: str, held: tuple[Tensor, ...], like: Tensor) -> Tensor:
+        """What is stored as numbers [B, K, heads, d] in the dtype of ``like``."""
+        ...
+
+    def largest(self, layer: int, part: str) -> Tensor:
+        """float32 [heads, d]: what the largest code stands for, where ``static``."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class ModelBundle:
     """A model with everything that a model directory holds.

@@ -201,18 +201,35 @@ def test_damaged_codes_are_refused(ernie, refuses, runner):
     refuses(["generate", "--model", out, "--prompt", "x"], Exit.CHECKPOINT, file.name, remedy="write the model again")
 
 
-@pytest.mark.parametrize("kind", ["gptq", "awq", "fp8-ptq"])
-def test_calibrated_directory(ernie, runner, kind):
+@pytest.mark.parametrize(
+    ("kind", "words"),
+    [
+        ("gptq", ["cache=int8"]),
+        ("awq", []),
+        ("fp8-ptq", []),
+        ("w8a8", ["activations=dynamic", "cache=fp8"]),
+        ("w4a8", []),
+        ("kv-cache", ["cache=int4"]),
+    ],
+)
+def test_calibrated_directory(ernie, runner, kind, words):
+    """What is written computes what was measured, with the same codes, scales and cache."""
     out, base = runner.directory / kind, runner.home / "moe"
     calib = ["--calib", runner.home / "train.jsonl", "--data", runner.home / "eval.jsonl"]
-    outcome = ernie("quantize", base, "--to", kind, "--out", out, *calib, "--json")
+    outcome = ernie("quantize", base, "--to", kind, "--out", out, *calib, "--json", *words)
     assert outcome.code == 0, outcome.err
     done = json.loads(outcome.out)
     outcome = ernie("eval", "--model", out, "--data", runner.home / "eval.jsonl", "--json", "--max-seq-len", 512)
     assert json.loads(outcome.out)["loss"] == pytest.approx(done["after"]["loss"], rel=1e-6)
     assert done["after"]["loss"] != done["before"]["loss"]
     assert done["after"]["loss"] == pytest.approx(done["before"]["loss"], rel=0.05)
-    assert all((layer["output_db"] is None) == (kind == "fp8-ptq") for layer in done["layers"])
+    assert all(layer["output_db"] > 5 for layer in done["layers"])
+    assert (done["layers"] == []) == (kind == "kv-cache")
+    cached = any(word.startswith("cache=") for word in words)
+    assert (done["cache"] is not None) == cached
+    if cached:
+        assert done["cache"]["bytes_per_token"] < 0.3 * done["cache"]["plain_bytes_per_token"]
+        assert {len(ratios) for ratios in done["cache"]["layers"].values()} == {2}
 
 
 def test_calibration_data_is_asked_for_and_must_suffice(refuses, runner, tmp_path):

@@ -20,7 +20,7 @@ import numpy as np
 import paddle
 from numpy.typing import NDArray
 
-from erniecore.engine.generation.cache import StaticCache
+from erniecore.engine.generation.cache import StaticCache, codec_of
 from erniecore.engine.generation.generate import check_prompt, pad_left
 from erniecore.engine.generation.sampling import History, Ints, Sampling, choose
 from erniecore.engine.generation.speculate import Draw, Guesser, NoGuesses, Seen
@@ -163,7 +163,8 @@ class Pool:
         room = int(self._limits[rows].max()) + SLACK if self._group is None else 0
         if self.sampling.penalised:
             history = History([self.ids[row] for row in rows], int(self.model.architecture["vocab_size"]))
-        cache, mask = StaticCache(layers, ids.shape[1] + room), np.zeros((len(ids), 0), np.int64)
+        cache = StaticCache(layers, ids.shape[1] + room, codec_of(self.model))
+        mask = np.zeros((len(ids), 0), np.int64)
         return _Group(rows, mask, cache, history, [[] for _ in rows])
 
     def _advance(self, group: _Group, busy: int) -> Iterator[Chosen]:

@@ -1,13 +1,14 @@
 """Keys and values of past positions in buffers of fixed size, for decoding one token at a time.
 
-Grouped-query aware: it stores key/value heads as the layers make them and never repeats them. It is not a
-paged cache: one contiguous buffer per layer. Letters: B rows, S new positions, K stored positions, N
-key/value heads, D head size.
+Grouped-query aware: it stores key/value heads as the layers make them and never repeats them. What is stored may be codes:
+a model's ``cache_codec`` (``types.CacheCodec``) says. It is not a paged cache: one contiguous buffer per layer. Letters:
+B rows, S new positions, K stored positions, N key/value heads, D head size.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import paddle
@@ -15,26 +16,48 @@ from numpy.typing import NDArray
 
 from erniecore.errors import UsageError
 
+if TYPE_CHECKING:
+    from erniecore.types import CacheCodec
+
+#: what one layer stores of its keys or of its values, each [B, capacity, ...]
+_Buffers = tuple[paddle.Tensor, ...]
+
+
+def codec_of(model: Any) -> CacheCodec | None:
+    """How ``model`` wants its keys and values stored; None: as they are."""
+    codec: CacheCodec | None = getattr(model, "cache_codec", None)
+    return codec
+
 
 class StaticCache:
-    """Implements ``Cache`` over buffers [B, capacity, N, D] that are allocated on first use, with the key's dtype.
+    """Implements ``Cache`` over buffers [B, capacity, ...] that are allocated on first use: [B, capacity, N, D] in the key's
+    dtype, or what the codec makes of it.
 
     Args:
         layers: number of layers that will call :meth:`update`.
         capacity: the most positions that a row can hold.
+        codec: how keys and values are stored; None: as they are.
     """
 
-    def __init__(self, layers: int, capacity: int) -> None:
+    def __init__(self, layers: int, capacity: int, codec: CacheCodec | None = None) -> None:
         self.capacity = capacity
         #: positions that every layer has stored
         self.length = 0
+        self._codec = codec
         self._stored = [0] * layers
-        self._keys: list[paddle.Tensor | None] = [None] * layers
-        self._values: list[paddle.Tensor | None] = [None] * layers
+        self._keys: list[_Buffers | None] = [None] * layers
+        self._values: list[_Buffers | None] = [None] * layers
+
+    @property
+    def num_bytes(self) -> int:
+        """Bytes of the buffers."""
+        held = [buffer for buffers in (*self._keys, *self._values) for buffer in buffers or ()]
+        return sum(int(buffer.size) * int(buffer.element_size()) for buffer in held)
 
     @paddle.no_grad()  # type: ignore[untyped-decorator]
     def update(self, layer: int, key: paddle.Tensor, value: paddle.Tensor) -> tuple[paddle.Tensor, paddle.Tensor]:
-        """Append [B, S, N, D] in place; all keys and values so far as views [B, K, N, D], without a copy.
+        """Append [B, S, N, D] in place; all keys and values so far [B, K, N, D]: views, without a copy, where they are stored
+        as they are, else new tensors that the codes stand for.
 
         Raises:
             UsageError: the positions do not fit, or the batch is not the one that the cache was made for.
@@ -43,33 +66,40 @@ class StaticCache:
         end = start + key.shape[1]
         if end > self.capacity:
             raise UsageError("the cache is full", found=f"{end} positions", expected=f"at most {self.capacity}")
-        keys = self._write(self._keys, layer, key, start, end)
-        values = self._write(self._values, layer, value, start, end)
+        keys = self._write(self._keys, layer, self._encoded(layer, "keys", key), start, end)
+        values = self._write(self._values, layer, self._encoded(layer, "values", value), start, end)
         self._stored[layer] = end
         self.length = min(self._stored)
-        return keys[:, :end], values[:, :end]
+        return self._decoded(layer, "keys", keys, end, key), self._decoded(layer, "values", values, end, value)
 
-    def _write(
-        self, buffers: list[paddle.Tensor | None], layer: int, new: paddle.Tensor, start: int, end: int
-    ) -> paddle.Tensor:
-        buffer = buffers[layer]
-        if buffer is None:
-            batch, _, heads, size = new.shape
-            buffer = buffers[layer] = paddle.zeros([batch, self.capacity, heads, size], dtype=new.dtype)
-        if buffer.shape[0] != new.shape[0]:
+    def _encoded(self, layer: int, part: str, new: paddle.Tensor) -> _Buffers:
+        return (new,) if self._codec is None else self._codec.encode(layer, part, new)
+
+    def _decoded(self, layer: int, part: str, held: _Buffers, end: int, like: paddle.Tensor) -> paddle.Tensor:
+        filled = tuple(buffer[:, :end] for buffer in held)
+        return filled[0] if self._codec is None else self._codec.decode(layer, part, filled, like)
+
+    def _write(self, store: list[_Buffers | None], layer: int, new: _Buffers, start: int, end: int) -> _Buffers:
+        held = store[layer]
+        if held is None:
+            shapes = [(t.shape[0], self.capacity, *t.shape[2:]) for t in new]
+            held = tuple(paddle.zeros(shape, dtype=t.dtype) for shape, t in zip(shapes, new, strict=True))
+            store[layer] = held
+        if held[0].shape[0] != new[0].shape[0]:
             raise UsageError(
-                "the cache holds another batch", found=f"{new.shape[0]} rows", expected=f"{buffer.shape[0]}"
+                "the cache holds another batch", found=f"{new[0].shape[0]} rows", expected=f"{held[0].shape[0]}"
             )
-        buffer[:, start:end] = new
-        return buffer
+        for buffer, part in zip(held, new, strict=True):
+            buffer[:, start:end] = part
+        return held
 
     def keep(self, rows: Sequence[int]) -> None:
         """Keep these rows only, in this order (a row may be taken twice)."""
         index = paddle.to_tensor(list(rows), dtype="int64")
-        for buffers in (self._keys, self._values):
-            for layer, buffer in enumerate(buffers):
-                if buffer is not None:
-                    buffers[layer] = paddle.index_select(buffer, index, axis=0)
+        for store in (self._keys, self._values):
+            for layer, held in enumerate(store):
+                if held is not None:
+                    store[layer] = tuple(paddle.gather(buffer, index, axis=0) for buffer in held)
 
     def truncate(self, length: int) -> None:
         """Forget all positions from ``length`` on."""
@@ -83,21 +113,30 @@ class StaticCache:
         """A new cache of chosen positions: of each (cache, rows [b], columns [b, K]) row i of the part becomes a row with
         the positions (rows[i], columns[i]) of that cache. K is the same in all parts."""
         first, rows = parts[0][0], sum(len(rows) for _, rows, _ in parts)
-        found = cls(len(first._stored), capacity)
+        found = cls(len(first._stored), capacity, first._codec)
         length = parts[0][2].shape[1]
         for name in ("_keys", "_values"):
             for layer in range(len(first._stored)):
-                taken = [_take(getattr(cache, name)[layer], rows, columns) for cache, rows, columns in parts]
-                buffer = paddle.zeros([rows, capacity, *taken[0].shape[2:]], dtype=taken[0].dtype)
-                buffer[:, :length] = taken[0] if len(taken) == 1 else paddle.concat(taken)
-                getattr(found, name)[layer] = buffer
+                held = [(getattr(cache, name)[layer], at, columns) for cache, at, columns in parts]
+                getattr(found, name)[layer] = tuple(
+                    _joined([_take(buffers[i], at, columns) for buffers, at, columns in held], (rows, capacity, length))
+                    for i in range(len(held[0][0]))
+                )
         found._stored, found.length = [length] * len(first._stored), length
         return found
 
 
+def _joined(taken: list[paddle.Tensor], sizes: tuple[int, int, int]) -> paddle.Tensor:
+    """[rows, capacity, ...] with the parts in its first ``length`` positions; ``sizes``: rows, capacity, length."""
+    rows, capacity, length = sizes
+    buffer = paddle.zeros([rows, capacity, *taken[0].shape[2:]], dtype=taken[0].dtype)
+    buffer[:, :length] = taken[0] if len(taken) == 1 else paddle.concat(taken)
+    return buffer
+
+
 def _take(buffer: paddle.Tensor, rows: NDArray[np.int64], columns: NDArray[np.int64]) -> paddle.Tensor:
-    """[b, K, N, D] of a buffer [B, capacity, N, D]."""
-    batch, capacity, heads, size = buffer.shape
+    """[b, K, ...] of a buffer [B, capacity, ...]."""
+    batch, capacity, *rest = buffer.shape
     index = paddle.to_tensor((rows[:, None] * capacity + columns).reshape(-1))
-    flat = paddle.index_select(buffer.reshape([batch * capacity, heads, size]), index)
-    return flat.reshape([len(rows), columns.shape[1], heads, size])
+    flat = paddle.gather(buffer.reshape([batch * capacity, *rest]), index)
+    return flat.reshape([len(rows), columns.shape[1], *rest])

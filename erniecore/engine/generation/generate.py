@@ -14,7 +14,7 @@ import numpy as np
 import paddle
 from numpy.typing import NDArray
 
-from erniecore.engine.generation.cache import StaticCache
+from erniecore.engine.generation.cache import StaticCache, codec_of
 from erniecore.engine.generation.sampling import History, Ints, Sampling, SamplingOptions, choose
 from erniecore.errors import UsageError
 
@@ -90,7 +90,8 @@ class Decoder:
         self._padded = not mask.all()
         self._cache: StaticCache | None = None
         if use_cache:
-            self._cache = StaticCache(int(model.architecture["num_hidden_layers"]), length + max_new_tokens)
+            layers = int(model.architecture["num_hidden_layers"])
+            self._cache = StaticCache(layers, length + max_new_tokens, codec_of(model))
         self._history: History | None = None
         if sampling.penalised:
             prompts = [ids[real == 1].tolist() for ids, real in zip(input_ids, mask, strict=True)]

@@ -27,6 +27,9 @@ if TYPE_CHECKING:
     from erniecore.plugin import Plugin
     from erniecore.types.model import Tensor
 
+#: positions of the cache whose bytes are counted
+_TRIED = 8
+
 
 class Loss(NamedTuple):
     """What packing did to one weight: signal-to-noise ratio in dB (infinite: nothing lost), largest absolute error;
@@ -39,6 +42,21 @@ class Loss(NamedTuple):
     output_db: float | None = None
 
 
+class CacheLoss(NamedTuple):
+    """What a cache of codes costs.
+
+    Attributes:
+        form, static: as the codec says. layers: part (``keys``, ``values``) -> signal to noise in dB per layer, on the
+            calibration data. bytes_per_token, plain_bytes_per_token: of the buffers of a cache, with codes and without.
+    """
+
+    form: str
+    static: bool
+    layers: Mapping[str, Sequence[float]]
+    bytes_per_token: float
+    plain_bytes_per_token: float
+
+
 class Quantized(NamedTuple):
     """What was written.
 
@@ -46,6 +64,7 @@ class Quantized(NamedTuple):
         path: the directory. num_bytes: of its weight files; parameters: of the original model.
         layers: every packed weight, the worst first. notes: for the user.
         before, after: loss and perplexity on the rows that were given, None without.
+        cache: of a model whose cache holds codes.
     """
 
     path: Path
@@ -55,6 +74,7 @@ class Quantized(NamedTuple):
     notes: list[str]
     before: Score | None = None
     after: Score | None = None
+    cache: CacheLoss | None = None
 
 
 class Data(NamedTuple):
@@ -114,7 +134,7 @@ def quantize_directory(
     bundle = with_origin(bundle, {**bundle.provenance, "base": str(source)}, bundle.generation)
     num_bytes = write_quantized(replace(bundle, model=model), out, plugin, config, opened.dtype)
     second = rows["evaluation"].score(replace(bundle, model=model)) if rows else None
-    return Quantized(out, num_bytes, parameters, layers, [*notes, *opened.notes], first, second)
+    return Quantized(out, num_bytes, parameters, layers, [*notes, *opened.notes], first, second, cache_loss(model))
 
 
 def _check_plugin(plugin: Plugin, data: Data) -> None:
@@ -162,6 +182,24 @@ def losses(model: Any, before: Mapping[str, Tensor]) -> list[Loss]:
                 loss = _loss(full, before[full], layer.unpacked(parameter))
                 found.append(loss._replace(output_db=getattr(layer, "measured", {}).get(parameter)))
     return sorted(found, key=lambda loss: loss.sqnr_db)
+
+
+def cache_loss(model: Any) -> CacheLoss | None:
+    """What the codes in the cache of ``model`` cost, measured on buffers; None where it holds none."""
+    import paddle
+
+    from erniecore.engine.generation.cache import StaticCache, codec_of
+
+    codec = codec_of(model)
+    if codec is None:
+        return None
+    sizes = []
+    for chosen in (codec, None):
+        cache = StaticCache(int(model.architecture["num_hidden_layers"]), _TRIED, chosen)
+        with paddle.no_grad():
+            model.features(paddle.zeros([1, _TRIED], dtype="int64"), cache=cache)
+        sizes.append(cache.num_bytes / _TRIED)
+    return CacheLoss(codec.form, codec.static, getattr(codec, "measured", {}), *sizes)
 
 
 def _loss(name: str, weight: Tensor, numbers: Tensor) -> Loss:

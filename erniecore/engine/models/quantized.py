@@ -141,10 +141,12 @@ def fill(bundle: ModelBundle, directory: Path) -> ModelBundle:
 
 
 def is_packed(model: Any) -> bool:
-    """Whether weights of ``model`` are codes."""
+    """Whether weights of ``model`` are codes, or what it stores in its cache."""
     from erniecore.types import PackedLayer
 
-    return any(isinstance(layer, PackedLayer) for layer in model.sublayers())
+    return getattr(model, "cache_codec", None) is not None or any(
+        isinstance(layer, PackedLayer) for layer in model.sublayers()
+    )
 
 
 def check_packed(model: Any) -> None:

@@ -1,4 +1,4 @@
-"""The ``quantizer`` sections of ``fp8-qat`` and ``fp8-block``. Knows no model and no tensors."""
+"""The ``quantizer`` sections of ``fp8-qat``, ``fp8-block``, ``w8a8-qat`` and ``w4a8-qat``. Knows no model and no tensors."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ class Fp8Config(Patterns):
     )
 
 
-class QatConfig(Fp8Config):
-    """One scale per weight, one fixed scale for the inputs of a layer: what servers call static W8A8."""
+class StaticConfig(Fp8Config):
+    """One fixed scale for the inputs of a layer."""
 
     hadamard_block: Literal[0, 1, 2, 4, 8, 16, 32, 64, 128] = Field(
         32,
@@ -35,6 +35,20 @@ width of a layer is no multiple, the largest power of two that divides it. 0: no
 is used, and moves on.",
     )
     scale_rate: float = Field(0.01, gt=0, le=1, description="Share of a step in the moving mean of input scales.")
+
+
+class IntConfig(StaticConfig):
+    """Integer codes: a scale per output of a weight, one fixed scale for the inputs of a layer."""
+
+
+class QatConfig(StaticConfig):
+    """One scale per weight, one fixed scale for the inputs of a layer: what servers call static W8A8."""
+
+    fused_scales: bool = Field(
+        True,
+        description="One scale for the weights of q, k and v, and one for those of gate and up, because servers lay them side \
+by side as one matrix. Off: a scale for each, and an export for FastDeploy rounds some codes again.",
+    )
     input_gradient: Literal["exact", "e5m2"] = Field(
         "exact", description="Round the gradient of a layer's output to E5M2 for the gradient of its input."
     )

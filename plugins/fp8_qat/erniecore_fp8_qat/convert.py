@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from erniecore_weight_only.schemes import STACKED, Rule, choose, places
-from paddle import nn  # noqa: TID253
+from paddle import Tensor, nn  # noqa: TID253
 
 from erniecore.api import ConfigError, UsageError
-from erniecore_fp8_qat.layers import TrainedExperts, TrainedLinear, TrainedStack
-from erniecore_fp8_qat.packed import PackedExperts, PackedLinear, PackedWeight
+from erniecore_fp8_qat.layers import TrainedExperts, TrainedLinear, TrainedStack, fused
+from erniecore_fp8_qat.packed import Beside, PackedExperts, PackedLinear, PackedWeight
 from erniecore_fp8_qat.recipes import Recipe
 from erniecore_fp8_qat.scales import InputScale
 
@@ -25,7 +25,7 @@ def to_trained(model: nn.Layer, rules: Sequence[Rule], make: MakeRecipe, warmup:
         ConfigError: patterns that match nothing, or a layer that is not linear. NumericsError: weights that are not finite.
         UsageError: the model is quantised in another way.
     """
-    chosen = _chosen(model, rules, make)
+    chosen = chosen_recipes(model, rules, make)
     done = _done(model, (TrainedLinear, TrainedStack))
     if done or _done(model, (PackedWeight,)):
         _check_same(done, chosen)
@@ -39,16 +39,22 @@ def to_trained(model: nn.Layer, rules: Sequence[Rule], make: MakeRecipe, warmup:
         else:
             new = TrainedExperts(base, recipes, warmup, rate, name)
         _replace(layers, name, new)
+    layers = dict(model.named_sublayers())
+    for name, others in beside(chosen).items():
+        layers[name].partners = [layers[other].weight for other in others]
     return model
 
 
-def to_codes(model: nn.Layer, rules: Sequence[Rule], make: MakeRecipe) -> nn.Layer:
-    """``model``, trained in FP8 or not, with these layers as codes; what was trained keeps its input scales.
+def to_codes(
+    model: nn.Layer, rules: Sequence[Rule], make: MakeRecipe, factors: Mapping[str, Mapping[str, Tensor]] | None = None
+) -> nn.Layer:
+    """``model``, trained in FP8 or not, with these layers as codes; what was trained keeps its input scales. ``factors``: layer
+    -> parameter -> see ``packed.Beside``.
 
     Raises:
         ConfigError, NumericsError, UsageError: see :func:`to_trained`.
     """
-    chosen = _chosen(model, rules, make)
+    chosen, factors = chosen_recipes(model, rules, make), factors or {}
     done = _done(model, (PackedWeight,))
     if done:
         _check_same(done, chosen)
@@ -57,22 +63,23 @@ def to_codes(model: nn.Layer, rules: Sequence[Rule], make: MakeRecipe) -> nn.Lay
     if trained:
         _check_same(trained, chosen)
     layers = dict(model.named_sublayers(include_self=True))
+    partners = {name: [layers[other].weight for other in others] for name, others in beside(chosen).items()}
     for name, recipes in chosen.items():
-        base = layers[name]
+        base, given = layers[name], factors.get(name, {})
         _check(base, name)
-        if isinstance(base, TrainedLinear):
-            new: nn.Layer = PackedLinear(base, recipes["weight"], name, base)
-        elif isinstance(base, nn.Linear):
-            new = PackedLinear(base, recipes["weight"], name)
+        if isinstance(base, nn.Linear | TrainedLinear):
+            source = base if isinstance(base, TrainedLinear) else None
+            about = Beside(source, partners.pop(name, ()), given.get("weight"))
+            new: nn.Layer = PackedLinear(base, recipes["weight"], name, about)
         else:
-            new = PackedExperts(base, recipes, name)
+            new = PackedExperts(base, recipes, name, given)
         _replace(layers, name, new)
         new.eval()
         del base
     return model
 
 
-def _chosen(model: nn.Layer, rules: Sequence[Rule], make: MakeRecipe) -> dict[str, dict[str, Recipe]]:
+def chosen_recipes(model: nn.Layer, rules: Sequence[Rule], make: MakeRecipe) -> dict[str, dict[str, Recipe]]:
     """Layer -> parameter -> how it computes; also of a model that is quantised already."""
     shapes = {name: tuple(parameter.shape) for name, parameter in model.named_parameters()}
     for name, layer in model.named_sublayers():
@@ -82,6 +89,20 @@ def _chosen(model: nn.Layer, rules: Sequence[Rule], make: MakeRecipe) -> dict[st
     for place in choose(places(shapes), rules):
         chosen.setdefault(place.layer, {})[place.parameter] = make(place.shape[-2])
     return chosen
+
+
+def beside(chosen: Mapping[str, Mapping[str, Recipe]]) -> dict[str, list[str]]:
+    """Linear layer -> those beside it whose weights have one scale with its own."""
+    above: dict[str, dict[str, Recipe]] = {}
+    for name, recipes in chosen.items():
+        if "weight" in recipes:
+            parent, _, leaf = name.rpartition(".")
+            above.setdefault(parent, {})[leaf] = recipes["weight"]
+    return {
+        f"{parent}.{name}": [f"{parent}.{other}" for other in others]
+        for parent, leaves in above.items()
+        for name, others in fused(leaves).items()
+    }
 
 
 def _done(model: nn.Layer, kinds: tuple[type[InputScale], ...]) -> dict[str, dict[str, Recipe]]:

@@ -1,5 +1,5 @@
-"""Layers that compute in FP8 with weights that are trained. They take the place of ``nn.Linear`` and of stacked experts
-under their names, and keep the very parameters: rounding happens in the forward pass, from the unrounded weights, so the
+"""Layers that compute with rounded numbers and weights that are trained. They take the place of ``nn.Linear`` and of stacked
+experts under their names, and keep the very parameters: rounding happens in the forward pass, from the unrounded weights, so the
 optimizer, its masters and checkpoints see what they would see without a quantizer.
 
 Letters: T tokens, N assignments sorted by expert, k experts per token, H hidden, I inputs, O outputs, E experts.
@@ -7,6 +7,7 @@ Letters: T tokens, N assignments sorted by expert, k experts per token, H hidden
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import paddle  # noqa: TID253
@@ -18,6 +19,9 @@ from erniecore_fp8_qat.product import product
 from erniecore_fp8_qat.recipes import Recipe
 from erniecore_fp8_qat.rounding import check_finite
 from erniecore_fp8_qat.scales import InputScale
+
+#: what servers lay side by side: [Q | K | V] and [gate | up]
+FUSED = (("q_proj", "k_proj", "v_proj"), ("gate_proj", "up_proj"))
 
 
 class TrainedLinear(InputScale):
@@ -63,6 +67,8 @@ class TrainedExperts(nn.Layer):  # type: ignore[misc]
             self.add_parameter(name, weight)
             if name in recipes:
                 self.add_sublayer(f"{name}_fp8", TrainedStack(weight, recipes[name], warmup, rate, f"{where}.{name}"))
+        for name, others in fused(recipes).items():
+            self.stack_of(name).partners = [getattr(self, other) for other in others]  # type: ignore[union-attr]
 
     def forward(self, x_TH: Tensor, experts_Tk: Tensor, weights_Tk: Tensor) -> Tensor:
         """Weighted sum [T, H] of the selected experts' outputs."""
@@ -81,8 +87,19 @@ class TrainedExperts(nn.Layer):  # type: ignore[misc]
         return stack
 
 
+def fused(recipes: Mapping[str, Recipe]) -> dict[str, list[str]]:
+    """Of the matrices of one layer that compute so: name -> the others that servers lay beside it as one matrix, where all of
+    them compute alike and are to have one scale (FastDeploy, ``tensor_wise_fp8.py``: a ``weight_scale`` per fused matrix)."""
+    found: dict[str, list[str]] = {}
+    for group in FUSED:
+        alike = {recipes.get(name) for name in group}
+        if len(alike) == 1 and getattr(alike.pop(), "fused", False):
+            found |= {name: [other for other in group if other != name] for name in group}
+    return found
+
+
 def rounded(layer: TrainedLinear | TrainedStack) -> Tensor:
     """What the product is computed with, transformed basis; for tests and reports."""
     weight = layer.weight if isinstance(layer, TrainedLinear) else layer.kept[0]
     with paddle.no_grad():
-        return layer.recipe.unpack(layer.recipe.pack(weight))
+        return layer.recipe.unpack(layer.recipe.pack(weight, layer.partners))

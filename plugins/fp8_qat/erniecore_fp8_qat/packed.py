@@ -7,7 +7,8 @@ Letters: I inputs, O outputs, E experts; ``..`` is experts, or nothing.
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 import paddle  # noqa: TID253
 from erniecore_weight_only.schemes import STACKED
@@ -15,24 +16,45 @@ from paddle import Tensor, nn  # noqa: TID253
 
 from erniecore.api import StoredWeight, ops
 from erniecore_fp8_qat import rounding
+from erniecore_fp8_qat.layers import fused
 from erniecore_fp8_qat.product import packed_product
 from erniecore_fp8_qat.recipes import Packed, Recipe
 from erniecore_fp8_qat.scales import InputScale
+
+
+class Beside(NamedTuple):
+    """What a packed weight takes over or has to agree with.
+
+    Attributes:
+        trained: the layer whose input scale is taken over. partners: see ``Recipe.pack``.
+        factors: float32 [I]: inputs are divided by them, the weight is multiplied.
+    """
+
+    trained: InputScale | None = None
+    partners: Sequence[Tensor] = ()
+    factors: Tensor | None = None
 
 
 class PackedWeight(InputScale):
     """Codes and scales of one weight, [I, O] or [E, I, O].
 
     Attributes:
-        shape: of the weight. compute_dtype: of the numbers.
+        shape: of the weight. compute_dtype: of the numbers. input_scale: factors of the inputs [I], where there are some.
     """
 
-    def __init__(self, weight: Tensor, recipe: Recipe, where: str, trained: InputScale | None = None) -> None:
-        """``trained``: the layer whose input scale is taken over. Raises ``NumericsError`` like the trained layer."""
+    def __init__(self, weight: Tensor, recipe: Recipe, where: str, beside: Beside | None = None) -> None:
+        """Raises ``NumericsError`` like the trained layer."""
         super().__init__(recipe, 0, 1.0)
+        self.input_scale: Tensor | None
         rounding.check_finite(weight, where)
+        trained, partners, factors = beside or Beside()
         self.shape, self.compute_dtype = tuple(weight.shape), weight.dtype
-        packed = recipe.pack(weight)
+        if factors is None:
+            self.input_scale = None
+        else:
+            self.register_buffer("input_scale", factors)
+            weight = weight.detach().astype("float32") * factors.unsqueeze(-1)
+        packed = recipe.pack(weight, partners)
         self.register_buffer("quant_weight", packed.codes)
         self.register_buffer("weight_scale", packed.scales)
         if trained is not None:
@@ -52,25 +74,29 @@ class PackedWeight(InputScale):
         last = len(self.shape) - 1
         order = [*range(last - 1), last, last - 1]
         with paddle.no_grad():
-            return self.recipe.turn(self.numbers().transpose(order)).transpose(order).astype(self.compute_dtype)
+            weight = self.recipe.turn(self.numbers().transpose(order)).transpose(order)
+            return (weight if self.input_scale is None else weight / self.input_scale.unsqueeze(-1)).astype(
+                self.compute_dtype
+            )
 
     def stored_weight(self) -> StoredWeight:
         """What is stored, for exporters."""
-        form = "e4m3" if self.recipe.static else "e4m3 by blocks"
         scale = self.activation_scale if self.recipe.static else None
         mixed = getattr(self.recipe, "block", 1)
-        return StoredWeight(form, self.quant_weight, self.weight_scale, 0, scale, mixed)
+        return StoredWeight(self.recipe.form, self.quant_weight, self.weight_scale, 0, scale, mixed)
 
     def times(self, x: Tensor, routes: Any = None) -> Tensor:
         """[N, I] -> [N, O]."""
+        if self.input_scale is not None:
+            x = x / self.input_scale.astype(x.dtype)
         return packed_product(x, self, routes)
 
 
 class PackedLinear(PackedWeight):
     """y = Q(x) W' + b."""
 
-    def __init__(self, base: Any, recipe: Recipe, where: str, trained: InputScale | None = None) -> None:
-        super().__init__(base.weight, recipe, where, trained)
+    def __init__(self, base: Any, recipe: Recipe, where: str, beside: Beside | None = None) -> None:
+        super().__init__(base.weight, recipe, where, beside)
         self.bias = base.bias
 
     def forward(self, x: Tensor) -> Tensor:
@@ -99,13 +125,19 @@ class PackedLinear(PackedWeight):
 class PackedExperts(nn.Layer):  # type: ignore[misc]
     """Routed experts of which some or all of gate_proj, up_proj and down_proj are codes."""
 
-    def __init__(self, base: Any, recipes: dict[str, Recipe], where: str) -> None:
+    def __init__(
+        self, base: Any, recipes: dict[str, Recipe], where: str, factors: Mapping[str, Tensor] | None = None
+    ) -> None:
+        """``factors``: matrix -> of its inputs, shared by all experts."""
         super().__init__()
         self.compute_dtype = base.gate_proj.dtype
+        partners = {name: [getattr(base, other) for other in others] for name, others in fused(recipes).items()}
         for name in STACKED:
-            weight, trained = getattr(base, name), getattr(base, f"{name}_fp8", None)
+            weight = getattr(base, name)
             if name in recipes:
-                self.add_sublayer(name, PackedWeight(weight, recipes[name], f"{where}.{name}", trained))
+                trained, given = getattr(base, f"{name}_fp8", None), (factors or {}).get(name)
+                beside = Beside(trained, partners.get(name, ()), given)
+                self.add_sublayer(name, PackedWeight(weight, recipes[name], f"{where}.{name}", beside))
             else:
                 self.add_parameter(name, weight)
 

@@ -1,14 +1,14 @@
-"""The plugin objects: tensor-wise FP8 with fixed input scales, and FP8 by blocks. One implementation."""
+"""The plugin objects: tensor-wise FP8 with fixed input scales, FP8 by blocks, integers. One implementation."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 from erniecore_weight_only.schemes import Rule, Scheme
 
 from erniecore.api import ConfigError, Plugin, UsageError, hookimpl
-from erniecore_fp8_qat.config import BlockConfig, Fp8Config, QatConfig
+from erniecore_fp8_qat.config import BlockConfig, Fp8Config, IntConfig, QatConfig
 
 #: axes of a parallel strategy that cut weights or layers; a scale would have to be agreed on within them
 _CUTS = ("tensor", "expert", "pipeline", "context")
@@ -75,6 +75,7 @@ class QatPlugin(_Fp8):
     summary = "Training in FP8 (E4M3, a scale per tensor, Hadamard), for servers with static W8A8"
     Config = QatConfig
     min_sqnr_db = 17.0
+    needs = frozenset({"fp8"})
 
     def recipe(self, config: QatConfig, width: int) -> Any:
         """A scale per tensor."""
@@ -82,7 +83,37 @@ class QatPlugin(_Fp8):
         from erniecore_fp8_qat.rounding import hadamard_block
 
         block = hadamard_block(config.hadamard_block, width)
-        return TensorWise(block, config.input_gradient, config.weight_gradient)
+        return TensorWise(block, config.input_gradient, config.weight_gradient, config.fused_scales)
+
+
+class _Integers(_Fp8):
+    """Integer weights and inputs, by the machinery of FP8 (arXiv:1712.05877, section 3, without its affine zero points)."""
+
+    Config = IntConfig
+    bits: ClassVar[int]
+
+    def recipe(self, config: IntConfig, width: int) -> Any:
+        """A scale per output."""
+        from erniecore_fp8_qat.recipes import Integers
+        from erniecore_fp8_qat.rounding import hadamard_block
+
+        return Integers(self.bits, hadamard_block(config.hadamard_block, width))
+
+
+class W8A8Plugin(_Integers):
+    """Eight bits for both."""
+
+    name, bits = "w8a8-qat", 8
+    summary = "Training in int8: a scale per output of a weight, one for a layer's inputs"
+    min_sqnr_db = 30.0
+
+
+class W4A8Plugin(_Integers):
+    """Four bits for weights."""
+
+    name, bits = "w4a8-qat", 4
+    summary = "Training with weights in 4 bits and inputs in 8, a scale per output and one for a layer's inputs"
+    min_sqnr_db = 10.0
 
 
 class BlockPlugin(_Fp8):
@@ -92,6 +123,7 @@ class BlockPlugin(_Fp8):
     summary = "Training in FP8 (E4M3) by blocks of 128 with scales that are powers of two"
     Config = BlockConfig
     min_sqnr_db = 17.0
+    needs = frozenset({"fp8"})
 
     def recipe(self, config: BlockConfig, width: int) -> Any:
         """Scales by blocks."""
@@ -101,3 +133,4 @@ class BlockPlugin(_Fp8):
 
 
 qat, block = QatPlugin(), BlockPlugin()
+w8a8, w4a8 = W8A8Plugin(), W4A8Plugin()

@@ -22,6 +22,7 @@ class Site(Protocol):
     """A layer that computes in FP8."""
 
     recipe: Recipe
+    partners: list[Tensor]
 
     def scale_of(self, turned: Tensor) -> Tensor:
         """[1]: the scale of transformed inputs [N, I]; noted when training."""
@@ -82,18 +83,18 @@ def weight_gradient(x: Tensor, dy: Tensor, weight: Tensor, routes: Any) -> Tenso
 class _Product(PyLayer):  # type: ignore[misc]
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, site: Site, routes: Any) -> Tensor:
-        ctx.recipe, ctx.routes, ctx.frozen = site.recipe, routes, (x.stop_gradient, weight.stop_gradient)
+        ctx.site, ctx.routes, ctx.frozen = site, routes, (x.stop_gradient, weight.stop_gradient)
         ctx.save_for_backward(x, weight)
-        y, ctx.scale = forward(x, site.recipe.unpack(site.recipe.pack(weight)), site, routes)
+        y, ctx.scale = forward(x, site.recipe.unpack(site.recipe.pack(weight, site.partners)), site, routes)
         return y
 
     @staticmethod
     def backward(ctx: Any, dy: Tensor) -> tuple[Tensor | None, ...]:
         x, weight = ctx.saved_tensor()
-        recipe, dx, dw = ctx.recipe, None, None
+        recipe, dx, dw = ctx.site.recipe, None, None
         wide = dy.detach().astype("float32")
         if not ctx.frozen[0]:
-            numbers = recipe.unpack(recipe.pack(weight))
+            numbers = recipe.unpack(recipe.pack(weight, ctx.site.partners))
             dx = input_gradient(wide, numbers, recipe, ctx.routes).astype(x.dtype)
         if not ctx.frozen[1]:
             left, right = recipe.for_weight(x.detach().astype("float32"), wide, ctx.scale)

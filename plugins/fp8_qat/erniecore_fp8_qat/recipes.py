@@ -1,5 +1,5 @@
-"""The two ways to compute in FP8, as one interface: how a weight, an input and a gradient are rounded. No layers, no state:
-the scale of inputs that ``fp8-qat`` remembers comes from outside.
+"""The ways to compute with rounded numbers, as one interface: how a weight, an input and a gradient are rounded. No layers, no
+state: the scale of inputs that training remembers comes from outside.
 
 ``weight`` and ``activation`` give numbers in a basis in which their product is that of the layer: with a Hadamard
 transform H of block b, X W = (X H) (H W) / b. Letters: N rows, I inputs, O outputs; ``..`` is experts, or nothing.
@@ -7,10 +7,13 @@ transform H of block b, X W = (X H) (H W) / b. Letters: N rows, I inputs, O outp
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 import paddle  # noqa: TID253
+from erniecore_weight_only.codec import decode, encode
+from erniecore_weight_only.schemes import Scheme
 from paddle import Tensor  # noqa: TID253
 
 from erniecore.api import ops
@@ -18,7 +21,8 @@ from erniecore_fp8_qat import rounding
 
 
 class Packed(NamedTuple):
-    """Codes uint8 [.., I, O] of the transformed weight, and float32 scales: [1] or [E] of a tensor, or of blocks."""
+    """Codes of the transformed weight, and float32 scales. FP8: uint8 [.., I, O], scales [1] or [E] of a tensor, or of
+    blocks. Integers: as ``weight_only`` stores them."""
 
     codes: Tensor
     scales: Tensor
@@ -29,9 +33,11 @@ class Recipe(Protocol):
 
     #: whether inputs have a scale that training remembers
     static: bool
+    #: what it is called in ``StoredWeight``
+    form: str
 
-    def pack(self, weight: Tensor) -> Packed:
-        """[.., I, O] -> codes and scales."""
+    def pack(self, weight: Tensor, partners: Sequence[Tensor] = ()) -> Packed:
+        """[.., I, O] -> codes and scales. ``partners``: weights with which it has one scale, where scales are of tensors."""
         ...
 
     def unpack(self, packed: Packed) -> Tensor:
@@ -61,19 +67,27 @@ class Recipe(Protocol):
 
 @dataclass(frozen=True)
 class TensorWise:
-    """One scale per weight and per layer's input; a Hadamard transform of ``block`` inputs (1: none)."""
+    """One scale per weight and per layer's input; a Hadamard transform of ``block`` inputs (1: none). ``fused``: weights that
+    servers lay side by side have one scale."""
 
     block: int = 1
     input_gradient: str = "exact"
     weight_gradient: str = "exact"
+    fused: bool = True
 
     @property
     def static(self) -> bool:
         return True
 
-    def pack(self, weight: Tensor) -> Packed:
-        turned = self._turned_weight(weight)
+    @property
+    def form(self) -> str:
+        return "e4m3"
+
+    def pack(self, weight: Tensor, partners: Sequence[Tensor] = ()) -> Packed:
+        turned = turned_weight(weight, self.block)
         scale = rounding.weight_scale(turned)
+        for other in partners:
+            scale = paddle.maximum(scale, rounding.weight_scale(turned_weight(other, self.block)))
         codes = rounding.to_codes(ops.fp8_quantize(turned, scale))
         return Packed(codes, (scale / self.block).reshape([-1]))
 
@@ -103,14 +117,53 @@ class TensorWise:
         scale = rounding.amax_scale(dy.abs().max(), "e5m2")
         return ops.fp8_quantize(dy, scale, "e5m2") * scale
 
-    def _turned_weight(self, weight: Tensor) -> Tensor:
-        """H W: along the inputs, which are the last axis but one."""
-        weight = weight.detach().astype("float32")
-        if self.block == 1:
-            return weight
-        last = weight.ndim - 1
-        order = [*range(last - 1), last, last - 1]
-        return ops.hadamard(weight.transpose(order), self.block).transpose(order)
+
+@dataclass(frozen=True)
+class Integers:
+    """Integer codes: a scale per output of a weight of ``bits`` (8, 4), inputs in eight bits with one scale per layer, or one
+    per row (``rows``), made anew each time. A Hadamard transform of ``block`` inputs (1: none)."""
+
+    bits: int = 8
+    block: int = 1
+    rows: bool = False
+
+    @property
+    def static(self) -> bool:
+        return not self.rows
+
+    @property
+    def form(self) -> str:
+        return f"w{self.bits}a8"
+
+    def pack(self, weight: Tensor, partners: Sequence[Tensor] = ()) -> Packed:
+        codes, scales = encode(turned_weight(weight, self.block), self._scheme, "weight")
+        return Packed(codes, scales / self.block)
+
+    def unpack(self, packed: Packed) -> Tensor:
+        last = packed.codes.ndim - 1
+        numbers = decode(packed, self._scheme, packed.scales.shape[-1])  # type: ignore[arg-type]
+        return numbers.transpose([*range(last - 1), last, last - 1])
+
+    def turn(self, x: Tensor) -> Tensor:
+        return ops.hadamard(x, self.block)
+
+    def fresh_scale(self, turned: Tensor) -> Tensor:
+        return rounding.int8_scale(turned.abs().max() if turned.size else paddle.zeros([])).reshape([1])
+
+    def activation(self, turned: Tensor, scale: Tensor) -> Tensor:
+        if self.rows and turned.size:
+            scale = rounding.int8_scale(turned.abs().max(axis=-1, keepdim=True))
+        return rounding.rounded_int8(turned, scale)
+
+    def for_input(self, dy: Tensor) -> Tensor:
+        return dy
+
+    def for_weight(self, x: Tensor, dy: Tensor, scale: Tensor) -> tuple[Tensor, Tensor]:
+        return x, dy
+
+    @property
+    def _scheme(self) -> Scheme:
+        return Scheme(f"int{self.bits}")
 
 
 @dataclass(frozen=True)
@@ -123,7 +176,11 @@ class BlockWise:
     def static(self) -> bool:
         return False
 
-    def pack(self, weight: Tensor) -> Packed:
+    @property
+    def form(self) -> str:
+        return "e4m3 by blocks"
+
+    def pack(self, weight: Tensor, partners: Sequence[Tensor] = ()) -> Packed:
         numbers, scales = rounding.weight_blocks(weight.detach().astype("float32"))
         return Packed(rounding.to_codes(numbers), scales)
 
@@ -148,3 +205,13 @@ class BlockWise:
             return x, dy
         turned_x, turned_dy = (rounding.rounded_rows(t.transpose([1, 0])).transpose([1, 0]) for t in (x, dy))
         return turned_x, turned_dy
+
+
+def turned_weight(weight: Tensor, block: int) -> Tensor:
+    """H W, float32: along the inputs, which are the last axis but one."""
+    weight = weight.detach().astype("float32")
+    if block == 1:
+        return weight
+    last = weight.ndim - 1
+    order = [*range(last - 1), last, last - 1]
+    return ops.hadamard(weight.transpose(order), block).transpose(order)

@@ -1,7 +1,9 @@
-"""From numbers to FP8 codes and scales and back, for one scale per tensor and for blocks. Pure functions, no layers.
+"""From numbers to codes and scales and back: FP8 with one scale per tensor and by blocks, inputs as int8. Pure functions, no
+layers.
 
 tensor   s = max|x| / 448                           one per weight, or per expert of a stack
 block    s = 2^ceil(log2(max|x| / 448))             per 128 consecutive inputs of a row, per 128x128 of a weight
+int8     s = max|x| / 127                           of a layer's inputs, or of each row
 
 x' = s cast(clip(x / s, ±448)), rounded to nearest, ties to even. A maximum of zero has s = 1. A power of two makes the
 division exact and never overflows. Sources: arXiv:2209.05433 (formats), arXiv:2412.19437 section 3.3 (blocks).
@@ -26,6 +28,17 @@ def amax_scale(largest: Tensor, form: str = "e4m3") -> Tensor:
     """The scale at which ``largest`` becomes the largest value of the format; 1 where it is zero."""
     scale = largest / ops.FP8[form].largest
     return paddle.where(scale > 0, scale, paddle.ones_like(scale))
+
+
+def int8_scale(largest: Tensor) -> Tensor:
+    """The scale at which ``largest`` becomes 127; 1 where it is zero."""
+    scale = largest / 127.0
+    return paddle.where(scale > 0, scale, paddle.ones_like(scale))
+
+
+def rounded_int8(x: Tensor, scale: Tensor) -> Tensor:
+    """What int8 codes of ``x`` stand for: rounded half to even, cut off at ±127 scales."""
+    return paddle.round(x / scale).clip(-127.0, 127.0) * scale
 
 
 def power_of_two(scale: Tensor) -> Tensor:

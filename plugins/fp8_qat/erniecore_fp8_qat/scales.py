@@ -25,7 +25,7 @@ class InputScale(nn.Layer):  # type: ignore[misc]
     """Base of layers whose inputs are rounded.
 
     Attributes:
-        recipe: how to compute. warmup, rate: see above.
+        recipe: how to compute. warmup, rate: see above. partners: see ``Recipe.pack``.
     """
 
     #: see ``erniecore.engine.models.quantized``: names of tensors that a plain model does not have
@@ -34,6 +34,7 @@ class InputScale(nn.Layer):  # type: ignore[misc]
     def __init__(self, recipe: Recipe, warmup: int, rate: float) -> None:
         super().__init__()
         self.recipe, self.warmup, self.rate = recipe, warmup, rate
+        self.partners: list[Tensor] = []  # weights that have one scale with this layer's; they belong to other layers
         self._seen: list[Tensor] = []  # the largest scale of this step; in a list, or it would become a buffer
         if recipe.static:
             self.quantizer_state = NAMES

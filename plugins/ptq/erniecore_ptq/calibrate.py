@@ -10,8 +10,6 @@ from typing import Any
 
 import numpy as np
 import paddle  # noqa: TID253
-from erniecore_fp8_qat.convert import MakeRecipe, to_codes, to_trained
-from erniecore_fp8_qat.scales import learners
 from erniecore_weight_only.codec import pack
 from erniecore_weight_only.layers import PackedExperts, PackedLinear, PackedWeight
 from erniecore_weight_only.packing import shapes_of
@@ -19,7 +17,7 @@ from erniecore_weight_only.schemes import STACKED, Rule, Scheme, choose, places
 from numpy.typing import NDArray
 from paddle import nn  # noqa: TID253
 
-from erniecore.api import ConfigError, DataError, NumericsError
+from erniecore.api import ConfigError, DataError
 from erniecore_ptq import rounding
 from erniecore_ptq.config import AwqConfig, GptqConfig
 from erniecore_ptq.layers import ScaledExperts, ScaledLinear
@@ -69,7 +67,7 @@ def to_integers(
     """
     model.eval()
     chosen = _chosen(model, rules)
-    _check_enough(model, list(chosen), batches)
+    check_enough(model, list(chosen), batches)
     notes: list[str] = []
     for names in blocks(list(chosen)):
         seen = watch(model, names, batches)
@@ -91,29 +89,6 @@ def structure(model: nn.Layer, rules: Sequence[Rule], kinds: tuple[type, type]) 
     return model
 
 
-def to_fp8(model: nn.Layer, rules: Sequence[Rule], make: MakeRecipe, batches: Batches | None) -> nn.Layer:
-    """``model`` as FP8 codes; with ``batches``, each layer's inputs have the largest scale that one of them asked for.
-
-    Raises as :func:`to_integers`.
-    """
-    if batches is None:
-        return to_codes(model, rules, make)
-    model.eval()
-    _check_enough(model, [], batches)
-    model = to_trained(model, rules, make, 1, 1.0)
-    for layer in learners(model):
-        layer.training = True
-    with paddle.no_grad():
-        for ids in batches:
-            model.features(paddle.to_tensor(ids))
-    for layer in learners(model):
-        if not math.isfinite(layer.seen().item()):
-            raise NumericsError("the calibration data makes inputs that are not finite", where=type(layer).__name__)
-        layer.step_done(layer.seen().item())
-        layer.training = False
-    return to_codes(model, rules, make)
-
-
 def _chosen(model: nn.Layer, rules: Sequence[Rule]) -> dict[str, dict[str, Scheme]]:
     """Layer -> parameter -> form; nothing when the model has been packed by these rules already."""
     chosen: dict[str, dict[str, Scheme]] = {}
@@ -132,7 +107,7 @@ def _chosen(model: nn.Layer, rules: Sequence[Rule]) -> dict[str, dict[str, Schem
     return chosen
 
 
-def _check_enough(model: nn.Layer, names: Sequence[str], batches: Batches) -> None:
+def check_enough(model: nn.Layer, names: Sequence[str], batches: Batches) -> None:
     """A Hessian of fewer rows than inputs says nothing of the rest, and a maximum over few tokens is none."""
     tokens = sum(int(ids.size) for ids in batches)
     layers = dict(model.named_sublayers(include_self=True))

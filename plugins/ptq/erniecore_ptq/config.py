@@ -1,4 +1,6 @@
-"""The ``quantizer`` sections of ``gptq``, ``awq`` and ``fp8-ptq``. Knows no model and no tensors."""
+"""The ``quantizer`` sections of ``gptq``, ``awq``, ``fp8-ptq``, ``w8a8``, ``w4a8`` and ``kv-cache``. Knows no model and no
+tensors.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,26 @@ from erniecore_weight_only.config import PATTERNS, Patterns
 from erniecore.api import Field
 
 
-class PtqConfig(Patterns):
+class CacheConfig(Patterns):
+    """Keys and values in the cache while the model generates."""
+
+    cache: Literal["none", "int8", "int4", "fp8"] = Field(
+        "none", description="What the cache holds of keys and values instead of their numbers. `none`: the numbers."
+    )
+    cache_scales: Literal["static", "dynamic"] = Field(
+        "static",
+        description="`static`: a scale per channel of each head, from the calibration data. `dynamic`: one per position and \
+head, stored beside the codes.",
+    )
+
+
+class KvConfig(CacheConfig):
+    """The cache only; weights stay as they are."""
+
+    cache: Literal["int8", "int4", "fp8"] = Field("int8", description="What the cache holds of keys and values.")
+
+
+class PtqConfig(CacheConfig):
     """Which layers are quantised. Embeddings, routers, norms and heads never are."""
 
     layers: tuple[str, ...] = Field(
@@ -52,8 +73,8 @@ class AwqConfig(IntConfig):
     grid: int = Field(20, ge=1, description="Exponents between 0 and 1 that are tried for the scales of inputs.")
 
 
-class Fp8Config(PtqConfig):
-    """The form of ``fp8-qat``, without training."""
+class InputsConfig(PtqConfig):
+    """Layers whose inputs are rounded as well."""
 
     hadamard_block: Literal[0, 1, 2, 4, 8, 16, 32, 64, 128] = Field(
         32,
@@ -63,4 +84,30 @@ class Fp8Config(PtqConfig):
         "static",
         description="`static`: one scale per layer, the largest that the calibration data asked for. `dynamic`: each batch \
 has its own.",
+    )
+
+
+class Fp8Config(InputsConfig):
+    """The form of ``fp8-qat``, without training."""
+
+    fused_scales: bool = Field(True, description="As in `fp8-qat`: one scale for what servers lay side by side.")
+
+
+class EightBitConfig(InputsConfig):
+    """Integer weights, a scale per output; inputs in eight bits."""
+
+    hadamard_block: Literal[0, 1, 2, 4, 8, 16, 32, 64, 128] = Field(
+        0, description="Inputs are mixed in blocks of this size before they are rounded. 0: not at all."
+    )
+    activations: Literal["static", "dynamic"] = Field(
+        "static",
+        description="`static`: one scale per layer, the largest that the calibration data asked for. `dynamic`: each token \
+has its own.",
+    )
+    smoothing: float = Field(
+        0.5,
+        ge=0,
+        le=1,
+        description="Share of the size of outliers that is moved from inputs to weights before both are rounded \
+(SmoothQuant, arXiv:2211.10438). 0: none.",
     )

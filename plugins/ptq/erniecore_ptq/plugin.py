@@ -1,17 +1,27 @@
-"""The plugin objects: GPTQ and AWQ to integers, and FP8 with calibrated input scales. They quantise finished models
-(``ernie quantize``); none of them trains.
+"""The plugin objects: GPTQ and AWQ to integers, FP8 and integers with calibrated input scales, and a cache of codes. They
+quantise finished models (``ernie quantize``); none of them trains.
 """
 
 from __future__ import annotations
 
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 from erniecore_fp8_qat.plugin import qat
 from erniecore_weight_only.schemes import Rule, Scheme
 
 from erniecore.api import ConfigError, Plugin, UsageError, hookimpl
-from erniecore_ptq.config import AwqConfig, Fp8Config, GptqConfig, IntConfig, PtqConfig
+from erniecore_ptq.config import (
+    AwqConfig,
+    CacheConfig,
+    EightBitConfig,
+    Fp8Config,
+    GptqConfig,
+    InputsConfig,
+    IntConfig,
+    KvConfig,
+    PtqConfig,
+)
 
 
 class _Ptq(Plugin):
@@ -20,6 +30,50 @@ class _Ptq(Plugin):
     kind = "quantizer"
     #: ``calibrate``: ``ernie_calibrate_model`` is there, and ``ernie quantize`` asks for data
     capabilities = frozenset({"export", "calibrate"})
+
+    def structure(self, config: Any, model: Any) -> Any:
+        """``model`` with the layers into which a directory's codes are read."""
+        raise NotImplementedError
+
+    def calibrated(self, config: Any, model: Any, batches: Any) -> Any:
+        """``model`` with codes fitted to data."""
+        raise NotImplementedError
+
+    @hookimpl
+    def ernie_check_settings(self, settings: Any) -> None:
+        """No quantizer of runs."""
+        message = f"{self.name} quantises finished models: ernie quantize MODEL --to {self.name} --calib FILE --out DIR"
+        raise ConfigError.at("quantizer", message)
+
+    @hookimpl
+    def ernie_quantize_model(self, config: CacheConfig, model: Any, phase: str) -> Any:
+        """``export``: the layers, without calibration; a directory's codes and scales are read into them."""
+        if phase != "export":
+            raise UsageError("unknown phase", found=phase, expected="export")
+        return self._stored(config, self.structure(config, model))
+
+    @hookimpl
+    def ernie_calibrate_model(self, config: CacheConfig, model: Any, batches: Any) -> Any:
+        """Codes and scales fitted to what the layers see."""
+        from erniecore_ptq import caching, calibrate
+
+        calibrate.check_enough(model, [], batches)
+        model = self._stored(config, self.calibrated(config, model, batches))
+        if config.cache != "none":
+            caching.calibrate(model, batches)
+        return model
+
+    def _stored(self, config: CacheConfig, model: Any) -> Any:
+        """``model`` with the cache that the settings ask for."""
+        from erniecore_ptq import caching
+
+        if config.cache == "none":
+            return model
+        return caching.attach(model, config.cache, static=config.cache_scales == "static")
+
+
+class _Packing(_Ptq):
+    """Some layers' weights become codes."""
 
     def scheme(self, config: Any) -> Scheme:
         """The stored form."""
@@ -33,32 +87,22 @@ class _Ptq(Plugin):
             Rule("ignore", config.ignore, None, usual["ignore"].default),
         ]
 
-    @hookimpl
-    def ernie_check_settings(self, settings: Any) -> None:
-        """No quantizer of runs."""
-        message = f"{self.name} quantises finished models: ernie quantize MODEL --to {self.name} --calib FILE --out DIR"
-        raise ConfigError.at("quantizer", message)
 
-
-class _Integers(_Ptq):
+class _Integers(_Packing):
     """Codes of ``weight_only``, chosen with data."""
 
     def scheme(self, config: IntConfig) -> Scheme:
         """Four or eight bits."""
         return Scheme(f"int{config.bits}", config.group_size)
 
-    @hookimpl
-    def ernie_quantize_model(self, config: Any, model: Any, phase: str) -> Any:
-        """``export``: the layers, rounded to nearest; a directory's codes are read into them."""
-        if phase != "export":
-            raise UsageError("unknown phase", found=phase, expected="export")
+    def structure(self, config: IntConfig, model: Any) -> Any:
+        """Rounded to nearest."""
         from erniecore_ptq import calibrate
 
         return calibrate.structure(model, self.rules(config), self.kinds())
 
-    @hookimpl
-    def ernie_calibrate_model(self, config: Any, model: Any, batches: Any) -> Any:
-        """Codes fitted to what the layers see."""
+    def calibrated(self, config: IntConfig, model: Any, batches: Any) -> Any:
+        """Layer after layer."""
         from erniecore_ptq import calibrate
 
         return calibrate.to_integers(model, self.rules(config), batches, self.method(config), self.kinds())
@@ -114,38 +158,108 @@ class AwqPlugin(_Integers):
         return by_awq(config)
 
 
-class Fp8PtqPlugin(_Ptq):
+class _Inputs(_Packing):
+    """Inputs are rounded as well, as in training with the same form."""
+
+    def recipe(self, config: Any) -> Any:
+        """Width of a layer's inputs -> how it computes."""
+        raise NotImplementedError
+
+    def smoothing(self, config: Any) -> float:
+        """See ``EightBitConfig``; 0: none."""
+        return 0.0
+
+    def structure(self, config: InputsConfig, model: Any) -> Any:
+        """Every batch has its own input scales, until a directory's are read."""
+        from erniecore_ptq import inputs
+
+        return inputs.structure(model, self.rules(config), self.recipe(config), self.smoothing(config))
+
+    def calibrated(self, config: InputsConfig, model: Any, batches: Any) -> Any:
+        """Input scales from data, unless they are made anew each time."""
+        from erniecore_ptq import inputs
+
+        rules, recipe, static = self.rules(config), self.recipe(config), config.activations == "static"
+        return inputs.calibrated(model, rules, recipe, batches, static=static, smoothing=self.smoothing(config))
+
+
+class Fp8PtqPlugin(_Inputs):
     """The form of ``fp8-qat``, without training."""
 
     name = "fp8-ptq"
     summary = "After training: FP8 weights and inputs, input scales from calibration data or from each batch"
     Config = Fp8Config
     min_sqnr_db = 17.0
+    needs = frozenset({"fp8"})
 
     def scheme(self, config: Fp8Config) -> Scheme:
         """E4M3."""
         return Scheme("e4m3")
 
     def recipe(self, config: Fp8Config) -> Any:
-        """Width of a layer's inputs -> how it computes."""
-        return partial(qat.recipe, qat.Config(hadamard_block=config.hadamard_block))
+        """That of ``fp8-qat``."""
+        chosen = {"hadamard_block": config.hadamard_block, "fused_scales": config.fused_scales}
+        return partial(qat.recipe, qat.Config(**chosen))
 
-    @hookimpl
-    def ernie_quantize_model(self, config: Fp8Config, model: Any, phase: str) -> Any:
-        """``export``: every batch has its own input scales, until a directory's are read."""
-        if phase != "export":
-            raise UsageError("unknown phase", found=phase, expected="export")
-        from erniecore_ptq import calibrate
 
-        return calibrate.to_fp8(model, self.rules(config), self.recipe(config), None)
+class _EightBits(_Inputs):
+    """Integer weights and inputs (arXiv:2211.10438)."""
 
-    @hookimpl
-    def ernie_calibrate_model(self, config: Fp8Config, model: Any, batches: Any) -> Any:
-        """Input scales from data, unless each batch is to have its own."""
-        from erniecore_ptq import calibrate
+    Config = EightBitConfig
+    bits: ClassVar[int]
 
-        static = config.activations == "static"
-        return calibrate.to_fp8(model, self.rules(config), self.recipe(config), batches if static else None)
+    def scheme(self, config: EightBitConfig) -> Scheme:
+        """A scale per output."""
+        return Scheme(f"int{self.bits}")
+
+    def smoothing(self, config: EightBitConfig) -> float:
+        """As it is set."""
+        return config.smoothing
+
+    def recipe(self, config: EightBitConfig) -> Any:
+        """One scale for a layer's inputs, or one per token."""
+
+        def make(width: int) -> Any:
+            from erniecore_fp8_qat.recipes import Integers
+            from erniecore_fp8_qat.rounding import hadamard_block
+
+            return Integers(self.bits, hadamard_block(config.hadamard_block, width), config.activations == "dynamic")
+
+        return make
+
+
+class W8A8Plugin(_EightBits):
+    """The form of ``w8a8-qat``, without training."""
+
+    name, bits = "w8a8", 8
+    summary = "After training: int8 weights and inputs, input scales from calibration data or from each token"
+    min_sqnr_db = 25.0
+
+
+class W4A8Plugin(_EightBits):
+    """The form of ``w4a8-qat``, without training."""
+
+    name, bits = "w4a8", 4
+    summary = "After training: int4 weights and int8 inputs, input scales from calibration data or from each token"
+    min_sqnr_db = 8.0
+
+
+class KvCachePlugin(_Ptq):
+    """The cache alone."""
+
+    name = "kv-cache"
+    summary = "After training: keys and values in the cache as int8, int4 or FP8; weights stay as they are"
+    Config = KvConfig
+    min_sqnr_db = 30.0
+
+    def structure(self, config: KvConfig, model: Any) -> Any:
+        """Weights stay."""
+        return model
+
+    def calibrated(self, config: KvConfig, model: Any, batches: Any) -> Any:
+        """Weights stay."""
+        return model
 
 
 gptq, awq, fp8 = GptqPlugin(), AwqPlugin(), Fp8PtqPlugin()
+w8a8, w4a8, kv_cache = W8A8Plugin(), W4A8Plugin(), KvCachePlugin()

@@ -8,7 +8,7 @@ Letters: N rows, I inputs, E experts.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -41,6 +41,11 @@ class Seen:
             self.rows += int(x.shape[0])
 
     @property
+    def finite(self) -> bool:
+        """Of everything that came."""
+        return bool(np.isfinite(self.hessian).all())
+
+    @property
     def means(self) -> Floats:
         """Mean size of each input."""
         return self.sizes / max(self.rows, 1)
@@ -49,10 +54,10 @@ class Seen:
 class WatchedLinear(nn.Layer):  # type: ignore[misc]
     """A linear layer; ``seen`` has one entry, ``weight``."""
 
-    def __init__(self, base: nn.Linear) -> None:
+    def __init__(self, base: nn.Linear, make: Callable[[int], Any] = Seen) -> None:
         super().__init__()
         self.base = base
-        self.seen = {"weight": [Seen(base.weight.shape[0])]}
+        self.seen = {"weight": [make(base.weight.shape[0])]}
 
     def forward(self, x: Tensor) -> Tensor:
         """As the layer."""
@@ -63,10 +68,10 @@ class WatchedLinear(nn.Layer):  # type: ignore[misc]
 class WatchedExperts(nn.Layer):  # type: ignore[misc]
     """Stacked experts; ``seen`` has a list over experts for each matrix."""
 
-    def __init__(self, base: nn.Layer) -> None:
+    def __init__(self, base: nn.Layer, make: Callable[[int], Any] = Seen) -> None:
         super().__init__()
         self.base = base
-        self.seen = {n: [Seen(getattr(base, n).shape[1]) for _ in range(getattr(base, n).shape[0])] for n in STACKED}
+        self.seen = {n: [make(getattr(base, n).shape[1]) for _ in range(getattr(base, n).shape[0])] for n in STACKED}
 
     def forward(self, x_TH: Tensor, experts_Tk: Tensor, weights_Tk: Tensor) -> Tensor:
         """As the layer."""
@@ -97,9 +102,15 @@ def _numbered(key: str) -> list[tuple[int, str]]:
 
 
 def watch(
-    model: nn.Layer, names: Sequence[str], batches: Sequence[NDArray[np.int64]]
-) -> Mapping[str, Mapping[str, list[Seen]]]:
-    """Layer -> parameter -> what it saw, one entry or one per expert. The model is as it was afterwards.
+    model: nn.Layer,
+    names: Sequence[str],
+    batches: Sequence[NDArray[np.int64]],
+    make: Callable[[int], Any] = Seen,
+    *,
+    whole: bool = False,
+) -> Mapping[str, Mapping[str, list[Any]]]:
+    """Layer -> parameter -> what it saw, one entry or one per expert, as ``make`` counts it. The model is as it was afterwards.
+    ``whole``: the layers are anywhere in the model, not in one block of it.
 
     Raises:
         NumericsError: inputs that are not finite.
@@ -108,9 +119,10 @@ def watch(
     watched = {}
     for name in names:
         base = layers[name]
-        watched[name] = WatchedLinear(base) if isinstance(base, nn.Linear) else WatchedExperts(base)
+        watched[name] = (WatchedLinear if isinstance(base, nn.Linear) else WatchedExperts)(base, make)
         put(layers, name, watched[name])
-    block = layers.get(_BLOCK.match(f"{names[0]}.").group(1)) if _BLOCK.match(f"{names[0]}.") else None  # type: ignore[union-attr]
+    match = None if whole else _BLOCK.match(f"{names[0]}.")
+    block = layers.get(match.group(1)) if match else None
     hook = None if block is None else block.register_forward_post_hook(_stop)
     try:
         with paddle.no_grad():
@@ -131,10 +143,10 @@ def _stop(*_: Any) -> None:
     raise _Enough
 
 
-def _check_finite(found: Mapping[str, Mapping[str, list[Seen]]]) -> None:
+def _check_finite(found: Mapping[str, Mapping[str, list[Any]]]) -> None:
     for name, parts in found.items():
         for seen in (one for several in parts.values() for one in several):
-            if not np.isfinite(seen.hessian).all():
+            if not seen.finite:
                 raise NumericsError("the calibration data makes inputs that are not finite", where=name)
 
 
