@@ -236,3 +236,22 @@ def did_you_mean(name: str, known: Iterable[str], otherwise: str = "", cutoff: f
     """For ``fix=``: a question with the :func:`nearest` name, or ``otherwise`` when nothing is similar enough."""
     close = nearest(name, known, cutoff)
     return f"did you mean {close}?" if close else otherwise
+
+
+#: how Paddle and vendors' libraries say that no memory is left, in small letters
+_FULL = ("resourceexhausted", "out of memory", "memory allocation", "memory_allocation", "cannot allocate memory")
+
+
+def says_out_of_memory(error: BaseException) -> bool:
+    """Whether an error is about memory: by its type, or by the words of an error of Paddle's, which come in several types."""
+    if isinstance(error, MemoryError):
+        return True
+    own = isinstance(error, (OSError, RuntimeError)) and not getattr(error, "errno", None)
+    return own and any(word in str(error).lower() for word in _FULL)
+
+
+def first_line(error: BaseException) -> str:
+    """Of an error's text that says something; Paddle puts its traceback before it."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip(" -\t")]
+    telling = (line for line in lines if "Error" in line or "error" in line)
+    return next(telling, lines[-1] if lines else "")

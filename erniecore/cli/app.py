@@ -15,7 +15,7 @@ import typer
 
 from erniecore.cli import render
 from erniecore.cli.group import CONTEXT, Lazy, LazyGroup
-from erniecore.errors import ErnieError, Exit, MemoryFault, UsageError
+from erniecore.errors import ErnieError, Exit, MemoryFault, UsageError, first_line, says_out_of_memory
 
 COMMANDS: dict[str, Lazy] = {
     "run": Lazy("erniecore.cli.run:run", "Train, evaluate and save (or --demo, or --dry-run)."),
@@ -100,9 +100,8 @@ def _report(error: BaseException, *, debug: bool, as_json: bool) -> int:
         return int(Exit.OK)
     if isinstance(error, _CLICK_ERROR):
         error = _usage_error(error)
-    if isinstance(error, MemoryError):
-        lines = str(error).strip().splitlines()
-        cause, error = error, MemoryFault("out of memory", found=lines[0] if lines else "", fix="use a smaller model")
+    if says_out_of_memory(error):
+        cause, error = error, MemoryFault("out of memory", found=first_line(error), fix="use a smaller model")
         error.__cause__ = cause
     if debug:
         traceback.print_exception(error)

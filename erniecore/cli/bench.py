@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from erniecore.cli import render
+from erniecore.cli import bench_answers, render
 from erniecore.cli.group import new_group
 from erniecore.cli.options import (
     AdapterOption,
@@ -56,6 +56,30 @@ def matmul(
     return 0
 
 
+@app.command("operators")
+def operators(
+    device: Annotated[str, typer.Option("--device", metavar="NAME", help="Device plugin.")] = "cpu",
+    dtype: Annotated[str, typer.Option("--dtype", metavar="DTYPE", help="Of the operands.")] = "float32",
+    rounds: Annotated[int, typer.Option("--rounds", min=1, metavar="N", help="How often each is timed.")] = 10,
+    as_json: JsonOption = False,
+) -> int:
+    """Measure what operators of training cost, one by one; by these `ernie plan` adds up the time of a step."""
+    from erniecore.engine.measuring.bench_operators import measure_operators
+    from erniecore.planning.cost_files import store_costs
+
+    costs, found = measure_operators(device, dtype, rounds)
+    path = store_costs(os.environ, costs)
+    if as_json:
+        render.show_json({**asdict(costs), "seconds": found, "file": str(path)})
+        return 0
+    table = [(f"product, smallest side {side}", f"{rate / 1e9:.1f} GFLOP/s") for side, rate in costs.products]
+    table += [(f"attention, row of {n:,}", f"{both / 1e9:.1f} GFLOP/s with backward") for n, _, both in costs.attention]
+    table += [(name, f"{1e9 * unit:.3g} ns") for name, unit in costs.units.items()]
+    render.show_table(("operator", "rate, or time per element"), table)
+    render.show(f"on {costs.machine}; kept in {path}")
+    return 0
+
+
 @app.command("comm")
 def comm(
     device: Annotated[str, typer.Option("--device", metavar="NAME", help="Device plugin.")] = "cpu",
@@ -96,14 +120,28 @@ def train(
     """Time steps of a run (the words of `ernie run`) and keep their rate, by which `ernie plan` expects other runs."""
     from erniecore.engine.measuring.bench_train import measure_training
     from erniecore.engine.preparation.outlook import duration, number
+    from erniecore.planning.cost_files import store_timed
     from erniecore.planning.rates import rates_file, store_rate
 
     file, overrides = split_words(words)
-    rate, seconds, outlook = measure_training(file, overrides, selection_flags(locals()), steps)
+    found = measure_training(file, overrides, selection_flags(locals()), steps)
+    rate, seconds, outlook = found.rate, found.seconds, found.outlook
     path = rates_file(os.environ)
     store_rate(path, rate)
+    if found.timed is not None:
+        store_timed(os.environ, found.timed)
     if as_json:
-        render.show_json({**asdict(rate), "seconds": seconds, "step_flops": outlook.step_flops, "file": str(path)})
+        render.show_json(
+            {
+                **asdict(rate),
+                "seconds": seconds,
+                "wall": found.wall,
+                "full": found.full,
+                "step_flops": outlook.step_flops,
+                "timed": asdict(found.timed) if found.timed else None,
+                "file": str(path),
+            }
+        )
         return 0
     share = f", {rate.flops / outlook.rate.flops:.0%} of products" if outlook.rate else ""
     middle = sorted(seconds)[len(seconds) // 2]
@@ -111,3 +149,7 @@ def train(
         f"{duration(middle)} per step, {number(rate.flops)} operations/s{share}, on {rate.machine}; kept in {path}"
     )
     return 0
+
+
+app.command("loader")(bench_answers.loader)
+app.command("serve")(bench_answers.serve)

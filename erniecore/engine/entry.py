@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
+from erniecore.engine.preparation.out_of_memory import memory_fault
 from erniecore.engine.processes.nodes import ALONE, Site, machine_name
-from erniecore.errors import ConfigError, MemoryFault
+from erniecore.errors import ConfigError
 
 if TYPE_CHECKING:
     from erniecore.config.compose import Loaded
@@ -119,16 +120,18 @@ def run_loaded(
     restarts: int = 0,
     tell: Callable[[str], None] = lambda text: None,
     site: Site = ALONE,
+    listeners: Sequence[object] = (),
 ) -> RunResult:
     """Train with settings that are already loaded; see :func:`run`.
 
     Args:
         processes: on this machine; 0: as the settings need. name: of the run, if it has none.
         restarts: start again so often after failures that may pass; the run is then a process of its own, also alone.
-        tell: told of each restart. site: this machine, where the run has several.
+        tell: told of each restart. site: this machine, where the run has several. listeners: objects with lifecycle hooks,
+            beside the callbacks; called where the run has one process, this one.
     """
     with _placed(loaded):
-        return _run(loaded, console, processes, name, restarts, tell, site)
+        return _run(loaded, console, processes, name, restarts, tell, site, listeners)
 
 
 def _run(
@@ -139,13 +142,16 @@ def _run(
     restarts: int,
     tell: Callable[[str], None],
     site: Site,
+    listeners: Sequence[object],
 ) -> RunResult:
     from erniecore.engine.preparation import prepare, rundir
     from erniecore.engine.stop import StopRequest
     from erniecore.migration.stand_in import require_directory
 
     require_directory(loaded)
-    ready = prepare.prepare(loaded, console=console, processes=processes, name=name, nodes=site.nodes)
+    ready = prepare.prepare(
+        loaded, console=console, processes=processes, name=name, nodes=site.nodes, listeners=listeners
+    )
     prepare.preflight(ready)
     if ready.num_processes > 1 or restarts or site.nodes > 1:
         return _run_processes(ready, restarts, tell, site)
@@ -160,14 +166,11 @@ def _run(
         try:
             prepare.open_ranks(ready)
             return _train(ready, stop)
-        except MemoryError as error:
-            raise MemoryFault(
-                "out of memory",
-                where=ready.device.name,
-                found=str(error).strip().splitlines()[-1] if str(error).strip() else "",
-                fix="lower train.batch_size and raise train.accumulation, set train.recompute=full, or lower "
-                "data.max_seq_len",
-            ) from error
+        except (MemoryError, OSError, RuntimeError) as error:
+            fault = memory_fault(ready, error)
+            if fault is None:
+                raise
+            raise fault from error
         finally:
             ready.ranks.close()
 

@@ -51,4 +51,5 @@ def forward_backward(objective: Objective, batches: Sequence[Batch], ranks: Rank
         if ranks is not None:
             ranks.backward_done()
         parts.append(output.metrics)
+        del output  # or the next micro-batch would be computed beside all that this one's graph still holds
     return StepOutput(metrics=metrics.add(parts), num_tokens=sum(batch.num_tokens for batch in batches))

@@ -115,8 +115,29 @@ def test_measured_steps_and_links_are_used_by_plans_and_runs(talker, site, tmp_p
     end = ernie("run", *words, "train.max_steps=1", "--out", str(tmp_path / "run"), last=True)
     assert end["planned_seconds"] == pytest.approx(expected)
 
+    ernie("bench", "operators", "--rounds", "1")
+    assert ernie("bench", "train", *words, "--steps", "1")["timed"]["label"].startswith("ernie45 sft full")
+    loader = ernie("bench", "loader", *words)
+    assert loader["tokens"] > loader["rows"] > 0
+    served = ernie(
+        "bench", "serve", "--model", str(talker / "model"), "--rows", "2,1", "--lengths", "4", "--tokens", "3"
+    )
+    assert [row[:2] for row in served["decode"]] == [[1, 4], [2, 4]]
+    made = ernie("plan", *words)["outlook"]
+    assert made["expected"] == pytest.approx(sum(made["step"]["parts"].values()))
+    assert made["step"]["parts"]["data"] == pytest.approx(96 / loader["rate"]["batch_tokens_per_s"])
+    assert made["step"]["runs"] == 1
+    assert made["starting"] > 0
+    assert made["answering"][1] == pytest.approx(served["decode"][0][2])
+
     ernie("bench", "matmul", "--seconds", "0.01")
     alone = ernie("plan", *words, "--cards", "2")
     link = ernie("bench", "comm", "--seconds", "0.01")
     assert {row["what"] for row in link["rows"]} == {"all_reduce", "all_gather"}
     assert ernie("plan", *words, "--cards", "2")["fastest"]["time"] != alone["fastest"]["time"]
+
+
+@pytest.mark.parametrize("rows", ["", "0", "1,x"])
+def test_numbers_of_rows_that_are_none_are_refused(capsys, rows):
+    assert main(["bench", "serve", "--model", "nowhere", "--rows", rows]) == 2
+    assert "--rows" in capsys.readouterr().err

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from erniecore import kernels
 from erniecore.engine.preparation.plan import BYTES
+from erniecore.engine.preparation.step_time import Expected, answering, expected_step, starting
 from erniecore.planning.activations import Activations, Work, activations, cache_bytes
 from erniecore.planning.flops import Flops, step_flops
 from erniecore.planning.memory import States, cpu_process, tensors_peak
@@ -35,6 +36,9 @@ class Outlook:
         rate: of matrix products as ``ernie bench matmul`` found it; None: not measured. seconds: per step at that rate:
             no step is faster; None without a rate. trained, expected: rate of whole steps as ``ernie bench train`` found
             it, and seconds per step at that.
+        step: seconds by class of operator as ``ernie bench operators`` found them; ``expected`` is then their sum.
+        starting: seconds that the data is read for. answering: tokens per second of a prompt and of one answer; both
+            None where they were not measured (``ernie bench loader``, ``ernie bench serve``).
         disk: bytes of all checkpoints that are kept and of one that is being written.
         undivided: the parallel strategy splits more than data, of which these figures know nothing.
     """
@@ -52,6 +56,9 @@ class Outlook:
     undivided: bool = False
     trained: Rate | None = None
     expected: float | None = None
+    step: Expected | None = None
+    starting: float | None = None
+    answering: tuple[float, float] | None = None
 
     def as_json(self) -> dict[str, Any]:
         """Plain JSON."""
@@ -79,12 +86,34 @@ class Outlook:
             ("keeps", f"{kept} = {size_text(self.activations.kept)}; {moment}"),
             ("peak", f"{size_text(self.tensors)} of tensors{process}"),
             ("disk", f"{size_text(self.disk)} for all checkpoints"),
-            ("answers", f"{size_text(self.cache)} of keys and values per answer of {self.length:,} positions"),
+            ("answers", self._answers()),
             ("work", f"{number(self.flops.total)} operations per token, {number(self.step_flops)} per step"),
             ("time", self._time()),
+            *(
+                [("data", f"read and encoded in about {duration(self.starting)} before the first step")]
+                if self.starting
+                else []
+            ),
         ]
 
+    def _answers(self) -> str:
+        size = f"{size_text(self.cache)} of keys and values per answer of {self.length:,} positions"
+        if self.answering is None:
+            return size
+        prompt, answer = self.answering
+        return f"{size}; about {prompt:,.0f} tokens/s of a prompt, {answer:,.0f} of an answer alone"
+
     def _time(self) -> str:
+        if self.step is not None:
+            parts = sorted(self.step.parts.items(), key=lambda part: -part[1])
+            shares = ", ".join(
+                f"{name} {t / self.step.seconds:.0%}" for name, t in parts if t > 0.02 * self.step.seconds
+            )
+            runs = f"steps of {self.step.runs} runs" if self.step.runs else "no run yet; `ernie bench train` times one"
+            return (
+                f"about {duration(self.step.seconds)} per step of full rows: {shares} (operators measured "
+                f"{self.step.day[:10]} on {self.step.machine}, corrected by {runs})"
+            )
         if self.trained is not None and self.expected is not None:
             where = f"{number(self.trained.flops)} operations/s in training, measured {self.trained.day}"
             return f"about {duration(self.expected)} per step of full rows ({where} on {self.trained.machine})"
@@ -112,7 +141,10 @@ def outlook(ready: Prepared, environ: Mapping[str, str] | None = None) -> Outloo
         reference=ready.reference != "none",
     )
     per_rank = work.tokens * train.accumulation * flops.total
-    rate, trained = rates_of(ready, os.environ if environ is None else environ)
+    environ = os.environ if environ is None else environ
+    rate, trained = rates_of(ready, environ)
+    step = expected_step(ready, shape, work, environ)
+    known = step.seconds if step else per_rank / trained.flops if trained else None
     return Outlook(
         activations=made,
         length=work.length,
@@ -125,7 +157,10 @@ def outlook(ready: Prepared, environ: Mapping[str, str] | None = None) -> Outloo
         seconds=per_rank / rate.flops if rate else None,
         disk=plan.checkpoint * (plan.keep + 1),
         trained=trained,
-        expected=per_rank / trained.flops if trained else None,
+        expected=known,
+        step=step,
+        starting=starting(ready, environ),
+        answering=answering(ready, shape, work.length, environ),
         undivided=any(size > 1 for axis, size in ready.parallel_plan.degrees.items() if axis != "data"),
     )
 

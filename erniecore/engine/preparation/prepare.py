@@ -109,19 +109,20 @@ def prepare(
     processes: int = 0,
     name: str = "",
     nodes: int = 1,
+    listeners: Sequence[object] = (),
 ) -> Prepared:
     """Check and plan a run; touches no file of it. With ``num_processes`` above 1: the plan of rank 0, not to be run here.
 
     Args:
         processes: how many this machine shall start; 0: as many as the parallel strategy needs.
         name: of the run, where the process that started this one has chosen it.
-        nodes: machines that start as many each.
+        nodes: machines that start as many each. listeners: further objects with lifecycle hooks.
 
     Raises:
         ErnieError: impossible settings, an unreadable model directory.
     """
     settings = loaded.settings
-    host = assemble(loaded.plugins, extra=[CoreStep(), CoreRanks()])
+    host = assemble(loaded.plugins, extra=[CoreStep(), CoreRanks(), *listeners])
     cluster, num_processes = place_of(host, settings, os.environ if environ is None else environ, processes, nodes)
     device: Device = host.hook.ernie_open_device(config=settings.device, cluster=cluster)
     check_train(settings, device)

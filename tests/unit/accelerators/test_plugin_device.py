@@ -2,6 +2,7 @@
 with two processes that talk over its own collectives. Its cards are this machine's memory."""
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -135,3 +136,13 @@ def test_writes_that_views_lose_are_refused(cards, home, monkeypatch):
     assert done.returncode == 3
     assert "ERN-E023" in done.stdout + done.stderr
     assert not (home / "lost" / "ckpt").exists()
+
+
+def test_a_full_card_ends_with_what_was_planned_and_what_it_has(cards, home, monkeypatch):
+    monkeypatch.setenv("HOSTCARD_MEMORY", str(1 << 20))
+    done = ernie("run", *words(home, "ernie45", home / "full"), "--device", "hostcard")
+    assert done.returncode == 6, done.stdout + done.stderr
+    told = " ".join(done.stderr.split())
+    assert re.search(r"out of memory .* tensors held [\d.]+ KiB; planned 2\.\d MiB", told)
+    assert "lower train.batch_size (2)" in told
+    assert "train.optimizer_offload=true" in told
