@@ -1,0 +1,168 @@
+"""Pictures as the vision tower takes them: right size, normalised, cut into patches. numpy and Pillow; no paddle, no files
+of videos: a video is a list of frames that the caller chose.
+
+Letters: F frames, h and w patches, p side of a patch, m patches along a square, N patches.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from erniecore.api import EnvironmentFault
+from erniecore_ernie45_vl.positions import TEMPORAL_MERGE, Grid
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
+
+    Picture: TypeAlias = "Image | str | Path"
+
+Floats: TypeAlias = NDArray[np.float32]
+#: patches along a square in every published model
+MERGE = 2
+#: of a picture's longer side to the shorter one; beyond it the picture is squeezed
+MOST_ASPECT = 200
+
+
+@dataclass(frozen=True)
+class Sizing:
+    """How pictures are brought to size. ``fewest`` and ``most``: pixels of an image; of a frame where ``of_video`` made it."""
+
+    patch: int = 14
+    merge: int = MERGE
+    fewest: int = 56 * 56
+    most: int = 6177 * 28 * 28
+    mean: tuple[float, ...] = (0.48145466, 0.4578275, 0.40821073)
+    std: tuple[float, ...] = (0.26862954, 0.26130258, 0.27577711)
+
+    @property
+    def factor(self) -> int:
+        """Sides are multiples of it: a square of patches."""
+        return self.patch * self.merge
+
+    def of_video(self) -> Sizing:
+        """Frames are smaller than images may be, and larger than they must be."""
+        return replace(self, fewest=299 * self.factor**2, most=1196 * self.factor**2)
+
+
+class Pixels(NamedTuple):
+    """Patches float32 [N, 3 p p] of all pictures, one after the other, and their grids int64 [pictures, 3]."""
+
+    values: Floats
+    grids: NDArray[np.int64]
+
+    @property
+    def tokens(self) -> list[int]:
+        """How many tokens each picture becomes."""
+        return [Grid(*map(int, grid)).merged(MERGE).size for grid in self.grids]
+
+
+def smart_size(height: int, width: int, sizing: Sizing) -> tuple[int, int]:
+    """The nearest size with sides that are multiples of ``factor``, and with a number of pixels inside the limits.
+
+    Halves are rounded to even; a picture longer than ``MOST_ASPECT`` times its width is squeezed to that.
+    Raises ``ValueError`` for an empty picture, and where no size is inside the limits.
+    """
+    factor = sizing.factor
+    if min(height, width) < 1:
+        raise ValueError(f"a picture of {width} x {height} pixels")
+    if max(height, width) > MOST_ASPECT * min(height, width):
+        short = _nearest(min(height, width), factor)
+        height, width = (MOST_ASPECT * short, short) if height > width else (short, MOST_ASPECT * short)
+    rows, columns = _nearest(height, factor), _nearest(width, factor)
+    if rows * columns > sizing.most:
+        shrink = math.sqrt(height * width / sizing.most)
+        rows, columns = (max(factor, math.floor(side / shrink / factor) * factor) for side in (height, width))
+    elif rows * columns < sizing.fewest:
+        grow = math.sqrt(sizing.fewest / (height * width))
+        rows, columns = (math.ceil(side * grow / factor) * factor for side in (height, width))
+    if not sizing.fewest <= rows * columns <= sizing.most:
+        raise ValueError(f"no size between {sizing.fewest} and {sizing.most} pixels is near {width} x {height}")
+    return rows, columns
+
+
+def _nearest(side: float, factor: int) -> int:
+    return max(factor, round(side / factor) * factor)
+
+
+def to_rgb(picture: Image) -> Image:
+    """Three channels of 8 bits. What is transparent becomes white; 16-bit grey is divided by 256."""
+    Image = pillow()
+    if picture.mode.startswith("I;16"):
+        return Image.fromarray((np.asarray(picture) >> 8).astype(np.uint8)).convert("RGB")
+    if picture.mode in ("RGBA", "LA") or "transparency" in picture.info:
+        rgba = picture.convert("RGBA")
+        white = Image.new("RGBA", rgba.size, (255, 255, 255, 255))
+        return Image.alpha_composite(white, rgba).convert("RGB")
+    return picture.convert("RGB")
+
+
+def resized(picture: Image, size: tuple[int, int]) -> NDArray[np.uint8]:
+    """uint8 [height, width, 3] of ``size``, bicubic."""
+    Image = pillow()
+    height, width = size
+    return np.asarray(picture.resize((width, height), Image.Resampling.BICUBIC))
+
+
+def patches(frames: NDArray[np.uint8], sizing: Sizing) -> Floats:
+    """Frames [F, height, width, 3] -> float32 [N, 3 p p]: squares of patches together, a patch as (channel, row, column)."""
+    p, m = sizing.patch, sizing.merge
+    count, height, width, channels = frames.shape
+    mean, std = (np.array(values, np.float32) for values in (sizing.mean, sizing.std))
+    values = (frames.astype(np.float32) * np.float32(1 / 255) - mean) / std
+    cut = values.reshape(count, height // (p * m), m, p, width // (p * m), m, p, channels)
+    ordered = cut.transpose(0, 1, 4, 2, 5, 7, 3, 6)  # square row and column, patch row and column, channel, row, column
+    return np.ascontiguousarray(ordered.reshape(-1, channels * p * p))
+
+
+def read_images(pictures: Sequence[Picture], sizing: Sizing | None = None) -> Pixels:
+    """Each picture by itself, in its own size.
+
+    Raises ``OSError`` for a file that is no picture, ``ValueError`` as :func:`smart_size`."""
+    return _joined([([picture], sizing or Sizing()) for picture in pictures])
+
+
+def read_videos(videos: Sequence[Sequence[Picture]], sizing: Sizing | None = None) -> Pixels:
+    """Each video as its frames, all of the size of the first; the last one is repeated where their number is odd.
+
+    Raises ``ValueError`` for a video without frames or with frames of several sizes."""
+    return _joined([(frames, sizing or Sizing().of_video()) for frames in videos], TEMPORAL_MERGE)
+
+
+def _joined(items: Sequence[tuple[Sequence[Picture], Sizing]], multiple: int = 1) -> Pixels:
+    if not items:
+        raise ValueError("no pictures")
+    parts = [_one(pictures, sizing, multiple) for pictures, sizing in items]
+    return Pixels(np.concatenate([values for values, _ in parts]), np.array([grid for _, grid in parts], np.int64))
+
+
+def _one(pictures: Sequence[Picture], sizing: Sizing, multiple: int) -> tuple[Floats, Grid]:
+    opened = [to_rgb(_opened(picture)) for picture in pictures]
+    sizes = {picture.size for picture in opened}
+    if len(sizes) != 1:
+        raise ValueError(f"frames of one size are expected, found {sorted(sizes) or 'none'}")
+    width, height = sizes.pop()
+    size = smart_size(height, width, sizing)
+    opened += opened[-1:] * (-len(opened) % multiple)
+    frames = np.stack([resized(picture, size) for picture in opened])
+    return patches(frames, sizing), Grid(len(opened), size[0] // sizing.patch, size[1] // sizing.patch)
+
+
+def _opened(picture: Any) -> Image:
+    return pillow().open(picture) if isinstance(picture, (str, Path)) else picture
+
+
+def pillow() -> Any:
+    """Pillow's module of images. Raises ``EnvironmentFault`` where it is not installed."""
+    try:
+        return import_module("PIL.Image")
+    except ImportError as error:
+        fix = "pip install 'erniecore-ernie45-vl[images]'"
+        raise EnvironmentFault("reading pictures needs Pillow", fix=fix) from error
