@@ -96,11 +96,11 @@ def to_rgb(picture: Image) -> Image:
     """Three channels of 8 bits. What is transparent becomes white; 16-bit grey is divided by 256."""
     Image = pillow()
     if picture.mode.startswith("I;16"):
-        return Image.fromarray((np.asarray(picture) >> 8).astype(np.uint8)).convert("RGB")
+        picture = Image.fromarray((np.asarray(picture) >> 8).astype(np.uint8))
     if picture.mode in ("RGBA", "LA") or "transparency" in picture.info:
         rgba = picture.convert("RGBA")
         white = Image.new("RGBA", rgba.size, (255, 255, 255, 255))
-        return Image.alpha_composite(white, rgba).convert("RGB")
+        picture = Image.alpha_composite(white, rgba)
     return picture.convert("RGB")
 
 
@@ -156,7 +156,8 @@ def _one(pictures: Sequence[Picture], sizing: Sizing, multiple: int) -> tuple[Fl
 
 
 def _opened(picture: Any) -> Image:
-    return pillow().open(picture) if isinstance(picture, (str, Path)) else picture
+    opened: Image = pillow().open(picture) if isinstance(picture, (str, Path)) else picture
+    return opened
 
 
 def pillow() -> Any:
