@@ -82,7 +82,9 @@ class Accelerator:
         """Raise ``DeviceUnavailable`` unless exactly the packages of the profile are there. Imports nothing."""
         missing = [f"{name} ({what})" for name, what in self.profile.packages if not self._installed(name)]
         if missing:
-            raise self._unavailable("its packages are not installed", ", ".join(missing), self.profile.install)
+            raise self._unavailable(
+                "its packages are not installed", "", self.profile.install, expected=", ".join(missing)
+            )
         rivals = [name for name in self.profile.excludes if self._installed(name)]
         if rivals:
             ours = ", ".join(name for name, _ in self.profile.packages)
@@ -120,8 +122,9 @@ class Accelerator:
         devices = paddle.device.get_available_custom_device()
         return sum(device.partition(":")[0] == self.profile.place for device in devices)
 
-    def _unavailable(self, message: str, found: str, fix: str) -> DeviceUnavailable:
-        return DeviceUnavailable(f"device {self.name} ({self.profile.title}): {message}", found=found, fix=fix)
+    def _unavailable(self, message: str, found: str, fix: str, expected: str = "") -> DeviceUnavailable:
+        what = f"device {self.name} ({self.profile.title}): {message}"
+        return DeviceUnavailable(what, found=found, expected=expected, fix=fix)
 
     def describe(self) -> Mapping[str, str]:
         """Name and memory of the card as paddle sees it, and the communication library. Of most plug-in devices paddle

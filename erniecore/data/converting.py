@@ -87,10 +87,15 @@ def _check_out(target: Target, files: Sequence[Path]) -> None:
         raise UsageError(
             "a file cannot be converted into itself", where="--out", found=str(out), fix="name another file"
         )
+    if out.is_dir():
+        inside = out / f"{files[0].name.partition('.')[0]}.jsonl"
+        raise UsageError("this is a directory", where="--out", found=str(out), fix=f"name a file in it: {inside}")
     if out.exists() and not target.force:
         raise UsageError("the file exists", where="--out", found=str(out), fix="name another file, or add --force")
     if not out.parent.is_dir():
-        raise UsageError("the directory does not exist", where="--out", found=str(out.parent), fix="make it first")
+        raise UsageError(
+            "the directory does not exist", where="--out", found=str(out.parent), fix=f"mkdir -p {out.parent}"
+        )
 
 
 def _converted(target: Target, record: Record, ledger: Ledger) -> Json | None:

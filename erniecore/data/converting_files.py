@@ -90,7 +90,11 @@ def _kind(out: Path) -> str:
         if out.name.lower().endswith(ending) and len(out.name) > len(ending):
             return ending
     raise UsageError(
-        "files of this kind cannot be written", where="--out", found=out.name, expected="one of " + ", ".join(_ENDINGS)
+        "files of this kind cannot be written",
+        where="--out",
+        found=str(out),
+        expected="one of " + ", ".join(_ENDINGS),
+        fix=f"name a file, such as {out.with_suffix('.jsonl')}",
     )
 
 

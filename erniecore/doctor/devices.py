@@ -58,7 +58,9 @@ def preflight_finding(name: str, device: Device, cards: Cards | Silent | None, *
         if check is not None:
             check()
     except DeviceUnavailable as error:
-        text = f"{error.message.partition(': ')[2] or error.message}" + (f" ({error.found})" if error.found else "")
+        text = f"{error.message.partition(': ')[2] or error.message}" + (
+            f" ({error.found or error.expected})" if error.found or error.expected else ""
+        )
         if wanted:
             return problem("devices", name, text, error.fix)
         if isinstance(cards, Cards):

@@ -21,7 +21,7 @@ def main(name: str) -> None:
         device.open()
         print(json.dumps({"facts": dict(device.describe())}))
     except ErnieError as error:
-        found = f" ({error.found})" if error.found else ""
+        found = f" ({error.found or error.expected})" if error.found or error.expected else ""
         print(json.dumps({"message": error.message + found, "fix": error.fix}))
 
 

@@ -104,6 +104,11 @@ def test_an_adapter_brings_the_head(ernie, runner, pairs, base):
     rows = [conversation("3 plus 4", text) for text in ("7 the quick fox", "8")]
     beside = score(out, rows)
     assert beside[0] > beside[1]
+    (runner.directory / "rows.jsonl").write_text("".join(json.dumps({"messages": row}) + "\n" for row in rows))
+    asked = ["--adapter", out, "--data", runner.directory / "rows.jsonl", "--json"]
+    outcome = ernie("score", "--model", runner.home / base, *asked)
+    assert outcome.code == 0, outcome.err
+    assert [json.loads(line)["score"] for line in outcome.out.splitlines()] == beside
     outcome = ernie("merge", out, "--base", runner.home / base, "--out", merged)
     assert outcome.code == 0, outcome.err
     np.testing.assert_allclose(score(merged, rows), beside, atol=1e-4)

@@ -39,7 +39,7 @@ def adapter_plugin(directory: Path) -> Plugin:
     """The installed plugin that reads the adapter in ``directory``: the one that wrote it, else the only one that says so.
 
     Raises:
-        PluginNotFound: none does. PluginConflict: several do.
+        UsageError: it is a whole model. PluginNotFound: none does. PluginConflict: several do.
         CheckpointError: the files are not those that its manifest lists.
     """
     problems = verify_directory(directory)
@@ -60,12 +60,29 @@ def adapter_plugin(directory: Path) -> Plugin:
             f"{len(readers)} installed adapters read this directory", where=str(directory), found=names
         )
     if not readers:
-        raise PluginNotFound(
-            "no installed adapter plugin reads this directory",
-            where=str(directory),
-            next="ernie plugins --kind adapter",
-        )
+        raise _unread(directory)
     return readers[0]
+
+
+def _unread(directory: Path) -> UsageError | PluginNotFound:
+    """Why nobody reads an adapter there: mostly because it is a model, or a run that trained one."""
+    model = next((d for d in (directory, directory / "model") if (d / "config.json").is_file()), None)
+    if model is not None:
+        return UsageError(
+            "this is a whole model, not an adapter: there is nothing to merge or to put on a base",
+            where=str(directory),
+            expected="a run with --adapter, or the directory of an adapter",
+            fix=f"use {model} as a model",
+        )
+    weights = sorted(path.name for path in directory.glob("*.safetensors"))
+    return PluginNotFound(
+        "no installed adapter plugin reads this directory",
+        where=str(directory),
+        found=", ".join(weights[:4]) or "no *.safetensors",
+        expected="adapter_config.json and adapter_model.safetensors (PEFT), or lora_config.json (ERNIEKit)",
+        fix="name the directory that holds these, or install the plugin of another kind of adapter",
+        next="ernie plugins --kind adapter",
+    )
 
 
 def _reads(plugin: Plugin, directory: Path) -> bool:

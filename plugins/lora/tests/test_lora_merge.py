@@ -92,8 +92,11 @@ def test_adapter_of_another_model_is_refused(tmp_path):
 
 
 def test_directory_that_is_no_adapter(tmp_path):
-    with pytest.raises(PluginNotFound, match="no installed adapter plugin reads"):
+    with pytest.raises(UsageError, match="a whole model, not an adapter") as caught:
         adapters.adapter_plugin(DENSE)
+    assert str(DENSE) in caught.value.fix
+    with pytest.raises(PluginNotFound, match="no installed adapter plugin reads"):
+        adapters.adapter_plugin(tmp_path)
     with pytest.raises(UsageError, match="no such adapter directory"):
         adapters.adapter_directory(tmp_path / "missing")
 

@@ -16,6 +16,9 @@ def score(
     model: Annotated[Path, typer.Option("--model", metavar="DIR", help="Reward model: directory, run or checkpoint.")],
     data: Annotated[list[Path], typer.Option("--data", metavar="FILE", help="Data file; may be repeated.")],
     format: Annotated[str, typer.Option("--format", metavar="NAME", help="Format of the data.")] = "auto",
+    adapter: Annotated[
+        Path | None, typer.Option("--adapter", metavar="DIR", help="A saved adapter; a run brings its own.")
+    ] = None,
     device: Annotated[str, typer.Option("--device", metavar="NAME", help="Device plugin.")] = "cpu",
     batch_size: Annotated[int, typer.Option("--batch-size", min=1, help="Answers at a time.")] = 8,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object per row.")] = False,
@@ -38,7 +41,7 @@ def score(
     asked = [list(_conversations(record)) for record in records]
     from erniecore_reward.scoring import RewardModel
 
-    rewards = RewardModel.open(model, device=device, batch_size=batch_size)
+    rewards = RewardModel.open(model, adapter=adapter, device=device, batch_size=batch_size)
     scores = iter(rewards.scores([conversation for row in asked for conversation in row]))
     rows = [_row(record, [next(scores) for _ in row]) for record, row in zip(records, asked, strict=True)]
     for row in rows:

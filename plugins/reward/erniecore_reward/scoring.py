@@ -41,15 +41,24 @@ class RewardModel:
         self.longest = int(bundle.architecture.get("max_position_embeddings") or 0)
 
     @classmethod
-    def open(cls, directory: str | Path, *, device: str = "cpu", dtype: str = "float32", **options: Any) -> RewardModel:
+    def open(
+        cls,
+        directory: str | Path,
+        *,
+        adapter: str | Path | None = None,
+        device: str = "cpu",
+        dtype: str = "float32",
+        **options: Any,
+    ) -> RewardModel:
         """From a model directory, a run (also of an adapter) or a checkpoint.
 
         Args:
-            device: a device plugin; empty within a run: the one that is open. options: of the class.
+            adapter: a saved one that goes onto it. device: a device plugin; empty within a run: the one that is open.
+            options: of the class.
         """
         from erniecore.api import open_model
 
-        return cls(open_model(directory, device=device, dtype=dtype), **options)
+        return cls(open_model(directory, adapter=adapter, device=device, dtype=dtype), **options)
 
     def scores(
         self, conversations: Sequence[Sequence[Message | Mapping[str, Any]]], tools: Sequence[Json] = ()

@@ -67,7 +67,7 @@ def with_cards(monkeypatch):
 def test_missing_package_is_named_with_the_vendors_command():
     with pytest.raises(DeviceUnavailable, match="packages are not installed") as caught:
         device(installed=()).preflight()
-    assert caught.value.found == "paddlepaddle-toy (PaddlePaddle for toys)"
+    assert caught.value.expected == "paddlepaddle-toy (PaddlePaddle for toys)"
     assert caught.value.fix == "pip install paddlepaddle-toy"
 
 
