@@ -29,6 +29,7 @@ OPERATORS: Mapping[str, tuple[str, ...]] = {
     "decode_experts": ("decode_experts",),
     "embedding": ("embedding_backward",),
     "fp8_quantize": ("fp8_quantize",),
+    "grouped_swiglu": ("grouped_swiglu_forward", "grouped_swiglu_backward"),
     "hadamard": ("hadamard",),
     "packed_weights": ("packed_numbers", "packed_product", "packed_grouped_product"),
     "rms_norm": ("rms_norm_forward", "rms_norm_backward"),

@@ -26,6 +26,7 @@ class KernelSet:
         "decode_experts": ("float32",),
         "embedding": ("float32",),
         "fp8_quantize": ("float32",),
+        "grouped_swiglu": ("float32",),
         "hadamard": ("float32",),
         "packed_weights": ("float32",),
         "rms_norm": ("float32",),
