@@ -132,6 +132,27 @@ def fp8_quantize() -> Iterator[Case]:
     yield Case("fp8 e5m2, a scale per row, 4096²", fp8.fp8_quantize, (x, rows, "e5m2"), 8 * count, 8 * count)
 
 
+def grouped_swiglu() -> Iterator[Case]:
+    """Layers of moe-S: 2,048 tokens to 4 experts each; gradients of everything."""
+    import paddle
+
+    from erniecore.ops.grouped_swiglu import grouped_swiglu_backward, grouped_swiglu_forward, make_routes
+
+    T, k, H, I = 2048, 4, 256, 192  # noqa: E741
+    for E in (16, 128):
+        shapes = [T, H], [E, H, I], [E, H, I], [E, I, H], [T, k]
+        inputs, dy = [paddle.randn(shape) * 0.1 for shape in shapes], paddle.randn([T, H])
+        routes = make_routes(paddle.argsort(paddle.rand([T, E]))[:, :k].numpy(), E)
+        kept = grouped_swiglu_forward(*inputs, routes)[1:]
+        size = f"{E} experts, {T:,} × {k}, {H} × {I}"
+        products, matrices = 2.0 * T * k * H * I, 12.0 * E * H * I
+        moved = 8.0 * T * H + 8.0 * T * k * I
+        yield Case(f"experts, {size}", grouped_swiglu_forward, (*inputs, routes), moved + matrices, 3 * products)
+        arguments = *inputs, *kept, dy, routes, [True] * 5
+        moved += 4.0 * T * H + 2 * matrices
+        yield Case(f"experts backward, {size}", grouped_swiglu_backward, arguments, moved, 6 * products)
+
+
 def hadamard() -> Iterator[Case]:
     import paddle
 
@@ -223,6 +244,7 @@ CASES: Mapping[str, Callable[[], Iterator[Case]]] = {
         decode_experts,
         embedding,
         fp8_quantize,
+        grouped_swiglu,
         hadamard,
         packed_weights,
         rms_norm,

@@ -107,17 +107,19 @@ class _GroupedSwiGLU(PyLayer):  # type: ignore[misc]
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, gate: Tensor, up: Tensor, down: Tensor, weights: Tensor, routes: Routes) -> Tensor:
-        y, gate_NI, up_NI = grouped_swiglu_forward(*(t.detach() for t in (x, gate, up, down, weights)), routes)
+        plain = x.detach(), gate.detach(), up.detach(), down.detach(), weights.detach()
+        y, gate_NI, up_NI = grouped_swiglu_forward(*plain, routes)
         ctx.save_for_backward(x, gate, up, down, weights, gate_NI, up_NI)
         ctx.routes, ctx.frozen = routes, frozen(x, gate, up, down, weights)
         return y
 
     @staticmethod
     def backward(ctx: Any, dy: Tensor) -> tuple[Tensor | None, ...]:
-        kept = [t.detach() for t in ctx.saved_tensor()]
-        if kept[5].shape[0] == 0:
-            return tuple(None if skip else paddle.zeros_like(w) for skip, w in zip(ctx.frozen, kept, strict=False))
-        return grouped_swiglu_backward(*kept, dy.detach(), ctx.routes, [not skip for skip in ctx.frozen])
+        x, gate, up, down, weights, gate_NI, up_NI = (t.detach() for t in ctx.saved_tensor())
+        inputs, wanted = (x, gate, up, down, weights), [not skip for skip in ctx.frozen]
+        if gate_NI.shape[0] == 0:
+            return tuple(paddle.zeros_like(w) if yes else None for yes, w in zip(wanted, inputs, strict=True))
+        return grouped_swiglu_backward(*inputs, gate_NI, up_NI, dy.detach(), ctx.routes, wanted)
 
 
 @replaceable

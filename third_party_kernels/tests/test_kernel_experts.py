@@ -106,7 +106,7 @@ def test_threads_do_not_change_bits(monkeypatch, tensor, rng):
 
 
 def test_what_is_left_to_the_reference(kernels, tensor, rng):
-    """Widths with tails, nothing to do, other dtypes, matrices that do not fit."""
+    """Widths with tails, nothing to do, other dtypes, matrices that do not fit or are large with many rows each."""
     experts = spread(rng, 6, 4, 2)
     supports = kernels["grouped_swiglu_forward"].supports
     for H, I in ((24, 16), (16, 40)):  # noqa: E741
@@ -119,4 +119,9 @@ def test_what_is_left_to_the_reference(kernels, tensor, rng):
     assert not supports(*tensors, make_routes(experts, 5))
     assert not supports(*(t.astype("float64") for t in tensors), make_routes(experts, 4))
     assert not supports(tensors[0], tensors[1][:3], *tensors[2:], make_routes(experts, 4))
+    crowded = make_routes(np.zeros([2000, 2], np.int64), 4)
+    assert supports(paddle.ones([2000, 16]), *tensors[1:4], paddle.ones([2000, 2]), crowded)
+    large = paddle.empty([4, 2048, 1024]), paddle.empty([4, 2048, 1024]), paddle.empty([4, 1024, 2048])
+    assert not supports(paddle.ones([2000, 2048]), *large, paddle.ones([2000, 2]), crowded)
+    assert supports(paddle.ones([6, 2048]), *large, tensors[4], make_routes(experts, 4))
     assert not supports(paddle.ones([6, 32]), *tensors[1:], make_routes(experts, 4))

@@ -12,6 +12,10 @@ from paddle import Tensor  # noqa: TID253
 from ernie_third_party_kernels.library import COUNT, POINTER, function
 from ernie_third_party_kernels.tensors import Kernel, Threads, plain, pointer, team
 
+#: Elements of a matrix that stay in a core's cache with a block of rows. Larger ones are left to matrix products that copy
+#: operands into an order of their own, where an expert has enough rows to be worth it.
+SMALL, FEW_ROWS = 1 << 20, 96
+
 
 def kernels(library: ctypes.CDLL, threads: Threads) -> Mapping[str, Kernel]:
     """``grouped_swiglu_forward`` and ``grouped_swiglu_backward`` of ``erniecore.ops``."""
@@ -70,8 +74,9 @@ def _backward(function: Callable[..., int], threads: Threads) -> Callable[..., t
 def _can_forward(x: Tensor, gate: Tensor, up: Tensor, down: Tensor, weights: Tensor, routes: Any) -> bool:
     (T, H), (E, _, I) = x.shape, gate.shape  # noqa: E741
     fits = gate.shape == up.shape == [E, H, I] and down.shape == [E, I, H] and weights.shape == [T, len(routes.places)]
-    fits = fits and H % 16 == 0 == I % 16 and routes.tokens.shape[0] > 0 and len(routes.starts) == E + 1
-    return fits and plain(x, gate, up, down, weights)
+    N = routes.tokens.shape[0]
+    fits = fits and H % 16 == 0 == I % 16 and len(routes.starts) == E + 1
+    return fits and N > 0 and (H * I <= SMALL or N <= FEW_ROWS * E) and plain(x, gate, up, down, weights)
 
 
 def _can_backward(
