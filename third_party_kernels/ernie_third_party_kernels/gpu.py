@@ -29,6 +29,19 @@ def empty(like: Any, shape: list[int], dtype: str = "") -> Any:
     return lib.empty(shape, kind)
 
 
+def tensor_like(like: Any, values: Any, dtype: str = "float32") -> Any:
+    """A small tensor of numbers beside ``like``."""
+    lib = importlib.import_module(type(like).__module__.partition(".")[0])
+    if lib.__name__ == "torch":
+        return lib.tensor(values, dtype=getattr(lib, dtype), device=like.device)
+    return lib.to_tensor(values, dtype=dtype, place=like.place)
+
+
+def cast(x: Any, like: Any) -> Any:
+    """``x`` in the dtype of ``like``."""
+    return x.astype(like.dtype) if hasattr(x, "astype") else x.to(like.dtype)
+
+
 def from_array(lib: Any, array: Any, device: str) -> Any:
     """A tensor of a numpy array."""
     if lib.__name__ == "torch":
@@ -44,3 +57,20 @@ def cdiv(a: int, b: int) -> int:
 def power_of_two(n: int) -> int:
     """The smallest one that is not below n."""
     return 1 << (n - 1).bit_length()
+
+
+def has_card(lib: Any) -> bool:
+    """Whether the framework sees a CUDA device."""
+    if lib.__name__ == "torch":
+        return bool(lib.cuda.is_available())
+    return bool(lib.is_compiled_with_cuda() and lib.device.cuda.device_count())
+
+
+def card_name(lib: Any) -> str:
+    """What the card calls itself."""
+    return str(lib.cuda.get_device_name(0) if lib.__name__ == "torch" else lib.device.cuda.get_device_name(0))
+
+
+def wait(lib: Any) -> None:
+    """Until the card has done what it was given."""
+    lib.cuda.synchronize() if lib.__name__ == "torch" else lib.device.synchronize()

@@ -23,11 +23,11 @@ class Case(NamedTuple):
     tolerance: float = 1e-5
 
 
-def cases(device: str) -> Iterator[Case]:
+def cases() -> Iterator[Case]:
     """A few shapes of each, with tails."""
     rng = np.random.default_rng(0)
     yield from _rows(rng)
-    yield from _products(rng, device)
+    yield from _products(rng)
     yield from _attention(rng)
 
 
@@ -70,15 +70,25 @@ def _rows(rng: np.random.Generator) -> Iterator[Case]:
         yield Case("fp8_quantize", f"transform {transform}", (x, scale), call, expected, 0.07 if transform else 1e-6)
 
 
-def _products(rng: np.random.Generator, device: str) -> Iterator[Case]:
+def _products(rng: np.random.Generator) -> Iterator[Case]:
     counts = [3, 0, 70, 1]
     x, w = _f32(rng, sum(counts), 50), _f32(rng, 4, 50, 33)
     rows = np.repeat(np.arange(4), counts)
-    expected = np.einsum("ni,nio->no", x.astype(np.float64), w[rows])
-    yield Case("grouped_gemm", "4 experts", (x, w), lambda m, t: m.product(*t, counts, device), expected)
+    y = np.einsum("ni,nio->no", x.astype(np.float64), w[rows])
+    dx = np.einsum("no,nio->ni", y, w[rows])
+    dw = np.stack([x[rows == e].T.astype(np.float64) @ y[rows == e] for e in range(4)])
+
+    def grouped(m: Any, t: list[Any]) -> Any:
+        return (
+            m.product(*t[:2], counts),
+            m.product(t[2], t[1], counts, turned=True),
+            m.weight_gradient(t[0], t[2], counts),
+        )
+
+    yield Case("grouped_gemm", "4 experts, and gradients", (x, w, y.astype(np.float32)), grouped, (y, dx, dw))
     reference = _reference("packed_weights")
-    for form, group, N in (("int8", 0, 1), ("int8", 32, 5), ("int4", 0, 17), ("int4", 32, 3)):
-        I, O = 80, 71  # noqa: E741
+    for form, group, N in (("int8", 0, 1), ("int8", 32, 5), ("int4", 0, 17), ("int4", 32, 3), ("nf4", 64, 2)):
+        I, O = 80 if form != "nf4" else 1100, 71  # noqa: E741  # the last one is split among programs
         codes = rng.integers(-128, 128, (O if form == "int8" else (O + 1) // 2, I)).astype(np.int8)
         scales = rng.random((O, -(-I // group)) if group else (O,)).astype(np.float32)
         a = _f32(rng, N, I)
@@ -92,13 +102,23 @@ def _products(rng: np.random.Generator, device: str) -> Iterator[Case]:
 
 def _attention(rng: np.random.Generator) -> Iterator[Case]:
     reference = _reference("attention")
-    for (B, S, K, heads, shared, d), masked in (((2, 70, 70, 4, 2, 16), True), ((1, 5, 90, 2, 1, 24), False)):
+    for (B, S, K, heads, shared, d), masked in (
+        ((2, 70, 70, 4, 2, 16), True),
+        ((1, 5, 90, 2, 1, 24), False),
+        ((1, 130, 130, 2, 2, 16), False),
+    ):
         q, k, v = _f32(rng, B, S, heads, d), _f32(rng, B, K, heads // shared, d), _f32(rng, B, K, heads // shared, d)
-        ends = np.where(np.arange(K) < 30, 30, K)[None].repeat(B, 0).astype(np.int32)
+        dy, key = _f32(rng, B, S, heads, d), np.arange(K)
+        ends = np.where(key < 30, 30, np.where(key < 60, 60, key))  # two samples, and padding that nobody sees
+        ends = ends[None].repeat(B, 0).astype(np.int32)
         seen = reference.visible(S, K, ends if masked else None, None)
-        wanted = reference.forward(q.astype(np.float64), k.astype(np.float64), v.astype(np.float64), seen, 0.3)
+        wide = [x.astype(np.float64) for x in (q, k, v, dy)]
+        wanted = reference.forward(*wide[:3], seen, 0.3), *reference.backward(*wide, seen, 0.3)
 
         def attend(m: Any, t: list[Any], masked: bool = masked) -> Any:
-            return m.forward(*t[:3], t[3] if masked else None, 0.3)[0]
+            q, k, v, dy, ends = (*t[:4], t[4] if masked else None)
+            y, lse = m.forward(q, k, v, ends, 0.3)
+            return y, *m.backward(q, k, v, y, lse, dy, ends, 0.3)
 
-        yield Case("attention", f"{S} rows, {K} keys, mask {masked}", (q, k, v, ends), attend, wanted)
+        what = f"forward and backward, {S} rows, {K} keys, mask {masked}"
+        yield Case("attention", what, (q, k, v, dy, ends), attend, wanted)

@@ -24,7 +24,9 @@ class TritonSet:
 
     devices = frozenset({"cuda"})
     on_request = "compiled and checked in the interpreter, not run on a GPU"
-    operators: Mapping[str, tuple[str, ...]] = {"rms_norm": _FLOATS, "swiglu": _FLOATS, "packed_weights": _FLOATS}
+    operators: Mapping[str, tuple[str, ...]] = dict.fromkeys(
+        ("attention", "cross_entropy", "rms_norm", "swiglu", "packed_weights"), _FLOATS
+    )
 
     def fault(self) -> str:
         """Why nothing can run; empty if it can."""
@@ -69,21 +71,70 @@ def _swiglu(module: Any) -> dict[str, Kernel]:
     return {"swiglu_forward": Kernel(forward, can_forward), "swiglu_backward": Kernel(backward, can_backward)}
 
 
+def _attention(module: Any) -> dict[str, Kernel]:
+    def columns(ends: Any) -> Any:
+        return None if ends is None else ends.reshape([ends.shape[0], -1])
+
+    def forward(q: Any, k: Any, v: Any, ends: Any, mask: Any, scale: float) -> tuple[Any, Any]:
+        y, lse = module.forward(q, k, v, columns(ends), scale)
+        return y, lse
+
+    def backward(q: Any, k: Any, v: Any, y: Any, lse: Any, dy: Any, ends: Any, mask: Any, scale: float) -> Any:
+        return module.backward(q, k, v, y, lse, dy, columns(ends), scale)
+
+    def can_forward(q: Any, k: Any, v: Any, ends: Any, mask: Any, scale: float) -> bool:
+        (B, _, heads, d), (_, K, shared, _) = q.shape, k.shape
+        fits = k.shape == v.shape == [B, K, shared, d] and heads % shared == 0 and d <= 256 and q.dtype == k.dtype
+        rows = ends is None or (ends.shape == [B, 1, K, 1] and _name(ends) == "int32")
+        return mask is None and fits and rows and _plain(q, k, v)
+
+    def can_backward(q: Any, k: Any, v: Any, y: Any, lse: Any, dy: Any, ends: Any, mask: Any, scale: float) -> bool:
+        same = lse is not None and y.shape == dy.shape == q.shape and _plain(y, dy)
+        return same and can_forward(q, k, v, ends, mask, scale)
+
+    return {"attention_forward": Kernel(forward, can_forward), "attention_backward": Kernel(backward, can_backward)}
+
+
+def _cross_entropy(module: Any) -> dict[str, Kernel]:
+    def rows(logits: Any, piece: Any, again: Any, slopes: bool) -> Any:
+        loss, lse = module.forward(logits, piece.labels)
+        if slopes:
+            module.backward_(logits, piece.labels, lse, lse * 0 + 1)
+        return loss
+
+    def supports(logits: Any, piece: Any, again: Any, slopes: bool) -> bool:
+        return logits.ndim == 2 and piece.labels.shape == logits.shape[:1] and _plain(logits)
+
+    return {"cross_entropy_rows_": Kernel(rows, supports)}
+
+
 def _packed_weights(module: Any) -> dict[str, Kernel]:
     def product(x: Any, weight: Any) -> Any:
         return module.product(x, weight.codes, weight.scales, weight.form, weight.group, weight.outputs)
 
     def supports(x: Any, weight: Any) -> bool:
-        return weight.form in ("int8", "int4") and weight.codes.ndim == 2 and x.ndim == 2 and _plain(x, weight.scales)
+        group, form = weight.group, weight.form in ("int8", "int4", "nf4")
+        fits = form and (group == 0 or (group >= 16 and group & (group - 1) == 0))
+        return fits and weight.codes.ndim == 2 and x.ndim == 2 and _plain(x, weight.scales)
 
     return {"packed_product": Kernel(product, supports)}
 
 
-_FUNCTIONS = {"rms_norm": _rms_norm, "swiglu": _swiglu, "packed_weights": _packed_weights}
+_FUNCTIONS = {
+    "attention": _attention,
+    "cross_entropy": _cross_entropy,
+    "rms_norm": _rms_norm,
+    "swiglu": _swiglu,
+    "packed_weights": _packed_weights,
+}
+
+
+def _name(x: Any) -> str:
+    return str(x.dtype).rpartition(".")[2]
 
 
 def _plain(*tensors: Any) -> bool:
-    names = [str(x.dtype).rpartition(".")[2] for x in tensors]
+    names = [_name(x) for x in tensors]
     return all(x.is_contiguous() and x.place.is_gpu_place() for x in tensors) and set(names) <= set(_FLOATS)
 
 

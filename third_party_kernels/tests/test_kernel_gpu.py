@@ -22,11 +22,12 @@ def selftest(tmp_path, *words, **environ):
 
 
 @TRITON
-def test_all_are_compiled_for_a_card_that_is_not_here(tmp_path):
-    done = selftest(tmp_path, "--compile", "--arch", "90")
-    assert done.returncode == 0, done.stderr
+@pytest.mark.parametrize("arch", ["80", "90"])
+def test_all_are_compiled_for_a_card_that_is_not_here(tmp_path, arch):
+    done = selftest(tmp_path, "--compile", "--arch", arch)
+    assert done.returncode == 0, done.stdout + done.stderr
     for operator in gpu_cases.OPERATORS:
-        assert f"compiled for sm_90: {operator}." in done.stdout
+        assert f"compiled for sm_{arch}: {operator}." in done.stdout or f"not for sm_{arch}: {operator}" in done.stdout
 
 
 @TRITON
@@ -34,7 +35,17 @@ def test_all_are_compiled_for_a_card_that_is_not_here(tmp_path):
 def test_all_compute_what_numpy_computes(tmp_path):
     done = selftest(tmp_path, "--device", "interpreter", TRITON_INTERPRET="1")
     assert done.returncode == 0, done.stdout + done.stderr
-    assert done.stdout.count("ok ") == len(list(gpu_cases.cases("cpu")))
+    assert done.stdout.count("ok ") == len(list(gpu_cases.cases()))
+
+
+@TRITON
+@TORCH
+def test_the_bench_runs_every_operator(tmp_path):
+    done = selftest(tmp_path, "--device", "interpreter", "--bench", TRITON_INTERPRET="1")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "the numbers mean nothing" in done.stdout
+    for word in ("attention backward", "grouped product", "loss", "nf4", "FP8 with Hadamard"):
+        assert word in done.stdout
 
 
 def test_without_a_card_it_says_so(tmp_path):
@@ -54,7 +65,7 @@ def test_erniecore_sees_them_for_cuda_and_never_takes_them_by_itself():
 
 
 def test_cases_have_every_operator():
-    assert {case.operator for case in gpu_cases.cases("cpu")} == set(gpu_cases.OPERATORS)
+    assert {case.operator for case in gpu_cases.cases()} == set(gpu_cases.OPERATORS)
 
 
 @pytest.mark.parametrize(("n", "power"), [(1, 1), (2, 2), (3, 4), (129, 256)])

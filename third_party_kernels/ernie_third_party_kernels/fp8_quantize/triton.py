@@ -40,6 +40,8 @@ def quantize(x, scale, block=32, transform=True):
     return y
 
 
+#: The first architecture that has E4M3.
+ARCH = 89
 _TYPES = {"x": "*bf16", "scale": "*fp32", "y": "*fp8e4nv", "blocks": "i32"}
 COMPILED = [
     (quantize_kernel, _TYPES, {"TRANSFORM": True, "BLOCK": 32, "ROWS": ROWS}),
