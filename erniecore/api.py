@@ -48,6 +48,8 @@ from erniecore.types import (
     ChatTemplate,
     Cluster,
     Conversation,
+    DecoderBlock,
+    DecoderPlan,
     DecoderShape,
     Device,
     Document,
@@ -65,10 +67,13 @@ from erniecore.types import (
     PackedLayer,
     ParallelPlan,
     Piece,
+    Planned,
     Preference,
+    Projection,
     Ranks,
     Rated,
     Record,
+    RoutedExperts,
     RunView,
     Sample,
     Scorer,
@@ -80,6 +85,7 @@ from erniecore.types import (
     TensorMap,
     Tokenizer,
     ToolCall,
+    Update,
 )
 
 if TYPE_CHECKING:
@@ -103,6 +109,8 @@ if TYPE_CHECKING:
     from erniecore.engine.generation.rollout import roll_out as roll_out
     from erniecore.engine.generation.sampling import Sampling as Sampling
     from erniecore.engine.metrics import add as add_metrics
+    from erniecore.engine.models.lowering import projection_of as projection_of
+    from erniecore.engine.models.lowering import untouched as untouched
     from erniecore.engine.models.score_head import add_score_head as add_score_head
     from erniecore.engine.seed import derive_seed as derive_seed
     from erniecore.engine.step import step_totals as step_totals
@@ -122,6 +130,8 @@ _LAZY: dict[str, tuple[str, str | None]] = {
     "add_metrics": ("erniecore.engine.metrics", "add"),
     "add_score_head": ("erniecore.engine.models.score_head", "add_score_head"),
     "open_model": ("erniecore.engine.entry", "open_model"),
+    "projection_of": ("erniecore.engine.models.lowering", "projection_of"),
+    "untouched": ("erniecore.engine.models.lowering", "untouched"),
     "read_records": ("erniecore.data.records", "read_records"),
     "recompute": ("erniecore.engine.training.recompute", "recompute"),
     "Rollout": ("erniecore.engine.generation.rollout", "Rollout"),
@@ -157,6 +167,8 @@ __all__ = [
     "ConfigError",
     "Conversation",
     "DataError",
+    "DecoderBlock",
+    "DecoderPlan",
     "DecoderShape",
     "Device",
     "DeviceUnavailable",
@@ -185,16 +197,19 @@ __all__ = [
     "PackedLayer",
     "ParallelPlan",
     "Piece",
+    "Planned",
     "Plugin",
     "PluginError",
     "Preference",
     "Problem",
     "Profile",
+    "Projection",
     "Ranks",
     "Rated",
     "Record",
     "Rendered",
     "Rollout",
+    "RoutedExperts",
     "RowError",
     "RunView",
     "Sample",
@@ -212,6 +227,7 @@ __all__ = [
     "Tokenizer",
     "ToolCall",
     "Turns",
+    "Update",
     "UsageError",
     "Variable",
     "add_metrics",
@@ -223,6 +239,7 @@ __all__ = [
     "nearest",
     "open_model",
     "ops",
+    "projection_of",
     "read_arrays",
     "read_records",
     "read_tensors",
@@ -232,6 +249,7 @@ __all__ = [
     "shortened",
     "share_memory",
     "step_totals",
+    "untouched",
     "write_arrays",
     "write_tensors",
 ]

@@ -27,6 +27,7 @@ OPERATORS: Mapping[str, tuple[str, ...]] = {
     "cross_entropy": ("cross_entropy_rows_", "add_product_"),
     "decode_attention": ("decode_attention",),
     "decode_experts": ("decode_experts",),
+    "decoder_step": ("decoder_step",),
     "embedding": ("embedding_backward",),
     "fp8_quantize": ("fp8_quantize",),
     "grouped_swiglu": ("grouped_swiglu_forward", "grouped_swiglu_backward"),

@@ -7,6 +7,7 @@ T tokens, H hidden, I intermediate, E experts, k experts per token, V vocabulary
 
 from erniecore.ops._made_again import made_again
 from erniecore.ops.attention import attention
+from erniecore.ops.decoder_step import DecoderStep, NewTokens, decoder_step
 from erniecore.ops.embedding import embedding, shifted
 from erniecore.ops.fp8 import FP8, fp8_quantize, hadamard
 from erniecore.ops.grouped_linear import combine, dispatch, grouped_linear, grouped_product, grouped_rows
@@ -27,6 +28,7 @@ from erniecore.ops.rope import (
     apply_rope,
     axes_by_parity,
     axes_in_sections,
+    rope_frequencies,
     rope_tables,
     rope_tables_2d,
     rope_tables_3d,
@@ -36,13 +38,16 @@ from erniecore.ops.top_experts import top_experts
 
 __all__ = [
     "FP8",
+    "DecoderStep",
     "NF4",
+    "NewTokens",
     "PackedMatrix",
     "apply_rope",
     "attention",
     "axes_by_parity",
     "axes_in_sections",
     "combine",
+    "decoder_step",
     "dispatch",
     "embedding",
     "fp8_quantize",
@@ -59,6 +64,7 @@ __all__ = [
     "packed_product",
     "packed_product_back",
     "rms_norm",
+    "rope_frequencies",
     "rope_tables",
     "rope_tables_2d",
     "rope_tables_3d",

@@ -76,10 +76,14 @@ def axes_in_sections(sections: Sequence[int]) -> tuple[int, ...]:
 
 def _tables(position: Tensor, head_dim: int, theta: float) -> tuple[Tensor, Tensor]:
     """``position``: float32 [B, S, 1 or head_dim / 2]."""
-    exponent = paddle.arange(0, head_dim, 2, dtype="float32") / head_dim
-    frequency = paddle.pow(paddle.to_tensor(theta, "float32"), -exponent)
-    angle = position * frequency
+    angle = position * rope_frequencies(head_dim, theta)
     return paddle.cos(angle), paddle.sin(angle)
+
+
+def rope_frequencies(head_dim: int, theta: float) -> Tensor:
+    """``theta^(-2i/head_dim)``, float32 [head_dim / 2]: the angle of each pair at position 1."""
+    exponent = paddle.arange(0, head_dim, 2, dtype="float32") / head_dim
+    return paddle.pow(paddle.to_tensor(theta, "float32"), -exponent)
 
 
 def apply_rope(x: Tensor, cos: Tensor, sin: Tensor, *, halves: bool = False) -> Tensor:

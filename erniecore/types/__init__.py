@@ -4,6 +4,7 @@ Data classes and protocols only: no paddle and no numpy at import, no behaviour 
 """
 
 from erniecore.types.attempts import Attempt, Scorer
+from erniecore.types.decoder import DecoderBlock, DecoderPlan, Planned, Projection, RoutedExperts, Update
 from erniecore.types.model import (
     Cache,
     CacheCodec,
@@ -46,6 +47,8 @@ __all__ = [
     "ChatTemplate",
     "Cluster",
     "Conversation",
+    "DecoderBlock",
+    "DecoderPlan",
     "DecoderShape",
     "Device",
     "Document",
@@ -65,11 +68,14 @@ __all__ = [
     "PackedLayer",
     "ParallelPlan",
     "Piece",
+    "Planned",
     "Preference",
+    "Projection",
     "Ranks",
     "Rated",
     "Record",
     "Role",
+    "RoutedExperts",
     "RunView",
     "Sample",
     "Scorer",
@@ -81,4 +87,5 @@ __all__ = [
     "TensorMap",
     "Tokenizer",
     "ToolCall",
+    "Update",
 ]

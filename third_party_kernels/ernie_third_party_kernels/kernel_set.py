@@ -24,6 +24,7 @@ class KernelSet:
         "cross_entropy": ("float32",),
         "decode_attention": ("float32",),
         "decode_experts": ("float32",),
+        "decoder_step": ("float32",),
         "embedding": ("float32",),
         "fp8_quantize": ("float32",),
         "grouped_swiglu": ("float32",),

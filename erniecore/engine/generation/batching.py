@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 
 from erniecore.engine.generation.cache import StaticCache, codec_of
 from erniecore.engine.generation.generate import check_prompt, pad_left
+from erniecore.engine.generation.passes import Passes
 from erniecore.engine.generation.sampling import History, Ints, Sampling, choose
 from erniecore.engine.generation.speculate import Draw, Guesser, NoGuesses, Seen
 
@@ -111,6 +112,7 @@ class Pool:
         self._waiting = deque(range(len(prompts)))
         self._guesser: Guesser = NoGuesses() if guesser is None else guesser
         self._group: _Group | None = None
+        self._passes = Passes(model)
 
     def run(self) -> Iterator[Chosen]:
         """Decode everything. Between two results the caller may :meth:`finish` rows.
@@ -145,8 +147,7 @@ class Pool:
         self.started[rows] = time.perf_counter()
         ids, real = pad_left([self.ids[p * self._copies] for p in taken], self.pad_id)
         group = self._new_group(rows, ids)
-        features, positions = self._forward(group, ids, real)
-        logits, stream = self._logits(features.hidden[:, -1:]), features.stream
+        logits, stream, positions = self._forward(group, ids, real, last=True)
         if self._copies > 1:
             copied = np.repeat(np.arange(len(taken)), self._copies)
             columns = np.broadcast_to(np.arange(ids.shape[1]), (len(rows), ids.shape[1]))
@@ -177,31 +178,24 @@ class Pool:
         for i in np.flatnonzero(self.live[group.rows]):
             tokens = group.next_ids[i]
             ids[i, : len(tokens)], real[i, : len(tokens)] = tokens, 1
-        features, positions = self._forward(group, ids, real)
-        kept = yield from self._decide(group, self._logits(features.hidden))
+        logits, stream, positions = self._forward(group, ids, real, last=False)
+        kept = yield from self._decide(group, logits)
         group.mask[:, -w:] *= np.arange(w) < kept[:, None]
-        self._guess(group, ids, positions, np.maximum(kept - 1, 0), features.stream)
+        self._guess(group, ids, positions, np.maximum(kept - 1, 0), stream)
         surplus = w - int(kept.max())
         if surplus:
             group.cache.truncate(group.cache.length - surplus)
             group.mask = group.mask[:, :-surplus]
 
-    def _forward(self, group: _Group, ids: Ints, real: Ints) -> tuple[Any, Ints]:
-        """Features of new columns [b, w], and their positions."""
+    def _forward(self, group: _Group, ids: Ints, real: Ints, *, last: bool) -> tuple[NDArray[np.float32], Any, Ints]:
+        """Logits of new columns [b, w], or of the last one; ``Features.stream`` if the guesser has layers; positions."""
         positions = group.mask.sum(1, keepdims=True) + np.cumsum(real, axis=1) - 1
         positions = np.maximum(positions, 0)
         group.mask = np.concatenate([group.mask, real], axis=1)
-        features = self.model.features(
-            paddle.to_tensor(ids),
-            position_ids=paddle.to_tensor(positions),
-            attention_mask=mask_of(group.mask),
-            cache=group.cache,
-        )
-        return features, positions
-
-    def _logits(self, hidden: Any) -> NDArray[np.float32]:
-        logits: NDArray[np.float32] = self.model.logits(hidden).astype("float32").numpy()
-        return logits
+        mask = None if group.mask.all() else group.mask
+        wanted = self._guesser.layers > 0
+        logits, stream = self._passes.every(ids, positions, mask, group.cache, last=last, stream=wanted)
+        return logits, stream, positions
 
     def _decide(self, group: _Group, logits: NDArray[np.float32]) -> Generator[Chosen, None, Ints]:
         """Choose tokens from logits [b, w, V] for as long as the guesses agree; returns how many each row chose.

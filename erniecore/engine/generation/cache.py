@@ -63,14 +63,41 @@ class StaticCache:
             UsageError: the positions do not fit, or the batch is not the one that the cache was made for.
         """
         start = self._stored[layer]
-        end = start + key.shape[1]
-        if end > self.capacity:
-            raise UsageError("the cache is full", found=f"{end} positions", expected=f"at most {self.capacity}")
+        end = self._end(layer, key.shape[1])
         keys = self._write(self._keys, layer, self._encoded(layer, "keys", key), start, end)
         values = self._write(self._values, layer, self._encoded(layer, "values", value), start, end)
         self._stored[layer] = end
         self.length = min(self._stored)
         return self._decoded(layer, "keys", keys, end, key), self._decoded(layer, "values", values, end, value)
+
+    def room(self, layers: int, columns: int, shape: Sequence[int]) -> tuple[list[paddle.Tensor], list[paddle.Tensor]]:
+        """The float32 buffers of the first ``layers``, for a kernel that writes the next ``columns`` positions of each into
+        them; :meth:`wrote` tells that it has. Only for caches without a codec.
+
+        Args:
+            shape: [B, N, D].
+
+        Raises:
+            UsageError: as :meth:`update`.
+        """
+        batch, heads, size = shape
+        self._end(0, columns)
+        found = []
+        for store in (self._keys, self._values):
+            held = [self._held(store, layer, batch, (((heads, size), "float32"),)) for layer in range(layers)]
+            found.append([buffers[0] for buffers in held])
+        return found[0], found[1]
+
+    def wrote(self, layers: int, columns: int) -> None:
+        """The first ``layers`` have ``columns`` more positions."""
+        self._stored[:layers] = [stored + columns for stored in self._stored[:layers]]
+        self.length = min(self._stored)
+
+    def _end(self, layer: int, columns: int) -> int:
+        end = self._stored[layer] + columns
+        if end > self.capacity:
+            raise UsageError("the cache is full", found=f"{end} positions", expected=f"at most {self.capacity}")
+        return end
 
     def _encoded(self, layer: int, part: str, new: paddle.Tensor) -> _Buffers:
         return (new,) if self._codec is None else self._codec.encode(layer, part, new)
@@ -80,17 +107,21 @@ class StaticCache:
         return filled[0] if self._codec is None else self._codec.decode(layer, part, filled, like)
 
     def _write(self, store: list[_Buffers | None], layer: int, new: _Buffers, start: int, end: int) -> _Buffers:
-        held = store[layer]
-        if held is None:
-            shapes = [(t.shape[0], self.capacity, *t.shape[2:]) for t in new]
-            held = tuple(paddle.zeros(shape, dtype=t.dtype) for shape, t in zip(shapes, new, strict=True))
-            store[layer] = held
-        if held[0].shape[0] != new[0].shape[0]:
-            raise UsageError(
-                "the cache holds another batch", found=f"{new[0].shape[0]} rows", expected=f"{held[0].shape[0]}"
-            )
+        held = self._held(store, layer, new[0].shape[0], tuple((t.shape[2:], t.dtype) for t in new))
         for buffer, part in zip(held, new, strict=True):
             buffer[:, start:end] = part
+        return held
+
+    def _held(
+        self, store: list[_Buffers | None], layer: int, batch: int, forms: Sequence[tuple[Sequence[int], Any]]
+    ) -> _Buffers:
+        """The buffers of a layer, made on first use; ``forms``: shape behind [B, capacity] and dtype of each."""
+        held = store[layer]
+        if held is None:
+            held = tuple(paddle.zeros([batch, self.capacity, *shape], dtype=dtype) for shape, dtype in forms)
+            store[layer] = held
+        if held[0].shape[0] != batch:
+            raise UsageError("the cache holds another batch", found=f"{batch} rows", expected=f"{held[0].shape[0]}")
         return held
 
     def keep(self, rows: Sequence[int]) -> None:

@@ -15,6 +15,7 @@ import paddle
 from numpy.typing import NDArray
 
 from erniecore.engine.generation.cache import StaticCache, codec_of
+from erniecore.engine.generation.passes import Passes
 from erniecore.engine.generation.sampling import History, Ints, Sampling, SamplingOptions, choose
 from erniecore.errors import UsageError
 
@@ -88,6 +89,7 @@ class Decoder:
         self._copies = copies
         self._ids, self._mask = input_ids, mask
         self._padded = not mask.all()
+        self._passes = Passes(model)
         self._cache: StaticCache | None = None
         if use_cache:
             layers = int(model.architecture["num_hidden_layers"])
@@ -116,7 +118,7 @@ class Decoder:
         tokens[~self.live] = self.pad_id
         self._ids = np.concatenate([self._ids, chosen[:, None]], axis=1)
         self._mask = np.concatenate([self._mask, np.ones_like(chosen)[:, None]], axis=1)
-        self.live &= ~np.isin(tokens, self._stop_ids)
+        self.live &= ~(tokens[:, None] == self._stop_ids).any(axis=1)
         self.steps += 1
         return tokens
 
@@ -129,13 +131,8 @@ class Decoder:
         self._compact()
         past = self._cache.length if self._cache is not None else 0
         positions = np.maximum(np.cumsum(self._mask, axis=1) - 1, 0)
-        features = self.model.features(
-            paddle.to_tensor(self._ids[:, past:]),
-            position_ids=paddle.to_tensor(positions[:, past:]),
-            attention_mask=paddle.to_tensor(self._mask) if self._padded else None,
-            cache=self._cache,
-        )
-        logits: NDArray[np.float32] = self.model.logits(features.hidden[:, -1]).astype("float32").numpy()
+        mask = self._mask if self._padded else None
+        logits = self._passes.last(self._ids[:, past:], positions[:, past:], mask, self._cache)
         return logits if len(logits) == len(self.rows) else self._multiply(logits)
 
     def _multiply(self, logits: NDArray[np.float32]) -> NDArray[np.float32]:

@@ -13,9 +13,10 @@ from typing import Any
 import paddle  # noqa: TID253
 from paddle import Tensor, nn  # noqa: TID253
 
-from erniecore.api import Cache, Features, Json, recompute
+from erniecore.api import Cache, DecoderPlan, Features, Json, recompute
 from erniecore_ernie45.architecture import Architecture
 from erniecore_ernie45.context import Context, make_context
+from erniecore_ernie45.decoding import dense_block, plan_of
 from erniecore_ernie45.layers import DecoderLayer, Embedding, RMSNorm, call, linear
 
 GRANULARITIES = ("none", "full", "attention", "core-attention")
@@ -140,6 +141,10 @@ class Ernie45ForCausalLM(nn.Layer):  # type: ignore[misc]
         if self.arch.tie_word_embeddings:
             return self.model.embed_tokens.weight, True, bias
         return self.lm_head.weight, False, bias
+
+    def decoder_plan(self) -> DecoderPlan | None:
+        """Implements ``erniecore.api.Planned``."""
+        return plan_of(self, Ernie45ForCausalLM, {DecoderLayer: dense_block})
 
     def after_step(self, *, rate: float = 0.0) -> None:
         """Nothing to do after an optimizer step."""

@@ -10,14 +10,17 @@ from collections.abc import Callable, Iterator
 
 import paddle  # noqa: TID253
 from erniecore_ernie45.context import Context
+from erniecore_ernie45.decoding import dense_block, plan_of
+from erniecore_ernie45.layers import DecoderLayer
 from erniecore_ernie45.model import Ernie45ForCausalLM, run_layer
 from paddle import Tensor  # noqa: TID253
 
-from erniecore.api import Cache, Features
+from erniecore.api import Cache, DecoderPlan, Features
 from erniecore_ernie45_moe.architecture import MoeArchitecture
 from erniecore_ernie45_moe.balance import Balancer, Measured
 from erniecore_ernie45_moe.config import RouterSection
-from erniecore_ernie45_moe.layers import MoeBlock, loss_coefficients
+from erniecore_ernie45_moe.decoding import routed_block
+from erniecore_ernie45_moe.layers import MoeBlock, MoeDecoderLayer, loss_coefficients
 from erniecore_ernie45_moe.mtp import MoeDecoder
 from erniecore_ernie45_moe.spread import Spreader
 
@@ -85,6 +88,11 @@ class Ernie45MoeForCausalLM(Ernie45ForCausalLM):
             name: coefficient * paddle.add_n([entry.losses[name] for entry in routers])
             for name, coefficient in self.coefficients.items()
         }
+
+    def decoder_plan(self) -> DecoderPlan | None:
+        """Implements ``erniecore.api.Planned``; prediction layers are no part of it."""
+        layers = {DecoderLayer: dense_block, MoeDecoderLayer: routed_block}
+        return plan_of(self, Ernie45MoeForCausalLM, layers)
 
     def blocks(self) -> Iterator[MoeBlock]:
         """The mixture-of-experts blocks that are here, in the order in which they run."""

@@ -7,13 +7,14 @@ Letters: T tokens, k experts per token, N assignments sorted by expert, H hidden
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import paddle  # noqa: TID253
 from paddle import Tensor, nn  # noqa: TID253
 
-from erniecore.api import PackedLayer, UsageError, ops
+from erniecore.api import PackedLayer, Projection, Update, UsageError, ops, projection_of
 from erniecore_lora.lowrank import LowRank
 from erniecore_lora.targets import MLP
 
@@ -71,6 +72,16 @@ class Adapted(nn.Layer):  # type: ignore[misc]
     def value(self, parameter: str) -> Tensor:
         """The base's weight [.., I, O]; of a packed one the numbers, which exist as long as the caller holds them."""
         return self.inner[0].unpacked(parameter) if parameter in self.packed() else getattr(self, parameter)
+
+    def projection(self, parameter: str) -> Projection | None:
+        """The base with the active update, see ``Projection``; None where the update is more than a product."""
+        base, low = projection_of(self.inner[0], parameter), self.update(parameter)
+        if base is None or low is None:
+            return base
+        if low.magnitude is not None or len(self.shape_of(parameter)) > 2:
+            return None
+        first, second = low.factors()
+        return replace(base, update=Update(first, second, low.scale))
 
     def merge(self) -> None:
         """Put the active update into the weights; again: nothing.

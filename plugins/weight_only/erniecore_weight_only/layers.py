@@ -11,7 +11,7 @@ from typing import Any
 import paddle  # noqa: TID253
 from paddle import Tensor, nn  # noqa: TID253
 
-from erniecore.api import StoredWeight, UsageError, ops
+from erniecore.api import Projection, StoredWeight, UsageError, ops
 from erniecore_weight_only.codec import Packed, encode, matrix
 from erniecore_weight_only.matmul import multiply, multiply_grouped
 from erniecore_weight_only.schemes import STACKED, Scheme
@@ -83,6 +83,10 @@ class PackedLinear(PackedWeight):
         """See ``StoredWeight``."""
         return self.stored_weight()
 
+    def projection(self, parameter: str) -> Projection | None:
+        """See ``Projection``; None for layers that derive from this one and compute otherwise."""
+        return Projection(self.stored_weight(), self.shape[-1], self.bias) if type(self) is PackedLinear else None
+
     def multiply(self, parameter: str, x: Tensor, routes: Any = None) -> Tensor:
         """See ``PackedLayer``."""
         return multiply(x, self)
@@ -131,6 +135,13 @@ class PackedExperts(nn.Layer):  # type: ignore[misc]
         """See ``StoredWeight``."""
         weight: PackedWeight = getattr(self, parameter)
         return weight.stored_weight()
+
+    def projection(self, parameter: str) -> Projection | None:
+        """See ``Projection``; None for layers that derive from this one and compute otherwise."""
+        weight: Any = getattr(self, parameter)
+        if type(self) is not PackedExperts or not isinstance(weight, Tensor | PackedWeight):
+            return None
+        return Projection(weight if isinstance(weight, Tensor) else weight.stored_weight(), weight.shape[-1])
 
     def multiply(self, parameter: str, x: Tensor, routes: Any = None) -> Tensor:
         """See ``PackedLayer``; also for a matrix that is not packed."""

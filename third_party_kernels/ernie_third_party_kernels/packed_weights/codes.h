@@ -99,6 +99,7 @@ static inline void halves(const int8_t* p, wide* low, wide* high) {
 
 // Codes of consecutive outputs, `first` onwards, of one matrix.
 struct Int8 {
+    static constexpr bool SCALED = true;
     const int8_t* at_first;
     i64 step;
     Int8(const int8_t* codes, i64 first, i64 I) : at_first(codes + first * I), step(I) {}
@@ -118,6 +119,7 @@ struct Int8 {
 
 template <bool LEVELS>
 struct Halves {
+    static constexpr bool SCALED = true;
     const int8_t* at_first;
     i64 step;
     bool odd;
@@ -142,4 +144,20 @@ struct Halves {
         const int byte = at_first[o / 2 * step + i], code = ((o & 1 ? byte >> 4 : byte) & 15) ^ 8;
         return LEVELS ? NF4[code] : static_cast<float>(code - 8);
     }
+};
+
+// No codes: float32 itself, [O, I].
+struct Floats {
+    static constexpr bool SCALED = false;
+    const float* at_first;
+    i64 step;
+    Floats(const int8_t* numbers, i64 first, i64 I) : at_first(reinterpret_cast<const float*>(numbers) + first * I), step(I) {}
+    static i64 rows(i64 O) { return O; }
+    template <int OUT>
+    void load(i64 i, wide* w) const {
+        for (int o = 0; o < OUT; ++o) w[o] = ::load(at_first + o * step + i);
+    }
+    template <int OUT>
+    void fetch(i64) const {}  // long pieces, which the processor fetches by itself
+    float at(i64 o, i64 i) const { return at_first[o * step + i]; }
 };

@@ -1,0 +1,109 @@
+"""What a decoder is made of, as data: for kernels that compute a whole pass over new tokens in one call. A model that can
+say it does (:class:`Planned`); its own forward pass remains the definition. No behaviour here.
+
+Letters: I inputs, O outputs, E experts, H hidden, V vocabulary, r rank.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol, TypeAlias, runtime_checkable
+
+from erniecore.types.model import StoredWeight
+
+if TYPE_CHECKING:
+    import paddle
+
+    Tensor: TypeAlias = paddle.Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class Update:
+    """``scale (x first) second`` beside a product: ``first`` [I, r], ``second`` [r, O]."""
+
+    first: Tensor
+    second: Tensor
+    scale: float
+
+
+@dataclass(frozen=True, slots=True)
+class Projection:
+    """y = x W + b, or a stack of them.
+
+    Attributes:
+        weight: [.., I, O], or [O, I] where ``transposed``; or what is stored of it.
+        outputs: O. bias: [O] or None. update: what an adapter adds, or None.
+    """
+
+    weight: Tensor | StoredWeight
+    outputs: int
+    bias: Tensor | None = None
+    transposed: bool = False
+    update: Update | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RoutedExperts:
+    """Experts of which each token takes the ``num_selected`` with the highest score + ``selection_bias``, weighted by their
+    scores over max(sum, ``norm_min``).
+
+    Attributes:
+        router: float32 [H, E]. selection_bias: float32 [1, E]. scoring: ``softmax`` or ``sigmoid`` of x router.
+        gate, up, down: stacks [E, I, O].
+    """
+
+    router: Tensor
+    selection_bias: Tensor
+    gate: Projection
+    up: Projection
+    down: Projection
+    num_selected: int
+    norm_min: float
+    scoring: str
+
+
+@dataclass(frozen=True, slots=True)
+class DecoderBlock:
+    """x += o(attention(norm x)); x += down(silu(gate n) * up n) + experts(n), with n = mlp_norm x.
+
+    Attributes:
+        mlp: gate, up and down of the MLP or of the shared experts; None: there is none.
+        experts: None: nothing is routed.
+    """
+
+    norm: Tensor
+    q: Projection
+    k: Projection
+    v: Projection
+    o: Projection
+    mlp_norm: Tensor
+    mlp: tuple[Projection, Projection, Projection] | None
+    experts: RoutedExperts | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class DecoderPlan:
+    """A causal decoder with RMS norms before each half of a block, grouped key/value heads, and rotary positions over
+    adjacent pairs. Tensors are the model's own, not copies.
+
+    Attributes:
+        embedding: [V, H]. frequencies: float32 [d / 2], see ``ops.rope_frequencies``. head_dim: d.
+        head: from H to V. epsilon: of every norm.
+    """
+
+    embedding: Tensor
+    blocks: tuple[DecoderBlock, ...]
+    norm: Tensor
+    head: Projection
+    head_dim: int
+    epsilon: float
+    frequencies: Tensor
+
+
+@runtime_checkable
+class Planned(Protocol):
+    """A ``CausalLM`` that can describe its decoder."""
+
+    def decoder_plan(self) -> DecoderPlan | None:
+        """What it is made of now; None where that cannot be said, such as with layers that are cut or hooked."""
+        ...
