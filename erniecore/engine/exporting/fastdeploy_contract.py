@@ -42,6 +42,9 @@ METHODS = (
     "kvcache",
 )
 _ARCHITECTURES = ("Ernie4_5ForCausalLM", "Ernie4_5_ForCausalLM", "Ernie4_5_MoeForCausalLM")
+#: `kv_cache_quant_type` that is exported, and the names of its scales in a layer's attention
+CACHE_TYPE = "int8"
+CACHE_SCALES = {"keys": "cachek_matmul.activation_scale", "values": "cachev_matmul.activation_scale"}
 CODES, SCALE, INPUT_SCALE = "quant_weight", "weight_scale", "activation_scale"
 
 
@@ -196,6 +199,26 @@ def _static(d: Directory) -> Iterator[Break]:
                 yield Break(d.tensor(f"{module}.{scale}"), text, "F32 [1]")
 
 
+def _cache(d: Directory) -> Iterator[Break]:
+    section, held = d.config.get(SECTION) or {}, [n for n in d.tensors if n.endswith(tuple(CACHE_SCALES.values()))]
+    if section.get("kv_cache_quant_type") is None:
+        yield from (
+            Break(d.tensor(name), "a scale of the cache", "`kv_cache_quant_type` in config.json") for name in held
+        )
+        return
+    if section.get("quantization") != MIX:
+        yield Break(d.key(f"{SECTION}.quantization"), repr(section.get("quantization")), f"{MIX}, which alone reads it")
+    if section["kv_cache_quant_type"] != CACHE_TYPE or any(_sizes(d)):
+        return
+    head = int(d.config.get("head_dim") or d.config["hidden_size"] // d.config["num_attention_heads"])
+    shape = (int(d.config["num_key_value_heads"]) * head,)
+    for layer in range(int(d.config["num_hidden_layers"])):
+        for name in (f"ernie.layers.{layer}.self_attn.{kind}" for kind in CACHE_SCALES.values()):
+            found = d.tensors.get(name)
+            if found is None or tuple(found.shape) != shape:
+                yield Break(d.tensor(name), "nothing" if found is None else str(list(found.shape)), str(list(shape)))
+
+
 def _all_codes(d: Directory) -> Iterator[Break]:
     if STATIC not in _forms(d):
         return
@@ -234,5 +257,8 @@ GPU, and experts have no names for theirs.", f"{_QUANT}/weight_only.py`; {_MODEL
     Rule("static-fp8", "`tensor_wise_fp8`: `quant_weight` int8 bits of E4M3 [in, out], `weight_scale` and `activation_scale` \
 float32 [1]; inputs are mixed by a Hadamard transform of 32.", f"{_QUANT}/tensor_wise_fp8.py`; \
 `custom_ops/gpu_ops/fused_hadamard_quant_fp8.cu`", _static),
+    Rule("cache-scales", "`kv_cache_quant_type: int8` under `mix_quant`: every layer has the largest size of each channel of its \
+keys and values, [key heads * head size], as `self_attn.cachek_matmul.activation_scale` and `cachev_matmul`.",
+         f"{_QUANT}/kv_cache.py`, `mix_quant.py`", _cache),
     Rule("static-fp8-whole", "`tensor_wise_fp8` holds for every matrix of its group.", f"{_QUANT}/mix_quant.py`", _all_codes),
 )  # fmt: skip

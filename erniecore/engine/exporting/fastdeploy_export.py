@@ -5,6 +5,7 @@ int8, int4  the Paddle layout with the numbers of the codes; the server rounds t
             rule gives the same codes (stored codes would be in the order of one kernel on one GPU)
 E4M3        a scale per tensor: the Paddle layout with codes, weight scales and input scales ("static W8A8")
 E4M3 by blocks of 128x128: the public layout with these codes and scales
+a cache of int8 with fixed scales: beside the first two in the Paddle layout
 
 Everything else is refused by name. Sources of all rules: ``fastdeploy_contract.py``.
 """
@@ -19,6 +20,7 @@ from erniecore.checkpoint.directories import write_directory_manifest, write_jso
 from erniecore.checkpoint.tensors import Tensor
 from erniecore.engine.exporting.fastdeploy_contract import STATIC
 from erniecore.engine.exporting.fp8_export import write_fp8_files
+from erniecore.engine.exporting.served_cache import check_no_cache, with_cache
 from erniecore.engine.exporting.static_fp8 import static_tensors
 from erniecore.engine.models.model_files import memory_dtype, provenance, public_config, write_assets, write_weights
 from erniecore.engine.models.paddle_layout import Packed, packed_of, paddle_tensors, public_numbers
@@ -31,6 +33,13 @@ _INTEGERS = {"int8": "wint8", "int4": "wint4"}
 _BOUNDS = {"int8": 127.0, "int4": 7.0}
 
 
+#: forms that FastDeploy has a name for, and why it cannot load them
+_NOT_SERVED = {
+    "w8a8": "its `w8a8.py` wants scales from files beside the model, and its `from_config` leaves one out, so nothing starts",
+    "w4a8": "its `w4a8.py` takes experts only, in the order of one kernel",
+}
+
+
 def write_packed(bundle: ModelBundle, directory: Path, *, dtype: str, max_shard_bytes: int) -> None:
     """Write a quantised model into the existing, empty ``directory``. ``dtype``: of what are no codes.
 
@@ -38,13 +47,17 @@ def write_packed(bundle: ModelBundle, directory: Path, *, dtype: str, max_shard_
         UsageError: a form that FastDeploy does not load, or layers that it would quantise and that are not.
     """
     packed = packed_of(bundle)
+    if not packed:
+        raise _refused("a cache of codes beside weights as they are", "quantised weights too: `mix_quant` has no other")
     forms = {entry.stored.form for entry in packed.values()}
     dtype = dtype or memory_dtype(bundle)
     for accepted, write in _WRITERS.items():
         if forms <= set(accepted):
             write(bundle, directory, packed, dtype, max_shard_bytes)
             return
-    raise _refused(f"weights as {', '.join(sorted(forms))}", "int8 or int4 per output, or E4M3, by tensor or by block")
+    reason = "; ".join(_NOT_SERVED[form] for form in sorted(forms & _NOT_SERVED.keys()))
+    expected = "int8 or int4 per output, or E4M3, by tensor or by block"
+    raise _refused(f"weights as {', '.join(sorted(forms))}" + (f" ({reason})" if reason else ""), expected)
 
 
 def _refused(found: str, expected: str, where: str = "") -> UsageError:
@@ -58,7 +71,8 @@ def _write_online(bundle: ModelBundle, out: Path, packed: Mapping[str, Packed], 
             raise _refused("scales of groups or of inputs", "one scale per output", name)
         check_codes(entry, dtype, name)
     tensors = paddle_tensors(public_numbers(bundle, dtype))
-    _write_paddle(bundle, out, tensors, _online_section(tensors, packed), dtype, shard)
+    tensors, section = with_cache(bundle, tensors, _online_section(tensors, packed), _refused)
+    _write_paddle(bundle, out, tensors, section, dtype, shard)
 
 
 def check_codes(entry: Packed, dtype: str, where: str) -> None:
@@ -102,6 +116,7 @@ def _online_section(tensors: Mapping[str, Tensor], packed: Mapping[str, Packed])
 def _write_static(bundle: ModelBundle, out: Path, packed: Mapping[str, Packed], dtype: str, shard: int) -> None:
     tensors, changed = static_tensors(bundle, packed, dtype, _refused)
     section = {"quantization": "mix_quant", "dense_quant_type": STATIC, "moe_quant_type": STATIC, "is_quantized": True}
+    tensors, section = with_cache(bundle, tensors, section, _refused)
     facts = {"codes rounded again because fused matrices share a scale": changed} if changed else {}
     _write_paddle(bundle, out, tensors, section, dtype, shard, facts)
 
@@ -123,6 +138,7 @@ def _plain(bundle: ModelBundle) -> dict[str, Any]:
 
 
 def _write_blocks(bundle: ModelBundle, out: Path, packed: Mapping[str, Packed], dtype: str, shard: int) -> None:
+    check_no_cache(bundle, _refused)
     codes: dict[str, Packed] = {name: entry for entry in packed.values() for name in entry.public}
     write_fp8_files(bundle, out, dtype=dtype, max_shard_bytes=shard, plain=public_numbers(bundle, dtype), codes=codes)
 

@@ -67,6 +67,7 @@ class _Numbers(Mapping[str, Any]):
     def __init__(self, bundle: ModelBundle) -> None:
         self.packed = packed_of(bundle)
         layers = [name for name, layer in bundle.model.named_sublayers() if isinstance(layer, PackedLayer)]
+        layers.append("cache_codec")
         own = {name for name, _ in bundle.model.named_parameters()}
         self.state = {
             name: tensor

@@ -15,6 +15,8 @@ from erniecore.checkpoint.tensors import Array, Tensor
 
 #: size of the Hadamard transform in FastDeploy's static FP8
 HADAMARD = 32
+#: scales of a cache of codes: how it is stored changes no weight
+_CACHE = (".cachek_matmul.activation_scale", ".cachev_matmul.activation_scale")
 _INVERSE, _CODES, _SCALES = "_scale_inv", ".quant_weight", (".weight_scale", ".activation_scale")
 
 
@@ -29,7 +31,7 @@ def decoded(stored: Mapping[str, tuple[Path, Tensor]]) -> dict[str, tuple[Path, 
         elif name.endswith(_CODES) and tensor.dtype == "I8" and module + _SCALES[0] in stored:
             scale = stored[module + _SCALES[0]][1]
             found[f"{module}.weight"] = (path, Tensor("F32", tensor.shape, partial(_static, tensor, scale)))
-        elif not (name.endswith(_INVERSE) or (f".{kind}" in _SCALES and module + _CODES in stored)):
+        elif not (name.endswith((_INVERSE, *_CACHE)) or (f".{kind}" in _SCALES and module + _CODES in stored)):
             found[name] = (path, tensor)
     return found
 

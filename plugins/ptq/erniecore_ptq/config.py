@@ -25,9 +25,12 @@ head, stored beside the codes.",
 
 
 class KvConfig(CacheConfig):
-    """The cache only; weights stay as they are."""
+    """The cache, beside weights that need no data."""
 
     cache: Literal["int8", "int4", "fp8"] = Field("int8", description="What the cache holds of keys and values.")
+    weights: Literal["none", "wint8", "wint4", "wint4-8"] = Field(
+        "none", description="Weights as this quantizer packs them with its usual settings. `none`: as they are."
+    )
 
 
 class PtqConfig(CacheConfig):

@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any, ClassVar
 
 from erniecore_fp8_qat.plugin import qat
+from erniecore_weight_only.plugin import wint4, wint4_8, wint8
 from erniecore_weight_only.schemes import Rule, Scheme
 
 from erniecore.api import ConfigError, Plugin, UsageError, hookimpl
@@ -245,20 +246,25 @@ class W4A8Plugin(_EightBits):
 
 
 class KvCachePlugin(_Ptq):
-    """The cache alone."""
+    """The cache, alone or beside weights rounded to nearest."""
 
     name = "kv-cache"
-    summary = "After training: keys and values in the cache as int8, int4 or FP8; weights stay as they are"
+    summary = (
+        "After training: keys and values in the cache as int8, int4 or FP8; weights as they are, or wint8 or wint4"
+    )
     Config = KvConfig
     min_sqnr_db = 30.0
 
     def structure(self, config: KvConfig, model: Any) -> Any:
-        """Weights stay."""
-        return model
+        """Weights that need no data are final here."""
+        if config.weights == "none":
+            return model
+        plugin = {one.name: one for one in (wint8, wint4, wint4_8)}[config.weights]
+        return plugin.ernie_quantize_model(config=plugin.Config(), model=model, phase="export")
 
     def calibrated(self, config: KvConfig, model: Any, batches: Any) -> Any:
-        """Weights stay."""
-        return model
+        """As above."""
+        return self.structure(config, model)
 
 
 gptq, awq, fp8 = GptqPlugin(), AwqPlugin(), Fp8PtqPlugin()
