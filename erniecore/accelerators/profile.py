@@ -4,8 +4,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
+
+from erniecore.errors import ConfigError
 
 #: evidence of a profile that nobody here could try
 DECLARED = "declared from the vendor's and Paddle's documentation; not run on a card by this project"
@@ -85,7 +88,7 @@ class Profile:
 
 #: what a device may lack, and what that means; plugins name what they cannot do without in ``Plugin.needs``
 ABILITIES: Mapping[str, str] = {
-    "fp8": "matrix products in float8",
+    "fp8": "numbers and matrix products in float8",
     "row-index-attention": "attention kernels with start and end row indices (FlashMask)",
     "fused-rms-norm": "RMS normalisation in one kernel",
     "fused-rope": "rotary embedding in one kernel",
@@ -93,3 +96,15 @@ ABILITIES: Mapping[str, str] = {
     "all-to-all": "all-to-all communication, which expert parallelism uses",
     "host-offload": "optimizer state in host memory",
 }
+
+
+def check_needs(kind: str, name: str, needs: Iterable[str], device: Any) -> None:
+    """Refuse a plugin on a device that lacks what it cannot do without.
+
+    Raises:
+        ConfigError: names the plugin, the device, and what to do instead.
+    """
+    lacks: Mapping[str, str] = getattr(device, "lacks", {})
+    for ability in sorted(set(needs) & lacks.keys()):
+        message = f"{kind} {name} needs {ABILITIES[ability]}, which device {device.name} lacks: {lacks[ability]}"
+        raise ConfigError.at("device", message)

@@ -91,7 +91,7 @@ def open_model(
 
         found = adapter_directory(adapter)
         located = located._replace(adapter=found, notes=[*located.notes, *quantized_base(found, located.path)])
-    for remark in open_device(device):
+    for remark in open_device(device, located.path):
         render.note(f"note: {remark}")
     opened = open_located(located, ahead=speculative == "mtp")
     for remark in located.notes:

@@ -231,7 +231,7 @@ def open_model(
     if adapter is not None:
         located = located._replace(adapter=adapter_directory(Path(adapter)))
     if device:
-        open_device(device)
+        open_device(device, located.path)
     bundle = open_located(located, dtype=dtype).bundle
     _bundles[bundle.model] = bundle
     return bundle

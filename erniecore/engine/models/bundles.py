@@ -41,11 +41,17 @@ class Opened(NamedTuple):
     notes: list[str]
 
 
-def open_device(name: str = "cpu") -> list[str]:
-    """Open a device by name with its default settings, outside of a run; returns warnings. Imports paddle."""
+def open_device(name: str = "cpu", model: Path | None = None) -> list[str]:
+    """Open a device by name with its default settings, outside of a run; returns warnings. Imports paddle.
+
+    Raises:
+        ConfigError: the quantizer that wrote the directory ``model`` needs what the device lacks.
+    """
     plugin = registry.load("device", name)
     host = assemble({"device": plugin})
     device: Device = host.hook.ernie_open_device(config=plugin.Config(), cluster=Cluster())
+    if model is not None:
+        quantized.check_device(model, device)
     warnings = launch.apply_environment(device.environment())
     device.open()
     check_views(name)

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from erniecore import registry
+from erniecore.accelerators.profile import check_needs
 from erniecore.config.problems import section_from
 from erniecore.config.sources import Leaf, Place, Tree
 from erniecore.engine.host_memory import release_freed
@@ -63,6 +64,13 @@ def refuse_training(architecture: Json) -> None:
             f"this directory holds weights quantised by {name}; name the original model and add --quantizer {name}"
         )
         raise ConfigError.at("model.path", message)
+
+
+def check_device(directory: Path, device: Any) -> None:
+    """Raises ``ConfigError`` where the quantizer that wrote ``directory`` needs what ``device`` lacks."""
+    if is_quantized(directory):
+        name = quantizer_of(json.loads((directory / "config.json").read_bytes()))
+        check_needs("quantizer", name, registry.load("quantizer", name).needs, device)
 
 
 def apply(plugin: Plugin, config: Section, model: Layer, phase: str = "export") -> Layer:

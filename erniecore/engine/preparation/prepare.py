@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from erniecore import kernels
-from erniecore.accelerators.profile import ABILITIES
+from erniecore.accelerators.profile import check_needs
 from erniecore.checkpoint import load_checkpoint
 from erniecore.checkpoint.files import require_space
 from erniecore.engine import launch
@@ -298,13 +298,10 @@ def check_abilities(loaded: Loaded, device: Device) -> None:
     Raises:
         ConfigError: a plugin of the run needs an ability that the device lacks; says what to do without it.
     """
-    lacks: Mapping[str, str] = getattr(device, "lacks", {})
     for kind in RUN_KINDS:
         plugin = loaded.plugins.get(kind)
-        for ability in sorted(getattr(plugin, "needs", frozenset()) & lacks.keys()):
-            name = loaded.settings.plugins[kind]
-            message = f"{kind} {name} needs {ABILITIES[ability]}, which device {device.name} lacks: {lacks[ability]}"
-            raise ConfigError.at("device", message)
+        if plugin is not None:
+            check_needs(kind, loaded.settings.plugins[kind], getattr(plugin, "needs", ()), device)
 
 
 def preflight(ready: Prepared) -> None:

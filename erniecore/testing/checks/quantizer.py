@@ -4,10 +4,11 @@ the logits that it promises."""
 
 from __future__ import annotations
 
-from typing import Any
+from functools import partial
+from typing import Any, get_args
 
 from erniecore.errors import ErnieError
-from erniecore.testing.expect import ensure, ensure_bits, ensure_raises
+from erniecore.testing.expect import ensure, ensure_bits, ensure_close, ensure_raises
 from erniecore.testing.runner import Check
 from erniecore.testing.subjects import Subject
 from erniecore.testing.toys.compute import (
@@ -153,11 +154,68 @@ def check_quantizer_exports_what_was_trained(subject: Subject) -> None:
     _ensure_near(subject, logits(_quantized(subject, "export", model), ids), trained, "exported against trained logits")
 
 
-def _calibrated(subject: Subject) -> Any:
+def check_quantizer_refuses_weights_that_are_not_finite(subject: Subject) -> None:
+    """A weight that holds NaN is refused, or still holds NaN afterwards; it never becomes a number."""
+    import numpy as np
+
     from erniecore.testing.toys.paddle_lm import toy_model
 
-    batches = [random_ids(4, 64, _VOCAB, seed) for seed in range(2)]
-    return subject.call("ernie_calibrate_model", config=subject.config(), model=toy_model(), batches=batches)
+    for phase in _phases(subject):
+        model = toy_model()
+        weight = model.layers[0].mlp.up_proj.weight
+        weight.set_value(np.where(np.arange(weight.size).reshape(weight.shape) == 3, np.nan, weight.numpy()))
+        try:
+            found = weights(_quantized(subject, phase, model))
+        except ErnieError:
+            continue
+        kept = any(np.isnan(value.astype("float32")).any() for value in found.values() if value.dtype.kind == "f")
+        ensure(kept, f"phase {phase}: NaN in a weight became something else, without an error")
+
+
+def check_quantizer_refuses_patterns_that_match_nothing(subject: Subject) -> None:
+    """A setting of patterns over layers (``layers``, ``int4``, ``int8``, ``ignore``) that names no layer is an error."""
+    from erniecore.testing.toys.paddle_lm import toy_model
+
+    for key in sorted({"layers", "int4", "int8", "ignore"} & set(subject.plugin.Config.model_fields)):
+        config = subject.plugin.Config(**{key: ("qqproj",)})
+        for phase in _phases(subject):
+            call = partial(subject.call, "ernie_quantize_model", config=config, model=toy_model(), phase=phase)
+            ensure_raises(ErnieError, call, f"{key}=qqproj in phase {phase}")
+
+
+def _calibrated(subject: Subject, config: Any = None, *, tokens: int = 64) -> Any:
+    from erniecore.testing.toys.paddle_lm import toy_model
+
+    batches = [random_ids(4, tokens, _VOCAB, seed) for seed in range(2)] if tokens > 1 else [random_ids(1, 2, _VOCAB)]
+    config = config or subject.config()
+    return subject.call("ernie_calibrate_model", config=config, model=toy_model(), batches=batches)
+
+
+def check_quantizer_calibration_needs_data(subject: Subject) -> None:
+    """Two tokens are too few to learn from, and an error says so."""
+    ensure_raises(ErnieError, lambda: _calibrated(subject, tokens=1), "calibration with two tokens")
+
+
+def check_quantizer_decodes_what_it_evaluates(subject: Subject) -> None:
+    """Decoding with a cache gives the logits of one pass without (<= 1e-4): a loss says what a server will compute. With what
+    the model stores in its cache, and for every setting ``cache``, if there is one."""
+    import numpy as np
+    import paddle
+
+    from erniecore.engine.generation.cache import StaticCache, codec_of
+
+    kinds: Any = subject.plugin.Config
+    forms = get_args(kinds.model_fields["cache"].annotation) if "cache" in kinds.model_fields else (None,)
+    for form in forms:
+        model = _calibrated(subject, None if form is None else kinds(cache=form))
+        ids, found = random_ids(2, 7, _VOCAB), []
+        cache = StaticCache(int(model.architecture["num_hidden_layers"]), 7, codec_of(model))
+        with paddle.no_grad():
+            for start, stop in [(0, 3), *((i, i + 1) for i in range(3, 7))]:
+                hidden = model.features(paddle.to_tensor(ids[:, start:stop]), cache=cache).hidden
+                found.append(model.logits(hidden).numpy())
+        what = "logits with a cache" + (f" of {form}" if form else "")
+        ensure_close(np.concatenate(found, axis=1), logits(model, ids), 1e-4, what)
 
 
 def check_quantizer_calibrated_is_near(subject: Subject) -> None:
@@ -190,9 +248,13 @@ CHECKS = (
     Check(check_quantizer_leaves_vectors_alone),
     Check(check_quantizer_is_idempotent),
     Check(check_quantizer_repeats),
+    Check(check_quantizer_refuses_weights_that_are_not_finite),
+    Check(check_quantizer_refuses_patterns_that_match_nothing),
     Check(check_quantizer_gradient_passes_straight_through, needs="train"),
     Check(check_quantizer_trains, needs="train"),
     Check(check_quantizer_exports_what_was_trained, needs="export"),
     Check(check_quantizer_calibrated_is_near, needs="calibrate"),
+    Check(check_quantizer_calibration_needs_data, needs="calibrate"),
+    Check(check_quantizer_decodes_what_it_evaluates, needs="calibrate"),
     Check(check_quantizer_calibrated_fits_its_export, needs="calibrate"),
 )

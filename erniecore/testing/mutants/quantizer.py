@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-from erniecore.errors import UsageError
+from erniecore.config.section import Field, Section
+from erniecore.errors import DataError, UsageError
 from erniecore.plugin import hookimpl
 from erniecore.testing.mutants.mutant import mutant
 from erniecore.testing.toys.changes import ToyQuantizerPlugin
@@ -188,11 +189,67 @@ class Calibrated(Changed):
     def ernie_calibrate_model(self, model: Any, batches: Any) -> Any:
         from erniecore.testing.toys.paddle_changes import round_weights
 
+        self.check(batches)
         self.calibrate(round_weights(model))
         return model
 
     def calibrate(self, model: Any) -> None:
         """What is wrong."""
+
+    def check(self, batches: Any) -> None:
+        """Refuse too little data."""
+        if sum(ids.size for ids in batches) < 32:
+            raise DataError("too little calibration data")
+
+
+class CalibratesWithAnything(Calibrated):
+    """Two tokens are enough for it."""
+
+    def check(self, batches: Any) -> None:
+        """All data will do."""
+
+
+class StoresOtherKeys(Calibrated):
+    """Its cache holds keys that are a little larger than those of a pass without a cache."""
+
+    def calibrate(self, model: Any) -> None:
+        class Larger:
+            form, static = "larger", True
+
+            def encode(self, layer: int, part: str, x: Any) -> Any:
+                return (x * 1.1,)
+
+            def decode(self, layer: int, part: str, held: Any, like: Any) -> Any:
+                return held[0]
+
+        model.cache_codec = Larger()
+
+
+class HidesNan(Changed):
+    """NaN in a weight becomes zero."""
+
+    capabilities = frozenset({"train"})
+
+    @hookimpl
+    def ernie_quantize_model(self, model: Any, phase: str) -> Any:
+        import paddle
+
+        for parameter in model.parameters():
+            parameter.set_value(paddle.nan_to_num(parameter))
+        return super().ernie_quantize_model(model, phase)
+
+
+class PatternConfig(Section):
+    """Which layers."""
+
+    layers: tuple[str, ...] = Field(("*",), description="Patterns of layers.")
+
+
+class TakesAnyPattern(Changed):
+    """Patterns that match nothing change nothing."""
+
+    Config = PatternConfig
+    capabilities = frozenset({"train"})
 
 
 class CalibratesBadly(Calibrated):
@@ -227,4 +284,8 @@ MUTANTS = (
     mutant("quantizer_exports_what_was_trained", ExportsOldScales),
     mutant("quantizer_calibrated_is_near", CalibratesBadly),
     mutant("quantizer_calibrated_fits_its_export", CalibratesToOtherTensors),
+    mutant("quantizer_calibration_needs_data", CalibratesWithAnything),
+    mutant("quantizer_decodes_what_it_evaluates", StoresOtherKeys),
+    mutant("quantizer_refuses_weights_that_are_not_finite", HidesNan),
+    mutant("quantizer_refuses_patterns_that_match_nothing", TakesAnyPattern),
 )

@@ -64,7 +64,7 @@ def _each(layers: Sequence[LowRank], action: Callable[[LowRank], None]) -> None:
 
 
 def rounded(weight_IO: Tensor) -> Tensor:
-    """The nearest of 255 levels per column; a column of zeros stays zero."""
+    """The nearest of 255 levels per column; a column of zeros stays zero, NaN stays NaN."""
     scale = weight_IO.abs().max(axis=0, keepdim=True).clip(min=1e-12) / 127
     return paddle.round(weight_IO / scale) * scale
 

@@ -1,5 +1,6 @@
 """What the device plugins for accelerators do where there is no accelerator, and with a paddle that pretends to have one."""
 
+import json
 import types
 
 import pytest
@@ -157,7 +158,24 @@ def test_a_plugin_that_needs_what_the_device_lacks_is_refused_by_name():
     method = types.SimpleNamespace(needs=frozenset({"fp8"}))
     settings = types.SimpleNamespace(plugins={"quantizer": "fp8-qat"})
     loaded = types.SimpleNamespace(plugins={"quantizer": method}, settings=settings)
-    with pytest.raises(ConfigError, match="quantizer fp8-qat needs matrix products in float8") as caught:
+    with pytest.raises(ConfigError, match="quantizer fp8-qat needs numbers and matrix products in float8") as caught:
         check_abilities(loaded, device(lacks={"fp8": "train in bfloat16"}))
     assert "train in bfloat16" in str(caught.value)
     check_abilities(loaded, device())
+
+
+@pytest.mark.parametrize("quantizer", ["fp8-qat", "fp8-block", "fp8-ptq"])
+def test_directories_in_fp8_are_refused_where_a_device_has_none(quantizer, tmp_path):
+    """Also outside of runs: what a quantizer of ours wrote says who it was."""
+    from erniecore.engine.models.quantized import check_device, described
+
+    (tmp_path / "config.json").write_text(json.dumps(described({}, quantizer, {})))
+    xpu = registry.load("device", "xpu").profile
+    with pytest.raises(ConfigError, match=f"quantizer {quantizer} needs .*which device xpu lacks: train in bfloat16"):
+        check_device(tmp_path, xpu)
+    check_device(tmp_path, device())
+
+
+@pytest.mark.parametrize("quantizer", ["wint8", "w8a8-qat", "w8a8", "kv-cache"])
+def test_integers_need_nothing_of_a_device(quantizer):
+    assert not registry.load("quantizer", quantizer).needs
