@@ -249,9 +249,7 @@ class KvCachePlugin(_Ptq):
     """The cache, alone or beside weights rounded to nearest."""
 
     name = "kv-cache"
-    summary = (
-        "After training: keys and values in the cache as int8, int4 or FP8; weights as they are, or wint8 or wint4"
-    )
+    summary = "After training: keys and values in the cache as int8, int4 or FP8; weights as they are or wint8"
     Config = KvConfig
     min_sqnr_db = 30.0
 
