@@ -8,7 +8,8 @@ PYTHON ?= $(shell for p in python3 python3.12 python3.11 python3.10 python3.13; 
 PLUGINS := $(sort $(dir $(wildcard plugins/*/pyproject.toml)))
 KERNELS := third_party_kernels
 EDITABLE := $(foreach p,$(PLUGINS) $(KERNELS),-e ./$(p))
-JOBS ?= $(shell nproc 2>/dev/null || echo 2)
+# Test processes: one more than cores, because some tests wait for others.
+JOBS ?= $(shell echo $$(( $$(nproc 2>/dev/null || echo 2) + 1 )))
 
 .PHONY: install demo test lint docs bench wheels clean
 
@@ -18,7 +19,7 @@ $(VENV)/.ready: pyproject.toml $(addsuffix pyproject.toml,$(PLUGINS)) $(wildcard
 	@test -n "$(PYTHON)" || { echo "erniecore needs Python 3.10 to 3.13 with the venv module; set PYTHON=/path/to/python3"; exit 3; }
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet 'flit_core>=3.11,<5' 'setuptools>=77,<81'
-	$(BIN)/pip install --quiet --no-build-isolation -e '.[cpu,plot,data,dev]' $(EDITABLE)
+	$(BIN)/pip install --quiet --no-compile --no-build-isolation -e '.[cpu,plot,data,dev]' $(EDITABLE)
 	@touch $@
 
 demo: $(VENV)/.ready

@@ -1,5 +1,6 @@
 """Made-up distributions for tests of the registry, the settings and the command line: real metadata, real imports."""
 
+import gc
 import os
 import signal
 import sys
@@ -19,6 +20,12 @@ def pytest_collection_modifyitems(items):
     slow, count = set(), Counter(item.path for item in items)
     slow.update(item.path for item in items if item.get_closest_marker("slow"))
     items.sort(key=lambda item: (item.path not in slow, 0 if item.path in slow else -count[item.path], item.path))
+
+
+def pytest_collection_finish():
+    """What was collected stays until the end: let the garbage collector not look at it again and again."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(scope="session")

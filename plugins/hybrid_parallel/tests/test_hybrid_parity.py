@@ -136,7 +136,7 @@ def together(request, words, tmp_path_factory):
         words(place / label(name, layout), **{**ALONE[name], **FINAL, "parallel__name": "hybrid", **layout})
         for name, layout in CASES[request.param]
     ]
-    on_ranks(request.param, f"{HELPERS}:runs", cases)
+    on_ranks(request.param, f"{HELPERS}:runs", cases, limit=1800.0)
     return request.param, place
 
 

@@ -81,7 +81,7 @@ def together(request, words, tmp_path_factory):
         )
         for name, layout in CASES[request.param]
     ]
-    on_ranks(request.param, f"{HELPERS}:runs", cases)
+    on_ranks(request.param, f"{HELPERS}:runs", cases, limit=1800.0)
     return request.param, place
 
 
