@@ -141,8 +141,10 @@ def rope_base(d: Directory) -> Iterator[Break]:
 
 def _pair(d: Directory) -> Iterator[Break]:
     model_type, found = str(d.config.get("model_type")), d.config.get("architectures")
-    if found != [_PAIRS.get(model_type)]:
-        yield Break(d.key("architectures"), f"{found} with model_type {model_type}", str([_PAIRS.get(model_type)]))
+    if model_type not in _PAIRS:
+        yield Break(d.key("model_type"), model_type, "a model that these servers get from here: " + ", ".join(_PAIRS))
+    elif found != [_PAIRS[model_type]]:
+        yield Break(d.key("architectures"), f"{found} with model_type {model_type}", str([_PAIRS[model_type]]))
 
 
 def _moe_keys(d: Directory) -> Iterator[Break]:

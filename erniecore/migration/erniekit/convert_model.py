@@ -102,7 +102,7 @@ def method(draft: Draft) -> None:
         draft.set("method.name", name, "stage")
         draft.drop("only for `stage: DPO`", *(key.old for key in PAIRS))
     if stage(draft) in VISION and name:
-        draft.note("differs", "images and videos need a model plugin for them", "stage")
+        draft.note("differs", "rows of text are learned from; a row with images or videos is dropped and counted (data.max_drop)", "stage")
 
 
 def adapter(draft: Draft) -> None:

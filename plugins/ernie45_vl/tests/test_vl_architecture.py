@@ -32,7 +32,11 @@ def billions(maps, *parts):
 
 @pytest.mark.parametrize(
     ("name", "total", "decoder", "tower", "resampler"),
-    [("28b-a3b", "29.40", "28.62", "0.630", "0.144"), ("424b-a47b", "423.53", "422.72", "0.630", "0.173")],
+    [
+        ("28b-a3b", "29.40", "28.62", "0.630", "0.144"),
+        ("28b-a3b-thinking", "29.40", "28.62", "0.630", "0.144"),
+        ("424b-a47b", "423.53", "422.72", "0.630", "0.173"),
+    ],
 )
 def test_sizes_of_the_published_models(name, total, decoder, tower, resampler):
     maps = maps_of(name)
