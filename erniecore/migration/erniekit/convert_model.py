@@ -102,7 +102,8 @@ def method(draft: Draft) -> None:
         draft.set("method.name", name, "stage")
         draft.drop("only for `stage: DPO`", *(key.old for key in PAIRS))
     if stage(draft) in VISION and name:
-        draft.note("differs", "rows of text are learned from; a row with images or videos is dropped and counted (data.max_drop)", "stage")
+        text = "rows of text are learned from; rows with images or videos are dropped and counted (data.max_drop)"
+        draft.note("differs", text, "stage")
 
 
 def adapter(draft: Draft) -> None:
