@@ -11,17 +11,12 @@ import typer
 from erniecore.cli import bench_answers, render
 from erniecore.cli.group import new_group
 from erniecore.cli.options import (
-    AdapterOption,
-    DataOption,
-    DeviceOption,
-    FormatOption,
+    NOTHING,
+    Chosen,
     JsonOption,
-    MethodOption,
-    ModelOption,
-    QuantizerOption,
     Words,
-    selection_flags,
     split_words,
+    takes,
 )
 
 app = new_group("Measure this machine; plans use what was measured.")
@@ -105,15 +100,10 @@ def comm(
 
 
 @app.command("train")
+@takes("model", "method", "adapter", "quantizer", "device", "data", "format")
 def train(
     words: Words = None,
-    model: ModelOption = None,
-    method: MethodOption = None,
-    adapter: AdapterOption = None,
-    quantizer: QuantizerOption = None,
-    device: DeviceOption = None,
-    data: DataOption = None,
-    format: FormatOption = None,
+    chosen: Chosen = NOTHING,
     steps: Annotated[int, typer.Option("--steps", min=1, metavar="N", help="Steps that are timed.")] = 8,
     as_json: JsonOption = False,
 ) -> int:
@@ -124,7 +114,7 @@ def train(
     from erniecore.planning.rates import rates_file, store_rate
 
     file, overrides = split_words(words)
-    found = measure_training(file, overrides, selection_flags(locals()), steps)
+    found = measure_training(file, overrides, chosen, steps)
     rate, seconds, outlook = found.rate, found.seconds, found.outlook
     path = rates_file(os.environ)
     store_rate(path, rate)

@@ -13,26 +13,20 @@ import typer
 
 from erniecore.cli import render
 from erniecore.cli.options import (
-    DataOption,
-    DeviceOption,
-    FormatOption,
+    NOTHING,
+    Chosen,
     JsonOption,
-    MethodOption,
-    ModelOption,
     Words,
-    selection_flags,
     split_words,
+    takes,
 )
 from erniecore.errors import UsageError
 
 
+@takes("model", "method", "device", "data", "format")
 def loader(
     words: Words = None,
-    model: ModelOption = None,
-    method: MethodOption = None,
-    device: DeviceOption = None,
-    data: DataOption = None,
-    format: FormatOption = None,
+    chosen: Chosen = NOTHING,
     steps: Annotated[int, typer.Option("--steps", min=1, metavar="N", help="Steps whose batches are made.")] = 20,
     as_json: JsonOption = False,
 ) -> int:
@@ -44,7 +38,7 @@ def loader(
     from erniecore.planning.cost_files import loader_path, make_data, store_one
 
     file, overrides = split_words(words)
-    found = measure_loader(file, overrides, selection_flags(locals()), steps)
+    found = measure_loader(file, overrides, chosen, steps)
     path = store_one(loader_path(os.environ), make_data, found.rate)
     if as_json:
         render.show_json({**asdict(found), "file": str(path)})

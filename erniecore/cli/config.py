@@ -11,22 +11,13 @@ import typer
 from erniecore.cli import render
 from erniecore.cli.group import WordsCommand, new_group
 from erniecore.cli.options import (
-    AdapterOption,
-    CallbackOption,
-    DataOption,
-    DeviceOption,
-    FormatOption,
+    NOTHING,
+    Chosen,
     JsonOption,
-    MethodOption,
-    ModelOption,
-    OutOption,
-    ParallelOption,
-    QuantizerOption,
-    ScorerOption,
     Words,
-    selection_flags,
     settings_file,
     split_words,
+    takes,
 )
 from erniecore.errors import Exit
 
@@ -37,19 +28,10 @@ app = new_group("Show, check, explain and import settings, each with its source.
 
 
 @app.command("show", cls=WordsCommand)
+@takes()
 def show(
     words: Words = None,
-    model: ModelOption = None,
-    method: MethodOption = None,
-    adapter: AdapterOption = None,
-    quantizer: QuantizerOption = None,
-    device: DeviceOption = None,
-    parallel: ParallelOption = None,
-    callback: CallbackOption = None,
-    scorer: ScorerOption = None,
-    data: DataOption = None,
-    format: FormatOption = None,
-    out: OutOption = None,
+    chosen: Chosen = NOTHING,
     as_json: JsonOption = False,
 ) -> None:
     """Print every value with where it comes from."""
@@ -57,7 +39,7 @@ def show(
     from erniecore.config.resolved import scalar
 
     file, overrides = split_words(words)
-    loaded = compose.load(file, overrides, selection_flags(locals()), require=())
+    loaded = compose.load(file, overrides, chosen, require=())
     rows = [(".".join(path), value) for path, value in compose.values(loaded.settings)]
     if as_json:
         render.show_json({key: {"value": value, "source": loaded.provenance[key]} for key, value in rows})
@@ -66,45 +48,30 @@ def show(
 
 
 @app.command("check", cls=WordsCommand)
+@takes()
 def check(
     words: Words = None,
-    model: ModelOption = None,
-    method: MethodOption = None,
-    adapter: AdapterOption = None,
-    quantizer: QuantizerOption = None,
-    device: DeviceOption = None,
-    parallel: ParallelOption = None,
-    callback: CallbackOption = None,
-    scorer: ScorerOption = None,
-    data: DataOption = None,
-    format: FormatOption = None,
-    out: OutOption = None,
+    chosen: Chosen = NOTHING,
     as_json: JsonOption = False,
 ) -> None:
     """Check the settings of a run; exit 2 with all problems when something is wrong."""
     from erniecore.config import compose
 
     file, overrides = split_words(words)
-    loaded = compose.load(file, overrides, selection_flags(locals()))
+    loaded = compose.load(file, overrides, chosen)
     names = loaded.settings.plugins
     if as_json:
         render.show_json({"ok": True, "plugins": names})
     else:
-        chosen = ", ".join(f"{kind} {name}" for kind, name in names.items())
-        render.show(f"{file or 'settings'}: ok ({chosen})")
+        listed = ", ".join(f"{kind} {name}" for kind, name in names.items())
+        render.show(f"{file or 'settings'}: ok ({listed})")
 
 
 @app.command("schema", cls=WordsCommand)
+@takes("model", "method", "adapter", "quantizer", "device", "parallel", "callback", "scorer")
 def schema(
     words: Words = None,
-    model: ModelOption = None,
-    method: MethodOption = None,
-    adapter: AdapterOption = None,
-    quantizer: QuantizerOption = None,
-    device: DeviceOption = None,
-    parallel: ParallelOption = None,
-    callback: CallbackOption = None,
-    scorer: ScorerOption = None,
+    chosen: Chosen = NOTHING,
 ) -> None:
     """Print the JSON schema of a settings file for the chosen plugins."""
     import os
@@ -112,7 +79,7 @@ def schema(
     from erniecore.config import compose, explain, selection
 
     file, overrides = split_words(words)
-    layers = compose.read_layers(file, overrides, selection_flags(locals()), os.environ).tree
+    layers = compose.read_layers(file, overrides, chosen, os.environ).tree
     render.show_json(explain.schema(selection.select(layers, ()).plugins))
 
 

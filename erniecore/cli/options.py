@@ -1,16 +1,22 @@
 """The flags that mean the same in every command, and the ``[FILE] [section.key=value …]`` words before them.
 
-Declares; loads nothing. Commands take ``model: ModelOption = None`` and so on, and hand the words to the settings.
+Declares; loads nothing. Commands say ``@takes()`` and ``chosen: Chosen = NOTHING``, and hand both to the settings.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+from functools import wraps
+from inspect import Parameter, Signature, signature
 from pathlib import Path
-from typing import Annotated, Any
+from types import MappingProxyType
+from typing import Annotated, Any, TypeVar, get_type_hints
 
 import typer
 
 from erniecore.errors import UsageError
+
+R = TypeVar("R")
 
 Words = Annotated[
     list[str] | None,
@@ -18,17 +24,23 @@ Words = Annotated[
         metavar="[FILE] [SECTION.KEY=VALUE]...", help="A settings file, then single settings.", show_default=False
     ),
 ]
-ModelOption = Annotated[str | None, typer.Option("--model", metavar="NAME|DIR", help="Model plugin or directory.")]
-MethodOption = Annotated[str | None, typer.Option("--method", metavar="NAME", help="What is learned, e.g. sft.")]
-AdapterOption = Annotated[str | None, typer.Option("--adapter", metavar="NAME", help="Trainable addition.")]
-QuantizerOption = Annotated[str | None, typer.Option("--quantizer", metavar="NAME", help="Low-bit weights.")]
-DeviceOption = Annotated[str | None, typer.Option("--device", metavar="NAME", help="Where to compute; default cpu.")]
-ParallelOption = Annotated[str | None, typer.Option("--parallel", metavar="NAME", help="How ranks share the model.")]
-CallbackOption = Annotated[list[str] | None, typer.Option("--callback", metavar="NAME", help="Watches the run.")]
-ScorerOption = Annotated[list[str] | None, typer.Option("--scorer", metavar="NAME", help="Scores answers (grpo).")]
-DataOption = Annotated[list[str] | None, typer.Option("--data", metavar="FILE...", help="Training data.")]
-FormatOption = Annotated[str | None, typer.Option("--format", metavar="NAME", help="Format of the data; default auto.")]
-OutOption = Annotated[str | None, typer.Option("--out", metavar="DIR", help="Where to write.")]
+#: the flags that are settings, in the order in which help lists them
+FLAGS: Mapping[str, Any] = {
+    "model": Annotated[str | None, typer.Option("--model", metavar="NAME|DIR", help="Model plugin or directory.")],
+    "method": Annotated[str | None, typer.Option("--method", metavar="NAME", help="What is learned, e.g. sft.")],
+    "adapter": Annotated[str | None, typer.Option("--adapter", metavar="NAME", help="Trainable addition.")],
+    "quantizer": Annotated[str | None, typer.Option("--quantizer", metavar="NAME", help="Low-bit weights.")],
+    "device": Annotated[str | None, typer.Option("--device", metavar="NAME", help="Where to compute; default cpu.")],
+    "parallel": Annotated[str | None, typer.Option("--parallel", metavar="NAME", help="How ranks share the model.")],
+    "callback": Annotated[list[str] | None, typer.Option("--callback", metavar="NAME", help="Watches the run.")],
+    "scorer": Annotated[list[str] | None, typer.Option("--scorer", metavar="NAME", help="Scores answers (grpo).")],
+    "data": Annotated[list[str] | None, typer.Option("--data", metavar="FILE...", help="Training data.")],
+    "format": Annotated[str | None, typer.Option("--format", metavar="NAME", help="Format of the data; default auto.")],
+    "out": Annotated[str | None, typer.Option("--out", metavar="DIR", help="Where to write.")],
+}
+#: what a command got of ``FLAGS``, by name
+Chosen = Mapping[str, Any]
+NOTHING: Chosen = MappingProxyType({})
 NprocOption = Annotated[
     int,
     typer.Option(
@@ -83,7 +95,27 @@ def settings_file(word: str) -> Path:
     return path / "resolved.yaml" if path.is_dir() else path
 
 
-def selection_flags(values: dict[str, Any]) -> dict[str, Any]:
-    """Of a command's ``locals()``, the flags that are settings."""
-    names = ("model", "method", "adapter", "quantizer", "device", "parallel", "callback", "scorer")
-    return {n: values[n] for n in (*names, "data", "format", "out", "resume") if n in values}
+def takes(*names: str) -> Callable[[Callable[..., R]], Callable[..., R]]:
+    """A command gets the flags of ``names`` (all of ``FLAGS``, if none are named) where its parameter ``chosen`` stands, and
+    their values in that parameter."""
+    wanted = names or tuple(FLAGS)
+
+    def decorate(command: Callable[..., R]) -> Callable[..., R]:
+        hints = get_type_hints(command, include_extras=True)
+        parameters: list[Parameter] = []
+        for name, parameter in signature(command).parameters.items():
+            if name == "chosen":
+                kind = Parameter.POSITIONAL_OR_KEYWORD
+                parameters += [Parameter(n, kind, default=None, annotation=FLAGS[n]) for n in wanted]
+            else:
+                parameters.append(parameter.replace(annotation=hints[name]))
+
+        @wraps(command)
+        def with_flags(**values: Any) -> R:
+            return command(chosen={name: values.pop(name) for name in wanted}, **values)
+
+        with_flags.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
+        with_flags.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+        return with_flags
+
+    return decorate

@@ -9,40 +9,22 @@ import typer
 
 from erniecore.cli import render
 from erniecore.cli.options import (
-    AdapterOption,
-    CallbackOption,
-    DataOption,
-    DeviceOption,
-    FormatOption,
+    NOTHING,
+    Chosen,
     JsonOption,
-    MethodOption,
-    ModelOption,
-    OutOption,
-    ParallelOption,
-    QuantizerOption,
-    ScorerOption,
     Words,
-    selection_flags,
     split_words,
+    takes,
 )
 
 if TYPE_CHECKING:
     from erniecore.config.compose import Loaded
 
 
+@takes()
 def plan(
     words: Words = None,
-    model: ModelOption = None,
-    method: MethodOption = None,
-    adapter: AdapterOption = None,
-    quantizer: QuantizerOption = None,
-    device: DeviceOption = None,
-    parallel: ParallelOption = None,
-    callback: CallbackOption = None,
-    scorer: ScorerOption = None,
-    data: DataOption = None,
-    format: FormatOption = None,
-    out: OutOption = None,
+    chosen: Chosen = NOTHING,
     nproc: Annotated[int, typer.Option("--nproc", metavar="N", min=0, help="Processes on this machine.")] = 0,
     seq: Annotated[int | None, typer.Option("--seq", min=2, metavar="N", help="As data.max_seq_len=N.")] = None,
     cards: Annotated[
@@ -66,7 +48,7 @@ def plan(
 
     file, overrides = split_words(words)
     overrides += [f"data.max_seq_len={seq}"] if seq else []
-    loaded = compose.load(file, overrides, selection_flags(locals()))
+    loaded = compose.load(file, overrides, chosen)
     if cards or cluster is not None:
         return show_layouts(loaded, cards, card, cluster, as_json)
     show(loaded, as_json, nproc)

@@ -8,25 +8,16 @@ import typer
 
 from erniecore.cli import render
 from erniecore.cli.options import (
-    AdapterOption,
-    CallbackOption,
-    DataOption,
-    DeviceOption,
-    FormatOption,
+    NOTHING,
+    Chosen,
     JsonOption,
     MasterOption,
-    MethodOption,
-    ModelOption,
     NodeRankOption,
     NodesOption,
     NprocOption,
-    OutOption,
-    ParallelOption,
-    QuantizerOption,
-    ScorerOption,
     Words,
-    selection_flags,
     split_words,
+    takes,
 )
 from erniecore.errors import UsageError
 
@@ -34,19 +25,10 @@ if TYPE_CHECKING:
     from erniecore.config.compose import Loaded
 
 
+@takes()
 def run(
     words: Words = None,
-    model: ModelOption = None,
-    method: MethodOption = None,
-    adapter: AdapterOption = None,
-    quantizer: QuantizerOption = None,
-    device: DeviceOption = None,
-    parallel: ParallelOption = None,
-    callback: CallbackOption = None,
-    scorer: ScorerOption = None,
-    data: DataOption = None,
-    format: FormatOption = None,
-    out: OutOption = None,
+    chosen: Chosen = NOTHING,
     resume: Annotated[
         str | None, typer.Option("--resume", metavar="auto|never|must|DIR", help="Where to continue; default auto.")
     ] = None,
@@ -67,15 +49,14 @@ def run(
     Settings come from FILE, from SECTION.KEY=VALUE words and from the flags; `ernie config show` takes the same words
     and prints every value with its source. FILE may be a training file of ERNIEKit: it is converted on the way.
     """
-    flags = selection_flags(locals())
     if demo:
-        return _demo(out or "", as_json)
+        return _demo(chosen["out"] or "", as_json)
     from erniecore.config import compose
     from erniecore.engine import entry
     from erniecore.engine.processes.nodes import Site
 
     file, overrides = split_words(words)
-    loaded = compose.load(file, overrides, flags)
+    loaded = compose.load(file, overrides, {**chosen, "resume": resume})
     if not dry_run:
         console = "json" if as_json else "auto"
         site = Site(nodes, node_rank, master)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tempfile
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
@@ -32,7 +33,7 @@ class LoaderTimes:
     expected: float | None
 
 
-def measure_loader(file: Path | None, overrides: list[str], flags: dict[str, Any], steps: int) -> LoaderTimes:
+def measure_loader(file: Path | None, overrides: list[str], flags: Mapping[str, Any], steps: int) -> LoaderTimes:
     """Of the words of a run.
 
     Raises:

@@ -8,7 +8,7 @@ import os
 import statistics
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
@@ -58,7 +58,7 @@ class Measured:
     timed: Timed | None
 
 
-def measure_training(file: Path | None, overrides: list[str], flags: dict[str, Any], steps: int) -> Measured:
+def measure_training(file: Path | None, overrides: list[str], flags: Mapping[str, Any], steps: int) -> Measured:
     """The median rate of ``steps`` steps.
 
     Raises:
