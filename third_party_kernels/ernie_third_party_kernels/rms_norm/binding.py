@@ -15,7 +15,8 @@ from ernie_third_party_kernels.tensors import Kernel, Threads, plain, pointer, t
 def kernels(library: CDLL, threads: Threads) -> Mapping[str, Kernel]:
     """``rms_norm_forward`` and ``rms_norm_backward`` of ``erniecore.ops``."""
     forward_ = function(library, "rms_norm_forward", [POINTER] * 4 + [SIZE] * 2 + [NUMBER, COUNT])
-    backward_ = function(library, "rms_norm_backward", [POINTER] * 6 + [SIZE] * 2 + [COUNT])
+    backward_ = function(library, "rms_norm_backward", [POINTER] * 7 + [SIZE] * 2 + [COUNT])
+    num_parts = function(library, "rms_norm_parts", [SIZE], SIZE)
 
     def forward(x: Tensor, weight: Tensor, epsilon: float) -> tuple[Tensor, Tensor]:
         H = x.shape[-1]
@@ -31,8 +32,9 @@ def kernels(library: CDLL, threads: Threads) -> Mapping[str, Kernel]:
         H = x.shape[-1]
         T = x.size // H
         dx, dw = (paddle.empty_like(like) if want else None for want, like in zip(wanted, (x, weight), strict=True))
+        room = paddle.empty([num_parts(T), H], "float32") if wanted[1] else None
         parts = x.data_ptr(), weight.data_ptr(), inverse.data_ptr(), dy.data_ptr(), pointer(dx), pointer(dw)
-        backward_(*parts, T, H, team(threads, T * H))
+        backward_(*parts, pointer(room), T, H, team(threads, T * H))
         return dx, dw
 
     def can_forward(x: Tensor, weight: Tensor, epsilon: float) -> bool:

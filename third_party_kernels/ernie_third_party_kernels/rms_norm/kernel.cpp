@@ -1,5 +1,5 @@
 // RMS norm over rows: y = w x r with r = 1 / sqrt(mean(x^2) + epsilon), and its gradients. One row at a time, both passes
-// over a row in cache. Gradients of w are summed by column, always from the first row to the last.
+// over a row in cache. Gradients of w are summed over parts of the rows, and those in order.
 #include "../common.h"
 #include <cmath>
 
@@ -15,37 +15,44 @@ EXPORT void rms_norm_forward(const float* x, const float* w, float* y, float* in
     }
 }
 
+// Parts of the rows whose gradients of w are summed apart: so many that threads have work, and of a number that the shape
+// decides, so that bits do not depend on threads.
+static i64 rows_of_part(i64 T) {
+    const i64 rows = (T + 31) / 32;
+    return rows < 16 ? 16 : rows;
+}
+
+EXPORT i64 rms_norm_parts(i64 T) { return (T + rows_of_part(T) - 1) / rows_of_part(T); }
+
+// dx and dw may be null; parts [rms_norm_parts(T), H] is room for sums.
 EXPORT void rms_norm_backward(const float* x, const float* w, const float* inverse, const float* dy, float* dx, float* dw,
-                              i64 T, i64 H, int threads) {
-    if (dx) {
-#pragma omp parallel for schedule(static) num_threads(threads) if (threads > 1)
-        for (i64 t = 0; t < T; ++t) {
+                              float* parts, i64 T, i64 H, int threads) {
+    const i64 rows = rows_of_part(T), num_parts = rms_norm_parts(T);
+    share_out(num_parts, threads, [=](i64 part) {
+        float* sums = parts + part * H;
+        if (dw) std::memset(sums, 0, sizeof(float) * static_cast<size_t>(H));
+        for (i64 t = part * rows; t < T && t < (part + 1) * rows; ++t) {
             const float *row = x + t * H, *g = dy + t * H;
-            float* out = dx + t * H;
-            wide sums = {};
+            const float r = inverse[t];
             i64 i = 0;
-            for (; i + 16 <= H; i += 16) sums += load(w + i) * load(g + i) * load(row + i);
-            float along = sum_of(sums);
-            for (; i < H; ++i) along += w[i] * g[i] * row[i];
-            const float r = inverse[t], less = along * r * r * r / static_cast<float>(H);
-            for (i = 0; i < H; ++i) out[i] = r * w[i] * g[i] - less * row[i];
-        }
-    }
-    if (dw) {
-        const i64 width = 64, blocks = (H + width - 1) / width;
-#pragma omp parallel for schedule(static) num_threads(threads) if (threads > 1)
-        for (i64 b = 0; b < blocks; ++b) {
-            const i64 first = b * width, n = first + width < H ? width : H - first;
-            float sums[64] = {};
-            for (i64 t = 0; t < T; ++t) {
-                const float *row = x + t * H + first, *g = dy + t * H + first;
-                const float r = inverse[t];
-                if (n == width)
-                    for (i64 i = 0; i < width; ++i) sums[i] += r * g[i] * row[i];
-                else
-                    for (i64 i = 0; i < n; ++i) sums[i] += r * g[i] * row[i];
+            if (dx) {
+                float* out = dx + t * H;
+                wide chains[2] = {};
+                for (; i + 32 <= H; i += 32) {
+                    chains[0] += load(w + i) * load(g + i) * load(row + i);
+                    chains[1] += load(w + i + 16) * load(g + i + 16) * load(row + i + 16);
+                }
+                float along = sum_of(chains[0] + chains[1]);
+                for (; i < H; ++i) along += w[i] * g[i] * row[i];
+                const float less = along * r * r * r / static_cast<float>(H);
+                for (i = 0; i < H; ++i) out[i] = r * w[i] * g[i] - less * row[i];
             }
-            for (i64 i = 0; i < n; ++i) dw[first + i] = sums[i];
+            if (dw)
+                for (i = 0; i < H; ++i) sums[i] += r * g[i] * row[i];
         }
-    }
+    });
+    if (!dw) return;
+    for (i64 i = 0; i < H; ++i) dw[i] = parts[i];
+    for (i64 part = 1; part < num_parts; ++part)
+        for (i64 i = 0; i < H; ++i) dw[i] += parts[part * H + i];
 }

@@ -1,16 +1,29 @@
 // y = silu(gate) up, row-wise times a factor where there is one; and both gradients. One pass, one exponential each.
-#include "../common.h"
+#include "../rows.h"
 
-static inline float sigmoid(float x) { return 1.0f / (1.0f + exp_(-x)); }
+// 1 / (1 + e^-x); e^-x ends at 2^126.
+static inline vec sigmoid(vec x) {
+    const vec power = x * -LOG2E;
+    return 1.0f / (1.0f + power_of_two(power > 126.0f ? all(126.0f) : power));
+}
 
 EXPORT void swiglu_forward(const float* gate, const float* up, const float* factor, float* y, i64 T, i64 I, int threads) {
 #pragma omp parallel for schedule(static) num_threads(threads) if (threads > 1)
     for (i64 t = 0; t < T; ++t) {
         const float *g = gate + t * I, *u = up + t * I;
         float* out = y + t * I;
-        const float f = factor ? factor[t] : 1.0f;
-        for (i64 i = 0; i < I; ++i) out[i] = g[i] * sigmoid(g[i]) * u[i] * f;
+        const vec f = all(factor ? factor[t] : 1.0f);
+        const auto product = [f](vec gi, vec ui) { return gi * sigmoid(gi) * ui * f; };
+        i64 i = 0;
+        for (; i + W <= I; i += W) put(out + i, product(get(g + i), get(u + i)));
+        if (i < I) put_some(out + i, I - i, product(get_some(g + i, I - i, 0), get_some(u + i, I - i, 0)));
     }
+}
+
+static inline void slopes(vec g, vec u, vec d, vec& dg, vec& du) {
+    const vec s = sigmoid(g), silu = g * s;
+    dg = d * u * (s + silu * (1.0f - s));
+    du = d * silu;
 }
 
 EXPORT void swiglu_backward(const float* gate, const float* up, const float* dy, float* d_gate, float* d_up, i64 T, i64 I,
@@ -18,11 +31,19 @@ EXPORT void swiglu_backward(const float* gate, const float* up, const float* dy,
 #pragma omp parallel for schedule(static) num_threads(threads) if (threads > 1)
     for (i64 t = 0; t < T; ++t) {
         const float *g = gate + t * I, *u = up + t * I, *d = dy + t * I;
-        float *dg = d_gate + t * I, *du = d_up + t * I;
-        for (i64 i = 0; i < I; ++i) {
-            const float s = sigmoid(g[i]), silu = g[i] * s, di = d[i];
-            dg[i] = di * u[i] * (s + silu * (1.0f - s));
-            du[i] = di * silu;
+        float *to_gate = d_gate + t * I, *to_up = d_up + t * I;
+        vec dg, du;
+        i64 i = 0;
+        for (; i + W <= I; i += W) {
+            slopes(get(g + i), get(u + i), get(d + i), dg, du);
+            put(to_gate + i, dg);
+            put(to_up + i, du);
+        }
+        if (i < I) {
+            const i64 n = I - i;
+            slopes(get_some(g + i, n, 0), get_some(u + i, n, 0), get_some(d + i, n, 0), dg, du);
+            put_some(to_gate + i, n, dg);
+            put_some(to_up + i, n, du);
         }
     }
 }
