@@ -8,11 +8,16 @@ enum { RANGES = 64 };
 EXPORT int embedding_backward(const i64* ids, const float* dy, float* dw, i64 T, i64 V, i64 H, int threads) {
     for (i64 t = 0; t < T; ++t)
         if (ids[t] < 0 || ids[t] >= V) return 1;
+    // in large pieces: beyond some size the C library writes zeros past the caches, without reading what they replace
+    const i64 piece = (V * H + threads - 1) / threads;
+    share_out(threads, threads, [=](i64 n) {
+        const i64 start = n * piece, stop = start + piece < V * H ? start + piece : V * H;
+        if (start < stop) std::memset(dw + start, 0, sizeof(float) * static_cast<size_t>(stop - start));
+    });
     const i64 width = (V + RANGES - 1) / RANGES;
     share_out(RANGES, threads, [&](i64 item) {
         const i64 first = item * width, stop = first + width < V ? first + width : V;
         if (first >= stop) return;
-        std::memset(dw + first * H, 0, sizeof(float) * static_cast<size_t>((stop - first) * H));
         for (i64 t = 0; t < T; ++t) {
             if (ids[t] < first || ids[t] >= stop) continue;
             float* row = dw + ids[t] * H;
