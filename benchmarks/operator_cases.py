@@ -254,3 +254,6 @@ CASES: Mapping[str, Callable[[], Iterator[Case]]] = {
         top_experts,
     )
 }
+
+#: operators of which there is no single call in plain Paddle -> what measures them
+ELSEWHERE = {"decoder_step": "python -m benchmarks.decoding"}
