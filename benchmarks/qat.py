@@ -3,9 +3,10 @@ is trained on with several seeds, each time plainly and in every format, with th
 the same format (the same codes, scales and Hadamard transform, input scales from calibration data). What is compared is the loss
 of held-out text of the two directories of codes, seed by seed: mean difference and its 95 % interval (Student's t).
 
-``python -m benchmarks.qat [--out DIR] [--steps 900] [--more 150] [--seeds 6] [--write]``; ``--write`` puts the table into
-docs/explanation/quantisation-quality.md. Text as in ``quality.py``. Directories that are there already are used again, and
-``DIR/qat.json`` keeps what was measured.
+``python -m benchmarks.qat [--out DIR] [--steps 900] [--more 150] [--seeds 5] [--bits 4,3] [--write]``; ``--write`` puts the table
+into docs/explanation/quantisation-quality.md. Text as in ``quality.py``. Directories that are there already are used again, and
+``DIR/qat-BITS-SEED.json`` keeps what was measured. Weights of three bits are those of four with codes from -3 to 3: no quantizer
+has them, they are here to see where training begins to pay.
 """
 
 from __future__ import annotations
@@ -30,18 +31,35 @@ class Form(NamedTuple):
     settings: tuple[str, ...] = ()
 
 
+_SAME = ("smoothing=0", "hadamard_block=32")
+#: bits of integer weights -> line of the table -> format; GPTQ does not round inputs, which is the finer format
 FORMS = {
-    "FP8, a scale per tensor": Form("fp8-qat", "fp8-ptq"),
-    "W4A8": Form("w4a8-qat", "w4a8", ("smoothing=0", "hadamard_block=32")),
-    "W4A8 against GPTQ": Form("w4a8-qat", "gptq", ("bits=4", "group_size=0")),
+    4: {
+        "FP8, a scale per tensor": Form("fp8-qat", "fp8-ptq"),
+        "W4A8": Form("w4a8-qat", "w4a8", _SAME),
+        "W4A8 against GPTQ": Form("w4a8-qat", "gptq", ("bits=4", "group_size=0")),
+    },
+    3: {
+        "W3A8": Form("w4a8-qat", "w4a8", _SAME),
+        "W3A8 against GPTQ": Form("w4a8-qat", "gptq", ("bits=4", "group_size=0")),
+    },
 }
 #: two-sided 95 % of Student's t, by degrees of freedom
 T = {1: 12.71, 2: 4.303, 3: 3.182, 4: 2.776, 5: 2.571, 6: 2.447, 7: 2.365, 8: 2.306, 9: 2.262, 10: 2.228, 11: 2.201}
 
 
-def losses_of(out: Path, base: Path, more: int, seed: int) -> dict[str, float]:
+def use_bits(bits: int) -> None:
+    """Integer codes of four bits go up to 2^(bits - 1) - 1, for all quantizers in this process."""
+    from erniecore_ptq import rounding
+    from erniecore_weight_only import codec
+
+    codec._TOP["int4"] = rounding._TOP["int4"] = 2 ** (bits - 1) - 1
+
+
+def losses_of(out: Path, base: Path, more: int, seed: int, bits: int) -> dict[str, float]:
     """``plain``, and for every form ``form/trained`` and ``form/rounded``."""
-    known = out / f"qat-{seed}.json"
+    use_bits(bits)
+    known = out / f"qat-{bits}-{seed}.json"
     if known.is_file():
         found: dict[str, float] = json.loads(known.read_text())
         return found
@@ -52,12 +70,12 @@ def losses_of(out: Path, base: Path, more: int, seed: int) -> dict[str, float]:
 
     plain = quality.train(out, f"plain-{seed}", base, more, f"run.seed={seed}") / "model"
     losses, trained = {"plain": loss(plain)}, {}
-    for name, form in FORMS.items():
+    for name, form in FORMS[bits].items():
         if form.trains not in trained:
             words = (f"run.seed={seed}", f"quantizer.name={form.trains}", "quantizer.scale_warmup=20")
-            run = quality.train(out, f"{form.trains}-{seed}", base, more, *words)
+            run = quality.train(out, f"{form.trains}-{bits}-{seed}", base, more, *words)
             trained[form.trains] = loss(run / "quantized")
-        target = out / "rounded" / f"{form.rounds}-{len(form.settings)}-{form.trains}-{seed}"
+        target = out / "rounded" / f"{form.rounds}-{form.trains}-{bits}-{seed}"
         if not target.is_dir():
             target.parent.mkdir(exist_ok=True)
             data = ("--calib", out / "calib.jsonl", "--max-seq-len", 256)
@@ -67,16 +85,15 @@ def losses_of(out: Path, base: Path, more: int, seed: int) -> dict[str, float]:
     return losses
 
 
-def table(found: list[dict[str, float]]) -> str:
-    """Markdown: a line per form."""
-    plain = statistics.mean(one["plain"] for one in found)
+def table(found: dict[int, list[dict[str, float]]]) -> str:
+    """Markdown: a line per form; losses beside that of the same seeds in fp32."""
     rows = [
-        f"| format ({len(found)} seeds, fp32 {plain:.4f}) | rounded afterwards | trained | trained − rounded | 95 % interval "
-        "| trained is better in |",
+        "| format | rounded afterwards | trained | trained − rounded | 95 % interval | trained is better in |",
         "|---|---|---|---|---|---|",
     ]
-    for name in FORMS:
-        pairs = [(one[f"{name}/rounded"], one[f"{name}/trained"]) for one in found]
+    for bits, name in [(one, name) for one in found for name in FORMS[one]]:
+        plain = statistics.mean(one["plain"] for one in found[bits])
+        pairs = [(one[f"{name}/rounded"], one[f"{name}/trained"]) for one in found[bits]]
         rounded, trained = (statistics.mean(side) for side in zip(*pairs, strict=True))
         mean, half = interval([b - a for a, b in pairs])
         wins = sum(b < a for a, b in pairs)
@@ -101,15 +118,17 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("results/quality"))
     parser.add_argument("--steps", type=int, default=900)
     parser.add_argument("--more", type=int, default=150)
-    parser.add_argument("--seeds", type=int, default=6)
+    parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--bits", default="4,3")
     parser.add_argument("--write", action="store_true")
     arguments: Any = parser.parse_args()
     out = arguments.out.absolute()
     base = quality.prepared(out, arguments.steps)
-    found = []
-    for seed in range(1, arguments.seeds + 1):
-        found.append(losses_of(out, base, arguments.more, seed))
-        print(json.dumps(found[-1]), flush=True)
+    found: dict[int, list[dict[str, float]]] = {int(bits): [] for bits in arguments.bits.split(",")}
+    for bits, several in found.items():
+        for seed in range(1, arguments.seeds + 1):
+            several.append(losses_of(out, base, arguments.more, seed, bits))
+            print(json.dumps({"bits": bits, "seed": seed, **several[-1]}), flush=True)
     text = table(found)
     print(text)
     if arguments.write:
