@@ -112,6 +112,7 @@ if TYPE_CHECKING:
     from erniecore.engine.models.lowering import projection_of as projection_of
     from erniecore.engine.models.lowering import untouched as untouched
     from erniecore.engine.models.score_head import add_score_head as add_score_head
+    from erniecore.engine.processes.supervise import free_port as free_port
     from erniecore.engine.seed import derive_seed as derive_seed
     from erniecore.engine.step import step_totals as step_totals
     from erniecore.engine.training.next_token import NextTokenObjective as NextTokenObjective
@@ -140,6 +141,7 @@ _LAZY: dict[str, tuple[str, str | None]] = {
     "roll_out": ("erniecore.engine.generation.rollout", "roll_out"),
     "collate": ("erniecore.data.collate", "collate"),
     "derive_seed": ("erniecore.engine.seed", "derive_seed"),
+    "free_port": ("erniecore.engine.processes.supervise", "free_port"),
     "share_memory": ("erniecore.engine.arrays", "share_memory"),
     "step_totals": ("erniecore.engine.step", "step_totals"),
     "read_arrays": ("erniecore.checkpoint.arrays", "read_arrays"),
@@ -235,6 +237,7 @@ __all__ = [
     "attempts_of",
     "collate",
     "derive_seed",
+    "free_port",
     "hookimpl",
     "nearest",
     "open_model",

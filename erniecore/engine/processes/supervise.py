@@ -119,10 +119,10 @@ def node_variables(link: Link | None) -> dict[str, str]:
     return {NODE: link.name, **({"GLOO_SOCKET_IFNAME": interface} if interface else {})}
 
 
-def free_port() -> int:
-    """A port of this machine that nobody listens on now."""
+def free_port(address: str = "127.0.0.1") -> int:
+    """A port that nobody listens on now at an address of this machine; at all of them, if it is empty."""
     with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
+        probe.bind((address, 0))
         return int(probe.getsockname()[1])
 
 

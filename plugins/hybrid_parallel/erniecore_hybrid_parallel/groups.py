@@ -18,7 +18,7 @@ import paddle.distributed as dist  # noqa: TID253
 from paddle.base import core  # noqa: TID253
 from paddle.distributed import collective  # noqa: TID253
 
-from erniecore.api import Cluster, EnvironmentFault
+from erniecore.api import Cluster, EnvironmentFault, free_port
 from erniecore_hybrid_parallel.comm import Comm, contact
 from erniecore_hybrid_parallel.rollcall import Door, Doors, RollCall
 
@@ -134,7 +134,7 @@ class World:
         number = 1000 + self._groups
         index, key = ranks.index(self.rank), f"erniecore/group/{self._groups}/{ranks[0]}"
         if index == 0:
-            self.store.set(key, f"{_own_address()}:{_free_port()}".encode())
+            self.store.set(key, f"{_own_address()}:{free_port('')}".encode())
         host, _, port = bytes(self.store.get(key)).decode().rpartition(":")
         store = core.TCPStore(host, int(port), index == 0, len(ranks), int(self.timeout))
         self._stores.append(store)
@@ -221,9 +221,3 @@ def _own_address() -> str:
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         probe.connect((host, int(port)))
         return str(probe.getsockname()[0])
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("", 0))
-        return int(probe.getsockname()[1])
