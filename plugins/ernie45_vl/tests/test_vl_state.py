@@ -1,6 +1,9 @@
 """Public names and layouts of the vision-language weights."""
 
+import json
+
 import numpy as np
+import paddle  # noqa: TID253
 import pytest
 from erniecore_ernie45_vl.architecture import VlArchitecture
 from erniecore_ernie45_vl.plugin import plugin
@@ -21,6 +24,39 @@ def test_stored_weights_are_the_loaded_ones(vl, build):
     assert set(stored) == set(vl.weights)
     for name, array in vl.weights.items():
         np.testing.assert_array_equal(stored[name], array, err_msg=name)
+
+
+VARIANTS = {
+    "untied, biases": {"tie_word_embeddings": False, "use_bias": True},
+    "no shared experts": {"moe_num_shared_experts": 0},
+    "every other layer, from the first": {"moe_layer_interval": 2, "moe_layer_start_index": [0, 1]},
+    "no pairs for time, wide heads": {"freq_allocation": 0, "head_dim": 40},
+    "two sizes alike": {"moe_intermediate_size": [24, 24], "moe_num_experts": [24, 24]},
+    "squares of four": {"spatial_conv_size": 4, "tower": {"spatial_merge_size": 4, "num_heads": 3, "patch_size": 7}},
+}
+
+
+@pytest.mark.parametrize("changes", VARIANTS.values(), ids=VARIANTS)
+def test_other_architectures_see_pictures_and_keep_their_weights(changes, vl, build):
+    hub = json.loads((vl.directory / "config.hub_style.json").read_text())
+    tower = changes.get("tower", {})
+    config = {**hub, **changes, "vision_config": {**hub["vision_config"], **tower}}
+    model, stored = build(plugin, config), {}
+    for entry in model_maps(model):
+        arrays = entry.store(model.state_dict()[entry.name].numpy())
+        stored.update(zip(entry.sources, arrays, strict=True))
+    model.eval()
+    other = build(plugin, config, stored)
+    other.eval()
+    side = tower.get("spatial_merge_size", 2)
+    ids = paddle.to_tensor([[5, 500, *[504] * 6, 501, 9]])
+    values = 3 * tower.get("patch_size", 14) ** 2
+    pixels = paddle.randn([6 * side * side, values])
+    seen = {"pixel_values": pixels, "image_grid_thw": paddle.to_tensor([[1, 2 * side, 3 * side]])}
+    logits = model(ids, **seen).numpy()
+    assert np.isfinite(logits).all()
+    np.testing.assert_array_equal(other(ids, **seen).numpy(), logits)
+    assert (model(ids, **{**seen, "pixel_values": pixels + 1}).numpy() != logits)[:, 2:].any()
 
 
 def same_model(vl, build, weights, layout="pt"):
