@@ -5,7 +5,11 @@ what guesses ahead save or cost; in turns in one process, random weights, sizes 
 
 plain: answers of 64 tokens, 1 and 8 rows. mixed: 24 answers of 4 to 96 tokens, 8 at a time. guesses: 1 and 8 rows, guesses
 of which a given share is right (an oracle that knows the answer, and lies), and the layer of multi-token prediction with
-random weights: what it costs.
+random weights: what it costs. calls: whole passes in one call of a kernel against layer by layer. large (not by default; some
+minutes): a model of 715 MB, and the same with its layers in 8 and 4 bits, against the rate at which memory is copied.
+
+    python -m benchmarks.decoding --parts calls
+    python -m benchmarks.decoding --parts large
 """
 
 from __future__ import annotations
@@ -39,10 +43,14 @@ def main() -> None:
 
     print(f"{args.threads} threads, kernels: {', '.join(sorted(in_use())) or 'none'}")
     print("| what | tokens | CPU s | time of the first / this, wall (CPU) |\n|---|---|---|---|")
+    parts = args.parts.split(",")
     for name in ("dense-S", "moe-S"):
-        model = build(name)
-        for part in args.parts.split(","):
-            PARTS[part](f"{name}, ", model, args.rounds)
+        model = build(name) if set(parts) - {"large"} else None
+        for part in parts:
+            if part != "large":
+                PARTS[part](f"{name}, ", model, args.rounds)
+    if "large" in parts:
+        large(args.rounds)
 
 
 def build(name: str) -> Any:
@@ -157,7 +165,94 @@ def guesses(name: str, model: Any, rounds: int) -> None:
         show(runs, sum(limits), rounds)
 
 
-PARTS = {"plain": plain, "mixed": mixed, "guesses": guesses}
+def calls(name: str, model: Any, rounds: int) -> None:
+    """Layer by layer and in one call, 1 and 8 rows."""
+    for size in (1, 8):
+        rows, limits = prompts(model, size), [ANSWER] * size
+        runs: dict[str, Run] = {}
+        for what, step in ((f"{name}{size} rows: layer by layer", "reference"), ("in one call", "")):
+            runs[what] = lambda rows=rows, limits=limits, step=step: with_step(
+                step, lambda: fixed(model, rows, limits, len(rows))
+            )
+        show(runs, sum(limits), rounds)
+
+
+def with_step(name: str, run: Run) -> Any:
+    """``run`` with an implementation of ``decoder_step``; the chosen one if it is empty."""
+    from erniecore import kernels
+    from erniecore.ops._parallel import num_workers
+
+    kernels.use(kernels.choose("cpu", {"decoder_step": name} if name else {}), num_workers)
+    return run()
+
+
+def large(rounds: int) -> None:
+    """Tokens and bytes of weights per second of a model that no cache holds, float32 and packed; the forms take turns."""
+    from erniecore_weight_only.schemes import Scheme
+
+    from benchmarks.packed import memory_rates
+
+    copied, read = memory_rates(7)
+    print(f"\ncopy {copied / 1e9:.1f} GB/s (bytes read and written), read {read / 1e9:.1f} GB/s")
+    print("| form | MB per step | rows | tokens/s | float32 = 1 | GB/s of weights | over copy | over read |")
+    print("|---|---|---|---|---|---|---|---|")
+    forms = {"float32": None, "int8": Scheme("int8"), "int4/64": Scheme("int4", 64)}
+    models = {form: large_model(scheme) for form, scheme in forms.items()}
+    for size in (1, 8):
+        seconds: dict[str, float] = dict.fromkeys(forms, float("inf"))
+        for _ in range(rounds):
+            for form, (model, _) in models.items():
+                seconds[form] = min(seconds[form], step_seconds(model, size))
+        for form, time_of_step in seconds.items():
+            size_of = models[form][1]
+            rate, ratio = size_of / time_of_step, seconds["float32"] / time_of_step
+            line = (
+                f"{size / time_of_step:.1f} | {ratio:.2f} | {rate / 1e9:.1f} | {rate / copied:.2f} | {rate / read:.2f}"
+            )
+            print(f"| {form} | {size_of / 1e6:.0f} | {size} | {line} |", flush=True)
+
+
+def large_model(scheme: Any) -> tuple[Any, float]:
+    """12 layers of 1,024, 32,000 words, the head tied; and the bytes that a step reads."""
+    import paddle
+    from erniecore_ernie45.plugin import plugin as dense
+    from erniecore_weight_only.layers import PackedLinear
+
+    sys.path.insert(0, str(HERE / "peers"))
+    from run_ernie import architecture
+
+    sizes = {"arch": "dense", "hidden": 1024, "layers": 12, "heads": 16, "kv_heads": 4, "head_dim": 64}
+    sizes |= {"intermediate": 3072, "vocab": 32000, "max_pos": 4096, "rope_theta": 5e5, "rms_eps": 1e-5, "tie": True}
+    paddle.seed(0)
+    model = dense.ernie_build_model(architecture=architecture(sizes), dtype="float32")
+    model.eval()
+    for layer in model.sublayers() if scheme else ():
+        for name, inner in list(layer.named_children()):
+            if type(inner) is paddle.nn.Linear:
+                setattr(layer, name, PackedLinear(inner, scheme, name))
+    held = [*model.parameters(), *model.buffers()]
+    return model, float(sum(int(tensor.size) * int(tensor.element_size()) for tensor in held))
+
+
+def step_seconds(model: Any, size: int, steps: int = 12) -> float:
+    """Seconds of a step after a prompt, the least of some."""
+    import paddle
+
+    from erniecore.engine.generation.generate import Decoder
+    from erniecore.engine.generation.sampling import Sampling
+
+    with paddle.no_grad():
+        decoder = Decoder(model, np.array(prompts(model, size)), sampling=Sampling(), max_new_tokens=steps + 1)
+        decoder.step()
+        best = float("inf")
+        for _ in range(steps):
+            started = time.perf_counter()
+            decoder.step()
+            best = min(best, time.perf_counter() - started)
+    return best
+
+
+PARTS = {"plain": plain, "mixed": mixed, "guesses": guesses, "calls": calls}
 
 
 def show(runs: dict[str, Run], tokens: int, rounds: int) -> None:

@@ -92,6 +92,37 @@ def decode_attention() -> Iterator[Case]:
         )
 
 
+def decoder_step() -> Iterator[Case]:
+    """A new token of each row after 128 others, in a model of 226 MB; the reference is the model layer by layer."""
+    import numpy as np
+    from erniecore_ernie45.plugin import plugin
+
+    from erniecore.engine.generation.cache import StaticCache
+    from erniecore.engine.generation.passes import Passes
+
+    sizes = {"hidden_size": 1024, "intermediate_size": 3072, "num_hidden_layers": 4, "vocab_size": 8192, "head_dim": 64}
+    sizes |= {"num_attention_heads": 16, "num_key_value_heads": 4, "rms_norm_eps": 1e-5, "rope_theta": 5e5}
+    architecture = {"model_type": "ernie4_5", "tie_word_embeddings": True, **sizes}
+    model = plugin.ernie_build_model(architecture=architecture, dtype="float32").eval()
+    weights = float(sum(int(parameter.size) for parameter in model.parameters()))
+    for rows in (1, 8):
+        whole, layered, cache = Passes(model), Passes(model), StaticCache(4, 129)
+        layered.layer_by_layer()
+        whole.last(np.full([rows, 128], 5), np.tile(np.arange(128), (rows, 1)), None, cache)
+        ids, positions = np.full([rows, 1], 7), np.full([rows, 1], 128)
+
+        def run(passes: Passes = whole, ids: Any = ids, positions: Any = positions, cache: Any = cache) -> Any:
+            cache.truncate(128)
+            return passes.last(ids, positions, None, cache)
+
+        def reference(passes: Passes = layered, run: Any = run) -> Any:
+            return run(passes)
+
+        run.__wrapped__ = reference  # type: ignore[attr-defined]
+        held = 2.0 * rows * 129 * 4 * 256
+        yield Case(f"pass, {rows} rows", run, (), 4 * (weights + held), 2 * rows * weights + 8 * held)
+
+
 def decode_experts() -> Iterator[Case]:
     import paddle
 
@@ -242,6 +273,7 @@ CASES: Mapping[str, Callable[[], Iterator[Case]]] = {
         cross_entropy,
         decode_attention,
         decode_experts,
+        decoder_step,
         embedding,
         fp8_quantize,
         grouped_swiglu,

@@ -22,7 +22,10 @@ static inline void add_registers(const float* x, i64 x_step, const float* w, i64
     for (i64 k = 0; k < depth; ++k) {
         vec v[N];
 #pragma GCC unroll 4
-        for (int n = 0; n < N; ++n) v[n] = get(w + k * w_step + n * W);
+        for (int n = 0; n < N; ++n) {
+            __builtin_prefetch(w + (k + DEPTH) * w_step + n * W);  // work hides the way from memory only if it starts early
+            v[n] = get(w + k * w_step + n * W);
+        }
 #pragma GCC unroll 8
         for (int m = 0; m < M; ++m) {
             const vec f = all(x[m * x_step + k]);
