@@ -54,6 +54,13 @@ class Host:
         return problems
 
 
+class _Manager(pluggy.PluginManager):
+    """Does not look for marks on what every object has: that is half of the names, and pluggy looks thoroughly."""
+
+    def parse_hookimpl_opts(self, plugin: object, name: str) -> pluggy.HookimplOpts | None:
+        return None if name.startswith("__") else super().parse_hookimpl_opts(plugin, name)
+
+
 def assemble(plugins: Mapping[str, Plugin | Sequence[Plugin]], *, extra: Sequence[object] = ()) -> Host:
     """A host for one run.
 
@@ -61,7 +68,7 @@ def assemble(plugins: Mapping[str, Plugin | Sequence[Plugin]], *, extra: Sequenc
     implementations, e.g. the engine's ``trylast`` defaults. Raises ``PluginBroken`` when a hook is unknown, unmarked or
     missing, has wrong arguments or default values, or has two providers.
     """
-    manager = pluggy.PluginManager("erniecore")
+    manager = _Manager("erniecore")
     manager.add_hookspecs(BuildSpecs)
     manager.add_hookspecs(LifecycleSpecs)
     ordered = _in_call_order(plugins)
