@@ -10,7 +10,6 @@ size.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
@@ -23,6 +22,7 @@ from numpy.typing import NDArray
 from paddle import Tensor, nn  # noqa: TID253
 
 from erniecore.api import NumericsError, UsageError, ops
+from erniecore_ptq.rounding import decibels
 
 #: the largest number that is left whole, in scales
 TOP = {"int8": 127.0, "int4": 7.0, "fp8": 448.0}
@@ -44,7 +44,7 @@ class Codec(nn.Layer):  # type: ignore[misc]
         if form == "int4" and shape[2] % 2:
             raise UsageError("two codes share a byte", where="quantizer.cache", found=f"heads of {shape[2]}",
                              expected="an even size", fix="take cache=int8")  # fmt: skip
-        self.form, self.static, self.layers = form, static, shape[0]
+        self.form, self.static, self.layers, self._known = form, static, shape[0], False
         self.measured: dict[str, list[float]] = {}
         for part in PARTS if static else ():
             self.register_buffer(f"{part}_scale", paddle.zeros(shape))
@@ -80,7 +80,8 @@ class Codec(nn.Layer):  # type: ignore[misc]
     @property
     def known(self) -> bool:
         """Whether static scales are there."""
-        return bool((self.keys_scale[0] > 0).all())
+        self._known = self._known or bool((self.keys_scale[0] > 0).all())
+        return self._known
 
     def largest(self, layer: int, part: str) -> Tensor:
         """[N, D]; static scales only."""
@@ -166,7 +167,7 @@ def calibrate(model: nn.Layer, batches: Sequence[NDArray[np.int64]]) -> None:
     lost = _Lost(codec)
     _pass(model, lost, batches)
     for part in PARTS:
-        codec.measured[part] = [_decibels(*lost.sums[layer, part]) for layer in range(codec.layers)]
+        codec.measured[part] = [decibels(*lost.sums[layer, part]) for layer in range(codec.layers)]
 
 
 def _pass(model: nn.Layer, cache: Any, batches: Sequence[NDArray[np.int64]]) -> None:
@@ -233,7 +234,3 @@ def _numbers(codes: Tensor, form: str) -> Tensor:
     if form == "int4":
         codes = ops.unpack_halves(codes.unsqueeze(-1), 2 * codes.shape[-1]).squeeze(-1)
     return codes.astype("float32")
-
-
-def _decibels(signal: float, noise: float) -> float:
-    return 10 * math.log10(signal / noise) if signal > 0 and noise > 0 else math.inf

@@ -4,7 +4,6 @@ quantised already, round its weights, put codes in their place.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -167,7 +166,7 @@ def _output_db(weights: list[Floats], numbers: list[Floats], seen: list[Seen]) -
     """Signal to noise of the layer's output on the calibration data."""
     signal = sum(rounding.error(w, np.zeros_like(w), s.hessian) for w, s in zip(weights, seen, strict=True))
     noise = sum(rounding.error(w, w2, s.hessian) for w, w2, s in zip(weights, numbers, seen, strict=True))
-    return 10 * math.log10(signal / noise) if signal > 0 and noise > 0 else math.inf
+    return rounding.decibels(signal, noise)
 
 
 PLAIN = (PackedLinear, PackedExperts)

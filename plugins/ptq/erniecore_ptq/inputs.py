@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 from paddle import Tensor, nn  # noqa: TID253
 
 from erniecore.api import NumericsError, PackedLayer, ops
+from erniecore_ptq.rounding import decibels
 from erniecore_ptq.watching import put, watch
 
 Batches = Sequence[NDArray[np.int64]]
@@ -181,8 +182,4 @@ def _measure(model: nn.Layer, before: Mapping[str, nn.Layer], batches: Batches) 
         for name, layer in compared.items():
             put(layers, name, layer.after)
     for layer in compared.values():
-        layer.after.measured = {parameter: _decibels(*sums) for parameter, sums in layer.sums.items()}
-
-
-def _decibels(signal: float, noise: float) -> float:
-    return 10 * math.log10(signal / noise) if signal > 0 and noise > 0 else math.inf
+        layer.after.measured = {parameter: decibels(*sums) for parameter, sums in layer.sums.items()}

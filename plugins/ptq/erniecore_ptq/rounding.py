@@ -8,6 +8,7 @@ Letters: I inputs, O outputs, G groups of g inputs.
 
 from __future__ import annotations
 
+import math
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -39,6 +40,11 @@ def error(w: Floats, w2: Floats, h: Floats) -> float:
     """|X (W - W')|²; never below zero."""
     d = w - w2
     return max(float(np.einsum("io,ij,jo->", d, h, d, optimize=True)), 0.0)
+
+
+def decibels(signal: float, noise: float) -> float:
+    """Of two sums of squares; infinite where nothing was lost, or nothing was there."""
+    return 10 * math.log10(signal / noise) if signal > 0 and noise > 0 else math.inf
 
 
 def nearest(w: Floats, scheme: Scheme, importance: Floats | None = None) -> Rounded:

@@ -72,6 +72,15 @@ def test_decoding_from_codes_is_the_whole_pass_with_codes(form, scales, make_mod
     assert np.abs(logits(model, ids) - logits(make_model("moe"), ids)).max() > 1e-4
 
 
+def test_layers_of_prediction_ahead_keep_their_keys():
+    """They come after those that were calibrated."""
+    x = paddle.to_tensor(RNG.standard_normal((1, 2, 3, 8)).astype(np.float32))
+    cache = StaticCache(2, 4, Codec("int4", (1, 3, 8), static=False))
+    for layer, same in ((0, False), (1, True)):
+        keys, _ = cache.update(layer, x, x)
+        assert (keys.numpy().tobytes() == x.numpy().tobytes()) == same
+
+
 def test_generation_keeps_codes_and_compacts_them(make_model):
     """Rows of different lengths end at different times: the cache is made smaller, and rows do not depend on each other."""
     model = stored(make_model("moe"), "int4", "dynamic")
