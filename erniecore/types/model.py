@@ -238,6 +238,40 @@ class PackedLayer(Protocol):
         ...
 
 
+class RankGroup(Protocol):
+    """Ranks that share a weight, this one among them.
+
+    Attributes:
+        size, index: how many, and this rank's place among them.
+    """
+
+    size: int
+    index: int
+
+    def all_max(self, tensor: Tensor) -> Tensor:
+        """Elementwise maximum over the group, in place."""
+        ...
+
+
+@runtime_checkable
+class SharedWeights(Protocol):
+    """A layer whose weights are more than parameters: they are codes, or rounded with a scale of the whole. A parallel
+    strategy that cuts such a weight says so here. A layer around another passes it on."""
+
+    def packed_shapes(self) -> Mapping[str, tuple[int, ...]]:
+        """See :class:`PackedLayer`; empty where all weights are parameters."""
+        ...
+
+    def share(self, parameter: str, axis: int, group: RankGroup) -> Mapping[str, int]:
+        """``parameter`` is cut evenly along ``axis`` among the ranks of ``group``; the tensors of this layer, by their names
+        below it, that the caller is to cut with it, and along which axes. Parameters are cut anyway.
+
+        Raises:
+            ValueError: parts are not what they were in the whole; the text says why.
+        """
+        ...
+
+
 class Cache(Protocol):
     """Keys and values of past positions, one pair per layer; built by the generator."""
 

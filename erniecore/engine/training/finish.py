@@ -16,6 +16,7 @@ from erniecore.checkpoint.directories import (
     atomic_directory,
     write_directory_manifest,
 )
+from erniecore.engine.arrays import share_memory
 from erniecore.engine.models import quantized
 from erniecore.engine.models.model_files import save_model_directory
 from erniecore.engine.models.quantize import write_quantized
@@ -105,7 +106,7 @@ def export_model(run: Run) -> None:
             model = whole_model(run.ranks, run.policy)
             path = _write_model(run, model) if run.is_main else None
             if run.is_main:
-                _write_codes(run)
+                _write_codes(run, model)
     if not run.is_main:
         return
     if path is None:
@@ -114,13 +115,22 @@ def export_model(run: Run) -> None:
     run.emit("export", step=run.step, path=str(path), seconds=time.perf_counter() - started)
 
 
-def _write_codes(run: Run) -> None:
-    """``quantized/``: the model as a quantizer that trains its weights packs it, with the scales that were trained."""
+def _write_codes(run: Run, whole: Any) -> None:
+    """``quantized/``: the model as a quantizer that trains its weights packs it, with the scales that were trained.
+
+    Args:
+        whole: see ``whole_model``.
+    """
     plugin = run.ready.loaded.plugins.get("quantizer")
     if plugin is None or quantized.TRAINS not in plugin.capabilities:
         return
     started, config = time.perf_counter(), run.settings.quantizer
-    bundle = _bundle(run, quantized.apply(plugin, config, copy.deepcopy(run.policy)))
+    model = copy.deepcopy(run.policy) if whole is run.policy else build_model(run.ready)
+    if whole is not run.policy:
+        tensors = whole.state_dict()
+        for name, tensor in model.state_dict().items():
+            share_memory(tensors[name], tensor)
+    bundle = _bundle(run, quantized.apply(plugin, config, model))
     write_quantized(bundle, run.out / QUANTIZED_DIRECTORY, plugin, config, run.settings.train.precision)
     where = str(run.out / QUANTIZED_DIRECTORY)
     run.emit("export", step=run.step, path=where, seconds=time.perf_counter() - started)

@@ -25,7 +25,7 @@ from paddle import Tensor, nn  # noqa: TID253
 
 from erniecore.api import NumericsError, StoredWeight, ops
 from erniecore_ccq import clusters, words
-from erniecore_ccq.schemes import CLUSTERS, GROUP, WORDS, CodeScheme
+from erniecore_ccq.schemes import CLUSTERS, GROUP, ROWS, WORDS, CodeScheme
 
 Arrays = dict[str, NDArray[Any]]
 
@@ -110,9 +110,26 @@ _ENCODERS: Mapping[str, Callable[[NDArray[np.float32]], Arrays]] = {WORDS: _enco
 class CodeWeight(PackedWeight):
     """Codes and scales of one weight, [I, O] or [E, I, O]."""
 
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Of the weight, as much as is here: inputs are cut by whole groups, or not at all."""
+        *stack, rows, outputs = self.quant_weight.shape
+        return (*stack, min(self._inputs, rows // ROWS[self.scheme.form] * GROUP), outputs)
+
+    def cut_axes(self, axis: int, count: int) -> dict[str, int]:
+        """See ``SharedWeights.share``."""
+        whole, last = self.shape, len(self.shape) - 1
+        names = [name for name, _ in self.named_buffers()]
+        if axis != last - 1:
+            return dict.fromkeys(names, axis)
+        each, unit = whole[axis] // count, GROUP * (1 if self.scheme.form == WORDS else 2)
+        if each % unit:
+            raise ValueError(f"{unit} inputs share what is stored, and {each} of {whole[axis]} would be here")
+        return {name: axis for name in names if name in ("quant_weight", "weight_scale")}
+
     def store(self, weight: Tensor, where: str) -> None:
         """Search the codes, one expert at a time. Raises ``NumericsError`` for values that are not finite."""
-        array = weight.detach().astype("float32").numpy()
+        array, self._inputs = weight.detach().astype("float32").numpy(), int(weight.shape[-2])
         if not np.isfinite(array).all():
             count = int((~np.isfinite(array)).sum())
             raise NumericsError("a weight that is not finite cannot be quantised", where=where, found=f"{count} values")
@@ -141,9 +158,9 @@ class CodeLinear(CodeWeight, PackedLinear):
 class CodeExperts(PackedExperts):
     """Routed experts; some of their matrices may be integers."""
 
-    def packed(self, weight: Tensor, scheme: Scheme, where: str) -> PackedWeight:
+    def packed(self, base: Any, name: str, scheme: Scheme, where: str) -> nn.Layer:
         """By what the scheme is."""
-        return (CodeWeight if isinstance(scheme, CodeScheme) else PackedWeight)(weight, scheme, where)
+        return (CodeWeight if isinstance(scheme, CodeScheme) else PackedWeight)(getattr(base, name), scheme, where)
 
 
 def _linear(base: nn.Linear, scheme: Scheme, where: str) -> nn.Layer:

@@ -10,6 +10,8 @@ from erniecore_weight_only.schemes import Scheme
 #: inputs of an output that share a scale
 GROUP = 64
 WORDS, CLUSTERS = "ccq-2.5", "ccq-2.06"
+#: rows of stored codes per group
+ROWS = {WORDS: 10, CLUSTERS: 16}
 
 
 class CodeScheme(Scheme):

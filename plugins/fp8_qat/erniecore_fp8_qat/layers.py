@@ -14,7 +14,8 @@ import paddle  # noqa: TID253
 from erniecore_weight_only.schemes import STACKED
 from paddle import Tensor, nn  # noqa: TID253
 
-from erniecore.api import UsageError, ops
+from erniecore.api import RankGroup, UsageError, ops
+from erniecore_fp8_qat.joint import Joined, Rows
 from erniecore_fp8_qat.product import product
 from erniecore_fp8_qat.recipes import Recipe
 from erniecore_fp8_qat.rounding import check_finite
@@ -32,6 +33,18 @@ class TrainedLinear(InputScale):
         super().__init__(recipe, warmup, rate)
         check_finite(base.weight, where)
         self.weight, self.bias = base.weight, base.bias
+
+    def packed_shapes(self) -> dict[str, tuple[int, ...]]:
+        """See ``SharedWeights``: the weight is a parameter."""
+        return {}
+
+    def share(self, parameter: str, axis: int, group: RankGroup) -> dict[str, int]:
+        """See ``SharedWeights``."""
+        if parameter == "weight":
+            each = self.weight.shape[axis] // group.size
+            self.recipe.check_part(self.weight.shape, axis, each)
+            self.joined = Joined(weights=group, inputs=group if axis == 0 else None)
+        return {}
 
     def forward(self, x: Tensor) -> Tensor:
         """[..., I] -> [..., O]."""
@@ -55,7 +68,14 @@ class TrainedStack(InputScale):
 
 
 class TrainedExperts(nn.Layer):  # type: ignore[misc]
-    """Routed experts of which some or all of gate_proj, up_proj and down_proj compute in FP8."""
+    """Routed experts of which some or all of gate_proj, up_proj and down_proj compute in FP8.
+
+    Attributes:
+        row_sources: where experts are spread over ranks, in a pass: the rank whose batch each row of the input is of, int64
+            [T], and how many ranks there are.
+    """
+
+    row_sources: tuple[Tensor, int] | None = None
 
     def __init__(self, base: nn.Layer, recipes: dict[str, Recipe], warmup: int, rate: float, where: str) -> None:
         super().__init__()
@@ -73,8 +93,25 @@ class TrainedExperts(nn.Layer):  # type: ignore[misc]
     def forward(self, x_TH: Tensor, experts_Tk: Tensor, weights_Tk: Tensor) -> Tensor:
         """Weighted sum [T, H] of the selected experts' outputs."""
         x_NH, routes = ops.dispatch(x_TH, experts_Tk, self.gate_proj.shape[0])
+        if self.row_sources is not None:
+            source, count = self.row_sources
+            rows = Rows(paddle.gather(source, routes.tokens) if routes.tokens.size else source[:0], count)
+            for stack in self.sublayers():
+                stack.arrived = [rows]
         gate_NI, up_NI = (self.multiply(name, x_NH, routes) for name in ("gate_proj", "up_proj"))
         return ops.combine(self.multiply("down_proj", ops.swiglu(gate_NI, up_NI), routes), weights_Tk, routes)
+
+    def packed_shapes(self) -> dict[str, tuple[int, ...]]:
+        """See ``SharedWeights``: the weights are parameters."""
+        return {}
+
+    def share(self, parameter: str, axis: int, group: RankGroup) -> dict[str, int]:
+        """See ``SharedWeights``: each expert is whole on one rank, its inputs come from all of them."""
+        stack = self.stack_of(parameter)
+        if stack is not None:
+            stack.recipe.check_spread()
+            stack.joined = Joined(inputs=group)
+        return {}
 
     def multiply(self, name: str, x: Tensor, routes: Any) -> Tensor:
         """Rows through one matrix of their experts, in FP8 or not."""

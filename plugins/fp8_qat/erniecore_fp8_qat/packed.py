@@ -11,10 +11,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import paddle  # noqa: TID253
-from erniecore_weight_only.schemes import STACKED
+from erniecore_weight_only.layers import ExpertCodes, LinearCodes
 from paddle import Tensor, nn  # noqa: TID253
 
-from erniecore.api import StoredWeight, ops
+from erniecore.api import StoredWeight
 from erniecore_fp8_qat import rounding
 from erniecore_fp8_qat.layers import fused
 from erniecore_fp8_qat.product import packed_product
@@ -86,82 +86,40 @@ class PackedWeight(InputScale):
         return StoredWeight(self.recipe.form, self.quant_weight, self.weight_scale, 0, scale, mixed)
 
     def times(self, x: Tensor, routes: Any = None) -> Tensor:
-        """[N, I] -> [N, O]."""
+        """[.., I] -> [.., O]; of a stack rows [N, I] sorted by expert."""
         if self.input_scale is not None:
             x = x / self.input_scale.astype(x.dtype)
-        return packed_product(x, self, routes)
+        y = packed_product(x.reshape([-1, x.shape[-1]]), self, routes)
+        return y.reshape([*x.shape[:-1], y.shape[-1]])
+
+    def cut_axes(self, axis: int, count: int) -> dict[str, int]:
+        """Nothing trains beside these codes, so nobody shares them."""
+        raise ValueError("codes of FP8 are for use, not for training")
 
 
-class PackedLinear(PackedWeight):
-    """y = Q(x) W' + b."""
+class PackedLinear(LinearCodes, PackedWeight):
+    """A linear layer: y = Q(x) W' + b."""
 
     def __init__(self, base: Any, recipe: Recipe, where: str, beside: Beside | None = None) -> None:
         super().__init__(base.weight, recipe, where, beside)
         self.bias = base.bias
 
-    def forward(self, x: Tensor) -> Tensor:
-        """[..., I] -> [..., O]."""
-        y = self.multiply("weight", x)
-        return y if self.bias is None else y + self.bias
 
-    def packed_shapes(self) -> dict[str, tuple[int, ...]]:
-        """See ``PackedLayer``."""
-        return {"weight": self.shape}
-
-    def unpacked(self, parameter: str) -> Tensor:
-        """See ``PackedLayer``."""
-        return self.whole()
-
-    def stored(self, parameter: str) -> StoredWeight:
-        """See ``StoredWeight``."""
-        return self.stored_weight()
-
-    def multiply(self, parameter: str, x: Tensor, routes: Any = None) -> Tensor:
-        """See ``PackedLayer``."""
-        y = self.times(x.reshape([-1, x.shape[-1]]))
-        return y.reshape([*x.shape[:-1], y.shape[-1]])
-
-
-class PackedExperts(nn.Layer):  # type: ignore[misc]
-    """Routed experts of which some or all of gate_proj, up_proj and down_proj are codes."""
+class PackedExperts(ExpertCodes):
+    """Routed experts, trained in FP8 or not."""
 
     def __init__(
         self, base: Any, recipes: dict[str, Recipe], where: str, factors: Mapping[str, Tensor] | None = None
     ) -> None:
         """``factors``: matrix -> of its inputs, shared by all experts."""
-        super().__init__()
-        self.compute_dtype = base.gate_proj.dtype
-        partners = {name: [getattr(base, other) for other in others] for name, others in fused(recipes).items()}
-        for name in STACKED:
-            weight = getattr(base, name)
-            if name in recipes:
-                trained, given = getattr(base, f"{name}_fp8", None), (factors or {}).get(name)
-                beside = Beside(trained, partners.get(name, ()), given)
-                self.add_sublayer(name, PackedWeight(weight, recipes[name], f"{where}.{name}", beside))
-            else:
-                self.add_parameter(name, weight)
+        self._beside = {
+            name: Beside(getattr(base, f"{name}_fp8", None), factors=(factors or {}).get(name)) for name in recipes
+        }
+        for name, others in fused(recipes).items():
+            self._beside[name] = self._beside[name]._replace(partners=[getattr(base, other) for other in others])
+        super().__init__(base, recipes, where)
+        self._beside = {}
 
-    def forward(self, x_TH: Tensor, experts_Tk: Tensor, weights_Tk: Tensor) -> Tensor:
-        """Weighted sum [T, H] of the selected experts' outputs."""
-        x_NH, routes = ops.dispatch(x_TH, experts_Tk, int(self.gate_proj.shape[0]))
-        gate_NI, up_NI = (self.multiply(name, x_NH, routes) for name in ("gate_proj", "up_proj"))
-        return ops.combine(self.multiply("down_proj", ops.swiglu(gate_NI, up_NI), routes), weights_Tk, routes)
-
-    def packed_shapes(self) -> dict[str, tuple[int, ...]]:
-        """See ``PackedLayer``."""
-        return {name: layer.shape for name, layer in self.named_children()}
-
-    def unpacked(self, parameter: str) -> Tensor:
-        """See ``PackedLayer``."""
-        weight: PackedWeight = getattr(self, parameter)
-        return weight.whole()
-
-    def stored(self, parameter: str) -> StoredWeight:
-        """See ``StoredWeight``."""
-        weight: PackedWeight = getattr(self, parameter)
-        return weight.stored_weight()
-
-    def multiply(self, parameter: str, x: Tensor, routes: Any = None) -> Tensor:
-        """See ``PackedLayer``; also for a matrix that is not packed."""
-        weight = getattr(self, parameter)
-        return weight.times(x, routes) if isinstance(weight, PackedWeight) else ops.grouped_linear(x, weight, routes)
+    def packed(self, base: Any, name: str, scheme: Recipe, where: str) -> nn.Layer:
+        """With the input scale that was trained, where there is one."""
+        return PackedWeight(getattr(base, name), scheme, where, self._beside[name])

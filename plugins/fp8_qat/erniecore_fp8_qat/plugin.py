@@ -10,8 +10,11 @@ from erniecore_weight_only.schemes import Rule, Scheme
 from erniecore.api import ConfigError, Plugin, UsageError, hookimpl
 from erniecore_fp8_qat.config import BlockConfig, Fp8Config, IntConfig, QatConfig
 
-#: axes of a parallel strategy that cut weights or layers; a scale would have to be agreed on within them
-_CUTS = ("tensor", "expert", "pipeline", "context")
+#: axes of a parallel strategy -> why a scale is not that of one process there
+_REFUSED = {
+    "pipeline": "input scales are agreed on once per step by all ranks, which must have all layers",
+    "context": "the scale of a batch is that of all its positions, which no rank has",
+}
 
 
 class _Fp8(Plugin):
@@ -35,15 +38,15 @@ class _Fp8(Plugin):
 
     @hookimpl
     def ernie_check_settings(self, settings: Any) -> None:
-        """All weights are trained, on whole layers."""
+        """All weights are trained, and every rank has a part of every layer."""
         if settings.adapter is not None:
             message = (
                 f"{self.name} trains the weights themselves: leave the adapter out, or train it beside wint8 or nf4"
             )
             raise ConfigError.at("adapter", message)
-        for axis in _CUTS:
+        for axis, reason in _REFUSED.items():
             if getattr(settings.parallel, axis, 1) not in (0, 1):
-                raise ConfigError.at(f"parallel.{axis}", f"{self.name} needs whole layers on every rank; set it to 1")
+                raise ConfigError.at(f"parallel.{axis}", f"{self.name} does not go with it: {reason}; set it to 1")
 
     @hookimpl
     def ernie_quantize_model(self, config: Any, model: Any, phase: str) -> Any:

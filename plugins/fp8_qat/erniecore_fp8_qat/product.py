@@ -15,6 +15,7 @@ from paddle import Tensor  # noqa: TID253
 from paddle.autograd import PyLayer  # noqa: TID253
 
 from erniecore.api import ops
+from erniecore_fp8_qat.joint import Joined
 from erniecore_fp8_qat.recipes import Recipe
 
 
@@ -23,9 +24,10 @@ class Site(Protocol):
 
     recipe: Recipe
     partners: list[Tensor]
+    joined: Joined
 
     def scale_of(self, turned: Tensor) -> Tensor:
-        """[1]: the scale of transformed inputs [N, I]; noted when training."""
+        """[1] or [N, 1]: the scale of transformed inputs [N, I]; noted when training."""
         ...
 
 
@@ -85,7 +87,9 @@ class _Product(PyLayer):  # type: ignore[misc]
     def forward(ctx: Any, x: Tensor, weight: Tensor, site: Site, routes: Any) -> Tensor:
         ctx.site, ctx.routes, ctx.frozen = site, routes, (x.stop_gradient, weight.stop_gradient)
         ctx.save_for_backward(x, weight)
-        y, ctx.scale = forward(x, site.recipe.unpack(site.recipe.pack(weight, site.partners)), site, routes)
+        packed = site.recipe.pack(weight, site.partners, site.joined.of_weight)
+        ctx.scales = packed.scales
+        y, ctx.scale = forward(x, site.recipe.unpack(packed), site, routes)
         return y
 
     @staticmethod
@@ -94,7 +98,7 @@ class _Product(PyLayer):  # type: ignore[misc]
         recipe, dx, dw = ctx.site.recipe, None, None
         wide = dy.detach().astype("float32")
         if not ctx.frozen[0]:
-            numbers = recipe.unpack(recipe.pack(weight, ctx.site.partners))
+            numbers = recipe.unpack(recipe.pack(weight, scales=ctx.scales))
             dx = input_gradient(wide, numbers, recipe, ctx.routes).astype(x.dtype)
         if not ctx.frozen[1]:
             left, right = recipe.for_weight(x.detach().astype("float32"), wide, ctx.scale)

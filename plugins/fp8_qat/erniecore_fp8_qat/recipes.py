@@ -18,6 +18,7 @@ from paddle import Tensor  # noqa: TID253
 
 from erniecore.api import ops
 from erniecore_fp8_qat import rounding
+from erniecore_fp8_qat.joint import Joint
 
 
 class Packed(NamedTuple):
@@ -36,8 +37,15 @@ class Recipe(Protocol):
     #: what it is called in ``StoredWeight``
     form: str
 
-    def pack(self, weight: Tensor, partners: Sequence[Tensor] = ()) -> Packed:
-        """[.., I, O] -> codes and scales. ``partners``: weights with which it has one scale, where scales are of tensors."""
+    def pack(
+        self, weight: Tensor, partners: Sequence[Tensor] = (), joint: Joint | None = None, scales: Tensor | None = None
+    ) -> Packed:
+        """[.., I, O] -> codes and scales.
+
+        Args:
+            partners: weights with which it has one scale, where scales are of tensors.
+            joint: where ``weight`` is a part. scales: those of the whole, where they are known.
+        """
         ...
 
     def unpack(self, packed: Packed) -> Tensor:
@@ -48,12 +56,20 @@ class Recipe(Protocol):
         """[N, I] float32 into the transformed basis, and back up to the factor that ``unpack`` has taken out."""
         ...
 
-    def fresh_scale(self, turned: Tensor) -> Tensor:
-        """[1]: the scale that fits this batch; static recipes only."""
+    def scale_of(self, largest: Tensor) -> Tensor:
+        """The scale of transformed inputs whose largest value is ``largest``, elementwise; static recipes only."""
         ...
 
     def activation(self, turned: Tensor, scale: Tensor) -> Tensor:
         """Rounded inputs [N, I]; ``scale`` counts for static recipes only."""
+        ...
+
+    def check_part(self, shape: Sequence[int], axis: int, each: int) -> None:
+        """Whether ranks may share a weight [I, O], ``each`` of them along ``axis``. Raises ``ValueError`` with the reason."""
+        ...
+
+    def check_spread(self) -> None:
+        """Whether ranks may have different experts. Raises ``ValueError`` with the reason."""
         ...
 
     def for_input(self, dy: Tensor) -> Tensor:
@@ -83,13 +99,17 @@ class TensorWise:
     def form(self) -> str:
         return "e4m3"
 
-    def pack(self, weight: Tensor, partners: Sequence[Tensor] = ()) -> Packed:
+    def pack(
+        self, weight: Tensor, partners: Sequence[Tensor] = (), joint: Joint | None = None, scales: Tensor | None = None
+    ) -> Packed:
         turned = turned_weight(weight, self.block)
-        scale = rounding.weight_scale(turned)
-        for other in partners:
-            scale = paddle.maximum(scale, rounding.weight_scale(turned_weight(other, self.block)))
-        codes = rounding.to_codes(ops.fp8_quantize(turned, scale))
-        return Packed(codes, (scale / self.block).reshape([-1]))
+        if scales is None:
+            largest = rounding.largest(turned)
+            for other in partners:
+                largest = paddle.maximum(largest, rounding.largest(turned_weight(other, self.block)))
+            scales = (rounding.amax_scale(joint(largest) if joint else largest) / self.block).reshape([-1])
+        spread = scales.reshape([] if turned.ndim == 2 else [-1, 1, 1])
+        return Packed(rounding.to_codes(ops.fp8_quantize(turned, spread * self.block)), scales)
 
     def unpack(self, packed: Packed) -> Tensor:
         shape = [1, 1] if packed.codes.ndim == 2 else [-1, 1, 1]
@@ -98,8 +118,8 @@ class TensorWise:
     def turn(self, x: Tensor) -> Tensor:
         return ops.hadamard(x, self.block)
 
-    def fresh_scale(self, turned: Tensor) -> Tensor:
-        return rounding.amax_scale(turned.abs().max() if turned.size else paddle.zeros([])).reshape([1])
+    def scale_of(self, largest: Tensor) -> Tensor:
+        return rounding.amax_scale(largest)
 
     def activation(self, turned: Tensor, scale: Tensor) -> Tensor:
         return ops.fp8_quantize(turned, scale) * scale
@@ -112,6 +132,16 @@ class TensorWise:
             return x, dy
         rounded = self.turn(self.activation(self.turn(x), scale)) / self.block
         return rounded, self._coarse(dy)
+
+    def check_part(self, shape: Sequence[int], axis: int, each: int) -> None:
+        if axis == 0 and each % self.block:
+            raise ValueError(f"a Hadamard transform mixes {self.block} inputs, and {each} of {shape[0]} would be here")
+        if axis == 1:
+            self.check_spread()
+
+    def check_spread(self) -> None:
+        if "e5m2" in (self.input_gradient, self.weight_gradient):
+            raise ValueError("the scale of a gradient in E5M2 is that of the whole gradient; set those to exact")
 
     def _coarse(self, dy: Tensor) -> Tensor:
         scale = rounding.amax_scale(dy.abs().max(), "e5m2")
@@ -135,7 +165,9 @@ class Integers:
     def form(self) -> str:
         return f"w{self.bits}a8"
 
-    def pack(self, weight: Tensor, partners: Sequence[Tensor] = ()) -> Packed:
+    def pack(
+        self, weight: Tensor, partners: Sequence[Tensor] = (), joint: Joint | None = None, scales: Tensor | None = None
+    ) -> Packed:
         codes, scales = encode(turned_weight(weight, self.block), self._scheme, "weight")
         return Packed(codes, scales / self.block)
 
@@ -147,13 +179,22 @@ class Integers:
     def turn(self, x: Tensor) -> Tensor:
         return ops.hadamard(x, self.block)
 
-    def fresh_scale(self, turned: Tensor) -> Tensor:
-        return rounding.int8_scale(turned.abs().max() if turned.size else paddle.zeros([])).reshape([1])
+    def scale_of(self, largest: Tensor) -> Tensor:
+        return rounding.int8_scale(largest)
 
     def activation(self, turned: Tensor, scale: Tensor) -> Tensor:
         if self.rows and turned.size:
             scale = rounding.int8_scale(turned.abs().max(axis=-1, keepdim=True))
         return rounding.rounded_int8(turned, scale)
+
+    def check_part(self, shape: Sequence[int], axis: int, each: int) -> None:
+        if axis == 0:
+            raise ValueError(f"an output has one scale for all of its {shape[0]} inputs, and {each} would be here")
+        if self.bits == 4 and each % 2:
+            raise ValueError(f"two outputs share a byte, and {each} of {shape[1]} would be here")
+
+    def check_spread(self) -> None:
+        """Each expert has scales of its own."""
 
     def for_input(self, dy: Tensor) -> Tensor:
         return dy
@@ -180,7 +221,9 @@ class BlockWise:
     def form(self) -> str:
         return "e4m3 by blocks"
 
-    def pack(self, weight: Tensor, partners: Sequence[Tensor] = ()) -> Packed:
+    def pack(
+        self, weight: Tensor, partners: Sequence[Tensor] = (), joint: Joint | None = None, scales: Tensor | None = None
+    ) -> Packed:
         numbers, scales = rounding.weight_blocks(weight.detach().astype("float32"))
         return Packed(rounding.to_codes(numbers), scales)
 
@@ -190,8 +233,16 @@ class BlockWise:
     def turn(self, x: Tensor) -> Tensor:
         return x
 
-    def fresh_scale(self, turned: Tensor) -> Tensor:
-        return paddle.ones([1])
+    def scale_of(self, largest: Tensor) -> Tensor:
+        return paddle.ones_like(largest)
+
+    def check_part(self, shape: Sequence[int], axis: int, each: int) -> None:
+        if each % rounding.BLOCK:
+            raise ValueError(f"{rounding.BLOCK} share a scale along each axis, and {each} of {shape[axis]} would be here")
+
+    def check_spread(self) -> None:
+        if self.weight_gradient != "exact":
+            raise ValueError("blocks of 128 rows of a gradient would be others; set quantizer.weight_gradient to exact")
 
     def activation(self, turned: Tensor, scale: Tensor) -> Tensor:
         return rounding.rounded_rows(turned)

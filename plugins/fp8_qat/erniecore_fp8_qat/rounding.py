@@ -52,10 +52,9 @@ def power_of_two(scale: Tensor) -> Tensor:
     return (bits - fraction + up).view("float32")
 
 
-def weight_scale(weight: Tensor) -> Tensor:
-    """Of [I, O]: a scalar. Of [E, I, O]: [E, 1, 1]."""
-    axes = list(range(weight.ndim - 2, weight.ndim))
-    return amax_scale(weight.abs().max(axis=axes, keepdim=weight.ndim == 3))
+def largest(weight: Tensor) -> Tensor:
+    """max|W| of [I, O]: a scalar. Of [E, I, O]: [E]."""
+    return weight.abs().max(axis=[weight.ndim - 2, weight.ndim - 1])
 
 
 def row_blocks(x: Tensor) -> tuple[Tensor, Tensor]:

@@ -15,6 +15,7 @@ from typing import Any
 import paddle  # noqa: TID253
 from paddle import Tensor, nn  # noqa: TID253
 
+from erniecore_fp8_qat.joint import Joined, Rows
 from erniecore_fp8_qat.recipes import Recipe
 
 #: buffers that belong to the quantizer, not to the model
@@ -26,6 +27,7 @@ class InputScale(nn.Layer):  # type: ignore[misc]
 
     Attributes:
         recipe: how to compute. warmup, rate: see above. partners: see ``Recipe.pack``.
+        joined: where ranks have parts of the weight or of the inputs. arrived: where these came from, in a pass.
     """
 
     #: see ``erniecore.engine.models.quantized``: names of tensors that a plain model does not have
@@ -35,6 +37,7 @@ class InputScale(nn.Layer):  # type: ignore[misc]
         super().__init__()
         self.recipe, self.warmup, self.rate = recipe, warmup, rate
         self.partners: list[Tensor] = []  # weights that have one scale with this layer's; they belong to other layers
+        self.joined, self.arrived = Joined(), list[Rows]()
         self._seen: list[Tensor] = []  # the largest scale of this step; in a list, or it would become a buffer
         if recipe.static:
             self.quantizer_state = NAMES
@@ -47,15 +50,20 @@ class InputScale(nn.Layer):  # type: ignore[misc]
             getattr(self, name).set_value(getattr(other, name))
 
     def scale_of(self, turned: Tensor) -> Tensor:
-        """[1]: the scale of the transformed inputs [N, I] float32; noted when training."""
+        """The scale of the transformed inputs [N, I] float32, [1], or [N, 1] of rows of several batches; noted when
+        training."""
         if not self.recipe.static:
             return paddle.ones([1])
+        rows = self.arrived[0] if self.arrived else None
         with paddle.no_grad():
-            fresh = self.recipe.fresh_scale(turned)
+            fresh = self.recipe.scale_of(self.joined.of_inputs(turned, rows))
             known = self.activation_scale > 0
             if self.training:
-                self._seen = [paddle.maximum(self._seen[0], fresh) if self._seen else fresh]
+                largest = fresh.max().reshape([1])
+                self._seen = [paddle.maximum(self._seen[0], largest) if self._seen else largest]
                 known = known.logical_and(self.activation_steps >= self.warmup)
+            if rows is not None and turned.size:
+                fresh = paddle.gather(fresh, rows.source).unsqueeze(1)
             return paddle.where(known, self.activation_scale, fresh)
 
     def seen(self) -> Tensor:

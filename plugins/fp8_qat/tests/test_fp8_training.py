@@ -57,7 +57,7 @@ def test_gradients_are_those_of_the_rounded_product(recipe):
     y = layer(x)
     (y * paddle.to_tensor(dy)).sum().backward()
     turned = recipe.turn(x.detach())
-    scale = recipe.fresh_scale(turned)
+    scale = recipe.scale_of(turned.abs().max())
     numbers = rounded(layer)
     expected = recipe.activation(turned, scale).numpy().astype(np.float64) @ numbers.numpy()
     np.testing.assert_allclose(y.numpy() - layer.bias.numpy(), expected, rtol=1e-4, atol=1e-5)
@@ -95,7 +95,7 @@ def steps(layer, seeds, applied=True):
 
 
 def scale_of_batch(recipe, seed):
-    return recipe.fresh_scale(recipe.turn(paddle.to_tensor(batch(seed)))).item()
+    return recipe.scale_of(recipe.turn(paddle.to_tensor(batch(seed))).abs().max()).item()
 
 
 def test_scale_is_a_mean_first_and_then_moves_slowly():
@@ -246,8 +246,8 @@ def test_unknown_pattern_is_refused(make_model):
         quantized(qat, make_model("dense"), layers=("qproj",))
 
 
-def test_adapters_and_cut_layers_are_refused_by_name():
-    for adapter, axis, key in ((object(), {}, "adapter"), (None, {"tensor": 2}, "parallel.tensor")):
+def test_adapters_and_parted_batches_are_refused_by_name():
+    for adapter, axis, key in ((object(), {}, "adapter"), (None, {"context": 2}, "parallel.context")):
         settings = SimpleNamespace(adapter=adapter, parallel=SimpleNamespace(**axis))
         with pytest.raises(ConfigError, match=key):
             qat.ernie_check_settings(settings)

@@ -23,6 +23,7 @@ from paddle.autograd import PyLayer  # noqa: TID253
 from erniecore.api import ConfigError, Layout
 from erniecore_hybrid_parallel.comm import Comm
 from erniecore_hybrid_parallel.in_place import mix
+from erniecore_hybrid_parallel.quantised import packed_names, tensors_of
 from erniecore_hybrid_parallel.tensor import Shard, keep_part
 
 
@@ -50,6 +51,13 @@ class Journey(NamedTuple):
     def received(self) -> int:
         """R."""
         return int(self.counts[:, self.comm.index].sum())
+
+    def sources(self) -> Tensor:
+        """int64 [max(R, 1)]: whose each row that came is, by its place in the group."""
+        counts = self.counts[:, self.comm.index]
+        return paddle.to_tensor(
+            np.repeat(np.arange(self.comm.size), counts) if self.received else np.zeros(1, np.int64)
+        )
 
     def go(self, x: Tensor) -> Tensor:
         """Rows [T, ...] of tokens -> rows [max(R, 1), ...] where their experts are; a row of zeros where none came."""
@@ -153,6 +161,8 @@ class SpreadExperts:
         x_TH, experts_Tk, weights_Tk = shard.enter(x_TH), shard.gathered(experts_Tk), shard.enter(weights_Tk)
         part = shard.comm.index, shard.comm.size
         journey = plan_journey(experts_Tk.numpy(), self.num_local, self.holders, part)
+        if hasattr(self, "row_sources"):  # a layer that treats the rows of one rank as a batch
+            self.row_sources = journey.sources(), self.holders.size
         return shard.leave(visited(super().forward, x_TH, experts_Tk, weights_Tk, journey))  # type: ignore[misc]
 
 
@@ -167,21 +177,37 @@ def spread_experts(model: Any, layout: Layout, holders: Comm, cut: Comm, shard: 
     """
     names: list[str] = []
     key = "parallel.expert" if holders.size > 1 else "parallel.tensor"
-    for owner, layer, members in find_stacks(model, layout):
-        for name, parameter in members.items():
-            if parameter.shape[0] % cut.size:
-                raise ConfigError.at(key, f"{cut.size} ranks cannot share the {parameter.shape[0]} experts of {owner}")
-            keep_part(parameter, 0, cut)
-            names.append(name)
-        mix(layer, SpreadExperts, tensor_shard=shard)
-        layer.holders, layer.num_local = holders, parameter.shape[0]
+    for stack in find_stacks(model, layout):
+        held = {name: (parameter, 0) for name, parameter in stack.parameters.items()}
+        for name, number in stack.weights.items():
+            if number % cut.size:
+                raise ConfigError.at(key, f"{cut.size} ranks cannot share the {number} experts of {stack.name}")
+            held |= tensors_of(stack.layer, name, 0, cut, key)
+        for tensor, axis in held.values():
+            keep_part(tensor, axis, cut)
+        names += held
+        mix(stack.layer, SpreadExperts, tensor_shard=shard)
+        stack.layer.holders, stack.layer.num_local = holders, number // cut.size
     return names
 
 
-def find_stacks(model: Any, layout: Layout) -> Iterator[tuple[str, nn.Layer, dict[str, Tensor]]]:
-    """(name, layer, parameters by name) of every stack of experts; what an adapter adds below goes with its experts."""
+class Stack(NamedTuple):
+    """A layer of experts: its parameters by name, with what an adapter adds below, which goes with its experts; and of its own
+    weights, packed or not, the number of experts."""
+
+    name: str
+    layer: nn.Layer
+    parameters: dict[str, Tensor]
+    weights: dict[str, int]
+
+
+def find_stacks(model: Any, layout: Layout) -> Iterator[Stack]:
+    """Every stack of experts."""
     parameters = dict(model.named_parameters())
-    owners = {name.rpartition(".")[0] for name in parameters if layout.style(name) == "expert"}
+    counts = {name: parameter.shape[0] for name, parameter in parameters.items()}
+    counts |= {name: shape[0] for name, _, shape in packed_names(model)}
+    owners = {name.rpartition(".")[0] for name in counts if layout.style(name) == "expert"}
     for name, layer in model.named_sublayers():
         if name in owners:
-            yield name, layer, {n: p for n, p in parameters.items() if n.startswith(f"{name}.")}
+            below = {n: p for n, p in parameters.items() if n.startswith(f"{name}.")}
+            yield Stack(name, layer, below, {n: c for n, c in counts.items() if n.rpartition(".")[0] == name})

@@ -9,7 +9,7 @@ Letters: B batch, S positions, T tokens, H hidden, V vocabulary, E experts, k ex
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 from weakref import ref
 
@@ -17,9 +17,10 @@ import paddle  # noqa: TID253
 from paddle import Tensor, nn  # noqa: TID253
 from paddle.nn import functional as F  # noqa: TID253
 
-from erniecore.api import ConfigError, Layout, PackedLayer, PluginError, share_memory
+from erniecore.api import ConfigError, Layout, PackedLayer, PluginError, SharedWeights, share_memory
 from erniecore_hybrid_parallel.comm import Comm
 from erniecore_hybrid_parallel.in_place import mix
+from erniecore_hybrid_parallel.quantised import packed_names, tensors_of
 from erniecore_hybrid_parallel.regions import collect, enter, join, leave, scatter
 from erniecore_hybrid_parallel.vocabulary import VocabShard
 
@@ -129,13 +130,14 @@ _BECOMES = {"column": Column, "row": Row, "vocab": VocabEmbedding}
 
 
 class Cut(NamedTuple):
-    """A parameter that is cut: its style, the axis, and the layer that owns it."""
+    """A weight that is cut: its style, the axis, the layer that owns it, and its shape; ``parameter`` is None of codes."""
 
     name: str
-    parameter: Tensor
+    parameter: Tensor | None
     style: str
     axis: int
     layer: nn.Layer
+    shape: Sequence[int]
 
 
 def shard_model(
@@ -151,27 +153,31 @@ def shard_model(
     """
     comm = shard.comm
     check_heads(model.architecture, comm.size)
-    cuts = list(find_cuts(model, layout, done))
+    found = [*find_cuts(model, layout, done), *find_codes(model, layout)]
+    cuts = [cut for cut in found if cut.style != "partial"]
     for cut in cuts:
-        if cut.style != "partial" and cut.parameter.shape[cut.axis] % comm.size:
-            width = cut.parameter.shape[cut.axis]
+        width = cut.shape[cut.axis]
+        if width % comm.size:
             raise ConfigError.at("parallel.tensor", f"{comm.size} ranks cannot share {cut.name}: its width is {width}")
-    changed = set()
+    changed, axes = set[int](), dict[str, int]()
     head_weight, tied, _ = model.head()
     for cut in cuts:
-        if cut.style == "partial":
-            continue
-        keep_part(cut.parameter, cut.axis, comm)
+        held = tensors_of(cut.layer, cut.name, cut.axis, comm, "parallel.tensor")
+        if cut.parameter is not None:
+            held[cut.name] = cut.parameter, cut.axis
+        for name, (tensor, axis) in held.items():
+            keep_part(tensor, axis, comm)
+            axes[name] = axis
         only_head = cut.parameter is head_weight and not tied  # a tied one is also the embedding, called with ids
         if id(cut.layer) not in changed and not only_head:
             changed.add(id(cut.layer))
             become(cut, shard)
     if any(cut.style == "vocab" for cut in cuts):
         mix(model, SharedHead, tensor_shard=shard)
-    partial = [cut.name for cut in cuts if cut.style == "partial"]
+    partial = [cut.name for cut in found if cut.style == "partial"]
     if shard.sequence:
-        partial += inside(model, layout, {*done, *(cut.name for cut in cuts)})
-    return {cut.name: cut.axis for cut in cuts if cut.style != "partial"}, partial
+        partial += inside(model, layout, {*done, *(cut.name for cut in found)})
+    return axes, partial
 
 
 def inside(model: Any, layout: Layout, cut: Collection[str]) -> list[str]:
@@ -188,10 +194,10 @@ def check_heads(architecture: Mapping[str, Any], size: int) -> None:
 
 
 def check_packed(model: Any, key: str) -> None:
-    """Raises ``ConfigError`` if the model has quantised weights, which cannot be cut."""
+    """Raises ``ConfigError`` if the model has quantised weights whose layer does not say how they are cut."""
     for name, layer in model.named_sublayers():
-        if isinstance(layer, PackedLayer):
-            raise ConfigError.at(key, f"quantised weights cannot be shared among ranks yet ({name})")
+        if isinstance(layer, PackedLayer) and not isinstance(layer, SharedWeights):
+            raise ConfigError.at(key, f"these quantised weights cannot be shared among ranks ({name}); set it to 1")
 
 
 def find_cuts(model: Any, layout: Layout, done: Collection[str]) -> Iterator[Cut]:
@@ -211,7 +217,17 @@ def find_cuts(model: Any, layout: Layout, done: Collection[str]) -> Iterator[Cut
         if style not in axes:
             raise PluginError("the model's layout has an unknown style", where=name, found=style)
         axis = last if parameter is head_weight and not transposed else axes[style]
-        yield Cut(name, parameter, style, axis, layers[name.rpartition(".")[0]])
+        yield Cut(name, parameter, style, axis, layers[name.rpartition(".")[0]], parameter.shape)
+
+
+def find_codes(model: Any, layout: Layout) -> Iterator[Cut]:
+    """Every weight of codes that the layout cuts, but experts."""
+    for name, layer, shape in packed_names(model):
+        style = str(layout.style(name))
+        if style not in ("column", "row", "expert", "replicate"):
+            raise PluginError("codes cannot take this style of the layout", where=name, found=style)
+        if style in ("column", "row"):
+            yield Cut(name, None, style, 1 if style == "column" else 0, layer, shape)
 
 
 def keep_part(parameter: Tensor, axis: int, comm: Comm) -> None:
@@ -223,8 +239,8 @@ def keep_part(parameter: Tensor, axis: int, comm: Comm) -> None:
 
 def become(cut: Cut, shard: Shard) -> None:
     """Make the layer that owns a cut parameter sum or join over the ranks."""
-    if cut.style not in _BECOMES or (cut.style == "vocab" and cut.parameter.ndim != 2):  # of an update, of a head
+    if cut.style not in _BECOMES or (cut.style == "vocab" and len(cut.shape) != 2):  # of an update, of a head
         return
     mix(cut.layer, _BECOMES[cut.style], tensor_shard=shard)
     if cut.style == "vocab":
-        cut.layer.num_rows = cut.parameter.shape[0]
+        cut.layer.num_rows = cut.shape[0] // shard.comm.size

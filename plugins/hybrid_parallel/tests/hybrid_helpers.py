@@ -104,9 +104,32 @@ def saved_again(cluster, cases):
 
     for words in cases:
         run = _built(words)
-        assert run.step == 2
+        assert run.step == run.total_steps
         run.saved = None
         save(run)
+
+
+def several(cluster, tasks):
+    """One launch for several of these functions: what each gives for its cases."""
+    return {name: globals()[name](cluster, cases) for name, cases in tasks.items()}
+
+
+def codes(cluster, cases):
+    """For each case: name -> SHA-256 of what the quantizer stores of each weight, whole, before the first step."""
+    import hashlib
+
+    from erniecore.engine.training.gather import whole_model
+
+    found = []
+    for words in cases:
+        run = _built(words)
+        kept = {
+            name for name, tensor in run.policy.state_dict().items() if name not in dict(run.policy.named_parameters())
+        }
+        state = whole_model(run.ranks, run.policy).state_dict()
+        arrays = {name: tensor.numpy() for name, tensor in state.items() if name in kept}
+        found.append({name: f"{a.shape} {hashlib.sha256(a.tobytes()).hexdigest()}" for name, a in arrays.items()})
+    return found
 
 
 def memory(cluster, cases):

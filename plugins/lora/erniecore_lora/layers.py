@@ -6,7 +6,7 @@ Letters: T tokens, k experts per token, N assignments sorted by expert, H hidden
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -14,7 +14,7 @@ from typing import Any
 import paddle  # noqa: TID253
 from paddle import Tensor, nn  # noqa: TID253
 
-from erniecore.api import PackedLayer, Projection, Update, UsageError, ops, projection_of
+from erniecore.api import PackedLayer, Projection, SharedWeights, Update, UsageError, ops, projection_of
 from erniecore_lora.lowrank import LowRank
 from erniecore_lora.targets import MLP
 
@@ -56,22 +56,27 @@ class Adapted(nn.Layer):  # type: ignore[misc]
         """What the forward pass adds to a parameter now."""
         return None if self.kept else dict(self.updates(self.active)).get(parameter)
 
-    def packed(self) -> dict[str, tuple[int, ...]]:
+    def packed_shapes(self) -> dict[str, tuple[int, ...]]:
         """Parameter -> shape of those that a quantizer packed."""
         inner = self.inner[0]
         return dict(inner.packed_shapes()) if isinstance(inner, PackedLayer) else {}
 
+    def share(self, parameter: str, axis: int, group: Any) -> Mapping[str, int]:
+        """See ``SharedWeights``: the base's matter, whose tensors are here under the same names."""
+        inner = self.inner[0]
+        return inner.share(parameter, axis, group) if isinstance(inner, SharedWeights) else {}
+
     def shape_of(self, parameter: str) -> tuple[int, ...]:
         """[.., I, O]."""
-        return self.packed().get(parameter) or tuple(getattr(self, parameter).shape)
+        return self.packed_shapes().get(parameter) or tuple(getattr(self, parameter).shape)
 
     def dtype_of(self, parameter: str) -> Any:
         """The dtype in which the base computes."""
-        return self.inner[0].compute_dtype if parameter in self.packed() else getattr(self, parameter).dtype
+        return self.inner[0].compute_dtype if parameter in self.packed_shapes() else getattr(self, parameter).dtype
 
     def value(self, parameter: str) -> Tensor:
         """The base's weight [.., I, O]; of a packed one the numbers, which exist as long as the caller holds them."""
-        return self.inner[0].unpacked(parameter) if parameter in self.packed() else getattr(self, parameter)
+        return self.inner[0].unpacked(parameter) if parameter in self.packed_shapes() else getattr(self, parameter)
 
     def projection(self, parameter: str) -> Projection | None:
         """The base with the active update, see ``Projection``; None where the update is more than a product."""
@@ -91,7 +96,7 @@ class Adapted(nn.Layer):  # type: ignore[misc]
         """
         if self.kept:
             return
-        packed = [name for name, _ in self.updates(self.active) if name in self.packed()]
+        packed = [name for name, _ in self.updates(self.active) if name in self.packed_shapes()]
         if packed:
             raise UsageError(
                 "an update cannot be put into quantised weights",
@@ -142,7 +147,7 @@ class LoraExperts(Adapted):
     def project(self, name: str, x: Tensor, routes: Any) -> Tensor:
         """Rows sorted by expert, each through its expert's matrix and update."""
         low, multiply = self.update(name), partial(_by_expert, routes)
-        packed = name in self.packed()
+        packed = name in self.packed_shapes()
         y = self.inner[0].multiply(name, x, routes) if packed else multiply(x, getattr(self, name))
         if low is None:
             return y

@@ -6,6 +6,7 @@ Letters: T tokens, N assignments sorted by expert, k experts per token, H hidden
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import paddle  # noqa: TID253
@@ -21,15 +22,20 @@ class PackedWeight(nn.Layer):  # type: ignore[misc]
     """Codes and scales of one weight.
 
     Attributes:
-        shape: of the weight, [I, O] or [E, I, O]. scheme: the stored form. compute_dtype: of the numbers.
-        quant_weight, weight_scale: see ``codec``.
+        scheme: the stored form. compute_dtype: of the numbers. quant_weight, weight_scale: see ``codec``.
     """
 
     def __init__(self, weight: Tensor, scheme: Scheme, where: str) -> None:
         """Raises ``NumericsError`` for values that are not finite; ``where`` names the weight."""
         super().__init__()
-        self.shape, self.scheme, self.compute_dtype = tuple(weight.shape), scheme, weight.dtype
+        self.scheme, self.compute_dtype = scheme, weight.dtype
         self.store(weight, where)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Of the weight, [I, O] or [E, I, O], as much as is here."""
+        *stack, _, inputs = self.quant_weight.shape
+        return (*stack, inputs, self.weight_scale.shape[len(stack)])
 
     def store(self, weight: Tensor, where: str) -> None:
         """Make the buffers; other forms have others."""
@@ -58,59 +64,87 @@ class PackedWeight(nn.Layer):  # type: ignore[misc]
         factors = getattr(self, "input_scale", None)
         return StoredWeight(self.scheme.form, self.quant_weight, self.weight_scale, self.scheme.group, factors)
 
+    def times(self, x: Tensor, routes: Any = None) -> Tensor:
+        """[.., I] -> [.., O]; of a stack rows [N, I] sorted by expert."""
+        return multiply(x, self) if routes is None else multiply_grouped(x, self, routes)
 
-class PackedLinear(PackedWeight):
-    """y = x W' + b."""
+    def cut_axes(self, axis: int, count: int) -> dict[str, int]:
+        """See ``SharedWeights.share``: parts of codes and scales are the codes and scales of a part."""
+        whole, group = self.shape, self.scheme.group
+        each, last = whole[axis] // count, len(whole) - 1
+        if axis == last and self.scheme.bits == 4 and each % 2:
+            raise ValueError(f"two outputs share a byte, and {each} of {whole[axis]} would be here")
+        if axis == last - 1 and group and each % group:
+            raise ValueError(f"{group} inputs share a scale, and {each} of {whole[axis]} would be here")
+        codes = {last: last - 1, last - 1: last}.get(axis, axis)
+        if axis == last - 1 and not group:
+            return {"quant_weight": codes}
+        return {"quant_weight": codes, "weight_scale": codes}
+
+
+class LinearCodes:
+    """What packed linear layers of any form have in common: y = x W' + b. Comes before the ``PackedWeight`` of the form."""
+
+    bias: Tensor | None
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[..., I] -> [..., O]."""
+        y = self.multiply("weight", x)
+        return y if self.bias is None else y + self.bias
+
+    def packed_shapes(self: Any) -> dict[str, tuple[int, ...]]:
+        """See ``PackedLayer``."""
+        return {"weight": self.shape}
+
+    def unpacked(self: Any, parameter: str) -> Tensor:
+        """See ``PackedLayer``."""
+        return self.whole()
+
+    def stored(self: Any, parameter: str) -> StoredWeight:
+        """See ``StoredWeight``."""
+        found: StoredWeight = self.stored_weight()
+        return found
+
+    def multiply(self: Any, parameter: str, x: Tensor, routes: Any = None) -> Tensor:
+        """See ``PackedLayer``."""
+        return self.times(x)
+
+    def share(self: Any, parameter: str, axis: int, group: Any) -> Mapping[str, int]:
+        """See ``SharedWeights``."""
+        return self.cut_axes(axis, group.size) if parameter == "weight" else {}
+
+
+class PackedLinear(LinearCodes, PackedWeight):
+    """A linear layer."""
 
     def __init__(self, base: nn.Linear, scheme: Scheme, where: str) -> None:
         super().__init__(base.weight, scheme, where)
         self.bias = base.bias
 
-    def forward(self, x: Tensor) -> Tensor:
-        """[..., I] -> [..., O]."""
-        y = multiply(x, self)
-        return y if self.bias is None else y + self.bias
-
-    def packed_shapes(self) -> dict[str, tuple[int, ...]]:
-        """See ``PackedLayer``."""
-        return {"weight": self.shape}
-
-    def unpacked(self, parameter: str) -> Tensor:
-        """See ``PackedLayer``."""
-        return self.whole()
-
-    def stored(self, parameter: str) -> StoredWeight:
-        """See ``StoredWeight``."""
-        return self.stored_weight()
-
     def projection(self, parameter: str) -> Projection | None:
         """See ``Projection``; None for layers that derive from this one and compute otherwise."""
         return Projection(self.stored_weight(), self.shape[-1], self.bias) if type(self) is PackedLinear else None
 
-    def multiply(self, parameter: str, x: Tensor, routes: Any = None) -> Tensor:
-        """See ``PackedLayer``."""
-        return multiply(x, self)
 
+class ExpertCodes(nn.Layer):  # type: ignore[misc]
+    """Routed experts of which some or all of gate_proj, up_proj and down_proj are packed, in any form.
 
-class PackedExperts(nn.Layer):  # type: ignore[misc]
-    """Routed experts of which some or all of gate_proj, up_proj and down_proj are packed."""
+    Args:
+        base: the experts. schemes: parameter -> its form, as :meth:`packed` takes it. where: their name.
+    """
 
-    def __init__(self, base: nn.Layer, schemes: dict[str, Scheme], where: str) -> None:
+    def __init__(self, base: nn.Layer, schemes: Mapping[str, Any], where: str) -> None:
         super().__init__()
         self.compute_dtype = base.gate_proj.dtype
-        extra = [name for name, _ in base.named_parameters() if name not in STACKED]
-        if extra:
-            raise UsageError("stacked experts with further parameters cannot be packed", where=where, found=extra[0])
         for name in STACKED:
-            weight = getattr(base, name)
             if name in schemes:
-                self.add_sublayer(name, self.packed(weight, schemes[name], f"{where}.{name}"))
+                self.add_sublayer(name, self.packed(base, name, schemes[name], f"{where}.{name}"))
             else:
-                self.add_parameter(name, weight)
+                self.add_parameter(name, getattr(base, name))
 
-    def packed(self, weight: Tensor, scheme: Scheme, where: str) -> PackedWeight:
-        """One of the matrices."""
-        return PackedWeight(weight, scheme, where)
+    def packed(self, base: Any, name: str, scheme: Any, where: str) -> nn.Layer:
+        """One of the matrices: a layer with ``shape``, ``times``, ``whole``, ``stored_weight`` and ``cut_axes``."""
+        raise NotImplementedError
 
     def forward(self, x_TH: Tensor, experts_Tk: Tensor, weights_Tk: Tensor) -> Tensor:
         """Weighted sum [T, H] of the selected experts' outputs."""
@@ -128,13 +162,13 @@ class PackedExperts(nn.Layer):  # type: ignore[misc]
 
     def unpacked(self, parameter: str) -> Tensor:
         """See ``PackedLayer``."""
-        weight: PackedWeight = getattr(self, parameter)
-        return weight.whole()
+        numbers: Tensor = getattr(self, parameter).whole()
+        return numbers
 
     def stored(self, parameter: str) -> StoredWeight:
         """See ``StoredWeight``."""
-        weight: PackedWeight = getattr(self, parameter)
-        return weight.stored_weight()
+        found: StoredWeight = getattr(self, parameter).stored_weight()
+        return found
 
     def projection(self, parameter: str) -> Projection | None:
         """See ``Projection``; None for layers that derive from this one and compute otherwise."""
@@ -146,6 +180,25 @@ class PackedExperts(nn.Layer):  # type: ignore[misc]
     def multiply(self, parameter: str, x: Tensor, routes: Any = None) -> Tensor:
         """See ``PackedLayer``; also for a matrix that is not packed."""
         weight = getattr(self, parameter)
-        if isinstance(weight, PackedWeight):
-            return multiply_grouped(x, weight, routes)
-        return ops.grouped_linear(x, weight, routes)
+        return weight.times(x, routes) if isinstance(weight, nn.Layer) else ops.grouped_linear(x, weight, routes)
+
+    def share(self, parameter: str, axis: int, group: Any) -> dict[str, int]:
+        """See ``SharedWeights``."""
+        if parameter not in self.packed_shapes():
+            return {}
+        axes = getattr(self, parameter).cut_axes(axis, group.size)
+        return {f"{parameter}.{name}": at for name, at in axes.items()}
+
+
+class PackedExperts(ExpertCodes):
+    """Integers and levels."""
+
+    def __init__(self, base: nn.Layer, schemes: Mapping[str, Scheme], where: str) -> None:
+        extra = [name for name, _ in base.named_parameters() if name not in STACKED]
+        if extra:
+            raise UsageError("stacked experts with further parameters cannot be packed", where=where, found=extra[0])
+        super().__init__(base, schemes, where)
+
+    def packed(self, base: Any, name: str, scheme: Scheme, where: str) -> nn.Layer:
+        """See ``codec``."""
+        return PackedWeight(getattr(base, name), scheme, where)

@@ -9,9 +9,6 @@ from erniecore.api import ConfigError, Plugin, UsageError, hookimpl
 from erniecore_weight_only.config import MixConfig, Nf4Config, WholeConfig
 from erniecore_weight_only.schemes import Rule, Scheme, packed_bytes
 
-#: settings of a parallel strategy that cut weights into pieces
-_CUTS = ("tensor", "expert")
-
 
 class FrozenPlugin(Plugin):
     """Packs weights and leaves them fixed: what is trained is an adapter beside them."""
@@ -25,15 +22,12 @@ class FrozenPlugin(Plugin):
 
     @hookimpl
     def ernie_check_settings(self, settings: Any) -> None:
-        """Packed weights are not trained, and not cut into pieces."""
+        """Packed weights are not trained."""
         if settings.adapter is None:
             message = (
                 f"{self.name} keeps the weights fixed, so something must be trained beside them: add --adapter lora"
             )
             raise ConfigError.at("quantizer", message)
-        for axis in _CUTS:
-            if getattr(settings.parallel, axis, 1) not in (0, 1):
-                raise ConfigError.at(f"parallel.{axis}", f"packed weights ({self.name}) cannot be split; set it to 1")
 
     @hookimpl
     def ernie_packed_bytes(self, config: Any, shapes: Mapping[str, Sequence[int]]) -> dict[str, int]:

@@ -1,7 +1,5 @@
 """Which layer is stored how: the documented routing, patterns, what is never packed, what the plan counts."""
 
-from types import SimpleNamespace
-
 import pytest
 from erniecore_weight_only.packing import pack_model, packed_weights, shapes_of, stored_bytes
 from erniecore_weight_only.plugin import nf4, wint4, wint4_8, wint8
@@ -114,16 +112,3 @@ def test_matrices_that_are_no_linear_layers_are_refused_by_name(moe_model):
 @pytest.mark.parametrize(("group", "bytes_per_weight"), [(0, 0.502), (128, 0.532), (64, 0.563)])
 def test_four_bits_take_about_half_a_byte(group, bytes_per_weight):
     assert Scheme("int4", group).num_bytes((64, 2048, 1536)) / (64 * 2048 * 1536) <= bytes_per_weight
-
-
-@pytest.mark.parametrize(("parallel", "key"), [({"tensor": 2}, "parallel.tensor"), ({"expert": 4}, "parallel.expert")])
-def test_weights_that_would_be_cut_are_refused(parallel, key):
-    settings = SimpleNamespace(adapter=object(), parallel=SimpleNamespace(**parallel))
-    with pytest.raises(ConfigError, match="cannot be split") as caught:
-        wint8.ernie_check_settings(settings=settings)
-    assert key in str(caught.value)
-
-
-def test_replicas_are_fine():
-    parallel = SimpleNamespace(tensor=1, expert=1, data=2)
-    wint8.ernie_check_settings(settings=SimpleNamespace(adapter=object(), parallel=parallel))

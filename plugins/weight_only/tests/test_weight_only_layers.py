@@ -3,7 +3,7 @@
 import numpy as np
 import paddle  # noqa: TID253
 import pytest
-from erniecore_weight_only.layers import PackedExperts, PackedLinear
+from erniecore_weight_only.layers import PackedExperts, PackedLinear, PackedWeight
 from erniecore_weight_only.packing import pack_model, packed_weights
 from erniecore_weight_only.plugin import nf4, wint4, wint4_8, wint8
 from erniecore_weight_only.schemes import STACKED, Scheme
@@ -138,3 +138,26 @@ def test_bias_stays_as_it_is():
     packed = PackedLinear(base, SCHEMES[0], "layer")
     assert packed.bias is base.bias
     assert PackedLinear(linear(bias=False), SCHEMES[0], "layer").bias is None
+
+
+@pytest.mark.parametrize(
+    "scheme", [Scheme("int8"), Scheme("int8", 6), Scheme("int4"), Scheme("int4", 6), Scheme("nf4", 6)]
+)
+@pytest.mark.parametrize("axis", [0, 1, 2])
+def test_parts_of_codes_are_the_codes_of_a_part(scheme, axis):
+    weight = paddle.randn([4, 12, 8])
+    packed = PackedWeight(weight, scheme, "here")
+    part = PackedWeight(paddle.split(weight, 2, axis)[1], scheme, "here")
+    if axis == 1 and not scheme.group:  # one scale for all inputs: the parts have that of the whole
+        assert packed.cut_axes(axis, 2) == {"quant_weight": 2}
+        return
+    for name, at in packed.cut_axes(axis, 2).items():
+        assert (paddle.split(getattr(packed, name), 2, at)[1] == getattr(part, name)).all(), name
+
+
+def test_a_byte_or_a_group_is_not_cut_through():
+    odd = PackedWeight(paddle.randn([12, 6]), Scheme("int4", 12), "here")
+    with pytest.raises(ValueError, match="two outputs share a byte, and 3 of 6"):
+        odd.cut_axes(1, 2)
+    with pytest.raises(ValueError, match="12 inputs share a scale, and 6 of 12"):
+        odd.cut_axes(0, 2)
