@@ -74,6 +74,17 @@ def found(words, tmp_path_factory):
     return place, codes | alone
 
 
+def near_in_fp8(both):
+    """A sum in another order may put one number on the other side of the middle between two codes, which are 6 % apart; a
+    scale of a part instead of the whole would move the loss by a thousandth."""
+    found = {key: both.of("step", key) for key in ("loss", "grad_norm", "tokens")}
+    print(found, both.weights())
+    assert found["loss"] <= 1e-5
+    assert found["grad_norm"] <= 1e-3
+    assert found["tokens"] == 0
+    assert both.weights() <= 1e-3
+
+
 def load_helpers():
     spec = importlib.util.spec_from_file_location("hybrid_helpers", HELPERS)
     module = importlib.util.module_from_spec(spec)
@@ -87,8 +98,9 @@ def test_layouts_give_the_numbers_of_one_process(found, compared):
     place, wrong = found[0], []
     for name, layout in CASES:
         print(label(name, layout), end=" ")
+        both = compared(place / name, place / label(name, layout))
         try:
-            compared(place / name, place / label(name, layout)).assert_close()
+            near_in_fp8(both) if name.startswith("fp8") else both.assert_close()
         except AssertionError as error:
             wrong.append(f"{label(name, layout)}: {error}")
     assert not wrong, wrong

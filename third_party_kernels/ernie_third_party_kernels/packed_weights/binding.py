@@ -12,6 +12,7 @@ import numpy as np
 import paddle  # noqa: TID253
 from paddle import Tensor  # noqa: TID253
 
+from ernie_third_party_kernels.code_weights import products
 from ernie_third_party_kernels.library import COUNT, POINTER, SIZE, function
 from ernie_third_party_kernels.tensors import Kernel, Threads, plain, team
 
@@ -27,7 +28,11 @@ def kernels(library: CDLL, threads: Threads) -> Mapping[str, Kernel]:
     )
     numbers_ = function(library, "packed_numbers", [COUNT, POINTER, POINTER, SIZE] + [SIZE] * 3 + [POINTER, COUNT])
 
+    codes = products.calls(library, threads)
+
     def numbers(weight: Any) -> Tensor:
+        if weight.form in products.FORMS:
+            return codes.numbers(weight)
         stack = weight.codes.shape[:-2]
         E, I, O = stack[0] if stack else 1, weight.codes.shape[-1], weight.outputs  # noqa: E741
         w = paddle.empty([*stack, O, I], "float32")
@@ -36,6 +41,8 @@ def kernels(library: CDLL, threads: Threads) -> Mapping[str, Kernel]:
         return w
 
     def multiply(x: Tensor, weight: Any, experts: Any, starts: Any) -> Tensor:
+        if weight.form in products.FORMS:
+            return codes.multiply(x, weight, experts, starts)
         N, I, O = x.shape[0], x.shape[1], weight.outputs  # noqa: E741
         y = paddle.empty([N, O], "float32")
         stored = FORMS[weight.form], weight.codes.data_ptr(), weight.scales.data_ptr(), weight.group
@@ -71,11 +78,13 @@ def kernels(library: CDLL, threads: Threads) -> Mapping[str, Kernel]:
 
 
 def _fits(x: Tensor, weight: Any) -> bool:
-    return x.ndim == 2 and x.shape[1] == weight.codes.shape[-1] and plain(x) and _stored(weight)
+    return x.ndim == 2 and plain(x) and _stored(weight) and x.shape[1] == weight.inputs
 
 
 def _stored(weight: Any) -> bool:
     """Whether codes and scales lie as the kernel reads them."""
+    if weight.form in products.FORMS:
+        return products.fits(weight)
     codes, scales, O = weight.codes, weight.scales, weight.outputs  # noqa: E741
     rows = O if weight.form == "int8" else (O + 1) // 2
     groups = [-(-codes.shape[-1] // weight.group)] if weight.group else []
