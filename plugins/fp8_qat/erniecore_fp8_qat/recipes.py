@@ -238,7 +238,9 @@ class BlockWise:
 
     def check_part(self, shape: Sequence[int], axis: int, each: int) -> None:
         if each % rounding.BLOCK:
-            raise ValueError(f"{rounding.BLOCK} share a scale along each axis, and {each} of {shape[axis]} would be here")
+            raise ValueError(
+                f"{rounding.BLOCK} share a scale along each axis, and {each} of {shape[axis]} would be here"
+            )
 
     def check_spread(self) -> None:
         if self.weight_gradient != "exact":

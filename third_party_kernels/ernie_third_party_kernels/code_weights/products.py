@@ -83,7 +83,7 @@ def _rows_lie(tensor: Tensor, dtype: str) -> bool:
     """Rows without gaps; between them only where there is one matrix."""
     if tensor.dtype != getattr(paddle, dtype):
         return False
-    return tensor.is_contiguous() or (tensor.ndim == 2 and tensor.strides[1] == 1)
+    return bool(tensor.is_contiguous() or (tensor.ndim == 2 and tensor.strides[1] == 1))
 
 
 def _stored(weight: Any) -> Stored:

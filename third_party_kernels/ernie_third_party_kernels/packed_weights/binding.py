@@ -58,23 +58,25 @@ def kernels(library: CDLL, threads: Threads) -> Mapping[str, Kernel]:
         starts = np.array([0, *(part.rows.stop for part in routes.experts)], np.int64)
         return multiply(x, weight, experts, starts)
 
-    def can_product(x: Tensor, weight: Any) -> bool:
-        return 0 < x.shape[0] <= MOST_ROWS and weight.codes.ndim == 2 and _fits(x, weight)
-
-    def can_grouped(x: Tensor, weight: Any, routes: Any) -> bool:
-        few = 0 < x.shape[0] <= MOST_ROWS * len(routes.experts)
-        ends = [0, *(part.rows.stop for part in routes.experts)]
-        whole = ends[-1] == x.shape[0] and all(
-            part.rows.start == start for part, (start, _) in zip(routes.experts, pairwise(ends), strict=True)
-        )
-        known = all(0 <= part.expert < weight.codes.shape[0] for part in routes.experts)
-        return few and whole and known and weight.codes.ndim == 3 and _fits(x, weight)
-
     return {
         "packed_numbers": Kernel(numbers, _stored),
-        "packed_product": Kernel(product, can_product),
-        "packed_grouped_product": Kernel(grouped, can_grouped),
+        "packed_product": Kernel(product, _can_product),
+        "packed_grouped_product": Kernel(grouped, _can_grouped),
     }
+
+
+def _can_product(x: Tensor, weight: Any) -> bool:
+    return 0 < x.shape[0] <= MOST_ROWS and weight.codes.ndim == 2 and _fits(x, weight)
+
+
+def _can_grouped(x: Tensor, weight: Any, routes: Any) -> bool:
+    few = 0 < x.shape[0] <= MOST_ROWS * len(routes.experts)
+    ends = [0, *(part.rows.stop for part in routes.experts)]
+    whole = ends[-1] == x.shape[0] and all(
+        part.rows.start == start for part, (start, _) in zip(routes.experts, pairwise(ends), strict=True)
+    )
+    known = all(0 <= part.expert < weight.codes.shape[0] for part in routes.experts)
+    return few and whole and known and weight.codes.ndim == 3 and _fits(x, weight)
 
 
 def _fits(x: Tensor, weight: Any) -> bool:
