@@ -4,8 +4,6 @@ import ast
 import statistics
 from pathlib import Path
 
-import pytest
-
 ROOT = Path(__file__).parents[2]
 MAX_FILE, MAX_FUNCTION, MAX_MEDIAN_FILE = 400, 50, 160
 
@@ -20,29 +18,27 @@ SOURCES = sorted(
 PRODUCT = [p for p in SOURCES if "tests" not in p.relative_to(ROOT).parts]
 
 
-def names(paths):
-    return [str(p.relative_to(ROOT)) for p in paths]
-
-
-@pytest.mark.parametrize("path", SOURCES, ids=names(SOURCES))
-def test_file_fits_the_budget(path):
-    lines = len(path.read_text(encoding="utf-8").splitlines())
-    assert lines <= MAX_FILE, f"{path.relative_to(ROOT)} has {lines} lines; split it by subject (limit {MAX_FILE})"
-
-
-@pytest.mark.parametrize("path", PRODUCT, ids=names(PRODUCT))
-def test_functions_fit_the_budget(path):
+def functions(path):
     tree = ast.parse(path.read_text(encoding="utf-8"))
-    functions = [n for n in ast.walk(tree) if isinstance(n, ast.FunctionDef | ast.AsyncFunctionDef)]
-    long = {f.name: f.end_lineno - f.lineno + 1 for f in functions if f.end_lineno - f.lineno + 1 > MAX_FUNCTION}
-    assert not long, f"functions over {MAX_FUNCTION} lines in {path.relative_to(ROOT)}: {long}"
+    return [n for n in ast.walk(tree) if isinstance(n, ast.FunctionDef | ast.AsyncFunctionDef)]
 
 
-@pytest.mark.parametrize("path", PRODUCT, ids=names(PRODUCT))
-def test_module_says_what_it_is(path):
-    text = path.read_text(encoding="utf-8")
-    if text.strip():
-        assert ast.get_docstring(ast.parse(text)), f"{path.relative_to(ROOT)}: open with a paragraph: what it is"
+def test_files_fit_the_budget():
+    sizes = {str(p.relative_to(ROOT)): len(p.read_text(encoding="utf-8").splitlines()) for p in SOURCES}
+    long = {name: size for name, size in sizes.items() if size > MAX_FILE}
+    assert not long, f"files over {MAX_FILE} lines; split them by subject: {long}"
+
+
+def test_functions_fit_the_budget():
+    sizes = {f"{p.relative_to(ROOT)}: {f.name}": f.end_lineno - f.lineno + 1 for p in PRODUCT for f in functions(p)}
+    long = {name: size for name, size in sizes.items() if size > MAX_FUNCTION}
+    assert not long, f"functions over {MAX_FUNCTION} lines: {long}"
+
+
+def test_modules_say_what_they_are():
+    texts = {str(p.relative_to(ROOT)): p.read_text(encoding="utf-8") for p in PRODUCT}
+    silent = [name for name, text in texts.items() if text.strip() and not ast.get_docstring(ast.parse(text))]
+    assert not silent, f"open with a paragraph, what it is: {silent}"
 
 
 def test_the_typical_file_is_short():
