@@ -22,6 +22,10 @@ SIZES = {
         "ernie45-moe",
         "hidden_size=32,num_hidden_layers=2,num_attention_heads=4,num_key_value_heads=2",
     ),
+    "vl": (
+        "ernie45-vl",
+        "hidden_size=32,num_hidden_layers=2,num_attention_heads=4,num_key_value_heads=2",
+    ),
     "moe-mtp": (
         "ernie45-moe",
         "hidden_size=32,num_hidden_layers=2,num_attention_heads=4,num_key_value_heads=2,num_nextn_predict_layers=1",

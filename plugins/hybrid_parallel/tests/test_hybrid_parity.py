@@ -12,6 +12,7 @@ ALONE = {
     "dense": {"train__accumulation": 2},
     "untied": {"model": "untied", "train__accumulation": 2, "train__ema": 0.9, "train__recompute": "full"},
     "moe": {"model": "moe", "train__accumulation": 2, "model__router_aux_loss": 0.01},
+    "vl": {"model": "vl", "train__accumulation": 2, "model__router_aux_loss": 0.01},
     "mtp": {
         "model": "moe-mtp",
         "train__accumulation": 4,
@@ -82,6 +83,7 @@ CASES = {
         *((name, SEQUENCE) for name in ("untied", "mtp", "packed", "lora-moe")),
         *((name, CONTEXT) for name in ("untied", "mtp", "packed", "dpo-moe", "lora-moe")),
         ("moe", PARAMETERS | {"parallel__expert": 2}),
+        *(("vl", layout) for layout in (TENSOR, PARAMETERS | {"parallel__expert": 2})),
     ],
     4: [
         ("moe", DATA | TENSOR),
