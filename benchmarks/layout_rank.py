@@ -18,3 +18,13 @@ def ran(cluster: Any, words: Sequence[str]) -> list[Any]:
     except ErnieError as error:
         return [0, str(error)]
     return [int(core.host_memory_stat_peak_value("Allocated", 0)), ""]
+
+
+def grown(cluster: Any, words: Sequence[str]) -> list[int]:
+    """In each process: the run; most bytes that tensors held, and that the process had."""
+    import erniecore
+    from erniecore.builtin.cpu import plugin
+
+    erniecore.run(overrides=words, console="none")
+    device: Any = plugin.ernie_open_device(config=plugin.Config(), cluster=cluster)
+    return [device.peak_tensors(), device.peak_memory()]

@@ -14,6 +14,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ MOE = f"{SIZE},vocab_size=4096,max_position_embeddings=16384,moe_num_experts=16,
 MOE += ",moe_num_shared_experts=2,moe_layer_start_index=1,moe_layer_end_index=3,num_nextn_predict_layers=0"
 MODELS = {"dense": ("ernie45", DENSE), "wide": ("ernie45", WIDE), "moe": ("ernie45-moe", MOE)}
 
+RANK = Path(__file__).with_name("layout_rank.py")
 #: steps of a run: the heap has grown by then
 STEPS = 12
 
@@ -47,6 +49,22 @@ CASES: dict[str, tuple[str, str, str]] = {
     "moe-2048x2-full": ("moe", "sft", "data.max_seq_len=2048 train.batch_size=2 train.recompute=full"),
     "moe-lora-1024x2": ("moe", "sft", "--adapter lora data.max_seq_len=1024 train.batch_size=2"),
     "moe-dpo-1024x1": ("moe", "dpo", "data.max_seq_len=1024"),
+}  # fmt: skip
+#: two processes
+_TWO = "parallel.name=hybrid"
+LAYOUTS: dict[str, tuple[str, str, str]] = {
+    "dense-2048x2-tensor": ("dense", "sft", f"data.max_seq_len=2048 train.batch_size=2 {_TWO} parallel.tensor=2"),
+    "dense-2048x2-sequence": (
+        "dense", "sft", f"data.max_seq_len=2048 train.batch_size=2 {_TWO} parallel.tensor=2 parallel.sequence=true"),
+    "dense-1024x1-pipeline": ("dense", "sft", f"data.max_seq_len=1024 train.accumulation=4 {_TWO} parallel.pipeline=2"),
+    "dense-8192x1-context": ("dense", "sft", f"data.max_seq_len=8192 {_TWO} parallel.context=2"),
+    "dense-2048x1-data": ("dense", "sft", f"data.max_seq_len=2048 {_TWO} parallel.data=2"),
+    "wide-1024x1-sharding": ("wide", "sft", f"data.max_seq_len=1024 {_TWO} parallel.sharding=2"),
+    "wide-1024x1-sharding-stage2": (
+        "wide", "sft", f"data.max_seq_len=1024 {_TWO} parallel.sharding=2 parallel.sharding_stage=2"),
+    "wide-1024x1-sharding-stage3": (
+        "wide", "sft", f"data.max_seq_len=1024 {_TWO} parallel.sharding=2 parallel.sharding_stage=3"),
+    "moe-1024x1-expert": ("moe", "sft", f"data.max_seq_len=1024 {_TWO} parallel.data=2 parallel.expert=2"),
 }  # fmt: skip
 
 
@@ -100,20 +118,73 @@ def measure(home: Path, name: str) -> dict[str, Any]:
     }
 
 
+def words_of(home: Path, model: str, method: str, words: str) -> list[str]:
+    """Of a run in Python."""
+    data = home / ("pairs.jsonl" if method == "dpo" else "rows.jsonl")
+    own = [
+        f"model.name={MODELS[model][0]}",
+        f"model.path={home / model}",
+        f"method.name={method}",
+        f"data.train={data}",
+    ]
+    return [*own, *words.split()]
+
+
+def measure_layout(home: Path, name: str) -> list[dict[str, Any]]:
+    """One run of two processes: predicted and measured bytes of each."""
+    from erniecore.testing.processes import on_ranks
+
+    model, method, words = LAYOUTS[name]
+    common = words_of(home, model, method, words)
+    stages = json.loads(ernie("plan", *common, "--nproc", "2", "--json", cwd=home))["outlook"]["stages"]
+    extra = [f"run.out={home / name}", f"train.max_steps={STEPS}", "checkpoint.export=false", "log.report=false"]
+    found = on_ranks(2, f"{RANK}:grown", [*common, *extra, "checkpoint.final=false"], limit=1500.0)
+    rows = []
+    for rank, (tensors, process) in enumerate(found):
+        plan = stages[rank * len(stages) // 2]
+        rows.append(
+            {
+                "case": f"{name}, rank {rank}",
+                "planned": plan["tensors"],
+                "measured": tensors,
+                "error": plan["tensors"] / tensors - 1,
+                "process": process,
+                "process_error": plan["process"] / process - 1,
+                "plan": plan,
+            }
+        )
+    return rows
+
+
+def table(results: Sequence[dict[str, Any]]) -> str:
+    """As Markdown, MiB."""
+    lines = [
+        "| run | planned MiB | measured MiB | error | process planned MiB | measured MiB | error |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for r in results:
+        own, process = (r["planned"], r["measured"]), (r["process"] * (1 + r["process_error"]), r["process"])
+        cells = [f"{a / 2**20:.0f} | {b / 2**20:.0f} | {a / b - 1:+.0%}" for a, b in (own, process)]
+        lines.append(f"| {r['case']} | {cells[0]} | {cells[1]} |")
+    return "\n".join(lines)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("names", nargs="*", help="some of the cases (default: all)", choices=[[], *CASES])
+    parser.add_argument("names", nargs="*", help="some of the cases (default: all)", choices=[[], *CASES, *LAYOUTS])
     parser.add_argument("--out", type=Path, help="JSON lines are written here too")
     args = parser.parse_args()
     results = []
     with tempfile.TemporaryDirectory() as directory:
         home = Path(directory)
         make(home)
-        for name in args.names or CASES:
-            results.append(measure(home, name))
-            print(json.dumps(results[-1]), flush=True)
+        for name in args.names or [*CASES, *LAYOUTS]:
+            rows = [measure(home, name)] if name in CASES else measure_layout(home, name)
+            results += rows
+            print("\n".join(json.dumps(row) for row in rows), flush=True)
             if args.out:
                 args.out.write_text("".join(json.dumps(r) + "\n" for r in results))
+    print(table(results))
     for what in ("error", "process_error"):
         errors = [abs(r[what]) for r in results]
         within = sum(e <= 0.1 for e in errors)

@@ -62,6 +62,22 @@ CASES: dict[str, Case] = {
     "moe-lora-1024x2": ("moe", "sft", 1024, "--adapter lora train.batch_size=2"),
     "moe-dpo-1024x1": ("moe", "dpo", 1024, ""),
 }
+#: of two processes with one thread each, and one alone: model, row length, degrees; all have as many rows per step
+LAYOUTS: dict[str, tuple[str, int, str]] = {
+    "alone": ("dense", 1024, ""),
+    "data": ("dense", 1024, "parallel.data=2"),
+    "sharding-stage1": ("dense", 1024, "parallel.sharding=2"),
+    "sharding-stage2": ("dense", 1024, "parallel.sharding=2 parallel.sharding_stage=2"),
+    "sharding-stage3": ("dense", 1024, "parallel.sharding=2 parallel.sharding_stage=3"),
+    "tensor": ("dense", 1024, "parallel.tensor=2"),
+    "pipeline": ("dense", 1024, "parallel.pipeline=2"),
+    "context": ("dense", 1024, "parallel.context=2"),
+    "wide-data": ("wide", 256, "parallel.data=2"),
+    "wide-tensor": ("wide", 256, "parallel.tensor=2"),
+    "wide-pipeline": ("wide", 256, "parallel.pipeline=2"),
+}
+ROWS = 4
+RANK = Path(__file__).with_name("layout_rank.py")
 
 
 def ernie(home: Path, cache: str, *words: str) -> Any:
@@ -130,6 +146,30 @@ def measured(home: Path, case: Case, steps: int, clock: str) -> list[float]:
     return [found["full"] * seconds for seconds in found["seconds" if clock == "cpu" else "wall"]]
 
 
+def layout_words(home: Path, name: str) -> list[str]:
+    """Of the run of a layout."""
+    model, length, degrees = LAYOUTS[name]
+    replicas = 2 if any(axis in degrees for axis in ("data", "sharding")) else 1
+    words = [f"model.name={MODELS[model][0]}", f"model.path={home / model}", "method.name=sft"]
+    words += [f"data.train={home / f'sft-{length}.jsonl'}", f"data.max_seq_len={length}"]
+    words += [f"train.accumulation={ROWS // replicas}", "log.report=false", "checkpoint.export=false"]
+    return [*words, "checkpoint.final=false", *(["parallel.name=hybrid", *degrees.split()] if degrees else [])]
+
+
+def measured_layout(home: Path, name: str, steps: int) -> list[float]:
+    """Seconds of each step of full rows, by the clock on the wall."""
+    from erniecore.testing.processes import on_ranks
+
+    count = 2 if LAYOUTS[name][2] else 1
+    with tempfile.TemporaryDirectory() as out:
+        words = [*layout_words(home, name), f"run.out={out}/run", f"train.max_steps={steps + 3}"]
+        refused = next((text for _, text in on_ranks(count, f"{RANK}:ran", words, limit=1500.0) if text), "")
+        assert not refused, refused
+        lines = (Path(out) / "run" / "events.jsonl").read_text().splitlines()
+    found = [event for event in map(json.loads, lines) if event["event"] == "step"][3:]
+    return [ROWS * LAYOUTS[name][1] / event["tokens"] * event["seconds"] for event in found]
+
+
 def ordered(rows: Sequence[Mapping[str, Any]], apart: float = 1.0) -> tuple[int, int]:
     """(pairs in the right order, pairs) of those whose measured times are ``apart``."""
     pairs = [
@@ -165,23 +205,29 @@ def main() -> None:
         "--keep", type=Path, help="directory for models, data and measurements; used again if it is there"
     )
     args = parser.parse_args()
-    names = args.names or list(CASES)
+    names = args.names or [*CASES, *LAYOUTS]
     with tempfile.TemporaryDirectory() as directory:
         home = args.keep or Path(directory)
         home.mkdir(exist_ok=True, parents=True)
         if not (home / "known").exists():
-            make(home, sorted({case[2] for case in (*LEARNED.values(), *CASES.values())}))
+            make(home, sorted({case[2] for case in (*LEARNED.values(), *CASES.values())} | {256, 1024}))
             calibrate(home, args.steps, args.rounds * 5)
         seconds: dict[str, list[float]] = {name: [] for name in names}
         for _ in range(args.rounds):
             for name in names:
-                seconds[name] += measured(home, CASES[name], args.steps, args.clock)
-        rows = []
-        for name in names:
-            plan = ernie(home, "known", "plan", *words_of(CASES[name]))["outlook"]
-            rows.append({"case": name, "planned": plan["expected"], "measured": median(seconds[name])})
-            print(json.dumps({**rows[-1], "parts": plan["step"]["parts"]}), flush=True)
-        print(table(rows))
+                if name in CASES:
+                    seconds[name] += measured(home, CASES[name], args.steps, args.clock)
+                else:
+                    seconds[name] += measured_layout(home, name, args.steps)
+        for kind in (CASES, LAYOUTS):
+            rows = []
+            for name in (name for name in names if name in kind):
+                words = words_of(CASES[name]) if name in CASES else layout_words(home, name)
+                plan = ernie(home, "known", "plan", *words)["outlook"]
+                rows.append({"case": name, "planned": plan["expected"], "measured": median(seconds[name])})
+                print(json.dumps({**rows[-1], "step": plan["divided"] or plan["step"]}), flush=True)
+            if rows:
+                print(f"{table(rows)}\n", flush=True)
 
 
 if __name__ == "__main__":

@@ -34,7 +34,8 @@ class Rate:
 
 @dataclass(frozen=True, slots=True)
 class LinkRate:
-    """Collectives between ``processes`` processes of one machine: seconds per message, bytes per second."""
+    """Collectives between ``processes`` processes of one machine: seconds per message, bytes per second. ``crowd``: how much
+    longer a process computes while all do."""
 
     device: str
     machine: str
@@ -42,6 +43,7 @@ class LinkRate:
     latency: float
     bandwidth: float
     day: str
+    crowd: float = 1.0
 
 
 def training(dtype: str) -> str:

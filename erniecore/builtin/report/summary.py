@@ -5,7 +5,9 @@ Formatting only; the facts come from ``events.py``.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from erniecore.builtin.report.chart import compact
 from erniecore.builtin.report.events import RunRecord, finite, ledger, number, warning_text
@@ -51,10 +53,23 @@ def figures(record: RunRecord) -> list[Figure]:
     seconds = number(end.get("seconds")) or _sum(record, "seconds")
     if seconds:
         result.append(Figure("time", duration(seconds), "of the last start" if len(record.starts) > 1 else ""))
+    result += _planned(end)
     memory = finite(memory_series(record))
     if memory:
         result.append(Figure("memory", f"{compact(max(value for _, value in memory))} MiB", "peak"))
     return result
+
+
+def _planned(end: Mapping[str, Any]) -> list[Figure]:
+    """What the plan said of the step and of the tensors, beside what they were."""
+    found, steps = [], number(end.get("steps"))
+    seconds, planned = number(end.get("seconds")), number(end.get("planned_seconds"))
+    if seconds and planned and steps:
+        found.append(Figure("step", duration(seconds / steps), f"mean; planned {duration(planned)}"))
+    held, expected = number(end.get("tensor_memory")), number(end.get("planned_memory"))
+    if held and expected:
+        found.append(Figure("tensors", f"{compact(held / _MIB)} MiB", f"most; planned {compact(expected / _MIB)} MiB"))
+    return found
 
 
 def _loss(record: RunRecord) -> list[Figure]:

@@ -59,7 +59,9 @@ def measure_links(device: str, processes: int, seconds: float) -> tuple[LinkRate
             process.wait()
     rows = answers[0]["rows"]
     latency, bandwidth = fitted(rows, processes)
-    return LinkRate(device, answers[0]["machine"], processes, latency, bandwidth, date.today().isoformat()), rows
+    crowd = max(1.0, max(a["together"] for a in answers) / answers[0]["alone"])
+    day = date.today().isoformat()
+    return LinkRate(device, answers[0]["machine"], processes, latency, bandwidth, day, crowd), rows
 
 
 def fitted(rows: Sequence[dict[str, Any]], processes: int) -> tuple[float, float]:
@@ -94,7 +96,28 @@ def main(request: dict[str, Any]) -> None:
         }
         for what, call in calls.items():
             rows.append({"what": what, "bytes": size, "seconds": _timed(call, tensor, request["seconds"])})
-    print(json.dumps({"rows": rows, "machine": identity(device.describe())}), flush=True)
+    alone, together = _crowd(cluster)
+    machine = identity(device.describe())
+    print(json.dumps({"rows": rows, "machine": machine, "alone": alone, "together": together}), flush=True)
+
+
+def _crowd(cluster: Cluster) -> tuple[float, float]:
+    """Median seconds of products and sums: of rank 0 while the others wait, and of this rank while all compute."""
+    import paddle
+    import paddle.distributed as dist
+
+    left, big = paddle.rand([512, 512]), paddle.rand([1 << 20])
+
+    def work() -> float:
+        started = time.perf_counter()
+        float((left @ left)[0, 0] + (big + big)[0])
+        return time.perf_counter() - started
+
+    times = []
+    for everybody in (False, True):
+        dist.barrier()
+        times.append(statistics.median(work() for _ in range(60)) if everybody or not cluster.rank else 0.0)
+    return times[0], times[1]
 
 
 def _timed(call: Callable[[], Any], tensor: Any, seconds: float) -> float:

@@ -6,22 +6,24 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from math import prod
 from typing import TYPE_CHECKING, Any
 
 from erniecore import kernels
-from erniecore.engine.preparation.plan import BYTES
+from erniecore.engine.preparation.plan import BYTES, count
 from erniecore.engine.preparation.step_time import Expected, answering, expected_step, starting
 from erniecore.planning.activations import Activations, Work, activations, cache_bytes
 from erniecore.planning.flops import Flops, step_flops
 from erniecore.planning.memory import States, cpu_process, tensors_peak
 from erniecore.planning.rates import Rate, best_rate, identity, rates_file, read_rates, training
+from erniecore.planning.split_stages import StageHolds
 from erniecore.types import DecoderShape
 from erniecore.units import size_text
 
 if TYPE_CHECKING:
     from erniecore.engine.preparation.prepare import Prepared
+    from erniecore.engine.preparation.split_run import SplitTime
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +42,8 @@ class Outlook:
         starting: seconds that the data is read for. answering: tokens per second of a prompt and of one answer; both
             None where they were not measured (``ernie bench loader``, ``ernie bench serve``).
         disk: bytes of all checkpoints that are kept and of one that is being written.
-        undivided: the parallel strategy splits more than data, of which these figures know nothing.
+        stages: of a run on several processes, what a process of each pipeline stage holds; ``tensors`` and ``process`` are
+            then those of the fullest. divided: seconds of its step; None where they were not measured.
     """
 
     activations: Activations
@@ -53,7 +56,8 @@ class Outlook:
     rate: Rate | None
     seconds: float | None
     disk: int
-    undivided: bool = False
+    stages: list[StageHolds] = field(default_factory=list)
+    divided: SplitTime | None = None
     trained: Rate | None = None
     expected: float | None = None
     step: Expected | None = None
@@ -76,15 +80,15 @@ class Outlook:
             f"logits {size_text(self.activations.logits)} or layer {size_text(self.activations.working)} for a moment"
         )
         process = f"; the process grows to roughly {size_text(self.process)}" if self.process else ""
-        note = (
-            [("note", "figures below are of the whole model on one rank; splits are not planned")]
-            if self.undivided
-            else []
-        )
+        if self.stages:
+            memory = [line for stage in self.stages for line in self._stage(stage)]
+        else:
+            memory = [
+                ("keeps", f"{kept} = {size_text(self.activations.kept)}; {moment}"),
+                ("peak", f"{size_text(self.tensors)} of tensors{process}"),
+            ]
         return [
-            *note,
-            ("keeps", f"{kept} = {size_text(self.activations.kept)}; {moment}"),
-            ("peak", f"{size_text(self.tensors)} of tensors{process}"),
+            *memory,
             ("disk", f"{size_text(self.disk)} for all checkpoints"),
             ("answers", self._answers()),
             ("work", f"{number(self.flops.total)} operations per token, {number(self.step_flops)} per step"),
@@ -96,6 +100,22 @@ class Outlook:
             ),
         ]
 
+    def _stage(self, stage: StageHolds) -> list[tuple[str, str]]:
+        """Of one process of a pipeline stage."""
+        parts = [("weights", stage.weights), ("reference", stage.reference), ("grads", stage.gradients)]
+        parts += [("optimizer", stage.optimizer), (f"activations of {stage.under_way} micro-batches", stage.kept)]
+        parts += [("for a moment", stage.moment), ("messages", stage.buffers)]
+        text = " | ".join(f"{name} {size_text(size)}" for name, size in parts if size)
+        process = f"; the process grows to roughly {size_text(stage.process)}" if self.process else ""
+        layers = f"layers {stage.layers[0]}-{stage.layers[-1]}"
+        ends = (["embedding"] if stage.stage == 0 else []) + (["head"] if stage.stage == len(self.stages) - 1 else [])
+        name = f"stage {stage.stage}" if len(self.stages) > 1 else "each"
+        own = " and ".join([layers, *ends]) if len(self.stages) > 1 else "process"
+        return [
+            (name, f"{own}, {count(stage.parameters)} parameters: {text}"),
+            ("peak", f"{size_text(stage.tensors)} of tensors{process}"),
+        ]
+
     def _answers(self) -> str:
         size = f"{size_text(self.cache)} of keys and values per answer of {self.length:,} positions"
         if self.answering is None:
@@ -104,11 +124,14 @@ class Outlook:
         return f"{size}; about {prompt:,.0f} tokens/s of a prompt, {answer:,.0f} of an answer alone"
 
     def _time(self) -> str:
+        if self.divided is not None:
+            parts = {**self.divided.parts, **self.divided.messages, "waiting for stages": self.divided.waiting}
+            shares = _shares(parts, self.divided.seconds)
+            return f"about {duration(self.divided.seconds)} per step of full rows, slowest process: {shares}"
+        if self.stages:
+            return "unknown; `ernie bench operators` and `ernie bench comm --nproc N` measure this device"
         if self.step is not None:
-            parts = sorted(self.step.parts.items(), key=lambda part: -part[1])
-            shares = ", ".join(
-                f"{name} {t / self.step.seconds:.0%}" for name, t in parts if t > 0.02 * self.step.seconds
-            )
+            shares = _shares(self.step.parts, self.step.seconds)
             runs = f"steps of {self.step.runs} runs" if self.step.runs else "no run yet; `ernie bench train` times one"
             return (
                 f"about {duration(self.step.seconds)} per step of full rows: {shares} (operators measured "
@@ -121,6 +144,12 @@ class Outlook:
             return "unknown; `ernie bench matmul` measures this device"
         where = f"{number(self.rate.flops)} operations/s, measured {self.rate.day} on {self.rate.machine}"
         return f"no step is faster than {duration(self.seconds)} ({where})"
+
+
+def _shares(parts: Mapping[str, float], total: float) -> str:
+    """``products 57%, attention 32%``: the larger parts, by size."""
+    ordered = sorted(parts.items(), key=lambda part: -part[1])
+    return ", ".join(f"{name} {seconds / total:.0%}" for name, seconds in ordered if seconds > 0.02 * total)
 
 
 def outlook(ready: Prepared, environ: Mapping[str, str] | None = None) -> Outlook | None:
@@ -145,11 +174,17 @@ def outlook(ready: Prepared, environ: Mapping[str, str] | None = None) -> Outloo
     rate, trained = rates_of(ready, environ)
     step = expected_step(ready, shape, work, environ)
     known = step.seconds if step else per_rank / trained.flops if trained else None
+    stages, divided = divided_run(ready, work, environ)
+    tensors = tensors_peak(states, made, accumulation=train.accumulation)
+    process = cpu_process(states, made, accumulation=train.accumulation)
+    if stages:
+        known, step = divided.seconds if divided else None, None
+        tensors, process = max(stage.tensors for stage in stages), max(stage.process for stage in stages)
     return Outlook(
         activations=made,
         length=work.length,
-        tensors=tensors_peak(states, made, accumulation=train.accumulation),
-        process=cpu_process(states, made, accumulation=train.accumulation) if ready.device.name == "cpu" else None,
+        tensors=tensors,
+        process=process if ready.device.name == "cpu" else None,
         cache=cache_bytes(shape, rows=1, length=work.length, element=work.element),
         flops=flops,
         step_flops=per_rank,
@@ -161,8 +196,18 @@ def outlook(ready: Prepared, environ: Mapping[str, str] | None = None) -> Outloo
         step=step,
         starting=starting(ready, environ),
         answering=answering(ready, shape, work.length, environ),
-        undivided=any(size > 1 for axis, size in ready.parallel_plan.degrees.items() if axis != "data"),
+        stages=stages,
+        divided=divided,
     )
+
+
+def divided_run(ready: Prepared, work: Work, environ: Mapping[str, str]) -> tuple[list[StageHolds], SplitTime | None]:
+    """What the stages of a run on several processes hold, and its step; nothing for one process."""
+    if ready.cluster.world_size == 1:
+        return [], None
+    from erniecore.engine.preparation.split_run import split_time, stages_of_run
+
+    return stages_of_run(ready, work), split_time(ready, work, environ)
 
 
 def work_of(ready: Prepared) -> Work:

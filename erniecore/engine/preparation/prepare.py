@@ -68,11 +68,16 @@ class Prepared:
     @property
     def forecast(self) -> tuple[int | None, float | None]:
         """Most bytes that tensors of this rank will hold, and seconds of a step at the rate that training was measured at;
-        None where the model does not say what its layers are like or is split, or nothing was measured."""
+        None where the model does not say what its layers are like, or nothing was measured."""
         from erniecore.engine.preparation.outlook import outlook
 
         found = outlook(self)
-        return (found.tensors, found.expected) if found and not found.undivided else (None, None)
+        if found is None:
+            return None, None
+        if not found.stages:
+            return found.tensors, found.expected
+        stage = found.stages[self.cluster.rank * len(found.stages) // self.cluster.world_size]
+        return stage.tensors, found.expected
 
     @property
     def settings(self) -> Any:

@@ -29,6 +29,7 @@ def forward_backward(objective: Objective, batches: Sequence[Batch], ranks: Any)
                 passes[which], pipe.passed = (pipe.passed, output.loss), None
                 if pipe.ends:
                     metrics.append(output.metrics)
+                del output  # or its graph would outlive its backward pass
             else:
                 pipe.backward(*passes.pop(which))
                 ranks.backward_done()

@@ -44,11 +44,13 @@ class Shard:
         return self
 
     def enter(self, x: Tensor) -> Tensor:
-        """``x`` for a matrix cut by columns; once for neighbours with one input, whose gradients are summed together."""
-        last, entered = (r() if r is not None else None for r in self._last)
-        if last is not x or entered is None or not paddle.is_grad_enabled():
+        """``x`` for a matrix cut by columns; once for neighbours with one input, whose gradients are summed together.
+
+        It is held until :meth:`leave`: operators that have their inputs made again keep none of it alive."""
+        last, entered = self._last
+        if last is None or last() is not x or not paddle.is_grad_enabled():
             entered = collect(x, self.comm, _positions(x)) if self.sequence else enter(x, self.comm)
-            self._last = ref(x), ref(entered)
+            self._last = (ref(x), entered) if paddle.is_grad_enabled() else (None, None)
         return entered
 
     def gathered(self, x: Tensor) -> Tensor:
@@ -57,6 +59,7 @@ class Shard:
 
     def leave(self, x: Tensor) -> Tensor:
         """The sum over ranks: each gets it, or its positions of it."""
+        self._last = None, None
         return scatter(x, self.comm, _positions(x)) if self.sequence else leave(x, self.comm)
 
 
