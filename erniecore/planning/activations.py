@@ -106,7 +106,7 @@ def working_of_layer(hidden: int, layer: LayerShape, work: Work) -> int:
     queries, keys, rows = layer.heads * layer.head_dim, layer.kv_heads * layer.head_dim, tokens * layer.selected
     mlp = element * tokens * (3 * layer.mlp + 2 * hidden)
     attention = 4 * (tokens * 4 * (queries + keys) + 3 * BLOCK_ROWS * work.length)
-    experts = element * rows * (3 * hidden + 7 * layer.expert)
+    experts = element * rows * (3 * hidden + 5 * layer.expert)
     again = 0
     if work.recompute in ("full", "attention"):
         again_work = Work(**{**{f: getattr(work, f) for f in work.__slots__}, "recompute": "none"})

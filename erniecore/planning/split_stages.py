@@ -3,7 +3,8 @@ and positions that are its own, with states as ``layout_memory`` cuts them and t
 
 Letters as in ``layout_memory``. Beyond it: gradients of replicas travel in messages of up to ``MESSAGE`` elements, of which
 the joined and the summed one exist beside the gradients; ranks along ``context`` gather keys and values of the whole row;
-ranks along ``tensor`` keep what enters matrices that are cut, once per half of a layer, and their loss is not fused.
+ranks along ``tensor`` keep what enters matrices that are cut, once per half of a layer, and their loss is not fused; ranks along
+``expert`` send and receive rows of tokens for a moment.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from itertools import accumulate
 
 from erniecore.planning.activations import Activations, Work, activations, kept_names, piece_of_loss
 from erniecore.planning.jobs import Job
-from erniecore.planning.layout_memory import MESSAGE, held
+from erniecore.planning.layout_memory import MESSAGE, held, idle
 from erniecore.planning.layout_time import trained
 from erniecore.planning.layouts import Degrees, Options
 from erniecore.planning.memory import CPU_HEAP, CPU_PROCESS, States, transient
@@ -78,7 +79,9 @@ def holds(
     mine_trained, part_trained = trained(job, parameters), trained(job, sharded)
     weights = job.weight * (sharded if level == 3 else parameters)
     weights += mine_trained * job.element if job.adapter is not None else 0.0
-    reference = job.copies * job.weight * parameters
+    unused = sum(idle(job, first, end, chosen.tensor, chosen.expert) for first, end in parts)
+    weights += job.weight * (unused - (len(parts) - 1) * job.shape.beside)
+    reference = job.copies * job.weight * (parameters + unused) if job.adapter is None else 0.0
     gradients = job.gradient * (part_trained if level >= 2 else mine_trained)
     optimizer = (job.moments + job.master) * (part_trained if level else mine_trained)
     message = min(mine_trained, float(MESSAGE)) * job.gradient if chosen.rows > 1 else 0.0
@@ -134,6 +137,9 @@ def made_by(
     if chosen.context > 1:
         keys = sum(8 * (work.tokens - tokens) * layer.kv_heads * layer.head_dim for layer in own.layers)
         made = replace(made, attention=made.attention + (0 if work.recompute in ("full", "attention") else keys))
+    if chosen.expert > 1:
+        rows = max((layer.selected for layer in own.layers), default=0) * tokens
+        made = replace(made, working=made.working + 2 * work.element * rows * shape.hidden)
     if all(end < len(shape.layers) for _, end in parts):
         made = replace(made, loss=0, logits=0)
     return made

@@ -47,6 +47,19 @@ def test_seq_is_the_length_of_rows(capsys):
     assert long["outlook"]["cache"] == 2 * short["outlook"]["cache"]
 
 
+def test_a_divided_run_is_planned_by_stage(capsys):
+    words = ("--model", "ernie45", "model.size=0.3b", "--method", "sft", "train.accumulation=4", "run.out=x")
+    divided = plan(capsys, *words, "--parallel", "hybrid", "parallel.pipeline=2")["outlook"]
+    first, last = divided["stages"]
+    assert [*first["layers"], *last["layers"]] == list(range(18))
+    assert (first["under_way"], last["under_way"]) == (2, 1)
+    assert divided["tensors"] == max(first["tensors"], last["tensors"]) < plan(capsys, *words)["outlook"]["tensors"]
+    assert main(["plan", *words, "--parallel", "hybrid", "parallel.pipeline=2"]) == 0
+    told = capsys.readouterr().out
+    assert "stage 0  layers 0-" in told
+    assert "-17 and head" in told
+
+
 def test_an_adapter_costs_less_and_a_reference_costs_work(capsys):
     words = ("--model", "ernie45", "model.size=0.3b")
     full, lora = plan(capsys, *words, "--method", "sft"), plan(capsys, *words, "--method", "sft", "--adapter", "lora")

@@ -72,6 +72,15 @@ def test_a_finished_run_gives_a_page_and_a_picture(tmp_path):
     assert (tmp_path / "r" / "loss.png").read_bytes().startswith(b"\x89PNG")
 
 
+def test_what_was_planned_stands_beside_what_was(tmp_path):
+    planned = {"planned_seconds": 2.5, "tensor_memory": 300 << 20, "planned_memory": 200 << 20}
+    write_report(run(tmp_path / "r", step(1), {**END, **planned}))
+    page = (tmp_path / "r" / "report.html").read_text()
+    assert "mean; planned 2.5" in page
+    assert "300 MiB" in page
+    assert "most; planned 200 MiB" in page
+
+
 def test_the_page_is_well_formed_and_draws_every_curve(tmp_path):
     memory = 700 * 2**20
     write_report(run(tmp_path, *(step(i, peak_memory=memory) for i in range(1, 9)), END))
