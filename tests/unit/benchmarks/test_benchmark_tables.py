@@ -95,3 +95,13 @@ def test_the_slower_of_the_two_limits_counts(benchmarks):
     assert [limits.least_seconds(case) for case in (moved, computed)] == [1.0, 4.0]
     line = operators.row(operators.Found("c", computed, 8.0, 16.0), limits)
     assert line == "| c | 4e+02 | 16000.00 | 8000.00 | 2.0 | 0.1 | 50.0 | 0.50 |"
+
+
+def test_ours_is_a_share_of_each_peers_time_to_the_first_step(benchmarks):
+    table = benchmarks("benchmarks.first_step").table
+    runs = {"ernie": [5.0, 4.0, 3.0], "pf": [8.0, 16.0, 9.0]}
+    found = {name: [{"wall_s": s, "cpu_s": s / 2, "others": 0.0} for s in seconds] for name, seconds in runs.items()}
+    ours, theirs, none = table({**found, "pf-cli": [{"error": "no\ncard"}]}).splitlines()[-3:]
+    assert ours == "| ernie | 4.00 | 2.00 |  |  | 0.00 |"
+    assert theirs == "| pf | 9.00 | 4.50 | 44% | 44% | 0.00 |"
+    assert none.startswith("| pf-cli | does not start: card |")
