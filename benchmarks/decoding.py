@@ -6,7 +6,7 @@ what guesses ahead save or cost; in turns in one process, random weights, sizes 
 plain: answers of 64 tokens, 1 and 8 rows. mixed: 24 answers of 4 to 96 tokens, 8 at a time. guesses: 1 and 8 rows, guesses
 of which a given share is right (an oracle that knows the answer, and lies), and the layer of multi-token prediction with
 random weights: what it costs. calls: whole passes in one call of a kernel against layer by layer. large (not by default; some
-minutes): a model of 715 MB, and the same with its layers in 8 and 4 bits, against the rate at which memory is copied.
+minutes): a model of 710 MB, and the same with its layers in 8 and 4 bits, against the rate at which memory is copied.
 
     python -m benchmarks.decoding --parts calls
     python -m benchmarks.decoding --parts large
