@@ -8,14 +8,23 @@ is copied. More weights than the caches hold, in turns.
 from __future__ import annotations
 
 import argparse
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-FORMS = (("float32", 0), ("int8", 0), ("int4", 0), ("int4", 64), ("nf4", 64))
+FORMS = (("float32", 0), ("int8", 0), ("int4", 0), ("int4", 64), ("nf4", 64), ("ccq-2.5", 64), ("ccq-2.06", 64))
 ROWS = (1, 4, 8, 32, 64)
 #: bytes of each kind of weight, all matrices together
 WORKING_SET = 1 << 28
+
+
+def measure(args: argparse.Namespace) -> str:
+    """For ``benchmarks.run``: one row of x, as in decoding, in a process of its own, which has the kernels."""
+    words = [sys.executable, "-m", "benchmarks.packed", "--rows", "1", "--rounds", str(max(5, args.rounds))]
+    done = subprocess.run(words, capture_output=True, text=True, check=True)
+    return f"## Packed weights, one row\n\n{done.stdout.strip()}"
 
 
 def main() -> None:
@@ -24,25 +33,26 @@ def main() -> None:
     parser.add_argument("--outputs", type=int, default=4096)
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--rows", type=int, nargs="*", default=ROWS)
     args = parser.parse_args()
     open_device(args.threads)
     import paddle
 
-    copied, read = memory_rates(args.rounds)
-    print(f"{args.threads} threads, copy {copied / 1e9:.1f} GB/s (bytes read and written), read {read / 1e9:.1f} GB/s")
-    print(
-        "| rows | form | ms | float32 / this | GB/s of weights | over copy | over read |\n|---|---|---|---|---|---|---|"
-    )
-    weights = {form: matrices(*form, args.inputs, args.outputs) for form in FORMS}
-    for rows in ROWS:
+    weights, memory = {form: matrices(*form, args.inputs, args.outputs) for form in FORMS}, Memory()
+    print("| rows | form | ms | float32 / this | GB/s of weights | over copy | over read |")
+    print("|---|---|---|---|---|---|---|")
+    for rows in args.rows:
         x = paddle.randn([rows, args.inputs])
         calls = {form: product(form[0], x, held) for form, held in weights.items()}
-        times = in_turns(calls, args.rounds)
+        times = in_turns({**calls, "copy": memory.copy, "read": memory.read}, args.rounds)
+        copied, read = 2 * memory.size / times.pop("copy"), memory.size / times.pop("read")
         for (form, group), seconds in times.items():
             rate = weights[form, group][1] / seconds
             name, ratio = f"{form}/{group}" if group else form, times["float32", 0] / seconds
             line = f"{1e3 * seconds:.3f} | {ratio:.2f} | {rate / 1e9:.1f} | {rate / copied:.2f} | {rate / read:.2f}"
             print(f"| {rows} | {name} | {line} |", flush=True)
+        moved = f"copy {copied / 1e9:.1f} GB/s (bytes read and written), read {read / 1e9:.1f} GB/s"
+        print(f"| {rows} | {args.threads} threads: {moved} | | | | | |", flush=True)
 
 
 def open_device(threads: int) -> None:
@@ -69,6 +79,8 @@ def matrices(form: str, group: int, inputs: int, outputs: int) -> tuple[list[Any
     if form == "float32":
         size, one = 4.0 * inputs * outputs, lambda: paddle.randn([inputs, outputs])
         return [one() for _ in range(max(2, int(WORKING_SET // size)))], size
+    if form.startswith("ccq"):
+        return coded(form, inputs, outputs)
     groups = inputs // group if group else 1
     rows = outputs if form == "int8" else outputs // 2
 
@@ -78,6 +90,29 @@ def matrices(form: str, group: int, inputs: int, outputs: int) -> tuple[list[Any
 
     size = float(rows * inputs + 4 * outputs * groups)
     return [packed() for _ in range(max(2, int(WORKING_SET // size)))], size
+
+
+def coded(form: str, inputs: int, outputs: int) -> tuple[list[Any], float]:
+    """Convolutional codes of whatever weights."""
+    import paddle
+    from erniecore_ccq.layers import CodeMatrix
+
+    groups, scales = inputs // 64, paddle.rand([outputs])
+
+    def bytes_of(rows: int) -> Any:
+        return paddle.randint(0, 256, [rows, outputs], "int32").astype("uint8")
+
+    def one() -> Any:
+        if form == "ccq-2.5":
+            codes = paddle.randint(-32768, 32768, [10 * groups, outputs], "int32").astype("int16")
+            return CodeMatrix(codes, scales, form, 64, outputs, inputs, {})
+        local, book = bytes_of((groups + 1) // 2), [paddle.full([outputs], value) for value in (120.9375, 604.5)]
+        others = dict(zip(("weight_scale", "code_scale", "code_zp"), (local, *book), strict=True))
+        return CodeMatrix(bytes_of(16 * groups), scales, form, 64, outputs, inputs, others)
+
+    each = 20 * groups + 4 if form == "ccq-2.5" else 16 * groups + (groups + 1) // 2 + 12
+    size = float(each * outputs)
+    return [one() for _ in range(max(2, int(WORKING_SET // size)))], size
 
 
 def product(form: str, x: Any, held: tuple[Sequence[Any], float]) -> Callable[[], float]:
@@ -107,30 +142,35 @@ def in_turns(calls: dict[Any, Callable[[], float]], rounds: int) -> dict[Any, fl
     return found
 
 
-def memory_rates(rounds: int) -> tuple[float, float]:
-    """Bytes per second of a copy (read + written), and of a sum over an array, with the threads of the device."""
-    import paddle
+class Memory:
+    """The machine's memory: seconds of a copy of ``size`` bytes, and of a sum over as many, with the device's threads."""
 
-    from erniecore.ops._parallel import parallel_map, row_ranges
+    def __init__(self) -> None:
+        import paddle
 
-    source = paddle.ones([64, 1 << 20])
-    target = paddle.empty_like(source)
-    pieces = row_ranges(64, 1 << 20, 1 << 24)
+        from erniecore.ops._parallel import parallel_map, row_ranges
 
-    def copy(rows: tuple[int, int]) -> None:
-        paddle.assign(source[rows[0] : rows[1]], output=target[rows[0] : rows[1]])
+        self.map, self.pieces = parallel_map, row_ranges(64, 1 << 20, 1 << 24)
+        self.source = paddle.ones([64, 1 << 20])
+        self.target = paddle.empty_like(self.source)
+        self.size = 4.0 * 64 * (1 << 20)
 
-    def total(rows: tuple[int, int]) -> Any:
-        return paddle._C_ops.squared_l2_norm(source[rows[0] : rows[1]])
+    def copy(self) -> float:
+        """Read and write."""
+        import paddle
 
-    best = [float("inf")] * 2
-    for _ in range(rounds):
-        for place, work in enumerate((copy, total)):
-            started = time.perf_counter()
-            parallel_map(work, pieces, source)
-            best[place] = min(best[place], time.perf_counter() - started)
-    size = 4.0 * 64 * (1 << 20)
-    return 2 * size / best[0], size / best[1]
+        return self._timed(lambda r: paddle.assign(self.source[r[0] : r[1]], output=self.target[r[0] : r[1]]))
+
+    def read(self) -> float:
+        """A sum of squares."""
+        import paddle
+
+        return self._timed(lambda r: paddle._C_ops.squared_l2_norm(self.source[r[0] : r[1]]))
+
+    def _timed(self, work: Callable[[tuple[int, int]], Any]) -> float:
+        started = time.perf_counter()
+        self.map(work, self.pieces, self.source)
+        return time.perf_counter() - started
 
 
 if __name__ == "__main__":

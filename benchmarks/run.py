@@ -9,7 +9,7 @@ import argparse
 import time
 from pathlib import Path
 
-from benchmarks import check, compare, experts, kernels, layouts, profile, startup
+from benchmarks import check, compare, experts, kernels, layouts, packed, profile, startup
 from benchmarks.machine import describe
 
 PARTS = {
@@ -17,6 +17,7 @@ PARTS = {
     "peers": compare.measure,
     "experts": experts.measure,
     "kernels": kernels.measure,
+    "packed": packed.measure,
     "layouts": layouts.measure,
     "startup": startup.measure,
     "profile": profile.measure,
