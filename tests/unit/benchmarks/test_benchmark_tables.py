@@ -105,3 +105,13 @@ def test_ours_is_a_share_of_each_peers_time_to_the_first_step(benchmarks):
     assert ours == "| ernie | 4.00 | 2.00 |  |  | 0.00 |"
     assert theirs == "| pf | 9.00 | 4.50 | 44% | 44% | 0.00 |"
     assert none.startswith("| pf-cli | does not start: card |")
+
+
+def test_growth_with_experts_is_of_the_same_turns(benchmarks):
+    """A slow turn of both is no growth."""
+    experts = benchmarks("benchmarks.experts")
+    few = [experts.Step(1.0, 2.0, 0.5), experts.Step(9.0, 2.0, 0.5), experts.Step(1.0, 2.0, 0.5)]
+    many = [experts.Step(1.1, 2.4, 0.6), experts.Step(9.9, 2.4, 0.6), experts.Step(1.1, 2.4, 0.6)]
+    lines = experts.table(4, {8: few, 128: many}, {8: 10_000_000, 128: 90_000_000}).splitlines()
+    assert lines[0] == "## 2,048 tokens a step"
+    assert lines[-1] == "| 128 | 90.0 | 1.100 | +10 % | 2.400 | +20 % | 0.600 | +20 % |"
