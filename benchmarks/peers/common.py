@@ -23,7 +23,7 @@ def parse_arguments(peer: str) -> argparse.Namespace:
     """Arguments of every runner; ``--opt`` holds what only one peer understands."""
     parser = argparse.ArgumentParser(description=f"{peer} runner")
     parser.add_argument("--workload", required=True)
-    parser.add_argument("--method", default="sft", choices=["sft", "generate"])
+    parser.add_argument("--method", default="sft", choices=["sft", "lora", "dpo", "generate"])
     parser.add_argument("--steps", type=int, default=8, help="measured steps, or calls of generate")
     parser.add_argument("--warmup", type=int, default=2)
     parser.add_argument("--threads", type=int, default=2)
@@ -64,25 +64,39 @@ def make_tokens(num: int, length: int, vocab: int, seed: int) -> Any:
     return out
 
 
-def linear_size(model: Spec) -> int:
-    """Multiply-adds per token of all linears that a token visits, the head included."""
+def linear_sizes(model: Spec, rank: int) -> tuple[int, int]:
+    """Multiply-adds per token of all linears that a token visits, the head included, and of low-rank updates of them all but
+    router and head."""
     h, q, kv = model["hidden"], model["heads"] * model["head_dim"], model["kv_heads"] * model["head_dim"]
-    total = h * model["vocab"]
+    whole = h * model["vocab"]
+    update = 0
     for layer in range(model["layers"]):
-        total += h * q + 2 * h * kv + q * h
+        whole += h * q + 2 * h * kv + q * h
+        update += rank * (2 * (h + q) + 2 * (h + kv))
         if model["arch"] == "moe" and layer >= model["moe_start"]:
-            width = (model["top_k"] + model["shared_experts"]) * model["moe_intermediate"]
-            total += h * model["experts"] + 3 * h * width
+            width, shared = model["moe_intermediate"], model["shared_experts"]
+            whole += h * model["experts"] + 3 * h * (model["top_k"] + shared) * width
+            update += 3 * rank * (model["top_k"] * (h + width) + h + shared * width)
         else:
-            total += 3 * h * model["intermediate"]
-    return int(total)
+            whole += 3 * h * model["intermediate"]
+            update += 3 * rank * (h + model["intermediate"])
+    return int(whole), int(update)
 
 
-def count_flops(workload: Spec) -> float:
+def sequences(workload: Spec, method: str) -> tuple[int, int]:
+    """How many one step has, and their length: of pairs, both answers, each behind its prompt."""
+    if method == "dpo":
+        pairs = workload["dpo"]
+        return 2 * pairs["pairs"], pairs["prompt"] + pairs["response"]
+    return workload["batch"], workload["seq"]
+
+
+def count_flops(workload: Spec, method: str, rank: int) -> float:
     """FLOPs of one step from the sizes alone, the same for every peer. One multiply-add is 2; matrix products only;
-    attention over the causal half; a backward pass is twice the forward pass."""
+    attention over the causal half; a backward pass is twice the forward pass, frozen matrices have half of it. DPO has a
+    further forward pass, that of the reference; every sequence counts whole, whoever computes a prompt once for both."""
     model = workload["model"]
-    linear, width = linear_size(model), model["heads"] * model["head_dim"]
+    (linear, update), width = linear_sizes(model, rank), model["heads"] * model["head_dim"]
 
     def attention(length: int) -> float:
         return float(model["layers"] * 2 * length * length * width)
@@ -91,15 +105,19 @@ def count_flops(workload: Spec) -> float:
         rows, prompt, new = workload["batch"], workload["prompt"], workload["new_tokens"]
         cached = sum(model["layers"] * 4 * (prompt + i) * width for i in range(1, new))
         return float(2 * linear * rows * (prompt + new - 1) + rows * (attention(prompt) + cached))
-    tokens = workload["seq"] * workload["batch"]
-    return 6 * linear * tokens + 3 * workload["batch"] * attention(workload["seq"])
+    rows, length = sequences(workload, method)
+    if method == "sft":
+        return 6 * linear * rows * length + 3 * rows * attention(length)
+    learning = (4 * linear + 6 * update) * rows * length + 3 * rows * attention(length)
+    return learning + (2 * linear * rows * length + rows * attention(length) if method == "dpo" else 0)
 
 
-def tokens_per_step(workload: Spec) -> int:
+def tokens_per_step(workload: Spec, method: str) -> int:
     """Tokens that one step processes, or one call of generate makes."""
     if workload["kind"] == "decode":
         return int(workload["batch"] * workload["new_tokens"])
-    return int(workload["batch"] * workload["seq"])
+    rows, length = sequences(workload, method)
+    return int(rows * length)
 
 
 def peak_rss_mb() -> float:
@@ -137,10 +155,11 @@ class Clock:
         self.mark()
 
 
-def emit(peer: str, args: argparse.Namespace, workload: Spec, clock: Clock, **facts: Any) -> None:
+def emit(peer: str, args: argparse.Namespace, workload: Spec, defaults: Spec, clock: Clock, **facts: Any) -> None:
     """Print the result, the last line of standard output."""
     wall, cpu = clock.wall[args.warmup :], clock.cpu[args.warmup :]
-    tokens, flops, median = tokens_per_step(workload), count_flops(workload), statistics.median(wall)
+    tokens, median = tokens_per_step(workload, args.method), statistics.median(wall)
+    flops = count_flops(workload, args.method, defaults["lora_rank"])
     result = {
         "peer": peer,
         "workload": workload["name"],

@@ -85,6 +85,56 @@ def make_batches(workload: Spec, num: int, seed: int) -> list[Any]:
     ]
 
 
+def make_pairs(workload: Spec, num: int, seed: int) -> list[Any]:
+    """One batch of pairs per step, each in a row as our encoder makes it: the prompt once, both answers behind it."""
+    import numpy as np
+    from erniecore_preference.encoder import CHOSEN, REJECTED
+
+    from erniecore.data.collate import collate
+    from erniecore.types import IGNORE, Sample
+
+    pairs, P, R = (workload["dpo"][name] for name in ("pairs", "prompt", "response"))
+    tokens = make_tokens(2 * num * pairs, P + R, workload["model"]["vocab"], seed)
+    chosen, rejected = tokens[: num * pairs], tokens[num * pairs :].copy()
+    rejected[:, :P] = chosen[:, :P]
+    shared, n = P - 1, P - 1 + 2 * R
+    first = np.zeros(n, np.int8)
+    first[0] = 1
+    kind = np.repeat([0, CHOSEN, REJECTED], [shared, R, R]).astype(np.int8)
+    samples = [
+        Sample(
+            input_ids=np.concatenate([a[:-1], b[shared:-1]]),
+            labels=np.concatenate([np.full(shared, IGNORE), a[P:], b[P:]]),
+            position_ids=np.concatenate([np.arange(P - 1 + R), np.arange(shared, P - 1 + R)]),
+            end_rows=np.repeat([n, shared + R, n], [shared, R, R]).astype(np.int32),
+            fields={"sample": first, "answer": kind},
+        )
+        for a, b in zip(chosen, rejected, strict=True)
+    ]
+    return [collate([[s] for s in samples[i : i + pairs]], pad_id=0) for i in range(0, len(samples), pairs)]
+
+
+def adapted(model: Any, defaults: Spec) -> Any:
+    """With LoRA on all linear layers and experts."""
+    from erniecore_lora.plugin import lora
+
+    config = lora.Config(rank=defaults["lora_rank"], alpha=float(defaults["lora_alpha"]))
+    return lora.ernie_adapt_model(config=config, model=model)
+
+
+def objective_of(method: str, model: Any, defaults: Spec) -> Any:
+    """That of the method's plugin."""
+    from erniecore_preference.plugin import dpo
+    from erniecore_sft.objective import SftObjective
+
+    from erniecore.engine.preparation.reference import make_reference
+
+    if method != "dpo":
+        return SftObjective(model)
+    reference = make_reference(model, "frozen", adapted=True)
+    return dpo.ernie_build_objective(config=dpo.Config(beta=defaults["dpo_beta"]), policy=model, reference=reference)
+
+
 def use_kernels() -> None:
     """Those that are installed, as a run would."""
     from erniecore import kernels
@@ -94,9 +144,7 @@ def use_kernels() -> None:
 
 
 def train(args: argparse.Namespace, workload: Spec, defaults: Spec, clock: Clock) -> int:
-    """Steps of supervised fine-tuning; returns the number of parameters."""
-    from erniecore_sft.objective import SftObjective
-
+    """Steps of training; returns the number of parameters."""
     from erniecore.config.core import TrainSection
     from erniecore.engine import metrics
     from erniecore.engine.step import forward_backward
@@ -105,14 +153,19 @@ def train(args: argparse.Namespace, workload: Spec, defaults: Spec, clock: Clock
     from erniecore.engine.training.recompute import set_recompute
 
     model = build_model(workload["model"], defaults["seed"])
+    if args.method != "sft":
+        model = adapted(model, defaults)
     model.train()
     set_recompute(model, "full" if args.recompute else "none")
     one, two = defaults["adam_betas"]
     settings = TrainSection(
         learning_rate=defaults["lr"], weight_decay=defaults["weight_decay"], adam_beta1=one, adam_beta2=two
     )
-    objective, optimizer = SftObjective(model), AdamW(model.named_parameters(), settings)
-    batches = make_batches(workload, args.warmup + args.steps, defaults["seed"])
+    objective = objective_of(args.method, model, defaults)
+    optimizer = AdamW(model.named_parameters(), settings)
+    batches = (make_pairs if args.method == "dpo" else make_batches)(
+        workload, args.warmup + args.steps, defaults["seed"]
+    )
     clock.mark()
     for batch in batches:
         guards.check_token_ids(batch, workload["model"]["vocab"])
@@ -155,7 +208,7 @@ def main() -> None:
         use_kernels()
     clock = Clock()
     num_parameters = (generate if args.method == "generate" else train)(args, workload, defaults, clock)
-    emit("ernie", args, workload, clock, num_parameters=num_parameters, peak_tensors_mb=peak_tensors_mb())
+    emit("ernie", args, workload, defaults, clock, num_parameters=num_parameters, peak_tensors_mb=peak_tensors_mb())
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""transformers' ERNIE 4.5 on torch with TRL's SFT trainer: ``venv-hf/bin/python run_hf.py --workload dense-S``.
+"""transformers' ERNIE 4.5 on torch with TRL's trainers and PEFT: ``venv-hf/bin/python run_hf.py --workload dense-S``.
 
 ``--opt experts=grouped_mm|batched_mm|eager`` chooses transformers' kernel of the experts.
 """
@@ -9,7 +9,7 @@ import argparse
 import tempfile
 from typing import Any
 
-from common import Clock, Spec, emit, load_workload, make_tokens, parse_arguments
+from common import Clock, Spec, emit, load_workload, make_tokens, parse_arguments, sequences
 
 
 def build(model: Spec, seed: int, options: dict[str, str]) -> Any:
@@ -68,8 +68,47 @@ def tokenizer(vocab: int) -> Any:
     )
 
 
+def low_rank(workload: Spec, defaults: Spec) -> Any:
+    """LoRA on all linear layers; routed experts are stacked parameters there, not layers."""
+    import peft
+
+    stacks = ["mlp.experts.gate_up_proj", "mlp.experts.down_proj"]
+    layers = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
+    return peft.LoraConfig(
+        r=defaults["lora_rank"],
+        lora_alpha=defaults["lora_alpha"],
+        target_modules=layers,
+        target_parameters=stacks if workload["model"]["arch"] == "moe" else None,
+        task_type="CAUSAL_LM",
+    )
+
+
+def make_rows(args: argparse.Namespace, workload: Spec, seed: int) -> Any:
+    """Token ids; for DPO words, because its trainer wants texts: each answer is a token short, which it adds."""
+    import datasets
+
+    total, vocab = args.warmup + args.steps, workload["model"]["vocab"]
+    if args.method != "dpo":
+        tokens = make_tokens(total * workload["batch"], workload["seq"], vocab, seed)
+        return datasets.Dataset.from_dict({"input_ids": tokens.tolist()})
+    pairs, prompt, response = (workload["dpo"][name] for name in ("pairs", "prompt", "response"))
+    tokens = make_tokens(2 * total * pairs, prompt + response - 1, vocab, seed)
+
+    def words(ids: Any) -> str:
+        return " ".join(f"w{i}" for i in ids)
+
+    chosen, rejected = tokens[: total * pairs], tokens[total * pairs :]
+    return datasets.Dataset.from_dict(
+        {
+            "prompt": [words(ids[:prompt]) for ids in chosen],
+            "chosen": [f" {words(ids[prompt:])} " for ids in chosen],
+            "rejected": [f" {words(ids[prompt:])} " for ids in rejected],
+        }
+    )
+
+
 def train(args: argparse.Namespace, workload: Spec, defaults: Spec, clock: Clock) -> int:
-    """Steps of TRL's SFTTrainer, from end of step to end of step."""
+    """Steps of TRL's trainers, from end of step to end of step."""
     import datasets
     import trl
     from transformers import TrainerCallback
@@ -86,34 +125,39 @@ def train(args: argparse.Namespace, workload: Spec, defaults: Spec, clock: Clock
                 clock.losses.append(float(logs["loss"]))
 
     datasets.disable_progress_bars()
-    total, vocab = args.warmup + args.steps, workload["model"]["vocab"]
     model = build(workload["model"], defaults["seed"], args.opts)
-    tokens = make_tokens(total * workload["batch"], workload["seq"], vocab, defaults["seed"])
-    config = trl.SFTConfig(
-        output_dir=tempfile.mkdtemp(prefix="hf_"),
-        max_steps=total,
-        per_device_train_batch_size=workload["batch"],
-        max_length=workload["seq"],
-        packing=False,
-        learning_rate=defaults["lr"],
-        weight_decay=defaults["weight_decay"],
-        adam_beta1=defaults["adam_betas"][0],
-        adam_beta2=defaults["adam_betas"][1],
-        max_grad_norm=defaults["max_grad_norm"],
-        lr_scheduler_type="constant",
-        logging_steps=1,
-        report_to="none",
-        save_strategy="no",
-        use_cpu=True,
-        bf16=False,
-        seed=defaults["seed"],
-        disable_tqdm=True,
-        gradient_checkpointing=args.recompute,
-        dataloader_pin_memory=False,
-    )
-    rows = datasets.Dataset.from_dict({"input_ids": tokens.tolist()})
-    trl.SFTTrainer(
-        model=model, args=config, train_dataset=rows, processing_class=tokenizer(vocab), callbacks=[Tick()]
+    settings: dict[str, Any] = {
+        "output_dir": tempfile.mkdtemp(prefix="hf_"),
+        "max_steps": args.warmup + args.steps,
+        "learning_rate": defaults["lr"],
+        "weight_decay": defaults["weight_decay"],
+        "adam_beta1": defaults["adam_betas"][0],
+        "adam_beta2": defaults["adam_betas"][1],
+        "max_grad_norm": defaults["max_grad_norm"],
+        "lr_scheduler_type": "constant",
+        "logging_steps": 1,
+        "report_to": "none",
+        "save_strategy": "no",
+        "use_cpu": True,
+        "bf16": False,
+        "seed": defaults["seed"],
+        "disable_tqdm": True,
+        "gradient_checkpointing": args.recompute,
+        "dataloader_pin_memory": False,
+    }
+    if args.method == "dpo":
+        size = {"per_device_train_batch_size": workload["dpo"]["pairs"], "max_length": sequences(workload, "dpo")[1]}
+        config, trainer = trl.DPOConfig(beta=defaults["dpo_beta"], **size, **settings), trl.DPOTrainer
+    else:
+        size = {"per_device_train_batch_size": workload["batch"], "max_length": workload["seq"]}
+        config, trainer = trl.SFTConfig(packing=False, **size, **settings), trl.SFTTrainer
+    trainer(
+        model=model,
+        args=config,
+        train_dataset=make_rows(args, workload, defaults["seed"]),
+        processing_class=tokenizer(workload["model"]["vocab"]),
+        peft_config=None if args.method == "sft" else low_rank(workload, defaults),
+        callbacks=[Tick()],
     ).train()
     return sum(p.numel() for p in model.parameters())
 
@@ -147,7 +191,7 @@ def main() -> None:
     clock = Clock()
     num_parameters = (generate if args.method == "generate" else train)(args, workload, defaults, clock)
     versions = {"torch": torch.__version__, "transformers": transformers.__version__}
-    emit("hf", args, workload, clock, num_parameters=num_parameters, versions=versions)
+    emit("hf", args, workload, defaults, clock, num_parameters=num_parameters, versions=versions)
 
 
 if __name__ == "__main__":

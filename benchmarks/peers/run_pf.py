@@ -161,6 +161,8 @@ def generate(args: argparse.Namespace, workload: Spec, defaults: Spec, clock: Cl
 
 def main() -> None:
     args = parse_arguments("pf")
+    if args.method in ("lora", "dpo"):
+        raise SystemExit("not written for PaddleFormers: sft and generate are")
     workload, defaults = load_workload(args)
     import paddle
     import paddleformers
@@ -171,7 +173,7 @@ def main() -> None:
     clock = Clock()
     num_parameters = (generate if args.method == "generate" else train)(args, workload, defaults, clock)
     versions = {"paddle": paddle.__version__, "paddleformers": paddleformers.__version__}
-    emit("pf", args, workload, clock, num_parameters=num_parameters, versions=versions)
+    emit("pf", args, workload, defaults, clock, num_parameters=num_parameters, versions=versions)
 
 
 if __name__ == "__main__":
