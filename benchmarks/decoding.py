@@ -190,9 +190,11 @@ def large(rounds: int) -> None:
     """Tokens and bytes of weights per second of a model that no cache holds, float32 and packed; the forms take turns."""
     from erniecore_weight_only.schemes import Scheme
 
-    from benchmarks.packed import memory_rates
+    from benchmarks.packed import Memory, in_turns
 
-    copied, read = memory_rates(7)
+    memory = Memory()
+    taken = in_turns({"copy": memory.copy, "read": memory.read}, 7)
+    copied, read = 2 * memory.size / taken["copy"], memory.size / taken["read"]
     print(f"\ncopy {copied / 1e9:.1f} GB/s (bytes read and written), read {read / 1e9:.1f} GB/s")
     print("| form | MB per step | rows | tokens/s | float32 = 1 | GB/s of weights | over copy | over read |")
     print("|---|---|---|---|---|---|---|---|")

@@ -84,7 +84,9 @@ def ernie(home: Path, cache: str, *words: str) -> Any:
     """What one ``ernie`` command prints, from JSON; what is measured and planned with is in ``cache``."""
     environ = {**os.environ, "OMP_NUM_THREADS": "1", "XDG_CACHE_HOME": str(home / cache)}
     command = [sys.executable, "-m", "erniecore", *words, "--json"]
-    done = subprocess.run(command, cwd=home, check=True, stdout=subprocess.PIPE, text=True, env=environ)
+    done = subprocess.run(command, cwd=home, stdout=subprocess.PIPE, text=True, env=environ)
+    if done.returncode:  # with --json, what is wrong stands in the standard output
+        raise SystemExit(f"{' '.join(words)} ended with {done.returncode}: {done.stdout}")
     return json.loads(done.stdout)
 
 

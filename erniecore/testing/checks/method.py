@@ -225,10 +225,10 @@ def check_method_learns_only_labels(subject: Subject) -> None:
 
 
 def check_method_ignores_padding(subject: Subject) -> None:
-    """Five more columns of padding leave loss and gradients (<= 1e-6)."""
+    """Five more columns of padding leave loss and gradients (<= 3e-6: sums are taken in another order)."""
     rows = _rows(_samples(subject))
     plain, padded = (_loss_and_gradients(subject, [collate(rows, padding=n)]) for n in (0, 5))
-    _ensure_same_step(padded, plain, "with five more columns of padding")
+    _ensure_same_step(padded, plain, "with five more columns of padding", 3e-6)
 
 
 def check_method_ignores_order(subject: Subject) -> None:
