@@ -107,6 +107,29 @@ def make_rows(args: argparse.Namespace, workload: Spec, seed: int) -> Any:
     )
 
 
+def trainer_settings(args: argparse.Namespace, defaults: Spec) -> dict[str, Any]:
+    """What all trainers take."""
+    return {
+        "output_dir": tempfile.mkdtemp(prefix="hf_"),
+        "max_steps": args.warmup + args.steps,
+        "learning_rate": defaults["lr"],
+        "weight_decay": defaults["weight_decay"],
+        "adam_beta1": defaults["adam_betas"][0],
+        "adam_beta2": defaults["adam_betas"][1],
+        "max_grad_norm": defaults["max_grad_norm"],
+        "lr_scheduler_type": "constant",
+        "logging_steps": 1,
+        "report_to": "none",
+        "save_strategy": "no",
+        "use_cpu": True,
+        "bf16": False,
+        "seed": defaults["seed"],
+        "disable_tqdm": True,
+        "gradient_checkpointing": args.recompute,
+        "dataloader_pin_memory": False,
+    }
+
+
 def train(args: argparse.Namespace, workload: Spec, defaults: Spec, clock: Clock) -> int:
     """Steps of TRL's trainers, from end of step to end of step."""
     import datasets
@@ -126,25 +149,7 @@ def train(args: argparse.Namespace, workload: Spec, defaults: Spec, clock: Clock
 
     datasets.disable_progress_bars()
     model = build(workload["model"], defaults["seed"], args.opts)
-    settings: dict[str, Any] = {
-        "output_dir": tempfile.mkdtemp(prefix="hf_"),
-        "max_steps": args.warmup + args.steps,
-        "learning_rate": defaults["lr"],
-        "weight_decay": defaults["weight_decay"],
-        "adam_beta1": defaults["adam_betas"][0],
-        "adam_beta2": defaults["adam_betas"][1],
-        "max_grad_norm": defaults["max_grad_norm"],
-        "lr_scheduler_type": "constant",
-        "logging_steps": 1,
-        "report_to": "none",
-        "save_strategy": "no",
-        "use_cpu": True,
-        "bf16": False,
-        "seed": defaults["seed"],
-        "disable_tqdm": True,
-        "gradient_checkpointing": args.recompute,
-        "dataloader_pin_memory": False,
-    }
+    settings = trainer_settings(args, defaults)
     if args.method == "dpo":
         size = {"per_device_train_batch_size": workload["dpo"]["pairs"], "max_length": sequences(workload, "dpo")[1]}
         config, trainer = trl.DPOConfig(beta=defaults["dpo_beta"], **size, **settings), trl.DPOTrainer

@@ -60,7 +60,22 @@ def test_flops_of_a_training_step(benchmarks):
     }  # fmt: skip
     workload = {"kind": "train", "model": model, "seq": 3, "batch": 2}
     linear = 4 * 4 + 2 * 4 * 2 + 4 * 4 + 3 * 4 * 8 + 4 * 10
-    assert benchmarks("common").count_flops(workload) == 6 * linear * 6 + 3 * 2 * (2 * 3 * 3 * 4)
+    assert benchmarks("common").count_flops(workload, "sft", 2) == 6 * linear * 6 + 3 * 2 * (2 * 3 * 3 * 4)
+
+
+def test_flops_of_low_rank_updates_and_of_a_reference(benchmarks):
+    """Frozen matrices have half a backward pass; DPO has a forward pass more, and both answers behind their prompts."""
+    model = {
+        "arch": "dense", "hidden": 4, "layers": 1, "heads": 2, "kv_heads": 1, "head_dim": 2, "intermediate": 8, "vocab": 10,
+    }  # fmt: skip
+    pairs = {"pairs": 1, "prompt": 1, "response": 2}
+    workload = {"kind": "train", "model": model, "seq": 3, "batch": 2, "dpo": pairs}
+    linear = 4 * 4 + 2 * 4 * 2 + 4 * 4 + 3 * 4 * 8 + 4 * 10
+    update = 2 * (8 + 6 + 6 + 8 + 3 * 12)
+    scores = 2 * (2 * 3 * 3 * 4)
+    count_flops = benchmarks("common").count_flops
+    assert count_flops(workload, "lora", 2) == (4 * linear + 6 * update) * 6 + 3 * scores
+    assert count_flops(workload, "dpo", 2) == count_flops(workload, "lora", 2) + 2 * linear * 6 + scores
 
 
 def test_experts_that_are_not_visited_cost_only_the_router(benchmarks):
@@ -69,8 +84,8 @@ def test_experts_that_are_not_visited_cost_only_the_router(benchmarks):
         "arch": "moe", "hidden": 4, "layers": 2, "heads": 1, "kv_heads": 1, "head_dim": 4, "intermediate": 8, "vocab": 10,
         "experts": 8, "top_k": 2, "shared_experts": 1, "moe_intermediate": 6, "moe_start": 1,
     }  # fmt: skip
-    more = common.linear_size({**model, "experts": 16}) - common.linear_size(model)
-    assert more == 4 * 8
+    (more, update), (few, same) = (common.linear_sizes({**model, "experts": n}, 2) for n in (16, 8))
+    assert (more - few, update - same) == (4 * 8, 0)
 
 
 def test_a_command_without_json_is_an_error_not_a_result(benchmarks, tmp_path):
