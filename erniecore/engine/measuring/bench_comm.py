@@ -121,12 +121,18 @@ def _crowd(cluster: Cluster) -> tuple[float, float]:
 
 
 def _timed(call: Callable[[], Any], tensor: Any, seconds: float) -> float:
-    """Median of calls within about ``seconds``. The number of calls is the same on all ranks: it follows from the slowest
-    of the first two."""
+    """Median of calls within about ``seconds``, each behind a few milliseconds of products, as in a step: ranks then do not
+    arrive at once, and over gloo a message waits for a processor. The number of calls is the same on all ranks: it follows
+    from the slowest of the first two."""
     import paddle
     import paddle.distributed as dist
 
+    left = paddle.rand([512, 512])
+
     def once() -> float:
+        for _ in range(4):
+            product = left @ left
+        float(product[0, 0])
         started = time.perf_counter()
         call()
         float(tensor[0])  # waits for the device
