@@ -5,13 +5,13 @@ BIN := $(VENV)/bin
 # The first interpreter that is new enough and can make virtual environments.
 PYTHON ?= $(shell for p in python3 python3.12 python3.11 python3.10 python3.13; do \
 	$$p -c 'import sys, venv, ensurepip; sys.exit(not (3, 10) <= sys.version_info < (3, 14))' >/dev/null 2>&1 && echo $$p && break; done)
-PLUGINS := $(sort $(dir $(wildcard plugins/*/pyproject.toml)))
+PLUGINS := $(sort $(dir $(wildcard plugins/*/*/pyproject.toml)))
 KERNELS := third_party_kernels
 EDITABLE := $(foreach p,$(PLUGINS) $(KERNELS),-e ./$(p))
 # Test processes: one more than cores, because some tests wait for others.
 JOBS ?= $(shell echo $$(( $$(nproc 2>/dev/null || echo 2) + 1 )))
 
-.PHONY: install demo test lint docs bench wheels clean
+.PHONY: install demo test test-all lint docs bench wheels clean
 
 install: $(VENV)/.ready
 
@@ -19,7 +19,7 @@ $(VENV)/.ready: pyproject.toml $(addsuffix pyproject.toml,$(PLUGINS)) $(wildcard
 	@test -n "$(PYTHON)" || { echo "erniecore needs Python 3.10 to 3.13 with the venv module; set PYTHON=/path/to/python3"; exit 3; }
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet 'flit_core>=3.11,<5' 'setuptools>=77,<81'
-	$(BIN)/pip install --quiet --no-compile --no-build-isolation -e '.[cpu,plot,data,dev]' $(EDITABLE)
+	$(BIN)/pip install --quiet --no-compile --no-build-isolation -e '.[cpu,data,dev]' $(EDITABLE)
 	@touch $@
 
 demo: $(VENV)/.ready
@@ -29,11 +29,15 @@ demo: $(VENV)/.ready
 test: $(VENV)/.ready
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) --dist loadscope --no-loadscope-reorder
 
+# Also every adapter with every method on every model, where `make test` takes them in turn.
+test-all: $(VENV)/.ready
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) --dist loadscope --no-loadscope-reorder --all-combinations
+
 lint: $(VENV)/.ready
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/lint-imports
+	$(BIN)/python tests/architecture/contracts.py
 
 docs: $(VENV)/.ready
 	$(BIN)/python docs/generate.py --write

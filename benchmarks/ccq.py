@@ -1,7 +1,7 @@
 """What two to four bits lose of normal weights: mean squared error of weights of size 1, for codes of this repository, for
 rounding and for published codes, beside the bound that no code passes (4 to the power of minus the bits).
 
-``python -m benchmarks.ccq`` prints the table of docs/explanation/quantisation-quality.md. ``python -m benchmarks.ccq SECONDS``
+``python -m benchmarks.ccq`` prints the table of docs/explanation/quantization-quality.md. ``python -m benchmarks.ccq SECONDS``
 looks for better numbers ``CODE_SCALE`` and ``CODE_ZP`` of ccq-2.06 for that long.
 
 Bits count a scale of 16 bits per 64 weights, where there is one of its own; scales of whole outputs are left out.

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from erniecore.data.checking import check
+from erniecore_data.checking import check
 
 TIMES = 3
 BYTES = 24 << 20
@@ -133,9 +133,9 @@ def _time(file: Path) -> tuple[list[float], int]:
     seconds, count = [], 0
     for _ in range(TIMES):
         before = time.process_time()
-        _, ledger = check([file])
+        _, statistics = check([file])
         seconds.append(time.process_time() - before)
-        count = ledger.total("kept")
-        if count != ledger.total("rows"):
-            raise SystemExit(f"{file}: {ledger.summary()}")
+        count = statistics.total("kept")
+        if count != statistics.total("rows"):
+            raise SystemExit(f"{file}: {statistics.summary()}")
     return seconds, count

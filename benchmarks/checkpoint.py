@@ -51,14 +51,14 @@ def save_ours(tensors: dict[str, Any], place: Path) -> None:
     from erniecore.checkpoint.parts import PartWriter
     from erniecore.checkpoint.writer import Save
     from erniecore.engine.ranks import Alone
-    from erniecore.engine.training.gather import Held, agree, feed
+    from erniecore.engine.training.gather import LocalShard, assign, write_shards
     from erniecore.types import Piece
 
-    groups = {"model": {name: Held(t, Piece(tuple(t.shape))) for name, t in tensors.items()}}
-    shares, save = agree(Alone(), groups), Save(place, 1, {}, 2)
+    groups = {"model": {name: LocalShard(t, Piece(tuple(t.shape))) for name, t in tensors.items()}}
+    shares, save = assign(Alone(), groups), Save(place, 1, {}, 2)
     with ThreadPoolExecutor(1) as executor:
         part = PartWriter(save.begin(shares.num_bytes), shares.of(0), executor, 256 << 20)
-        feed(Alone(), groups, shares, part, patient=False)
+        write_shards(Alone(), groups, shares, part, patient=False)
         files = {file.name: file for file in part.files}
     save.finish(files, {"model": list(files)})
 
@@ -67,7 +67,7 @@ def load_ours(tensors: dict[str, Any], place: Path, *, verify: bool) -> None:
     """Verified or not, into ``tensors``."""
     from erniecore.checkpoint import load_checkpoint
     from erniecore.checkpoint.verify import _verified
-    from erniecore.engine.training.optim import load_exactly
+    from erniecore.engine.optimizers.state import load_exactly
 
     _verified.clear()  # what this process wrote it would not hash again
     load_exactly(tensors, load_checkpoint(place / "step-00000001", verify=verify).tensors["model"], "state")
@@ -158,9 +158,10 @@ def _timed(
 
 def stall(mib: int, directory: Path) -> None:
     """A dense model with so many MiB of weights and moments; three saves behind the training."""
+    from erniecore_model_init.new_model import init_model
+    from erniecore_text.training import train
+
     import erniecore
-    from erniecore.data.tokenizer_train import train
-    from erniecore.engine.models.new_model import init_model
 
     words = ["the quick brown fox jumps over lazy dogs", "pack my box with five dozen liquor jugs"]
     (directory / "tok").mkdir()

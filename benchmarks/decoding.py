@@ -1,7 +1,7 @@
 """Decoding with the product's pool of rows against fixed batches (a batch is decoded to its end before the next begins), and
-what guesses ahead save or cost; in turns in one process, random weights, sizes of ``workloads.json``.
+what speculative decoding saves or costs; in turns in one process, random weights, sizes of ``workloads.json``.
 
-    python -m benchmarks.decoding [--rounds 5] [--threads 2] [--parts plain,mixed,guesses]
+    python -m benchmarks.decoding [--rounds 5] [--threads 2] [--parts plain,mixed,drafts]
 
 plain: answers of 64 tokens, 1 and 8 rows. mixed: 24 answers of 4 to 96 tokens, 8 at a time. guesses: 1 and 8 rows, guesses
 of which a given share is right (an oracle that knows the answer, and lies), and the layer of multi-token prediction with
@@ -34,7 +34,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--parts", default="plain,mixed,guesses")
+    parser.add_argument("--parts", default="plain,mixed,drafts")
     args = parser.parse_args()
     from benchmarks.packed import open_device
 
@@ -54,7 +54,7 @@ def main() -> None:
 
 
 def build(name: str) -> Any:
-    """A model of ``workloads.json`` in evaluation mode; the mixture of experts has a layer that predicts ahead."""
+    """A model of ``workloads.json`` in evaluation mode; the mixture of experts has an MTP layer."""
     sys.path.insert(0, str(HERE / "peers"))
     from run_ernie import architecture
 
@@ -83,8 +83,8 @@ def prompts(model: Any, rows: int) -> list[list[int]]:
 
 def fixed(model: Any, rows: list[list[int]], limits: list[int], size: int) -> None:
     """One batch after the other, each to its end."""
-    from erniecore.engine.generation.generate import Decoder
-    from erniecore.engine.generation.sampling import Sampling
+    from erniecore_generation.generate import Decoder
+    from erniecore_generation.sampling import Sampling
 
     for first in range(0, len(rows), size):
         part = np.array(rows[first : first + size])
@@ -95,12 +95,12 @@ def fixed(model: Any, rows: list[list[int]], limits: list[int], size: int) -> No
             decoder.live &= decoder.steps < ends
 
 
-def pooled(model: Any, rows: list[list[int]], limits: list[int], size: int, guesser: Any = None) -> Any:
+def pooled(model: Any, rows: list[list[int]], limits: list[int], size: int, drafter: Any = None) -> Any:
     """The product's way; the pool."""
-    from erniecore.engine.generation.batching import Pool
-    from erniecore.engine.generation.sampling import Sampling
+    from erniecore_generation.batching import Pool
+    from erniecore_generation.sampling import Sampling
 
-    pool = Pool(model, rows, sampling=Sampling(), max_new_tokens=limits, slots=size, guesser=guesser)
+    pool = Pool(model, rows, sampling=Sampling(), max_new_tokens=limits, slots=size, drafter=drafter)
     for _ in pool.run():
         pass
     return pool
@@ -129,7 +129,7 @@ def mixed(name: str, model: Any, rounds: int) -> None:
 
 
 class Oracle:
-    """Guesses ``most`` tokens of the true answers; each is right with the probability ``share``."""
+    """Drafts ``most`` tokens of the true completions; each is right with the probability ``share``."""
 
     layers = 0
 
@@ -137,30 +137,30 @@ class Oracle:
         self.answers, self.most, self.share = {tuple(a[:PROMPT]): a for a in answers}, most, share
         self.numbers = np.random.default_rng(3)
 
-    def guess(self, seen: Any, draw: Any) -> list[list[int]]:
+    def draft(self, inputs: Any, draw: Any) -> list[list[int]]:
         """Per row."""
         found = []
-        for text in seen.texts:
-            right = self.answers[tuple(text[:PROMPT])][len(text) : len(text) + self.most]
-            found.append([t if self.numbers.random() < self.share else t ^ 1 for t in right])
+        for text in inputs.texts:
+            correct = self.answers[tuple(text[:PROMPT])][len(text) : len(text) + self.most]
+            found.append([t if self.numbers.random() < self.share else t ^ 1 for t in correct])
         return found
 
 
-def guesses(name: str, model: Any, rounds: int) -> None:
-    """Guesses of known quality; the layer that predicts ahead."""
-    from erniecore.engine.generation.speculate import Ahead
+def drafts(name: str, model: Any, rounds: int) -> None:
+    """Speculative decoding with draft tokens of a known acceptance rate, and with the MTP layer."""
+    from erniecore_generation.speculate import MtpDrafter
 
     for size in (1, 8):
         rows, limits = prompts(model, size), [ANSWER] * size
         answers = pooled(model, rows, limits, size).ids
-        runs: dict[str, Run] = {f"{name}{size} rows: no guesses": lambda r=rows, e=limits: pooled(model, r, e, len(r))}
+        runs: dict[str, Run] = {f"{name}{size} rows: no draft": lambda r=rows, e=limits: pooled(model, r, e, len(r))}
         for most, share in ((1, 0.0), (1, 1.0), (4, 0.0), (4, 0.8)):
-            runs[f"{most} guesses, {share:.0%} right"] = lambda r=rows, e=limits, a=answers, m=most, s=share: pooled(
-                model, r, e, len(r), Oracle(a, m, s)
+            runs[f"{most} draft tokens, {share:.0%} accepted"] = lambda r=rows, e=limits, a=answers, m=most, s=share: (
+                pooled(model, r, e, len(r), Oracle(a, m, s))
             )
         if model.architecture.get("num_nextn_predict_layers"):
             runs["prediction layer, random weights"] = lambda r=rows, e=limits: pooled(
-                model, r, e, len(r), Ahead(model)
+                model, r, e, len(r), MtpDrafter(model)
             )
         show(runs, sum(limits), rounds)
 
@@ -179,8 +179,9 @@ def calls(name: str, model: Any, rounds: int) -> None:
 
 def with_step(name: str, run: Run) -> Any:
     """``run`` with an implementation of ``decoder_step``; the chosen one if it is empty."""
+    from erniecore_ops._parallel import num_workers
+
     from erniecore import kernels
-    from erniecore.ops._parallel import num_workers
 
     kernels.use(kernels.choose("cpu", {"decoder_step": name} if name else {}), num_workers)
     return run()
@@ -239,9 +240,8 @@ def large_model(scheme: Any) -> tuple[Any, float]:
 def step_seconds(model: Any, size: int, steps: int = 12) -> float:
     """Seconds of a step after a prompt, the least of some."""
     import paddle
-
-    from erniecore.engine.generation.generate import Decoder
-    from erniecore.engine.generation.sampling import Sampling
+    from erniecore_generation.generate import Decoder
+    from erniecore_generation.sampling import Sampling
 
     with paddle.no_grad():
         decoder = Decoder(model, np.array(prompts(model, size)), sampling=Sampling(), max_new_tokens=steps + 1)
@@ -254,7 +254,7 @@ def step_seconds(model: Any, size: int, steps: int = 12) -> float:
     return best
 
 
-PARTS = {"plain": plain, "mixed": mixed, "guesses": guesses, "calls": calls}
+PARTS = {"plain": plain, "mixed": mixed, "drafts": drafts, "calls": calls}
 
 
 def show(runs: dict[str, Run], tokens: int, rounds: int) -> None:

@@ -62,8 +62,10 @@ class Trained:
     def __init__(self, runner: Any, count: int, rows: int) -> None:
         from erniecore_sft.objective import SftObjective
 
+        from erniecore.config.adamw import AdamWConfig
         from erniecore.config.core import TrainSection
-        from erniecore.engine.training.optim import AdamW
+        from erniecore.engine.optimizers.adamw import AdamW
+        from erniecore.engine.optimizers.parameters import trained_parameters
 
         spec = json.loads((HERE / "workloads.json").read_text(encoding="utf-8"))["workloads"]["moe-S"]
         spec["model"]["experts"] = count
@@ -71,17 +73,19 @@ class Trained:
         self.model = runner.build_model(spec["model"], seed=1)
         self.model.train()
         self.size = sum(int(p.size) for p in self.model.parameters())
-        self.objective, self.optimizer = SftObjective(self.model), AdamW(self.model.named_parameters(), TrainSection())
+        self.objective = SftObjective(self.model)
+        self.optimizer = AdamW(trained_parameters(self.model.named_parameters(), TrainSection()), AdamWConfig())
 
     def step(self, rows: int, seed: int) -> Step:
         """Forward, backward and update."""
+        from erniecore.engine.optimizers.parameters import gradient_square_sum
         from erniecore.engine.step import forward_backward
 
         (batch,) = self.runner.make_batches({**self.spec, "batch": rows}, 1, seed)
         wall, cpu = time.perf_counter(), time.process_time()
         forward_backward(self.objective, [batch])
         middle = time.process_time()
-        float(self.optimizer.gradient_square_sum())
+        float(gradient_square_sum(self.optimizer))
         self.optimizer.step(1e-4, 0.5)
         update = time.process_time() - middle
         self.model.after_step()

@@ -6,7 +6,7 @@
 A tiny ERNIE 4.5 learns four families of tasks from few demonstrations, a share of which is wrong. From where its curve is
 flat, three runs go on from the same weights: fine-tuning on the same demonstrations (``sft``), GRPO on questions whose
 answers are only checked (``grpo``), and fine-tuning on the right answers to GRPO's questions (``sft-right``), which needs what a
-scorer does not: somebody who writes them. Writes ``study.json`` and ``study.png``; everything is an ordinary run.
+reward function does not: somebody who writes them. Writes ``study.json`` and ``study.png``; everything is an ordinary run.
 """
 
 from __future__ import annotations
@@ -19,9 +19,10 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from erniecore_demo import tasks
+
 import erniecore
 from erniecore.checkpoint import list_checkpoints, load_checkpoint
-from erniecore.demo import tasks
 
 FAMILIES = ("reverse", "sort", "copy", "last")
 #: demonstrations and the share of wrong ones; questions for GRPO; held-out questions
@@ -38,7 +39,7 @@ GRPO = {
     "method.max_new_tokens": 8,
     "method.learn_batch_size": 256,
     "method.updates_per_rollout": 2,
-    "scorers.exact-match.weight": 1.0,
+    "rewards.exact-match.weight": 1.0,
     "data.packing": "none",
     "data.max_seq_len": 64,
     "train.batch_size": 24,
@@ -100,8 +101,8 @@ def write_data(out: Path, seed: int) -> None:
 
 def new_model(out: Path, seed: int) -> Path:
     """A tokenizer of single characters and words of the tasks, and a model with random weights."""
-    from erniecore.data.tokenizer_train import train
-    from erniecore.engine.models.new_model import init_model
+    from erniecore_model_init.new_model import init_model
+    from erniecore_text.training import train
 
     if not (out / "base").exists():
         texts = [m["content"] for row in tasks.rows("train", 3000, families=FAMILIES) for m in row["messages"]]
@@ -159,7 +160,8 @@ def step_seconds(events: Path) -> Iterator[tuple[int, float]]:
 
 def exact_match(model: Any, tokenizer: Any, rows: Sequence[Any]) -> float:
     """Share of greedy answers that are right."""
-    from erniecore.engine.generation.respond import generate_text
+    from erniecore_generation.respond import generate_text
+
     from erniecore.types import Message
 
     prompts = [[Message("user", asked["content"])] for asked, _ in rows]

@@ -19,7 +19,10 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from erniecore.testing.kills import Report, fingerprint, kill_loop
+HELPERS = Path(__file__).parents[1] / "tests" / "helpers"
+sys.path.insert(0, str(HELPERS))
+
+from kills import Report, fingerprint, kill_loop  # noqa: E402 - lies among the helpers of the tests
 
 LAYOUTS = {
     "alone": (1, ()),
@@ -143,7 +146,7 @@ def killed(words: Sequence[str], place: Path, name: str, kills: int, seed: int) 
 
 
 def forked(words: Sequence[str], place: Path, name: str, kills: int, seed: int) -> str:
-    """The same by ``erniecore.testing.forked``."""
+    """The same by ``tests/helpers/forked.py``."""
     count, layout = LAYOUTS[name]
     case = {
         "words": [*words, *(("parallel.name=hybrid", *layout) if layout else ())],
@@ -155,7 +158,7 @@ def forked(words: Sequence[str], place: Path, name: str, kills: int, seed: int) 
         "longest": LONGEST,
         "steps": STEPS,
     }
-    command = [sys.executable, "-m", "erniecore.testing.forked", json.dumps({"cases": [case]})]
+    command = [sys.executable, str(HELPERS / "forked.py"), json.dumps({"cases": [case]})]
     return subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout.splitlines()[-1]
 
 

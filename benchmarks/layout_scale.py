@@ -12,8 +12,7 @@ import time
 from typing import Any
 
 from erniecore.config import compose
-from erniecore.engine.preparation.prepare import described
-from erniecore.host import assemble
+from erniecore.engine.preparation.model import read_model
 
 DEFAULTS = {"ranks": 2016, "tensor": 8, "pipeline": 12, "chunks": 4, "sharding": 21, "micros": 120}
 
@@ -31,8 +30,8 @@ def main(words: list[str]) -> int:
         **{k: int(v) for k, v in given.items()},
     }
     loaded = compose.load(None, ["model.name=ernie45-moe", f"model.size={size}", "method.name=sft"], {}, {})
-    host = assemble(loaded.plugins)
-    architecture, adapter, _ = described(loaded, host)
+    host = loaded.host
+    architecture, adapter, _ = read_model(host, loaded.settings.model, loaded.plugins["method"])
     shapes = {entry.name: entry.shape for entry in adapter.maps("pt")}
     ranks, micros = numbers.pop("ranks"), numbers.pop("micros")
     started = time.perf_counter()

@@ -67,8 +67,8 @@ class Found:
 
 def prepared(place: Path) -> None:
     """Models and data."""
-    from erniecore.data.tokenizer_train import train
-    from erniecore.engine.models.new_model import init_model
+    from erniecore_model_init.new_model import init_model
+    from erniecore_text.training import train
 
     texts = [f"{a} plus {b} is {a + b}, and that is that" for a in range(40) for b in range(40)]
     (place / "tokenizer").mkdir()
@@ -102,8 +102,8 @@ def words_of(place: Path, out: Path, model: str, degrees: Mapping[str, int]) -> 
 
 def measured(place: Path, model: str, degrees: Mapping[str, int], threads: int = 1) -> Found:
     """One layout in fresh processes."""
-    from erniecore.testing.expect import CheckFailed
-    from erniecore.testing.processes import on_ranks
+    from erniecore_conformance.expect import CheckFailed
+    from erniecore_conformance.processes import on_ranks
 
     count = 1
     for axis in ("data", "sharding", "tensor", "context", "pipeline"):

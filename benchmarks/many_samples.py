@@ -17,11 +17,12 @@ from typing import TypeVar
 import numpy as np
 
 from benchmarks.large_data import memory
-from erniecore.data.loader import DataPlan, LoaderSettings
+from erniecore.data.dataloader import DataLoader
+from erniecore.data.dataset import ArrayDataset
+from erniecore.data.sampler import PackedBatchSampler, SamplerSettings
+from erniecore.data.shard_dataset import Part, ShardDataset
 from erniecore.data.shard_files import Shard, ShardWriter, open_shard
-from erniecore.data.shard_store import Part, ShardStore
 from erniecore.data.splits import hold_out
-from erniecore.data.store import TokenStore
 from erniecore.types import IGNORE
 
 T = TypeVar("T")
@@ -40,16 +41,17 @@ def main() -> None:
         print(json.dumps({"phase": "before", **mib()}), flush=True)
         shards = phase("open and check", lambda: [open_shard(path) for path in paths])
         store = phase(
-            "index", lambda: ShardStore([Part(s, 0, i * _BLOCK * _BLOCKS) for i, s in enumerate(shards)], ["f"])
+            "index", lambda: ShardDataset([Part(s, 0, i * _BLOCK * _BLOCKS) for i, s in enumerate(shards)], ["f"])
         )
         phase("fingerprint", store.fingerprint)
         phase("ids in range", lambda: store.foreign_id(60_000))
         train, _ = phase("hold out", lambda: hold_out(store, 0.01, 1))
-        plan = DataPlan(train, LoaderSettings(batch_size=8), seed=1, pad_id=0)
-        steps = phase("order and packing", lambda: plan.steps_in_epoch(0))
-        phase("fill rate", lambda: plan.fill_rate(0))
+        sampler = PackedBatchSampler(train, SamplerSettings(batch_size=8, seed=1))
+        loader = DataLoader(train, sampler, pad_id=0)
+        steps = phase("order and packing", lambda: sampler.steps_in_epoch(0))
+        phase("fill rate", lambda: sampler.fill_rate(0))
         chosen = np.random.default_rng(0).integers(0, steps, 200).tolist()
-        phase("200 random steps", lambda: [len(plan.step(i)) for i in chosen])
+        phase("200 random steps", lambda: [len(loader.step(i)) for i in chosen])
         total = sum(s.bytes for s in shards)
         print(
             json.dumps({"samples": len(store), "tokens": store.num_tokens, "mib_on_disk": total >> 20, "steps": steps})
@@ -85,7 +87,7 @@ def write(path: Path, seed: int, mean: int) -> Path:
         rows = np.arange(_BLOCK) + block * _BLOCK
         labels = np.where(ids % 2, ids, IGNORE).astype(np.int32)
         lines = rows.astype(np.int32)
-        writer.add(TokenStore(starts, ids, labels, None, None, rows, lines, np.zeros(_BLOCK, np.int32), ("f",)))
+        writer.add(ArrayDataset(starts, ids, labels, None, None, rows, lines, np.zeros(_BLOCK, np.int32), ("f",)))
     made: Shard = writer.finish({})
     return made.path
 

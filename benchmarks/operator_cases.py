@@ -25,8 +25,7 @@ class Case(NamedTuple):
 
 def adamw() -> Iterator[Case]:
     import paddle
-
-    from erniecore.ops import adamw as core
+    from erniecore_ops import adamw as core
 
     shapes = [[512, 512]] * 40 + [[2048, 512]] * 12 + [[512]] * 20 + [[8192, 512]]
     parameters = [[paddle.rand(shape) for shape in shapes] for _ in range(4)]
@@ -41,8 +40,7 @@ def adamw() -> Iterator[Case]:
 
 def attention() -> Iterator[Case]:
     import paddle
-
-    from erniecore.ops.attention import attention_backward, attention_forward
+    from erniecore_ops.attention import attention_backward, attention_forward
 
     for B, S, hq, hk, d in ((2, 1024, 8, 2, 64), (1, 8192, 8, 2, 32), (1, 2048, 20, 4, 128)):
         shapes = [B, S, hq, d], [B, S, hk, d], [B, S, hk, d], [B, S, hq, d]
@@ -61,8 +59,7 @@ def attention() -> Iterator[Case]:
 
 def cross_entropy() -> Iterator[Case]:
     import paddle
-
-    from erniecore.ops.linear_cross_entropy import Piece, add_product_, cross_entropy_rows_
+    from erniecore_ops.linear_cross_entropy import Piece, add_matmul_, cross_entropy_rows_
 
     T, V, H = 512, 32768, 512
     source, labels = paddle.randn([T, V]), paddle.randint(0, V, [T])
@@ -76,13 +73,12 @@ def cross_entropy() -> Iterator[Case]:
     yield Case("loss and slopes, 512 × 32,768", cross_entropy_rows_, arguments, 2 * size, 5.0 * T * V, fresh)
     total, hidden = paddle.zeros([V, H]), paddle.randn([T, H])
     moved = size + 4.0 * T * H + 8.0 * V * H
-    yield Case("add_product, 32,768 × 512 over 512", add_product_, (total, source, hidden), moved, 2.0 * T * V * H)
+    yield Case("add_product, 32,768 × 512 over 512", add_matmul_, (total, source, hidden), moved, 2.0 * T * V * H)
 
 
 def decode_attention() -> Iterator[Case]:
     import paddle
-
-    from erniecore.ops.attention import decode_attention as attend
+    from erniecore_ops.attention import decode_attention as attend
 
     for B, K, hq, hk, d in ((8, 8192, 8, 2, 64), (8, 4096, 20, 4, 128)):
         q, k, v = (paddle.randn(shape) for shape in ([B, 1, hq, d], [B, K, hk, d], [B, K, hk, d]))
@@ -96,9 +92,10 @@ def decoder_step() -> Iterator[Case]:
     """A new token of each row after 128 others, in a model of 226 MB; the reference is the model layer by layer."""
     import numpy as np
     from erniecore_ernie45.plugin import plugin
+    from erniecore_generation.cache import StaticCache
+    from erniecore_generation.passes import Passes
 
-    from erniecore.engine.generation.cache import StaticCache
-    from erniecore.engine.generation.passes import Passes
+    from benchmarks.decoding import with_step
 
     sizes = {"hidden_size": 1024, "intermediate_size": 3072, "num_hidden_layers": 4, "vocab_size": 8192, "head_dim": 64}
     sizes |= {"num_attention_heads": 16, "num_key_value_heads": 4, "rms_norm_eps": 1e-5, "rope_theta": 5e5}
@@ -106,8 +103,8 @@ def decoder_step() -> Iterator[Case]:
     model = plugin.ernie_build_model(architecture=architecture, dtype="float32").eval()
     weights = float(sum(int(parameter.size) for parameter in model.parameters()))
     for rows in (1, 8):
-        whole, layered, cache = Passes(model), Passes(model), StaticCache(4, 129)
-        layered._step = None  # what it is where no kernel is
+        layered, whole = (with_step(name, lambda: Passes(model)) for name in ("reference", ""))
+        cache = StaticCache(4, 129)
         whole.last(np.full([rows, 128], 5), np.tile(np.arange(128), (rows, 1)), None, cache)
         ids, positions = np.full([rows, 1], 7), np.full([rows, 1], 128)
 
@@ -125,8 +122,7 @@ def decoder_step() -> Iterator[Case]:
 
 def decode_experts() -> Iterator[Case]:
     import paddle
-
-    from erniecore.ops.grouped_swiglu import decode_experts as run
+    from erniecore_ops.grouped_swiglu import decode_experts as run
 
     E, H, I, k = 32, 1024, 768, 6  # noqa: E741
     x, weights = paddle.randn([1, H]), paddle.rand([1, k])
@@ -145,8 +141,7 @@ def decode_experts() -> Iterator[Case]:
 
 def embedding() -> Iterator[Case]:
     import paddle
-
-    from erniecore.ops.embedding import embedding_backward
+    from erniecore_ops.embedding import embedding_backward
 
     ids, dy, rows = paddle.randint(0, 32000, [2, 1024]), paddle.randn([2, 1024, 512]), 32000
     moved = 4.0 * 512 * (rows + 2048)
@@ -155,8 +150,7 @@ def embedding() -> Iterator[Case]:
 
 def fp8_quantize() -> Iterator[Case]:
     import paddle
-
-    from erniecore.ops import fp8
+    from erniecore_ops import fp8
 
     x, one, rows, count = paddle.randn([4096, 4096]), paddle.ones([1]), paddle.rand([4096, 1]) + 0.5, 4096.0**2
     yield Case("fp8 e4m3, one scale, 4096²", fp8.fp8_quantize, (x, one, "e4m3"), 8 * count, 8 * count)
@@ -166,8 +160,7 @@ def fp8_quantize() -> Iterator[Case]:
 def grouped_swiglu() -> Iterator[Case]:
     """Layers of moe-S: 2,048 tokens to 4 experts each; gradients of everything."""
     import paddle
-
-    from erniecore.ops.grouped_swiglu import grouped_swiglu_backward, grouped_swiglu_forward, make_routes
+    from erniecore_ops.grouped_swiglu import grouped_swiglu_backward, grouped_swiglu_forward, make_routes
 
     T, k, H, I = 2048, 4, 256, 192  # noqa: E741
     for E in (16, 128):
@@ -186,8 +179,7 @@ def grouped_swiglu() -> Iterator[Case]:
 
 def hadamard() -> Iterator[Case]:
     import paddle
-
-    from erniecore.ops import fp8
+    from erniecore_ops import fp8
 
     count = 4096.0**2
     yield Case("hadamard, blocks of 32, 4096²", fp8.hadamard, (paddle.randn([4096, 4096]), 32), 8 * count, 5 * count)
@@ -195,27 +187,25 @@ def hadamard() -> Iterator[Case]:
 
 def packed_weights() -> Iterator[Case]:
     import paddle
-
-    from erniecore.ops import PackedMatrix
-    from erniecore.ops.packed_weights import packed_numbers, packed_product
+    from erniecore_ops.functions import QuantizedMatrix
+    from erniecore_ops.packed_weights import dequantize, quantized_matmul
 
     I, O = 8192, 8192  # noqa: E741
-    for form, group, bits in (("int8", 0, 8), ("int4", 64, 4), ("nf4", 64, 4)):
+    for quant_dtype, group, bits in (("int8", 0, 8), ("int4", 64, 4), ("nf4", 64, 4)):
         rows, groups = O * bits // 8, I // group if group else 1
-        codes = paddle.randint(-127, 128, [rows, I], "int32").astype("int8")
-        weight = PackedMatrix(codes, paddle.rand([O, groups] if group else [O]), form, group, O)
+        qweight = paddle.randint(-127, 128, [rows, I], "int32").astype("int8")
+        weight = QuantizedMatrix(qweight, paddle.rand([O, groups] if group else [O]), quant_dtype, group, O)
         stored = float(rows * I + 4 * O * groups)
-        name = f"{form} in groups of {group}" if group else form
+        name = f"{quant_dtype} in groups of {group}" if group else quant_dtype
         for N in (1, 8):
             arguments = paddle.randn([N, I]), weight
-            yield Case(f"{name}, {N} × 8192²", packed_product, arguments, stored, 2.0 * N * I * O)
-        yield Case(f"{name} to numbers, 8192²", packed_numbers, (weight,), stored + 4.0 * I * O, 2.0 * I * O)
+            yield Case(f"{name}, {N} × 8192²", quantized_matmul, arguments, stored, 2.0 * N * I * O)
+        yield Case(f"{name} to numbers, 8192²", dequantize, (weight,), stored + 4.0 * I * O, 2.0 * I * O)
 
 
 def rms_norm() -> Iterator[Case]:
     import paddle
-
-    from erniecore.ops.rms_norm import rms_norm_backward, rms_norm_forward
+    from erniecore_ops.rms_norm import rms_norm_backward, rms_norm_forward
 
     x, dy, weight, size = paddle.randn([4096, 4096]), paddle.randn([4096, 4096]), paddle.ones([4096]), 4.0 * 4096**2
     _, inverse = rms_norm_forward(x, weight, 1e-5)
@@ -226,8 +216,7 @@ def rms_norm() -> Iterator[Case]:
 
 def rope() -> Iterator[Case]:
     import paddle
-
-    from erniecore.ops.rope import rotate
+    from erniecore_ops.rope import rotate
 
     x, angles, size = paddle.randn([4, 1024, 32, 128]), paddle.rand([1, 1024, 64]), 4.0 * 4096**2
     yield Case("rotate pairs, 4 × 1,024 × 32 × 128", rotate, (x, angles, angles), 2 * size, 3 * size / 4)
@@ -236,8 +225,7 @@ def rope() -> Iterator[Case]:
 
 def softmax() -> Iterator[Case]:
     import paddle
-
-    from erniecore.ops._attention_plan import softmax_rows_
+    from erniecore_ops._attention_plan import softmax_rows_
 
     x = paddle.randn([4096, 4096])
     yield Case("softmax in place, 4096²", softmax_rows_, (x,), 8.0 * 4096**2, 5.0 * 4096**2)
@@ -245,8 +233,7 @@ def softmax() -> Iterator[Case]:
 
 def swiglu() -> Iterator[Case]:
     import paddle
-
-    from erniecore.ops.swiglu import swiglu_backward, swiglu_forward
+    from erniecore_ops.swiglu import swiglu_backward, swiglu_forward
 
     gate, up, dy, count = *(paddle.randn([4096, 4096]) for _ in range(3)), 4096.0**2
     yield Case("swiglu, 4096²", swiglu_forward, (gate, up), 12 * count, 5 * count)
@@ -255,8 +242,7 @@ def swiglu() -> Iterator[Case]:
 
 def top_experts() -> Iterator[Case]:
     import paddle
-
-    from erniecore.ops.top_experts import top_experts as choose
+    from erniecore_ops.top_experts import top_experts as choose
 
     T, E, k = 65536, 64, 6
     yield Case(

@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-FORMS = (("float32", 0), ("int8", 0), ("int4", 0), ("int4", 64), ("nf4", 64), ("ccq-2.5", 64), ("ccq-2.06", 64))
+QUANT_DTYPES = (("float32", 0), ("int8", 0), ("int4", 0), ("int4", 64), ("nf4", 64), ("ccq-2.5", 64), ("ccq-2.06", 64))
 ROWS = (1, 4, 8, 32, 64)
 #: bytes of each kind of weight, all matrices together
 WORKING_SET = 1 << 28
@@ -38,17 +38,20 @@ def main() -> None:
     open_device(args.threads)
     import paddle
 
-    weights, memory = {form: matrices(*form, args.inputs, args.outputs) for form in FORMS}, Memory()
+    weights, memory = (
+        {quant_dtype: matrices(*quant_dtype, args.inputs, args.outputs) for quant_dtype in QUANT_DTYPES},
+        Memory(),
+    )
     print("| rows | form | ms | float32 / this | GB/s of weights | over copy | over read |")
     print("|---|---|---|---|---|---|---|")
     for rows in args.rows:
         x = paddle.randn([rows, args.inputs])
-        calls = {form: product(form[0], x, held) for form, held in weights.items()}
+        calls = {quant_dtype: product(quant_dtype[0], x, held) for quant_dtype, held in weights.items()}
         times = in_turns({**calls, "copy": memory.copy, "read": memory.read}, args.rounds)
         copied, read = 2 * memory.size / times.pop("copy"), memory.size / times.pop("read")
-        for (form, group), seconds in times.items():
-            rate = weights[form, group][1] / seconds
-            name, ratio = f"{form}/{group}" if group else form, times["float32", 0] / seconds
+        for (quant_dtype, group), seconds in times.items():
+            rate = weights[quant_dtype, group][1] / seconds
+            name, ratio = f"{quant_dtype}/{group}" if group else quant_dtype, times["float32", 0] / seconds
             line = f"{1e3 * seconds:.3f} | {ratio:.2f} | {rate / 1e9:.1f} | {rate / copied:.2f} | {rate / read:.2f}"
             print(f"| {rows} | {name} | {line} |", flush=True)
         moved = f"copy {copied / 1e9:.1f} GB/s (bytes read and written), read {read / 1e9:.1f} GB/s"
@@ -65,34 +68,35 @@ def open_device(threads: int) -> None:
     device = plugin.ernie_open_device(config=plugin.Config(threads=threads), cluster=Cluster())
     launch.apply_environment(device.environment())
     device.open()
-    from erniecore.ops._parallel import num_workers
+    from erniecore_ops._parallel import num_workers
 
     kernels.use(kernels.choose("cpu", {}), num_workers)
 
 
-def matrices(form: str, group: int, inputs: int, outputs: int) -> tuple[list[Any], float]:
+def matrices(quant_dtype: str, group: int, inputs: int, outputs: int) -> tuple[list[Any], float]:
     """Weights of one kind, as many as fill the working set, and bytes of one."""
     import paddle
+    from erniecore_ops.functions import QuantizedMatrix
 
-    from erniecore.ops import PackedMatrix
-
-    if form == "float32":
+    if quant_dtype == "float32":
         size, one = 4.0 * inputs * outputs, lambda: paddle.randn([inputs, outputs])
         return [one() for _ in range(max(2, int(WORKING_SET // size)))], size
-    if form.startswith("ccq"):
-        return coded(form, inputs, outputs)
+    if quant_dtype.startswith("ccq"):
+        return coded(quant_dtype, inputs, outputs)
     groups = inputs // group if group else 1
-    rows = outputs if form == "int8" else outputs // 2
+    rows = outputs if quant_dtype == "int8" else outputs // 2
 
     def packed() -> Any:
-        codes = paddle.randint(-127, 128, [rows, inputs], "int32").astype("int8")
-        return PackedMatrix(codes, paddle.rand([outputs, groups] if group else [outputs]), form, group, outputs)
+        qweight = paddle.randint(-127, 128, [rows, inputs], "int32").astype("int8")
+        return QuantizedMatrix(
+            qweight, paddle.rand([outputs, groups] if group else [outputs]), quant_dtype, group, outputs
+        )
 
     size = float(rows * inputs + 4 * outputs * groups)
     return [packed() for _ in range(max(2, int(WORKING_SET // size)))], size
 
 
-def coded(form: str, inputs: int, outputs: int) -> tuple[list[Any], float]:
+def coded(quant_dtype: str, inputs: int, outputs: int) -> tuple[list[Any], float]:
     """Convolutional codes of whatever weights."""
     import paddle
     from erniecore_ccq.layers import CodeMatrix
@@ -103,25 +107,24 @@ def coded(form: str, inputs: int, outputs: int) -> tuple[list[Any], float]:
         return paddle.randint(0, 256, [rows, outputs], "int32").astype("uint8")
 
     def one() -> Any:
-        if form == "ccq-2.5":
-            codes = paddle.randint(-32768, 32768, [10 * groups, outputs], "int32").astype("int16")
-            return CodeMatrix(codes, scales, form, 64, outputs, inputs, {})
+        if quant_dtype == "ccq-2.5":
+            qweight = paddle.randint(-32768, 32768, [10 * groups, outputs], "int32").astype("int16")
+            return CodeMatrix(qweight, scales, quant_dtype, 64, outputs, inputs, {})
         local, book = bytes_of((groups + 1) // 2), [paddle.full([outputs], value) for value in (120.9375, 604.5)]
         others = dict(zip(("weight_scale", "code_scale", "code_zp"), (local, *book), strict=True))
-        return CodeMatrix(bytes_of(16 * groups), scales, form, 64, outputs, inputs, others)
+        return CodeMatrix(bytes_of(16 * groups), scales, quant_dtype, 64, outputs, inputs, others)
 
-    each = 20 * groups + 4 if form == "ccq-2.5" else 16 * groups + (groups + 1) // 2 + 12
+    each = 20 * groups + 4 if quant_dtype == "ccq-2.5" else 16 * groups + (groups + 1) // 2 + 12
     size = float(each * outputs)
     return [one() for _ in range(max(2, int(WORKING_SET // size)))], size
 
 
-def product(form: str, x: Any, held: tuple[Sequence[Any], float]) -> Callable[[], float]:
+def product(quant_dtype: str, x: Any, held: tuple[Sequence[Any], float]) -> Callable[[], float]:
     """Multiply with every matrix once; seconds of one product."""
     import paddle
+    from erniecore_ops.functions import quantized_matmul
 
-    from erniecore.ops import packed_product
-
-    multiply = paddle.matmul if form == "float32" else packed_product
+    multiply = paddle.matmul if quant_dtype == "float32" else quantized_matmul
 
     def run() -> float:
         with paddle.no_grad():
@@ -147,8 +150,7 @@ class Memory:
 
     def __init__(self) -> None:
         import paddle
-
-        from erniecore.ops._parallel import parallel_map, row_ranges
+        from erniecore_ops._parallel import parallel_map, row_ranges
 
         self.map, self.pieces = parallel_map, row_ranges(64, 1 << 20, 1 << 24)
         self.source = paddle.ones([64, 1 << 20])

@@ -22,7 +22,7 @@ def model_of(num_layers: int, seconds: float) -> Any:
     from paddle import nn
     from paddle.autograd import PyLayer
 
-    from erniecore.api import Features
+    from erniecore.api.model import Features
 
     class Sleep(PyLayer):  # type: ignore[misc]
         @staticmethod
@@ -74,7 +74,8 @@ def measure(cluster: Any, chunks: int, micros: int) -> float:
     from erniecore_hybrid_parallel.planning import make_mesh
     from erniecore_hybrid_parallel.ranks import open_ranks
 
-    from erniecore.api import Batch, Layout, LossOutput, Objective, Stages
+    from erniecore.api import Batch, Layout, LossOutput, Objective
+    from erniecore.api.model import Stages
 
     stages = cluster.world_size
     config = HybridConfig(pipeline=stages, chunks=chunks)
@@ -103,9 +104,8 @@ def measure(cluster: Any, chunks: int, micros: int) -> float:
 
 def main() -> int:
     """A table."""
+    from erniecore_conformance.processes import on_ranks
     from erniecore_hybrid_parallel.schedules import bubble
-
-    from erniecore.testing.processes import on_ranks
 
     print("stages chunks micro-batches  step ms  idle measured  by the formula")
     for stages, chunks, micros in CASES:

@@ -101,20 +101,20 @@ def measure(home: Path, name: str) -> dict[str, Any]:
     extra += ["checkpoint.final=false"]
     lines = ernie("run", *common, *extra, "--json", cwd=home).splitlines()
     events = [json.loads(line) for line in lines]
-    steps, end, outlook = [e for e in events if e["event"] == "step"], events[-1], plan["outlook"]
+    steps, end, estimate = [e for e in events if e["event"] == "step"], events[-1], plan["estimate"]
     return {
         "case": name,
         "parameters": plan["parameters"]["total"],
-        "planned": outlook["tensors"],
+        "planned": estimate["peak_memory"],
         "measured": end["tensor_memory"],
-        "error": outlook["tensors"] / end["tensor_memory"] - 1,
+        "error": estimate["peak_memory"] / end["tensor_memory"] - 1,
         "process": end["peak_memory"],
-        "process_error": outlook["process"] / end["peak_memory"] - 1,
+        "process_error": estimate["process_memory"] / end["peak_memory"] - 1,
         "states": plan["memory"],
-        "activations": outlook["activations"],
+        "activations": estimate["activations"],
         "tokens": [event["tokens"] for event in steps],
         "seconds": steps[-1]["seconds"],
-        "step_flops": outlook["step_flops"],
+        "step_flops": estimate["step_flops"],
     }
 
 
@@ -132,11 +132,11 @@ def words_of(home: Path, model: str, method: str, words: str) -> list[str]:
 
 def measure_layout(home: Path, name: str) -> list[dict[str, Any]]:
     """One run of two processes: predicted and measured bytes of each."""
-    from erniecore.testing.processes import on_ranks
+    from erniecore_conformance.processes import on_ranks
 
     model, method, words = LAYOUTS[name]
     common = words_of(home, model, method, words)
-    stages = json.loads(ernie("plan", *common, "--nproc", "2", "--json", cwd=home))["outlook"]["stages"]
+    stages = json.loads(ernie("plan", *common, "--nproc", "2", "--json", cwd=home))["estimate"]["stages"]
     extra = [f"run.out={home / name}", f"train.max_steps={STEPS}", "checkpoint.export=false", "log.report=false"]
     found = on_ranks(2, f"{RANK}:grown", [*common, *extra, "checkpoint.final=false"], limit=1500.0)
     rows = []
@@ -145,11 +145,11 @@ def measure_layout(home: Path, name: str) -> list[dict[str, Any]]:
         rows.append(
             {
                 "case": f"{name}, rank {rank}",
-                "planned": plan["tensors"],
+                "planned": plan["peak_memory"],
                 "measured": tensors,
-                "error": plan["tensors"] / tensors - 1,
+                "error": plan["peak_memory"] / tensors - 1,
                 "process": process,
-                "process_error": plan["process"] / process - 1,
+                "process_error": plan["process_memory"] / process - 1,
                 "plan": plan,
             }
         )

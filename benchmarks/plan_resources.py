@@ -11,11 +11,14 @@ from dataclasses import dataclass, replace
 from importlib.resources import files
 from typing import Any
 
+from erniecore_planner.clusters import GB, Machines, uniform
+from erniecore_planner.jobs import Job, total_parameters
+from erniecore_planner.layout_search import Found, search
+
 from erniecore import registry
+from erniecore.api.command import layout_spaces
+from erniecore.api.planning import LayoutSpace
 from erniecore.config.yaml import parse
-from erniecore.planning.clusters import GB, Machines, uniform
-from erniecore.planning.jobs import Job, total_parameters
-from erniecore.planning.layout_search import Found, search
 from erniecore.types import DecoderShape
 
 RANK = 32
@@ -71,7 +74,7 @@ def shape_of(name: str) -> DecoderShape:
     plugin: Any = registry.load("model", "ernie45" if recipe == "0.3b" else "ernie45-moe")
     text = (files(plugin.recipes) / f"{recipe}.yaml").read_text(encoding="utf-8")
     shape: DecoderShape = plugin.ernie_decoder_shape(architecture=parse(text, recipe).data["model"]["architecture"])
-    return replace(shape, ahead=())
+    return replace(shape, mtp_layers=())
 
 
 def adapter_parameters(shape: DecoderShape) -> int:
@@ -99,21 +102,28 @@ def job_of(row: Row) -> Job:
     return job
 
 
+def space_of(job: Job) -> LayoutSpace:
+    """What the strategy `hybrid` can run of a job's model."""
+    return dict(layout_spaces(job.shape))["hybrid"]
+
+
 def found_for(row: Row) -> Found:
     """What the search finds on exactly the claimed cards; rates are of no matter, so they are an H800's."""
-    card = Machines(1, 8, "", row.memory * GB, 445e12, 3.35e12, link=200 * GB, host_memory=row.host * GB)
-    return search(job_of(row), uniform(row.cards, card), [row.cards])
+    accelerator = Machines(1, 8, "", row.memory * GB, 445e12, 3.35e12, link=200 * GB, host_memory=row.host * GB)
+    job = job_of(row)
+    return search(job, space_of(job), uniform(row.cards, accelerator), [row.cards])
 
 
 def main() -> None:
-    from erniecore.engine.preparation.layout_plan import degrees_text
+    from erniecore_planner.layout_plan import degrees_text
 
     print(
-        "| model | run | row | cards they name | fits | most room with | free GB of a card |\n|---|---|---|---|---|---|---|"
+        "| model | run | row | accelerators they name | fits | most free memory with | free GB of one |\n"
+        "|---|---|---|---|---|---|---|"
     )
     for row in ROWS:
         found = found_for(row)
-        best = found.roomiest
+        best = found.lowest_memory
         how, free = (degrees_text(best), best.free / GB) if best else ("", found.too_large[0].free / GB)
         length = f"{row.length // KIB}K"
         cards = f"{row.cards} x {row.memory} GB" + (f", {row.host} GB host" if row.host else "")

@@ -160,7 +160,7 @@ def layout_words(home: Path, name: str) -> list[str]:
 
 def measured_layout(home: Path, name: str, steps: int) -> list[float]:
     """Seconds of each step of full rows, by the clock on the wall."""
-    from erniecore.testing.processes import on_ranks
+    from erniecore_conformance.processes import on_ranks
 
     count = 2 if LAYOUTS[name][2] else 1
     with tempfile.TemporaryDirectory() as out:
@@ -225,9 +225,9 @@ def main() -> None:
             rows = []
             for name in (name for name in names if name in kind):
                 words = words_of(CASES[name]) if name in CASES else layout_words(home, name)
-                plan = ernie(home, "known", "plan", *words)["outlook"]
-                rows.append({"case": name, "planned": plan["expected"], "measured": median(seconds[name])})
-                print(json.dumps({**rows[-1], "step": plan["divided"] or plan["step"]}), flush=True)
+                plan = ernie(home, "known", "plan", *words)["estimate"]
+                rows.append({"case": name, "planned": plan["step_seconds"], "measured": median(seconds[name])})
+                print(json.dumps({**rows[-1], "step": plan["stage_times"] or plan["operators"]}), flush=True)
             if rows:
                 print(f"{table(rows)}\n", flush=True)
 

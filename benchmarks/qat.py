@@ -4,7 +4,7 @@ the same format (the same codes, scales and Hadamard transform, input scales fro
 of held-out text of the two directories of codes, seed by seed: mean difference and its 95 % interval (Student's t).
 
 ``python -m benchmarks.qat [--out DIR] [--steps 900] [--more 150] [--seeds 5] [--bits 4,3] [--write]``; ``--write`` puts the table
-into docs/explanation/quantisation-quality.md. Text as in ``quality.py``. Directories that are there already are used again, and
+into docs/explanation/quantization-quality.md. Text as in ``quality.py``. Directories that are there already are used again, and
 ``DIR/qat-BITS-SEED.json`` keeps what was measured. Weights of three bits are those of four with codes from -3 to 3: no quantizer
 has them, they are here to see where training begins to pay.
 """

@@ -1,6 +1,6 @@
-"""What quantisation costs in quality: one small mixture of experts, trained on real text and a task with exact answers, then
-quantised in every way that is installed. Prints held-out perplexity, exact answers and bytes of the weights; with ``--write``
-puts the table into docs/explanation/quantisation-quality.md.
+"""What quantization costs in quality: one small mixture of experts, trained on real text and a task with exact answers, then
+quantized in every way that is installed. Prints held-out perplexity, exact answers and bytes of the weights; with ``--write``
+puts the table into docs/explanation/quantization-quality.md.
 
 ``python -m benchmarks.quality [--out DIR] [--steps 900] [--more 150] [--write]``. Text is wiki_demo.txt in
 ERNIE_REAL_DATA if that is set, else the doc strings of Python's library (``texts.py``). Everything runs in one process, one
@@ -26,7 +26,7 @@ from typing import Any
 from benchmarks.texts import paragraphs
 
 ROOT = Path(__file__).parents[1]
-PAGE = ROOT / "docs" / "explanation" / "quantisation-quality.md"
+PAGE = ROOT / "docs" / "explanation" / "quantization-quality.md"
 START, END = "<!-- table: benchmarks.quality -->", "<!-- end -->"
 SIZE = {
     "hidden_size": 128,
@@ -136,11 +136,11 @@ def divergence(out: Path, first: Path, second: Path) -> float:
     """Mean Kullback-Leibler divergence of the next token's distribution of ``second`` from that of ``first``, in nats per token
     of held-out text. Rounding moves a loss up or down by chance; this only up."""
     import paddle
+    from erniecore_quantize.calibration import read_rows
     from paddle.nn import functional as F
 
     import erniecore
     from erniecore.engine.models.bundles import load_bundle
-    from erniecore.engine.models.calibration import read_rows
 
     batches = read_rows([str(out / "held.jsonl")], "sft", load_bundle(first).bundle).batches(256)
     models = [erniecore.load_model(path) for path in (first, second)]
@@ -219,7 +219,7 @@ def table(lines: list[dict[str, Any]]) -> str:
 
 
 def main() -> None:
-    """Train, quantise, measure, print."""
+    """Train, quantize, measure, print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, default=Path("results/quality"))
     parser.add_argument("--steps", type=int, default=900)

@@ -26,7 +26,7 @@ SETTINGS = {"model.name": "ernie45", "run.resume": "never", "log.every": 20}
 TUNING = {
     "data.max_seq_len": 512, "data.max_drop": 0.9, "train.max_steps": 250, "train.batch_size": 6,
     "train.learning_rate": 2e-3, "train.schedule": "wsd", "train.warmup_steps": 10, "train.decay_steps": 80,
-    "train.adam_beta2": 0.95,
+    "optimizer.beta2": 0.95,
 }  # fmt: skip
 PREFERENCES = {
     "data.max_seq_len": 1024, "data.max_drop": 0.5, "data.packing": "none", "train.max_steps": 120,

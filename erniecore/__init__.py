@@ -1,27 +1,46 @@
 """erniecore: a small core and its plugins for training and deploying the ERNIE 4.5 family on PaddlePaddle.
 
-Importing this package is cheap (no paddle, numpy, pydantic or yaml). The entry points for Python
-users are resolved on first use; everything that a plugin needs is in ``erniecore.api``.
+Importing this package is cheap (no paddle, numpy, pydantic or yaml). The entry points for Python users are resolved on
+first use; everything that a plugin needs is in ``erniecore.api``.
 """
 
 from __future__ import annotations
 
 from importlib import import_module
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from erniecore.engine.entry import export as export
-    from erniecore.engine.entry import generate as generate
     from erniecore.engine.entry import load_adapter as load_adapter
     from erniecore.engine.entry import load_model as load_model
     from erniecore.engine.entry import load_tokenizer as load_tokenizer
+    from erniecore.engine.entry import open_model as open_model
     from erniecore.engine.entry import run as run
 
 __version__ = "0.1.0"
-__all__ = ["__version__", "export", "generate", "load_adapter", "load_model", "load_tokenizer", "run"]
+__all__ = ["__version__", "export", "generate", "load_adapter", "load_model", "load_tokenizer", "open_model", "run"]
 
 
-def __getattr__(name: str) -> object:
+#: functions of this package that another distribution brings: its name and the module
+FROM_OTHERS = {"generate": ("erniecore-generation", "erniecore_generation.generate")}
+
+
+def __getattr__(name: str) -> Any:
+    if name in FROM_OTHERS:
+        return _from_other(name, *FROM_OTHERS[name])
     if name in __all__:
         return getattr(import_module("erniecore.engine.entry"), name)
     raise AttributeError(f"module 'erniecore' has no attribute {name!r}")
+
+
+def _from_other(name: str, distribution: str, module: str) -> Any:
+    try:
+        return getattr(import_module(module), name)
+    except ModuleNotFoundError as error:
+        if error.name != module.partition(".")[0]:
+            raise
+        from erniecore.errors import PluginNotFound
+
+        raise PluginNotFound(
+            f"erniecore.{name} comes with {distribution}", next=f"pip install {distribution}"
+        ) from error

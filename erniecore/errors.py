@@ -169,6 +169,10 @@ class PluginNotFound(PluginError, LookupError):
 
     code, exit_code = "ERN-P002", Exit.USAGE
 
+    def __init__(self, message: str, *, kind: str = "", **parts: str) -> None:
+        super().__init__(message, **parts)
+        self.kind = kind
+
 
 class PluginConflict(PluginError):
     """Two distributions offer the same name; choose with ``dist:name``."""
@@ -194,13 +198,13 @@ class Preempted(ErnieError):
     code, exit_code = "ERN-R075", Exit.PREEMPTED
 
 
-#: code -> meaning, of codes that are narrower than their class; those of data are in ``data/codes.py``
+#: code -> meaning, of codes that are narrower than their class; those of data are in ``codes.py``
 CODES: dict[str, str] = {
-    "ERN-C011": "an ERNIEKit file where only settings of ours can stand, as in `extends`",
+    "ERN-C011": "a file of another toolkit where only settings of ours can stand, as in `extends`",
     "ERN-C020": "the run directory already holds a run, and `run.resume=never` asks for a new one",
-    "ERN-C030": "a value of an ERNIEKit file means nothing in ERNIEKit either, or depends on what only it knows",
-    "ERN-C031": "an ERNIEKit file has keys that ERNIEKit does not have",
-    "ERN-C032": "an ERNIEKit file is for another command than training",
+    "ERN-C030": "a value of an imported file means nothing in its toolkit either, or depends on what only that knows",
+    "ERN-C031": "an imported file has keys that its toolkit does not have",
+    "ERN-C032": "an imported file is for another command than training",
     "ERN-C021": "the run directory or the checkpoint belongs to another run, or to other settings",
     "ERN-E010": "the run directory cannot be written",
     "ERN-E011": "another process uses the run directory",

@@ -6,13 +6,15 @@ A host belongs to one run and holds no settings. Which plugins take part was dec
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import lru_cache
 from typing import Any
 
 import pluggy
 
 from erniecore.errors import ConfigError, PluginBroken, Problem
-from erniecore.hookspecs import BuildSpecs, LifecycleSpecs
+from erniecore.hookspecs import HOOKS, SPECIFICATIONS
 from erniecore.kinds import KINDS
 from erniecore.plugin import Plugin
 
@@ -43,6 +45,25 @@ class Host:
         function, names = self._single[key]
         return function(**{n: arguments[n] for n in names})
 
+    def provide(self, **defaults: object) -> None:
+        """Add the core's own implementations of hooks, each under its name, unless the host has them already."""
+        for name, default in defaults.items():
+            if not self.manager.has_plugin(name):
+                self.manager.register(default, name)
+
+    @contextmanager
+    def listening(self, listeners: Sequence[object]) -> Iterator[None]:
+        """Further objects with lifecycle hooks are called within the block, after all plugins."""
+        for plugin in self.plugins:
+            self.manager.unregister(plugin)
+        for thing in (*listeners, *reversed(self.plugins)):  # pluggy calls the last registered first
+            self.manager.register(thing, f"{thing.kind}:{thing.name}" if isinstance(thing, Plugin) else None)
+        try:
+            yield
+        finally:
+            for listener in listeners:
+                self.manager.unregister(listener)
+
     def check_settings(self, settings: Any) -> list[Problem]:
         """Ask every plugin's ``ernie_check_settings``; all problems found, none raised."""
         problems: list[Problem] = []
@@ -69,8 +90,8 @@ def assemble(plugins: Mapping[str, Plugin | Sequence[Plugin]], *, extra: Sequenc
     missing, has wrong arguments or default values, or has two providers.
     """
     manager = _Manager("erniecore")
-    manager.add_hookspecs(BuildSpecs)
-    manager.add_hookspecs(LifecycleSpecs)
+    for specifications in SPECIFICATIONS:
+        manager.add_hookspecs(specifications)
     ordered = _in_call_order(plugins)
     for thing in extra:
         manager.register(thing)
@@ -87,6 +108,24 @@ def assemble(plugins: Mapping[str, Plugin | Sequence[Plugin]], *, extra: Sequenc
     return host
 
 
+def call_one(plugin: Plugin, hook: str, **arguments: Any) -> Any:
+    """One plugin's implementation of ``hook``, outside of a run; cheap enough for once per data row.
+
+    Raises ``PluginBroken`` when the plugin has none, or is not what a host accepts.
+    """
+    return _host_of(plugin).call(plugin, hook, **arguments)
+
+
+def implements(plugin: Plugin, hook: str) -> bool:
+    """Whether a plugin has an implementation of an optional hook."""
+    return any(i.plugin is plugin for i in getattr(_host_of(plugin).hook, hook).get_hookimpls())
+
+
+@lru_cache(maxsize=256)
+def _host_of(plugin: Plugin) -> Host:
+    return assemble({plugin.kind: plugin})
+
+
 def _in_call_order(plugins: Mapping[str, Plugin | Sequence[Plugin]]) -> list[Plugin]:
     """Built-in callbacks, then the run's plugins in the order of kinds, then other callbacks as given."""
     by_kind = {k: [p] if isinstance(p, Plugin) else list(p) for k, p in plugins.items()}
@@ -98,10 +137,9 @@ def _in_call_order(plugins: Mapping[str, Plugin | Sequence[Plugin]]) -> list[Plu
 
 def _check_hooks(plugin: Plugin) -> None:
     """Refuse hooks that pluggy would silently leave out or call with fewer arguments than they hope for."""
-    specs = {**vars(BuildSpecs), **vars(LifecycleSpecs)}
     for name in (n for n in dir(plugin) if n.startswith("ernie_")):
         method = getattr(plugin, name)
-        if name not in specs:
+        if name not in HOOKS:
             raise PluginBroken(f"no hook is called {name}", where=_where(plugin))
         if not hasattr(method, "erniecore_impl"):
             raise PluginBroken(f"{name} is not marked with @hookimpl", where=_where(plugin))

@@ -1,78 +1,25 @@
-"""Which implementation each operator runs with: the one in ``erniecore.ops`` (``reference``) or a kernel of an installed
-distribution. Chosen once, when the device opens; models go on calling ``erniecore.ops``. No paddle and no kernels here.
+"""Which implementation each operator runs with: the one in ``erniecore_ops`` (``reference``) or a kernel of an installed
+distribution. Chosen once, when the device opens; models go on calling ``erniecore_ops``. No paddle and no kernels here.
 
-A distribution offers kernels through the entry-point group ``erniecore.kernels``: name -> :class:`KernelSet`. What a kernel
-replaces are functions of ``erniecore.ops`` with their signatures; calls that it does not support, for shape, dtype or
-strides, run the reference.
+Kernel sets are plugins of the kind ``kernels``. What a kernel replaces are functions of ``erniecore_ops`` with their
+signatures; calls that it does not support, for shape, dtype or strides, run the reference.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import wraps
-from importlib.metadata import EntryPoint
-from typing import Any, ParamSpec, Protocol, TypeVar
 
-from erniecore.errors import ConfigError, nearest
-from erniecore.installed import offers
+from erniecore_ops.kernels import OPERATORS, Kernel, in_use, put_in_use
 
-GROUP = "erniecore.kernels"
+from erniecore import registry
+from erniecore.errors import ConfigError, PluginError, nearest
+from erniecore.known import home_of
+from erniecore.plugin import KernelSet
+
+__all__ = ["OPERATORS", "REFERENCE", "REFERENCES", "Choice", "choose", "described", "in_use", "installed", "use"]
+
 REFERENCE = "reference"
-
-#: operator -> functions of erniecore.ops that an implementation may replace
-OPERATORS: Mapping[str, tuple[str, ...]] = {
-    "adamw": ("adamw_", "square_sum"),
-    "attention": ("attention_forward", "attention_backward"),
-    "cross_entropy": ("cross_entropy_rows_", "add_product_"),
-    "decode_attention": ("decode_attention",),
-    "decode_experts": ("decode_experts",),
-    "decoder_step": ("decoder_step",),
-    "embedding": ("embedding_backward",),
-    "fp8_quantize": ("fp8_quantize",),
-    "grouped_swiglu": ("grouped_swiglu_forward", "grouped_swiglu_backward"),
-    "hadamard": ("hadamard",),
-    "packed_weights": ("packed_numbers", "packed_product", "packed_grouped_product"),
-    "rms_norm": ("rms_norm_forward", "rms_norm_backward"),
-    "rope": ("rotate",),
-    "softmax": ("softmax_rows_",),
-    "swiglu": ("swiglu_forward", "swiglu_backward"),
-    "top_experts": ("top_experts",),
-}
-
-P = ParamSpec("P")
-R = TypeVar("R")
-
-
-class Kernel(Protocol):
-    """One function: ``run`` where ``supports`` says yes to the same arguments."""
-
-    @property
-    def run(self) -> Callable[..., Any]: ...
-    @property
-    def supports(self) -> Callable[..., bool]: ...
-
-
-class KernelSet(Protocol):
-    """Kernels of one distribution; making one and asking it anything but ``load`` imports nothing heavy.
-
-    Attributes:
-        devices: names of device plugins that it is for. operators: keys of ``OPERATORS`` that it has, each with the dtypes
-            that its kernels take. on_request: what a set that is never chosen by itself says about it; empty for the others.
-    """
-
-    devices: frozenset[str]
-    operators: Mapping[str, tuple[str, ...]]
-    on_request: str
-
-    def fault(self) -> str:
-        """Why it cannot run here and what to do; empty if it can."""
-        ...
-
-    def load(self, operator: str, threads: Callable[[], int]) -> Mapping[str, Kernel]:
-        """Kernel of each function of ``operator``; paddle is there. ``threads``: how many threads a call from the current
-        thread may use. Raises ``OSError`` when the library cannot be loaded."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -92,25 +39,6 @@ class Choice:
 
 
 REFERENCES = Choice(dict.fromkeys(OPERATORS, REFERENCE))
-
-_in_use: dict[str, Kernel] = {}
-
-
-def replaceable(function: Callable[P, R]) -> Callable[P, R]:
-    """A function of ``erniecore.ops`` that the kernel in use stands in for where it supports the arguments."""
-    name = function.__name__
-    if not any(name in functions for functions in OPERATORS.values()):
-        raise ValueError(f"{name} belongs to no operator")
-
-    @wraps(function)
-    def call(*args: P.args, **kwargs: P.kwargs) -> R:
-        kernel = _in_use.get(name)
-        if kernel is None or not kernel.supports(*args, **kwargs):
-            return function(*args, **kwargs)
-        result: R = kernel.run(*args, **kwargs)
-        return result
-
-    return call
 
 
 def choose(device: str, asked: Mapping[str, str]) -> Choice:
@@ -146,23 +74,19 @@ def use(choice: Choice, threads: Callable[[], int]) -> list[str]:
     Raises:
         ConfigError: a kernel that the settings name cannot be loaded.
     """
-    _in_use.clear()
+    loaded: dict[str, Kernel] = {}
     remarks = []
     for operator, name in choice.names.items():
         if name == REFERENCE:
             continue
         try:
-            _in_use.update(choice.sets[name].load(operator, threads))
+            loaded.update(choice.sets[name].load(operator, threads))
         except OSError as error:
             if operator in choice.asked:
                 raise ConfigError.at(f"device.kernels.{operator}", f"{name} cannot be loaded: {error}") from error
             remarks.append(f"kernel {operator} of {name} cannot be loaded ({error}); the reference operator runs")
+    put_in_use(loaded)
     return remarks
-
-
-def in_use() -> frozenset[str]:
-    """Functions that a kernel stands in for."""
-    return frozenset(_in_use)
 
 
 def described(choice: Choice) -> str:
@@ -173,20 +97,21 @@ def described(choice: Choice) -> str:
     return " ".join(f"{operator}={name}" for operator, name in sorted(choice.names.items()))
 
 
-def _points() -> list[EntryPoint]:
-    return sorted((offer.point for offer in offers(GROUP)), key=lambda point: point.name)
-
-
 def installed() -> tuple[dict[str, KernelSet], list[str]]:
-    """Kernel sets by name, and a remark for each that cannot even be imported."""
+    """The installed kernel sets by name, and a warning for each that cannot be used."""
     sets: dict[str, KernelSet] = {}
-    remarks = []
-    for point in _points():
+    warnings = []
+    for name in sorted({entry.name for entry in registry.entries("kernels")}):
         try:
-            sets[point.name] = point.load()
-        except Exception as error:  # whatever a third party's module does when it is imported
-            remarks.append(f"kernels {point.name} ({point.value}): {error!r}; the reference operators run")
-    return sets, remarks
+            found = registry.load("kernels", name)
+        except PluginError as error:
+            warnings.append(f"kernels {name}: {error.message} ({error.where}); the reference operators run")
+            continue
+        if isinstance(found, KernelSet):
+            sets[name] = found
+        else:
+            warnings.append(f"kernels {name}: {type(found).__name__} is no KernelSet; the reference operators run")
+    return sets, warnings
 
 
 def _check(operator: str, name: str, sets: Mapping[str, KernelSet], faults: Mapping[str, str]) -> None:
@@ -199,8 +124,9 @@ def _check(operator: str, name: str, sets: Mapping[str, KernelSet], faults: Mapp
         return
     known = [REFERENCE, *(name for name, found in sets.items() if operator in found.operators)]
     if name not in known:
-        close = nearest(name, known)
+        close, home = nearest(name, known), home_of("kernels", name)
         hint = f"did you mean {close}?" if close else f"there are: {', '.join(known)}"
+        hint = f"pip install {home}" if home and name not in sets else hint
         raise ConfigError.at(key, f"no implementation is called {name!r}; {hint}")
     if faults[name]:
         raise ConfigError.at(key, f"{name} cannot run here: {faults[name]}")

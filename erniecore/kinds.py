@@ -1,12 +1,20 @@
 """The one table of plugin kinds: kind = config section = CLI flag = entry-point group = hooks.
 
-Nothing else in the core lists the kinds. A new kind is one row here and one class of hooks in
-``hookspecs.py``; it needs two plugins that use it.
+Nothing else in the core lists the kinds. A new kind is one row here and one file in
+``hookspecs/``; it needs two plugins that use it.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+
+from erniecore.capabilities import (
+    AdapterCapability,
+    Capability,
+    ExporterCapability,
+    MethodCapability,
+    QuantizerCapability,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,14 +22,21 @@ class Kind:
     """A kind of plugin.
 
     Attributes:
-        name: what errors and ``--kind`` call it; for a configured kind also the section of the settings.
+        name: what errors and ``--kind`` call it.
         group: the entry-point group that its plugins are found in.
-        flag: the command-line flag that selects it, or ``None`` where a subcommand or an option does.
+        flag: the command-line flag that selects it, or ``None`` where a subcommand or a setting does.
         hooks: names of the build hooks that a plugin of this kind must implement.
-        default: the plugin chosen when nobody names one; ``None`` when there is none.
-        required: a run cannot start without one.
-        many: a run may use several (callbacks, formats, scorers).
         summary: one line for ``ernie plugins`` and the docs.
+        section: the section of a run's settings; empty: runs configure no plugins of this kind.
+        help, metavar: the flag in the help of commands that take the settings of a run.
+        sets: the setting that the flag sets; empty: the section.
+        default: the plugin chosen when nobody names one; ``None`` when there is none. For callbacks: taken along where it is
+            installed, besides those that are named.
+        required: a run cannot start without one.
+        many: a run may use several; the section then has one sub-section per plugin.
+        capabilities: what its plugins may say in ``Plugin.capabilities``; by default nothing.
+        config: base class of its plugins' ``Config``, in ``erniecore/config/sections.py``; ``""``: any section.
+        layer: module of ``erniecore.api`` that its plugins are written with; ``""``: the one of its name.
     """
 
     name: str
@@ -29,9 +44,16 @@ class Kind:
     flag: str | None
     hooks: tuple[str, ...]
     summary: str
+    section: str = ""
+    help: str = ""
+    metavar: str = "NAME"
+    sets: str = ""
     default: str | None = None
     required: bool = False
     many: bool = False
+    capabilities: type[Capability] = Capability
+    config: str = ""
+    layer: str = ""
 
 
 KINDS: dict[str, Kind] = {
@@ -43,7 +65,10 @@ KINDS: dict[str, Kind] = {
             "--device",
             ("ernie_open_device",),
             "where tensors live and which kernels and collectives run",
+            section="device",
+            help="Where to compute; default cpu.",
             default="cpu",
+            config="DeviceConfig",
             required=True,
         ),
         Kind(
@@ -52,7 +77,10 @@ KINDS: dict[str, Kind] = {
             "--parallel",
             ("ernie_plan_parallel", "ernie_parallelize"),
             "how one model is spread over many ranks",
+            section="parallel",
+            help="How ranks share the model.",
             default="single",
+            config="ParallelConfig",
             required=True,
         ),
         Kind(
@@ -67,6 +95,10 @@ KINDS: dict[str, Kind] = {
                 "ernie_build_tokenizer",
             ),
             "an architecture, its weight names, tokenizer and chat template",
+            section="model",
+            help="Model plugin or directory.",
+            metavar="NAME|DIR",
+            config="ModelConfig",
             required=True,
         ),
         Kind(
@@ -75,6 +107,10 @@ KINDS: dict[str, Kind] = {
             "--adapter",
             ("ernie_adapt_model",),
             "a small trainable addition to a frozen model",
+            section="adapter",
+            help="Trainable addition.",
+            capabilities=AdapterCapability,
+            config="AdapterConfig",
         ),
         Kind(
             "quantizer",
@@ -82,6 +118,10 @@ KINDS: dict[str, Kind] = {
             "--quantizer",
             ("ernie_quantize_model",),
             "low-bit weights or activations, in training and export",
+            section="quantizer",
+            help="Low-bit weights.",
+            capabilities=QuantizerCapability,
+            config="QuantizerConfig",
         ),
         Kind(
             "method",
@@ -89,7 +129,35 @@ KINDS: dict[str, Kind] = {
             "--method",
             ("ernie_build_objective", "ernie_build_encoder"),
             "what is learned: samples and loss",
+            section="method",
+            help="What is learned, e.g. sft.",
             required=True,
+            capabilities=MethodCapability,
+            config="MethodConfig",
+        ),
+        Kind(
+            "optimizer",
+            "erniecore.optimizers",
+            "--optimizer",
+            ("ernie_build_optimizer", "ernie_optimizer_bytes"),
+            "how gradients change the parameters, and what state that needs",
+            section="optimizer",
+            help="Optimizer; default adamw.",
+            default="adamw",
+            required=True,
+            config="OptimizerConfig",
+        ),
+        Kind(
+            "launcher",
+            "erniecore.launchers",
+            "--launcher",
+            ("ernie_open_launcher",),
+            "starts, watches and restarts the processes of a run",
+            section="launcher",
+            help="Starts the processes; default local.",
+            default="local",
+            required=True,
+            config="LauncherConfig",
         ),
         Kind(
             "format",
@@ -97,25 +165,87 @@ KINDS: dict[str, Kind] = {
             "--format",
             ("ernie_match_row", "ernie_parse_row"),
             "how rows of a data file become records",
+            section="formats",
+            help="Format of the data; default auto.",
+            sets="data.format",
             default="auto",
+            config="FormatConfig",
+            layer="data",
+            many=True,
+        ),
+        Kind("reader", "erniecore.readers", None, (), "how rows are read from a kind of file, by its ending or URL"),
+        Kind(
+            "corpus",
+            "erniecore.corpora",
+            None,
+            ("ernie_match_corpus", "ernie_open_corpus"),
+            "data that is samples already, such as token files",
+        ),
+        Kind(
+            "reward",
+            "erniecore.rewards",
+            "--reward",
+            ("ernie_compute_rewards",),
+            "the reward of a completion, for reinforcement learning",
+            section="rewards",
+            help="Reward function, e.g. for grpo.",
+            config="RewardConfig",
             many=True,
         ),
         Kind(
-            "scorer",
-            "erniecore.scorers",
-            "--scorer",
-            ("ernie_score_attempts",),
-            "what an answer that the model tried is worth, for reinforcement learning",
-            many=True,
+            "importer",
+            "erniecore.importers",
+            "--from",
+            ("ernie_match_settings", "ernie_import_settings", "ernie_describe_keys"),
+            "reads settings files of another toolkit",
         ),
-        Kind("exporter", "erniecore.exporters", "--to", ("ernie_export",), "how a trained model is written for others"),
+        Kind(
+            "exporter",
+            "erniecore.exporters",
+            "--to",
+            ("ernie_export",),
+            "how a trained model is written for others",
+            capabilities=ExporterCapability,
+            layer="export",
+        ),
+        Kind(
+            "kernels",
+            "erniecore.kernels",
+            None,
+            (),
+            "replaces operators on a device; `device.kernels.OPERATOR` chooses",
+        ),
         Kind("server", "erniecore.servers", "--backend", ("ernie_serve",), "how a model answers over the network"),
         Kind(
-            "callback", "erniecore.callbacks", "--callback", (), "watches a run: metrics, loggers, profilers", many=True
+            "callback",
+            "erniecore.callbacks",
+            "--callback",
+            (),
+            "watches a run: metrics, loggers, profilers",
+            section="callbacks",
+            help="Watches the run.",
+            default="report",
+            many=True,
+        ),
+        Kind(
+            "forecaster",
+            "erniecore.forecasters",
+            None,
+            ("ernie_forecast",),
+            "peak memory and step time of a run before it starts; every installed one is asked",
         ),
         Kind("command", "erniecore.commands", None, (), "a further `ernie` subcommand, loaded only when typed"),
     )
 }
 
-#: Kinds whose plugins a run selects and configures, in the order in which the plan prints them.
-RUN_KINDS: tuple[str, ...] = ("device", "parallel", "model", "adapter", "quantizer", "method")
+#: kinds of which a run has one plugin at most, in the order in which the plan prints them; section and kind have one name
+RUN_KINDS: tuple[str, ...] = tuple(kind.name for kind in KINDS.values() if kind.section and not kind.many)
+#: kinds of which a run may have several: section of the settings -> kind
+MANY: dict[str, str] = {kind.section: kind.name for kind in KINDS.values() if kind.section and kind.many}
+#: kinds whose flag is a setting of a run, those first that a run must name
+FLAG_KINDS: tuple[Kind, ...] = tuple(
+    sorted(
+        (kind for kind in KINDS.values() if kind.flag and kind.section),
+        key=lambda kind: not (kind.required and kind.default is None),
+    )
+)

@@ -5,8 +5,16 @@ Only used to word errors and reports; nothing is chosen by it.
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Mapping
+from functools import lru_cache
 from importlib.metadata import PackageNotFoundError, version
 from importlib.resources import files
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
 
 #: Distributions that provide the module ``paddle``, or a device for it.
 PADDLE_WHEELS = (
@@ -19,14 +27,26 @@ PADDLE_WHEELS = (
 )
 
 
+@lru_cache(maxsize=1)
+def _file() -> Mapping[str, Mapping[str, str]]:
+    """Section -> key -> value of ``known.toml``."""
+    return tomllib.loads(files("erniecore").joinpath("known.toml").read_text(encoding="utf-8"))
+
+
 def known() -> dict[tuple[str, str], str]:
     """(kind, name) -> distribution, as ``known.toml`` lists them."""
-    from configparser import ConfigParser  # wanted only when something is missing
+    return {(kind, name): dist for kind, names in _file().items() if kind != "help" for name, dist in names.items()}
 
-    # The file uses the part of TOML that is also INI: tomllib exists only from Python 3.11 on.
-    parser = ConfigParser(delimiters=("=",), interpolation=None)
-    parser.read_string(files("erniecore").joinpath("known.toml").read_text(encoding="utf-8"))
-    return {(kind, name.strip('"')): dist.strip('"') for kind in parser.sections() for name, dist in parser.items(kind)}
+
+def summary_of(command: str) -> str:
+    """The help line of a command of ours, such as ``plan`` or ``data.build``; empty when it is not ours."""
+    return _file().get("help", {}).get(command, "")
+
+
+def commands_in(prefix: str) -> list[str]:
+    """Our own commands of one group, installed or not: ``check`` … for ``data.``, ``plan`` … for the empty prefix."""
+    names = (name[len(prefix) :] for name in _file().get("help", {}) if name.startswith(prefix))
+    return [name for name in names if "." not in name]
 
 
 def home_of(kind: str, name: str) -> str:

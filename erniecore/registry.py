@@ -1,7 +1,7 @@
 """Which plugins are installed, and loading one of them by kind and name. Knows nothing of what plugins do.
 
-Everything but ``load`` and ``load_object`` reads distribution metadata only, so a broken plugin disturbs no run
-that does not name it. stevedore loads; its disk cache is not used, because it is stale after a re-install.
+One stevedore manager per question enumerates, checks and loads. Everything but ``load`` and ``load_object`` reads
+distribution metadata only, so a broken plugin disturbs no run that does not name it.
 """
 
 from __future__ import annotations
@@ -9,11 +9,13 @@ from __future__ import annotations
 import os
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from importlib.metadata import EntryPoint
 from typing import TYPE_CHECKING, Any
+
+from stevedore.named import NamedExtensionManager
 
 import erniecore
 from erniecore.errors import (
@@ -53,14 +55,61 @@ class Entry:
         return f"{self.distribution} {self.version} ({self.target})"
 
 
+class KindManager(NamedExtensionManager):  # type: ignore[type-arg,misc,unused-ignore]
+    """stevedore's manager of one kind: enumerates what is installed, checks it, and loads the plugins that are named.
+
+    It differs from stevedore's own managers in two things. The metadata come from :mod:`erniecore.installed`, because
+    stevedore's disk cache is stale after a re-install and forgets the distribution. And a plugin is checked
+    (``ERNIE_PLUGINS``, version range, rivals of the same name) before it is imported;
+    ``EnabledExtensionManager`` checks what it has imported already.
+
+    Attributes:
+        entries: every installed plugin of the kind by name, with its status; those that ``ERNIE_PLUGINS`` hides are
+            left out.
+    """
+
+    def __init__(self, kind: str, names: Sequence[str] = (), distribution: str = "") -> None:
+        """Enumerate a kind and load ``names`` of it; ``distribution`` settles which one, where several have a name.
+
+        Raises ``UsageError`` for an unknown kind, and whatever importing a plugin raises.
+        """
+        if kind not in KINDS:
+            expected = "one of " + ", ".join(KINDS)
+            raise UsageError(f"no such kind of plugin: {kind!r}", expected=expected, fix=did_you_mean(kind, KINDS))
+        self.entries = _entries(kind)
+        self._distribution = distribution
+        super().__init__(
+            KINDS[kind].group, names, on_load_failure_callback=_reraise, on_missing_entrypoints_callback=None
+        )
+
+    def list_entry_points(self) -> list[EntryPoint]:
+        """The entry points that may be loaded: they fit this core, and nobody else has their name."""
+        return [
+            entry.point
+            for entry in self.entries
+            if entry.status == OK or (entry.status == CONFLICT and entry.distribution == self._distribution)
+        ]
+
+
+def _reraise(manager: object, point: EntryPoint, error: BaseException) -> None:
+    """stevedore's callback for an import that failed; by itself it would log the error and go on."""
+    raise error
+
+
 def entries(kind: str) -> list[Entry]:
     """The installed plugins of one kind by name, from metadata alone. Raises ``UsageError`` for an unknown kind.
 
     ``ERNIE_PLUGINS=a,b`` (names or distributions) hides all others but the core's own.
     """
-    if kind not in KINDS:
-        expected = "one of " + ", ".join(KINDS)
-        raise UsageError(f"no such kind of plugin: {kind!r}", expected=expected, fix=did_you_mean(kind, KINDS))
+    return KindManager(kind).entries
+
+
+def all_entries() -> list[Entry]:
+    """The installed plugins of every kind, in the order of kinds."""
+    return [entry for kind in KINDS for entry in entries(kind)]
+
+
+def _entries(kind: str) -> list[Entry]:
     allowed = {a.strip() for a in os.environ.get("ERNIE_PLUGINS", "").split(",") if a.strip()}
     found: dict[tuple[str, str, str], Offer] = {}
     for offer in offers(KINDS[kind].group):
@@ -69,11 +118,6 @@ def entries(kind: str) -> list[Entry]:
             found.setdefault((offer.point.name, dist, offer.point.value), offer)
     counts = Counter(name for name, _, _ in found)
     return [_entry(kind, found[key], counts[key[0]] > 1) for key in sorted(found)]
-
-
-def all_entries() -> list[Entry]:
-    """The installed plugins of every kind, in the order of kinds."""
-    return [entry for kind in KINDS for entry in entries(kind)]
 
 
 def _entry(kind: str, offer: Offer, rivals: bool) -> Entry:
@@ -125,7 +169,7 @@ def find(kind: str, name: str) -> Entry:
             fix="choose one: " + " or ".join(f"{e.distribution}:{plain}" for e in matches),
         )
     entry = matches[0]
-    if not _accepts_core(entry.requires_core):
+    if entry.status == INCOMPATIBLE:
         raise PluginIncompatible(
             f"{kind} {plain!r} does not fit this erniecore",
             where=entry.origin(),
@@ -147,6 +191,7 @@ def _not_found(kind: str, name: str, plain: str) -> PluginNotFound:
         fix = did_you_mean(plain, names, f"it comes with {home}" if home else "", cutoff=0.7)
     return PluginNotFound(
         f"no {kind} plugin {name!r} is installed",
+        kind=kind,
         expected="one of " + ", ".join(names) if names else f"an installed {kind} plugin; there is none",
         fix=fix,
         next=f"pip install {home}" if home else f"ernie plugins --kind {kind}",
@@ -169,7 +214,40 @@ def load(kind: str, name: str) -> Plugin:
     if says != (kind, entry.name):
         message = f"the plugin object calls itself {says[0]} {says[1]!r}"
         raise PluginBroken(message, where=entry.origin(), expected=f"{kind} {entry.name!r}")
+    _check_capabilities(found, entry)
+    _check_section(found, entry)
     return found
+
+
+def _check_capabilities(plugin: Plugin, entry: Entry) -> None:
+    """Raises ``PluginBroken`` for a capability that the plugin's kind does not have."""
+    allowed = KINDS[entry.kind].capabilities
+    for given in plugin.capabilities:
+        if type(given) is not allowed:
+            member = next((f"{allowed.__name__}.{c.name}" for c in allowed if c == given), "")
+            raise PluginBroken(
+                f"{entry.kind} {entry.name!r} has a capability that no {entry.kind} can have",
+                where=entry.origin(),
+                found=repr(str(given)),
+                expected="one of " + ", ".join(allowed)
+                if len(allowed)
+                else f"none: a {entry.kind} has no capabilities",
+                fix=f"write {member}" if member else did_you_mean(str(given), [str(c) for c in allowed]),
+            )
+
+
+def _check_section(plugin: Plugin, entry: Entry) -> None:
+    """Raises ``PluginBroken`` where ``Config`` does not answer what the engine asks of the sections of its kind."""
+    from erniecore import sections
+
+    name = KINDS[entry.kind].config
+    if name and not issubclass(plugin.Config, sections.BASES[name]):
+        raise PluginBroken(
+            f"the settings of {entry.kind} {entry.name!r} do not derive from {name}",
+            where=entry.origin(),
+            found=plugin.Config.__name__,
+            fix=f"from erniecore.api.{KINDS[entry.kind].layer or entry.kind} import {name}",
+        )
 
 
 def loadable(kind: str) -> Iterator[Plugin]:
@@ -184,16 +262,8 @@ def loadable(kind: str) -> Iterator[Plugin]:
 
 def load_object(entry: Entry) -> Any:
     """Import what an entry names, whatever it is. Raises ``PluginBroken`` with the cause chained."""
-    from stevedore.driver import DriverManager
-
-    class Manager(DriverManager):  # type: ignore[type-arg,unused-ignore]
-        """Asks the metadata instead of stevedore's cache, and knows only the chosen entry."""
-
-        def list_entry_points(self) -> list[EntryPoint]:
-            return [entry.point]
-
     try:
-        return Manager(KINDS[entry.kind].group, entry.name).driver
+        return KindManager(entry.kind, [entry.name], entry.distribution)[entry.name].plugin
     except (Exception, SystemExit) as cause:
         raise PluginBroken(
             f"{entry.kind} {entry.name!r} cannot be imported: {type(cause).__name__}: {cause}",

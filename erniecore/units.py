@@ -1,6 +1,13 @@
-"""How sizes read in messages. Not for files or JSON, which hold plain numbers."""
+"""How sizes, counts and times read in messages, and labelled lines of them. Not for files or JSON, which hold plain numbers."""
 
 from __future__ import annotations
+
+import re
+import textwrap
+from collections.abc import Sequence
+
+#: the space between a number and its unit, at which no line is broken
+_UNIT = re.compile(r"(?<=\d) (?=(?:[KMGT]iB|B|[kMGTE]?FLOP|[kMB]|ms|s|min|h)\b)")
 
 
 def size_text(num_bytes: float) -> str:
@@ -10,3 +17,43 @@ def size_text(num_bytes: float) -> str:
             return f"{num_bytes:.0f} {unit}" if unit == "B" else f"{num_bytes:.1f} {unit}"
         num_bytes /= 1024
     return f"{num_bytes:.1f} TiB"
+
+
+def count_text(number: int) -> str:
+    """``21.8 B``, ``360.7 M``, ``123.5 k``."""
+    for limit, unit in ((10**9, " B"), (10**6, " M"), (10**3, " k")):
+        if number >= limit:
+            return f"{number / limit:.1f}{unit}"
+    return str(number)
+
+
+def seconds_text(seconds: float) -> str:
+    """``230 ms``, ``1.5 s``, ``3.0 min``, ``2.1 h``."""
+    for limit, unit in ((3600, "h"), (60, "min"), (1, "s")):
+        if seconds >= limit:
+            return f"{seconds / limit:.1f} {unit}"
+    return f"{seconds * 1000:.0f} ms"
+
+
+def field_lines(fields: Sequence[tuple[str, str]], width: int) -> list[str]:
+    """Labels and their texts in two columns of ``width`` together, longer texts over several lines, which break between the
+    parts of a text (``a | b``) where they can. An empty label continues the one above."""
+    margin = max((len(label) for label, _ in fields), default=0) + 2
+    found = []
+    for label, text in fields:
+        whole = _UNIT.sub("\N{NO-BREAK SPACE}", text)
+        if " | " in whole:
+            whole = _glued(whole)
+        lines = textwrap.wrap(whole, width - margin, break_long_words=False, break_on_hyphens=False) or [""]
+        for start, line in zip((label, *[""] * len(lines)), lines, strict=False):
+            found.append(f"{start:<{margin}}{line}".replace("\N{NO-BREAK SPACE}", " "))
+    return found
+
+
+def _glued(text: str) -> str:
+    """``intro: a 1 | b 2 = sum`` with the items between the bars each in one piece."""
+    first, *middle, tail = text.split(" | ")
+    intro, colon, first = first.rpartition(": ")
+    last, equals, rest = tail.partition(" = ")
+    items = [item.replace(" ", "\N{NO-BREAK SPACE}") for item in (first, *middle, last)]
+    return intro + colon + "\N{NO-BREAK SPACE}| ".join(items) + equals + rest

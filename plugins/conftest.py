@@ -11,6 +11,9 @@ from types import ModuleType, SimpleNamespace
 import numpy as np
 import pytest
 from safetensors.numpy import load_file
+from sites import site as site  # the fixture
+from sites import toys as toys
+from talker import talker as talker  # the fixture
 
 MODELS = Path(__file__).parents[1] / "tests" / "fixtures" / "models"
 
@@ -36,16 +39,32 @@ def build():
 @pytest.fixture(scope="session")
 def reference() -> ModuleType:
     """The float64 numpy model, an implementation of its own from the published formulas."""
-    path = Path(__file__).parent / "ernie45" / "tests" / "numpy_reference.py"
+    path = Path(__file__).parent / "models" / "ernie45" / "tests" / "numpy_reference.py"
     spec = importlib.util.spec_from_file_location("numpy_reference", path)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
 
 
-def _golden(name: str) -> SimpleNamespace:
+class Golden(SimpleNamespace):
+    """The files of one stored reference run; see ``golden``."""
+
+    def inputs(self, batch):
+        """Name -> tensor of what the model was given."""
+        import paddle
+
+        return {name: paddle.to_tensor(self.tensors[f"{batch}.{name}"]) for name in self.numbers["batches"][batch]}
+
+    def real_tokens(self, batch):
+        """bool [B, S], where there is no padding."""
+        mask = self.tensors.get(f"{batch}.attention_mask")
+        shape = self.tensors[f"{batch}.input_ids"].shape
+        return np.ones(shape, bool) if mask is None else mask.astype(bool)
+
+
+def _golden(name: str) -> Golden:
     directory = MODELS / name
-    return SimpleNamespace(
+    return Golden(
         directory=directory,
         tensors=load_file(directory / "golden.safetensors"),
         numbers=json.loads((directory / "golden.json").read_text()),

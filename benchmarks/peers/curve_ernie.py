@@ -17,19 +17,24 @@ def losses(workload: Spec, defaults: Spec, steps: int) -> list[float]:
     """Of supervised fine-tuning from the seed's weights."""
     from erniecore_sft.objective import SftObjective
 
+    from erniecore.config.adamw import AdamWConfig
     from erniecore.config.core import TrainSection
     from erniecore.engine import metrics
+    from erniecore.engine.optimizers.adamw import AdamW
+    from erniecore.engine.optimizers.parameters import gradient_square_sum, trained_parameters
     from erniecore.engine.step import forward_backward
     from erniecore.engine.training import guards
-    from erniecore.engine.training.optim import AdamW
 
     model = build_model(workload["model"], defaults["seed"])
     model.train()
-    objective, optimizer = SftObjective(model), AdamW(model.named_parameters(), TrainSection())
+    objective, optimizer = (
+        SftObjective(model),
+        AdamW(trained_parameters(model.named_parameters(), TrainSection()), AdamWConfig()),
+    )
     found = []
     for batch in make_batches(workload, steps, defaults["seed"]):
         output = forward_backward(objective, [batch])
-        means, (squares,) = metrics.read(output.metrics, optimizer.gradient_square_sum())
+        means, (squares,) = metrics.read(output.metrics, gradient_square_sum(optimizer))
         optimizer.step(defaults["lr"], guards.clip_scale(math.sqrt(squares), defaults["max_grad_norm"]))
         optimizer.clear_gradients()
         found.append(float(means["loss"]))
@@ -41,8 +46,9 @@ def main() -> None:
     workload, defaults = load_workload(args)
     workload["seq"], workload["batch"] = int(args.opts.get("seq", 128)), int(args.opts.get("batch", 2))
     open_device(args.threads)
+    from erniecore_ops._parallel import num_workers
+
     from erniecore import kernels
-    from erniecore.ops._parallel import num_workers
 
     chosen: Any = kernels.choose("cpu", {})
     curves = []

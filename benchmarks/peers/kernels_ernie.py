@@ -18,7 +18,7 @@ Step = Callable[[], None]
 
 def decoding(workload: dict[str, Any], defaults: dict[str, Any]) -> tuple[Step, int]:
     """Greedy decoding of one batch, and how many tokens it makes."""
-    from erniecore.engine.generation.generate import generate
+    from erniecore_generation.generate import generate
 
     model = build_model(workload["model"], defaults["seed"])
     model.eval()
@@ -31,20 +31,25 @@ def training(workload: dict[str, Any], defaults: dict[str, Any]) -> tuple[Step, 
     """One step of supervised fine-tuning, and how many tokens it learns from."""
     from erniecore_sft.objective import SftObjective
 
+    from erniecore.config.adamw import AdamWConfig
     from erniecore.config.core import TrainSection
     from erniecore.engine import metrics
+    from erniecore.engine.optimizers.adamw import AdamW
+    from erniecore.engine.optimizers.parameters import gradient_square_sum, trained_parameters
     from erniecore.engine.step import forward_backward
     from erniecore.engine.training import guards
-    from erniecore.engine.training.optim import AdamW
 
     model = build_model(workload["model"], defaults["seed"])
     model.train()
-    objective, optimizer = SftObjective(model), AdamW(model.named_parameters(), TrainSection())
+    objective, optimizer = (
+        SftObjective(model),
+        AdamW(trained_parameters(model.named_parameters(), TrainSection()), AdamWConfig()),
+    )
     (batch,) = make_batches(workload, 1, defaults["seed"])
 
     def step() -> None:
         output = forward_backward(objective, [batch])
-        _, (squares,) = metrics.read(output.metrics, optimizer.gradient_square_sum())
+        _, (squares,) = metrics.read(output.metrics, gradient_square_sum(optimizer))
         optimizer.step(1e-9, guards.clip_scale(math.sqrt(squares), 1.0))
         model.after_step()
         optimizer.clear_gradients()
@@ -56,8 +61,9 @@ def main() -> None:
     args = parse_arguments("ernie")
     workload, defaults = load_workload(args)
     open_device(args.threads)
+    from erniecore_ops._parallel import num_workers
+
     from erniecore import kernels
-    from erniecore.ops._parallel import num_workers
 
     chosen = kernels.choose("cpu", {})
     variants = {"reference": kernels.REFERENCES, "kernels": chosen}

@@ -39,8 +39,7 @@ def forward_backward(function: Callable[..., Any], *inputs: Any) -> float:
 def parts(model: Spec, B: int, S: int) -> dict[str, dict[str, float]]:
     """Part -> calls per step and milliseconds of all of them."""
     import paddle
-
-    from erniecore import ops
+    from erniecore_ops import functions as ops
 
     H, L, h, k, d = model["hidden"], model["layers"], model["heads"], model["kv_heads"], model["head_dim"]
     width, vocab, tokens = model["intermediate"], model["vocab"], B * S
@@ -80,16 +79,18 @@ def optimizer_ms(model: Spec) -> float:
     """Gradient norm and AdamW over all parameters."""
     import paddle
 
+    from erniecore.config.adamw import AdamWConfig
     from erniecore.config.core import TrainSection
-    from erniecore.engine.training.optim import AdamW
+    from erniecore.engine.optimizers.adamw import AdamW
+    from erniecore.engine.optimizers.parameters import gradient_square_sum, trained_parameters
 
     built = build_model(model, 0)
     for parameter in built.parameters():
         parameter.grad = paddle.ones_like(parameter)
-    optimizer = AdamW(built.named_parameters(), TrainSection())
+    optimizer = AdamW(trained_parameters(built.named_parameters(), TrainSection()), AdamWConfig())
 
     def run() -> None:
-        float(optimizer.gradient_square_sum())
+        float(gradient_square_sum(optimizer))
         optimizer.step(1e-4, 0.5)
 
     return median_ms(run)

@@ -127,7 +127,7 @@ def objective_of(method: str, model: Any, defaults: Spec) -> Any:
     from erniecore_preference.plugin import dpo
     from erniecore_sft.objective import SftObjective
 
-    from erniecore.engine.preparation.reference import make_reference
+    from erniecore.engine.models.reference_model import make_reference
 
     if method != "dpo":
         return SftObjective(model)
@@ -137,19 +137,22 @@ def objective_of(method: str, model: Any, defaults: Spec) -> Any:
 
 def use_kernels() -> None:
     """Those that are installed, as a run would."""
+    from erniecore_ops._parallel import num_workers
+
     from erniecore import kernels
-    from erniecore.ops._parallel import num_workers
 
     kernels.use(kernels.choose("cpu", {}), num_workers)
 
 
 def train(args: argparse.Namespace, workload: Spec, defaults: Spec, clock: Clock) -> int:
     """Steps of training; returns the number of parameters."""
+    from erniecore.config.adamw import AdamWConfig
     from erniecore.config.core import TrainSection
     from erniecore.engine import metrics
+    from erniecore.engine.optimizers.adamw import AdamW
+    from erniecore.engine.optimizers.parameters import gradient_square_sum, trained_parameters
     from erniecore.engine.step import forward_backward
     from erniecore.engine.training import guards
-    from erniecore.engine.training.optim import AdamW
     from erniecore.engine.training.recompute import set_recompute
 
     model = build_model(workload["model"], defaults["seed"])
@@ -158,11 +161,10 @@ def train(args: argparse.Namespace, workload: Spec, defaults: Spec, clock: Clock
     model.train()
     set_recompute(model, "full" if args.recompute else "none")
     one, two = defaults["adam_betas"]
-    settings = TrainSection(
-        learning_rate=defaults["lr"], weight_decay=defaults["weight_decay"], adam_beta1=one, adam_beta2=two
-    )
+    settings = TrainSection(learning_rate=defaults["lr"], weight_decay=defaults["weight_decay"])
     objective = objective_of(args.method, model, defaults)
-    optimizer = AdamW(model.named_parameters(), settings)
+    parameters = trained_parameters(model.named_parameters(), settings)
+    optimizer = AdamW(parameters, AdamWConfig(beta1=one, beta2=two))
     batches = (make_pairs if args.method == "dpo" else make_batches)(
         workload, args.warmup + args.steps, defaults["seed"]
     )
@@ -170,7 +172,7 @@ def train(args: argparse.Namespace, workload: Spec, defaults: Spec, clock: Clock
     for batch in batches:
         guards.check_token_ids(batch, workload["model"]["vocab"])
         output = forward_backward(objective, [batch])
-        means, (squares,) = metrics.read(output.metrics, optimizer.gradient_square_sum())
+        means, (squares,) = metrics.read(output.metrics, gradient_square_sum(optimizer))
         optimizer.step(defaults["lr"], guards.clip_scale(math.sqrt(squares), defaults["max_grad_norm"]))
         model.after_step()
         optimizer.clear_gradients()
@@ -180,7 +182,7 @@ def train(args: argparse.Namespace, workload: Spec, defaults: Spec, clock: Clock
 
 def generate(args: argparse.Namespace, workload: Spec, defaults: Spec, clock: Clock) -> int:
     """Greedy decoding; one tick per call."""
-    from erniecore.engine.generation.generate import generate as decode
+    from erniecore_generation.generate import generate as decode
 
     model = build_model(workload["model"], defaults["seed"])
     model.eval()

@@ -17,11 +17,12 @@ def main() -> None:
     parser.add_argument("--model", type=Path, required=True)
     parser.add_argument("--workers", type=int, required=True)
     args = parser.parse_args()
+    from erniecore_text.tokenizer import SentencePieceTokenizer
+
     from erniecore import registry
     from erniecore.config.core import Source
     from erniecore.data.cache import TokenCache
     from erniecore.data.sources import resolve
-    from erniecore.data.tokenizer import SentencePieceTokenizer
     from erniecore.host import assemble
 
     method: Any = registry.load("method", "sft")
@@ -42,7 +43,7 @@ def main() -> None:
         first = store[0]
         facts = {
             "seconds": round(seconds, 2),
-            "rows": cached.ledger.total("rows"),
+            "rows": cached.statistics.total("rows"),
             "tokens": store.num_tokens,
             "cpu_s": round(cpu_seconds(), 2),
             "first_ids": [*first.input_ids[:16].tolist()],

@@ -7,17 +7,17 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from erniecore.errors import DataError, RowError
-from erniecore.plugin import Plugin, hookimpl
+from erniecore.plugin import FormatPlugin, hookimpl
 from erniecore.types import Json, Origin, Record
 
 if TYPE_CHECKING:
     from erniecore.data.parsing import RowParser
 
 
-class AutoFormat(Plugin):
+class AutoFormat(FormatPlugin):
     """Chooses among the installed formats by the shape of the rows; never guesses between two."""
 
-    kind, name = "format", "auto"
+    name = "auto"
     summary = "The one installed format that fits the rows"
 
     @hookimpl

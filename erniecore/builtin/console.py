@@ -8,19 +8,22 @@ import json
 import os
 import sys
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, Protocol, TextIO
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TextIO
 from weakref import WeakKeyDictionary
 
 from erniecore.builtin.events import plain
-from erniecore.builtin.report.events import warning_text
+from erniecore.engine.preparation.rundir import warning_text
 from erniecore.plugin import Plugin, hookimpl
 from erniecore.types import RunView
-from erniecore.units import size_text
+from erniecore.units import field_lines, size_text
 
 if TYPE_CHECKING:
     from rich.progress import Progress
 
 Event = Mapping[str, Any]
+#: columns of the box with the plan
+BOX = 80
 #: metrics with a place of their own in a line, or of interest to programs only
 _PLACED = {
     "event",
@@ -38,10 +41,18 @@ _PLACED = {
 }
 
 
+class Shown(NamedTuple):
+    """What a display knows of a run: steps between two lines, steps of the whole run, the run directory."""
+
+    every: int
+    total_steps: int
+    out: Path
+
+
 class Display(Protocol):
     """One way of showing a run."""
 
-    def show(self, run: RunView, event: Event) -> None: ...
+    def show(self, event: Event) -> None: ...
 
     def close(self) -> None: ...
 
@@ -52,7 +63,7 @@ class JsonDisplay:
     def __init__(self, stream: TextIO) -> None:
         self.stream = stream
 
-    def show(self, run: RunView, event: Event) -> None:
+    def show(self, event: Event) -> None:
         print(json.dumps(plain(event), ensure_ascii=False, allow_nan=False), file=self.stream, flush=True)
 
     def close(self) -> None:
@@ -62,19 +73,18 @@ class JsonDisplay:
 class LineDisplay:
     """Plain lines; steps every ``log.every``."""
 
-    def __init__(self, stream: TextIO) -> None:
-        self.stream = stream
+    def __init__(self, stream: TextIO, shown: Shown) -> None:
+        self.stream, self.shown = stream, shown
 
-    def show(self, run: RunView, event: Event) -> None:
-        if event["event"] != "step" or self.wants(run, event["step"]):
-            text = describe(run, event)
+    def show(self, event: Event) -> None:
+        if event["event"] != "step" or self.wants(event["step"]):
+            text = describe(self.shown, event)
             if text:
                 print(text, file=self.stream, flush=True)
 
-    @staticmethod
-    def wants(run: RunView, step: int) -> bool:
+    def wants(self, step: int) -> bool:
         """The first, the last and every ``log.every``-th step."""
-        return step in (1, run.total_steps) or step % run.settings.log.every == 0
+        return step in (1, self.shown.total_steps) or step % self.shown.every == 0
 
     def close(self) -> None:
         """Nothing is open."""
@@ -83,16 +93,16 @@ class LineDisplay:
 class LiveDisplay:
     """A progress line at the bottom of a terminal; events other than steps scroll above it."""
 
-    def __init__(self, stream: TextIO) -> None:
-        self.stream = stream
+    def __init__(self, stream: TextIO, shown: Shown) -> None:
+        self.stream, self.shown = stream, shown
         self.progress: Progress | None = None
 
-    def show(self, run: RunView, event: Event) -> None:
+    def show(self, event: Event) -> None:
         if event["event"] == "step":
-            progress = self._line(run)
+            progress = self._line(event["step"])
             progress.update(progress.task_ids[0], completed=event["step"], facts=describe_briefly(event))
             return
-        text = describe(run, event)
+        text = describe(self.shown, event)
         if text and self.progress is not None:
             self.progress.console.print(text, markup=False, highlight=False)
         elif text:
@@ -100,7 +110,7 @@ class LiveDisplay:
         if event["event"] == "run_end":
             self.close()
 
-    def _line(self, run: RunView) -> Progress:
+    def _line(self, step: int) -> Progress:
         if self.progress is None:
             from rich.console import Console
             from rich.progress import BarColumn, Progress, TextColumn
@@ -111,7 +121,7 @@ class LiveDisplay:
                 TextColumn("{task.fields[facts]}"),
                 console=Console(file=self.stream, no_color="NO_COLOR" in os.environ or None),
             )
-            self.progress.add_task("", total=run.total_steps, completed=run.step, facts="")
+            self.progress.add_task("", total=self.shown.total_steps, completed=step, facts="")
             self.progress.start()
         return self.progress
 
@@ -151,48 +161,46 @@ def _thousands(value: float) -> str:
     return f"{value / 1000:.1f}k" if value >= 1000 else f"{value:.0f}"
 
 
-def _start(run: RunView, event: Event) -> str:
+def _start(shown: Shown, event: Event) -> str:
     lines = [
         f"erniecore {event['version']}   run {event['name']}   device {event['device']}   "
         f"python {event['python']}  paddle {event['paddle']}"
     ]
-    plan = [(str(label), str(text)) for label, text in event["plan"]]
-    width = max(len(text) for _, text in plan) + 10
-    lines += ["+-- plan " + "-" * (width - 8) + "+"]
-    lines += [f"| {label:<8}{text:<{width - 10}} |" for label, text in plan]
-    lines += ["+" + "-" * width + "+", *(f"data   {line}" for line in event["data"])]
+    plan = field_lines([(str(label), str(text)) for label, text in event["plan"]], BOX - 4)
+    lines += ["+-- plan " + "-" * (BOX - 10) + "+", *(f"| {line:<{BOX - 4}} |" for line in plan)]
+    lines += ["+" + "-" * (BOX - 2) + "+", *(f"data   {line}" for line in event["data"])]
     return "\n".join([*lines, *(f"note   {note}" for note in event["notes"])])
 
 
-def _step(run: RunView, event: Event) -> str:
-    return f"step   {event['step']}/{run.total_steps}  {describe_facts(event)}  ETA {_clock(event.get('eta', 0.0))}"
+def _step(shown: Shown, event: Event) -> str:
+    return f"step   {event['step']}/{shown.total_steps}  {describe_facts(event)}  ETA {_clock(event.get('eta', 0.0))}"
 
 
-def _eval(run: RunView, event: Event) -> str:
+def _eval(shown: Shown, event: Event) -> str:
     values = "  ".join(
         f"{k} {v:.4f}" for k, v in event.items() if isinstance(v, float) and k not in ("time", "seconds")
     )
     return f"eval   step {event['step']}  {values}"
 
 
-def _checkpoint(run: RunView, event: Event) -> str:
+def _checkpoint(shown: Shown, event: Event) -> str:
     return f"save   step {event['step']}  {size_text(event['bytes'])}  {event['seconds']:.2f} s  {event['path']}"
 
 
-def _warning(run: RunView, event: Event) -> str:
+def _warning(shown: Shown, event: Event) -> str:
     return f"warn   {warning_text(event)}"
 
 
-def _end(run: RunView, event: Event) -> str:
+def _end(shown: Shown, event: Event) -> str:
     held, planned = event.get("tensor_memory"), event.get("planned_memory")
     memory = f"  tensors {size_text(held)} (planned {size_text(planned)})" if held and planned else ""
     done = f"{event['status']}  {event['steps']} steps  {event['tokens']} tokens  {event['seconds']:.1f} s"
     if event.get("planned_seconds") and event["steps"]:
         done += f" ({event['seconds'] / event['steps']:.3g} s per step, planned {event['planned_seconds']:.3g})"
-    return f"end    {done}{memory}  {run.out}"
+    return f"end    {done}{memory}  {shown.out}"
 
 
-_TEXTS: dict[str, Callable[[RunView, Event], str]] = {
+_TEXTS: dict[str, Callable[[Shown, Event], str]] = {
     "run_start": _start,
     "step": _step,
     "eval": _eval,
@@ -202,28 +210,30 @@ _TEXTS: dict[str, Callable[[RunView, Event], str]] = {
 }
 
 
-def describe(run: RunView, event: Event) -> str:
+def describe(shown: Shown, event: Event) -> str:
     """The text of an event; ``""`` for events that are not shown."""
     text = _TEXTS.get(event["event"])
-    return text(run, event) if text else ""
+    return text(shown, event) if text else ""
 
 
 class NoDisplay:
     """Shows nothing: for use from Python."""
 
-    def show(self, run: RunView, event: Event) -> None:
-        """Nothing."""
+    def show(self, event: Event) -> None:
+        """Ignore the event."""
 
     def close(self) -> None:
         """Nothing is open."""
 
 
-def choose(mode: str, stream: TextIO) -> Display:
+def choose(mode: str, stream: TextIO, shown: Shown) -> Display:
     """``auto`` is ``live`` on a terminal and ``lines`` elsewhere; ``json`` and ``none`` are asked for."""
     if mode == "auto":
         mode = "live" if stream.isatty() and os.environ.get("TERM") != "dumb" else "lines"
-    table: dict[str, Callable[[TextIO], Display]] = {"json": JsonDisplay, "lines": LineDisplay, "live": LiveDisplay}
-    return table[mode](stream) if mode != "none" else NoDisplay()
+    if mode == "json":
+        return JsonDisplay(stream)
+    table: dict[str, Callable[[TextIO, Shown], Display]] = {"lines": LineDisplay, "live": LiveDisplay}
+    return table[mode](stream, shown) if mode != "none" else NoDisplay()
 
 
 #: the display of each run in progress; plugin objects themselves keep no state
@@ -240,8 +250,8 @@ class ConsolePlugin(Plugin):
     @hookimpl
     def ernie_event(self, run: RunView, event: Event) -> None:
         if run not in _displays:
-            _displays[run] = choose(run.console, sys.stdout)
-        _displays[run].show(run, event)
+            _displays[run] = choose(run.console, sys.stdout, Shown(run.settings.log.every, run.total_steps, run.out))
+        _displays[run].show(event)
 
     @hookimpl
     def ernie_run_end(self, run: RunView) -> None:

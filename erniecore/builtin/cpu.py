@@ -10,10 +10,10 @@ import platform
 from collections.abc import Mapping
 from pathlib import Path
 
-from erniecore.config.section import Field, Section
 from erniecore.errors import DeviceUnavailable
-from erniecore.plugin import Plugin, hookimpl
+from erniecore.plugin import DevicePlugin, hookimpl
 from erniecore.quiet import importing_paddle
+from erniecore.sections import DeviceConfig, Field
 from erniecore.types import Cluster, Device
 from erniecore.units import size_text
 
@@ -29,7 +29,7 @@ _KEEP_OLD_GLIBC = 32 << 20
 _MKL_CODES = (("7", {"avx512f", "avx512dq", "avx512cd", "avx512bw", "avx512vl"}), ("5", {"avx2", "fma"}))
 
 
-class CpuConfig(Section):
+class CpuConfig(DeviceConfig):
     """The ``cpu`` device."""
 
     threads: int = Field(
@@ -37,17 +37,13 @@ class CpuConfig(Section):
         ge=0,
         description="Threads per operator. 0: OMP_NUM_THREADS if it is set, else this process's share of the cores.",
     )
-    kernels: dict[str, str] = Field(
-        {},
-        description="Operator -> reference or the name of installed kernels; others take the kernel that is there.",
-    )
     keep_memory: bool = Field(
         True,
         description="Keep freed memory in the process (glibc only): about ten times faster elementwise operations.",
     )
 
 
-class CpuDevice:
+class CpuDevice(Device):
     """See ``erniecore.types.Device``.
 
     Args:
@@ -60,7 +56,8 @@ class CpuDevice:
     name = "cpu"
     dtypes = frozenset({"float32"})
     deterministic = True
-    lacks: Mapping[str, str] = {"host-offload": "its memory is the host's already; leave it off"}
+    is_host = True
+    lacks = {"host-offload": "its memory is the host's already; leave it off"}
 
     def __init__(self, config: CpuConfig, cpuinfo: str, omp_num_threads: str, num_processes: int = 1) -> None:
         self._config, self._cpuinfo, self._omp = config, cpuinfo, omp_num_threads
@@ -179,10 +176,9 @@ def _cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-class CpuPlugin(Plugin):
+class CpuPlugin(DevicePlugin):
     """The host's processor."""
 
-    kind = "device"
     name = "cpu"
     summary = "float32 on the host's processor"
     Config = CpuConfig

@@ -1,24 +1,18 @@
-"""``events``: appends every event of the run to ``events.jsonl``, one JSON object per line, flushed at once, and makes the
-report of them at the end. The file is only ever appended to; after a resume a step may occur twice, and the later line
-counts.
+"""``events``: appends every event of the run to ``events.jsonl``, one JSON object per line, flushed at once. The
+file is only ever appended to; after a resume a step may occur twice, and the later line counts.
 """
 
 from __future__ import annotations
 
-import contextlib
 import json
-import logging
 import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from erniecore.engine.preparation.rundir import EVENTS_NAME
-from erniecore.errors import ErnieError
 from erniecore.plugin import Plugin, hookimpl
 from erniecore.types import RunView
-
-log = logging.getLogger("erniecore")
 
 
 class EventsPlugin(Plugin):
@@ -31,27 +25,6 @@ class EventsPlugin(Plugin):
     @hookimpl
     def ernie_event(self, run: RunView, event: Mapping[str, Any]) -> None:
         append_line(run.out / EVENTS_NAME, json.dumps(plain(event), ensure_ascii=False, allow_nan=False))
-
-    @hookimpl
-    def ernie_run_end(self, run: RunView) -> None:
-        """The report of these events, if ``log.report``."""
-        if run.is_main and run.settings.log.report:
-            report(run)
-
-
-def report(run: RunView) -> None:
-    """Write the report. Its failure is a warning: what the run was for, checkpoints and model, is there already."""
-    try:
-        from erniecore.builtin.report import write_report
-
-        for note in write_report(run.out).notes:
-            log.info("report: %s", note)  # run_end has been said, so the rank's log has it
-    except Exception as error:
-        log.exception("the report could not be written")
-        with contextlib.suppress(ErnieError, OSError):  # a disk that took no report may take no event either
-            why = getattr(error, "strerror", None) or error
-            remedy = f"`ernie runs report {run.out}` tries again"
-            run.emit("warning", kind="report", message=f"the report could not be written: {why}; {remedy}")
 
 
 def append_line(path: Path, line: str) -> None:

@@ -2,21 +2,41 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from erniecore.config.section import Section
 from erniecore.errors import ConfigError
-from erniecore.plugin import Plugin, hookimpl
+from erniecore.plugin import ParallelPlugin, hookimpl
+from erniecore.sections import Section
 from erniecore.types import Cluster, ParallelPlan
+from erniecore.types.layouts import LayoutSpace, ParallelLayout
 
 if TYPE_CHECKING:
     from erniecore.types.model import Layer
 
 
-class SinglePlugin(Plugin):
+class OneProcess(LayoutSpace):
+    """The only layout of ``single``."""
+
+    def selected(self, processes: int) -> ParallelLayout:
+        return ParallelLayout()
+
+    def layouts(self, processes: int) -> Iterable[ParallelLayout]:
+        return [ParallelLayout()] if processes == 1 else []
+
+    def variants(self, layout: ParallelLayout) -> Iterable[ParallelLayout]:
+        return [layout]
+
+    def split(self, layout: ParallelLayout, speeds: Sequence[float] = ()) -> tuple[int, ...]:
+        return ()
+
+    def overrides(self, layout: ParallelLayout) -> tuple[str, ...]:
+        return ()
+
+
+class SinglePlugin(ParallelPlugin):
     """No parallelism."""
 
-    kind = "parallel"
     name = "single"
     summary = "one process, no parallelism"
 
@@ -28,6 +48,10 @@ class SinglePlugin(Plugin):
                 f"single runs in one process, not in {cluster.world_size}; choose a strategy such as hybrid",
             )
         return ParallelPlan(degrees={})
+
+    @hookimpl
+    def ernie_layout_space(self) -> LayoutSpace:
+        return OneProcess()
 
     @hookimpl
     def ernie_parallelize(self, model: Layer) -> Layer:

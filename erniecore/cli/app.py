@@ -19,25 +19,13 @@ from erniecore.errors import ErnieError, Exit, MemoryFault, UsageError, first_li
 
 COMMANDS: dict[str, Lazy] = {
     "run": Lazy("erniecore.cli.run:run", "Train, evaluate and save (or --demo, or --dry-run)."),
-    "plan": Lazy("erniecore.cli.plan:plan", "What a run would need: parameters, memory, disk, work, time."),
     "plugins": Lazy("erniecore.cli.plugins:app", "What is installed: models, methods, devices, formats, callbacks."),
-    "doctor": Lazy("erniecore.cli.doctor:doctor", "Examine this machine: paddle, devices, plugins, disk."),
-    "bench": Lazy("erniecore.cli.bench:app", "Measure this machine; plans use what was measured."),
-    "conform": Lazy("erniecore.cli.conform:conform", "Run the conformance checks on a plugin."),
-    "new": Lazy("erniecore.cli.new:app", "Write a plugin package whose tests pass."),
-    "config": Lazy("erniecore.cli.config:app", "Show, check and explain settings, each with its source."),
-    "data": Lazy("erniecore.cli.data:app", "Check, show, count, convert data; build token files; the token cache."),
-    "model": Lazy("erniecore.cli.model:app", "Create and check model directories."),
-    "tokenizer": Lazy("erniecore.cli.tokenizer:app", "Train a tokenizer."),
-    "generate": Lazy("erniecore.cli.generate:generate", "Continue a prompt."),
-    "chat": Lazy("erniecore.cli.chat:chat", "Talk to a model in the terminal."),
-    "eval": Lazy("erniecore.cli.eval:evaluate", "Loss and perplexity of a model on data files."),
-    "quantize": Lazy("erniecore.cli.quantize:quantize", "Pack a model's weights in few bits."),
-    "merge": Lazy("erniecore.cli.merge:merge", "Merge an adapter into its base."),
+    "data": Lazy(
+        "erniecore.cli.nested:data", "Check, show and count data files; the token cache; build token files, convert."
+    ),
+    "model": Lazy("erniecore.cli.nested:model", "Create and check model directories."),
     "export": Lazy("erniecore.cli.export:export", "Write a trained model for others to load."),
     "serve": Lazy("erniecore.cli.serve:serve", "Let a model answer over the network, with a server plugin."),
-    "ckpt": Lazy("erniecore.cli.ckpt:app", "List, verify and prune checkpoints."),
-    "runs": Lazy("erniecore.cli.runs:app", "List runs and write their reports."),
     "version": Lazy("erniecore.cli.version:version", "Versions, and a block for bug reports."),
 }
 

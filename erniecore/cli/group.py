@@ -14,7 +14,9 @@ from typing import Any
 import typer
 from typer.core import TyperCommand, TyperGroup
 
+from erniecore.cli import render
 from erniecore.errors import PluginBroken, UsageError, nearest
+from erniecore.retired import current_flags
 
 #: ``-h`` everywhere; inherited by every subcommand.
 CONTEXT: dict[str, Any] = {"help_option_names": ["-h", "--help"]}
@@ -32,7 +34,10 @@ class WordsCommand(TyperCommand):
     """A command whose repeatable options also take several words: ``--data a.jsonl b.jsonl``."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """As typer does, after repeating the option before each further word."""
+        """As typer does, with retired flags as they are spelled now and the option repeated before each further word."""
+        args, warnings = current_flags(args, {o for p in self.params for o in p.opts})
+        for text in warnings:
+            render.note(f"warning: {text}")
         many = {o for p in self.params if getattr(p, "multiple", False) for o in p.opts if o.startswith("--")}
         return super().parse_args(ctx, spread_words(args, many))
 
@@ -58,58 +63,68 @@ def spread_words(args: Sequence[str], options: Collection[str]) -> list[str]:
 
 
 class NearestGroup(TyperGroup):
-    """A group whose unknown subcommands are an error with the nearest name."""
+    """A group whose further subcommands come from command plugins, and whose unknown ones are an error with the nearest name.
+
+    The entry point ``NAME`` of the group ``erniecore.commands`` is ``ernie NAME``; ``GROUP.NAME`` is ``ernie GROUP NAME``.
+    """
+
+    def own_commands(self, ctx: Any) -> list[str]:
+        """The subcommands that the group itself has, in the order of its help."""
+        return super().list_commands(ctx)
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        """The group's own commands, then those of plugins by name."""
+        own = self.own_commands(ctx)
+        return [*own, *sorted(_plugin_commands(ctx) - set(own))]
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """Import and return one command; ``None`` when nobody has that name."""
+        if cmd_name in self.own_commands(ctx):
+            return super().get_command(ctx, cmd_name)
+        return _load(ctx, cmd_name) if cmd_name in _plugin_commands(ctx) else None
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """As typer does; raises ``UsageError`` for an unknown subcommand."""
         name = args[0]
         if not name.startswith("-") and self.get_command(ctx, name) is None:
-            known = self.list_commands(ctx)
-            close = nearest(name, known)
-            raise UsageError(
-                f"no such command: {ctx.command_path} {name}",
-                expected="one of " + ", ".join(known),
-                fix=f"did you mean `{ctx.command_path} {close}`?" if close else "",
-                next=f"{ctx.command_path} --help",
-            )
+            raise _unknown(ctx, name, self.list_commands(ctx))
         return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """One line per command; those of plugins are listed without importing any."""
+        rows = [(name, self.summary_of(ctx, name)) for name in self.own_commands(ctx)]
+        rows += [(name, _plugin_summary(ctx, name)) for name in self.list_commands(ctx)[len(rows) :]]
+        if rows:
+            with formatter.section("Commands"):
+                formatter.write_dl(rows)
+
+    def summary_of(self, ctx: Any, name: str) -> str:
+        """The help line of an own command."""
+        command = super().get_command(ctx, name)
+        return command.get_short_help_str(limit=100) if command is not None else ""
 
 
 class LazyGroup(NearestGroup):
-    """A group over a table of :class:`Lazy` commands and the installed command plugins."""
+    """A group over a table of :class:`Lazy` commands, imported when they are typed."""
 
     def __init__(self, *args: Any, table: Mapping[str, Lazy] | None = None, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.table: dict[str, Lazy] = dict(table or {})
 
-    def list_commands(self, ctx: Any) -> list[str]:
-        """The core's commands in the order of the table, then those of plugins by name."""
-        return [*self.table, *sorted(_plugin_commands() - set(self.table))]
+    def own_commands(self, ctx: Any) -> list[str]:
+        """In the order of the table."""
+        return list(self.table)
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         """Import and return one command; ``None`` when nobody has that name."""
-        if cmd_name in self.table:
-            module, _, attribute = self.table[cmd_name].target.partition(":")
-            return as_command(getattr(import_module(module), attribute), cmd_name)
-        if cmd_name in _plugin_commands():
-            from erniecore import registry
+        if cmd_name not in self.table:
+            return super().get_command(ctx, cmd_name)
+        module, _, attribute = self.table[cmd_name].target.partition(":")
+        return as_command(getattr(import_module(module), attribute), cmd_name)
 
-            entry = registry.find("command", cmd_name)
-            found = registry.load_object(entry)
-            if not (isinstance(found, typer.Typer) or callable(found)):
-                raise PluginBroken(f"command {cmd_name!r} is not a typer app or function", where=entry.origin())
-            return as_command(found, cmd_name)
-        return None
-
-    def format_commands(self, ctx: Any, formatter: Any) -> None:
-        """One line per command, without importing any."""
-        rows = [(name, lazy.summary) for name, lazy in self.table.items()]
-        for name in sorted(_plugin_commands() - set(self.table)):
-            from erniecore import registry
-
-            rows.append((name, f"(from {registry.find('command', name).distribution})"))
-        with formatter.section("Commands"):
-            formatter.write_dl(rows)
+    def summary_of(self, ctx: Any, name: str) -> str:
+        """From the table."""
+        return self.table[name].summary
 
 
 def new_group(help: str, **kwargs: Any) -> typer.Typer:
@@ -139,7 +154,52 @@ def as_command(found: typer.Typer | Callable[..., object], name: str) -> Any:
     return command
 
 
-def _plugin_commands() -> set[str]:
+def _qualified(ctx: Any, name: str) -> str:
+    """The entry point's name of a subcommand: ``plan``, or ``data.build`` within ``ernie data``."""
+    return ".".join([*ctx.command_path.split()[1:], name])
+
+
+def _plugin_commands(ctx: Any) -> set[str]:
+    """Names of the subcommands that plugins add to the group of ``ctx``."""
     from erniecore import registry
 
-    return {entry.name for entry in registry.entries("command")}
+    prefix = _qualified(ctx, "")
+    names = (entry.name for entry in registry.entries("command"))
+    return {rest for name in names if name.startswith(prefix) and "." not in (rest := name[len(prefix) :])}
+
+
+def _plugin_summary(ctx: Any, name: str) -> str:
+    """What is known of a command without importing it: our own by ``known.toml``, others by their distribution."""
+    from erniecore import known, registry
+
+    qualified = _qualified(ctx, name)
+    homes = " and ".join(entry.distribution for entry in registry.entries("command") if entry.name == qualified)
+    return known.summary_of(qualified) or f"(from {homes})"
+
+
+def _load(ctx: Any, name: str) -> Any:
+    """The command of a plugin. Raises ``PluginBroken`` when it is neither a Typer app nor a function."""
+    from erniecore import registry
+
+    entry = registry.find("command", _qualified(ctx, name))
+    found = registry.load_object(entry)
+    if not (isinstance(found, typer.Typer) or callable(found)):
+        raise PluginBroken(f"command {entry.name!r} is not a typer app or function", where=entry.origin())
+    return as_command(found, name)
+
+
+def _unknown(ctx: Any, name: str, names: Sequence[str]) -> UsageError:
+    """The error for a subcommand that is not there: which distribution brings it, or the nearest name."""
+    from erniecore import known
+
+    home = known.home_of("command", _qualified(ctx, name))
+    if home:
+        fix, step = f"it comes with {home}", f"pip install {home}"
+        return UsageError(f"the command `{ctx.command_path} {name}` is not installed", fix=fix, next=step)
+    close = nearest(name, [*names, *known.commands_in(_qualified(ctx, ""))])
+    return UsageError(
+        f"no such command: {ctx.command_path} {name}",
+        expected="one of " + ", ".join(names) if names else "",
+        fix=f"did you mean `{ctx.command_path} {close}`?" if close else "",
+        next=f"{ctx.command_path} --help",
+    )

@@ -1,10 +1,11 @@
-"""The help texts of all commands of the core, for the generated reference. Works with any click that typer brings."""
+"""The help texts of all commands of this repository, for the generated reference. Works with any click that typer brings."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import Any
 
+from erniecore import known
 from erniecore.cli.app import COMMANDS, build_cli
 
 
@@ -16,7 +17,7 @@ def help_pages(width: int = 100) -> Iterator[tuple[str, str]]:
         context = command.make_context(name, [], parent=parent, resilient_parsing=True, terminal_width=width)
         yield path, command.get_help(context).rstrip()
         for child in command.list_commands(context) if hasattr(command, "list_commands") else ():
-            if parent is not None or child in COMMANDS:
+            if parent is not None or child in COMMANDS or known.summary_of(child):
                 yield from visit(command.get_command(context, child), f"{path} {child}", context)
 
     return visit(build_cli(), "ernie", None)

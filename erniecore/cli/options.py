@@ -15,6 +15,7 @@ from typing import Annotated, Any, TypeVar, get_type_hints
 import typer
 
 from erniecore.errors import UsageError
+from erniecore.kinds import FLAG_KINDS, Kind
 
 R = TypeVar("R")
 
@@ -24,25 +25,25 @@ Words = Annotated[
         metavar="[FILE] [SECTION.KEY=VALUE]...", help="A settings file, then single settings.", show_default=False
     ),
 ]
+
+
+def _flag(kind: Kind) -> Any:
+    """The option that selects the plugin of a kind, or the plugins."""
+    option = typer.Option(kind.flag, metavar=kind.metavar, help=kind.help)
+    return Annotated[list[str] | None, option] if kind.many and not kind.sets else Annotated[str | None, option]
+
+
 #: the flags that are settings, in the order in which help lists them
 FLAGS: Mapping[str, Any] = {
-    "model": Annotated[str | None, typer.Option("--model", metavar="NAME|DIR", help="Model plugin or directory.")],
-    "method": Annotated[str | None, typer.Option("--method", metavar="NAME", help="What is learned, e.g. sft.")],
-    "adapter": Annotated[str | None, typer.Option("--adapter", metavar="NAME", help="Trainable addition.")],
-    "quantizer": Annotated[str | None, typer.Option("--quantizer", metavar="NAME", help="Low-bit weights.")],
-    "device": Annotated[str | None, typer.Option("--device", metavar="NAME", help="Where to compute; default cpu.")],
-    "parallel": Annotated[str | None, typer.Option("--parallel", metavar="NAME", help="How ranks share the model.")],
-    "callback": Annotated[list[str] | None, typer.Option("--callback", metavar="NAME", help="Watches the run.")],
-    "scorer": Annotated[list[str] | None, typer.Option("--scorer", metavar="NAME", help="Scores answers (grpo).")],
+    **{kind.name: _flag(kind) for kind in FLAG_KINDS},
     "data": Annotated[list[str] | None, typer.Option("--data", metavar="FILE...", help="Training data.")],
-    "format": Annotated[str | None, typer.Option("--format", metavar="NAME", help="Format of the data; default auto.")],
     "out": Annotated[str | None, typer.Option("--out", metavar="DIR", help="Where to write.")],
 }
 #: what a command got of ``FLAGS``, by name
 Chosen = Mapping[str, Any]
 NOTHING: Chosen = MappingProxyType({})
 NprocOption = Annotated[
-    int,
+    int | None,
     typer.Option(
         "--nproc",
         "--nproc-per-node",
@@ -52,13 +53,13 @@ NprocOption = Annotated[
     ),
 ]
 NodesOption = Annotated[
-    int, typer.Option("--nodes", "--nnodes", metavar="N", min=1, help="Machines; the same command on each.")
+    int | None, typer.Option("--nodes", "--nnodes", metavar="N", min=1, help="Machines; the same command on each.")
 ]
 NodeRankOption = Annotated[
-    int, typer.Option("--node-rank", metavar="N", min=0, help="Which of the machines this is, from 0.")
+    int | None, typer.Option("--node-rank", metavar="N", min=0, help="Which of the machines this is, from 0.")
 ]
 MasterOption = Annotated[
-    str, typer.Option("--master", metavar="HOST:PORT", help="Where the first machine listens for the others.")
+    str | None, typer.Option("--master", metavar="HOST:PORT", help="Where the first machine listens for the others.")
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
@@ -82,11 +83,16 @@ def split_words(words: list[str] | None) -> tuple[Path | None, list[str]]:
 
 
 def _is_settings(word: str) -> bool:
-    """Whether a JSON file holds settings of ERNIEKit, not data."""
-    from erniecore.config.sources import is_erniekit_file
+    """Whether a JSON file holds settings of another toolkit, not data."""
+    from erniecore.config.recognize import importer_of_file
 
     path = Path(word)
-    return word.endswith(".json") and path.is_file() and path.stat().st_size < 1 << 20 and is_erniekit_file(path)
+    return (
+        word.endswith(".json")
+        and path.is_file()
+        and path.stat().st_size < 1 << 20
+        and importer_of_file(path) is not None
+    )
 
 
 def settings_file(word: str) -> Path:

@@ -147,13 +147,13 @@ def _describe(entry: registry.Entry) -> dict[str, Any]:
     facts = _as_json(entry)
     if entry.kind == "command":
         return facts
-    from erniecore.config.explain import section_keys
-    from erniecore.config.sources import MANY
+    from erniecore.config.describe import section_keys
 
     plugin = registry.load(entry.kind, f"{entry.distribution}:{entry.name}" if entry.distribution else entry.name)
-    section = f"{entry.kind}s.{entry.name}" if f"{entry.kind}s" in MANY else entry.kind
+    kind = KINDS[entry.kind]
+    section = f"{kind.section}.{entry.name}" if kind.section and kind.many else kind.section or kind.name
     facts["summary"] = plugin.summary
     facts["hooks"] = sorted(n for n in dir(plugin) if n.startswith("ernie_"))
-    facts["capabilities"] = sorted(plugin.capabilities)
+    facts["capabilities"] = sorted(str(capability) for capability in plugin.capabilities)
     facts["settings"] = [e.as_json() for e in section_keys(entry.name, section, plugin.Config)]
     return facts

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, TextIO
 
 from erniecore.errors import ConfigError, ErnieError
+from erniecore.units import field_lines
 
 #: How the parts of an error are called on the console.
 _LABELS = {"where": "where", "found": "found", "expected": "expect", "fix": "fix", "next": "next"}
@@ -74,6 +75,11 @@ def show(*lines: str) -> None:
     """Print plain lines to stdout."""
     for line in lines:
         print(line)
+
+
+def show_fields(fields: Sequence[tuple[str, str]], width: int = 80) -> None:
+    """Print labels and their texts to stdout, longer texts over several lines; an empty label continues the one above."""
+    show(*field_lines(fields, width))
 
 
 def note(message: str) -> None:

@@ -26,13 +26,13 @@ def serve(words: _Words = None, model: _Model = None, backend: _Backend = None) 
     """
     from erniecore import registry
     from erniecore.config.problems import section_from
-    from erniecore.config.sources import from_words
+    from erniecore.config.sources import from_arguments
     from erniecore.host import assemble
 
     if backend is None:
         raise _unnamed([entry.name for entry in registry.entries("server")])
     plugin = registry.load("server", backend)
-    config = section_from(plugin.Config, from_words(words or ()))
+    config = section_from(plugin.Config, from_arguments(words or ()))
     if model is None:
         raise UsageError("no model to serve", where="--model", fix="name a model directory: --model DIR")
     code = assemble({"server": plugin}).call(plugin, "ernie_serve", config=config, directory=_directory(model))

@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import Field, ValidationInfo, field_validator
 
-from erniecore.config.section import Section
+from erniecore.sections import Section
 
 
 class RunSection(Section):
@@ -17,7 +17,7 @@ class RunSection(Section):
     seed: int = Field(42, ge=0, lt=2**32, description="Every random stream derives from (seed, purpose, step).")
     deterministic: bool = Field(
         True,
-        description="Refuse a device whose results do not repeat bit for bit (those of `cpu` do). `false`: any device; "
+        description="Refuse a device whose results are not reproducible bit for bit (those of `cpu` are). `false`: any device; "
         "repeated or resumed runs may then differ in the last bits.",
     )
     resume: str = Field(
@@ -32,14 +32,14 @@ class RunSection(Section):
     hang_timeout: float = Field(
         1800.0,
         ge=0,
-        description="Seconds without a step, a batch of an evaluation or a word to other processes after which a run counts as "
-        "hanging: the stacks of all its processes are written to `logs/`, and it ends (exit 3); 0: never.",
+        description="Seconds without a step, an evaluation batch or communication with other processes after which a run counts "
+        "as hung: the stacks of all its processes are written to `logs/`, and it exits with 3; 0: never.",
     )
     max_minutes: float = Field(
         0.0,
         ge=0,
-        description="Save and stop (exit 75) after so many minutes, such as what a scheduler grants; 0: no limit. The same "
-        "command continues.",
+        description="Save and stop (exit 75) after so many minutes, such as a scheduler's time limit; 0: no limit. The same "
+        "command resumes.",
     )
 
 
@@ -51,31 +51,31 @@ class Source(Section):
     )
     format: str = Field("", description="Format plugin for this source; empty: `data.format`.")
     weight: float = Field(
-        1.0, gt=0, description="Share of this source where `data.mix` draws by weight (any positive numbers)."
+        1.0, gt=0, description="Sampling weight of this source where `data.mix` draws by weight; any positive number."
     )
     epochs: float = Field(
         1.0,
         gt=0,
-        description="How often this source counts in one epoch: 2.5 takes two whole passes and half of a third, whose other "
+        description="Passes over this source in one epoch: 2.5 takes two whole passes and half of a third, whose other "
         "half comes first in the next epoch. Not with `data.mix: weighted`, where the weights decide.",
     )
 
 
 class DataSection(Section):
-    """Which data, and how it becomes batches."""
+    """The data, and how it becomes batches."""
 
     train: tuple[Source, ...] = Field((), description="Training sources; a plain string means its path.")
-    eval: tuple[Source, ...] = Field((), description="Held-out sources for `eval.every` and the final evaluation.")
+    eval: tuple[Source, ...] = Field((), description="Validation data for `eval.every` and the final evaluation.")
     format: str = Field("auto", description="Format plugin for sources that name none.")
-    max_seq_len: int = Field(2048, ge=2, description="Tokens per sample and per packed row.")
+    max_seq_len: int = Field(2048, ge=2, description="Maximum tokens per sample and per packed sequence.")
     packing: Literal["none", "padding-free", "sequential", "greedy"] = Field(
         "greedy",
-        description="`none`: one sample per row, padded to the longest of the batch. `padding-free`: the batch's samples "
-        "joined into one row without padding. `sequential`: fill rows of `max_seq_len` in order. `greedy`: best fit within a "
-        "buffer of `packing_buffer` samples. Packed samples never see each other.",
+        description="`none`: one sample per sequence, padded to the longest of the batch. `padding-free`: the samples of a batch "
+        "concatenated into one sequence without padding. `sequential`: fill sequences of `max_seq_len` in order. `greedy`: "
+        "best fit within a buffer of `packing_buffer` samples. Packed samples never attend to each other.",
     )
     packing_buffer: int = Field(500, ge=1, description="Samples that greedy packing chooses from.")
-    shuffle: bool = Field(True, description="A new order in every epoch, a pure function of (seed, epoch).")
+    shuffle: bool = Field(True, description="Shuffle in every epoch; the order is a pure function of (seed, epoch).")
     mix: Literal["concat", "weighted", "interleave-under", "interleave-over"] = Field(
         "concat",
         description="What an epoch takes of several sources. `concat`: every sample once (or `epochs` times). `weighted`: as "
@@ -90,18 +90,24 @@ class DataSection(Section):
         "the sources' sizes (`mix: concat`); a source is used up before any of its samples is drawn again.",
     )
     eval_fraction: float = Field(
-        0.0, ge=0, lt=1, description="Held out from the training rows when `data.eval` is empty."
+        0.0,
+        ge=0,
+        lt=1,
+        description="Fraction of the training data that is split off for validation when `data.eval` is empty.",
     )
     max_drop: float = Field(
-        0.01, ge=0, le=1, description="Largest share of rows that may be dropped before the run refuses to start."
+        0.01,
+        ge=0,
+        le=1,
+        description="Largest fraction of examples that may be dropped before the run refuses to start.",
     )
     workers: int = Field(
-        0, ge=0, description="Processes that read and tokenise; 0: in this process. The result is the same."
+        0, ge=0, description="Processes that read and tokenize; 0: in this process. The result is the same."
     )
 
     cache: str = Field(
         "auto",
-        description="Where tokenised samples are kept. `auto`: files of 64 MiB and more (together) on disk, in "
+        description="Where tokenized samples are cached. `auto`: files of 64 MiB and more (together) on disk, in "
         "`$XDG_CACHE_HOME/erniecore/tokens` or `~/.cache/erniecore/tokens`, smaller ones in memory. `off`: in memory. Or a "
         "directory. Samples on disk are used again by every run with the same file content, tokenizer, template and method, "
         "and cost a run some 20 bytes of memory each; on disk 8 bytes per token. See `ernie data cache`.",
@@ -111,7 +117,7 @@ class DataSection(Section):
     @classmethod
     def _eval_once(cls, eval: tuple[Source, ...]) -> tuple[Source, ...]:
         if any(source.epochs != 1 or source.weight != 1 for source in eval):
-            raise ValueError("held-out sources are read once: they have neither weight nor epochs")
+            raise ValueError("validation data is read once: its sources have neither weight nor epochs")
         return eval
 
     @field_validator("mix")
@@ -136,17 +142,16 @@ class DataSection(Section):
 
 
 class TrainSection(Section):
-    """The optimisation."""
+    """Optimization."""
 
     max_steps: int = Field(0, ge=0, description="Optimizer steps; 0: from `epochs`.")
     epochs: float = Field(1.0, gt=0, description="Passes over the data when `max_steps` is 0.")
-    batch_size: int = Field(1, ge=1, description="Rows per micro-batch and rank.")
+    batch_size: int = Field(1, ge=1, description="Sequences per micro-batch and rank.")
     accumulation: int = Field(1, ge=1, description="Micro-batches per optimizer step.")
-    optimizer: Literal["adamw"] = Field("adamw", description="Decoupled weight decay.")
     learning_rate: float = Field(3e-5, gt=0, description="Peak learning rate.")
     min_lr: float = Field(0.0, ge=0, description="Learning rate at the end of the decay.")
     warmup_steps: int = Field(0, ge=0, description="Linear warm-up from 0; wins over `warmup_ratio`.")
-    warmup_ratio: float = Field(0.0, ge=0, lt=1, description="Warm-up as a share of all steps.")
+    warmup_ratio: float = Field(0.0, ge=0, lt=1, description="Warm-up as a fraction of all steps.")
     schedule: Literal["linear", "cosine", "polynomial", "constant", "constant-with-warmup", "wsd"] = Field(
         "cosine", description="Learning rate after the warm-up. `wsd`: constant, then a tail of `decay_steps`."
     )
@@ -156,9 +161,6 @@ class TrainSection(Section):
     weight_decay: float = Field(
         0.01, ge=0, description="For matrices; norms, biases and other vectors are not decayed."
     )
-    adam_beta1: float = Field(0.9, ge=0, lt=1, description="Decay of the first moment.")
-    adam_beta2: float = Field(0.999, ge=0, lt=1, description="Decay of the second moment.")
-    adam_epsilon: float = Field(1e-8, gt=0, description="Added to the root of the second moment.")
     max_grad_norm: float = Field(1.0, ge=0, description="Clip gradients to this global norm; 0: off.")
     layer_lr_decay: float = Field(
         1.0,
@@ -171,16 +173,11 @@ class TrainSection(Section):
         0.0,
         ge=0,
         lt=1,
-        description="Decay of an exponential moving average of the weights, saved beside them and used "
-        "by evaluation; 0: off.",
+        description="Decay of an exponential moving average of the weights, saved with them and used "
+        "in evaluation; 0: off.",
     )
     precision: Literal["float32", "bfloat16", "float16"] = Field(
-        "float32", description="Dtype of weights and matrix products; the device must have it."
-    )
-    moments: Literal["float32", "bfloat16"] = Field("float32", description="Dtype in which Adam's moments are kept.")
-    optimizer_offload: bool = Field(
-        False,
-        description="Keep the optimizer's state in the host's memory and bring one parameter's at a time to the device.",
+        "float32", description="Dtype of weights and matrix multiplications; the device must support it."
     )
     recompute: Literal["none", "full", "attention", "core-attention"] = Field(
         "none",
@@ -189,7 +186,7 @@ class TrainSection(Section):
     loss_chunk: int = Field(
         1024,
         ge=0,
-        description="Positions per chunk of head and loss, so that the full logits never exist; 0: in one piece.",
+        description="Positions per chunk of head and loss, so that the full logits are never materialized; 0: no chunks.",
     )
     max_skips: int = Field(
         3,
@@ -200,15 +197,15 @@ class TrainSection(Section):
     spike_factor: float = Field(
         0.0,
         ge=0,
-        description="Skip a step too whose gradient norm is more than this multiple of the median of the last 64; 0: off.",
+        description="Also skip a step whose gradient norm exceeds this multiple of the median of the last 64; 0: off.",
     )
     max_rollbacks: int = Field(
         1,
         ge=0,
         description="How often a run may go back to the newest checkpoint before the first bad step and go on without the "
-        "data of the bad steps. They are listed in `quarantine.json`.",
+        "data of the bad steps. They are listed in `skipped_steps.json`.",
     )
-    rollback_window: int = Field(0, ge=0, description="Steps before the first bad one that are passed over as well.")
+    rollback_window: int = Field(0, ge=0, description="Steps before the first bad one that are skipped as well.")
 
 
 class EvalSection(Section):
@@ -216,11 +213,11 @@ class EvalSection(Section):
 
     every: int = Field(0, ge=0, description="Evaluate every so many steps; 0: only at the end.")
     max_steps: int = Field(0, ge=0, description="Micro-batches per evaluation; 0: all.")
-    batch_size: int = Field(0, ge=0, description="Rows per micro-batch; 0: `train.batch_size`.")
+    batch_size: int = Field(0, ge=0, description="Sequences per micro-batch; 0: `train.batch_size`.")
 
 
 class CheckpointSection(Section):
-    """Saving and keeping state."""
+    """Saving and keeping checkpoints."""
 
     every: int = Field(0, ge=0, description="Save every so many steps; 0: only at the end.")
     minutes: float = Field(
@@ -234,24 +231,25 @@ class CheckpointSection(Section):
     max_failures: int = Field(
         2,
         ge=0,
-        description="Checkpoints in a row that may fail to be written in the background, each with a warning, before the run "
-        "stops (exit 5).",
+        description="Consecutive background saves that may fail, each with a warning, before the run stops (exit 5).",
     )
     keep: int = Field(3, ge=2, description="Checkpoints kept; never fewer than two verified ones.")
     final: bool = Field(True, description="Save a checkpoint at the last step.")
     export: bool = Field(True, description="Write `model/` in the public layout at the end.")
     average: bool = Field(
         True,
-        description="`model/`, and a model that is read from a checkpoint, have the moving average of the weights where "
-        "`train.ema` keeps one; `false`: the weights of the last step.",
+        description="Write the moving average of the weights to `model/`, and read it from a checkpoint, if `train.ema` keeps "
+        "one; `false`: the weights of the last step.",
     )
 
 
 class LogSection(Section):
-    """What is reported how often."""
+    """Console output and the report."""
 
     every: int = Field(10, ge=1, description="Steps between two lines on a console that is not a terminal.")
-    report: bool = Field(True, description="Write report.html and loss.png at the end.")
+    report: bool = Field(
+        True, description="Write report.html and loss.png at the end, where erniecore-report is installed."
+    )
 
 
 #: The core's sections by name, in the order in which they are shown.

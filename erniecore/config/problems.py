@@ -1,7 +1,6 @@
-"""Pass 2: validate one section against its class, and word what is wrong for the person who wrote it.
+"""Pass 2: validate a section as strict JSON, and say what is wrong to the person who wrote it.
 
-Values are validated as strict JSON: ``"yes"`` is not a truth value and ``"5"`` is not a number. Pydantic's own
-messages appear only for errors that the table below does not know.
+Pydantic's own messages appear only for errors that the table below does not know.
 """
 
 from __future__ import annotations
@@ -11,15 +10,15 @@ import typing
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, get_args
 
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from erniecore.config.core import CORE_SECTIONS
-from erniecore.config.section import Section
-from erniecore.config.sources import COMMAND_LINE, MANY, Leaf, Place, Tree, leaves, place_of, plain
+from erniecore.config.tree import COMMAND_LINE, Leaf, Place, Tree, leaves, place_of, plain
 from erniecore.errors import ConfigError, Problem, nearest, shorten
-from erniecore.kinds import RUN_KINDS
+from erniecore.kinds import MANY, RUN_KINDS
+from erniecore.sections import Section
 
-#: pydantic's error type -> our words; ``c`` is the error's context
+#: pydantic's error type -> our message; ``c`` is the error's context
 MESSAGES: dict[str, Callable[[Mapping[str, Any]], str]] = {
     "greater_than_equal": lambda c: f"must be ≥ {c['ge']:g}",
     "greater_than": lambda c: f"must be > {c['gt']:g}",
@@ -53,7 +52,8 @@ _NO_INPUT = {"missing", "value_error", "assertion_error"}
 
 
 class Known:
-    """All keys of the composed settings, for suggestions; ``elsewhere`` words a key of a plugin that is not selected."""
+    """All keys of the composed settings, for suggestions; ``elsewhere``: what to say of a key of a plugin that is not
+    selected."""
 
     def __init__(self, keys: Iterable[str], elsewhere: Callable[[str], str] = lambda key: "") -> None:
         self.keys = list(keys)
@@ -68,52 +68,44 @@ class Known:
         return f"unknown key; did you mean {close}?" if close else "unknown key"
 
     def suggest(self, key: str) -> str | None:
-        """The nearest key: a misspelling in the same section, the same word in another, then anything similar."""
-        section, _, word = key.rpartition(".")
+        """The nearest key: a misspelling in the same section, the same name in another, then anything similar."""
+        section, _, name = key.rpartition(".")
         beside = {k.rpartition(".")[2]: k for k in self.keys if k.rpartition(".")[0] == section}
-        close = nearest(word, beside, cutoff=0.7)
+        close = nearest(name, beside, cutoff=0.7)
         if close:
             return beside[close]
-        same = [k for k in self.keys if k.rpartition(".")[2] == word]
+        same = [k for k in self.keys if k.rpartition(".")[2] == name]
         if same:
             return nearest(key, same, cutoff=0.0) if section else same[0]
-        by_word = {k.rpartition(".")[2]: k for k in reversed(self.keys)}
+        by_name = {k.rpartition(".")[2]: k for k in reversed(self.keys)}
         close = nearest(key, self.keys, cutoff=0.8)
-        return close or by_word.get(nearest(word, by_word, cutoff=0.8) or "")
-
-
-def validate(cls: type[Section], node: Leaf | Tree, key: str, known: Known) -> tuple[Section | None, list[Problem]]:
-    """One section as an instance of ``cls``; all its problems, with their places, when it is not one."""
-    section, errors = _attempt(cls, node)
-    as_text = _as_text(node, errors) if errors else None
-    if as_text is not None:
-        node = as_text
-        section, errors = _attempt(cls, node)
-    return section, [_problem(cls, node, key, error, known) for error in errors]
+        return close or by_name.get(nearest(name, by_name, cutoff=0.8) or "")
 
 
 def section_from(cls: type[Section], node: Leaf | Tree, key: str = "") -> Section:
-    """As :func:`validate`, for a section that stands alone; ``key``: what is shown before its keys.
-
-    Raises ``ConfigError``."""
-    section, problems = validate(cls, node, key, Known(f"{key}.{name}".lstrip(".") for name in cls.model_fields))
-    if section is None:
-        raise ConfigError(problems)
+    """A section that stands alone; ``key``: what is shown before its keys. Raises ``ConfigError``."""
+    try:
+        section: Section = strict(TypeAdapter(cls), node)
+    except ValidationError as error:
+        known = Known(f"{key}.{name}".lstrip(".") for name in cls.model_fields)
+        raise ConfigError([problem(cls, node, key, e, known) for e in error.errors(include_url=False)]) from None
     return section
 
 
-def _attempt(cls: type[Section], node: Leaf | Tree) -> tuple[Section | None, Sequence[Any]]:
+def strict(adapter: TypeAdapter[Any], node: Leaf | Tree) -> Any:
+    """``node`` as strict JSON: ``"yes"`` is not a truth value and ``"5"`` is not a number. What was typed on a command
+    line or in the environment (``run.name=2024``) is text where text is due. Raises ``ValidationError``."""
     try:
-        return cls.model_validate_json(json.dumps(plain(node)), strict=True), []
+        return adapter.validate_json(json.dumps(plain(node)), strict=True)
     except ValidationError as error:
-        return None, error.errors(include_url=False)
+        as_text = _as_text(node, error.errors(include_url=False))
+        if as_text is None:
+            raise
+    return adapter.validate_json(json.dumps(plain(as_text)), strict=True)
 
 
 def _as_text(node: Leaf | Tree, errors: Iterable[Any]) -> Leaf | Tree | None:
-    """``node`` with words from the command line and the environment (``run.name=2024``) as text where text is due.
-
-    ``None`` when no error asks for that.
-    """
+    """``node`` with the typed text where an error wants text; ``None`` when none does."""
     wanted = {tuple(e["loc"]) for e in errors if e["type"] == "string_type"}
     found = False
 
@@ -130,7 +122,8 @@ def _as_text(node: Leaf | Tree, errors: Iterable[Any]) -> Leaf | Tree | None:
     return result if found else None
 
 
-def _problem(cls: type[BaseModel], node: Leaf | Tree, key: str, error: Any, known: Known) -> Problem:
+def problem(cls: type[BaseModel], node: Leaf | Tree, key: str, error: Any, known: Known) -> Problem:
+    """One of pydantic's errors about the section ``cls`` at ``key``, as our message with its place."""
     loc = _real_path(plain(node), error["loc"])
     name = (key + "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in loc)).lstrip(".")
     place = place_of(node, loc) or Place(COMMAND_LINE)
@@ -138,14 +131,14 @@ def _problem(cls: type[BaseModel], node: Leaf | Tree, key: str, error: Any, know
         message = _unknown_inside(cls, loc, name) if len(loc) > 1 else known.unknown(name)
         if not place.line and _inside_a_value(node, loc):
             message = f"{name}: {message}"
-        return place.problem(name, message + ("" if place.word else _got(place, error["input"])))
+        return place.problem(name, message + ("" if place.argument else _got(place, error["input"])))
     wording = MESSAGES.get(error["type"])
     message = wording(error.get("ctx", {})) if wording else error["msg"][:1].lower() + error["msg"][1:]
     if error["type"] == "literal_error" and isinstance(error["input"], str):
         close = nearest(error["input"], error["ctx"]["expected"].replace("'", "").replace(" or ", ", ").split(", "))
         message += f"; did you mean {close}?" if close else ""
     # what was typed names something else, or only the value that this is a part of
-    if (error["type"] == "missing" and place.word) or (not place.line and _inside_a_value(node, loc)):
+    if (error["type"] == "missing" and place.argument) or (not place.line and _inside_a_value(node, loc)):
         message = f"{name} {message}"
     if error["type"] not in _NO_INPUT:
         message += f" (got {shorten(error['input'])})"
@@ -200,14 +193,14 @@ def _models(annotation: Any) -> list[type[BaseModel]]:
 
 
 def unknown_section(name: str, node: Leaf | Tree, known: Known) -> list[Problem]:
-    """Problems for a section that does not exist: one per file, one per word elsewhere."""
+    """Problems for a section that does not exist: one per file, one per argument or variable elsewhere."""
     found: list[Problem] = []
     files: set[str] = set()
     sections = (*CORE_SECTIONS, *RUN_KINDS, *MANY)
     for path, leaf in leaves(node, (name,)):
         key, place = ".".join(path), leaf.place
         if not place.line or len(path) == 1:
-            found.append(place.problem(key, known.unknown(key) + ("" if place.word else _got(place, leaf.value))))
+            found.append(place.problem(key, known.unknown(key) + ("" if place.argument else _got(place, leaf.value))))
         elif place.source not in files:
             close = nearest(name, sections)
             hint = f"; did you mean {close}?" if close else f"; sections are {', '.join(sections)}"

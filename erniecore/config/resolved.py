@@ -5,27 +5,19 @@ Values are written so that a YAML 1.2 reader gets back exactly what went in; fac
 
 from __future__ import annotations
 
-import json
-import math
 import platform
-import re
 import shlex
 import subprocess
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
 
 import erniecore
 from erniecore import kernels, registry
-from erniecore.config.compose import Loaded, values
-from erniecore.config.yaml import plain_scalar
-from erniecore.host import assemble
+from erniecore.config.compose import Loaded
+from erniecore.config.settings import values
+from erniecore.config.yaml import scalar
 from erniecore.known import installed
 from erniecore.types import Cluster
-
-_BARE = re.compile(r"[A-Za-z][A-Za-z0-9_./-]*")
-#: printable for JSON, but a line break or refused for YAML
-_ESCAPED = re.compile("[\x7f-\x9f\u2028\u2029\ud800-\udfff\ufeff\ufffe\uffff]")
 
 
 def write_resolved(loaded: Loaded, path: Path, facts: Mapping[str, object] | None = None) -> Path:
@@ -33,7 +25,7 @@ def write_resolved(loaded: Loaded, path: Path, facts: Mapping[str, object] | Non
 
     The file replaces an older one in one step. ``compose.load(path)`` gives the same settings again.
     """
-    from erniecore.durable import replace_file  # `config show` needs `scalar` alone, without numpy
+    from erniecore.durable import replace_file
 
     header = {**facts_of(loaded), **(facts or {})}
     replace_file(path, resolved_text(loaded, header).encode())
@@ -46,6 +38,8 @@ def resolved_text(loaded: Loaded, header: Mapping[str, object]) -> str:
     lines += [f"# {key}: {_one_line(value)}" for key, value in header.items() if value not in ("", None)]
     previous: tuple[str, ...] = ()
     for path, value in values(loaded.settings):
+        if path[0] == "launcher":  # how a run is started is no part of what it computes
+            continue
         if path[0] != (previous or ("",))[0]:
             lines.append("")
         shared = _shared(previous[:-1], path[:-1])
@@ -61,26 +55,6 @@ def _shared(left: tuple[str, ...], right: tuple[str, ...]) -> int:
     return next((i for i, (a, b) in enumerate(zip(left, right)) if a != b), min(len(left), len(right)))  # noqa: B905
 
 
-def scalar(value: Any) -> str:
-    """``value`` in one line of YAML 1.2; words without special characters stay bare."""
-    if isinstance(value, str):
-        bare = _BARE.fullmatch(value) and plain_scalar(value) == value
-        return value if bare else _quoted(value)
-    if isinstance(value, bool) or value is None:
-        return json.dumps(value)
-    if isinstance(value, float):
-        return repr(value) if math.isfinite(value) else (".nan" if math.isnan(value) else f"{value}".replace("i", ".i"))
-    if isinstance(value, int):
-        return str(value)
-    if isinstance(value, Mapping):
-        return "{" + ", ".join(f"{scalar(k)}: {scalar(v)}" for k, v in value.items()) + "}"
-    return "[" + ", ".join(scalar(v) for v in value) + "]"
-
-
-def _quoted(text: str) -> str:
-    return _ESCAPED.sub(lambda m: f"\\u{ord(m[0]):04x}", json.dumps(text, ensure_ascii=False))
-
-
 def _one_line(value: object) -> str:
     return " ".join(str(value).split())
 
@@ -89,12 +63,12 @@ def facts_of(loaded: Loaded) -> dict[str, str]:
     """What the header says: versions, environment of the device, git revision, command line."""
     facts = {"erniecore": erniecore.__version__, "python": platform.python_version(), "paddle": _listed(installed())}
     facts["plugins"] = _listed(dict(sorted(distributions(loaded))))
-    device = assemble(loaded.plugins).hook.ernie_open_device(config=loaded.settings.device, cluster=Cluster())
+    device = loaded.host.hook.ernie_open_device(config=loaded.settings.device, cluster=Cluster())
     facts["environment"] = " ".join(f"{k}={v}" for k, v in device.environment().items())
-    facts["kernels"] = kernels.described(kernels.choose(device.name, getattr(loaded.settings.device, "kernels", {})))
+    facts["kernels"] = kernels.described(kernels.choose(device.name, loaded.settings.device.kernels))
     facts["seed"] = str(loaded.settings.run.seed)
     facts["git"] = git_revision()
-    program, *words = loaded.command or ("",)
+    program, *words = loaded.request.command or ("",)
     facts["command"] = shlex.join([Path(program).name, *words])
     return facts
 

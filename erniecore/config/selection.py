@@ -1,7 +1,7 @@
-"""Pass 1: read the names from all layers and load those plugins. Looks at no other key.
+"""Pass 1: read the names from all sources and load those plugins. Looks at no other key.
 
-``model: DIR`` takes the plugin from ``config.json``; ``model.size`` puts the model's recipe below all layers that
-the user wrote.
+``model: DIR`` takes the plugin from ``config.json``, and ``model.size`` the recipe of the model: both are sources too,
+above and below what the user wrote.
 """
 
 from __future__ import annotations
@@ -14,8 +14,10 @@ from pathlib import Path
 from typing import Any
 
 from erniecore import registry
+from erniecore.capabilities import MethodCapability
 from erniecore.config import yaml
-from erniecore.config.sources import COMMAND_LINE, Leaf, Place, Tree, merge, tree_of
+from erniecore.config.sources import DirectorySource, RecipeSource, Source, merged
+from erniecore.config.tree import COMMAND_LINE, Leaf, Place, Tree, tree_of
 from erniecore.errors import (
     CheckpointError,
     ConfigError,
@@ -36,11 +38,12 @@ class Selection:
     """What pass 1 found.
 
     Attributes:
-        tree: all layers merged, the recipe included.
-        plugins: kind -> the plugin; for ``format``, ``callback`` and ``scorer`` a list. names: kind -> name as it was given.
+        sources: from the highest to the lowest, the recipe included. tree: the same, merged.
+        plugins: kind -> the plugin; for ``format``, ``callback`` and ``reward`` a list. names: kind -> name as it was given.
         places: where each name was given. problems: kinds that nobody chose although they are required.
     """
 
+    sources: tuple[Source, ...]
     tree: Tree
     plugins: dict[str, Any] = field(default_factory=dict)
     names: dict[str, str] = field(default_factory=dict)
@@ -48,15 +51,15 @@ class Selection:
     problems: list[Problem] = field(default_factory=list)
 
 
-def select(tree: Tree, required: Sequence[str]) -> Selection:
-    """Load the plugins that ``tree`` names; kinds in ``required`` that nobody chose become problems.
+def select(sources: Sequence[Source], required: Sequence[str]) -> Selection:
+    """Load the plugins that ``sources`` name, the highest first; kinds in ``required`` that nobody chose are problems.
 
     Raises:
         PluginError: a name that is not installed, or a plugin that is broken.
         CheckpointError: a model directory without a usable config.json.
         ConfigError: a name that is not text, or an unknown recipe.
     """
-    chosen = Selection(dict(tree))
+    chosen = Selection(tuple(sources), merged(sources))
     _choose_model(chosen)
     _add_recipe(chosen)
     for kind in RUN_KINDS:
@@ -64,32 +67,33 @@ def select(tree: Tree, required: Sequence[str]) -> Selection:
             _choose(chosen, kind)
         if kind in required and kind not in chosen.plugins:
             names = ", ".join(e.name for e in registry.entries(kind)) or "none"
-            word = f"{KINDS[kind].flag} NAME" + (" or DIR" if kind == "model" else "")
-            message = f"no {kind} is selected; add {word} (installed: {names})"
+            flag = f"{KINDS[kind].flag} NAME" + (" or DIR" if kind == "model" else "")
+            message = f"no {kind} is selected; add {flag} (installed: {names})"
             chosen.problems.append(Problem(COMMAND_LINE, 0, "", message))
     chosen.plugins["callback"] = [
         _load("callback", name, place) for name, place in _many(chosen.tree, "callbacks", BUILTIN_CALLBACKS)
     ]
     chosen.plugins["format"] = _formats(chosen.tree)
-    _choose_scorers(chosen)
+    _choose_rewards(chosen)
     return chosen
 
 
-def _choose_scorers(chosen: Selection) -> None:
-    """The scorers that ``scorers`` names; having some and having a method that uses them go together."""
-    named = _many(chosen.tree, "scorers")
-    chosen.plugins["scorer"] = [_load("scorer", name, place) for name, place in named]
+def _choose_rewards(chosen: Selection) -> None:
+    """The reward functions that ``rewards`` names. A method with the capability needs one; others refuse them."""
+    named = _many(chosen.tree, "rewards")
+    chosen.plugins["reward"] = [_load("reward", name, place) for name, place in named]
     method = chosen.plugins.get("method")
     if method is None:
         return
-    uses = "scorers" in method.capabilities
+    uses = MethodCapability.REWARDS in method.capabilities
     if uses and not named:
-        names = ", ".join(e.name for e in registry.entries("scorer")) or "none"
-        message = f"method {method.name} learns from scores, and no scorer is selected; add --scorer NAME (installed: {names})"
+        names = ", ".join(e.name for e in registry.entries("reward")) or "none"
+        what = f"method {method.name} learns from rewards, and no reward function is selected"
+        message = f"{what}; add --reward NAME (installed: {names})"
         chosen.problems.append(Problem(COMMAND_LINE, 0, "", message))
     for name, place in named if not uses else ():
-        message = f"method {method.name} does not use scorers; remove it, or choose a method such as grpo"
-        chosen.problems.append((place or Place("settings")).problem(f"scorers.{name}", message))
+        message = f"method {method.name} does not use reward functions; remove it, or choose a method such as grpo"
+        chosen.problems.append((place or Place("settings")).problem(f"rewards.{name}", message))
 
 
 def _load(kind: str, name: str, place: Place | None) -> Plugin:
@@ -98,7 +102,7 @@ def _load(kind: str, name: str, place: Place | None) -> Plugin:
         return registry.load(kind, name)
     except PluginError as error:
         if place is not None and isinstance(error, PluginNotFound | PluginConflict):
-            error.where = f"{place}: {place.word or kind}"
+            error.where = f"{place}: {place.argument or kind}"
         raise
 
 
@@ -140,13 +144,15 @@ def _choose_model(chosen: Selection) -> None:
     section = _section(chosen.tree, "model")
     given = _text(section.get("name"), "model.name")
     if given is not None and looks_like_directory(given[0]):
-        section = {**section, "path": section["name"]}
-        del section["name"]
-        chosen.tree["model"], given = section, None
-    path = _text(section.get("path"), "model.path")
-    if given is None and path is not None:
-        name = plugin_for_directory(Path(path[0]))
-        chosen.tree["model"] = {**section, "name": Leaf(name, Place(str(Path(path[0]) / "config.json")))}
+        path, node = given, section["name"]
+    elif given is None and (found := _text(section.get("path"), "model.path")) is not None:
+        path, node = found, section["path"]
+    else:
+        _choose(chosen, "model")
+        return
+    name = Leaf(plugin_for_directory(Path(path[0])), Place(str(Path(path[0]) / "config.json")))
+    chosen.sources = (DirectorySource({"model": {"name": name, "path": node}}), *chosen.sources)
+    chosen.tree = merged(chosen.sources)
     _choose(chosen, "model")
 
 
@@ -193,6 +199,7 @@ def plugin_for_directory(directory: Path) -> str:
     if not names:
         raise PluginNotFound(
             f"no installed model plugin reads model_type {model_type!r}",
+            kind="model",
             where=str(file),
             expected="one of " + ", ".join(sorted(readers)) if readers else "",
             next="ernie plugins --kind model",
@@ -214,17 +221,20 @@ def _bad_config(file: Path, error: Exception) -> CheckpointError:
     return CheckpointError(message, where=str(file), found=found, fix=fix, code="ERN-K021")
 
 
+#: key of a recipe with the names under which hubs have models that it describes; not a setting
+PUBLISHED = "published"
+
+
 def recipes(plugin: Plugin) -> dict[str, str]:
     """Recipe name -> YAML text of a model plugin."""
-    package = getattr(plugin, "recipes", "")
-    if not package:
+    if not (isinstance(plugin, ModelPlugin) and plugin.recipes):
         return {}
-    found = [f for f in files(package).iterdir() if f.name.endswith(".yaml")]
+    found = [f for f in files(plugin.recipes).iterdir() if f.name.endswith(".yaml")]
     return {f.name.removesuffix(".yaml"): f.read_text(encoding="utf-8") for f in found}
 
 
 def _add_recipe(chosen: Selection) -> None:
-    """The sections of the recipe that ``model.size`` names, below everything that the user wrote."""
+    """The recipe that ``model.size`` names, below everything that the user wrote."""
     section = _section(chosen.tree, "model")
     size = _text(section.get("size"), "model.size")
     if size is None or "model" not in chosen.plugins:
@@ -238,7 +248,9 @@ def _add_recipe(chosen: Selection) -> None:
         raise ConfigError([place.problem("model.size", message)])
     source = f"recipe {chosen.names['model']}/{name}"
     recipe = tree_of(yaml.parse(known[name], source), source)
-    chosen.tree = merge(recipe, chosen.tree)
+    recipe.pop(PUBLISHED, None)
+    chosen.sources = (*chosen.sources, RecipeSource(recipe))
+    chosen.tree = merged(chosen.sources)
 
 
 def _many(tree: Tree, section: str, always: Sequence[str] = ()) -> list[tuple[str, Place | None]]:

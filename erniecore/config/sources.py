@@ -1,182 +1,187 @@
 """Where settings come from: files with ``extends``, the environment, flags and ``section.key=value``.
 
-Each source becomes a tree of leaves that know their place; trees are merged from low to high. Nothing here knows
-which keys exist or what their values may be.
+Each is a source of pydantic-settings, which asks them from the highest to the lowest and merges what they give.
+Unlike the library's own sources they know the file and line of every value, and report names that nobody knows.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeAlias, Union
+from typing import Any
 
+from pydantic.fields import FieldInfo
+from pydantic_settings import BaseSettings, InitSettingsSource, PydanticBaseSettingsSource, SettingsConfigDict
+
+from erniecore import retired
 from erniecore.config import yaml
+from erniecore.config.recognize import refuse_foreign
+from erniecore.config.tree import COMMAND_LINE, Leaf, Place, Tree, leaves, merge, normal, tree_of
 from erniecore.errors import ConfigError, Problem, UsageError, did_you_mean, nearest, shorten
-from erniecore.kinds import KINDS, RUN_KINDS
+from erniecore.kinds import FLAG_KINDS, MANY, RUN_KINDS
 
-COMMAND_LINE = "command line"
-DEFAULT = "default"
 #: Environment variables that start with ERNIE_ and are not settings.
 NOT_SETTINGS = ("ERNIE_PLUGINS", "ERNIE_REAL_DATA", "ERNIE_DEBUG")
-#: Sections with one sub-section per plugin: name in the settings -> kind.
-MANY = {f"{kind.name}s": kind.name for kind in KINDS.values() if kind.many}
 #: Flags whose setting is not called as the flag is.
 FLAGS: dict[str, tuple[str, ...]] = {
+    **{kind.name: tuple((kind.sets or kind.section).split(".")) for kind in FLAG_KINDS},
     "data": ("data", "train"),
     "eval_data": ("data", "eval"),
-    "format": ("data", "format"),
     "out": ("run", "out"),
     "resume": ("run", "resume"),
     "seed": ("run", "seed"),
-    "callback": ("callbacks",),
-    "scorer": ("scorers",),
+    **{name: ("launcher", name) for name in ("nproc", "nodes", "node_rank", "master", "restarts")},
 }
 MAX_EXTENDS = 16
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
-    """Where a value was written. ``word``: as it was typed on the command line."""
+class Sourced(BaseSettings):
+    """Settings that are read from the sources given as ``sources=``, highest first, and from nothing else."""
 
-    source: str
-    line: int = 0
-    word: str = ""
-
-    def __str__(self) -> str:
-        return f"{self.source}:{self.line}" if self.line else self.source
-
-    def problem(self, key: str, message: str) -> Problem:
-        """A problem with what is written here; environment variables name their key themselves."""
-        shown = self.word or ("" if self.source.startswith("environment ") else key)
-        return Problem(self.source, self.line, shown, message)
-
-
-@dataclass(frozen=True, slots=True)
-class Leaf:
-    """A value with its place. ``lines``: of what is inside it; ``text``: as typed, where that was not YAML."""
-
-    value: Any
-    place: Place
-    lines: Mapping[yaml.Path, int] = field(default_factory=dict)
-    text: str | None = None
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """What is given by name above ``sources``; :class:`EnvironmentSource` replaces the library's own, which
+        ignores unknown names."""
+        assert isinstance(init_settings, InitSettingsSource)
+        return init_settings, *init_settings.init_kwargs.pop("sources", ())
 
 
-Tree: TypeAlias = dict[str, Union[Leaf, "Tree"]]
+class Written(Sourced):
+    """What the sources say, merged by pydantic-settings and not validated."""
+
+    model_config = SettingsConfigDict(extra="allow")
 
 
-def merge(low: Tree, high: Tree) -> Tree:
-    """``high`` over ``low``: mappings are merged key by key, everything else is replaced."""
-    result = dict(low)
-    for key, value in high.items():
-        below = result.get(key)
-        if isinstance(below, dict) and isinstance(value, dict):
-            result[key] = merge(below, value)
-        elif not (isinstance(below, dict) and isinstance(value, Leaf) and value.value == {}):
-            result[key] = value
-    return result
+class EmptyMapping(dict[str, Any]):
+    """``{}`` as somebody wrote it: merging keeps what other sources have below it, and its place stays known."""
+
+    def __init__(self, place: Place) -> None:
+        super().__init__()
+        self.place = place
 
 
-def plain(node: Leaf | Tree) -> Any:
-    """The values without their places."""
-    return node.value if isinstance(node, Leaf) else {key: plain(child) for key, child in node.items()}
+class Source(PydanticBaseSettingsSource):
+    """A source of settings whose values know where they were written; one class for each source."""
+
+    def __init__(self, tree: Tree) -> None:
+        super().__init__(Written)
+        self.tree = tree
+
+    def get_field_value(self, field: FieldInfo, field_name: str) -> tuple[Any, str, bool]:
+        """A section as it was written."""
+        return self.tree.get(field_name), field_name, True
+
+    def __call__(self) -> Tree:
+        """The tree, without what a higher source replaces by a value: two mappings with a value between them are not
+        merged."""
+        tree: Tree = {key: _mapping(node) for key, node in self.tree.items()}
+        for above in self.settings_sources_data.values():
+            tree = _without(tree, above)
+        return tree
 
 
-def leaves(node: Leaf | Tree, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Leaf]]:
-    """Every leaf with its path."""
+def _mapping(node: Leaf | Tree) -> Leaf | Tree:
     if isinstance(node, Leaf):
-        yield path, node
-    else:
-        for key, child in node.items():
-            yield from leaves(child, (*path, key))
+        return EmptyMapping(node.place) if node.value == {} else node
+    return {key: _mapping(child) for key, child in node.items()}
 
 
-def place_of(node: Leaf | Tree, path: Sequence[str | int]) -> Place | None:
-    """Where the value at ``path`` was written: its own place, or that of the nearest thing around it."""
-    for i, step in enumerate(path):
-        if isinstance(node, Leaf):
-            rest = tuple(path[i:])
-            within = (node.lines[rest[:n]] for n in range(len(rest), 0, -1) if rest[:n] in node.lines)
-            return Place(node.place.source, next(within, node.place.line), node.place.word)
-        if step not in node:
-            break
-        node = node[str(step)]
-    first = next(iter(leaves(node)), None)
-    return first[1].place if first else None
-
-
-def tree_of(document: yaml.Document, source: str) -> Tree:
-    """A parsed file as a tree."""
-
-    def build(value: Any, path: yaml.Path) -> Leaf | Tree:
-        place = Place(source, document.lines.get(path, 0))
-        if isinstance(value, dict) and value:
-            return {key: build(child, (*path, key)) for key, child in value.items()}
-        inside = {p[len(path) :]: line for p, line in document.lines.items() if p[: len(path)] == path and p != path}
-        return Leaf(value, place, inside if isinstance(value, list) else {})
-
-    return normal({key: build(value, (key,)) for key, value in document.data.items()})
-
-
-def normal(tree: Tree) -> Tree:
-    """One form for what may be written in several: ``model: NAME``, ``callbacks: [a]``, ``train: a.jsonl``."""
-    result: Tree = {}
+def _without(tree: Tree, above: Mapping[str, Any]) -> Tree:
+    kept: Tree = {}
     for key, node in tree.items():
-        if isinstance(node, Leaf) and key in RUN_KINDS and isinstance(node.value, str):
-            result[key] = {"name": node}
-        elif key in MANY:
-            result[key] = _named(node)
-        elif key == "data" and isinstance(node, dict):
-            result[key] = {k: _sources(v) if k in ("train", "eval") else v for k, v in node.items()}
-        elif isinstance(node, Leaf) and node.value is None and key not in RUN_KINDS:
-            continue  # a section whose keys are all commented out
-        else:
-            result[key] = node
-    return result
+        over = above.get(key)
+        if isinstance(over, Leaf) or (isinstance(over, dict) and isinstance(node, EmptyMapping)):
+            continue
+        kept[key] = _without(node, over) if isinstance(over, dict) and isinstance(node, dict) else node
+    return kept
 
 
-def _named(node: Leaf | Tree) -> Leaf | Tree:
-    """``[a, {b: {…}}]`` or ``a`` as ``{a: {}, b: {…}}``; an empty section of a named plugin is ``{}``."""
-    if isinstance(node, dict):
-        return {n: Leaf({}, c.place) if isinstance(c, Leaf) and c.value is None else c for n, c in node.items()}
-    items = [node.value] if isinstance(node.value, str) else node.value
-    if not isinstance(items, list):
-        return node if items is not None else Leaf({}, node.place)
-    result: Tree = {}
-    for i, item in enumerate(items):
-        place = Place(node.place.source, node.lines.get((i,), node.place.line), node.place.word)
-        if isinstance(item, str):
-            result[item] = Leaf({}, place)
-        elif isinstance(item, dict) and len(item) == 1:
-            name, section = next(iter(item.items()))
-            document = yaml.Document(section or {}, {p[2:]: n for p, n in node.lines.items() if p[:2] == (i, name)})
-            result[name] = tree_of(document, place.source) if section else Leaf({}, place)
-        else:
-            raise ConfigError([place.problem("callbacks", f"must be a name or `name: {{…}}` (got {shorten(item)})")])
-    return result
+def merged(sources: Iterable[Source]) -> Tree:
+    """What several sources say, the highest first."""
+
+    def restored(node: Any) -> Leaf | Tree:
+        if isinstance(node, EmptyMapping):
+            return Leaf({}, node.place)
+        return node if isinstance(node, Leaf) else {key: restored(child) for key, child in node.items()}
+
+    written: Any = Written
+    return {key: restored(node) for key, node in (written(sources=tuple(sources)).model_extra or {}).items()}
 
 
-def _sources(node: Leaf | Tree) -> Leaf | Tree:
-    """One or several data files as a list of ``{path: …}``."""
-    if isinstance(node, dict):
-        first = next(leaves(node))[1].place
-        lines: dict[yaml.Path, int] = {(0, *path): leaf.place.line for path, leaf in leaves(node)}
-        return Leaf([plain(node)], first, lines)
-    value = [node.value] if isinstance(node.value, str) else node.value
-    if not isinstance(value, list):
-        return node
-    return Leaf([{"path": v} if isinstance(v, str) else v for v in value], node.place, node.lines)
+class FileSource(Source):
+    """The settings file, without what it extends."""
 
 
-def read_file(path: Path, shown: str = "", above: tuple[Path, ...] = ()) -> Tree:
-    """A settings file over the files that it ``extends`` (relative to it).
+class ExtendedSource(Source):
+    """The files that the settings file extends, later ones over earlier ones."""
+
+
+class ConvertedSource(Source):
+    """A settings file of another toolkit, converted."""
+
+
+class EnvironmentSource(Source):
+    """``ERNIE_SECTION__KEY`` variables; ``problems``: names that are neither settings nor otherwise known."""
+
+    def __init__(self, environ: Mapping[str, str]) -> None:
+        tree, self.problems = from_environment(environ)
+        super().__init__(tree)
+
+
+class FlagSource(Source):
+    """Flags, by their name without dashes; ``None`` and empty lists are absent."""
+
+    def __init__(self, flags: Mapping[str, Any]) -> None:
+        super().__init__(from_flags(flags))
+
+
+class OverrideSource(Source):
+    """``section.key=value`` arguments."""
+
+
+class DirectorySource(Source):
+    """The model plugin and the path that a model directory stands for."""
+
+
+class RecipeSource(Source):
+    """The recipe of the model that ``model.size`` names."""
+
+
+class DefaultSource(Source):
+    """Sections of the core and of the chosen plugins; their classes hold the defaults."""
+
+
+def command_line(overrides: Sequence[str], flags: Mapping[str, Any]) -> tuple[OverrideSource, FlagSource]:
+    """The two sources of a command line.
+
+    Raises ``UsageError`` for an argument that is not ``section.key=value``, and for one that contradicts a flag.
+    """
+    given = FlagSource(flags)
+    return OverrideSource(from_overrides(overrides, given.tree)), given
+
+
+def read_file(path: Path, above: tuple[Path, ...] = ()) -> Tree:
+    """A settings file over the files that it ``extends``. Raises what :func:`own_and_extended` raises."""
+    own, extended = own_and_extended(path, above)
+    return merge(extended, own)
+
+
+def own_and_extended(path: Path, above: tuple[Path, ...] = ()) -> tuple[Tree, Tree]:
+    """A settings file, and the files that it ``extends`` (relative to it) as one tree.
 
     Raises:
-        UsageError: the file cannot be read, is an ERNIEKit file, or extends itself.
+        UsageError: the file cannot be read, is one of another toolkit, or extends itself.
         ConfigError: it is not valid YAML.
     """
-    shown, real = shown or str(path), path.resolve()
+    shown, real = str(path), path.resolve()
     if real in above or len(above) >= MAX_EXTENDS:
         chain = " -> ".join(p.name for p in (*above, real))
         raise UsageError("files extend each other in a circle" if real in above else "too many extends", found=chain)
@@ -186,7 +191,7 @@ def read_file(path: Path, shown: str = "", above: tuple[Path, ...] = ()) -> Tree
         reason = getattr(error, "strerror", None) or "it is not UTF-8 text"
         raise UsageError(f"cannot read the settings file: {reason}", where=shown, fix=_instead(path)) from error
     document = yaml.parse(text, shown)
-    _refuse_erniekit(document.data, shown)
+    refuse_foreign(document.data, shown)
     parents = document.data.pop("extends", None) or []
     parents = [parents] if isinstance(parents, str) else parents
     if not isinstance(parents, list) or not all(isinstance(p, str) for p in parents):
@@ -198,8 +203,8 @@ def read_file(path: Path, shown: str = "", above: tuple[Path, ...] = ()) -> Tree
         if not parent_path.is_file():
             message = f"no such file: {parent_path}"
             raise ConfigError([Problem(shown, document.lines[("extends",)], "extends", message)])
-        tree = merge(tree, read_file(parent_path, above=(*above, real)))
-    return merge(tree, tree_of(document, shown))
+        tree = merge(tree, read_file(parent_path, (*above, real)))
+    return tree_of(document, shown), tree
 
 
 def _instead(path: Path) -> str:
@@ -211,28 +216,6 @@ def _instead(path: Path) -> str:
     return f"did you mean {path.parent / close}?" if close and close != path.name else ""
 
 
-def is_erniekit_file(path: Path) -> bool:
-    """Whether a file holds settings of ERNIEKit; False for one that cannot be read."""
-    from erniecore.migration.erniekit.reading import is_erniekit
-
-    try:
-        return is_erniekit(yaml.parse(path.read_text(encoding="utf-8"), str(path)).data)
-    except (OSError, UnicodeDecodeError, ConfigError):
-        return False
-
-
-def _refuse_erniekit(data: Mapping[str, Any], source: str) -> None:
-    from erniecore.migration.erniekit.reading import is_erniekit
-
-    if is_erniekit(data):
-        raise UsageError(
-            "this is an ERNIEKit file; only `ernie run FILE` converts one, others cannot extend it",
-            where=source,
-            next=f"ernie config import {source} --out NEW.yaml",
-            code="ERN-C011",
-        )
-
-
 def from_environment(environ: Mapping[str, str]) -> tuple[Tree, list[Problem]]:
     """``ERNIE_SECTION__KEY`` variables, and the ``ERNIE_`` names that are neither settings nor otherwise known."""
     tree: Tree = {}
@@ -240,7 +223,8 @@ def from_environment(environ: Mapping[str, str]) -> tuple[Tree, list[Problem]]:
     for name in sorted(n for n in environ if n.startswith("ERNIE_") and n not in NOT_SETTINGS):
         place = Place(f"environment {name}")
         path = name.removeprefix("ERNIE_").lower().split("__")
-        if not all(path) or (len(path) == 1 and path[0] not in (*RUN_KINDS, *MANY)):
+        section = retired.current_key(path[0])
+        if not all(path) or (len(path) == 1 and section not in (*RUN_KINDS, *MANY)):
             known = [*NOT_SETTINGS, *(f"ERNIE_{s.upper()}" for s in (*RUN_KINDS, *MANY))]
             hint = did_you_mean(name, known, "settings are ERNIE_SECTION__KEY", cutoff=0.8)
             problems.append(place.problem("", f"unknown name; {hint}"))
@@ -250,56 +234,64 @@ def from_environment(environ: Mapping[str, str]) -> tuple[Tree, list[Problem]]:
     return tree, problems
 
 
-def from_command_line(overrides: Sequence[str], flags: Mapping[str, Any]) -> Tree:
-    """Flags (by their word without dashes; ``None`` and empty lists are absent), then ``section.key=value`` words.
-
-    Raises ``UsageError`` for a word that is not ``section.key=value``, and for one that contradicts a flag.
-    """
+def from_flags(flags: Mapping[str, Any]) -> Tree:
+    """Flags, by their name without dashes, as a tree; ``None`` and empty lists are absent."""
     tree: Tree = {}
     for flag, value in flags.items():
         if value is None or value in ([], ()):
             continue
         value = list(value) if isinstance(value, tuple) else value
-        leaf = Leaf(value, Place(COMMAND_LINE, word=f"--{flag.replace('_', '-')}"))
+        leaf = Leaf(value, Place(COMMAND_LINE, argument=f"--{flag.replace('_', '-')}"))
         tree = merge(tree, normal(_nested(FLAGS.get(flag, (flag,)), leaf)))
-    for word in overrides:
+    return tree
+
+
+def from_overrides(overrides: Sequence[str], flags: Tree) -> Tree:
+    """``section.key=value`` arguments as a tree.
+
+    Raises ``UsageError`` for an argument of another form, and for one that contradicts a flag.
+    """
+    tree: Tree = {}
+    for argument in overrides:
         path, leaf = _typed(
-            word,
+            argument,
             "a settings file nor section.key=value",
             "give one YAML file, then settings such as train.max_steps=10",
         )
         more = normal(_nested(path, leaf))
-        _refuse_contradiction(tree, more, word)
+        _refuse_contradiction(flags, more, argument)
         tree = merge(tree, more)
     return tree
 
 
-def from_words(words: Sequence[str]) -> Tree:
-    """``key=value`` words of one section. Raises ``UsageError`` for a word that is none."""
+def from_arguments(arguments: Sequence[str]) -> Tree:
+    """``key=value`` arguments of one section. Raises ``UsageError`` for one of another form."""
     tree: Tree = {}
-    for word in words:
-        tree = merge(tree, _nested(*_typed(word, "an option nor key=value", "give settings such as port=8080")))
+    for argument in arguments:
+        tree = merge(tree, _nested(*_typed(argument, "an option nor key=value", "give settings such as port=8080")))
     return tree
 
 
-def _typed(word: str, neither: str, fix: str) -> tuple[list[str], Leaf]:
+def _typed(argument: str, neither: str, fix: str) -> tuple[list[str], Leaf]:
     """Path and value of ``some.key=value``."""
-    key, equals, text = word.partition("=")
+    key, equals, text = argument.partition("=")
     path = key.strip().split(".")
     if not equals or not all(re.fullmatch(r"[\w-]+", part) for part in path):
-        raise UsageError(f"{word!r} is neither {neither}", fix=fix)
-    leaf = Leaf(yaml.parse_value(text, f"{COMMAND_LINE}: {word}"), Place(COMMAND_LINE, word=word), text=text)
+        raise UsageError(f"{argument!r} is neither {neither}", fix=fix)
+    leaf = Leaf(
+        yaml.parse_value(text, f"{COMMAND_LINE}: {argument}"), Place(COMMAND_LINE, argument=argument), text=text
+    )
     return path, leaf
 
 
-def _refuse_contradiction(tree: Tree, more: Tree, word: str) -> None:
-    """Raise ``UsageError`` when a flag already set what ``word`` sets: neither is the one that counts."""
-    flags = {path: leaf for path, leaf in leaves(tree) if leaf.place.word.startswith("--")}
+def _refuse_contradiction(flags: Tree, more: Tree, argument: str) -> None:
+    """Raise ``UsageError`` when a flag already set what ``argument`` sets: neither is the one that counts."""
+    given = dict(leaves(flags))
     for path, leaf in leaves(more):
-        if path in flags and flags[path].value != leaf.value:
-            flag = flags[path].place.word
+        if path in given and given[path].value != leaf.value:
+            flag = given[path].place.argument
             raise UsageError(
-                f"{flag} and {word} contradict each other", found=shorten(flags[path].value), fix="give one"
+                f"{flag} and {argument} contradict each other", found=shorten(given[path].value), fix="give one"
             )
 
 

@@ -7,8 +7,10 @@ are limited, so that a hostile file ends in an error and not in a full memory.
 
 from __future__ import annotations
 
+import json
+import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
@@ -21,6 +23,10 @@ MAX_BYTES = 1 << 20
 MAX_DEPTH = 32
 #: nodes after the expansion of aliases
 MAX_NODES = 50_000
+
+_BARE = re.compile(r"[A-Za-z][A-Za-z0-9_./-]*")
+#: printable for JSON, but a line break or refused for YAML
+_ESCAPED = re.compile("[\x7f-\x9f\u2028\u2029\ud800-\udfff\ufeff\ufffe\uffff]")
 
 #: Keys and list positions from the root to a value.
 Path: TypeAlias = "tuple[str | int, ...]"
@@ -213,3 +219,23 @@ def _guarded(action: Callable[[], Any], source: str) -> Any:
         raise ConfigError([Problem(source, mark.line + 1 if mark else 0, "", message)]) from error
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise ConfigError([Problem(source, 0, "", " ".join(str(error).split()))]) from error
+
+
+def scalar(value: Any) -> str:
+    """``value`` in one line of YAML 1.2, which :func:`parse` reads back; text without special characters stays bare."""
+    if isinstance(value, str):
+        bare = _BARE.fullmatch(value) and plain_scalar(value) == value
+        return value if bare else _quoted(value)
+    if isinstance(value, bool) or value is None:
+        return json.dumps(value)
+    if isinstance(value, float):
+        return repr(value) if math.isfinite(value) else (".nan" if math.isnan(value) else f"{value}".replace("i", ".i"))
+    if isinstance(value, int):
+        return str(value)
+    if isinstance(value, Mapping):
+        return "{" + ", ".join(f"{scalar(k)}: {scalar(v)}" for k, v in value.items()) + "}"
+    return "[" + ", ".join(scalar(v) for v in value) + "]"
+
+
+def _quoted(text: str) -> str:
+    return _ESCAPED.sub(lambda m: f"\\u{ord(m[0]):04x}", json.dumps(text, ensure_ascii=False))

@@ -1,4 +1,4 @@
-"""Tokenised sources kept on disk: made once, shared by runs and processes, checked whenever they are opened.
+"""Tokenized sources kept on disk: made once, shared by runs and processes, checked whenever they are opened.
 
 An entry is a directory named by its key (``cache_keys.py``) with shards (``shard_files.py``) and, once all of them are
 there, ``entry.json``. Every file appears whole or not at all, so a build that is interrupted goes on where it stopped,
@@ -16,14 +16,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from erniecore.data import codes
+from erniecore import codes
 from erniecore.data.cache_keys import content_of, entry_key, stamp_of, unreadable
 from erniecore.data.cache_locks import locked
 from erniecore.data.encode import Chunk, Job, run, source_chunks
-from erniecore.data.ledger import MAX_ERRORS, Ledger
 from erniecore.data.opening import LIMITS, ReadLimits
+from erniecore.data.row_statistics import MAX_ERRORS, RowStatistics
+from erniecore.data.shard_dataset import Part, ShardDataset
 from erniecore.data.shard_files import Damaged, Shard, ShardWriter, open_shard
-from erniecore.data.shard_store import Part, ShardStore
 from erniecore.data.sources import DataSource
 from erniecore.durable import replace_file, sync_directory
 from erniecore.errors import DataError
@@ -64,7 +64,7 @@ class Entry:
     @property
     def rows(self) -> int:
         """Rows of the source, dropped ones included."""
-        return sum(int(shard.account["count"]["rows"]) for shard in self.shards.values())
+        return sum(int(shard.statistics["count"]["rows"]) for shard in self.shards.values())
 
     @property
     def bytes(self) -> int:
@@ -74,10 +74,10 @@ class Entry:
 
 @dataclass(frozen=True)
 class Cached:
-    """Samples from the cache, the account of their rows, the contents of the files, and what the cache did."""
+    """Samples from the cache, the statistics of their rows, the contents of the files, and what the cache did."""
 
-    store: ShardStore
-    ledger: Ledger
+    dataset: ShardDataset
+    statistics: RowStatistics
     contents: tuple[dict[str, Any], ...]
     report: dict[str, Any]
 
@@ -107,12 +107,12 @@ class TokenCache:
         limits: ReadLimits = LIMITS,
         max_errors: int = MAX_ERRORS,
     ) -> Cached:
-        """As ``encode.encode``; what is not in the cache is tokenised into it.
+        """As ``encode.encode``; what is not in the cache is tokenized into it.
 
         Raises:
             DataError: a file cannot be read or changes meanwhile, or the cache cannot be written.
         """
-        ledger = Ledger(max_errors)
+        statistics = RowStatistics(max_errors)
         job = Job(tuple(sources), encoder, limits, max_errors)
         with ExitStack() as building, writing(self.directory):
             self.directory.mkdir(parents=True, exist_ok=True)
@@ -128,18 +128,18 @@ class TokenCache:
             for entry in entries:
                 if not entry.complete:
                     self._read(entry)  # another process may have built it meanwhile
-            _build(job, entries, ledger, workers)
-        full = Ledger(max_errors)
+            _build(job, entries, statistics, workers)
+        full = RowStatistics(max_errors)
         parts, row = [], 0
         for number, entry in enumerate(entries):
             full.file(entry.source.file).format = entry.source.parser.name
             for i in sorted(entry.shards):
-                full.merge([_ledger(entry.shards[i].account, entry.source.file, max_errors)])
+                full.merge([_statistics_of(entry.shards[i].statistics, entry.source.file, max_errors)])
                 parts.append(Part(entry.shards[i], number, row))
             row += entry.rows
-        full.merge([ledger])
-        store = ShardStore(parts, [s.file for s in sources], uses)
-        return Cached(store, full, tuple(e.content for e in entries), self._report(entries))
+        full.merge([statistics])
+        dataset = ShardDataset(parts, [s.file for s in sources], uses)
+        return Cached(dataset, full, tuple(e.content for e in entries), self._report(entries))
 
     def _report(self, entries: Sequence[Entry]) -> dict[str, Any]:
         by_path = {entry.path: entry for entry in entries}
@@ -200,17 +200,17 @@ def _listed(path: Path) -> int:
 # ---- building
 
 
-def _build(job: Job, entries: Sequence[Entry], ledger: Ledger, workers: int) -> None:
-    """Tokenise what is missing, shard by shard; each is on disk when the next begins. Files that cannot be read to their
-    end are in the ledger's failures, and their entries stay incomplete."""
+def _build(job: Job, entries: Sequence[Entry], statistics: RowStatistics, workers: int) -> None:
+    """Tokenize what is missing, shard by shard; each is on disk when the next begins. Files that cannot be read to their
+    end are in the row statistics's failures, and their entries stay incomplete."""
     counts: dict[int, int] = {}
     writer: _Writer | None = None
     try:
-        for group, store, part in run(job, _missing(job, entries, ledger, counts), workers):
+        for group, dataset, part in run(job, _missing(job, entries, statistics, counts), workers):
             if writer is None or writer.group != group:
                 _finish(writer, entries, counts)
                 writer = _Writer(group, entries[group[0]], job.max_errors)
-            writer.add(store, part)
+            writer.add(dataset, part)
         _finish(writer, entries, counts)
     except BaseException:
         if writer is not None:
@@ -221,7 +221,7 @@ def _build(job: Job, entries: Sequence[Entry], ledger: Ledger, workers: int) -> 
             _complete(entries, number, count)
 
 
-def _missing(job: Job, entries: Sequence[Entry], ledger: Ledger, counts: dict[int, int]) -> Iterator[Chunk]:
+def _missing(job: Job, entries: Sequence[Entry], statistics: RowStatistics, counts: dict[int, int]) -> Iterator[Chunk]:
     """Chunks of the shards that are not there; the number of shards of each source goes to ``counts``, -1 where the file
     could not be read to its end."""
     paths: set[Path] = set()
@@ -230,27 +230,27 @@ def _missing(job: Job, entries: Sequence[Entry], ledger: Ledger, counts: dict[in
             continue
         paths.add(entry.path)
         shard = chunks = size = 0
-        failures = len(ledger.failures)
-        for chunk in source_chunks(job, number, ledger):
+        failures = len(statistics.failures)
+        for chunk in source_chunks(job, number, statistics):
             if shard not in entry.shards:
                 yield chunk._replace(group=(number, shard))
             chunks, size = chunks + 1, size + sum(len(raw) for _, raw in chunk.rows if isinstance(raw, bytes))
             if chunks >= _SHARD_CHUNKS or size >= _SHARD_BYTES:
                 shard, chunks, size = shard + 1, 0, 0
-        counts[number] = shard + (chunks > 0) if len(ledger.failures) == failures else -1
+        counts[number] = shard + (chunks > 0) if len(statistics.failures) == failures else -1
 
 
 class _Writer:
-    """The shard that is being written, and the account of its rows."""
+    """The shard that is being written, and the statistics of its rows."""
 
     def __init__(self, group: tuple[int, int], entry: Entry, max_errors: int) -> None:
         self.group, self.file = group, entry.source.file
         self.shards = ShardWriter(shard_path(entry.path, group[1]))
-        self.ledger = Ledger(max_errors)
+        self.statistics = RowStatistics(max_errors)
 
-    def add(self, store: Any, part: Ledger) -> None:
-        self.shards.add(store)
-        self.ledger.merge([part])
+    def add(self, dataset: Any, part: RowStatistics) -> None:
+        self.shards.add(dataset)
+        self.statistics.merge([part])
 
 
 def _finish(writer: _Writer | None, entries: Sequence[Entry], counts: dict[int, int]) -> None:
@@ -260,7 +260,7 @@ def _finish(writer: _Writer | None, entries: Sequence[Entry], counts: dict[int, 
     if counts.get(number, 0) < 0:
         writer.shards.discard()
         return
-    entries[number].shards[index] = writer.shards.finish(_account(writer.ledger, writer.file))
+    entries[number].shards[index] = writer.shards.finish(_as_json(writer.statistics, writer.file))
     entries[number].made += 1
 
 
@@ -304,22 +304,22 @@ class writing:  # noqa: N801 (a context manager, used like a function)
             ) from error
 
 
-# ---- accounts as JSON; files are named as they are called today
+# ---- row statistics as JSON; files are named as they are called today
 
 
-def _account(ledger: Ledger, file: str) -> dict[str, Any]:
-    count = vars(ledger.file(file)) | {"reasons": dict(ledger.file(file).reasons)}
-    return {"count": count, "errors": ledger.errors, "notes": ledger.notes}
+def _as_json(statistics: RowStatistics, file: str) -> dict[str, Any]:
+    count = vars(statistics.file(file)) | {"reasons": dict(statistics.file(file).reasons)}
+    return {"count": count, "errors": statistics.errors, "notes": statistics.notes}
 
 
-def _ledger(account: Any, file: str, max_errors: int) -> Ledger:
-    ledger = Ledger(max_errors)
-    count = ledger.file(file)
-    for name, value in account["count"].items():
+def _statistics_of(found: Any, file: str, max_errors: int) -> RowStatistics:
+    statistics = RowStatistics(max_errors)
+    count = statistics.file(file)
+    for name, value in found["count"].items():
         if name == "reasons":
             count.reasons.update(value)
         else:
             setattr(count, name, value)
-    ledger.errors = [{**error, "file": file} for error in account["errors"][:max_errors]]
-    ledger.notes = list(account["notes"])
-    return ledger
+    statistics.errors = [{**error, "file": file} for error in found["errors"][:max_errors]]
+    statistics.notes = list(found["notes"])
+    return statistics

@@ -1,4 +1,4 @@
-"""The identity of tokenised data: content of the file, how it is read, and everything that the encoder is made of.
+"""The identity of tokenized data: content of the file, how it is read, and everything that the encoder is made of.
 
 Equal keys mean equal samples. The encoder is described by its own state, as it travels to worker processes, so no setting
 can be forgotten; the code of its package and of ours counts too, so that a cache never outlives a change of either.
@@ -18,9 +18,9 @@ from typing import Any
 import numpy as np
 
 import erniecore
-from erniecore.data import codes
+from erniecore import codes
+from erniecore.data.folders import shards_of
 from erniecore.data.opening import ReadLimits
-from erniecore.data.opening_folders import shards_of
 from erniecore.data.sources import DataSource
 from erniecore.durable import file_hash
 from erniecore.errors import DataError
@@ -28,8 +28,10 @@ from erniecore.types import Encoder
 
 #: libraries whose version can change tokens
 _LIBRARIES = ("sentencepiece", "jinja2")
+#: packages whose objects are values: their code makes no tokens
+_FIXED_PACKAGES = frozenset({*sys.stdlib_module_names, "numpy"})
 #: parts of our own package that samples depend on
-_OWN_PARTS = ("data", "types")
+_OWN_PARTS = ("data", "text", "types")
 
 
 class Unknown(Exception):
@@ -68,6 +70,8 @@ def entry_key(
     Raises:
         DataError: the encoder, or the format's settings, hold something without a stable description.
     """
+    packages = {module.partition(".")[0] for module in (type(source.parser.plugin).__module__, erniecore.__name__)}
+    state = _described(encoder, "the encoder", packages)
     about = {
         "file": source.file,
         "bytes": content["bytes"],
@@ -76,9 +80,9 @@ def entry_key(
         "format": source.parser.name,
         "format_settings": _described(source.parser.config, "the settings of the format"),
         "encoder": f"{type(encoder).__module__}.{type(encoder).__qualname__}",
-        "encoder_state": _described(encoder, "the encoder"),
+        "encoder_state": state,
         "limits": repr(limits),
-        "code": _code_of((type(encoder).__module__, type(source.parser.plugin).__module__, erniecore.__name__)),
+        "code": _code_of(frozenset(packages)),
         "erniecore": erniecore.__version__,
         "libraries": {name: _version(name) for name in _LIBRARIES},
     }
@@ -93,10 +97,12 @@ def _version(name: str) -> str:
         return ""
 
 
-def _described(value: Any, what: str) -> str:
+def _described(value: Any, what: str, packages: set[str] | None = None) -> str:
+    """sha256 of a value; the top-level packages of the objects in it are added to ``packages``."""
     digest = hashlib.sha256()
+    describer = _Describer(digest)
     try:
-        _Describer(digest).add(value, what)
+        describer.add(value, what)
     except Unknown as e:
         raise DataError(
             f"what is in {what} cannot be told apart, so its samples cannot be kept on disk",
@@ -104,6 +110,8 @@ def _described(value: Any, what: str) -> str:
             found=str(e),
             fix="set data.cache=off, or give the class a __reduce__ that returns what it is made of",
         ) from e
+    if packages is not None:
+        packages |= describer.packages
     return digest.hexdigest()
 
 
@@ -112,6 +120,7 @@ class _Describer:
 
     def __init__(self, digest: Any) -> None:
         self._digest = digest
+        self.packages: set[str] = set()
         self._seen: dict[int, int] = {}
         self._alive: list[Any] = []  # keeps ids unique
 
@@ -171,6 +180,7 @@ class _Describer:
         except TypeError as e:
             raise Unknown(f"{inside}: {e}") from e
         self._name(type(value), place)
+        self.packages |= {type(value).__module__.partition(".")[0]} - _FIXED_PACKAGES
         if isinstance(reduced, str):
             self._put("global", reduced.encode())
             return
@@ -179,10 +189,10 @@ class _Describer:
 
 
 @lru_cache(maxsize=8)
-def _code_of(modules: tuple[str, ...]) -> str:
-    """sha256 over the sources of the packages that these modules belong to."""
+def _code_of(packages: frozenset[str]) -> str:
+    """sha256 over the sources of top-level packages."""
     digest = hashlib.sha256()
-    for package in sorted({module.partition(".")[0] for module in modules}):
+    for package in sorted(packages):
         found = getattr(sys.modules.get(package), "__file__", None)
         if found is None:
             continue  # made in memory: its state is all there is

@@ -1,40 +1,39 @@
-"""What ``ernie data`` does with files: check them without ever stopping at the first bad one, and read their records.
+"""The records of files that may be bad: every file and row is read and counted, and none ends the reading.
 
-A run refuses what it cannot use (``splits.Loader``); here every file and row gets its entry in the account.
+For commands on data files. A run refuses what it cannot use (``splits.SplitReader``).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
+from erniecore import codes
 from erniecore.config.core import Source
-from erniecore.config.section import Section
-from erniecore.data import codes
-from erniecore.data.encode import encode, parse
-from erniecore.data.ledger import Ledger
+from erniecore.data.encode import parse
 from erniecore.data.parsing import RowParser
+from erniecore.data.row_statistics import RowStatistics
 from erniecore.data.sources import DataSource, resolve
-from erniecore.data.store import TokenStore
 from erniecore.errors import DataError, RowError, UsageError
-from erniecore.plugin import Plugin
-from erniecore.types import Encoder, Json, Origin, Record
+from erniecore.plugin import FormatPlugin
+from erniecore.sections import FormatConfig, Section
+from erniecore.types import Json, Origin, Record
 
 
-class _NoFormat(Plugin):
+class _NoFormat(FormatPlugin):
     """Stands for the format that was not found: every row is dropped for that reason."""
 
-    kind, name, summary = "format", "", ""
+    name, summary = "", ""
 
 
 class _Refuse(RowParser):
     """A parser that refuses every row with the error that the choice of the format ended with."""
 
     def __init__(self, error: DataError) -> None:
-        self.plugin, self.config, self.error = _NoFormat(), Section(), error
+        self.plugin, self.config, self.error = _NoFormat(), FormatConfig(), error
 
-    def __reduce__(self) -> tuple[type[RowParser], tuple[DataError]]:  # type: ignore[override]
+    def __reduce__(self) -> tuple[type[RowParser], tuple[DataError]]:
         return type(self), (self.error,)
 
     def __call__(self, row: Json, origin: Origin) -> NoReturn:
@@ -64,64 +63,39 @@ def sources_of(
     return sources, failed
 
 
-def check(
-    files: Sequence[Path],
-    format: str = "auto",
-    encoder: Encoder | None = None,
-    *,
-    sections: Mapping[str, Section] | None = None,
-    workers: int = 0,
-    max_errors: int = 20,
-) -> tuple[TokenStore, Ledger]:
-    """The account of every row of every file; with an encoder also the samples."""
-    sources, failed = sources_of(files, format, sections)
-    ledger = Ledger(max_errors)
-    for name, error in failed:
-        ledger.fail(name, error)
-    store, rest = encode(sources, encoder, workers=workers, max_errors=max_errors)
-    _once_per_file(rest)
-    ledger.merge([rest])
-    return store, ledger
-
-
-def _once_per_file(ledger: Ledger) -> None:
-    """That no format fits is said once per file, not for each of its rows."""
-    said: set[str] = set()
-    listed = []
-    for error in ledger.errors:
-        of_file = error["code"] in (codes.NO_FORMAT, codes.AMBIGUOUS_FORMAT)
-        if not (of_file and error["file"] in said):
-            listed.append(error)
-        if of_file:
-            said.add(error["file"])
-    ledger.errors = listed
-
-
 def records(
-    files: Sequence[Path], format: str, ledger: Ledger, sections: Mapping[str, Section] | None = None
+    files: Sequence[Path], format: str, statistics: RowStatistics, sections: Mapping[str, Section] | None = None
 ) -> Iterator[tuple[DataSource, Record]]:
-    """Every usable record; the others go to ``ledger``."""
+    """Every usable record; the others go to ``statistics``."""
     sources, failed = sources_of(files, format, sections)
     for name, error in failed:
-        ledger.fail(name, error)
+        statistics.fail(name, error)
     for source in sources:
-        for record in parsed(source, ledger):
-            ledger.keep(source.file, 0)
+        for record in parsed(source, statistics):
+            statistics.keep(source.file, 0)
             yield source, record
 
 
-def parsed(source: DataSource, ledger: Ledger) -> Iterator[Record]:
-    """Every usable record of one source, not yet counted as kept; the others go to ``ledger``."""
-    ledger.file(source.file).format = source.parser.name
+def read_records(files: Sequence[Path], format: str = "auto") -> tuple[list[Record], list[dict[str, Any]]]:
+    """The records of the files in order, each with its origin, and what is wrong with the other rows
+    (``file``, ``line``, ``message`` …)."""
+    statistics = RowStatistics()
+    found = [record for _, record in records(files, format, statistics)]
+    return found, [dict(error) for error in statistics.errors]
+
+
+def parsed(source: DataSource, statistics: RowStatistics) -> Iterator[Record]:
+    """Every usable record of one source, not yet counted as kept; the others go to ``statistics``."""
+    statistics.file(source.file).format = source.parser.name
     try:
         for line, raw in source.parser.split(source.path):
-            ledger.read(source.file)
+            statistics.read(source.file)
             try:
                 yield parse(source, raw, Origin(source.file, line))
             except DataError as e:
-                ledger.drop(Origin(source.file, line), e)
+                statistics.drop(Origin(source.file, line), e)
     except DataError as e:
-        ledger.fail(source.file, e)
+        statistics.fail(source.file, e)
 
 
 def format_sections(words: Sequence[str]) -> dict[str, Section]:
@@ -132,10 +106,10 @@ def format_sections(words: Sequence[str]) -> dict[str, Section]:
     """
     from erniecore import registry
     from erniecore.config.problems import section_from
-    from erniecore.config.sources import from_words
+    from erniecore.config.sources import from_arguments
 
     out = {}
-    trees = from_words(words)
+    trees = from_arguments(words)
     named = trees.pop("formats", {})
     if trees or not isinstance(named, dict):
         found = next(iter(trees), "formats")

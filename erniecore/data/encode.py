@@ -1,4 +1,4 @@
-"""From data sources to token stores: read, parse, encode, and account for every row.
+"""From data sources to datasets: read, parse, encode, and account for every row.
 
 Work goes in chunks of rows, each of which is a pure function of its bytes; with ``workers`` they are done by other
 processes (started afresh, so nothing is inherited) and joined in order: the result is the same.
@@ -13,13 +13,12 @@ from dataclasses import dataclass, replace
 from multiprocessing import get_context
 from typing import NamedTuple
 
-from erniecore.data import codes
-from erniecore.data.ledger import MAX_ERRORS, Ledger
-from erniecore.data.opening import LIMITS, ReadLimits
-from erniecore.data.reader import decode_row
+from erniecore import codes
+from erniecore.data.dataset import ArrayDataset, DatasetBuilder, concatenate
+from erniecore.data.decoding import decode_row
+from erniecore.data.opening import LIMITS, RawRow, ReadLimits
+from erniecore.data.row_statistics import MAX_ERRORS, RowStatistics
 from erniecore.data.sources import DataSource
-from erniecore.data.splitting import RawRow
-from erniecore.data.store import StoreBuilder, TokenStore, concatenate
 from erniecore.errors import DataError, ErnieError, PluginBroken, RowError
 from erniecore.types import Encoder, Origin, Record, Sample
 
@@ -48,7 +47,7 @@ class Chunk(NamedTuple):
     group: tuple[int, int] = (0, 0)
 
 
-Result = tuple[tuple[int, int], TokenStore, Ledger]
+Result = tuple[tuple[int, int], ArrayDataset, RowStatistics]
 
 
 def encode(
@@ -58,33 +57,44 @@ def encode(
     workers: int = 0,
     limits: ReadLimits = LIMITS,
     max_errors: int = MAX_ERRORS,
-) -> tuple[TokenStore, Ledger]:
-    """All samples of ``sources`` in order, and the account of all rows; raises nothing about single rows or files.
+) -> tuple[ArrayDataset, RowStatistics]:
+    """All samples of ``sources`` in order, and the statistics of all rows; raises nothing about single rows or files.
 
     With ``workers`` the calling script needs the usual ``if __name__ == "__main__"`` guard.
 
     Raises:
         PluginBroken: a format or method raised something unexpected.
     """
-    job = Job(tuple(sources), encoder, limits, max_errors)
-    ledger = Ledger(max_errors)
-    stores = []
-    for _, store, part in run(job, _all_chunks(job, ledger), workers):
-        stores.append(store)
-        ledger.merge([part])
-    return concatenate(stores, [s.file for s in sources]), ledger
+    statistics = RowStatistics(max_errors)
+    datasets = list(encode_in_order(sources, encoder, statistics, workers=workers, limits=limits))
+    return concatenate(datasets, [s.file for s in sources]), statistics
 
 
-def _all_chunks(job: Job, ledger: Ledger) -> Iterator[Chunk]:
+def encode_in_order(
+    sources: Sequence[DataSource],
+    encoder: Encoder | None,
+    statistics: RowStatistics,
+    *,
+    workers: int = 0,
+    limits: ReadLimits = LIMITS,
+) -> Iterator[ArrayDataset]:
+    """The samples of ``sources`` a chunk of rows at a time, in order; what becomes of rows is added to ``statistics``."""
+    job = Job(tuple(sources), encoder, limits, statistics.max_errors)
+    for _, dataset, part in run(job, _all_chunks(job, statistics), workers):
+        statistics.merge([part])
+        yield dataset
+
+
+def _all_chunks(job: Job, statistics: RowStatistics) -> Iterator[Chunk]:
     row = 0
     for number, source in enumerate(job.sources):
-        ledger.file(source.file).format = source.parser.name
-        row = yield from source_chunks(job, number, ledger, row)
+        statistics.file(source.file).format = source.parser.name
+        row = yield from source_chunks(job, number, statistics, row)
 
 
-def source_chunks(job: Job, number: int, ledger: Ledger, row: int = 0) -> Generator[Chunk, None, int]:
+def source_chunks(job: Job, number: int, statistics: RowStatistics, row: int = 0) -> Generator[Chunk, None, int]:
     """Rows of one source in order, counted from ``row``; returns the number behind the last. What is wrong with the file
-    as a whole goes to the ledger."""
+    as a whole goes to the row statistics."""
     source = job.sources[number]
     rows: list[RawRow] = []
     size = 0
@@ -96,40 +106,40 @@ def source_chunks(job: Job, number: int, ledger: Ledger, row: int = 0) -> Genera
                 yield Chunk(number, row, rows)
                 row, rows, size = row + len(rows), [], 0
     except DataError as e:
-        ledger.fail(source.file, e)
+        statistics.fail(source.file, e)
     if rows:
         yield Chunk(number, row, rows)
     return row + len(rows)
 
 
 def run(job: Job, chunks: Iterable[Chunk], workers: int) -> Iterator[Result]:
-    """(group, samples, account) of every chunk, in order; the same with any number of workers."""
+    """(group, samples, statistics) of every chunk, in order; the same with any number of workers."""
     return _with_workers(job, chunks, workers) if workers else (_encode_chunk(job, chunk) for chunk in chunks)
 
 
 def _encode_chunk(job: Job, chunk: Chunk) -> Result:
     """The pure part: bytes to samples and counts."""
     source = job.sources[chunk.source]
-    ledger, builder = Ledger(job.max_errors), StoreBuilder([s.file for s in job.sources])
-    ledger.read(source.file, len(chunk.rows))
+    statistics, builder = RowStatistics(job.max_errors), DatasetBuilder([s.file for s in job.sources])
+    statistics.read(source.file, len(chunk.rows))
     for i, (line, raw) in enumerate(chunk.rows):
         origin = Origin(source.file, line)
         try:
             record = parse(source, raw, origin, job.limits)
             samples = _samples(job.encoder, record) if job.encoder is not None else ()
         except DataError as e:
-            ledger.drop(origin, e)
+            statistics.drop(origin, e)
             continue
         except ErnieError:
             raise
         except Exception as e:
             where = f"{source.file}:{line}"
             raise PluginBroken(f"the method failed on a row: {type(e).__name__}: {e}", where=where) from e
-        ledger.keep(source.file, len(samples), next((s.truncated for s in samples if s.truncated), ""))
+        statistics.keep(source.file, len(samples), next((s.truncated for s in samples if s.truncated), ""))
         for sample in samples:
             builder.add(sample, chunk.first_row + i, chunk.source)
-    store = builder.finish()
-    return chunk.group, replace(store, digests=store.block_digests()), ledger
+    dataset = builder.finish()
+    return chunk.group, replace(dataset, digests=dataset.block_digests()), statistics
 
 
 def parse(source: DataSource, raw: bytes | RowError, origin: Origin, limits: ReadLimits = LIMITS) -> Record:

@@ -1,18 +1,22 @@
-"""Data files as guarded byte streams: plain or gzip, with the errors that a file as a whole can have."""
+"""Data files as guarded byte streams, plain or compressed, with the errors that a file as a whole can have."""
 
 from __future__ import annotations
 
-import gzip
 import io
-import zlib
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, cast
+from typing import IO, TypeAlias, cast
 
-from erniecore.data import codes
-from erniecore.errors import DataError, nearest
+from erniecore import codes
+from erniecore.data.file_types import FileTypes
+from erniecore.errors import DataError, RowError, nearest
+from erniecore.host import call_one
+from erniecore.plugin import DecompressorPlugin
+
+#: (position where the row starts: a 1-based line or number, the JSON text of the row or why it cannot be had)
+RawRow: TypeAlias = "tuple[int, bytes | RowError]"
 
 _BUFFER = 1 << 20
 _UTF16 = (b"\xff\xfe", b"\xfe\xff")
@@ -25,7 +29,7 @@ class ReadLimits:
     Attributes:
         row_bytes: longest row; longer ones are skipped with an error and never held in memory.
         depth: nesting of brackets in a row.
-        gzip_ratio: uncompressed bytes per compressed one, beyond the first ``gzip_free`` bytes.
+        gzip_ratio: uncompressed bytes per compressed one, beyond the first ``gzip_free`` bytes; of any compression.
     """
 
     row_bytes: int = 32 << 20
@@ -37,32 +41,44 @@ class ReadLimits:
 LIMITS = ReadLimits()
 
 
+@dataclass(frozen=True)
+class DataFile:
+    """A file as its reader gets it.
+
+    Attributes:
+        document: what makes a row of plain text: a ``line``, a ``paragraph`` or the whole ``file``.
+    """
+
+    path: Path
+    limits: ReadLimits = LIMITS
+    document: str = "line"
+
+    def open(self) -> AbstractContextManager[IO[bytes]]:
+        """See :func:`open_bytes`; also has ``peek``."""
+        return open_bytes(self.path, self.limits)
+
+
 @contextmanager
 def open_bytes(path: Path, limits: ReadLimits = LIMITS) -> Iterator[IO[bytes]]:
     """The uncompressed bytes of a file, behind a byte order mark if it has one.
 
     Raises:
-        DataError: missing, empty, UTF-16, a damaged or suspicious gzip stream (also later, when read).
+        DataError: missing, empty, UTF-16, a damaged or suspicious compressed stream (also later, when read).
     """
     check_path(path)
+    types = FileTypes()
+    compression = types.of(path).compression
     try:
         raw = path.open("rb", buffering=_BUFFER)
     except OSError as e:
         raise _missing(path, e.strerror or str(e)) from e
     with raw:
+        _check_magic(raw.peek(16), path, compression, types.decompressors())  # type: ignore[attr-defined,unused-ignore]
         stream: IO[bytes] = raw
-        packed = raw.peek(2)[:2] == b"\x1f\x8b"  # type: ignore[attr-defined,unused-ignore]
-        if path.name.endswith(".gz"):
-            if not packed:
-                raise DataError(
-                    "this is no gzip file", code=codes.BAD_GZIP, where=str(path), fix="remove the .gz ending"
-                )
-            guarded = _Gunzip(gzip.GzipFile(fileobj=raw), path, path.stat().st_size, limits)
+        for plugin in compression:
+            unpacked = call_one(plugin, "ernie_decompress", stream=stream)
+            guarded = _Guarded(unpacked, plugin, path, limits)
             stream = cast("IO[bytes]", io.BufferedReader(guarded, _BUFFER))
-        elif packed:
-            raise DataError(
-                "the file is compressed", code=codes.WRONG_ENCODING, where=str(path), fix="give it the ending .gz"
-            )
         start = stream.peek(3)[:3]  # type: ignore[attr-defined]
         if start[:2] in _UTF16:
             raise DataError(
@@ -75,6 +91,40 @@ def open_bytes(path: Path, limits: ReadLimits = LIMITS) -> Iterator[IO[bytes]]:
         if start == b"\xef\xbb\xbf":
             stream.read(3)
         yield stream
+
+
+def _check_magic(
+    start: bytes,
+    path: Path,
+    compression: tuple[DecompressorPlugin, ...],
+    installed: list[DecompressorPlugin],
+) -> None:
+    """That a file with this ``start`` is compressed as its name says. Raises ``DataError``."""
+    if compression:
+        outer = compression[0]
+        if not start.startswith(outer.magic):
+            raise DataError(
+                f"this is no .{outer.name} file",
+                code=codes.BAD_GZIP,
+                where=str(path),
+                fix=f"remove the .{outer.name} ending",
+            )
+        return
+    for plugin in installed:
+        if plugin.magic and start.startswith(plugin.magic):
+            raise DataError(
+                "the file is compressed",
+                code=codes.WRONG_ENCODING,
+                where=str(path),
+                fix=f"give it the ending .{plugin.name}",
+            )
+
+
+def too_long(limit: int) -> RowError:
+    """The error for a row beyond the limit."""
+    return RowError(
+        "the row is too long", code=codes.TOO_LONG_ROW, where="$", found=f"more than {limit} bytes", fix="split the row"
+    )
 
 
 def empty_file(path: Path) -> DataError:
@@ -106,12 +156,13 @@ def _missing(path: Path, found: str) -> DataError:
     )
 
 
-class _Gunzip(io.RawIOBase):
-    """A gzip stream that ends with a data error where it is damaged or grows too much."""
+class _Guarded(io.RawIOBase):
+    """A decompressed stream that ends with a data error where it is damaged or grows too much."""
 
-    def __init__(self, stream: gzip.GzipFile, path: Path, packed: int, limits: ReadLimits) -> None:
-        self._stream, self._path, self._size = stream, path, 0
-        self._limit = max(limits.gzip_free, packed * limits.gzip_ratio)
+    def __init__(self, stream: io.BufferedIOBase, plugin: DecompressorPlugin, path: Path, limits: ReadLimits) -> None:
+        self._stream, self._path, self._kind, self._size = stream, path, plugin.name, 0
+        self._damages: tuple[type[Exception], ...] = (EOFError, *plugin.damages)
+        self._limit = max(limits.gzip_free, path.stat().st_size * limits.gzip_ratio)
 
     def readable(self) -> bool:
         return True
@@ -120,9 +171,9 @@ class _Gunzip(io.RawIOBase):
         view = memoryview(buffer)  # type: ignore[arg-type]
         try:
             data = self._stream.read1(len(view))
-        except (EOFError, zlib.error, gzip.BadGzipFile) as e:
+        except self._damages as e:
             raise DataError(
-                "the gzip stream is damaged",
+                f"the .{self._kind} stream is damaged",
                 code=codes.BAD_GZIP,
                 where=str(self._path),
                 found=f"{e} after {self._size} bytes",
@@ -132,7 +183,7 @@ class _Gunzip(io.RawIOBase):
         self._size += len(data)
         if self._size > self._limit:
             raise DataError(
-                "the gzip stream grows suspiciously",
+                f"the .{self._kind} stream grows suspiciously",
                 code=codes.GZIP_BOMB,
                 where=str(self._path),
                 found=f"more than {self._limit} bytes",

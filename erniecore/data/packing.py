@@ -6,7 +6,7 @@ Works through the lengths a buffer at a time, so that millions of samples cost t
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -43,9 +43,17 @@ class Packs:
 
 
 def pack(lengths: Array, capacity: int, kind: str, buffer: int = 500) -> Packs:
-    """All rows of ``kind`` ``sequential`` or ``greedy``; members are indices into ``lengths``.
+    """All rows of ``kind``; members are indices into ``lengths``.
 
-    Raises ``ValueError`` for a length above ``capacity``."""
+    Args:
+        kind: ``sequential``: rows are filled in order, and a sample that does not fit opens the next row. ``greedy``: best fit
+            in order of arrival, within a buffer of samples; the emptiest row of a buffer joins the next one. Not longest
+            first, which fills a little better but puts samples of one length, and so often of one kind, into the same row
+            and neighboring steps.
+
+    Raises:
+        ValueError: a length above ``capacity``.
+    """
     _check(lengths, capacity)
     found = _sequential(lengths, capacity) if kind == "sequential" else _greedy(lengths, capacity, buffer)
     members = np.empty(len(lengths), np.int32 if len(lengths) < 2**31 else np.int64)
@@ -57,26 +65,6 @@ def pack(lengths: Array, capacity: int, kind: str, buffer: int = 500) -> Packs:
         ends.append(sizes)
         done = int(sizes[-1])
     return Packs(members, np.concatenate(ends))
-
-
-def sequential(lengths: Sequence[int], capacity: int) -> list[list[int]]:
-    """Fill rows in order; a sample that does not fit opens the next row.
-
-    Returns indices into ``lengths``. Raises ``ValueError`` for a length above ``capacity``."""
-    array = np.asarray(lengths, np.int64)
-    _check(array, capacity)
-    return [row for rows in _sequential(array, capacity) for row in rows]
-
-
-def greedy(lengths: Sequence[int], capacity: int, buffer: int = 500) -> list[list[int]]:
-    """Best fit in order of arrival, within a buffer of samples; the emptiest row of a buffer joins the next one.
-
-    Not longest first, which fills a little better but puts samples of one length, and so often of one kind, into the
-    same row and neighbouring steps. Raises ``ValueError`` for a length above ``capacity``.
-    """
-    array = np.asarray(lengths, np.int64)
-    _check(array, capacity)
-    return [row for rows in _greedy(array, capacity, buffer) for row in rows]
 
 
 def _sequential(lengths: Array, capacity: int) -> Iterator[list[list[int]]]:
@@ -125,12 +113,6 @@ def _best_fit(samples: Sequence[tuple[int, int]], capacity: int) -> list[list[tu
         packs[pack].append(sample)
         insort(rooms, (room - length) * many + pack)
     return sorted((sorted(p) for p in packs), key=lambda p: p[0])
-
-
-def fill_rate(packs: Iterable[Sequence[int]], lengths: Sequence[int], capacity: int) -> float:
-    """Share of the rows that holds tokens; 1.0 when there is no row."""
-    rows = [sum(lengths[i] for i in pack) for pack in packs]
-    return sum(rows) / (len(rows) * capacity) if rows else 1.0
 
 
 def _check(lengths: Array, capacity: int) -> None:

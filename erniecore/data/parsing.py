@@ -5,20 +5,17 @@ A file has one format. ``detect`` looks at its first rows and never guesses: non
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Iterable, Iterator, Mapping
-from functools import partial
 from itertools import islice
 from pathlib import Path
 
-from erniecore import registry
-from erniecore.config.section import Section
-from erniecore.data import codes
-from erniecore.data.opening import LIMITS, ReadLimits
+from erniecore import codes, registry
+from erniecore.data.opening import LIMITS, RawRow, ReadLimits
 from erniecore.data.reader import read_rows, split_rows
-from erniecore.data.splitting import RawRow
 from erniecore.errors import DataError, ErnieError, PluginBroken, RowError, nearest
+from erniecore.host import call_one, implements
 from erniecore.plugin import Plugin
+from erniecore.sections import FormatConfig, Section
 from erniecore.types import Json, Origin, Record
 
 #: rows that decide about a file's format
@@ -26,18 +23,13 @@ DETECT_ROWS = 100
 
 
 class RowParser:
-    """``ernie_parse_row`` of one plugin with its section. Picklable, so that workers can have it."""
+    """A format plugin with its section, for one row after the other. Picklable, so that workers can have it."""
 
     def __init__(self, plugin: Plugin, config: Section | None = None) -> None:
         self.plugin = plugin
-        self.config = plugin.Config() if config is None else config
-        parse = plugin.ernie_parse_row  # type: ignore[attr-defined]
-        names = inspect.signature(parse).parameters
-        self._parse = partial(parse, config=self.config) if "config" in names else parse
-        self._rest = tuple(n for n in names if n != "config")
-
-    def __reduce__(self) -> tuple[type[RowParser], tuple[Plugin, Section]]:
-        return type(self), (self.plugin, self.config)
+        made = plugin.Config() if config is None else config
+        assert isinstance(made, FormatConfig)  # the registry loads no other format
+        self.config = made
 
     @property
     def name(self) -> str:
@@ -46,21 +38,34 @@ class RowParser:
 
     def split(self, path: Path, limits: ReadLimits = LIMITS) -> Iterator[RawRow]:
         """Rows of a file, not parsed, cut as the format's section says (``document``: of text files)."""
-        return split_rows(path, limits, document=getattr(self.config, "document", "line"))
+        return split_rows(path, limits, document=self.config.document_unit())
 
     def __call__(self, row: Json, origin: Origin) -> Record:
         """Raises ``RowError``; ``PluginBroken`` for anything else that the plugin raises."""
         try:
-            if len(self._rest) == 2:
-                return self._parse(row=row, origin=origin)  # type: ignore[no-any-return]
-            given = {"row": row, "origin": origin}
-            return self._parse(**{n: given[n] for n in self._rest})  # type: ignore[no-any-return]
+            record: Record = call_one(self.plugin, "ernie_parse_row", config=self.config, row=row, origin=origin)
         except ErnieError:
             raise
         except Exception as e:
             raise PluginBroken(
                 f"format {self.name!r} failed on a row: {type(e).__name__}: {e}", where=f"{origin.file}:{origin.line}"
             ) from e
+        return record
+
+    def write(self, record: Record) -> Json:
+        """The way back. Raises ``RowError`` where the format cannot express the record."""
+        row: Json = call_one(self.plugin, "ernie_write_record", config=self.config, record=record)
+        return row
+
+
+def writes_records(plugin: Plugin) -> bool:
+    """Whether a format can also be written."""
+    return implements(plugin, "ernie_write_record")
+
+
+def load_format(name: str) -> Plugin:
+    """An installed format by its name. Raises ``PluginNotFound``."""
+    return registry.load("format", name)
 
 
 def installed_formats() -> dict[str, Plugin]:
@@ -70,7 +75,7 @@ def installed_formats() -> dict[str, Plugin]:
 
 def matching(row: Json, formats: Mapping[str, Plugin]) -> list[str]:
     """Names of the formats whose shape a row has."""
-    return [name for name, plugin in formats.items() if plugin.ernie_match_row(row=row)]  # type: ignore[attr-defined]
+    return [name for name, plugin in formats.items() if call_one(plugin, "ernie_match_row", row=row)]
 
 
 def detect(path: Path, formats: Mapping[str, Plugin], limits: ReadLimits = LIMITS) -> str:

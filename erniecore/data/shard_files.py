@@ -1,4 +1,4 @@
-"""One shard of tokenised samples as a file that proves itself whole: written once, under a temporary name until complete.
+"""One shard of tokenized samples as a file that proves itself whole: written once, under a temporary name until complete.
 
 Layout, little-endian: the blocks (of each: all input ids, all labels, where not plain position ids and end rows, then the
 further fields), the index (lengths, rows, lines: int32; reasons: uint16; one per sample), a JSON description, its length
@@ -20,7 +20,7 @@ import numpy as np
 from erniecore.types import IGNORE
 
 if TYPE_CHECKING:
-    from erniecore.data.store import TokenStore
+    from erniecore.data.dataset import ArrayDataset
     from erniecore.types.samples import Array
 
 FORMAT = 1
@@ -35,7 +35,7 @@ class Damaged(Exception):
 
 class Block(NamedTuple):
     """Consecutive samples whose arrays lie together from byte ``offset`` on. ``ids`` and ``labels``: smallest and
-    largest, IGNORE left out; ``digest``: as of ``TokenStore.block_digests``, in hexadecimal."""
+    largest, IGNORE left out; ``digest``: as of ``ArrayDataset.block_digests``, in hexadecimal."""
 
     samples: int
     tokens: int
@@ -52,7 +52,7 @@ class Shard:
 
     Attributes:
         blocks: in order. fields: name -> (dtype, shape behind the token axis). reasons: texts by number, from 1 on.
-        index: byte offset of each array of ``INDEX``. account: of its rows, as JSON. bytes, sha256: of the file.
+        index: byte offset of each array of ``INDEX``. statistics: of its rows, as JSON. bytes, sha256: of the file.
     """
 
     path: Path
@@ -61,7 +61,7 @@ class Shard:
     reasons: tuple[str, ...]
     index: Mapping[str, int]
     num_samples: int
-    account: Mapping[str, Any]
+    statistics: Mapping[str, Any]
     bytes: int
     sha256: str
 
@@ -103,30 +103,30 @@ class ShardWriter:
             if column is not None:
                 self._write(np.ascontiguousarray(column, dtype).data)
 
-    def add(self, store: TokenStore) -> None:
+    def add(self, dataset: ArrayDataset) -> None:
         """Append a block. Raises ``ValueError`` for other fields than those of the blocks before."""
-        if not len(store):
+        if not len(dataset):
             return
-        fields = {name: (array.dtype.str, array.shape[1:]) for name, array in sorted(store.fields.items())}
+        fields = {name: (array.dtype.str, array.shape[1:]) for name, array in sorted(dataset.fields.items())}
         if self._fields not in (None, fields):
             raise ValueError(f"samples with different fields: {self._fields} and {fields}")
         self._fields = fields
-        (digest,) = store.block_digests()
-        ids, labels = _extremes(store.input_ids), _extremes(store.labels[store.labels != IGNORE])
-        plain = store.position_ids is None
-        self._blocks.append(Block(len(store), store.num_tokens, self._offset, plain, digest.hex(), ids, labels))
-        columns: list[Array | None] = [store.input_ids, store.labels, store.position_ids, store.end_rows]
+        (digest,) = dataset.block_digests()
+        ids, labels = _extremes(dataset.input_ids), _extremes(dataset.labels[dataset.labels != IGNORE])
+        plain = dataset.position_ids is None
+        self._blocks.append(Block(len(dataset), dataset.num_tokens, self._offset, plain, digest.hex(), ids, labels))
+        columns: list[Array | None] = [dataset.input_ids, dataset.labels, dataset.position_ids, dataset.end_rows]
         self._write_columns(columns, "<i4")
-        self._write_columns([store.fields[name] for name in fields], None)
-        reasons = np.zeros(len(store), np.uint16)
-        for i, why in store.truncated.items():
+        self._write_columns([dataset.fields[name] for name in fields], None)
+        reasons = np.zeros(len(dataset), np.uint16)
+        for i, why in dataset.truncated.items():
             reasons[i] = self._reasons.setdefault(why, len(self._reasons) + 1)
-        self._index["lengths"].append(store.lengths)
-        self._index["rows"].append(store.rows)
-        self._index["lines"].append(store.lines)
+        self._index["lengths"].append(dataset.lengths)
+        self._index["rows"].append(dataset.rows)
+        self._index["lines"].append(dataset.lines)
         self._index["reasons"].append(reasons)
 
-    def finish(self, account: Mapping[str, Any]) -> Shard:
+    def finish(self, statistics: Mapping[str, Any]) -> Shard:
         """Complete the file, make it durable and give it its name."""
         places = {}
         for name, dtype in INDEX:
@@ -140,7 +140,7 @@ class ShardWriter:
             "reasons": list(self._reasons),
             "index": places,
             "samples": sum(block.samples for block in self._blocks),
-            "account": account,
+            "account": statistics,
         }
         text = json.dumps(facts, ensure_ascii=False).encode()
         self._write(text)
@@ -202,7 +202,7 @@ def _parse(path: Path, text: bytes, size: int, sha256: str) -> Shard:
         reasons=tuple(facts["reasons"]),
         index=facts["index"],
         num_samples=facts["samples"],
-        account=facts["account"],
+        statistics=facts["account"],
         bytes=size,
         sha256=sha256,
     )

@@ -8,23 +8,30 @@ from pathlib import Path
 
 from erniecore import registry
 from erniecore.config.core import Source
-from erniecore.config.section import Section
+from erniecore.data.file_types import located
 from erniecore.data.parsing import RowParser, detect, installed_formats
 from erniecore.plugin import Plugin
+from erniecore.sections import Section
 
 
 @dataclass(frozen=True)
 class DataSource:
-    """One file and how its rows are read. ``file``: its name as the user gave it."""
+    """One file and how its rows are read.
+
+    Attributes:
+        file: its name as the user gave it.
+        fetched: where a file of that URL was fetched to; ``None`` for a path.
+    """
 
     file: str
     parser: RowParser
     weight: float = 1.0
+    fetched: Path | None = None
 
     @property
     def path(self) -> Path:
-        """Where it is."""
-        return Path(self.file)
+        """Where it can be read."""
+        return Path(self.file) if self.fetched is None else self.fetched
 
 
 def resolve(
@@ -46,10 +53,12 @@ def resolve(
     out = []
     for source in sources:
         name = source.format or default_format
+        path = located(source.path)
         if name == "auto":
             candidates = installed_formats() if candidates is None else candidates
-            name = detect(Path(source.path), candidates)
+            name = detect(path, candidates)
             plugins.setdefault(name, candidates[name])
         plugin = plugins.setdefault(name, plugins.get(name) or registry.load("format", name))
-        out.append(DataSource(source.path, RowParser(plugin, given.get(name)), source.weight))
+        fetched = None if path == Path(source.path) else path
+        out.append(DataSource(source.path, RowParser(plugin, given.get(name)), source.weight, fetched))
     return out

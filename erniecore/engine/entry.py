@@ -6,29 +6,29 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from weakref import WeakKeyDictionary
 
-from erniecore.engine.preparation.out_of_memory import memory_fault
-from erniecore.engine.processes.nodes import ALONE, Site, machine_name
-from erniecore.errors import ConfigError
+from erniecore import registry
+from erniecore.engine.out_of_memory import memory_fault
+from erniecore.engine.processes.network import node_name
+from erniecore.errors import ConfigError, PluginBroken, PluginError
+from erniecore.kinds import KINDS
+from erniecore.plugin import Plugin
+from erniecore.sections import LauncherConfig
+from erniecore.types.launcher import Launcher
 
 if TYPE_CHECKING:
     from erniecore.config.compose import Loaded
-    from erniecore.engine.preparation.layout_plan import LayoutPlan, Wanted
-    from erniecore.engine.preparation.outlook import Outlook
-    from erniecore.engine.preparation.plan import Plan
-    from erniecore.engine.preparation.prepare import Prepared
+    from erniecore.engine.context import RunContext
+    from erniecore.engine.preparation.resume import Resumption
     from erniecore.engine.stop import StopRequest
-    from erniecore.types import ModelBundle, Tokenizer
-    from erniecore.types.model import Layer, Tensor
-
-
-#: what belongs to the models that ``load_model`` gave out, for ``export``
-_bundles: WeakKeyDictionary[Layer, ModelBundle] = WeakKeyDictionary()
+    from erniecore.types import ModelBundle, Ranks, Tokenizer
+    from erniecore.types.model import Layer
+    from erniecore.types.planning import Plan, PlannedRun
 
 
 @dataclass(frozen=True)
@@ -76,39 +76,26 @@ def run(
 
 
 @contextmanager
-def _placed(loaded: Loaded) -> Iterator[None]:
-    """What is wrong with a setting is known by its key here; the settings know where that was written."""
+def _located(loaded: Loaded) -> Iterator[None]:
+    """An error in a setting knows its key here; the loaded settings know where that was written."""
     try:
         yield
     except ConfigError as error:
-        raise loaded.located(error) from error
+        raise loaded.provenance.located(error) from error
 
 
 def plan_loaded(loaded: Loaded, *, processes: int = 0) -> Plan:
     """The plan of a run, without starting it (``--dry-run``); no paddle."""
+    return planned_run(loaded, processes=processes).plan
+
+
+def planned_run(loaded: Loaded, *, processes: int = 0) -> PlannedRun:
+    """A run as its settings describe it, without starting it; no paddle."""
     from erniecore.engine.preparation.prepare import prepare
 
-    with _placed(loaded):
-        return prepare(loaded, processes=processes).plan
-
-
-def outlook_loaded(loaded: Loaded, *, processes: int = 0) -> tuple[Plan, Outlook | None]:
-    """The plan of a run and what can be estimated beside it (``ernie plan``); no paddle."""
-    from erniecore.engine.preparation.outlook import outlook
-    from erniecore.engine.preparation.prepare import prepare
-
-    with _placed(loaded):
-        ready = prepare(loaded, processes=processes)
-        return ready.plan, outlook(ready)
-
-
-def layouts_loaded(loaded: Loaded, wanted: Wanted, *, processes: int = 0) -> LayoutPlan | None:
-    """The layouts of a run over the cards that are wanted (``ernie plan --cards``); no paddle."""
-    from erniecore.engine.preparation.layout_plan import layout_plan
-    from erniecore.engine.preparation.prepare import prepare
-
-    with _placed(loaded):
-        return layout_plan(prepare(loaded, processes=processes), wanted)
+    with _located(loaded):
+        start = loaded.settings.launcher
+        return prepare(loaded, processes=processes or start.nproc * start.nodes).planned
 
 
 def run_loaded(
@@ -117,87 +104,125 @@ def run_loaded(
     console: str = "auto",
     processes: int = 0,
     name: str = "",
-    restarts: int = 0,
-    tell: Callable[[str], None] = lambda text: None,
-    site: Site = ALONE,
+    note: Callable[[str], None] = lambda text: None,
+    launched: bool = False,
     listeners: Sequence[object] = (),
 ) -> RunResult:
     """Train with settings that are already loaded; see :func:`run`.
 
     Args:
-        processes: on this machine; 0: as the settings need. name: of the run, if it has none.
-        restarts: start again so often after failures that may pass; the run is then a process of its own, also alone.
-        tell: told of each restart. site: this machine, where the run has several. listeners: objects with lifecycle hooks,
-            beside the callbacks; called where the run has one process, this one.
+        processes: on this machine; 0: as the settings need (``launcher.nproc``, ``parallel``). name: of the run, if it has
+            none.
+        note: told of each restart. launched: this process is a rank that the run's launcher has started.
+        listeners: objects with lifecycle hooks, beside the callbacks; called where the run has one process, this one.
     """
-    with _placed(loaded):
-        return _run(loaded, console, processes, name, restarts, tell, site, listeners)
+    from erniecore.config.stand_in import require_directory
+    from erniecore.engine.preparation.prepare import prepare
+
+    default, faults = _default_callback(loaded)
+    with _located(loaded), loaded.host.listening([*listeners, *default]):
+        require_directory(loaded)
+        start = LauncherConfig() if launched else loaded.settings.launcher
+        count = processes or start.nproc
+        context = prepare(loaded, console=console, processes=count, name=name, nodes=start.nodes)
+        context.device.preflight()
+        if context.num_processes > 1 or start.restarts or start.nodes > 1:
+            return _run_ranks(context, loaded, note)
+        return _run_here(context, partial(write_resolved_file, loaded), [*faults, *loaded.notes])
 
 
-def _run(
-    loaded: Loaded,
-    console: str,
-    processes: int,
-    name: str,
-    restarts: int,
-    tell: Callable[[str], None],
-    site: Site,
-    listeners: Sequence[object],
-) -> RunResult:
-    from erniecore.engine.preparation import prepare, rundir
+def _default_callback(loaded: Loaded) -> tuple[list[Plugin], list[str]]:
+    """The callback that every run takes along where it is installed, or why not, if it is broken. It is no part of the
+    settings: they stay the same on a machine without it."""
+    name = str(KINDS["callback"].default)
+    chosen = {plugin.name for plugin in loaded.plugins["callback"]}
+    if not loaded.settings.log.report or name in chosen or all(e.name != name for e in registry.entries("callback")):
+        return [], []
+    try:
+        return [registry.load("callback", name)], []
+    except PluginError as error:
+        return [], [f"callback {name} is left out: {error.message}"]
+
+
+def write_resolved_file(loaded: Loaded, out: Path) -> None:
+    """``resolved.yaml`` in the run directory."""
+    from erniecore.checkpoint.files import translated
+    from erniecore.config.resolved import write_resolved
+
+    with translated(out, "writing resolved.yaml"):
+        write_resolved(loaded, out / "resolved.yaml")
+
+
+def _run_ranks(context: RunContext, loaded: Loaded, note: Callable[[str], None]) -> RunResult:
+    """Each rank as a process of its own, started by the run's launcher."""
+    from erniecore.engine.preparation import rundir
+    from erniecore.engine.processes.job import Launch
+    from erniecore.engine.processes.restarts import run_ranks
+
+    launcher = loaded.host.hook.ernie_open_launcher(config=loaded.settings.launcher)
+    if not isinstance(launcher, Launcher):
+        plugin = loaded.plugins["launcher"]
+        message = f"launcher {plugin.name!r} gave a {type(launcher).__name__}"
+        raise PluginBroken(message, where=type(plugin).__module__, expected="an erniecore.api.launcher.Launcher")
+    first_event = rundir.events_size(context.out)
+    launch = Launch(loaded.request, context.out, context.num_processes, context.name, context.console)
+    return RunResult(context.out, run_ranks(launcher, launch, note), first_event)
+
+
+def _run_here(context: RunContext, write_resolved: Callable[[Path], None], notices: Sequence[str]) -> RunResult:
+    """This process is the run, or one of its ranks.
+
+    Args:
+        write_resolved: writes ``resolved.yaml``. notices: further warnings for the start.
+    """
+    from erniecore.checkpoint.files import require_space
+    from erniecore.engine import opening
+    from erniecore.engine.preparation import resume, rundir
     from erniecore.engine.stop import StopRequest
-    from erniecore.migration.stand_in import require_directory
 
-    require_directory(loaded)
-    ready = prepare.prepare(
-        loaded, console=console, processes=processes, name=name, nodes=site.nodes, listeners=listeners
-    )
-    prepare.preflight(ready)
-    if ready.num_processes > 1 or restarts or site.nodes > 1:
-        return _run_processes(ready, restarts, tell, site)
-    ready.warnings += loaded.notices
-    stop = StopRequest(ready.out / "control" / "stop")
-    with rundir.opened(ready.out, ready.cluster.rank), stop.listening():
-        rundir.log.info("rank %d of %d on %s", ready.cluster.rank, ready.cluster.world_size, machine_name())
-        prepare.choose_start(ready)
-        prepare.check_disk(ready)
-        prepare.open_device(ready)
+    settings, cluster, device = context.settings, context.cluster, context.device
+    stop = StopRequest(context.out / "control" / "stop")
+    with rundir.opened(context.out, cluster.rank), stop.listening():
+        rundir.log.info("rank %d of %d on %s", cluster.rank, cluster.world_size, node_name())
+        resumption = resume.Resumption()
+        if context.is_main:  # the others would see what it has written meanwhile; they hear of it
+            hash_now, data_size = context.config_hash, context.parallel_plan.data_size
+            resumption = resume.choose(context.out, settings.run.resume, context.settings_json, hash_now, data_size)
+        if resumption.checkpoint is None:
+            require_space(context.out, context.plan.checkpoint, "the first checkpoint")
+        warnings = [*context.warnings, *opening.open_device(device, cluster, context.kernels), *notices]
         stop.install()
         try:
-            prepare.open_ranks(ready)
-            return _train(ready, stop)
+            ranks = opening.open_ranks(context.host, settings.parallel, context.parallel_plan, cluster, device)
+            with closing(ranks):
+                resumption = opening.share_choice(ranks, resumption)
+                if context.is_main:
+                    write_resolved(context.out)
+                return _train(context, resumption, ranks, stop, warnings)
         except (MemoryError, OSError, RuntimeError) as error:
-            fault = memory_fault(ready, error)
+            expected = context.plan.forecast
+            fault = memory_fault(error, device, None if expected is None else expected.peak_memory, settings)
             if fault is None:
                 raise
             raise fault from error
-        finally:
-            ready.ranks.close()
 
 
-def _run_processes(ready: Prepared, restarts: int, tell: Callable[[str], None], site: Site) -> RunResult:
-    """Each rank as a process of its own."""
-    from erniecore.engine.preparation import rundir
-    from erniecore.engine.processes import restarts as work
-
-    first_event = rundir.events_size(ready.out)
-    metrics = work.run_restarting(ready, restarts, tell, site)
-    return RunResult(ready.out, metrics, first_event)
-
-
-def _train(ready: Prepared, stop: StopRequest) -> RunResult:
+def _train(
+    context: RunContext, resumption: Resumption, ranks: Ranks, stop: StopRequest, warnings: Sequence[str]
+) -> RunResult:
     """The part that needs paddle."""
-    from erniecore.engine.preparation import rundir
-    from erniecore.engine.training import finish, loop, session
+    from erniecore.engine.preparation.rundir import events_size
+    from erniecore.engine.runtime import runtime_changes, runtime_fingerprint
+    from erniecore.engine.training.build import announce, build
 
-    first_event = rundir.events_size(ready.out)
-    current = session.build(ready, stop)
+    first_event = events_size(context.out)
+    if resumption.checkpoint is not None:
+        now = runtime_fingerprint(context.device, context.kernels)
+        resumption = resumption.noting(*runtime_changes(resumption.checkpoint.state, now))
+    trainer = build(context, resumption, ranks, stop)
     stop.defer()
-    with finish.closing(current), current.pulse.watched():
-        session.announce(current)
-        loop.train(current)
-        finish.complete(current)
-    return RunResult(ready.out, current.last_metrics, first_event)
+    trainer.run(partial(announce, trainer, resumption, warnings))
+    return RunResult(context.out, trainer.last_metrics, first_event)
 
 
 def load_model(
@@ -232,9 +257,7 @@ def open_model(
         located = located._replace(adapter=adapter_directory(Path(adapter)))
     if device:
         open_device(device, located.path)
-    bundle = open_located(located, dtype=dtype).bundle
-    _bundles[bundle.model] = bundle
-    return bundle
+    return open_located(located, dtype=dtype).bundle
 
 
 def load_adapter(model: Layer, path: str | Path, name: str) -> Layer:
@@ -270,30 +293,25 @@ def load_tokenizer(path: str | Path) -> Tokenizer:
     return open_tokenizer(located.path)[0]
 
 
-def generate(model: Layer, input_ids: Any, *, max_new_tokens: int, **options: Any) -> Tensor:
-    """New token ids int64 [B, n] that continue ``input_ids``; see ``erniecore.engine.generation.generate.generate``."""
-    from erniecore.engine.generation.generate import generate as decode
-
-    return decode(model, input_ids, max_new_tokens=max_new_tokens, **options)
-
-
-def export(model_or_dir: Layer | str | Path, out: str | Path, to: str = "hf") -> Path:
+def export(source: ModelBundle | str | Path, out: str | Path, to: str = "hf") -> Path:
     """Write a model for others to load; what was written is loaded again and compared.
 
     Args:
-        model_or_dir: a model of :func:`load_model`, or a model, run or checkpoint directory.
+        source: what :func:`open_model` returned, or a model, run or checkpoint directory.
         out: a new or empty directory, or an earlier export. to: an exporter plugin.
 
     Raises:
         CheckpointError: the target is not free, or the export differs from the model.
     """
     from erniecore.engine.exporting.export import export_bundle, export_directory
+    from erniecore.errors import UsageError
+    from erniecore.types import ModelBundle
 
-    if isinstance(model_or_dir, str | Path):
-        return export_directory(Path(model_or_dir), Path(out), to).path
-    bundle = _bundles.get(model_or_dir)
-    if bundle is None:
-        from erniecore.errors import UsageError
-
-        raise UsageError("only a model from load_model knows its tokenizer and names", fix="export its directory")
-    return export_bundle(bundle, Path(out), to)
+    if isinstance(source, str | Path):
+        return export_directory(Path(source), Path(out), to).path
+    if not isinstance(source, ModelBundle):
+        raise UsageError(
+            "a model alone has no tokenizer and no names of its weights",
+            fix="export its directory, or what erniecore.open_model returns",
+        )
+    return export_bundle(source, Path(out), to)

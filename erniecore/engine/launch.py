@@ -11,9 +11,10 @@ import sys
 from collections.abc import Mapping, MutableMapping
 from typing import NamedTuple
 
-from erniecore import kernels
+from erniecore import kernels, registry
 from erniecore.errors import EnvironmentFault
-from erniecore.types import Cluster
+from erniecore.host import assemble
+from erniecore.types import Cluster, Device
 
 #: asks a process for its stacks; answered even while it is within a call of C++
 STACKS = signal.SIGUSR2
@@ -133,8 +134,20 @@ def apply_environment(
     return warnings
 
 
+def default_device(name: str, cluster: Cluster | None = None) -> Device:
+    """The device of the plugin ``name`` with its default settings, not open yet; ``cluster``: this process, else alone.
+
+    Raises:
+        DeviceUnavailable: it is not here.
+    """
+    plugin = registry.load("device", name)
+    host = assemble({"device": plugin})
+    device: Device = host.hook.ernie_open_device(config=plugin.Config(), cluster=cluster or Cluster())
+    return device
+
+
 def use_kernels(choice: kernels.Choice, remarks: list[str]) -> None:
     """Put the chosen kernels to work; what cannot be loaded is added to ``remarks``. paddle is there."""
-    from erniecore.ops._parallel import num_workers
+    from erniecore_ops._parallel import num_workers
 
     remarks += kernels.use(choice, num_workers)

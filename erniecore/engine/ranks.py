@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from erniecore.plugin import hookimpl
-from erniecore.types import Cluster, Piece, Ranks
+from erniecore.types import Cluster, ParameterState, Piece, Ranks
 
 if TYPE_CHECKING:
     from erniecore.types.model import Tensor
@@ -37,6 +37,9 @@ class Alone:
 
         return to_numpy(tensor)
 
+    def gather(self, tensor: Tensor, piece: Piece) -> Tensor:
+        return tensor
+
     def partners(self, piece: Piece) -> Sequence[int]:
         return (0,)
 
@@ -44,19 +47,19 @@ class Alone:
         assert array is not None
         return array
 
-    def attach(self, slots: Sequence[Any]) -> None:
+    def attach(self, slots: Sequence[ParameterState]) -> None:
         pass
 
     def backward_done(self) -> None:
         pass
 
-    def reduce_gradients(self, slots: Sequence[Any]) -> None:
+    def reduce_gradients(self, slots: Sequence[ParameterState]) -> None:
         pass
 
     def counts_parameter(self, name: str) -> bool:
         return True
 
-    def updated(self, slots: Sequence[Any]) -> None:
+    def updated(self, slots: Sequence[ParameterState]) -> None:
         pass
 
     def adopt(self, model: Any, objective: Any) -> None:

@@ -1,5 +1,5 @@
 """One process of a run that has several: loads the settings as the starting process did, trains, and leaves how it ended
-in ``control/rank-N.end.json``. Started by ``supervise.py`` only; under another launcher each process is an ``ernie run``.
+in ``control/rank-N.end.json``. Started by the run's launcher; under torchrun or srun each process is an ``ernie run``.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Any
 
 from erniecore.durable import replace_file
-from erniecore.engine.launch import STACKS
+from erniecore.engine.launch import STACKS, read_cluster
 from erniecore.engine.preparation.rundir import end_path
-from erniecore.engine.processes.supervise import REQUEST
+from erniecore.engine.processes.job import PARENT, REQUEST
 from erniecore.errors import ConfigError, ErnieError, Exit
 
 _PR_SET_PDEATHSIG = 1
@@ -28,11 +28,11 @@ def main() -> int:
     """Run the request; the exit code."""
     request = json.loads(os.environ.pop(REQUEST))
     signal.signal(STACKS, signal.SIG_IGN)  # until there is something to tell
-    _follow_parent(int(request["parent"]))
-    out, rank = Path(request["out"]), int(request["rank"])
+    _follow_parent(int(os.environ.pop(PARENT, "0")))
+    out, rank = Path(request["out"]), read_cluster(os.environ).rank
     record: dict[str, Any] = {"exit": int(Exit.OK)}
     try:
-        record["metrics"] = dict(_run(request))
+        record["metrics"] = dict(_run(request, rank))
     except BaseException as error:
         record |= describe(error)
         if not isinstance(error, ErnieError):
@@ -42,14 +42,14 @@ def main() -> int:
     return int(record["exit"])
 
 
-def _run(request: dict[str, Any]) -> Any:
+def _run(request: dict[str, Any], rank: int) -> Any:
     from erniecore.config.compose import load
     from erniecore.engine.entry import run_loaded
 
     file = None if request["file"] is None else Path(request["file"])
     loaded = load(file, request["overrides"], request["flags"], os.environ, command=request["command"])
-    console = request["console"] if request["rank"] == 0 else "none"
-    return run_loaded(loaded, console=console, name=request["name"]).metrics
+    console = request["console"] if rank == 0 else "none"
+    return run_loaded(loaded, console=console, name=request["name"], launched=True).metrics
 
 
 def describe(error: BaseException) -> dict[str, Any]:
@@ -65,7 +65,7 @@ def describe(error: BaseException) -> dict[str, Any]:
 
 def _follow_parent(parent: int) -> None:
     """Be asked to stop when the starting process dies, whatever kills it (Linux)."""
-    if sys.platform == "linux":
+    if parent and sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
         if os.getppid() != parent:  # it died before we asked
             os.kill(os.getpid(), signal.SIGTERM)

@@ -1,27 +1,49 @@
 """The plain objects that the core and the plugins hand to each other.
 
-Data classes and protocols only: no paddle and no numpy at import, no behaviour beyond what a name needs.
+Data classes and protocols only: no paddle and no numpy at import, no behavior beyond what a name needs.
 """
 
-from erniecore.types.attempts import Attempt, Scorer
+from erniecore.types.answers import (
+    AdaptedModel,
+    AdapterChoice,
+    CalibratedModel,
+    MeasuredLayer,
+    ProjectionLayer,
+    QuantizerState,
+    RateFactors,
+    RecomputableModel,
+    StoredLayer,
+)
+from erniecore.types.completions import Completion, RewardFunction
 from erniecore.types.decoder import DecoderBlock, DecoderPlan, Planned, Projection, RoutedExperts, Update
+from erniecore.types.experts import (
+    BalancedModel,
+    ExpertLayer,
+    LoadReduction,
+    SequenceShard,
+    SequenceStatistics,
+    SourcedExperts,
+    WholeSequences,
+)
+from erniecore.types.importing import Imported, ImportedSetting, ImportNote, ImportTarget
 from erniecore.types.model import (
     Cache,
     CacheCodec,
     CausalLM,
     Features,
     Layout,
-    LookingAhead,
     ModelBundle,
+    MultiTokenPredictor,
     PackedLayer,
     RankGroup,
-    SharedWeights,
+    ShardableWeights,
     Stages,
     StateAdapter,
     StoredWeight,
     TensorMap,
 )
-from erniecore.types.ranks import Piece, Ranks
+from erniecore.types.optimizer import Optimizer, ParameterRole, ParameterSpec, StateBytes, TrainedParameter
+from erniecore.types.ranks import ParameterState, Piece, Ranks
 from erniecore.types.records import (
     NOWHERE,
     Conversation,
@@ -38,10 +60,36 @@ from erniecore.types.records import (
 from erniecore.types.run import Cluster, Device, LossOutput, Objective, ParallelPlan, RunView, StepOutput
 from erniecore.types.samples import IGNORE, Batch, Encoder, Sample
 from erniecore.types.shape import DecoderShape, LayerShape
+from erniecore.types.sharding import ShardedIds, ShardedMask, ShardedParameter
 from erniecore.types.text import ChatTemplate, Segment, Tokenizer
 
 __all__ = [
-    "Attempt",
+    "AdaptedModel",
+    "AdapterChoice",
+    "CalibratedModel",
+    "MeasuredLayer",
+    "ProjectionLayer",
+    "QuantizerState",
+    "RateFactors",
+    "RecomputableModel",
+    "StoredLayer",
+    "BalancedModel",
+    "ExpertLayer",
+    "LoadReduction",
+    "SequenceShard",
+    "SequenceStatistics",
+    "SourcedExperts",
+    "WholeSequences",
+    "ShardedIds",
+    "ShardedMask",
+    "ShardedParameter",
+    "Optimizer",
+    "ParameterRole",
+    "ParameterSpec",
+    "StateBytes",
+    "TrainedParameter",
+    "ParameterState",
+    "Completion",
     "Batch",
     "Cache",
     "CacheCodec",
@@ -57,10 +105,14 @@ __all__ = [
     "Encoder",
     "Features",
     "IGNORE",
+    "ImportNote",
+    "ImportTarget",
+    "Imported",
+    "ImportedSetting",
     "Json",
     "LayerShape",
     "Layout",
-    "LookingAhead",
+    "MultiTokenPredictor",
     "LossOutput",
     "Message",
     "ModelBundle",
@@ -81,9 +133,9 @@ __all__ = [
     "RoutedExperts",
     "RunView",
     "Sample",
-    "Scorer",
+    "RewardFunction",
     "Segment",
-    "SharedWeights",
+    "ShardableWeights",
     "Stages",
     "StateAdapter",
     "StepOutput",

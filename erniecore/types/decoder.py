@@ -1,5 +1,5 @@
 """What a decoder is made of, as data: for kernels that compute a whole pass over new tokens in one call. A model that can
-say it does (:class:`Planned`); its own forward pass remains the definition. No behaviour here.
+say it does (:class:`Planned`); its own forward pass remains the definition. No behavior here.
 
 Letters: I inputs, O outputs, E experts, H hidden, V vocabulary, r rank.
 """

@@ -31,8 +31,8 @@ class TensorMap:
         load: public arrays -> our array. ``store``: the reverse (``None``: this layout is only read).
         dtype: ``"float32"`` where the tensor must stay so whatever the model's dtype; ``""`` otherwise.
         trained: ``False`` for a tensor that is saved but never trained, e.g. router statistics; for the plan.
-        active_share: the part of it that one token of text passes through, in [0, 1]: k / E for E stacked experts of
-            which a token takes k, 0 for what only pictures pass; for the plan.
+        active_share: the fraction of it that is active for one text token, in [0, 1]: k / E for E stacked experts of
+            which a token is routed to k, 0 for what only images pass; for the plan.
     """
 
     name: str
@@ -77,11 +77,11 @@ class Stages:
 
     Attributes:
         embedding: called with ids [B, S] first thing in ``features``, and again where ``further`` blocks need it.
-        layers: a list of layers; each is called with the stream as its first argument and returns (stream, *more); the
-            model makes do with layers that return nothing more.
-        norm: called with the stream after the last layer, and again where ``further`` blocks need it.
+        layers: a list of layers; each is called with the hidden states as its first argument and returns (hidden states,
+            *more); the model accepts layers that return nothing more.
+        norm: called with the hidden states after the last layer, and again where ``further`` blocks need it.
         head: sublayers that only turn hidden states into results; names that a model does not have are no mistake.
-        further: lists of layers that run after ``layers`` and give nothing when they are empty (prediction ahead).
+        further: lists of layers that run after ``layers`` and give nothing when they are empty (multi-token prediction).
         auxiliary: names that ``Features.auxiliary`` may have.
     """
 
@@ -101,10 +101,14 @@ class Layout:
     (of a [in, out] weight), ``vocab`` (embedding or head over V), ``expert`` (first axis is experts),
     ``replicate``. For what an adapter adds, inside of layers that know: ``first`` or ``last`` (cut along that axis) and
     ``partial`` (whole on every rank, its gradient a sum over ranks).
+
+    ``matrices``: patterns of 2-D weights of hidden layers that are not ``column`` or ``row``; to an optimizer they are
+    matrices as those are, and not routers or norms.
     """
 
     rules: tuple[tuple[str, str], ...]
     stages: Stages | None = None
+    matrices: tuple[str, ...] = ()
 
     def style(self, name: str) -> str | None:
         """The style of parameter ``name``; None where no rule matches."""
@@ -117,17 +121,18 @@ class Features:
 
     Attributes:
         hidden: [B, S, H] after the final norm, ready for the head.
-        ahead: hidden states of the multi-token-prediction depths, each [B, S, H] after the final norm; depth n
+        mtp_hidden: hidden states of the multi-token-prediction depths, each [B, S, H] after the final norm; depth n
             (0-based) at position t predicts token t + n + 2, i.e. ``labels`` shifted left by n + 1.
         auxiliary: scalars that are added to the loss for their gradient only (router losses with their
             coefficients); the reported loss excludes them.
-        stream: [B, S, H] before the final norm, where there is a cache and the model is a :class:`LookingAhead`.
+        residual: [B, S, H], the residual stream before the final norm, where there is a cache and the model is a
+            :class:`MultiTokenPredictor`.
     """
 
     hidden: Tensor
-    ahead: tuple[Tensor, ...] = ()
+    mtp_hidden: tuple[Tensor, ...] = ()
     auxiliary: Mapping[str, Tensor] = field(default_factory=dict)
-    stream: Tensor | None = None
+    residual: Tensor | None = None
 
 
 class CausalLM(Protocol):
@@ -159,42 +164,41 @@ class CausalLM(Protocol):
     def head(self) -> tuple[Tensor, bool, Tensor | None]:
         """(weight, transposed, bias): logits = hidden @ weight (+ bias), or hidden @ weight.T if transposed.
 
-        Lets a loss compute logits in chunks or only at learned positions."""
+        Lets a loss compute logits in chunks, or only at positions with a label."""
         ...
 
     def after_step(self, *, rate: float = 0.0) -> None:
         """Called once after each optimizer step, with the learning rate that it had: for updates that no gradient makes,
-        such as the aux-free router bias, or that must not pass the optimizer's moments. Usually does nothing."""
+        such as the aux-free router bias, or that must bypass the optimizer state. Usually does nothing."""
         ...
 
 
 class StoredWeight(NamedTuple):
-    """What a packed parameter is stored as, for exporters. A layer may say it: ``stored(parameter)`` beside the methods of
-    ``PackedLayer``.
+    """How a packed parameter is stored, for exporters. A ``PackedLayer`` may return it from a method ``stored(parameter)``.
 
     Attributes:
-        form: ``int8``, ``int4``, ``nf4``, ``e4m3``, ``e4m3 by blocks``, or a name of the quantizer's own.
-        codes, scales: as the layer holds them. group: inputs that share a scale; 0: all of an output, or of the tensor.
+        quant_dtype: ``int8``, ``int4``, ``nf4``, ``e4m3``, ``e4m3 by blocks``, or a name of the quantizer's own.
+        qweight, scales: the layer's tensors. group: inputs that share a scale; 0: all of an output, or of the tensor.
         input_scale: float32 [1], of the inputs in FP8; or factors per input.
-        mixed: block of the Hadamard transform of the inputs; 1: none.
+        hadamard_block: block of the Hadamard transform of the inputs; 1: none.
     """
 
-    form: str
-    codes: Tensor
+    quant_dtype: str
+    qweight: Tensor
     scales: Tensor
     group: int = 0
     input_scale: Tensor | None = None
-    mixed: int = 1
+    hadamard_block: int = 1
 
 
 @runtime_checkable
-class LookingAhead(Protocol):
-    """A ``CausalLM`` that can guess the token after the next one while it decodes: what speculative decoding needs.
+class MultiTokenPredictor(Protocol):
+    """A ``CausalLM`` with a multi-token-prediction (MTP) layer that can draft the token after the next one while it decodes.
     ``num_nextn_predict_layers`` of its architecture is above 0."""
 
-    def look_ahead(
+    def mtp_forward(
         self,
-        stream: Tensor,
+        residual: Tensor,
         next_ids: Tensor,
         *,
         position_ids: Tensor,
@@ -204,22 +208,22 @@ class LookingAhead(Protocol):
         """Hidden states [B, S, H], ready for :meth:`CausalLM.logits`: position t predicts token t + 2.
 
         Args:
-            stream: [B, S, H], ``Features.stream``. next_ids: int64 [B, S], the token after each position.
-            position_ids, attention_mask: those of the pass that made ``stream``.
-            cache: the same cache; the layer of this method is the one after the model's own.
+            residual: [B, S, H], ``Features.residual``. next_ids: int64 [B, S], the token after each position.
+            position_ids, attention_mask: those of the pass that computed ``residual``.
+            cache: the same cache; the MTP layer's index in it is the one after the model's own layers.
         """
         ...
 
 
 @runtime_checkable
 class PackedLayer(Protocol):
-    """A layer that a quantizer put in the place of a linear layer or of stacked experts, whose weights are codes. Adapters
-    ask it for what they would else read from the parameters ``weight``, ``gate_proj``, ``up_proj``, ``down_proj``.
+    """A layer with quantized weights that replaces a linear layer or stacked experts. Adapters call it instead of reading the
+    parameters ``weight``, ``gate_proj``, ``up_proj``, ``down_proj``.
 
     Letters: N rows, I inputs, O outputs; ``..`` is the experts of a stack, or nothing.
 
     Attributes:
-        compute_dtype: of the products, as Paddle has it.
+        compute_dtype: Paddle dtype in which matmuls are computed.
     """
 
     compute_dtype: Any
@@ -228,13 +232,13 @@ class PackedLayer(Protocol):
         """Parameter -> its shape [.., I, O]; a parameter that is not here is an ordinary one."""
         ...
 
-    def unpacked(self, parameter: str) -> Tensor:
-        """The numbers [.., I, O] that the codes stand for: new, in the dtype of computation, without a gradient."""
+    def dequantized(self, parameter: str) -> Tensor:
+        """The dequantized weight [.., I, O]: a new tensor in ``compute_dtype``, without a gradient."""
         ...
 
-    def multiply(self, parameter: str, x: Tensor, routes: Any = None) -> Tensor:
+    def matmul(self, parameter: str, x: Tensor, routes: Any = None) -> Tensor:
         """x [.., I] -> [.., O] without the bias; for a stack, rows [N, I] with the ``routes`` of ``ops.dispatch``. The
-        gradient reaches x, and nothing as large as the weight is kept for it."""
+        gradient reaches x; nothing as large as the weight is saved for it."""
         ...
 
 
@@ -254,20 +258,20 @@ class RankGroup(Protocol):
 
 
 @runtime_checkable
-class SharedWeights(Protocol):
-    """A layer whose weights are more than parameters: they are codes, or rounded with a scale of the whole. A parallel
-    strategy that cuts such a weight says so here. A layer around another passes it on."""
+class ShardableWeights(Protocol):
+    """A layer whose weights are quantized, or rounded with a scale of the full weight. A parallel strategy that shards such a
+    weight calls :meth:`shard_weight`. A wrapper layer passes the call on."""
 
     def packed_shapes(self) -> Mapping[str, tuple[int, ...]]:
         """See :class:`PackedLayer`; empty where all weights are parameters."""
         ...
 
-    def share(self, parameter: str, axis: int, group: RankGroup) -> Mapping[str, int]:
-        """``parameter`` is cut evenly along ``axis`` among the ranks of ``group``; the tensors of this layer, by their names
-        below it, that the caller is to cut with it, and along which axes. Parameters are cut anyway.
+    def shard_weight(self, parameter: str, axis: int, group: RankGroup) -> Mapping[str, int]:
+        """Announce that ``parameter`` is sharded evenly along ``axis`` among the ranks of ``group``; returns the names of this
+        layer's other tensors that the caller has to shard with it, and along which axes. Parameters are sharded anyway.
 
         Raises:
-            ValueError: parts are not what they were in the whole; the text says why.
+            ValueError: shards would not have the values of the full weight; the message says why.
         """
         ...
 
@@ -284,26 +288,26 @@ class Cache(Protocol):
 
 
 class CacheCodec(Protocol):
-    """How a model's keys and values are stored while it decodes; a quantizer puts one into the model, as ``cache_codec``.
-    What it makes of a position depends on that position alone.
+    """KV-cache quantization; a quantizer adds it to the model as ``cache_codec``. The stored values of a position depend on that
+    position alone.
 
     Attributes:
-        form: ``int8``, ``int4``, ``fp8``, or a name of the quantizer's own. static: scales were fixed by calibration.
+        quant_dtype: ``int8``, ``int4``, ``fp8``, or a name of the quantizer's own. static: scales were fixed by calibration.
     """
 
-    form: str
+    quant_dtype: str
     static: bool
 
     def encode(self, layer: int, part: str, x: Tensor) -> tuple[Tensor, ...]:
         """``part`` (``keys``, ``values``) [B, S, heads, d] of a layer as what is stored, each [B, S, ...]."""
         ...
 
-    def decode(self, layer: int, part: str, held: tuple[Tensor, ...], like: Tensor) -> Tensor:
-        """What is stored as numbers [B, K, heads, d] in the dtype of ``like``."""
+    def decode(self, layer: int, part: str, stored: tuple[Tensor, ...], like: Tensor) -> Tensor:
+        """The dequantized keys or values [B, K, heads, d] in the dtype of ``like``."""
         ...
 
     def largest(self, layer: int, part: str) -> Tensor:
-        """float32 [heads, d]: what the largest code stands for, where ``static``."""
+        """float32 [heads, d]: the largest value that can be represented, where ``static``."""
         ...
 
 

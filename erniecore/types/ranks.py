@@ -4,7 +4,7 @@ implements it; with one process everything here is trivial. No paddle and no num
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -42,6 +42,31 @@ class Piece:
             size = array.shape[self.axis] // self.count
             array = array[(slice(None),) * self.axis + (slice(self.index * size, (self.index + 1) * size),)]
         return array if self.flat is None else array.reshape(-1)[self.flat[0] : self.flat[1]]
+
+
+class ParameterState(Protocol):
+    """What an optimizer keeps for one parameter; an optimizer's own class may hold more.
+
+    Attributes:
+        name: of the parameter, as the model has it.
+        parameter: the tensor here.
+        part: (start, stop) of the flattened parameter that is updated here, for which alone there is state; ``None``: all.
+        reduced: the reduced gradient of that part, where ranks keep no more of it; a strategy sets it.
+    """
+
+    name: str
+    parameter: Tensor
+    part: tuple[int, int] | None
+    reduced: Tensor | None
+
+    @property
+    def gradient(self) -> Tensor | None:
+        """The gradient that the update reads, of the part; ``None`` where nothing is updated here."""
+        ...
+
+    def state_tensors(self) -> Mapping[str, Tensor]:
+        """``<parameter>.<state>`` -> tensor of the part; the same names at every step, for checkpoints."""
+        ...
 
 
 class Ranks(Protocol):
@@ -86,6 +111,11 @@ class Ranks(Protocol):
         """The whole tensor on the host of every rank that ``piece`` belongs to."""
         ...
 
+    def gather(self, tensor: Tensor, piece: Piece) -> Tensor:
+        """The full tensor on every rank that ``piece`` belongs to, where the shards are; those ranks call it together, in the
+        same order of tensors."""
+        ...
+
     def partners(self, piece: Piece) -> Sequence[int]:
         """The ranks that call :meth:`whole` together for a piece of this rank, itself among them. No communication."""
         ...
@@ -94,7 +124,7 @@ class Ranks(Protocol):
         """The array of rank ``source``, on every rank; bits for bfloat16, ``dtype`` as Paddle names it."""
         ...
 
-    def attach(self, slots: Sequence[Any]) -> None:
+    def attach(self, slots: Sequence[ParameterState]) -> None:
         """Once, when the optimizer is made, before its state is loaded."""
         ...
 
@@ -102,7 +132,7 @@ class Ranks(Protocol):
         """After the backward pass of each micro-batch; all ranks have as many."""
         ...
 
-    def reduce_gradients(self, slots: Sequence[Any]) -> None:
+    def reduce_gradients(self, slots: Sequence[ParameterState]) -> None:
         """After all micro-batches: gradients of the optimizer's ``slots`` are sums over the ranks that saw other rows."""
         ...
 
@@ -110,7 +140,7 @@ class Ranks(Protocol):
         """Whether this rank's Σ g² of a parameter enters the global norm: over all ranks each element does so once."""
         ...
 
-    def updated(self, slots: Sequence[Any]) -> None:
+    def updated(self, slots: Sequence[ParameterState]) -> None:
         """After an update: bring the parts that other ranks updated into the parameters."""
         ...
 

@@ -6,10 +6,11 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
-    from erniecore.types.attempts import Scorer
+    from erniecore.types.completions import RewardFunction
     from erniecore.types.model import Layer, Tensor
     from erniecore.types.ranks import Ranks
     from erniecore.types.samples import Array, Batch
@@ -41,8 +42,8 @@ class Objective(ABC):
         repeats: how many steps in a row get the same batches from the data, e.g. to learn from a rollout more than
             once. ``prepare`` is called for each of these steps.
         loss_chunk: positions per chunk of head and loss; the engine sets ``train.loss_chunk``.
-        scorers: the run's scorers; the engine sets them for methods with the capability ``"scorers"``, which cannot run
-            without one.
+        reward_functions: those of the run; the engine sets them for methods with the capability ``"rewards"``, which
+            need at least one.
         generates: whether ``prepare`` lets the model write texts, of other lengths on every rank.
         exchange: a JSON value of this rank -> those of all ranks; every rank calls it equally often. The engine sets it.
         counts: whether what this rank finds in a batch is found and enters sums over ranks: of ranks with the same rows one
@@ -52,7 +53,7 @@ class Objective(ABC):
     is_nll: bool = True
     repeats: int = 1
     loss_chunk: int = 1024
-    scorers: Sequence[Scorer] = ()
+    reward_functions: Sequence[RewardFunction] = ()
     generates: bool = False
     exchange: Callable[[Any], list[Any]] = staticmethod(lambda value: [value])
     counts: bool = True
@@ -144,52 +145,109 @@ class ParallelPlan:
     split: tuple[int, ...] = ()
 
 
-class Device(Protocol):
-    """An opened or openable device. Building one imports nothing heavy; ``open`` imports paddle.
+class Device(ABC):
+    """A device, not opened or open. Building one imports nothing heavy; ``open`` imports paddle.
 
-    A device may have further members: ``lacks``, a mapping of abilities that it has not to what to do without them (plugins
-    name what they need in ``Plugin.needs``); ``remarks() -> list[str]``, what the user should read at the start;
-    ``peak_tensors() -> int``, the most bytes that tensors held, where ``peak_memory`` counts more; and ``preflight()``, which
-    raises ``DeviceUnavailable`` from what is installed alone, before a run makes its directory.
+    Attributes:
+        name: of its plugin.
+        dtypes: dtypes that matrix products run in, e.g. ``{"float32"}``.
+        deterministic: whether results repeat bit for bit when asked to (``run.deterministic``): on the same hardware, with the
+            same software and settings; where the device's own settings choose such kernels, what these say.
+        lacks: ability -> what to do without it. Plugins name the abilities that they need in ``Plugin.needs``.
+        is_host: it computes on the host's processor, and its tensors are in the memory of the process. Peaks of such a
+            device count the whole process; rates that were measured on one processor do not hold on another.
     """
 
     name: str
-    #: dtypes that matrix products run in, e.g. ``{"float32"}``
     dtypes: frozenset[str]
-    #: whether results repeat bit for bit when asked to (``run.deterministic``): on the same hardware, with the same
-    #: software and settings; where kernels that do so are chosen by the device's own settings, what these say
     deterministic: bool
+    lacks: Mapping[str, str] = MappingProxyType({})
+    is_host: bool = False
 
+    @abstractmethod
     def environment(self) -> Mapping[str, str]:
         """Variables to set before paddle is imported. Pure, sorted, nothing host-specific in the values."""
-        ...
 
+    @abstractmethod
     def open(self) -> None:
         """Import paddle and select the device; raises ``DeviceUnavailable`` with the vendor's install line."""
-        ...
 
+    @abstractmethod
     def describe(self) -> Mapping[str, str]:
-        """Facts for the banner: processor or card, cores or count, memory."""
-        ...
+        """Facts for the banner: processor or accelerator, cores or count, memory."""
 
+    @abstractmethod
     def peak_memory(self) -> int:
         """Highest memory use so far, bytes."""
-        ...
+
+    @property
+    def threads(self) -> int:
+        """Host threads per operator; 0: the host does not compute."""
+        return 0
+
+    def peak_tensors(self) -> int:
+        """Most bytes that tensors held so far, where :meth:`peak_memory` counts more."""
+        return self.peak_memory()
+
+    def preflight(self) -> None:
+        """Raises ``DeviceUnavailable`` when what is installed already shows that it cannot be opened; imports nothing."""
+
+    def warnings(self) -> Sequence[str]:
+        """What the user should know before trusting results."""
+        return ()
+
+    def synchronize(self) -> None:
+        """Wait until everything that was started on the device is done; for measurements."""
 
 
 class RunView(Protocol):
-    """What callbacks see of a run. Read-only."""
+    """What callbacks see of a run: read-only, the same object for the whole session. ``step`` changes while the run trains;
+    everything else stays. A callback changes the run by nothing but what its hook returns."""
 
-    out: Path
-    settings: Any
-    step: int
-    total_steps: int
-    is_main: bool
-    model: Layer
-    #: the processes of the run; what one of them asks of the others, all of them must
-    ranks: Ranks
-    #: how the run is to be shown: ``auto``, ``live``, ``lines``, ``json`` or ``none``
-    console: str
+    @property
+    def out(self) -> Path:
+        """Directory of the run; a callback writes only files of its own name into it."""
+        ...
+
+    @property
+    def settings(self) -> Any:
+        """The frozen settings of the run, by section."""
+        ...
+
+    @property
+    def step(self) -> int:
+        """Optimizer steps done so far; in ``ernie_step_end`` the present one included."""
+        ...
+
+    @property
+    def total_steps(self) -> int:
+        """Optimizer steps of the whole run."""
+        ...
+
+    @property
+    def is_main(self) -> bool:
+        """Whether this is rank 0, which alone gets events."""
+        ...
+
+    @property
+    def model(self) -> Layer:
+        """What is trained, as the parallel strategy made it; the weights of this rank."""
+        ...
+
+    @property
+    def objective(self) -> Objective:
+        """The loss of the run's method."""
+        ...
+
+    @property
+    def ranks(self) -> Ranks:
+        """The process group of the run; what one rank calls of it, all of them must."""
+        ...
+
+    @property
+    def console(self) -> str:
+        """How the run is to be shown: ``auto``, ``live``, ``lines``, ``json`` or ``none``."""
+        ...
 
     def emit(self, event: str, **fields: object) -> None:
         """Append one event to events.jsonl and to every callback that shows events."""

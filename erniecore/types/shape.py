@@ -34,7 +34,7 @@ class DecoderShape:
 
     Attributes:
         hidden, vocab: width of the stream; tokens. tied: the head's weight is the embedding.
-        layers: in order. ahead: further layers that only training runs (multi-token prediction).
+        layers: in order. mtp_layers: multi-token-prediction layers, which only training runs.
         beside: parameters that no token of text passes, but for experts: frozen, and whole on every rank.
     """
 
@@ -42,5 +42,5 @@ class DecoderShape:
     vocab: int
     tied: bool
     layers: tuple[LayerShape, ...]
-    ahead: tuple[LayerShape, ...] = ()
+    mtp_layers: tuple[LayerShape, ...] = ()
     beside: int = 0

@@ -4,7 +4,10 @@ After a deliberate change: ``python tests/architecture/test_api_surface.py`` rew
 """
 
 import enum
+import importlib
 import inspect
+import pkgutil
+import re
 from pathlib import Path
 
 import erniecore
@@ -22,12 +25,18 @@ def describe(name, value):
     if inspect.ismodule(value):
         return f"module {name}: {', '.join(sorted(value.__all__))}"
     if inspect.isfunction(value):
-        return f"def {name}{inspect.signature(value)}"
+        return re.sub(r" at 0x\w+", "", f"def {name}{inspect.signature(value)}")
     return f"{name}: {type(value).__name__}"
 
 
+def layers():
+    """``erniecore.api`` and its modules."""
+    names = sorted(info.name for info in pkgutil.iter_modules(erniecore.api.__path__))
+    return [erniecore.api, *(importlib.import_module(f"erniecore.api.{name}") for name in names if name[0] != "_")]
+
+
 def surface():
-    lines = [f"erniecore.api.{describe(n, getattr(erniecore.api, n))}" for n in sorted(erniecore.api.__all__)]
+    lines = [f"{layer.__name__}.{describe(n, getattr(layer, n))}" for layer in layers() for n in sorted(layer.__all__)]
     lines += [
         f"erniecore.{describe(n, getattr(erniecore, n))}" for n in sorted(erniecore.__all__) if n != "__version__"
     ]
@@ -39,7 +48,8 @@ def test_surface_is_as_frozen():
 
 
 def test_names_are_listed_once():
-    assert len(erniecore.api.__all__) == len(set(erniecore.api.__all__))
+    for layer in layers():
+        assert len(layer.__all__) == len(set(layer.__all__))
 
 
 if __name__ == "__main__":

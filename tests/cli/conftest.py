@@ -1,27 +1,3 @@
-"""A model directory that can talk (nonsense): random weights, a tokenizer trained on the example's tasks."""
+"""Fixtures of the command line."""
 
-import json
-
-import pytest
-
-
-@pytest.fixture(scope="session")
-def talker(tmp_path_factory):
-    """Directory with ``model/`` and ``rows.jsonl`` (ten conversations of two tasks)."""
-    from erniecore_ernie45.templating import builtin_source
-
-    from erniecore.data.tokenizer_train import train
-    from erniecore.demo import tasks
-    from erniecore.engine.models.new_model import init_model
-
-    home = tmp_path_factory.mktemp("talker")
-    rows = list(tasks.rows("train", 400, families=["copy", "identity"]))
-    with (home / "rows.jsonl").open("w", encoding="utf-8") as file:
-        file.writelines(json.dumps(row) + "\n" for row in rows[:10])
-    tokenizer = home / "tokenizer"
-    tokenizer.mkdir()
-    train([message["content"] for row in rows for message in row["messages"]], 330).save(tokenizer)
-    (tokenizer / "chat_template.jinja").write_text(builtin_source("ernie45"), encoding="utf-8")
-    size = "hidden_size=32,intermediate_size=48,num_attention_heads=2,num_key_value_heads=1,head_dim=16"
-    init_model("ernie45", f"{size},initializer_range=0.3,max_position_embeddings=96", tokenizer, home / "model")
-    return home
+from talker import talker as talker  # the fixture

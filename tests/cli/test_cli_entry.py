@@ -9,6 +9,7 @@ import sys
 import pytest
 import typer
 
+from erniecore import known, registry
 from erniecore.cli import app, render
 from erniecore.cli.group import Lazy, LazyGroup, spread_words
 from erniecore.cli.manual import help_pages
@@ -272,3 +273,34 @@ def test_the_manual_has_every_command_and_subcommand():
     assert {f"ernie {name}" for name in app.COMMANDS} <= set(pages)
     assert "Usage: ernie config show [OPTIONS] [FILE] [SECTION.KEY=VALUE]..." in pages["ernie config show"]
     assert "\x1b" not in "".join(pages.values())
+
+
+def test_a_plugin_adds_a_subcommand(site, capsys):
+    source = "def shout(text: str) -> None:\n    '''Shout.'''\n    print(text.upper())\n"
+    site.add("shouting", {"erniecore.commands": {"data.shout": "shouting:shout"}}, {"shouting.py": source})
+    assert app.main(["data", "shout", "hello"]) == 0
+    assert capsys.readouterr().out == "HELLO\n"
+    assert app.main(["data", "--help"]) == 0
+    assert "shout" in capsys.readouterr().out
+    assert app.main(["--help"]) == 0
+    assert "shout" not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("words", "name"), [(["score"], "score"), (["data", "sing"], "data.sing")])
+def test_a_command_that_is_not_installed_names_its_distribution(monkeypatch, capsys, words, name):
+    monkeypatch.setattr(registry, "entries", lambda kind: [])
+    monkeypatch.setattr(known, "known", lambda: {("command", name): "erniecore-choir"})
+    assert app.main(words) == 2
+    message = capsys.readouterr().err
+    assert f"the command `ernie {' '.join(words)}` is not installed" in message
+    assert "pip install erniecore-choir" in message
+
+
+def test_the_group_data_stands_without_any_subcommand(monkeypatch, capsys):
+    monkeypatch.setattr(registry, "entries", lambda kind: [])
+    assert app.main(["data"]) == 0
+    assert "pip install 'erniecore[data]'" in capsys.readouterr().out
+    assert app.main(["data", "chekc"]) == 2
+    assert "did you mean `ernie data check`?" in capsys.readouterr().err
+    assert app.main(["data", "check"]) == 2
+    assert "pip install erniecore-data" in capsys.readouterr().err

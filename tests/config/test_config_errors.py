@@ -28,7 +28,8 @@ FILE = {
     "section": ("trian:\n  max_steps: 3\n  seed: 1\n", "run.yaml:4: trian.max_steps: unknown section trian; did you mean train?"),
     "top": ("max_steps: 3\n", "run.yaml:3: max_steps: unknown key; did you mean train.max_steps? (got 3)"),
     "plugins": ("plugins: {model: toy}\n", "run.yaml:3: plugins.model: unknown section plugins; sections are run, data, train, "
-        "eval, checkpoint, log, device, parallel, model, adapter, quantizer, method, formats, scorers, callbacks"),
+        "eval, checkpoint, log, device, parallel, model, adapter, quantizer, method, optimizer, launcher, formats, rewards, "
+        "callbacks"),
     "ge": ("train: {batch_size: 0}\n", "run.yaml:3: train.batch_size: must be ≥ 1 (got 0)"),
     "gt": ("train: {learning_rate: 0}\n", "run.yaml:3: train.learning_rate: must be > 0 (got 0)"),
     "lt": ("data: {eval_fraction: 1.5}\n", "run.yaml:3: data.eval_fraction: must be < 1 (got 1.5)"),
@@ -169,4 +170,4 @@ def test_names_that_are_no_names(toys, tmp_path, monkeypatch, text, line):
 def test_a_problem_of_a_section_that_nobody_wrote_blames_no_word_of_another():
     loaded = load(None, ["model.name=toy", "model.size=small", "method.name=prefer"], {}, {})
     for key, found in (("parallel.name", "default: parallel.name: wrong"), ("--nodes", "command line: --nodes: wrong")):
-        assert [str(problem) for problem in loaded.located(ConfigError.at(key, "wrong")).problems] == [found]
+        assert [str(problem) for problem in loaded.provenance.located(ConfigError.at(key, "wrong")).problems] == [found]

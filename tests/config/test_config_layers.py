@@ -5,9 +5,20 @@ import json
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic_settings import PydanticBaseSettingsSource
 
-from erniecore.config.compose import load
-from erniecore.config.sources import Leaf, Place, from_environment, merge, plain, read_file
+from erniecore.config import yaml
+from erniecore.config.compose import load, read_sources
+from erniecore.config.settings import composed, default_source
+from erniecore.config.sources import (
+    FileSource,
+    OverrideSource,
+    RecipeSource,
+    from_environment,
+    merged,
+    read_file,
+)
+from erniecore.config.tree import Leaf, Place, merge, plain, tree_of
 from erniecore.errors import (
     CheckpointError,
     ConfigError,
@@ -98,6 +109,12 @@ def test_forms_of_callbacks(toys, tmp_path, text, port):
 def test_a_callback_of_a_flag_joins_those_of_the_file(toys, tmp_path):
     result = loaded(tmp_path, "callbacks: {events: {}}", flags={**FLAGS, "callback": ["watch"]})
     assert set(result.settings.callbacks) == {"console", "events", "watch"}
+
+
+def test_a_callback_of_a_named_distribution_keeps_its_places(toys, tmp_path):
+    result = loaded(tmp_path, "callbacks: {'toys:watch': {port: 7}}")
+    assert result.settings.callbacks["watch"].port == 7
+    assert result.provenance["callbacks.watch.port"] == f"{tmp_path / 'run.yaml'}:1"
 
 
 def test_a_format_is_loaded_because_a_source_names_it(toys, tmp_path):
@@ -318,3 +335,57 @@ def test_any_environment_is_read_or_refused(environ):
         return
     assert isinstance(tree, dict)
     assert isinstance(problems, list)
+
+
+# ---- sources of pydantic-settings
+
+
+def a_source(cls, tree):
+    return cls(tree_of(yaml.parse(tree, cls.__name__), cls.__name__))
+
+
+@pytest.mark.parametrize(
+    ("high", "middle", "low", "expected"),
+    [
+        ("{x: {k: 1}}", "{}", "{x: {k: 2, l: 2}}", {"x": {"k": 1, "l": 2}}),
+        ("{x: {l: 1}}", "{x: {k: {}}}", "{x: {k: {m: 3}}}", {"x": {"k": {"m": 3}, "l": 1}}),
+        ("{x: {k: {}}}", "{x: {k: 2}}", "{}", {"x": {"k": {}}}),
+        ("{x: {k: {l: 1}}}", "{x: {k: 2}}", "{x: {k: {m: 3}}}", {"x": {"k": {"l": 1}}}),
+        ("{x: {k: [1]}}", "{}", "{x: {k: [2, 3]}}", {"x": {"k": [1]}}),
+    ],
+)
+def test_sources_merge_as_files_do(high, middle, low, expected):
+    trees = [a_source(cls, text) for cls, text in ((OverrideSource, high), (FileSource, middle), (RecipeSource, low))]
+    assert plain(merged(trees)) == expected
+    assert plain(merge(merge(trees[2].tree, trees[1].tree), trees[0].tree)) == expected
+
+
+def test_an_empty_mapping_keeps_its_place():
+    tree = merged([a_source(FileSource, "a:\n  b: {}\n"), a_source(RecipeSource, "a: {b: {}}")])
+    assert tree["a"]["b"].place == Place("FileSource", 2)
+
+
+@pytest.mark.usefixtures("toys")
+def test_the_settings_class_reads_the_sources_itself(tmp_path):
+    (tmp_path / "base.yaml").write_text("train: {batch_size: 3}\n")
+    file = files(tmp_path, run="extends: base.yaml\ntrain: {max_steps: 7}\n")
+    sources = read_sources(file, ["train.seed=1"], FLAGS, {"ERNIE_TRAIN__EPOCHS": "2"}).sources
+    assert [type(s).__name__ for s in sources] == [
+        "OverrideSource",
+        "FlagSource",
+        "EnvironmentSource",
+        "FileSource",
+        "ExtendedSource",
+    ]
+    assert all(isinstance(s, PydanticBaseSettingsSource) for s in sources)
+
+
+def test_a_settings_class_takes_the_highest_source(toys):
+    plugins = load(None, [], FLAGS, {}).plugins
+    sources = [
+        OverrideSource({"train": {"batch_size": Leaf(5, Place("high"))}}),
+        FileSource({"train": {"batch_size": Leaf(4, Place("low")), "max_steps": Leaf(9, Place("low"))}}),
+        default_source(plugins),
+    ]
+    settings = composed(plugins)(sources=sources, plugins={}, adapter=None, quantizer=None)
+    assert (settings.train.batch_size, settings.train.max_steps, settings.train.epochs) == (5, 9, 1.0)

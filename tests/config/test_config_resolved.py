@@ -1,14 +1,12 @@
-"""resolved.yaml repeats a run; explanations, differences, schema and the reference page. Plugins: the ``toys`` fixture."""
+"""resolved.yaml repeats a run; explanations, differences and schema. Plugins: the ``toys`` fixture."""
 
 import json
 import subprocess
-import sys
 
 import pytest
+from erniecore_config.explain import differences, explain, schema
 
-from erniecore.config import reference
 from erniecore.config.compose import load
-from erniecore.config.explain import differences, explain, schema
 from erniecore.config.resolved import git_revision, resolved_text, write_resolved
 from erniecore.errors import UsageError
 
@@ -85,7 +83,7 @@ def test_a_core_key():
         ("data.train", "list of {path, format, weight, epochs}", "[]"),
         ("data.eval_fraction", "number ≥ 0 and < 1", "0.0"),
         ("data.shuffle", "true or false", "true"),
-        ("train.moments", "one of `float32`, `bfloat16`", "float32"),
+        ("optimizer.moments", "one of `float32`, `bfloat16`", "float32"),
         ("run.name", "text", '""'),
         ("model.architecture", "mapping", "{}"),
         ("callbacks.watch.port", "integer ≥ 1", "80"),
@@ -144,20 +142,3 @@ def test_the_schema_knows_the_plugins_keys(toys):
     assert "required" not in found
     assert "watch" in found["properties"]["callbacks"]["anyOf"][1]["properties"]
     json.dumps(found)
-
-
-def test_the_page_holds_core_and_own_plugins_only(toys):
-    page = reference.markdown()
-    assert "| `train.batch_size` | integer ≥ 1 | `1` |" in page
-    assert "### model `ernie45`" in page
-    assert "toy" not in page
-
-
-def test_check_finds_a_stale_page(tmp_path, site):
-    def run(*words):
-        command = [sys.executable, "-m", "erniecore.config.reference", *words]
-        return subprocess.run(command, cwd=tmp_path, env=site.environ(), capture_output=True, text=True)
-
-    assert run("--check").returncode == 1
-    assert run("--write").returncode == 0
-    assert run("--check").returncode == 0

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from erniecore.config import yaml
-from erniecore.config.resolved import scalar
+from erniecore.config.yaml import scalar
 from erniecore.errors import ConfigError
 
 

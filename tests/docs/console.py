@@ -17,7 +17,7 @@ import venv
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from erniecore.testing.warm import CLIENT, Warm
+from warm import CLIENT, Warm
 
 ROOT = Path(__file__).parents[2]
 _BLOCK = re.compile(

@@ -135,8 +135,8 @@ def snapshot():
 @pytest.fixture(scope="session")
 def home(tmp_path_factory):
     """A directory with the models ``base`` (dense) and ``moe``, their tokenizer ``tok``, ``train.jsonl``, ``eval.jsonl``."""
-    from erniecore.data.tokenizer_train import train
-    from erniecore.engine.models.new_model import init_model
+    from erniecore_model_init.new_model import init_model
+    from erniecore_text.training import train
 
     home = tmp_path_factory.mktemp("e2e")
     texts = [f"{a} plus {b} {a + b}" for a in range(31) for b in range(31)] + [

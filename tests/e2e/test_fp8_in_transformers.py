@@ -7,9 +7,8 @@ import subprocess
 
 import numpy as np
 import pytest
-
-from erniecore.data.tokenizer_train import train
-from erniecore.engine.models.new_model import init_model
+from erniecore_model_init.new_model import init_model
+from erniecore_text.training import train
 
 pytestmark = [
     pytest.mark.slow,

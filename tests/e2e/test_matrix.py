@@ -1,31 +1,31 @@
-"""Everything composes: every installed method with every kind of adapter on every text model trains, continues bit for
-bit, and ends as a directory that loads. The lists come from the installed plugins, so a new one joins by itself; what
-cannot be combined is declared here, with the error that the user reads.
+"""Everything composes: every installed method on every text model, with the adapters in turn, trains, continues bit for
+bit, and ends as a directory that loads; ``make test-all`` takes every adapter with each. The lists come from the
+installed plugins, so a new one joins by itself; what cannot be combined is declared here, with the error that the user
+reads.
 """
 
-import itertools
 import json
 import shutil
 
 import numpy as np
 import pytest
+from erniecore_conformance.toys.tokenizer import ToyTokenizer
 
 import erniecore
 from erniecore import registry
 from erniecore.errors import ErnieError
-from erniecore.testing.toys.tokenizer import ToyTokenizer
 from erniecore.types import Conversation, Document, Preference, Rated
 
 METHODS = sorted(entry.name for entry in registry.entries("method"))
 ADAPTERS = ("none", "lora", "dora")
-#: plugin -> model directory of the home
+#: plugin -> model directory of the home, in the order in which the adapters take turns
 MODELS = {"ernie45": "base", "ernie45-moe": "moe"}
 #: what a method needs beside the common settings
 NEEDS = {
     "distill": {"method.teacher": "{model}"},
-    "grpo": {"method.group_size": 2, "method.max_new_tokens": 4, "scorers.exact-match.weight": 1},
+    "grpo": {"method.group_size": 2, "method.max_new_tokens": 4, "rewards.exact-match.weight": 1},
     "kto": {"train.batch_size": 4},
-    "upo": {"method.group_size": 2, "method.max_new_tokens": 4, "scorers.exact-match.weight": 1},
+    "upo": {"method.group_size": 2, "method.max_new_tokens": 4, "rewards.exact-match.weight": 1},
 }
 #: (method, adapter, model) with "*" for any -> a part of the error
 EXCEPTIONS: dict[tuple[str, str, str], str] = {}
@@ -91,8 +91,47 @@ def declared(*combination):
     return next((EXCEPTIONS[c] for c in matches), None)
 
 
-@pytest.mark.parametrize(("method", "adapter", "model"), [*itertools.product(METHODS, ADAPTERS, MODELS)])
-def test_trains_continues_and_exports(words, tmp_path, home, method, adapter, model):
+def combinations(adapter):
+    """(method, model) for one adapter; those that have another one by turns are marked."""
+    found = []
+    for i, method in enumerate(METHODS):
+        for j, model in enumerate(MODELS):
+            its_turn = ADAPTERS[(i + j) % len(ADAPTERS)] == adapter
+            found.append(pytest.param(method, model, marks=[] if its_turn else pytest.mark.combination))
+    return found
+
+
+# One class per adapter, because a class is what one of several test processes takes.
+@pytest.mark.slow
+class TestWithoutAdapter:
+    @pytest.mark.parametrize(("method", "model"), combinations("none"))
+    def test_trains_continues_and_exports(self, words, tmp_path, home, method, model):
+        trains_continues_and_exports(words, tmp_path, home, method, "none", model)
+
+
+@pytest.mark.slow
+class TestLora:
+    @pytest.mark.parametrize(("method", "model"), combinations("lora"))
+    def test_trains_continues_and_exports(self, words, tmp_path, home, method, model):
+        trains_continues_and_exports(words, tmp_path, home, method, "lora", model)
+
+
+@pytest.mark.slow
+class TestDora:
+    @pytest.mark.parametrize(("method", "model"), combinations("dora"))
+    def test_trains_continues_and_exports(self, words, tmp_path, home, method, model):
+        trains_continues_and_exports(words, tmp_path, home, method, "dora", model)
+
+
+def test_adapters_take_turns():
+    """Every method has two adapters in every run of the tests, and every adapter meets every model."""
+    chosen = {(*case.values, adapter) for adapter in ADAPTERS for case in combinations(adapter) if not case.marks}
+    assert len(chosen) == len(METHODS) * len(MODELS)
+    assert {(model, adapter) for _, model, adapter in chosen} == {(m, a) for m in MODELS for a in ADAPTERS}
+    assert all(len({a for m, _, a in chosen if m == method}) == len(MODELS) for method in METHODS)
+
+
+def trains_continues_and_exports(words, tmp_path, home, method, adapter, model):
     settings = words(method, adapter, model)
     if message := declared(method, adapter, model):
         with pytest.raises(ErnieError, match=message):

@@ -62,7 +62,7 @@ def perplexity(run_ernie, articles, model):
 def test_held_out_perplexity_falls_in_a_hundred_steps(articles, run_ernie, record_property):
     out = articles / "out"
     settings = ["train.max_steps=100", "train.batch_size=4", "data.max_seq_len=256", "train.learning_rate=3e-3"]
-    settings += ["train.adam_beta2=0.95", "train.schedule=wsd", "train.decay_steps=30", "train.decay_shape=1-sqrt"]
+    settings += ["optimizer.beta2=0.95", "train.schedule=wsd", "train.decay_steps=30", "train.decay_shape=1-sqrt"]
     words = ["--method", "pt", "--model", articles / "base", "--data", articles / "train", f"run.out={out}", *settings]
     run(run_ernie, "run", *words)
     before = perplexity(run_ernie, articles, articles / "base")

@@ -38,7 +38,7 @@ SIZE = {
 RECIPE = {
     "model.name": "ernie45-moe",
     "train.learning_rate": 2e-3,
-    "train.adam_beta2": 0.95,
+    "optimizer.beta2": 0.95,
     "train.schedule": "wsd",
     "train.warmup_steps": 10,
     "train.decay_steps": 60,

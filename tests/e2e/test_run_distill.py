@@ -102,8 +102,8 @@ def test_settings_that_cannot_be(runner, teacher, ernie, refuses, tmp_path):
 
 
 def test_another_vocabulary_is_refused(runner, home, tmp_path):
-    from erniecore.data.tokenizer_train import train
-    from erniecore.engine.models.new_model import init_model
+    from erniecore_model_init.new_model import init_model
+    from erniecore_text.training import train
 
     (tmp_path / "tok").mkdir()
     train([f"{a} plus {b} {a + b}" for a in range(31) for b in range(9)] + ["a lazy fox"] * 9, 310).save(

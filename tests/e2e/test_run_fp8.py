@@ -59,7 +59,7 @@ def test_scales_are_in_the_checkpoint(ernie, runner):
 @pytest.mark.slow
 def test_killed_run_continues_bit_for_bit(runner):
     """Killed within the warm-up of the scales and after it."""
-    same = settings(runner, checkpoint__every=2, train__moments="bfloat16")
+    same = settings(runner, checkpoint__every=2, optimizer__moments="bfloat16")
     runner.complete("straight", **same)
     runner.kill_at(3, "killed", **same)
     runner.kill_at(7, "killed", **same)

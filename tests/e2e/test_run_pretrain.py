@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import erniecore
-from erniecore.api import read_tensors
+from erniecore.api.tensors import read_tensors
 from erniecore.errors import DataError, Exit
 
 RECIPE = Path(__file__).parents[2] / "examples" / "pretrain.yaml"

@@ -1,4 +1,4 @@
-"""A quantised base through the command line: plan, train an adapter, resume bit for bit, use it, merge it, bad settings."""
+"""A quantized base through the command line: plan, train an adapter, resume bit for bit, use it, merge it, bad settings."""
 
 import json
 
@@ -42,11 +42,11 @@ def test_train_use_merge(ernie, runner):
     assert all(".lora." in name for name in checkpoint.tensors["model"])
 
     beside, notes = answer(ernie, "--model", out)
-    assert "quantised by wint4-8" in notes
+    assert "quantized by wint4-8" in notes
     assert beside == answer(ernie, "--model", runner.home / "moe", "--adapter", out)[0]
     outcome = ernie("merge", out, "--base", runner.home / "moe", "--out", merged, "--json")
     assert outcome.code == 0, outcome.err
-    assert any("quantised by wint4-8" in note for note in json.loads(outcome.out)["notes"])
+    assert any("quantized by wint4-8" in note for note in json.loads(outcome.out)["notes"])
     assert answer(ernie, "--model", merged)[0] == beside
 
 
@@ -161,17 +161,17 @@ def test_adapter_goes_onto_the_quantized_directory(ernie, refuses, runner):
     assert ernie("quantize", base, "--to", "wint4-8", "--out", out).code == 0
     ids, notes = answer(ernie, "--model", out, "--adapter", runner.directory / "out")
     assert ids
-    assert "unquantised" not in notes
+    assert "unquantized" not in notes
     merge = ["merge", runner.directory / "out", "--base", out, "--out", runner.directory / "merged"]
-    refuses(merge, Exit.USAGE, "quantised weights", remedy="merge into the original model")
+    refuses(merge, Exit.USAGE, "quantized weights", remedy="merge into the original model")
 
 
 def test_quantized_directory_is_no_base_no_source_and_no_export(ernie, refuses, runner):
     out, other = runner.directory / "quantized", runner.directory / "other"
     assert ernie("quantize", runner.home / "moe", "--to", "wint8", "--out", out).code == 0
     again = ["quantize", out, "--to", "nf4", "--out", other]
-    refuses(again, Exit.USAGE, "quantised already", remedy="quantise the original model")
-    refuses(["export", out, "--out", other], Exit.USAGE, "are quantised", remedy="export the original model")
+    refuses(again, Exit.USAGE, "quantized already", remedy="quantize the original model")
+    refuses(["export", out, "--out", other], Exit.USAGE, "are quantized", remedy="export the original model")
     refuses(["run", *words(runner, model__path=out)], Exit.USAGE, "model.path", remedy="--quantizer wint8")
 
 

@@ -178,7 +178,7 @@ def test_a_reward_model_scores_rollouts(runner, pairs):
         "method__name": "grpo",
         "method__group_size": 4,
         "method__max_new_tokens": 6,
-        "scorers__reward-model__model": model,
+        "rewards__reward-model__model": model,
         "train__max_steps": 2,
     }
     words = [word for word in runner.words("tried", **tried) if word != "method.name=sft"]

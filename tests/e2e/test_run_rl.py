@@ -17,8 +17,8 @@ def rl(runner):
         keys = {
             "method__group_size": 4,
             "method__max_new_tokens": 6,
-            "scorers__exact-match__weight": 1.0,
-            "scorers__regex": "{pattern: '[0-4]', whole: false}",  # differs between the answers of a random model
+            "rewards__exact-match__weight": 1.0,
+            "rewards__regex": "{pattern: '[0-4]', whole: false}",  # differs between the answers of a random model
             "train__max_steps": 4,
             "train__learning_rate": 1e-3,
             "method__name": "grpo",
@@ -108,13 +108,16 @@ def test_upo_learns_from_pairs_of_the_data(rl, tmp_path):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"scorers__exact-match__weight": None, "scorers__regex": None}, "no scorer is selected"),
+        ({"rewards__exact-match__weight": None, "rewards__regex": None}, "no reward function is selected"),
         ({"method__max_new_tokens": 64}, "leaves no room for a prompt"),
-        ({"scorers__regex": "{pattern: '('}"}, "is no regular expression"),
-        ({"scorers__reward-model": "{weight: 2}"}, "scorers.reward-model.model=DIR"),
-        ({"scorers__regex": "{weight: 2}"}, "scorers.regex.pattern is required"),
-        ({"method__name": "dpo", "method__group_size": None, "method__max_new_tokens": None}, "does not use scorers"),
-        ({"scorers__exact-mach": "{}"}, "exact-match"),
+        ({"rewards__regex": "{pattern: '('}"}, "is no regular expression"),
+        ({"rewards__reward-model": "{weight: 2}"}, "rewards.reward-model.model=DIR"),
+        ({"rewards__regex": "{weight: 2}"}, "rewards.regex.pattern is required"),
+        (
+            {"method__name": "dpo", "method__group_size": None, "method__max_new_tokens": None},
+            "does not use reward functions",
+        ),
+        ({"rewards__exact-mach": "{}"}, "exact-match"),
     ],
 )
 def test_impossible_settings_are_refused(rl, changes, message):

@@ -4,12 +4,13 @@ import json
 
 import numpy as np
 import pytest
+from erniecore_fastdeploy.contract import STATIC
+from erniecore_fastdeploy.paddle_layout import packed_of, place
+from erniecore_model_check.rules import check_directory
 
+from erniecore.api.quantizer import QuantizerCapability
 from erniecore.checkpoint.safetensors_io import merge_shards
-from erniecore.engine.exporting.fastdeploy_contract import STATIC
-from erniecore.engine.exporting.serving_contract import check_directory
 from erniecore.engine.models.bundles import load_bundle
-from erniecore.engine.models.paddle_layout import packed_of, place
 from erniecore.engine.models.quantized import apply
 from erniecore.errors import Exit
 from erniecore.registry import load
@@ -34,7 +35,7 @@ WEIGHT_ONLY = {
 @pytest.fixture(scope="module")
 def base(home, tmp_path_factory):
     """A mixture of experts with sides that every form can hold."""
-    from erniecore.engine.models.new_model import init_model
+    from erniecore_model_init.new_model import init_model
 
     return init_model("ernie45-moe", SIZE, home / "tok", tmp_path_factory.mktemp("served") / "base", seed_value=3).path
 
@@ -60,7 +61,7 @@ def export(ernie, source, out):
 
 def codes_of(bundle):
     """Name -> codes and scales of every packed weight, as bytes."""
-    return {n: (e.stored.codes.numpy().tobytes(), e.stored.scales.numpy()) for n, e in packed_of(bundle).items()}
+    return {n: (e.stored.qweight.numpy().tobytes(), e.stored.scales.numpy()) for n, e in packed_of(bundle).items()}
 
 
 @pytest.mark.parametrize("kind", WEIGHT_ONLY)
@@ -77,8 +78,8 @@ def test_weight_only(ernie, runner, base, kind):
     apply(plugin, plugin.Config(), again.model)
     before, after = codes_of(trained), codes_of(again)
     assert before.keys() == after.keys()
-    for name, (codes, scales) in before.items():
-        assert after[name][0] == codes, name
+    for name, (qweight, scales) in before.items():
+        assert after[name][0] == qweight, name
         np.testing.assert_allclose(after[name][1], scales, rtol=1e-6)
 
 
@@ -94,10 +95,10 @@ def test_fp8_by_tensor(ernie, runner, base):
     )
     bundle = load_bundle(out / "quantized", tokenizer=False).bundle
     for name, entry in packed_of(bundle).items():
-        codes, scales = entry.stored.codes.numpy(), entry.stored.scales.numpy()
+        qweight, scales = entry.stored.qweight.numpy(), entry.stored.scales.numpy()
         for index, public in enumerate(entry.public):
             module, position = place(public)
-            own = codes[index] if codes.ndim == 3 else codes
+            own = qweight[index] if qweight.ndim == 3 else qweight
             held = stored[f"{module}.quant_weight"].load().view(np.uint8)
             scale = stored[f"{module}.weight_scale"].load()[0]
             assert scale == scales[index], name
@@ -107,9 +108,9 @@ def test_fp8_by_tensor(ernie, runner, base):
     facts = json.loads((runner.directory / "served" / "erniecore_manifest.json").read_text())
     assert not any("rounded again" in key for key in facts)
     again = load_bundle(runner.directory / "served", tokenizer=False)
-    assert any("quantised for servers" in note for note in again.notes)
+    assert any("quantized for servers" in note for note in again.notes)
     for name, entry in packed_of(bundle).items():
-        np.testing.assert_array_equal(again.bundle.model.state_dict()[name].numpy(), entry.numbers().numpy())
+        np.testing.assert_array_equal(again.bundle.model.state_dict()[name].numpy(), entry.dequantize().numpy())
 
 
 def test_fp8_by_blocks(ernie, runner, base):
@@ -119,33 +120,33 @@ def test_fp8_by_blocks(ernie, runner, base):
     bundle = load_bundle(out / "quantized", tokenizer=False).bundle
     for entry in packed_of(bundle).values():
         for index, public in enumerate(entry.public):
-            for name, tensor in ((public, entry.stored.codes), (f"{public}_scale_inv", entry.stored.scales)):
+            for name, tensor in ((public, entry.stored.qweight), (f"{public}_scale_inv", entry.stored.scales)):
                 array = tensor.numpy()
                 own = array[index] if array.ndim == 3 else array
                 assert stored[name].load().tobytes() == np.ascontiguousarray(own.T).tobytes(), name
     again = load_bundle(runner.directory / "served", tokenizer=False).bundle.model.state_dict()
     for name, entry in packed_of(bundle).items():
-        np.testing.assert_array_equal(again[name].numpy(), entry.numbers().numpy())
+        np.testing.assert_array_equal(again[name].numpy(), entry.dequantize().numpy())
 
 
 @pytest.mark.parametrize(
-    ("kind", "words", "form"),
+    ("kind", "words", "quant_dtype"),
     [("fp8-ptq", [], STATIC), ("kv-cache", ["weights=wint8"], "wint8")],
 )
-def test_calibrated_with_a_cache(ernie, runner, base, kind, words, form):
+def test_calibrated_with_a_cache(ernie, runner, base, kind, words, quant_dtype):
     """``fp8-ptq`` has the form of ``fp8-qat``; the scales of the cache say the largest size of each channel."""
-    calib, codes = ["--calib", runner.home / "train.jsonl"], runner.directory / "codes"
-    outcome = ernie("quantize", base, "--to", kind, "--out", codes, *calib, "cache=int8", *words)
+    calib, directory = ["--calib", runner.home / "train.jsonl"], runner.directory / "codes"
+    outcome = ernie("quantize", base, "--to", kind, "--out", directory, *calib, "cache=int8", *words)
     assert outcome.code == 0, outcome.err
-    config, stored = export(ernie, codes, runner.directory / "served")
+    config, stored = export(ernie, directory, runner.directory / "served")
     section = config["quantization_config"]
     assert (section["quantization"], section["dense_quant_type"], section["moe_quant_type"]) == (
         "mix_quant",
-        form,
-        form,
+        quant_dtype,
+        quant_dtype,
     )
     assert section["kv_cache_quant_type"] == "int8"
-    codec = load_bundle(codes, tokenizer=False).bundle.model.cache_codec
+    codec = load_bundle(directory, tokenizer=False).bundle.model.cache_codec
     for layer in range(2):
         for part, name in (("keys", "cachek_matmul"), ("values", "cachev_matmul")):
             held = stored[f"ernie.layers.{layer}.self_attn.{name}.activation_scale"].load()
@@ -179,7 +180,11 @@ def test_floats_and_what_comes_of_them(ernie, runner, base):
 )
 def test_forms_that_no_server_loads(ernie, refuses, runner, base, kind, words, found):
     out = runner.directory / "codes"
-    calib = ["--calib", runner.home / "train.jsonl"] if "calibrate" in load("quantizer", kind).capabilities else []
+    calib = (
+        ["--calib", runner.home / "train.jsonl"]
+        if QuantizerCapability.CALIBRATE in load("quantizer", kind).capabilities
+        else []
+    )
     assert ernie("quantize", base, "--to", kind, "--out", out, *words, *calib).code == 0
     command = ["export", out, "--to", "fastdeploy", "--out", runner.directory / "served"]
     refuses(command, Exit.USAGE, found, remedy="export the original model")

@@ -20,23 +20,23 @@ SHORT = {"train__max_steps": 8, "checkpoint__every": 2, "checkpoint__keep": 9}
 @pytest.fixture
 def poisoned(runner, monkeypatch):
     """``poisoned(*steps)``: the loss of these steps is not finite."""
-    from erniecore.engine.training import loop
+    from erniecore.engine.training.trainer import Trainer
 
-    reduced, seen = loop.reduced, loop.learn
+    reduced, seen = Trainer._reduce, Trainer._step
 
     def arm(*steps):
         current = []
 
-        def learn(run, step):
+        def learn(trainer, step):
             current[:] = [step]
-            return seen(run, step)
+            return seen(trainer, step)
 
-        def poison(run, output):
-            means, *rest = reduced(run, output)
+        def poison(trainer, output):
+            means, *rest = reduced(trainer, output)
             return ({**means, "loss": float("nan")}, *rest) if current[0] in steps else (means, *rest)
 
-        monkeypatch.setattr(loop, "learn", learn)
-        monkeypatch.setattr(loop, "reduced", poison)
+        monkeypatch.setattr(Trainer, "_step", learn)
+        monkeypatch.setattr(Trainer, "_reduce", poison)
 
     return arm
 
@@ -45,9 +45,9 @@ def test_goes_back_and_passes_over_the_bad_steps(runner, poisoned):
     poisoned(5, 6)
     runner.run(**SHORT, train__max_skips=1, train__rollback_window=1)
     (warning,) = [e for e in runner.events("warning") if e["kind"] == "rollback"]
-    assert (warning["step"], warning["to"], warning["passed_over"]) == (6, 2, [4, 6])
+    assert (warning["step"], warning["to"], warning["skipped_steps"]) == (6, 2, [4, 6])
     assert [e["step"] for e in runner.events("step")] == [1, 2, 3, 4, 5, 3, 7, 8]
-    (window,) = json.loads((runner.directory / "out/quarantine.json").read_text())
+    (window,) = json.loads((runner.directory / "out/skipped_steps.json").read_text())
     assert (window["first"], window["last"]) == (4, 6)
     assert any(str(runner.home / "train.jsonl") in row for row in window["rows"])
     evidence = json.loads((runner.directory / "out/bad/step-00000005.json").read_text())
@@ -77,7 +77,7 @@ def test_without_a_checkpoint_there_is_no_way_back(runner, poisoned):
     poisoned(1)
     with pytest.raises(NumericsError, match="step 1"):
         runner.run(**SHORT, train__max_skips=0)
-    assert not (runner.directory / "out/quarantine.json").exists()
+    assert not (runner.directory / "out/skipped_steps.json").exists()
 
 
 def test_saving_behind_the_training_saves_the_same(runner):
@@ -89,17 +89,17 @@ def test_saving_behind_the_training_saves_the_same(runner):
 
 
 def test_a_save_that_fails_behind_the_training_is_told_and_the_next_one_counts(runner, monkeypatch):
-    from erniecore.engine.training import state
+    from erniecore.engine.training import saving
 
     failing = [4, 6]
 
-    class Failing(state.Save):
+    class Failing(saving.Save):
         def finish(self, files, groups):
             if self._manifest.step in failing:
                 raise CheckpointError("the disk is away", where=str(self.root))
             return super().finish(files, groups)
 
-    monkeypatch.setattr(state, "Save", Failing)
+    monkeypatch.setattr(saving, "Save", Failing)
     runner.run(**SHORT)
     warnings = [e for e in runner.events("warning") if e["kind"] == "save"]
     assert [(e["step"], e["failures"], e["last_saved_step"]) for e in warnings] == [(4, 1, 2), (6, 2, 2)]

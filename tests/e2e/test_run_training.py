@@ -42,9 +42,11 @@ def test_exported_model_gives_the_evaluated_loss(runner):
 
 
 def test_export_of_a_loaded_model_keeps_its_tokenizer(runner, tmp_path):
-    model = erniecore.load_model(runner.home / "base")
-    path = erniecore.export(model, tmp_path / "exported")
+    bundle = erniecore.open_model(runner.home / "base")
+    path = erniecore.export(bundle, tmp_path / "exported")
     assert (path / "tokenizer.model").exists()
+    with pytest.raises(UsageError, match=r"erniecore\.open_model"):
+        erniecore.export(bundle.model, tmp_path / "alone")
 
 
 def test_same_settings_give_the_same_run(runner):
@@ -86,7 +88,7 @@ def test_checkpoints_are_thinned(runner):
 
 
 def test_mixture_of_experts_trains_and_balances(runner, tmp_path):
-    from erniecore.engine.models.new_model import init_model
+    from erniecore_model_init.new_model import init_model
 
     size = "hidden_size=32,num_hidden_layers=2,num_attention_heads=4,num_key_value_heads=2"
     init_model("ernie45-moe", size, runner.home / "tok", tmp_path / "moe", seed_value=1)
@@ -147,7 +149,7 @@ def test_memory_that_runs_out_has_a_remedy(runner, monkeypatch):
     def refuse(*args):
         raise MemoryError("ResourceExhausted: 4 GiB wanted")
 
-    monkeypatch.setattr("erniecore.engine.training.loop.update", refuse)
+    monkeypatch.setattr("erniecore.engine.training.trainer.Trainer._update", refuse)
     with pytest.raises(MemoryFault) as caught:
         runner.run()
     assert "batch_size" in caught.value.fix

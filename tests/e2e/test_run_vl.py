@@ -5,9 +5,9 @@ import json
 
 import numpy as np
 import pytest
+from erniecore_model_init.new_model import init_model
 from safetensors.numpy import load_file
 
-from erniecore.engine.models.new_model import init_model
 from erniecore.errors import DataError
 
 SIZE = "hidden_size=32,intermediate_size=64,num_hidden_layers=2,num_attention_heads=4,num_key_value_heads=2"

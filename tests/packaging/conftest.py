@@ -12,9 +12,15 @@ import venv
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
 
 ROOT = Path(__file__).parents[2]
-PROJECTS = [ROOT, *sorted(p.parent for p in ROOT.glob("plugins/*/pyproject.toml"))]
+PROJECTS = [ROOT, *sorted(p.parent for p in ROOT.glob("plugins/*/*/pyproject.toml"))]
 
 
 def build(project, out):
@@ -30,6 +36,24 @@ def wheels(tmp_path_factory):
     out = tmp_path_factory.mktemp("wheels")
     built = [Path(build(project, out)) for project in PROJECTS]
     return {path.name.split("-")[0].replace("_", "-"): path for path in built}
+
+
+@pytest.fixture(scope="session")
+def needed():
+    """A function (names of distributions of ours) -> these and all of ours that they depend on."""
+    projects = [tomllib.loads((project / "pyproject.toml").read_text())["project"] for project in PROJECTS]
+    direct = {p["name"]: [Requirement(r).name for r in p["dependencies"]] for p in projects}
+
+    def closure(names):
+        found, open_names = set(), list(names)
+        while open_names:
+            name = open_names.pop()
+            if name in direct and name not in found:
+                found.add(name)
+                open_names += direct[name]
+        return found
+
+    return closure
 
 
 @pytest.fixture(scope="session")

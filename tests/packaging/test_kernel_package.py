@@ -42,30 +42,36 @@ def wheel_with(tmp_path_factory):
     return build
 
 
+@pytest.fixture(scope="session")
+def core(wheels, needed):
+    """The wheels of the core and of the libraries that it depends on."""
+    return [wheels[name] for name in sorted(needed(["erniecore"]))]
+
+
 def libraries_in(wheel):
     with zipfile.ZipFile(wheel) as archive:
         return sorted(Path(name).name for name in archive.namelist() if name.endswith(".so"))
 
 
-def test_without_a_compiler_it_installs_and_the_reference_runs(wheel_with, wheels, make_environment):
+def test_without_a_compiler_it_installs_and_the_reference_runs(wheel_with, core, make_environment):
     wheel = wheel_with("/bin/false")
     assert libraries_in(wheel) == []
-    out = make_environment([wheels["erniecore"], wheel]).run("python", "-c", SAYS)
+    out = make_environment([*core, wheel]).run("python", "-c", SAYS)
     assert out.startswith("reference (all)")
     assert "no C++ compiler" in out
 
 
 @pytest.mark.skipif(shutil.which("c++") is None, reason="there is no compiler")
-def test_with_a_compiler_the_kernels_run(wheel_with, wheels, make_environment):
+def test_with_a_compiler_the_kernels_run(wheel_with, core, make_environment):
     wheel = wheel_with("c++")
     every = ["kernels_avx2.so", "kernels_avx512.so", "kernels_plain.so"]
     assert libraries_in(wheel) == (every if platform.machine() in ("x86_64", "AMD64") else ["kernels_plain.so"])
     assert wheel.name.startswith("ernie_third_party_kernels-0.1.0-py3-none-linux")
-    environment = make_environment([wheels["erniecore"], wheel])
+    environment = make_environment([*core, wheel])
     assert environment.run("python", "-c", SAYS) == "native (all) ()\n"
     code = "from ernie_third_party_kernels import library; print(library.load().rotate.__name__)"
     assert environment.run("python", "-c", code) == "rotate\n"
 
 
-def test_not_installed_is_the_reference_without_a_remark(wheels, make_environment):
-    assert make_environment([wheels["erniecore"]]).run("python", "-c", SAYS) == "reference (all) ()\n"
+def test_not_installed_is_the_reference_without_a_remark(core, make_environment):
+    assert make_environment(core).run("python", "-c", SAYS) == "reference (all) ()\n"

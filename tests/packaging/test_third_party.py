@@ -10,9 +10,9 @@ import urllib.request
 from pathlib import Path
 
 import pytest
+from erniecore_conformance.scaffold.generate import write
 
 from erniecore.kinds import KINDS
-from erniecore.scaffold.generate import write
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = [ROOT / "examples" / "third_party_plugin", ROOT / "examples" / "acme_plugin"]
@@ -180,7 +180,8 @@ def test_adapter_trains_few_weights(environment, base):
     assert losses[-1] < losses[0]
 
 
-def test_same_weights_without_the_third_party_are_refused(environment, wheels, make_environment, finished):
-    alone = make_environment([wheels["erniecore"], wheels["erniecore-ernie45"]])
+def test_same_weights_without_the_third_party_are_refused(environment, wheels, needed, make_environment, finished):
+    names = needed(["erniecore", "erniecore-ernie45", "erniecore-generation"])
+    alone = make_environment([wheels[name] for name in sorted(names)])
     out = alone.run("ernie", "generate", "--model", finished / "model", "--prompt", "x", "--json", status=2)
     assert "my_model" in out

@@ -3,7 +3,6 @@
 import sys
 from pathlib import Path
 
-import pytest
 from packaging.requirements import Requirement
 from packaging.version import Version
 
@@ -17,14 +16,18 @@ else:
 
 ROOT = Path(__file__).parents[2]
 CORE = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-PLUGINS = {p.parent: tomllib.loads(p.read_text())["project"] for p in sorted(ROOT.glob("plugins/*/pyproject.toml"))}
+PLUGINS = {p.parent: tomllib.loads(p.read_text())["project"] for p in sorted(ROOT.glob("plugins/*/*/pyproject.toml"))}
 
 
-@pytest.mark.parametrize("folder", PLUGINS, ids=lambda p: p.name)
-def test_plugin_has_the_version_of_the_core(folder):
-    assert PLUGINS[folder]["version"] == CORE["version"] == erniecore.__version__
+def test_plugins_have_the_version_and_the_pythons_of_the_core():
+    assert CORE["version"] == erniecore.__version__
+    for key in ("version", "requires-python"):
+        others = {folder.name: project[key] for folder, project in PLUGINS.items() if project[key] != CORE[key]}
+        assert not others, f"{key} is not {CORE[key]}: {others}"
 
 
+#: libraries of ours that come with the core
+NEEDED_BY_CORE = {Requirement(r).name for r in CORE["dependencies"]}
 #: groups of entry points that others read
 FOREIGN = {"pytest11", "fastdeploy.model_register_plugins"}
 
@@ -36,34 +39,41 @@ def test_the_kernels_have_the_version_of_the_core():
     assert CORE["optional-dependencies"]["kernels"] == [f"{project['name']}=={CORE['version']}"]
 
 
-@pytest.mark.parametrize("folder", PLUGINS, ids=lambda p: p.name)
-def test_plugin_accepts_this_minor_version_of_the_core_only(folder):
+def test_plugins_accept_this_minor_version_of_the_core_only():
     version = Version(CORE["version"])
-    ours = [r for r in map(Requirement, PLUGINS[folder]["dependencies"]) if r.name.startswith("erniecore")]
-    assert "erniecore" in [r.name for r in ours]
-    for requirement in ours:
-        assert requirement.specifier.contains(version)
-        assert not requirement.specifier.contains(f"{version.major}.{version.minor + 1}")
-        assert not requirement.specifier.contains(f"{version.major}.{version.minor - 1}") or version.minor == 0
+    for folder, project in PLUGINS.items():
+        ours = [r for r in map(Requirement, project["dependencies"]) if r.name.startswith("erniecore")]
+        # what the core depends on cannot depend on the core
+        assert ("erniecore" in [r.name for r in ours]) != (project["name"] in NEEDED_BY_CORE), folder.name
+        for requirement in ours:
+            text = f"{folder.name}: {requirement}"
+            assert requirement.specifier.contains(version), text
+            assert not requirement.specifier.contains(f"{version.major}.{version.minor + 1}"), text
+            assert not requirement.specifier.contains(f"{version.major}.{version.minor - 1}") or not version.minor, text
 
 
-@pytest.mark.parametrize("folder", PLUGINS, ids=lambda p: p.name)
-def test_names_follow_the_folder(folder):
-    assert PLUGINS[folder]["name"] == "erniecore-" + folder.name.replace("_", "-")
-    assert (folder / f"erniecore_{folder.name}" / "__init__.py").is_file()
-
-
-@pytest.mark.parametrize("folder", PLUGINS, ids=lambda p: p.name)
-def test_plugin_supports_the_pythons_of_the_core(folder):
-    assert PLUGINS[folder]["requires-python"] == CORE["requires-python"]
+def test_names_follow_the_folder():
+    for folder, project in PLUGINS.items():
+        assert project["name"] == "erniecore-" + folder.name.replace("_", "-")
+        assert (folder / f"erniecore_{folder.name}" / "__init__.py").is_file(), folder.name
 
 
 def test_extras_pin_the_same_version():
     ours = [
         Requirement(r) for extra in CORE["optional-dependencies"].values() for r in extra if r.startswith("erniecore")
     ]
-    assert {r.name for r in ours} == {project["name"] for project in PLUGINS.values()}
+    assert {r.name for r in ours} == {project["name"] for project in PLUGINS.values()} - NEEDED_BY_CORE
     assert {str(r.specifier) for r in ours} == {f"=={CORE['version']}"}
+
+
+def test_default_is_everything_that_make_install_brings():
+    """Also each distribution has an extra of its own or one with others, so that errors and pages can name it."""
+    extras = CORE["optional-dependencies"]
+    kernels = tomllib.loads((ROOT / "third_party_kernels" / "pyproject.toml").read_text())["project"]["name"]
+    everything = {project["name"] for project in PLUGINS.values()} - NEEDED_BY_CORE | {kernels}
+    assert sorted(extras["default"]) == sorted(f"{name}=={CORE['version']}" for name in everything)
+    named = {Requirement(r).name for extra, requirements in extras.items() if extra != "default" for r in requirements}
+    assert everything <= named
 
 
 def test_the_core_requires_no_paddle():
@@ -82,7 +92,7 @@ def test_known_plugins_are_those_of_the_repository():
     shipped = {
         (kinds[group], name, project["name"])
         for project in PLUGINS.values()
-        for group, points in project["entry-points"].items()
+        for group, points in project.get("entry-points", {}).items()
         if group not in FOREIGN
         for name in points
     }

@@ -6,13 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from erniecore import errors
-from erniecore.data import codes
+from erniecore import codes, errors
 
 ROOT = Path(__file__).parents[2]
 CODE = re.compile(r"ERN-[A-Z]\d{3}")
 #: where codes get their meaning; everywhere else they are used
-TABLES = [ROOT / "erniecore/errors.py", ROOT / "erniecore/data/codes.py"]
+TABLES = [ROOT / "erniecore/errors.py", ROOT / "erniecore/codes.py"]
 SOURCES = [
     path
     for top in ("erniecore", "plugins")

@@ -2,13 +2,16 @@
 
 import pytest
 
+from erniecore.api.adapter import AdapterPlugin
+from erniecore.api.data import FormatPlugin
+from erniecore.api.method import MethodPlugin
 from erniecore.errors import ConfigError, PluginBroken
 from erniecore.host import assemble
 from erniecore.plugin import Plugin, hookimpl
 
 
-class Method(Plugin):
-    kind, name, summary = "method", "m", "for tests"
+class Method(MethodPlugin):
+    name, summary = "m", "for tests"
 
     @hookimpl
     def ernie_build_objective(self, config):
@@ -19,8 +22,8 @@ class Method(Plugin):
         return "encoder"
 
 
-class Rows(Plugin):
-    kind, name, summary = "format", "rows", "for tests"
+class Rows(FormatPlugin):
+    name, summary = "rows", "for tests"
 
     def __init__(self, name="rows"):
         self.name = name
@@ -117,8 +120,8 @@ def with_hook(name, function):
     ids=["argument", "unknown", "default", "unmarked", "foreign", "missing"],
 )
 def test_broken_contract(plugin, message):
-    class Low(Plugin):
-        kind, name, summary = "adapter", "low", "for tests"
+    class Low(AdapterPlugin):
+        name, summary = "low", "for tests"
 
         @hookimpl
         def ernie_adapt_model(self, model):

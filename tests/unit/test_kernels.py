@@ -3,13 +3,17 @@
 from types import SimpleNamespace
 
 import pytest
+from erniecore_ops.kernels import replaceable
 
 from erniecore import kernels
 from erniecore.errors import ConfigError
+from erniecore.plugin import KernelSet
 
 
-class Fake:
+class Fake(KernelSet):
     """Kernels that answer with their own name."""
+
+    summary = "kernels for tests"
 
     devices = frozenset({"cpu"})
 
@@ -32,14 +36,13 @@ def installed(monkeypatch):
     """A function that says which kernel sets are installed."""
 
     def install(*sets):
-        points = [SimpleNamespace(name=s.name, value="m:o", load=lambda s=s: s) for s in sets]
-        monkeypatch.setattr(kernels, "_points", lambda: points)
+        monkeypatch.setattr(kernels, "installed", lambda: ({s.name: s for s in sets}, []))
 
     yield install
     kernels.use(kernels.REFERENCES, lambda: 1)
 
 
-@kernels.replaceable
+@replaceable
 def rotate(x):
     return "reference"
 
@@ -105,12 +108,43 @@ def test_a_library_that_cannot_be_loaded_is_a_remark_or_an_error(installed):
         kernels.use(kernels.choose("cpu", {"rope": "fast"}), lambda: 1)
 
 
-def test_a_set_that_cannot_be_imported_is_a_remark(monkeypatch):
-    def load():
-        raise ImportError("gone")
+BROKEN = """
+    from erniecore.api import Plugin
+    from erniecore.api.kernels import KernelSet
 
-    monkeypatch.setattr(kernels, "_points", lambda: [SimpleNamespace(name="bad", value="m:o", load=load)])
-    assert "gone" in kernels.choose("cpu", {}).remarks[0]
+    class Good(KernelSet):
+        name, summary, devices = "good", "kernels for tests", frozenset({"cpu"})
+        operators = {"rope": ("float32",)}
+
+    class NoSet(Plugin):
+        kind, name, summary = "kernels", "none", "no kernels"
+
+    good, none = Good(), NoSet()
+"""
+
+
+def test_kernel_sets_are_found_as_other_plugins_are(site):
+    points = {"good": "fast:good", "none": "fast:none", "gone": "nowhere:gone"}
+    site.add("fast-kernels", {"erniecore.kernels": points}, {"fast.py": BROKEN})
+    sets, warnings = kernels.installed()
+    assert sets["good"].operators == {"rope": ("float32",)}
+    assert not {"none", "gone"} & set(sets)
+    (gone, none) = (text for text in warnings if "none" in text or "gone" in text)
+    assert "nowhere" in gone
+    assert "is no KernelSet" in none
+
+
+def test_kernels_that_are_not_installed_say_where_they_come_from(installed):
+    installed()
+    with pytest.raises(ConfigError, match="pip install ernie-third-party-kernels"):
+        kernels.choose("cpu", {"rope": "native"})
+
+
+def test_a_kernel_set_has_empty_defaults():
+    empty = KernelSet()
+    assert (empty.kind, empty.devices, empty.operators, empty.on_request) == ("kernels", frozenset(), {}, "")
+    assert empty.fault() == ""
+    assert empty.load("rope", lambda: 1) == {}
 
 
 def test_two_kernels_for_one_operator_must_be_told_apart(installed):
@@ -145,10 +179,10 @@ def test_unknown_names_get_the_nearest(installed, asked, hint):
 def test_every_function_of_every_operator_exists():
     import sys
 
-    from erniecore import ops  # noqa: F401
-    from erniecore.ops import _attention_plan, adamw, attention, grouped_swiglu, rms_norm, rope, swiglu  # noqa: F401
+    from erniecore_ops import _attention_plan, adamw, attention, grouped_swiglu, rms_norm, rope, swiglu  # noqa: F401
+    from erniecore_ops import functions as ops  # noqa: F401
 
-    modules = [m for name, m in sys.modules.items() if name.startswith("erniecore.ops.")]
+    modules = [m for name, m in sys.modules.items() if name.startswith("erniecore_ops.")]
     for functions in kernels.OPERATORS.values():
         for name in functions:
             assert any(hasattr(getattr(m, name, None), "__wrapped__") for m in modules), name
@@ -156,4 +190,4 @@ def test_every_function_of_every_operator_exists():
 
 def test_a_function_of_no_operator_cannot_be_replaceable():
     with pytest.raises(ValueError, match="belongs to no operator"):
-        kernels.replaceable(lambda x: x)
+        replaceable(lambda x: x)

@@ -13,7 +13,7 @@ import erniecore
 from erniecore import installed, registry
 from erniecore.errors import PluginBroken, PluginConflict, PluginIncompatible, PluginNotFound, UsageError
 from erniecore.kinds import KINDS
-from erniecore.known import known
+from erniecore.known import known, summary_of
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -51,6 +51,19 @@ def test_listing_imports_nothing(site):
     callback(site, "bomb", source="raise SystemExit('imported')")
     assert found()["bomb"].status == "ok"
     assert "cb_bomb" not in sys.modules
+
+
+def test_a_manager_offers_what_may_be_loaded_and_loads_what_is_named(site):
+    callback(site, "one")
+    callback(site, "old", requires=("erniecore>=0.2",), source="raise RuntimeError")
+    for dist in ("dist-a", "dist-b"):
+        callback(site, "same", module=dist.replace("-", "_"), dist=dist, source="raise RuntimeError")
+    manager = registry.KindManager("callback", ["one"])
+    offered = set(manager.entry_points_names())
+    assert {"one", "console"} <= offered
+    assert not {"old", "same"} & offered
+    assert manager.names() == ["one"]
+    assert {"one", "old", "same", "console"} <= {e.name for e in manager.entries}
 
 
 def test_load_returns_the_object(site):
@@ -202,13 +215,16 @@ def test_allow_list_hides_others_but_the_core(site, monkeypatch, allowed):
 
 def test_known_toml_is_toml():
     data = tomllib.loads((ROOT / "erniecore/known.toml").read_text())
+    lines = data.pop("help")
     assert known() == {(kind, name): dist for kind, names in data.items() for name, dist in names.items()}
+    assert set(lines) == set(data["command"])
+    assert all(summary_of(name) == line != "" for name, line in lines.items())
 
 
 def test_known_toml_lists_what_the_repository_holds():
     groups = {kind.group: kind.name for kind in KINDS.values()}
     held = {}
-    for file in ROOT.glob("plugins/*/pyproject.toml"):
+    for file in (*ROOT.glob("plugins/*/*/pyproject.toml"), ROOT / "third_party_kernels/pyproject.toml"):
         project = tomllib.loads(file.read_text())["project"]
         for group, points in project.get("entry-points", {}).items():
             held.update({(groups[group], name): project["name"] for name in points if group in groups})
@@ -228,3 +244,56 @@ def test_metadata_need_no_pydantic_numpy_yaml_or_paddle():
 @given(st.text(st.characters(codec="ascii", exclude_characters="\n\r"), max_size=30))
 def test_any_requirement_text_has_a_status(text):
     registry._accepts_core(registry._requires_core((text,)))
+
+
+CAPABLE = """
+from erniecore.api import Plugin
+from erniecore.api.quantizer import QuantizerCapability, QuantizerConfig
+from erniecore.api.export import ExporterCapability
+class P(Plugin):
+    kind, name, summary, Config = "quantizer", "able", "for tests", QuantizerConfig
+    capabilities = frozenset({%s})
+plugin = P()
+"""
+
+
+def capable(site, said):
+    files = {"quant_able.py": CAPABLE % said}
+    site.add("dist-able", {"erniecore.quantizers": {"able": "quant_able:plugin"}}, files)
+
+
+def test_capabilities_of_the_kind_load(site):
+    capable(site, "QuantizerCapability.TRAIN, QuantizerCapability.EXPORT")
+    assert "train" in registry.load("quantizer", "able").capabilities
+
+
+@pytest.mark.parametrize(
+    ("said", "fix"),
+    [
+        ("'trian'", "did you mean train?"),
+        ("'train'", "write QuantizerCapability.TRAIN"),
+        ("ExporterCapability.PACKED", ""),
+    ],
+)
+def test_unknown_capabilities_are_refused(site, said, fix):
+    capable(site, said)
+    with pytest.raises(PluginBroken) as caught:
+        registry.load("quantizer", "able")
+    assert caught.value.fix == fix
+    assert caught.value.expected == "one of train, export, trainable, calibrate"
+
+
+def test_kinds_without_capabilities_have_none(site):
+    source = CAPABLE.replace('"quantizer"', '"callback"') % "QuantizerCapability.TRAIN"
+    site.add("dist-cb", {"erniecore.callbacks": {"able": "cb_able:plugin"}}, {"cb_able.py": source})
+    with pytest.raises(PluginBroken, match="no callback can have") as caught:
+        registry.load("callback", "able")
+    assert "has no capabilities" in caught.value.expected
+
+
+def test_settings_of_a_kind_derive_from_its_base(site):
+    source = CAPABLE.replace(", Config = ", ", Other = ") % ""
+    site.add("dist-able", {"erniecore.quantizers": {"able": "quant_able:plugin"}}, {"quant_able.py": source})
+    with pytest.raises(PluginBroken, match="do not derive from QuantizerConfig") as caught:
+        registry.load("quantizer", "able")
+    assert caught.value.fix == "from erniecore.api.quantizer import QuantizerConfig"

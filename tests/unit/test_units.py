@@ -2,7 +2,7 @@
 
 import pytest
 
-from erniecore.units import size_text
+from erniecore.units import field_lines, seconds_text, size_text
 
 
 @pytest.mark.parametrize(
@@ -11,3 +11,22 @@ from erniecore.units import size_text
 )
 def test_sizes_read_in_binary_units(num_bytes, text):
     assert size_text(num_bytes) == text
+
+
+@pytest.mark.parametrize(("seconds", "text"), [(0.23, "230 ms"), (1.5, "1.5 s"), (180, "3.0 min"), (7560, "2.1 h")])
+def test_times_read_in_the_unit_that_fits(seconds, text):
+    assert seconds_text(seconds) == text
+
+
+def test_fields_are_columns_and_break_between_items():
+    memory = "each rank: weights 1.3 GiB | gradients 1.3 GiB | optimizer state 2.7 GiB = 5.4 GiB + activations"
+    lines = field_lines([("model", "tiny"), ("memory", memory), ("", "more")], 44)
+    assert lines == [
+        "model   tiny",
+        "memory  each rank: weights 1.3 GiB |",
+        "        gradients 1.3 GiB |",
+        "        optimizer state 2.7 GiB = 5.4 GiB +",
+        "        activations",
+        "        more",
+    ]
+    assert field_lines([], 80) == []

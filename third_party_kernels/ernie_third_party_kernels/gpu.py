@@ -59,18 +59,18 @@ def power_of_two(n: int) -> int:
     return 1 << (n - 1).bit_length()
 
 
-def has_card(lib: Any) -> bool:
+def has_gpu(lib: Any) -> bool:
     """Whether the framework sees a CUDA device."""
     if lib.__name__ == "torch":
         return bool(lib.cuda.is_available())
     return bool(lib.is_compiled_with_cuda() and lib.device.cuda.device_count())
 
 
-def card_name(lib: Any) -> str:
-    """What the card calls itself."""
+def gpu_name(lib: Any) -> str:
+    """What the GPU calls itself."""
     return str(lib.cuda.get_device_name(0) if lib.__name__ == "torch" else lib.device.cuda.get_device_name(0))
 
 
 def wait(lib: Any) -> None:
-    """Until the card has done what it was given."""
+    """Until the GPU has done what it was given."""
     lib.cuda.synchronize() if lib.__name__ == "torch" else lib.device.synchronize()

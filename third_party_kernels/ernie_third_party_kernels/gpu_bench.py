@@ -1,4 +1,4 @@
-"""The GPU kernels at the sizes of 21B-A3B against the card itself: the rate of a copy and of a large bfloat16 product are
+"""The GPU kernels at the sizes of 21B-A3B against the GPU itself: the rate of a copy and of a large bfloat16 product are
 measured beside them, in the same process. ``share`` is the time that the slower of the two limits allows, for the bytes that
 must be moved and the FLOPs that must be done, over the kernel's time. Used by ``selftest --bench``.
 """
@@ -66,14 +66,16 @@ class Maker:
 
 
 def bench(lib: Any, device: str) -> None:
-    """Prints the table."""
+    """Print the table of measurements."""
     make = Maker(lib, "cpu" if device == "interpreter" else "cuda")
     sizes, rounds = (TINY, 1) if make.device == "cpu" else (Sizes(), 20)
     width = 4 if make.device == "cpu" else 2
     copied = 2.0 * width * sizes.copied / seconds(lib, make.device, make.floats(sizes.copied).clone, rounds)
     multiplied = 2.0 * sizes.product**3 / seconds(lib, make.device, square(make, sizes.product), rounds)
-    card = gpu.card_name(lib) if make.device == "cuda" else "Triton's interpreter, tiny sizes: the numbers mean nothing"
-    print(f"{card}; {lib.__name__} {lib.__version__}, triton {importlib.import_module('triton').__version__}")
+    machine = (
+        gpu.gpu_name(lib) if make.device == "cuda" else "Triton's interpreter, tiny sizes: the numbers mean nothing"
+    )
+    print(f"{machine}; {lib.__name__} {lib.__version__}, triton {importlib.import_module('triton').__version__}")
     print(f"copies {copied / 1e9:.0f} GB/s (read and written), products {multiplied / 1e12:.1f} TFLOP/s\n")
     print("| operator | ms | GB/s | TFLOP/s | share of the limit |\n|---|---|---|---|---|")
     for case in cases(make, sizes, width):
@@ -161,14 +163,14 @@ def _loss(make: Maker, s: Sizes, width: int) -> Iterator[Case]:
 
 def _packed(make: Maker, s: Sizes, width: int) -> Iterator[Case]:
     module, I, O = _module("packed_weights"), s.hidden, s.mlp  # noqa: E741
-    for form, group, bits in (("int8", 0, 8), ("int4", 64, 4), ("nf4", 64, 4)):
-        codes = make.array(make.rng.integers(-128, 128, (O * bits // 8, I)).astype(np.int8))
+    for quant_dtype, group, bits in (("int8", 0, 8), ("int4", 64, 4), ("nf4", 64, 4)):
+        qweight = make.array(make.rng.integers(-128, 128, (O * bits // 8, I)).astype(np.int8))
         scales = make.array(make.rng.random((O, -(-I // group)) if group else (O,)).astype(np.float32))
         stored = O * I * bits / 8 + 4.0 * O * (-(-I // group) if group else 1)
         for N in (1, s.few):
             x = make.floats(N, I)
-            call = lambda x=x, c=codes, z=scales, f=form, g=group: module.product(x, c, z, f, g, O)  # noqa: E731
-            yield Case(f"{form}, {N} x {I} to {O}", call, stored + width * N * (I + O), 2.0 * N * I * O)
+            call = lambda x=x, c=qweight, z=scales, f=quant_dtype, g=group: module.matmul(x, c, z, f, g, O)  # noqa: E731
+            yield Case(f"{quant_dtype}, {N} x {I} to {O}", call, stored + width * N * (I + O), 2.0 * N * I * O)
 
 
 def _rows(make: Maker, s: Sizes, width: int) -> Iterator[Case]:

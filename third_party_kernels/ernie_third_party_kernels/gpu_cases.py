@@ -87,17 +87,19 @@ def _products(rng: np.random.Generator) -> Iterator[Case]:
 
     yield Case("grouped_gemm", "4 experts, and gradients", (x, w, y.astype(np.float32)), grouped, (y, dx, dw))
     reference = _reference("packed_weights")
-    for form, group, N in (("int8", 0, 1), ("int8", 32, 5), ("int4", 0, 17), ("int4", 32, 3), ("nf4", 64, 2)):
-        I, O = 80 if form != "nf4" else 1100, 71  # noqa: E741  # the last one is split among programs
-        codes = rng.integers(-128, 128, (O if form == "int8" else (O + 1) // 2, I)).astype(np.int8)
+    for quant_dtype, group, N in (("int8", 0, 1), ("int8", 32, 5), ("int4", 0, 17), ("int4", 32, 3), ("nf4", 64, 2)):
+        I, O = 80 if quant_dtype != "nf4" else 1100, 71  # noqa: E741  # the last one is split among programs
+        qweight = rng.integers(-128, 128, (O if quant_dtype == "int8" else (O + 1) // 2, I)).astype(np.int8)
         scales = rng.random((O, -(-I // group)) if group else (O,)).astype(np.float32)
         a = _f32(rng, N, I)
-        wanted = reference.product(a.astype(np.float64), codes, scales, form, group, O)
+        wanted = reference.matmul(a.astype(np.float64), qweight, scales, quant_dtype, group, O)
 
-        def multiply(m: Any, t: list[Any], form: str = form, group: int = group, O: int = O) -> Any:  # noqa: E741
-            return m.product(*t, form, group, O)
+        def multiply(m: Any, t: list[Any], quant_dtype: str = quant_dtype, group: int = group, O: int = O) -> Any:  # noqa: E741
+            return m.matmul(*t, quant_dtype, group, O)
 
-        yield Case("packed_weights", f"{form} in groups of {group}, {N} rows", (a, codes, scales), multiply, wanted)
+        yield Case(
+            "packed_weights", f"{quant_dtype} in groups of {group}, {N} rows", (a, qweight, scales), multiply, wanted
+        )
 
 
 def _attention(rng: np.random.Generator) -> Iterator[Case]:

@@ -1,5 +1,5 @@
 """What erniecore sees of this package: which operators it has kernels for, whether they can run here, and the kernels.
-Light: the modules that know paddle are imported by :meth:`KernelSet.load` alone.
+Light: the modules that know paddle are imported by :meth:`NativeSet.load` alone.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from typing import Any
 from ernie_third_party_kernels import library
 
 
-class KernelSet:
-    """See ``erniecore.kernels.KernelSet``."""
+class NativeSet:
+    """The members of ``erniecore.api.kernels.KernelSet``."""
 
     devices = frozenset({"cpu"})
     on_request = ""
@@ -57,4 +57,4 @@ class KernelSet:
         return found
 
 
-native = KernelSet()
+native = NativeSet()

@@ -1,7 +1,7 @@
 """``python -m ernie_third_party_kernels.selftest --device cuda``: every GPU kernel against numpy, on tensors of torch or
 Paddle. ``TRITON_INTERPRET=1 … --device interpreter`` runs them on the CPU in Triton's interpreter, on tensors of torch (slow).
-``--compile`` compiles them for a card that need not be there (``--arch 90``: sm_90) and says how large they are. ``--bench``
-measures them at the sizes of 21B-A3B against the card's own rates of copies and products."""
+``--compile`` compiles them for a GPU that need not be there (``--arch 90``: sm_90) and says how large they are. ``--bench``
+measures them at the sizes of 21B-A3B against the GPU's own rates of copies and products."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def main(arguments: list[str] | None = None) -> int:
         print("--device interpreter needs TRITON_INTERPRET=1 in the environment")
         return 2
     lib = gpu.framework(chosen.framework)
-    if chosen.device == "cuda" and not gpu.has_card(lib):
+    if chosen.device == "cuda" and not gpu.has_gpu(lib):
         print(f"{lib.__name__} sees no CUDA device here; --device interpreter or --compile need none")
         return 3
     if chosen.bench:

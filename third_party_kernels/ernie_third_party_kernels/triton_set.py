@@ -20,7 +20,7 @@ class Kernel(NamedTuple):
 
 
 class TritonSet:
-    """See ``erniecore.kernels.KernelSet``."""
+    """The members of ``erniecore.api.kernels.KernelSet``."""
 
     devices = frozenset({"cuda"})
     on_request = "compiled and checked in the interpreter, not run on a GPU"
@@ -110,14 +110,14 @@ def _cross_entropy(module: Any) -> dict[str, Kernel]:
 
 def _packed_weights(module: Any) -> dict[str, Kernel]:
     def product(x: Any, weight: Any) -> Any:
-        return module.product(x, weight.codes, weight.scales, weight.form, weight.group, weight.outputs)
+        return module.matmul(x, weight.qweight, weight.scales, weight.quant_dtype, weight.group, weight.outputs)
 
     def supports(x: Any, weight: Any) -> bool:
-        group, form = weight.group, weight.form in ("int8", "int4", "nf4")
-        fits = form and (group == 0 or (group >= 16 and group & (group - 1) == 0))
-        return fits and weight.codes.ndim == 2 and x.ndim == 2 and _plain(x, weight.scales)
+        group, known = weight.group, weight.quant_dtype in ("int8", "int4", "nf4")
+        fits = known and (group == 0 or (group >= 16 and group & (group - 1) == 0))
+        return fits and weight.qweight.ndim == 2 and x.ndim == 2 and _plain(x, weight.scales)
 
-    return {"packed_product": Kernel(product, supports)}
+    return {"quantized_matmul": Kernel(product, supports)}
 
 
 _FUNCTIONS = {

@@ -7,8 +7,7 @@ import paddle  # noqa: TID253
 import pytest
 from ernie_third_party_kernels.blas import sgemm
 from ernie_third_party_kernels.cross_entropy import reference
-
-from erniecore.ops.linear_cross_entropy import Piece, cross_entropy_rows_
+from erniecore_ops.linear_cross_entropy import Piece, cross_entropy_rows_
 
 SHAPES = [(1, 1), (3, 2), (2, 15), (4, 64), (7, 129), (33, 257), (3, 5000)]
 MKL = pytest.mark.skipif(sgemm() is None, reason="Paddle came without MKL")
@@ -81,14 +80,14 @@ def test_labels_of_another_type_or_number_are_left_to_the_reference(kernels):
 def test_sums_of_products(kernels, tensor, rng, depth, M, N):
     total, left, right = rng.standard_normal((M, N)), rng.standard_normal((depth, M)), rng.standard_normal((depth, N))
     place = tensor(total)
-    assert kernels["add_product_"].supports(place, tensor(left), tensor(right))
-    kernels["add_product_"].run(place, tensor(left), tensor(right))
+    assert kernels["add_matmul_"].supports(place, tensor(left), tensor(right))
+    kernels["add_matmul_"].run(place, tensor(left), tensor(right))
     np.testing.assert_allclose(place.numpy(), total + left.T @ right, rtol=1e-5, atol=1e-5)
 
 
 @MKL
 def test_products_that_do_not_fit_are_left_to_the_reference(kernels):
-    supports, left = kernels["add_product_"].supports, paddle.ones([4, 3])
+    supports, left = kernels["add_matmul_"].supports, paddle.ones([4, 3])
     assert supports(paddle.ones([3, 5]), left, paddle.ones([4, 5]))
     for total, right in (([3, 5], [5, 5]), ([5, 3], [4, 5]), ([3, 4], [4, 5])):
         assert not supports(paddle.ones(total), left, paddle.ones(right))

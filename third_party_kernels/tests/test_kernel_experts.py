@@ -4,8 +4,7 @@ import numpy as np
 import paddle  # noqa: TID253
 import pytest
 from ernie_third_party_kernels.grouped_swiglu import reference
-
-from erniecore.ops.grouped_swiglu import make_routes
+from erniecore_ops.grouped_swiglu import make_routes
 
 NAMES = ("x", "gate", "up", "down", "weights")
 

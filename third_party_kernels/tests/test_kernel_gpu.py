@@ -1,4 +1,4 @@
-"""The GPU kernels where triton is installed: compiled for a card that is not there, and run in Triton's interpreter on
+"""The GPU kernels where triton is installed: compiled for a GPU that is not there, and run in Triton's interpreter on
 tensors of torch. And the set of them that erniecore sees, which needs neither.
 """
 

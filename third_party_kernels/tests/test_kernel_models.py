@@ -14,10 +14,10 @@ import paddle  # noqa: TID253
 import pytest
 from ernie_third_party_kernels import library
 from ernie_third_party_kernels.kernel_set import native
+from erniecore_ops._parallel import num_workers
 
 from erniecore import kernels
 from erniecore.api import ops
-from erniecore.ops._parallel import num_workers
 
 PLUGINS = {name: pytest.importorskip(f"erniecore_{name}.plugin").plugin for name in ("ernie45", "ernie45_moe")}
 OF = {"dense": "ernie45", "moe": "ernie45_moe", "moe_mtp": "ernie45_moe"}
@@ -69,7 +69,7 @@ def objective(name, model, stored):
         hidden = model.features(paddle.to_tensor(stored.tensors["a.input_ids"])).hidden
         return mean_loss(model, hidden, stored.tensors["a.labels_shifted"])
     features, labels = model.features(paddle.to_tensor(stored.tensors["input_ids"])), stored.tensors["labels_shifted"]
-    ahead = mean_loss(model, features.ahead[0][:, :20], labels[:, 1:21])
+    ahead = mean_loss(model, features.mtp_hidden[0][:, :20], labels[:, 1:21])
     return mean_loss(model, features.hidden[:, :20], labels[:, :20]) + stored.numbers["mtp_loss_scaling_factor"] * ahead
 
 
@@ -104,23 +104,26 @@ EXPERTS = {"moe_num_experts": 4, "moe_k": 2, "moe_intermediate_size": 16, "moe_n
 
 def curve(name):
     """Losses of 200 steps with AdamW and clipping, always from the same weights on the same packed rows."""
+    from erniecore.config.adamw import AdamWConfig
     from erniecore.config.core import TrainSection
+    from erniecore.engine.optimizers.adamw import AdamW
+    from erniecore.engine.optimizers.parameters import gradient_square_sum, trained_parameters
     from erniecore.engine.training import guards
-    from erniecore.engine.training.optim import AdamW
 
     config = {**golden(name).config, **TINY, **(EXPERTS if name == "moe" else {})}
     if name == "moe":
         config |= {"num_hidden_layers": 2, "moe_layer_start_index": 1, "moe_layer_end_index": 1}
     model = SHARED._build(PLUGINS[OF[name]], config)
     model.train()
-    optimizer, rng, losses = AdamW(model.named_parameters(), TrainSection()), np.random.default_rng(0), []
+    optimizer = AdamW(trained_parameters(model.named_parameters(), TrainSection()), AdamWConfig())
+    rng, losses = np.random.default_rng(0), []
     ends = paddle.to_tensor(np.repeat([13, 24], [13, 11]).astype(np.int32).reshape(1, 1, 24, 1))
     for _ in range(STEPS):
         ids = np.cumsum(rng.integers(1, 4, (1, 25)), axis=1) % 67
         hidden = model.features(paddle.to_tensor(ids[:, :-1]), startend_row_indices=ends).hidden
         loss = mean_loss(model, hidden, ids[:, 1:])
         loss.backward()
-        optimizer.step(3e-3, guards.clip_scale(math.sqrt(float(optimizer.gradient_square_sum())), 1.0))
+        optimizer.step(3e-3, guards.clip_scale(math.sqrt(float(gradient_square_sum(optimizer))), 1.0))
         optimizer.clear_gradients()
         losses.append(float(loss))
     return np.array(losses)

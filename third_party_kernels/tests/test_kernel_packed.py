@@ -6,37 +6,36 @@ import numpy as np
 import paddle  # noqa: TID253
 import pytest
 from ernie_third_party_kernels.packed_weights import reference
-
-from erniecore.ops import PackedMatrix
-from erniecore.ops.packed_weights import packed_numbers
+from erniecore_ops.functions import QuantizedMatrix
+from erniecore_ops.packed_weights import dequantize
 
 #: (inputs, outputs, group)
 SHAPES = [(1, 1, 0), (16, 2, 0), (37, 7, 0), (64, 33, 16), (50, 70, 24), (130, 41, 32), (3, 67, 64)]
 
 
-def packed(rng, form, inputs, outputs, group, stack=()):
+def packed(rng, quant_dtype, inputs, outputs, group, stack=()):
     """A matrix with every code that there is."""
-    rows = outputs if form == "int8" else (outputs + 1) // 2
-    codes = rng.integers(-128, 128, (*stack, rows, inputs)).astype(np.int8)
+    rows = outputs if quant_dtype == "int8" else (outputs + 1) // 2
+    qweight = rng.integers(-128, 128, (*stack, rows, inputs)).astype(np.int8)
     scales = rng.random((*stack, outputs, -(-inputs // group)) if group else (*stack, outputs)).astype(np.float32)
-    matrix = PackedMatrix(paddle.to_tensor(codes), paddle.to_tensor(scales), form, group, outputs)
-    return matrix, reference.numbers(codes, scales.astype(np.float64), form, group, outputs)
+    matrix = QuantizedMatrix(paddle.to_tensor(qweight), paddle.to_tensor(scales), quant_dtype, group, outputs)
+    return matrix, reference.dequantize(qweight, scales.astype(np.float64), quant_dtype, group, outputs)
 
 
 def near(found, expected):
     np.testing.assert_allclose(found.numpy(), expected, rtol=1e-5, atol=1e-5 * max(1, np.abs(expected).max()))
 
 
-@pytest.mark.parametrize("form", ["int8", "int4", "nf4"])
+@pytest.mark.parametrize("quant_dtype", ["int8", "int4", "nf4"])
 @pytest.mark.parametrize(("inputs", "outputs", "group"), SHAPES)
-def test_packed_weights(kernels, tensor, rng, form, inputs, outputs, group):
-    weight, numbers = packed(rng, form, inputs, outputs, group)
-    np.testing.assert_allclose(packed_numbers.__wrapped__(weight).numpy(), numbers, rtol=1e-6)
-    np.testing.assert_allclose(kernels["packed_numbers"].run(weight).numpy(), numbers, rtol=1e-6)
+def test_packed_weights(kernels, tensor, rng, quant_dtype, inputs, outputs, group):
+    weight, dequantized = packed(rng, quant_dtype, inputs, outputs, group)
+    np.testing.assert_allclose(dequantize.__wrapped__(weight).numpy(), dequantized, rtol=1e-6)
+    np.testing.assert_allclose(kernels["dequantize"].run(weight).numpy(), dequantized, rtol=1e-6)
     for rows in (1, 2, 3, 4, 7):
         x = rng.standard_normal((rows, inputs))
-        assert kernels["packed_product"].supports(tensor(x), weight)
-        near(kernels["packed_product"].run(tensor(x), weight), x.astype(np.float32) @ numbers.T)
+        assert kernels["quantized_matmul"].supports(tensor(x), weight)
+        near(kernels["quantized_matmul"].run(tensor(x), weight), x.astype(np.float32) @ dequantized.T)
 
 
 def routes_of(*parts):
@@ -44,23 +43,23 @@ def routes_of(*parts):
     return SimpleNamespace(experts=[SimpleNamespace(expert=e, rows=slice(a, b)) for e, a, b in parts])
 
 
-@pytest.mark.parametrize("form", ["int8", "int4", "nf4"])
+@pytest.mark.parametrize("quant_dtype", ["int8", "int4", "nf4"])
 @pytest.mark.parametrize("group", [0, 8])
-def test_packed_experts(kernels, tensor, rng, form, group):
-    weight, numbers = packed(rng, form, 21, 35, group, stack=(4,))
+def test_packed_experts(kernels, tensor, rng, quant_dtype, group):
+    weight, dequantized = packed(rng, quant_dtype, 21, 35, group, stack=(4,))
     x, routes = rng.standard_normal((6, 21)).astype(np.float32), routes_of((0, 0, 1), (2, 1, 1), (3, 1, 6))
-    assert kernels["packed_grouped_product"].supports(tensor(x), weight, routes)
-    expected = np.concatenate([x[:1] @ numbers[0].T, x[1:] @ numbers[3].T])
-    near(kernels["packed_grouped_product"].run(tensor(x), weight, routes), expected)
-    np.testing.assert_allclose(kernels["packed_numbers"].run(weight).numpy(), numbers, rtol=1e-6)
+    assert kernels["quantized_grouped_matmul"].supports(tensor(x), weight, routes)
+    expected = np.concatenate([x[:1] @ dequantized[0].T, x[1:] @ dequantized[3].T])
+    near(kernels["quantized_grouped_matmul"].run(tensor(x), weight, routes), expected)
+    np.testing.assert_allclose(kernels["dequantize"].run(weight).numpy(), dequantized, rtol=1e-6)
 
 
 def test_a_row_has_the_same_bits_alone_and_among_others(kernels, tensor, rng):
     weight, _ = packed(rng, "int4", 100, 67, 0)
     x = tensor(rng.standard_normal((7, 100)))
-    together = kernels["packed_product"].run(x, weight).numpy()
+    together = kernels["quantized_matmul"].run(x, weight).numpy()
     for row in range(7):
-        alone = kernels["packed_product"].run(x[row : row + 1], weight).numpy()
+        alone = kernels["quantized_matmul"].run(x[row : row + 1], weight).numpy()
         assert np.array_equal(alone[0], together[row])
 
 
@@ -71,19 +70,19 @@ def test_a_row_has_the_same_bits_alone_and_among_others(kernels, tensor, rng):
         lambda x, w: (x.astype("float64"), w),
         lambda x, w: (paddle.ones([65, 6]), w),
         lambda x, w: (paddle.ones([0, 6]), w),
-        lambda x, w: (x, PackedMatrix(w.codes.astype("int32"), w.scales, "int8", 0, 4)),
-        lambda x, w: (x, PackedMatrix(w.codes, w.scales, "int2", 0, 4)),
-        lambda x, w: (x, PackedMatrix(w.codes, w.scales, "int8", 0, 5)),
-        lambda x, w: (x, PackedMatrix(w.codes, w.scales, "int4", 0, 4)),
-        lambda x, w: (x, PackedMatrix(w.codes, w.scales, "int8", 3, 4)),
-        lambda x, w: (x, PackedMatrix(w.codes[:, ::2], w.scales, "int8", 0, 4)),
+        lambda x, w: (x, QuantizedMatrix(w.qweight.astype("int32"), w.scales, "int8", 0, 4)),
+        lambda x, w: (x, QuantizedMatrix(w.qweight, w.scales, "int2", 0, 4)),
+        lambda x, w: (x, QuantizedMatrix(w.qweight, w.scales, "int8", 0, 5)),
+        lambda x, w: (x, QuantizedMatrix(w.qweight, w.scales, "int4", 0, 4)),
+        lambda x, w: (x, QuantizedMatrix(w.qweight, w.scales, "int8", 3, 4)),
+        lambda x, w: (x, QuantizedMatrix(w.qweight[:, ::2], w.scales, "int8", 0, 4)),
     ],
 )
 def test_what_it_would_read_wrongly_is_left_to_the_reference(kernels, rng, wrong):
     weight, _ = packed(rng, "int8", 6, 4, 0)
     x = paddle.ones([2, 6])
-    assert kernels["packed_product"].supports(x, weight)
-    assert not kernels["packed_product"].supports(*wrong(x, weight))
+    assert kernels["quantized_matmul"].supports(x, weight)
+    assert not kernels["quantized_matmul"].supports(*wrong(x, weight))
 
 
 @pytest.mark.parametrize(
@@ -92,5 +91,5 @@ def test_what_it_would_read_wrongly_is_left_to_the_reference(kernels, rng, wrong
 def test_routes_that_do_not_cover_the_rows_are_left_to_the_reference(kernels, rng, parts):
     weight, _ = packed(rng, "int8", 6, 4, 0, stack=(4,))
     x = paddle.ones([3, 6])
-    assert kernels["packed_grouped_product"].supports(x, weight, routes_of((0, 0, 1), (3, 1, 3)))
-    assert not kernels["packed_grouped_product"].supports(x, weight, routes_of(*parts))
+    assert kernels["quantized_grouped_matmul"].supports(x, weight, routes_of((0, 0, 1), (3, 1, 3)))
+    assert not kernels["quantized_grouped_matmul"].supports(x, weight, routes_of(*parts))

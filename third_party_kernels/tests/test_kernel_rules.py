@@ -10,6 +10,8 @@ import pytest
 from ernie_third_party_kernels import library
 from ernie_third_party_kernels.kernel_set import native
 from ernie_third_party_kernels.sources import mark
+from erniecore_conformance.runner import run_checks
+from erniecore_conformance.subjects import Subject
 
 from erniecore.kernels import OPERATORS
 
@@ -27,6 +29,15 @@ def test_importing_it_needs_neither_paddle_nor_numpy_nor_erniecore():
     code = "import sys, ernie_third_party_kernels.kernel_set as k; k.native.fault(); print(sorted(sys.modules))"
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     assert not {"'paddle'", "'numpy'", "'erniecore'", "'ctypes.wintypes'"} & set(out.strip("[]\n").split(", "))
+
+
+@pytest.mark.parametrize("name", ["native", "triton"])
+def test_the_plugin_objects_keep_the_rules_of_their_kind(name):
+    outcomes = run_checks(Subject.installed("kernels", name))
+    failed = {o.check: o.detail for o in outcomes if o.status == "failed"}
+    # the package stands alone: it has no versions of erniecore that it needs
+    assert failed.keys() <= {"every_core_has_upper_bound"}, failed
+    assert any(o.check.startswith("kernels_") and o.status == "passed" for o in outcomes)
 
 
 @LIBRARY

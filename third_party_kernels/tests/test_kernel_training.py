@@ -7,9 +7,8 @@ from ernie_third_party_kernels.adamw import binding
 from ernie_third_party_kernels.adamw import reference as adamw
 from ernie_third_party_kernels.embedding import reference as embedding
 from ernie_third_party_kernels.top_experts import reference as router
-
-from erniecore.ops import adamw as core
-from erniecore.ops.embedding import embedding_backward
+from erniecore_ops import adamw as core
+from erniecore_ops.embedding import embedding_backward
 
 SHAPES = [[1], [7, 5], [33], [40000], [3, 11, 2]]
 

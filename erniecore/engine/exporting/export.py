@@ -10,16 +10,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from erniecore import registry
+from erniecore.capabilities import ExporterCapability
 from erniecore.checkpoint.directories import atomic_directory, check_target
 from erniecore.config.problems import section_from
-from erniecore.config.section import Section
-from erniecore.config.sources import Leaf, Place
+from erniecore.config.tree import Leaf, Place
 from erniecore.engine.models.bundles import load_bundle, locate, open_device, open_located
 from erniecore.engine.models.quantized import is_packed
 from erniecore.errors import CheckpointError, UsageError, shorten
 from erniecore.host import assemble
 from erniecore.plugin import Plugin
-from erniecore.types import Conversation, Message, ModelBundle, Tokenizer
+from erniecore.sections import Section
+from erniecore.types import AdaptedModel, Conversation, Message, ModelBundle, Tokenizer
 
 if TYPE_CHECKING:
     from erniecore.types.samples import Array
@@ -59,14 +60,14 @@ def export_directory(source: Path, out: Path, to: str = "hf", options: Mapping[s
 
 def export_bundle(bundle: ModelBundle, out: Path, to: str = "hf", options: Mapping[str, Any] | None = None) -> Path:
     """Export a model that is in memory; see :func:`export_directory`. Raises ``UsageError`` for one with an adapter."""
-    if hasattr(bundle.model, "adapter_off"):
+    if isinstance(bundle.model, AdaptedModel):
         raise UsageError(
             "this model has an adapter beside its weights", next="ernie merge ADAPTER --base DIR --out DIR"
         )
     plugin = registry.load("exporter", to)
-    if is_packed(bundle.model) and "packed" not in plugin.capabilities:
+    if is_packed(bundle.model) and ExporterCapability.PACKED not in plugin.capabilities:
         raise UsageError(
-            "the weights of this model are quantised", fix="export the original model, or these --to fastdeploy"
+            "the weights of this model are quantized", fix="export the original model, or these --to fastdeploy"
         )
     host = assemble({"exporter": plugin})
     config = _options(plugin, options or {})

@@ -1,1 +1,1 @@
-"""Model directories: reading, writing, building, quantising, adapting, and a model with everything around it."""
+"""Model directories: reading, writing, building, quantizing, adapting, and a model with everything around it."""

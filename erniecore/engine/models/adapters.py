@@ -145,10 +145,10 @@ def named_directory(word: str) -> tuple[str, Path]:
 
 
 def quantized_base(directory: Path, base: Path) -> list[str]:
-    """A note when the adapter learned beside quantised weights and is used with original ones."""
+    """A note when the adapter learned beside quantized weights and is used with original ones."""
     quantizer = origin_of(directory).get("quantizer")
     if not quantizer or is_quantized(base):
         return []
     return [
-        f"the adapter was trained on weights quantised by {quantizer}; here the base keeps its own, unquantised weights"
+        f"the adapter was trained on weights quantized by {quantizer}; here the base keeps its own, unquantized weights"
     ]

@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from erniecore import kernels, registry
+from erniecore import kernels, registry, retired
 from erniecore.checkpoint.directories import QUANTIZED_DIRECTORY
 from erniecore.config.selection import plugin_for_directory
 from erniecore.engine import launch
@@ -21,10 +21,11 @@ from erniecore.engine.views import check_views
 from erniecore.errors import CheckpointError, EnvironmentFault, UsageError, nearest
 from erniecore.host import Host, assemble
 from erniecore.plugin import ModelPlugin, Plugin
-from erniecore.types import Cluster, Device, Json, ModelBundle, Tokenizer
+from erniecore.types import Json, ModelBundle, Tokenizer
 
 if TYPE_CHECKING:
     from erniecore.checkpoint import Checkpoint
+    from erniecore.sections import Section
 
 
 class Opened(NamedTuple):
@@ -47,9 +48,7 @@ def open_device(name: str = "cpu", model: Path | None = None) -> list[str]:
     Raises:
         ConfigError: the quantizer that wrote the directory ``model`` needs what the device lacks.
     """
-    plugin = registry.load("device", name)
-    host = assemble({"device": plugin})
-    device: Device = host.hook.ernie_open_device(config=plugin.Config(), cluster=Cluster())
+    device = launch.default_device(name)
     if model is not None:
         quantized.check_device(model, device)
     warnings = launch.apply_environment(device.environment())
@@ -114,13 +113,13 @@ def locate(source: Path) -> Located:
 
 
 def open_located(
-    located: Located, *, dtype: str = "float32", tokenizer: bool = True, plain: bool = False, ahead: bool = False
+    located: Located, *, dtype: str = "float32", tokenizer: bool = True, plain: bool = False, mtp: bool = False
 ) -> Opened:
     """The model at ``located``; see :func:`load_bundle` and :func:`load_checkpoint_bundle`."""
     if located.is_checkpoint:
         opened = load_checkpoint_bundle(located.path, dtype=dtype, tokenizer=tokenizer, plain=plain)
     else:
-        opened = load_bundle(located.path, dtype=dtype, tokenizer=tokenizer, ahead=ahead)
+        opened = load_bundle(located.path, dtype=dtype, tokenizer=tokenizer, mtp=mtp)
     if located.adapter is not None:
         from erniecore.engine.models.adapters import load_adapter
 
@@ -129,17 +128,17 @@ def open_located(
     return opened._replace(notes=[*located.notes, *opened.notes])
 
 
-def load_bundle(directory: Path, *, dtype: str = "float32", tokenizer: bool = True, ahead: bool = False) -> Opened:
+def load_bundle(directory: Path, *, dtype: str = "float32", tokenizer: bool = True, mtp: bool = False) -> Opened:
     """The model in a model directory of the public layout.
 
     Args:
         directory: config.json, safetensors and, if ``tokenizer``, the tokenizer's files.
         dtype: of the parameters in memory.
         tokenizer: also read the tokenizer; that there is none is a note, not an error.
-        ahead: with its layers of multi-token prediction.
+        mtp: build and load its multi-token-prediction layers as well.
 
     Raises:
-        ConfigError: ``ahead``, and the model has no such layers.
+        ConfigError: ``mtp``, and the model has no such layers.
         PluginNotFound: no installed model plugin reads this ``model_type``, or the quantizer is not installed.
         CheckpointError: weights that do not fit, or a vocabulary smaller than the tokenizer's.
     """
@@ -147,7 +146,7 @@ def load_bundle(directory: Path, *, dtype: str = "float32", tokenizer: bool = Tr
 
     plugin = registry.load("model", plugin_for_directory(directory))
     # a model without the setting has no such layers; who needs them says so
-    section = {"path": str(directory), **({"mtp": True} if ahead and "mtp" in plugin.Config.model_fields else {})}
+    section = {"path": str(directory), **({"mtp": True} if mtp and "mtp" in plugin.Config.model_fields else {})}
     bundle, notes = build_bundle(plugin, section, directory if tokenizer else None, dtype)
     if quantized.quantizer_of(bundle.architecture):
         bundle = described(quantized.fill(bundle, directory), _provenance_of(directory), _generation_of(directory))
@@ -163,7 +162,7 @@ def load_bundle(directory: Path, *, dtype: str = "float32", tokenizer: bool = Tr
             f"not part of this model: {', '.join(report.ignored[:3])}{' …' if len(report.ignored) > 3 else ''}"
         )
     if quantized.KEY in bundle.architecture:
-        notes.append("quantised for servers; read as the numbers that its codes stand for")
+        notes.append("quantized for servers; read as the numbers that its codes stand for")
         bundle = replace(bundle, architecture={k: v for k, v in bundle.architecture.items() if k != quantized.KEY})
         stored = str(bundle.architecture.get("torch_dtype", bundle.architecture.get("dtype", stored)))
     bundle = described(bundle, _provenance_of(directory), _generation_of(directory))
@@ -187,9 +186,7 @@ def load_checkpoint_bundle(
     section = {k: v for k, v in settings["model"].items() if k in plugin.Config.model_fields}
     home = section.get("tokenizer") or section.get("path")
     bundle, notes = build_bundle(plugin, section, Path(home) if home and tokenizer else None, dtype)
-    if score_head.WEIGHT in checkpoint.tensors["model"]:
-        score_head.add_score_head(bundle.model)
-        bundle = score_head.completed(bundle)
+    bundle = score_head.as_saved(bundle, checkpoint.tensors["model"])
     averaged = "ema" in checkpoint.tensors and settings.get("checkpoint", {}).get("average", True)
     bundle = replace(bundle, model=quantized.trained(names, settings, bundle.model))
     _load_structured(bundle, checkpoint, averaged=averaged)
@@ -226,9 +223,7 @@ def build_bundle(
         notes += check_vocabulary(architecture, tokenizer, str(tokenizer_home))
     model = host.call(plugin, "ernie_build_model", config=config, architecture=architecture, dtype=dtype)
     adapter = host.call(plugin, "ernie_state_adapter", architecture=architecture)
-    if score_head.has_score(architecture):
-        score_head.add_score_head(model)
-        adapter = score_head.ScoreState(adapter, architecture)
+    model, adapter = score_head.as_described(model, adapter, architecture)
     return ModelBundle(model=model, architecture=architecture, adapter=adapter, tokenizer=tokenizer), notes
 
 
@@ -251,7 +246,7 @@ def open_tokenizer(directory: Path) -> tuple[Tokenizer, Json]:
     return read_tokenizer(plugin, architecture, directory), architecture
 
 
-def _tokenizer(host: Host, plugin: Plugin, config: Any, home: Path | None) -> tuple[Tokenizer | None, list[str]]:
+def _tokenizer(host: Host, plugin: Plugin, config: Section, home: Path | None) -> tuple[Tokenizer | None, list[str]]:
     if home is None:
         return None, []
     try:
@@ -291,7 +286,7 @@ def _settings_of(checkpoint: Checkpoint) -> tuple[Mapping[str, Any], Mapping[str
             where=str(checkpoint.path),
             fix="name the run, which leaves adapter/ at its end, or continue it to its end",
         )
-    return settings, names
+    return retired.renamed_settings(settings), names
 
 
 def _load_structured(bundle: ModelBundle, checkpoint: Checkpoint, *, averaged: bool) -> None:
@@ -312,12 +307,11 @@ def _without_quantizer(bundle: ModelBundle, other: ModelBundle) -> ModelBundle:
     """``bundle`` with the model of ``other``, filled with its weights."""
     from erniecore.engine.models.weights import state_of
 
-    if score_head.has_score(bundle.architecture):
-        score_head.add_score_head(other.model)
+    model, _ = score_head.as_described(other.model, other.adapter, bundle.architecture)
     weights = state_of(bundle.model)
-    for name, target in state_of(other.model).items():
+    for name, target in state_of(model).items():
         target.set_value(weights[name])
-    return replace(bundle, model=other.model)
+    return replace(bundle, model=model)
 
 
 def _long_name(dtype: str) -> str:

@@ -1,5 +1,5 @@
-"""Directories of quantised models: our own tensor names, packed as a quantizer plugin packs them. config.json says which one
-and with which settings; the plugin builds the layers, and the files fill them bit for bit. Writing is in ``quantize.py``.
+"""Directories of quantized models: our own tensor names, with the tensors of a quantizer plugin's layers. config.json names the
+plugin and its settings; the plugin builds the layers, and the files fill them bit for bit. Writing is ``quantized_files.py``.
 
 Importing this module is light.
 """
@@ -13,29 +13,27 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from erniecore import registry
-from erniecore.accelerators.profile import check_needs
+from erniecore.abilities import check_needs
+from erniecore.capabilities import QuantizerCapability
 from erniecore.config.problems import section_from
-from erniecore.config.sources import Leaf, Place, Tree
+from erniecore.config.tree import Leaf, Place, Tree
 from erniecore.engine.host_memory import release_freed
 from erniecore.errors import CheckpointError, ConfigError, PluginError
 from erniecore.host import assemble
+from erniecore.types import QuantizerState
 
 if TYPE_CHECKING:
-    from erniecore.config.section import Section
     from erniecore.plugin import Plugin
-    from erniecore.types import Json, ModelBundle
+    from erniecore.sections import Section
+    from erniecore.types import CacheCodec, Json, ModelBundle
     from erniecore.types.model import Layer
 
 #: key of config.json; ``quant_method`` of ours
 KEY, METHOD = "quantization_config", "erniecore"
-#: capability of quantizers that need data
-CALIBRATE = "calibrate"
-#: capability of quantizers whose weights stay trainable parameters
-TRAINS = "trains"
 
 
 def described(architecture: Json, name: str, settings: Json) -> dict[str, Any]:
-    """``architecture`` as that of a model quantised by plugin ``name`` with these settings."""
+    """``architecture`` as that of a model quantized by plugin ``name`` with these settings."""
     return {**architecture, KEY: {"quant_method": METHOD, "quantizer": name, "settings": dict(settings)}}
 
 
@@ -57,11 +55,11 @@ def is_quantized(directory: str | Path) -> bool:
 
 
 def refuse_training(architecture: Json) -> None:
-    """Raises ``ConfigError`` for a base whose original weights are not here."""
+    """Raises ``ConfigError`` for a quantized base model, whose original weights are not available."""
     name = quantizer_of(architecture)
     if name:
         message = (
-            f"this directory holds weights quantised by {name}; name the original model and add --quantizer {name}"
+            f"this directory holds weights quantized by {name}; name the original model and add --quantizer {name}"
         )
         raise ConfigError.at("model.path", message)
 
@@ -83,7 +81,7 @@ def apply(plugin: Plugin, config: Section, model: Layer, phase: str = "export") 
 
 
 def calibrated(plugin: Plugin, config: Section, model: Layer, batches: Sequence[Any]) -> Layer:
-    """``model`` as ``plugin`` packs it with the help of data, in eval mode. Raises what the plugin raises."""
+    """``model`` as ``plugin`` packs it after calibration on ``batches``, in eval mode. Raises what the plugin raises."""
     host = assemble({"quantizer": plugin})
     quantized: Layer = host.call(plugin, "ernie_calibrate_model", config=config, model=model, batches=batches)
     quantized.eval()
@@ -92,23 +90,24 @@ def calibrated(plugin: Plugin, config: Section, model: Layer, batches: Sequence[
 
 
 def own_state(model: Layer) -> frozenset[str]:
-    """Names of tensors that a quantizer put beside the weights which it trains: layers name theirs in
-    ``quantizer_state``. A model directory of the public layout has no place for them."""
+    """Names of tensors that a quantizer adds to the weights that it trains: layers list theirs in ``quantizer_state``. A model
+    directory in the Hugging Face format cannot hold them."""
     return frozenset(
         f"{name}.{tensor}"
         for name, layer in model.named_sublayers()
-        for tensor in getattr(layer, "quantizer_state", ())
+        if isinstance(layer, QuantizerState)
+        for tensor in layer.quantizer_state
     )
 
 
 def trained(names: Mapping[str, str], settings: Mapping[str, Any], model: Layer) -> Layer:
-    """``model`` as a run with these plugins and settings trained it: quantised, where the quantizer trains the weights
-    themselves (capability ``trains``), else as it is."""
+    """``model`` as a run with these plugins and settings trained it: with the quantizer's layers where it trains the weights
+    themselves (capability ``trainable``), else unchanged."""
     name = names.get("quantizer")
     if not name:
         return model
     plugin, place = registry.load("quantizer", name), Place("the settings of the checkpoint")
-    if TRAINS not in plugin.capabilities:
+    if QuantizerCapability.TRAINABLE not in plugin.capabilities:
         return model
     section: Tree = {key: Leaf(value, place) for key, value in dict(settings["quantizer"]).items() if key != "name"}
     return apply(plugin, section_from(plugin.Config, section), model, "train")
@@ -136,10 +135,10 @@ def fill(bundle: ModelBundle, directory: Path) -> ModelBundle:
     stored, targets = merge_shards(paths), state_of(model)
     shapes = {name: (tuple(tensor.shape), "") for name, (_, tensor) in stored.items()}
     problems = compare_tensors(
-        shapes, {name: (tuple(t.shape), "") for name, t in targets.items()}, "the quantised model"
+        shapes, {name: (tuple(t.shape), "") for name, t in targets.items()}, "the quantized model"
     )
     if problems:
-        message = "the quantised weights do not fit the model: " + list_problems(problems)
+        message = "the quantized weights do not fit the model: " + list_problems(problems)
         raise CheckpointError(message, where=str(directory), code="ERN-K004")
     for name, target in targets.items():
         path, tensor = stored[name]
@@ -149,15 +148,21 @@ def fill(bundle: ModelBundle, directory: Path) -> ModelBundle:
 
 
 def is_packed(model: Any) -> bool:
-    """Whether weights of ``model`` are codes, or what it stores in its cache."""
+    """Whether weights or the KV cache of ``model`` are quantized."""
     from erniecore.types import PackedLayer
 
-    return getattr(model, "cache_codec", None) is not None or any(
-        isinstance(layer, PackedLayer) for layer in model.sublayers()
-    )
+    return codec_of(model) is not None or any(isinstance(layer, PackedLayer) for layer in model.sublayers())
 
 
 def check_packed(model: Any) -> None:
     """Raises ``PluginError`` unless the quantizer replaced layers: only those can be written."""
     if not is_packed(model):
-        raise PluginError("this quantizer leaves weights in floating point, which no directory of codes can hold")
+        raise PluginError(
+            "this quantizer leaves all weights in floating point, so there is nothing to write as quantized"
+        )
+
+
+def codec_of(model: Any) -> CacheCodec | None:
+    """The codec of the KV cache of ``model``; None: the cache is not quantized."""
+    codec: CacheCodec | None = dict(model.named_children()).get("cache_codec")
+    return codec

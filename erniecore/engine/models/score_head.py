@@ -5,8 +5,8 @@ capability ``score-head``. Not a loss. Importing this module is light: paddle co
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from erniecore.types import Json, ModelBundle, StateAdapter, TensorMap
@@ -14,8 +14,6 @@ from erniecore.types import Json, ModelBundle, StateAdapter, TensorMap
 if TYPE_CHECKING:
     from erniecore.types.samples import Array
 
-#: capability of methods that train a score head
-CAPABILITY = "score-head"
 #: the layer's name in the model and, as transformers calls it, in public checkpoints
 SCORE = "score"
 WEIGHT = f"{SCORE}.weight"
@@ -90,9 +88,45 @@ def without_head(adapter: StateAdapter) -> StateAdapter:
     return adapter.model if isinstance(adapter, ScoreState) else adapter
 
 
-def trained_beside(shapes: Mapping[str, Sequence[int]], architecture: Json) -> dict[str, Sequence[int]]:
-    """What an adapter trains, and the head with it."""
-    return {**shapes, WEIGHT: head_map(architecture).shape}
+@dataclass(frozen=True, slots=True)
+class HeadChoice:
+    """The score head of a run's model; all that the run does about it is asked here.
+
+    Attributes:
+        stored: the directory that the run starts from has one. trained: the method trains one.
+    """
+
+    stored: bool = False
+    trained: bool = False
+
+    def described(self, architecture: Json, adapter: StateAdapter) -> tuple[Json, StateAdapter]:
+        """config.json and ``StateAdapter`` of the model as it is trained."""
+        if self.trained and not self.stored:
+            architecture = with_score(architecture)
+        return architecture, state_with_score(adapter, architecture)
+
+    def of_directory(self, adapter: StateAdapter) -> StateAdapter:
+        """The ``StateAdapter`` of the weights that the run starts from."""
+        return adapter if self.stored else without_head(adapter)
+
+    def add_stored(self, model: Any) -> Any:
+        """``model`` as built, with a head to load, if the directory has one."""
+        return add_score_head(model) if self.stored else model
+
+    def add_trained(self, model: Any) -> Any:
+        """``model`` as adapted, with a trainable head if the method trains one: an adapter freezes what it finds."""
+        if self.trained:
+            model = add_score_head(model)
+            model.score.weight.stop_gradient = False
+        return model
+
+    def adapter_shapes(
+        self, shapes: Mapping[str, Sequence[int]] | None, architecture: Json
+    ) -> Mapping[str, Sequence[int]] | None:
+        """Name -> shape of what is trained under an adapter, the head included; None without an adapter."""
+        if shapes is None or not self.trained:
+            return shapes
+        return {**shapes, WEIGHT: head_map(architecture).shape}
 
 
 def add_score_head(model: Any) -> Any:
@@ -125,3 +159,15 @@ def completed(bundle: ModelBundle) -> ModelBundle:
         return bundle
     architecture = with_score(bundle.architecture)
     return replace(bundle, architecture=architecture, adapter=ScoreState(bundle.adapter, architecture))
+
+
+def as_described(model: Any, adapter: StateAdapter, architecture: Json) -> tuple[Any, StateAdapter]:
+    """A model as built and its ``StateAdapter``, with a head if ``architecture`` has one."""
+    return HeadChoice(stored=has_score(architecture)).add_stored(model), state_with_score(adapter, architecture)
+
+
+def as_saved(bundle: ModelBundle, names: Collection[str]) -> ModelBundle:
+    """``bundle`` with a head if it is among the ``names`` of weights that were saved."""
+    if WEIGHT not in names:
+        return bundle
+    return completed(replace(bundle, model=add_score_head(bundle.model)))

@@ -77,7 +77,7 @@ def load_weights(layer: Layer, directory: Path, adapter: StateAdapter) -> LoadRe
     check_manifest(directory, {path.name for path, _ in files.values()})
     stored = decoded(files)
     tensors = {name: tensor for name, (_, tensor) in stored.items()}
-    same_as_embedding = check_tied_head(dict(getattr(layer, "architecture", {})), tensors, directory)
+    same_as_embedding = check_tied_head(layer.architecture, tensors, directory)
     names = [name for name in tensors if name not in same_as_embedding]
     layout = adapter.layout_of(names)
     maps = adapter.maps(layout, names)
@@ -296,7 +296,7 @@ def convert(array: Array, found: str, wanted: str, where: str) -> Array:
     """``array`` of dtype ``found`` as dtype ``wanted``, rounded to nearest; bfloat16 travels as bits.
 
     Raises:
-        CheckpointError: one of them is not a floating-point dtype (quantised weights need their quantizer).
+        CheckpointError: one of them is not a floating-point dtype (quantized weights need their quantizer).
     """
     if found == wanted:
         return array

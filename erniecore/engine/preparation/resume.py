@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from erniecore import retired
 from erniecore.checkpoint import Checkpoint, list_checkpoints, load_checkpoint, newest_verified
-from erniecore.data.codes import FILE_CHANGED, SAMPLES_CHANGED
+from erniecore.codes import FILE_CHANGED, SAMPLES_CHANGED
+from erniecore.engine.drift import SPLIT, Difference, compare
 from erniecore.engine.preparation import rundir
-from erniecore.engine.preparation.drift import SPLIT, Difference, compare
 from erniecore.errors import CheckpointError, DataError, UsageError, nearest
 
 #: version of the content of ``state.json``
@@ -23,12 +24,16 @@ class Resumption:
 
     Attributes:
         checkpoint: continue from it; ``None``: start anew.
-        notes: why this one, what was passed over, which settings changed.
+        notes: why this one, which checkpoints are damaged, which settings changed.
     """
 
     checkpoint: Checkpoint | None = None
     notes: tuple[str, ...] = ()
     differences: tuple[Difference, ...] = field(default=())
+
+    def noting(self, *notes: str) -> Resumption:
+        """The same with further notes."""
+        return replace(self, notes=(*self.notes, *notes)) if notes else self
 
 
 def choose(out: Path, resume: str, settings: Mapping[str, Any], hash_now: str, data_size: int = 1) -> Resumption:
@@ -38,7 +43,7 @@ def choose(out: Path, resume: str, settings: Mapping[str, Any], hash_now: str, d
         out: the run directory.
         resume: ``auto``, ``never``, ``must`` or a checkpoint directory.
         settings: the settings as JSON. hash_now: their ``config_hash``.
-        data_size: ranks that see different rows.
+        data_size: ranks that train on different rows.
 
     Raises:
         UsageError: ``never`` in a used directory; settings that change the mathematics.
@@ -82,7 +87,7 @@ def choose(out: Path, resume: str, settings: Mapping[str, Any], hash_now: str, d
 
 def changes(checkpoint: Checkpoint, settings: Mapping[str, Any], data_size: int) -> list[Difference]:
     """Settings that differ from the checkpoint's; one more where a step would have another number of rows."""
-    before: Mapping[str, Any] = checkpoint.state["settings"]
+    before = retired.renamed_settings(checkpoint.state["settings"])
     rows = rows_per_step(before, checkpoint.state.get("data_size", 1)), rows_per_step(settings, data_size)
     differences = compare(before, settings, same_rows=rows[0] == rows[1])
     if rows[0] != rows[1] and not any(d.key in SPLIT for d in differences):

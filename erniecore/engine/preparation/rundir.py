@@ -1,6 +1,6 @@
 """The run directory before training: made, ours alone, and not another run's. Only names from here are written into it.
 
-resolved.yaml events.jsonl data_report.json quarantine.json ckpt/ bad/ logs/rank-N.log control/ model/ report.html loss.png
+resolved.yaml events.jsonl data_report.json skipped_steps.json ckpt/ bad/ logs/rank-N.log control/ model/ report.html loss.png
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import fcntl
 import json
 import logging
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -103,7 +103,7 @@ def refuse_used(out: Path) -> None:
 
 
 def last_start(out: Path) -> dict[str, Any] | None:
-    """The newest ``run_start`` event in ``out``; ``None`` when there is none. Damaged lines are passed over."""
+    """The newest ``run_start`` event in ``out``; ``None`` when there is none. Damaged lines are skipped."""
     path = out / EVENTS_NAME
     if not path.is_file():
         return None
@@ -129,3 +129,11 @@ def events_size(out: Path) -> int:
 def end_path(out: Path, rank: int) -> Path:
     """Where a rank says how it ended."""
     return out / "control" / f"rank-{rank}.end.json"
+
+
+def warning_text(event: Mapping[str, Any]) -> str:
+    """A ``warning`` event for people: its message, or what it says instead of one."""
+    shown = {k: v for k, v in event.items() if k not in ("event", "time", "kind", "samples")}
+    if "message" in shown:
+        return str(shown["message"])
+    return ", ".join([str(event.get("kind", "")), *(f"{k} {v}" for k, v in shown.items())]).strip(", ")

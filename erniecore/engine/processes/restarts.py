@@ -1,84 +1,123 @@
-"""A run that is started again when its processes die of something that may pass: killed, lost contact, did not find each
-other. Errors of settings, data, numbers or plugins would come again, so they end the run at once. No paddle here.
+"""A run whose ranks a launcher starts, and starts again when they die of something transient: killed, lost, did not find
+each other. Errors of settings, data, numbers or plugins would come again, so they end the run at once. No paddle here.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
+import signal
+import threading
 import time
-from collections.abc import Callable, Mapping
-from contextlib import closing
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from types import FrameType
+from typing import Any
 
 from erniecore.checkpoint.writer import LATEST_NAME
-from erniecore.engine.preparation.rundir import EVENTS_NAME
-from erniecore.engine.processes import supervise
-from erniecore.engine.processes.nodes import ALONE, Meeting, Site
+from erniecore.engine.preparation.rundir import EVENTS_NAME, end_path, locked
+from erniecore.engine.processes.exits import result
+from erniecore.engine.processes.job import Launch
+from erniecore.engine.stop import SIGNALS
 from erniecore.errors import EnvironmentFault
+from erniecore.types.launcher import Launcher, RunningRanks
 
-if TYPE_CHECKING:
-    from erniecore.engine.preparation.prepare import Prepared
-
-#: codes of failures that may pass
+#: codes of transient failures
 TRANSIENT = ("ERN-E020", "ERN-E021", "ERN-E022", "ERN-E024", "ERN-E025")
 #: longest pause before a restart, seconds
 LONGEST_PAUSE = 60.0
 
 
-def run_restarting(
-    ready: Prepared, restarts: int, tell: Callable[[str], None], site: Site = ALONE
-) -> Mapping[str, float]:
-    """Run to the end, with at most ``restarts`` further starts; the last metrics.
+def run_ranks(launcher: Launcher, launch: Launch, note: Callable[[str], None]) -> Mapping[str, float]:
+    """Run to the end, with at most ``launcher.restarts`` restarts; the last metrics.
+
+    With several nodes each does the same, and they restart together.
 
     Args:
-        site: this machine; with several, each does the same, and they start again together.
-        tell: told of each restart; ``events.jsonl`` gets a warning of kind ``restart`` too.
+        note: told of each restart; ``events.jsonl`` gets a warning of kind ``restart``, too.
     Raises:
-        ErnieError: a failure that does not pass, or one too many.
+        ErnieError: a failure that is not transient, or one too many; ``Preempted`` when all were asked to stop.
+        KeyboardInterrupt: interrupted twice.
     """
-    with closing(Meeting(site, tell)) as meeting:
-        return _run(ready, restarts, tell, meeting)
+    launcher.open(note)
+    with contextlib.closing(launcher):
+        return _run(launcher, launch, note)
 
 
-def _run(ready: Prepared, restarts: int, tell: Callable[[str], None], meeting: Meeting) -> Mapping[str, float]:
-    loaded, in_vain, came_to = ready.loaded, 0, newest(ready.out)
+def _run(launcher: Launcher, launch: Launch, note: Callable[[str], None]) -> Mapping[str, float]:
+    failed, out, restarts = 0, launch.out, launcher.restarts
+    progress = newest(out)
     for attempt in range(restarts + 1):
         try:
-            return supervise.run_processes(
-                loaded, ready.out, ready.num_processes, name=ready.name, console=ready.console, meeting=meeting
-            )
+            return run_once(launcher, launch)
         except EnvironmentFault as error:
             if error.code not in TRANSIENT or attempt == restarts:
                 raise
-            in_vain, came_to = (0 if newest(ready.out) != came_to else in_vain + 1), newest(ready.out)
-            pause = pause_after(in_vain)
+            failed, progress = (0 if newest(out) != progress else failed + 1), newest(out)
+            pause = pause_after(failed)
             text = f"restart {attempt + 1} of {restarts} in {pause:g} s: {error.message} ({error.where})"
-        tell(text)
-        if not meeting.site.rank:
-            _record(ready, attempt + 1, text)
+        note(text)
+        if not launcher.node_rank:
+            _record(out, attempt + 1, text)
         time.sleep(pause)
-        file, overrides, flags = loaded.request
-        # whatever the first start was to do, the next ones go on where it came to
-        loaded = replace(loaded, request=(file, overrides, {**flags, "resume": "auto"}))
+        launch = launch.resuming()
     raise AssertionError("the last attempt returns or raises")
 
 
-def pause_after(in_vain: int) -> float:
-    """Seconds before the next start: none after one that got ahead, then 1, 2, 4, … while ``in_vain`` starts have not."""
-    return min(2.0 ** (in_vain - 1), LONGEST_PAUSE) if in_vain else 0.0
+def run_once(launcher: Launcher, launch: Launch) -> Mapping[str, float]:
+    """One start, to its end; the last metrics. Raises what :func:`run_ranks` raises."""
+    out, node, count = launch.out, launcher.node_rank, launch.ranks_per_node
+    with locked(out, f"lock-node-{node}" if node else "lock"), _passing_on() as forward:
+        for rank in range(node * count, (node + 1) * count):
+            end_path(out, rank).unlink(missing_ok=True)
+        with contextlib.closing(launcher.start(launch.job())) as ranks:
+            forward(ranks)
+            return result(ranks.wait(), out)
+
+
+@contextlib.contextmanager
+def _passing_on() -> Iterator[Callable[[RunningRanks], None]]:
+    """Signals that ask for a stop go to every rank; they agree on the step after which they do. Yields a function that is
+    told of the ranks, once they run; what comes before that reaches them, too."""
+    running: list[RunningRanks] = []
+    early: list[int] = []
+
+    def pass_on(number: int, frame: FrameType | None) -> None:
+        for ranks in running:
+            ranks.signal(number)
+        if not running:
+            early.append(number)
+
+    def forward(ranks: RunningRanks) -> None:
+        running.append(ranks)
+        while early:
+            ranks.signal(early.pop(0))
+
+    if threading.current_thread() is not threading.main_thread():
+        yield forward
+        return
+    before: dict[signal.Signals, Callable[..., Any] | int | None] = {n: signal.signal(n, pass_on) for n in SIGNALS}
+    try:
+        yield forward
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def pause_after(failed: int) -> float:
+    """Seconds before the next start: none after one that made progress, then 1, 2, 4, … while ``failed`` restarts have not."""
+    return min(2.0 ** (failed - 1), LONGEST_PAUSE) if failed else 0.0
 
 
 def newest(out: Path) -> str:
-    """The newest checkpoint of a run by name, as its writer left it; it tells whether a start got ahead."""
+    """The newest checkpoint of a run by name, as its writer left it; it tells whether a start made progress."""
     try:
         return (out / "ckpt" / LATEST_NAME).read_text(encoding="utf-8")
     except OSError:
         return ""
 
 
-def _record(ready: Prepared, attempt: int, text: str) -> None:
+def _record(out: Path, attempt: int, text: str) -> None:
     event = {"event": "warning", "time": time.time(), "kind": "restart", "attempt": attempt, "message": text}
-    with (ready.out / EVENTS_NAME).open("a", encoding="utf-8") as file:
+    with (out / EVENTS_NAME).open("a", encoding="utf-8") as file:
         file.write("\n" + json.dumps(event, ensure_ascii=False) + "\n")  # the last line may be half a line

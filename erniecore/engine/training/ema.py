@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import paddle
 
 from erniecore.engine.arrays import Array, to_numpy
-from erniecore.engine.training.optim import load_exactly
+from erniecore.engine.optimizers.state import load_exactly
 
 if TYPE_CHECKING:
     from erniecore.types.model import Tensor

@@ -1,5 +1,5 @@
-"""Whole tensors from what each rank holds, and back: which rank writes which tensors of a checkpoint, and bringing them
-there. What the parts are, the parallel strategy says; how files are written is the checkpoint package's matter.
+"""Full tensors from the local shards of all ranks, and back: which rank writes which tensors of a checkpoint, and gathering
+them there. The parallel strategy says how tensors are sharded; how files are written is the checkpoint package's matter.
 """
 
 from __future__ import annotations
@@ -28,29 +28,29 @@ SHORT_NAMES = {long: short for short, long in LONG_NAMES.items()}
 _AHEAD = 64 << 20
 
 
-class Held(NamedTuple):
-    """A tensor here (or a numpy array), and which part of the whole it is."""
+class LocalShard(NamedTuple):
+    """A tensor of this rank (or a numpy array), and which shard of the full tensor it is."""
 
     tensor: Any
     piece: Piece
 
     @property
     def spec(self) -> Spec:
-        """Of the whole."""
+        """Of the full tensor."""
         if isinstance(self.tensor, np.ndarray):
             return PLAIN[self.tensor.dtype.name], self.tensor.shape
         return SHORT_NAMES[dtype_name(self.tensor)], tuple(self.piece.shape)
 
 
-Groups = Mapping[str, Mapping[str, Held]]
+Groups = Mapping[str, Mapping[str, LocalShard]]
 
 
-def agree(ranks: Ranks, groups: Groups) -> Shares:
-    """Who writes what: the same answer on every rank, of all tensors that any of them holds. All ranks together.
+def assign(ranks: Ranks, groups: Groups) -> Shares:
+    """Which rank writes which tensor: the same answer on every rank, of all tensors that any of them has. All ranks together.
 
     Ranks that hold the same names as a lower one say only that: the list is told once.
     """
-    own = {group: {name: held.spec for name, held in members.items()} for group, members in groups.items()}
+    own = {group: {name: shard.spec for name, shard in members.items()} for group, members in groups.items()}
     if ranks.size == 1:
         return divide(own, {})
     marks = ranks.exchange(hashlib.sha256(json.dumps(own).encode()).hexdigest())
@@ -66,23 +66,23 @@ def agree(ranks: Ranks, groups: Groups) -> Shares:
     return divide(specs, holders)
 
 
-def bring(ranks: Ranks, held: Held | None, owner: int) -> Array | None:
-    """The whole tensor on the host of rank ``owner``, a copy; None on the others. Ranks that ``owner`` needs for it talk to
-    each other, in the same order of tensors on all of them."""
-    if held is None:
+def gather_tensor(ranks: Ranks, shard: LocalShard | None, owner: int) -> Array | None:
+    """The full tensor on the host of rank ``owner``, a copy; None on the others. Every rank that has a shard of it calls
+    this, in the same order of tensors."""
+    if shard is None:
         return None
-    if held.piece.whole:
+    if shard.piece.whole:
         if owner != ranks.rank:
             return None
-        return held.tensor.copy() if isinstance(held.tensor, np.ndarray) else to_numpy(held.tensor)
-    if owner not in ranks.partners(held.piece):
+        return shard.tensor.copy() if isinstance(shard.tensor, np.ndarray) else to_numpy(shard.tensor)
+    if owner not in ranks.partners(shard.piece):
         return None
-    array = ranks.whole(held.tensor, held.piece)
+    array = ranks.whole(shard.tensor, shard.piece)
     return array if owner == ranks.rank else None
 
 
-def feed(ranks: Ranks, groups: Groups, shares: Shares, writer: PartWriter, *, patient: bool) -> None:
-    """Give every owner's writer its tensors.
+def write_shards(ranks: Ranks, groups: Groups, shares: Shares, writer: PartWriter, *, patient: bool) -> None:
+    """Gather every tensor on its owner and hand it to the owner's writer.
 
     Args:
         patient: the writers may be slower than this, so ranks talk between rounds, and stop when one of them has failed.
@@ -91,13 +91,13 @@ def feed(ranks: Ranks, groups: Groups, shares: Shares, writer: PartWriter, *, pa
         if patient and any(ranks.exchange(writer.error is not None)):
             return
         for group, name in keys:
-            array = bring(ranks, groups.get(group, {}).get(name), shares.owners[group, name])
+            array = gather_tensor(ranks, groups.get(group, {}).get(name), shares.owners[group, name])
             if array is not None:
                 writer.put(array)
 
 
-class WholeModel:
-    """A model's whole weights, for writing; it computes nothing."""
+class FullWeights:
+    """The full weights of a model, for writing; it computes nothing."""
 
     def __init__(self, tensors: Mapping[str, Tensor]) -> None:
         self._tensors = tensors
@@ -107,28 +107,28 @@ class WholeModel:
         return self._tensors
 
 
-def whole_model(ranks: Ranks, model: Any) -> Any:
-    """``model`` itself if every rank has it whole, else its whole weights, on rank 0 alone; called by all ranks."""
-    members = held_of(ranks, model)
-    found = ranks.exchange([all(held.piece.whole for held in members.values()), list(members)])
+def full_weights(ranks: Ranks, model: Any) -> Any:
+    """``model`` itself if no weight of it is sharded, else its full weights, on rank 0 alone; called by all ranks."""
+    members = local_shards(ranks, model)
+    found = ranks.exchange([all(shard.piece.whole for shard in members.values()), list(members)])
     if all(rank == [True, found[0][1]] for rank in found):
         return model
-    return WholeModel({name: to_tensor(array, dtype) for name, array, dtype in to_main(ranks, members)})
+    return FullWeights({name: to_tensor(array, dtype) for name, array, dtype in gather_to_main(ranks, members)})
 
 
-def held_of(ranks: Ranks, model: Any) -> dict[str, Held]:
-    """What this rank has of each tensor of ``model``."""
-    return {name: Held(t, ranks.piece(name, t.shape)) for name, t in model.state_dict().items()}
+def local_shards(ranks: Ranks, model: Any) -> dict[str, LocalShard]:
+    """The shard of each tensor of ``model`` on this rank."""
+    return {name: LocalShard(t, ranks.piece(name, t.shape)) for name, t in model.state_dict().items()}
 
 
-def to_main(ranks: Ranks, members: Mapping[str, Held]) -> Iterator[tuple[str, Array, str]]:
-    """(name, whole array, Paddle's dtype) of all ranks' tensors, on rank 0, one after the other; nothing on the others,
+def gather_to_main(ranks: Ranks, members: Mapping[str, LocalShard]) -> Iterator[tuple[str, Array, str]]:
+    """(name, full array, Paddle's dtype) of all ranks' tensors, on rank 0, one after the other; nothing on the others,
     which must go through it too."""
-    shares = agree(ranks, {"model": members})
+    shares = assign(ranks, {"model": members})
     main = set(ranks.exchange(list(members) if ranks.rank == 0 else [])[0])
     for name, (dtype, shape) in shares.specs["model"].items():
         owner = 0 if name in main else shares.owners["model", name]
-        array = bring(ranks, members.get(name), owner)
+        array = gather_tensor(ranks, members.get(name), owner)
         if owner:
             array = ranks.send(array, LONG_NAMES[dtype], shape, owner)
         if ranks.rank == 0:
@@ -137,15 +137,15 @@ def to_main(ranks: Ranks, members: Mapping[str, Held]) -> Iterator[tuple[str, Ar
 
 
 @contextmanager
-def made_whole(ranks: Ranks, model: Any, rebuilt: Callable[[], Any]) -> Iterator[Any]:
-    """A model with its whole weights on rank 0, to be written, not to be computed with: ``model`` itself within the block,
+def with_full_weights(ranks: Ranks, model: Any, rebuilt: Callable[[], Any]) -> Iterator[Any]:
+    """A model with its full weights on rank 0, to be written, not to be computed with: ``model`` itself within the block,
     or, where it lacks weights that other ranks have, one that ``rebuilt`` makes. All ranks enter together."""
-    members = held_of(ranks, model)
-    lacks = ranks.exchange(len(agree(ranks, {"model": members}).specs["model"]) > len(members))[0]
+    members = local_shards(ranks, model)
+    lacks = ranks.exchange(len(assign(ranks, {"model": members}).specs["model"]) > len(members))[0]
     target = rebuilt() if lacks and ranks.rank == 0 else model
     parts: list[tuple[Tensor, Tensor]] = []
     own = target.state_dict()
-    for name, array, dtype in to_main(ranks, members):
+    for name, array, dtype in gather_to_main(ranks, members):
         if lacks or not ranks.piece(name, own[name].shape).whole:
             parts.append((own[name], own[name].detach().clone()))
             share_memory(to_tensor(array, dtype), own[name])
@@ -162,13 +162,13 @@ class _Entry:
 
 
 class LocalArrays(Mapping[str, Array]):
-    """Whole arrays of a checkpoint as this rank's parts of them; each is read when it is asked for, and of those only
-    what is needed."""
+    """The arrays of a checkpoint as this rank's shards of them; each is read when it is asked for, and of it only what is
+    needed."""
 
-    def __init__(self, arrays: Mapping[str, Array], members: Mapping[str, Held]) -> None:
+    def __init__(self, arrays: Mapping[str, Array], members: Mapping[str, LocalShard]) -> None:
         self._arrays, self._members = arrays, members
         #: shapes without reading
-        self.entries = {name: _Entry(tuple(held.tensor.shape)) for name, held in members.items()}
+        self.entries = {name: _Entry(tuple(shard.tensor.shape)) for name, shard in members.items()}
 
     def __getitem__(self, name: str) -> Array:
         return self._members[name].piece.take(self._arrays[name])

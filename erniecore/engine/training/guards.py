@@ -9,23 +9,36 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from statistics import median
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from erniecore.data.codes import ID_OUT_OF_RANGE
+from erniecore.codes import ID_OUT_OF_RANGE
 from erniecore.errors import DataError, NumericsError
 from erniecore.types import IGNORE, Batch, Origin
 
 if TYPE_CHECKING:
-    from erniecore.data.store import SampleStore
+    from erniecore.data.dataset import TokenizedDataset
     from erniecore.types.model import Tensor
 
 
 #: gradient norms whose median is what a spike is measured against
 SPIKE_WINDOW = 64
+
+
+class BadStep(NamedTuple):
+    """A step that must not update the weights.
+
+    Attributes:
+        where, found: the first tensor that is wrong, and its value. skipped: consecutive bad steps. samples: ``file:line``.
+    """
+
+    where: str
+    found: str
+    skipped: int
+    samples: tuple[str, ...]
 
 
 class StepGuard:
@@ -38,10 +51,9 @@ class StepGuard:
         first_bad: the step at which ``skips`` began; 0 without any.
     """
 
-    def __init__(self, max_skips: int, warn: Callable[..., None], *, spike_factor: float = 0.0) -> None:
+    def __init__(self, max_skips: int, *, spike_factor: float = 0.0) -> None:
         self.max_skips, self.spike_factor, self.skips, self.first_bad = max_skips, spike_factor, 0, 0
         self.norms: deque[float] = deque(maxlen=SPIKE_WINDOW)
-        self._warn = warn
 
     def state(self) -> dict[str, Any]:
         """For ``state.json``."""
@@ -53,15 +65,15 @@ class StepGuard:
         self.norms.clear()
         self.norms.extend(saved["norms"])
 
-    def allows(
+    def judge(
         self,
         step: int,
         loss: float,
         grad_norm: float,
         batches: Sequence[Batch],
         gradients: Iterable[tuple[str, Tensor]],
-    ) -> bool:
-        """True for a good step. Else warns and returns False, or raises after ``max_skips`` in a row.
+    ) -> BadStep | None:
+        """None for a good step. Else what is wrong with it; after ``max_skips`` in a row it is raised.
 
         Raises:
             NumericsError: where: the first tensor that is not finite; found: its value.
@@ -70,7 +82,7 @@ class StepGuard:
         if finite and not self._is_spike(grad_norm):
             self.skips, self.first_bad = 0, 0
             self.norms.append(grad_norm)
-            return True
+            return None
         self.skips += 1
         self.first_bad = self.first_bad or step
         where, found = self._describe(finite, loss, grad_norm, gradients)
@@ -83,8 +95,7 @@ class StepGuard:
                 found=f"{found}; samples {', '.join(origins[:8])}",
                 fix="lower train.learning_rate or train.max_grad_norm, or look at these samples",
             )
-        self._warn("numerics", step=step, where=where, found=found, skipped=self.skips, samples=origins[:64])
-        return False
+        return BadStep(where, found, self.skips, tuple(origins[:64]))
 
     def _is_spike(self, grad_norm: float) -> bool:
         """Never before the window is full: a run begins with large gradients."""
@@ -132,9 +143,9 @@ def check_token_ids(batch: Batch, vocab_size: int) -> None:
             raise _foreign_id(what, bad, vocab_size, batch.origins)
 
 
-def check_store(store: SampleStore, vocab_size: int) -> None:
+def check_dataset(dataset: TokenizedDataset, vocab_size: int) -> None:
     """:func:`check_token_ids` for all samples at once, before anything is trained."""
-    found = store.foreign_id(vocab_size)
+    found = dataset.foreign_id(vocab_size)
     if found is not None:
         what, value, origin = found
         raise _foreign_id(what, value, vocab_size, [origin])

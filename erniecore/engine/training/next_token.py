@@ -1,10 +1,10 @@
-"""The loss of methods that learn the next token: mean negative log-likelihood of the learned tokens.
+"""The loss of next-token prediction: mean negative log-likelihood of the loss tokens.
 
-    L = (1 / N) Σ_{t learned} −log p(label_t | tokens ≤ t)          N: learned tokens of the whole step
+    L = (1 / N) Σ_{t with a label} −log p(label_t | tokens ≤ t)          N: loss tokens of the whole step
 
-Only learned positions reach the head, so the full logits never exist. Multi-token prediction and router losses add
-their gradient but not their value: l − detach(l); the reported loss stays comparable between models. Which positions are
-learned is the labels' matter: this is shared by pre-training and fine-tuning.
+Only positions with a label reach the head, so the full logits never exist. Multi-token prediction and router losses add
+their gradient but not their value: l − detach(l); the reported loss stays comparable between models. Which positions
+have a label is the encoder's matter: this is shared by pre-training and fine-tuning.
 
 Letters: B batch, S sequence, H hidden, D depths of multi-token prediction.
 """
@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import paddle
+from erniecore_ops import functions as ops
 from numpy.typing import NDArray
 
-from erniecore import ops
 from erniecore.types import IGNORE, Batch, LossOutput, Objective
 
 if TYPE_CHECKING:
@@ -34,18 +34,18 @@ class NextTokenObjective(Objective):
     Args:
         policy: a ``CausalLM``.
         mtp_weight: λ of the multi-token-prediction loss, averaged over its depths (DeepSeek-V3, arXiv:2412.19437).
-        accuracy: also report the share of learned tokens that are the most likely one; costs a second pass of the head.
+        accuracy: also report the share of loss tokens that are the most likely one; costs a second pass of the head.
     """
 
     def __init__(self, policy: Any, *, mtp_weight: float = 0.1, accuracy: bool = False) -> None:
         self.policy, self.mtp_weight, self.accuracy = policy, mtp_weight, accuracy
-        self.num_ahead = int(policy.architecture.get("num_nextn_predict_layers") or 0)
+        self.num_mtp_layers = int(policy.architecture.get("num_nextn_predict_layers") or 0)
 
     def normalizers(self, batch: Batch) -> Mapping[str, float]:
-        """``tokens``: learned ones; ``seen``: all but padding; ``ahead_n``: learned at depth n."""
-        counts = {"tokens": _learned(batch.labels), "seen": float(batch.num_tokens)}
-        for depth in range(self.num_ahead):
-            counts[f"ahead_{depth}"] = _learned(labels_ahead(batch, depth))
+        """``tokens``: loss tokens; ``seen``: all but padding; ``mtp_n``: loss tokens at depth n."""
+        counts = {"tokens": _num_loss_tokens(batch.labels), "seen": float(batch.num_tokens)}
+        for depth in range(self.num_mtp_layers):
+            counts[f"mtp_{depth}"] = _num_loss_tokens(mtp_labels(batch, depth))
         return counts
 
     def __call__(self, batch: Batch, totals: Mapping[str, float]) -> LossOutput:
@@ -57,8 +57,11 @@ class NextTokenObjective(Objective):
         )
         total, metrics = self.main_loss(features.hidden, batch)
         loss = total / (totals["tokens"] or 1.0)
-        metrics["loss"] = total.detach(), _learned(batch.labels)
-        for extra in (self._ahead(features.ahead, batch, totals), self._auxiliary(features.auxiliary, batch, totals)):
+        metrics["loss"] = total.detach(), _num_loss_tokens(batch.labels)
+        for extra in (
+            self._mtp(features.mtp_hidden, batch, totals),
+            self._auxiliary(features.auxiliary, batch, totals),
+        ):
             if extra is not None:
                 value, named = extra
                 loss = loss + (value - value.detach())
@@ -66,23 +69,25 @@ class NextTokenObjective(Objective):
         return LossOutput(loss=loss, metrics=metrics)
 
     def main_loss(self, hidden: Tensor, batch: Batch) -> tuple[Tensor, Metrics]:
-        """The sum over the learned positions of what is reported as the loss, and further metrics; hidden [B, S, H].
+        """The sum over the loss tokens of what is reported as the loss, and further metrics; hidden [B, S, H].
 
-        What a method replaces that learns something else of each next token."""
-        accuracy = (self._hits(hidden.detach(), batch.labels), _learned(batch.labels)) if self.accuracy else None
+        A method that learns something else of each next token replaces it."""
+        accuracy = (
+            (self._hits(hidden.detach(), batch.labels), _num_loss_tokens(batch.labels)) if self.accuracy else None
+        )
         return self._nll(hidden, batch.labels), {} if accuracy is None else {"accuracy": accuracy}
 
-    def _ahead(
-        self, ahead: tuple[Tensor, ...], batch: Batch, totals: Mapping[str, float]
+    def _mtp(
+        self, mtp_hidden: tuple[Tensor, ...], batch: Batch, totals: Mapping[str, float]
     ) -> tuple[Tensor, dict[str, tuple[Tensor | float, float]]] | None:
-        if not ahead:
+        if not mtp_hidden:
             return None
         loss, value, weight = paddle.zeros([]), paddle.zeros([]), 0.0
-        for depth, hidden in enumerate(ahead):
-            labels = labels_ahead(batch, depth)
+        for depth, hidden in enumerate(mtp_hidden):
+            labels = mtp_labels(batch, depth)
             total = self._nll(hidden, labels)
-            loss = loss + total * (self.mtp_weight / len(ahead) / (totals[f"ahead_{depth}"] or 1.0))
-            value, weight = value + total.detach(), weight + _learned(labels)
+            loss = loss + total * (self.mtp_weight / len(mtp_hidden) / (totals[f"mtp_{depth}"] or 1.0))
+            value, weight = value + total.detach(), weight + _num_loss_tokens(labels)
         return loss, {"mtp/loss": (value, weight)}
 
     def _auxiliary(
@@ -97,7 +102,7 @@ class NextTokenObjective(Objective):
         return loss, {f"router/{name}": (value.detach() * seen, seen) for name, value in auxiliary.items()}
 
     def _nll(self, hidden: Tensor, labels: NDArray[np.int64]) -> Tensor:
-        """Sum of −log p over the learned positions; hidden [B, S, H], labels [B, S]."""
+        """Sum of −log p over the loss tokens; hidden [B, S, H], labels [B, S]."""
         weight, transposed, bias = self.policy.head()
         losses = ops.linear_cross_entropy(
             hidden.reshape([-1, hidden.shape[-1]]),
@@ -110,7 +115,7 @@ class NextTokenObjective(Objective):
         return losses.sum()
 
     def _hits(self, hidden: Tensor, labels: NDArray[np.int64]) -> Tensor:
-        """How many learned positions have their label as the most likely token, a chunk of logits at a time."""
+        """How many loss tokens have their label as the most likely token, a chunk of logits at a time."""
         (where,) = np.nonzero(labels.reshape(-1) != IGNORE)
         rows, targets = hidden.reshape([-1, hidden.shape[-1]]), labels.reshape(-1)
         chunk, hits = self.loss_chunk or max(len(where), 1), paddle.zeros([])
@@ -122,7 +127,7 @@ class NextTokenObjective(Objective):
         return hits
 
 
-def labels_ahead(batch: Batch, depth: int) -> NDArray[np.int64]:
+def mtp_labels(batch: Batch, depth: int) -> NDArray[np.int64]:
     """Labels [B, S] of depth ``depth`` (0-based): shifted left by depth + 1, IGNORE where the target would lie beyond
     the end of the position's own sample."""
     shift, length = depth + 1, batch.labels.shape[1]
@@ -134,5 +139,5 @@ def labels_ahead(batch: Batch, depth: int) -> NDArray[np.int64]:
     return shifted
 
 
-def _learned(labels: NDArray[np.int64]) -> float:
+def _num_loss_tokens(labels: NDArray[np.int64]) -> float:
     return float(np.count_nonzero(labels != IGNORE))

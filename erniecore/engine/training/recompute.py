@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from erniecore.errors import ConfigError
+from erniecore.types import RecomputableModel
 
 if TYPE_CHECKING:
     from erniecore.types.model import Layer, Tensor
@@ -21,7 +22,7 @@ GRANULARITIES = ("none", "full", "attention", "core-attention")
 
 
 def recompute(function: Callable[..., Result], *args: Any, **kwargs: Any) -> Result:
-    """``function(*args, **kwargs)``, whose intermediate tensors are made again when gradients are needed.
+    """``function(*args, **kwargs)``, whose intermediate tensors are recomputed when gradients are needed.
 
     Runs ``function`` twice, the second time with the random state of the first. Tensors from a closure are allowed,
     and no input needs a gradient (as under an adapter); without a backward pass it is a plain call.
@@ -51,8 +52,7 @@ def set_recompute(model: Layer, granularity: str) -> None:
     """
     if granularity not in GRANULARITIES:
         raise ConfigError.at("train.recompute", f"unknown: {granularity!r}; known: {', '.join(GRANULARITIES)}")
-    switch = getattr(model, "set_recompute", None)
-    if switch is not None:
-        switch(granularity)
+    if isinstance(model, RecomputableModel):
+        model.set_recompute(granularity)
     elif granularity != "none":
         raise ConfigError.at("train.recompute", f"this model cannot recompute (asked for {granularity!r}); use none")

@@ -4,7 +4,7 @@ it ends with exit code 3 and the command that would install it; never with anoth
 
 from __future__ import annotations
 
-from erniecore.api import DECLARED, AcceleratorPlugin, Profile, Variable
+from erniecore_accelerators import DECLARED, AcceleratorPlugin, Profile, Variable
 
 PROFILE = Profile(
     name="acme-card",

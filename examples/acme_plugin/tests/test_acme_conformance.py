@@ -1,6 +1,6 @@
 """The rules that every plugin of a kind keeps."""
 
-from erniecore.testing import parametrize_checks
+from erniecore_conformance import parametrize_checks
 
 
 @parametrize_checks("model", "acme-lm")

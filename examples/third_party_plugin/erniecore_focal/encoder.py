@@ -6,7 +6,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from erniecore.api import IGNORE, Conversation, EnvironmentFault, Record, RowError, Sample, Tokenizer
+from erniecore.api import EnvironmentFault, RowError
+from erniecore.api.data import Conversation
+from erniecore.api.method import IGNORE, Record, Sample, Tokenizer
 
 
 class FocalEncoder:

@@ -16,7 +16,7 @@ import paddle
 from paddle import Tensor
 from paddle.nn import functional as F
 
-from erniecore.api import IGNORE, Batch, LossOutput, Objective
+from erniecore.api.method import IGNORE, Batch, LossOutput, Objective
 
 
 class FocalObjective(Objective):

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from typing import Any
 
-from erniecore.api import Encoder, Field, Objective, Plugin, Section, Tokenizer, hookimpl
+from erniecore.api import Field, hookimpl
+from erniecore.api.method import Encoder, MethodConfig, MethodPlugin, Objective, Tokenizer
 
 
-class FocalConfig(Section):
+class FocalConfig(MethodConfig):
     """Section `method` of the settings when this method is chosen."""
 
     gamma: float = Field(2.0, ge=0, description="How much less well-predicted tokens count; 0: all the same.")
 
 
-class FocalPlugin(Plugin):
+class FocalPlugin(MethodPlugin):
     """Learns the assistant's turns."""
 
-    kind = "method"
     name = "focal"
     summary = "supervised fine-tuning with the focal loss"
     Config = FocalConfig

@@ -1,6 +1,6 @@
 """The rules that every method plugin keeps."""
 
-from erniecore.testing import parametrize_checks
+from erniecore_conformance import parametrize_checks
 
 
 @parametrize_checks("method", "focal")

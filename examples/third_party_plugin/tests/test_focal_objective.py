@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from erniecore.api import IGNORE
+from erniecore.api.method import IGNORE
 from erniecore_focal.encoder import FocalEncoder
 from erniecore_focal.objective import FocalObjective
 

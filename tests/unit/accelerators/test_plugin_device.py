@@ -9,8 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-
-from erniecore.testing.processes import on_ranks
+from erniecore_conformance.processes import on_ranks
 
 HELPERS = Path(__file__).with_name("hostcard_helpers.py")
 SIZES = {
@@ -27,9 +26,10 @@ LAYOUTS = {
 @pytest.fixture(scope="module")
 def home(tmp_path_factory):
     """Models and rows; a run of each model on the processor."""
+    from erniecore_model_init.new_model import init_model
+    from erniecore_text.training import train
+
     import erniecore
-    from erniecore.data.tokenizer_train import train
-    from erniecore.engine.models.new_model import init_model
 
     home = tmp_path_factory.mktemp("plugin-device")
     (home / "tok").mkdir()
@@ -118,7 +118,7 @@ def peak(run):
 
 
 def test_the_optimizers_state_is_in_the_hosts_memory(cards, home):
-    away = ("train.optimizer_offload=true", "checkpoint.every=2")
+    away = ("optimizer.offload=true", "checkpoint.every=2")
     stopped = ernie("run", *words(home, "ernie45", home / "away", *away, "run.until=2"), "--device", "hostcard")
     assert stopped.returncode == 75, stopped.stdout + stopped.stderr
     done = ernie("run", *words(home, "ernie45", home / "away", *away), "--device", "hostcard")
@@ -145,4 +145,4 @@ def test_a_full_card_ends_with_what_was_planned_and_what_it_has(cards, home, mon
     told = " ".join(done.stderr.split())
     assert re.search(r"out of memory .* tensors held [\d.]+ KiB; planned 2\.\d MiB", told)
     assert "lower train.batch_size (2)" in told
-    assert "train.optimizer_offload=true" in told
+    assert "optimizer.offload=true" in told

@@ -5,9 +5,8 @@ from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 
 import pytest
-
-from erniecore.planning.clusters import GB, Machines, uniform
-from erniecore.planning.layout_search import first_fit
+from erniecore_planner.clusters import GB, Machines, uniform
+from erniecore_planner.layout_search import first_fit
 
 SPEC = spec_from_file_location("plan_resources", Path(__file__).parents[3] / "benchmarks" / "plan_resources.py")
 table = module_from_spec(SPEC)
@@ -17,7 +16,8 @@ SPEC.loader.exec_module(table)
 
 def fit(row):
     card = Machines(1, 8, "", row.memory * GB, 445e12, 3.35e12, link=200 * GB, host_memory=row.host * GB)
-    return first_fit(table.job_of(row), uniform(row.cards, card))
+    job = table.job_of(row)
+    return first_fit(job, table.space_of(job), uniform(row.cards, card))
 
 
 def label(row):

@@ -1,6 +1,7 @@
 """The core's own plugins keep the rules that every plugin keeps."""
 
-from erniecore.testing import parametrize_checks
+import pytest
+from erniecore_conformance import assert_conforms, parametrize_checks
 
 
 @parametrize_checks("device", "cpu")
@@ -23,16 +24,6 @@ def test_conformance_of_hf(check):
     check()
 
 
-@parametrize_checks("exporter", "hf-fp8")
-def test_conformance_of_hf_fp8(check):
-    check()
-
-
-@parametrize_checks("exporter", "fastdeploy")
-def test_conformance_of_fastdeploy(check):
-    check()
-
-
 @parametrize_checks("exporter", "safetensors")
 def test_conformance_of_safetensors(check):
     check()
@@ -46,3 +37,8 @@ def test_conformance_of_console(check):
 @parametrize_checks("callback", "events")
 def test_conformance_of_events(check):
     check()
+
+
+@pytest.mark.parametrize("name", ["json", "jsonl", "ndjson", "txt", "gz", "file"])
+def test_conformance_of_readers(name):
+    assert_conforms("reader", name)

@@ -12,6 +12,7 @@ from pathlib import Path
 import ml_dtypes  # noqa: F401 - with it numpy, and so safetensors, knows bfloat16
 import numpy as np
 import pytest
+from erniecore_model_init.new_model import init_model
 from safetensors.numpy import load_file
 
 from erniecore.checkpoint import save_checkpoint
@@ -20,7 +21,6 @@ from erniecore.engine.arrays import to_numpy
 from erniecore.engine.exporting.export import compare_tokenizers, export_bundle, export_directory, verify_export
 from erniecore.engine.models import bundles
 from erniecore.engine.models.model_files import public_config, save_model_directory
-from erniecore.engine.models.new_model import init_model, parse_size
 from erniecore.engine.models.weights import state_of
 from erniecore.errors import CheckpointError, ConfigError, PluginNotFound, UsageError
 
@@ -30,7 +30,7 @@ KINDS = ("dense", "moe")
 
 @pytest.fixture(scope="module")
 def tokenizer(tmp_path_factory):
-    from erniecore.data.tokenizer_train import train
+    from erniecore_text.training import train
 
     directory = tmp_path_factory.mktemp("tokenizer")
     train(["the quick brown fox jumps over the lazy dog " * 20, "Hello there! 123"], 320).save(directory)
@@ -157,7 +157,7 @@ def test_a_model_that_computes_something_else_is_noticed(made):
 
 
 def test_a_tokenizer_that_encodes_differently_is_noticed(made, tmp_path):
-    from erniecore.data.tokenizer_train import train
+    from erniecore_text.training import train
 
     before = bundles.load_bundle(made).bundle.tokenizer
     train(["zzz yyy xxx " * 30, "Hello there! 123"], 320).save(tmp_path)
@@ -304,43 +304,6 @@ def test_a_vocabulary_smaller_than_the_tokenizer_is_refused(tmp_path, tokenizer,
     with pytest.raises(CheckpointError, match="the tokenizer has more ids than the model"):
         init_model("ernie45", "vocab_size=300", tokenizer, tmp_path / "m")
     assert not (tmp_path / "m").exists()
-
-
-# ------------------------------------------------------------------------------------------------- new models
-
-
-def test_the_seed_decides_the_weights(tmp_path, tokenizer):
-    size = "num_hidden_layers=1,hidden_size=16"
-    for name, seed in (("a", 1), ("b", 1), ("c", 2)):
-        init_model("ernie45", size, tokenizer, tmp_path / name, seed_value=seed)
-    a, b, c = ((tmp_path / name / "model.safetensors").read_bytes() for name in "abc")
-    assert a == b != c
-
-
-def test_sizes_start_from_a_recipe():
-    plugin = bundles.model_plugin("ernie45")
-    tiny, _ = parse_size(plugin, "tiny")
-    changed, keys = parse_size(plugin, "hidden_size=256, rope_theta=10000,tie_word_embeddings=false")
-    assert changed == {**tiny, "hidden_size": 256, "rope_theta": 10000, "tie_word_embeddings": False}
-    assert keys == {"hidden_size", "rope_theta", "tie_word_embeddings"}
-    assert parse_size(plugin, "0.3b,num_hidden_layers=2")[0]["hidden_size"] == 1024
-
-
-@pytest.mark.parametrize(
-    ("size", "message"),
-    [
-        ("tinny", "no size 'tinny'.*did you mean tiny"),
-        ("hiden_size=3", "no 'hiden_size'.*did you mean hidden_size"),
-        ("hidden_size=large", "hidden_size must be a whole number"),
-        ("hidden_size=true", "hidden_size must be a whole number"),
-        ("tie_word_embeddings=1", "must be true or false"),
-        ("tiny,hidden_size", "a size is a name or key=value"),
-        ("hidden_size=", "a size is a name or key=value"),
-    ],
-)
-def test_a_wrong_size_is_refused_with_a_hint(size, message):
-    with pytest.raises(UsageError, match=message):
-        parse_size(bundles.model_plugin("ernie45"), size)
 
 
 def test_generation_settings_of_the_source_are_kept(tmp_path, made):

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from erniecore.api import read_arrays, write_arrays
+from erniecore.api.tensors import read_arrays, write_arrays
 from erniecore.checkpoint.safetensors_write import write_safetensors
 from erniecore.errors import CheckpointError
 

@@ -4,41 +4,14 @@ import json
 
 import numpy as np
 import pytest
+from small_text import plain as plain
+from small_text import tokenizer as tokenizer
+from small_text import trained as trained
 
 from erniecore.data import cache, encode
 from erniecore.data.parsing import RowParser
 from erniecore.data.sources import DataSource
-from erniecore.data.template import JinjaChatTemplate
-from erniecore.data.tokenizer import SentencePieceTokenizer
-from erniecore.data.tokenizer_train import train
 from erniecore.types import IGNORE, Origin, Sample
-
-PLAIN = (
-    "{{ '<|begin_of_sentence|>' }}{% for m in messages %}"
-    "{% if m.role == 'system' %}{{ m.content + '\n' }}"
-    "{% elif m.role == 'user' %}{{ 'User: ' + m.content + '\n' }}"
-    "{% else %}{{ 'Assistant: ' + m.content + '<|end_of_sentence|>' }}{% endif %}{% endfor %}"
-    "{% if add_generation_prompt %}{{ 'Assistant: ' }}{% endif %}"
-)
-WORDS = "the quick brown fox jumps over a lazy dog while User: and Assistant: talk about 12 good things\n"
-
-
-@pytest.fixture(scope="session")
-def trained():
-    """A tokenizer without template."""
-    texts = [WORDS * 3, *(f"{a} {b}. " for a in WORDS.split() for b in WORDS.split()), "你好，世界。天气很好"]
-    return train(texts, 420)
-
-
-@pytest.fixture(scope="session")
-def plain():
-    return JinjaChatTemplate(PLAIN)
-
-
-@pytest.fixture(scope="session")
-def tokenizer(trained, plain):
-    """With the template of text models."""
-    return SentencePieceTokenizer(trained.model, trained.files, plain)
 
 
 @pytest.fixture(scope="session")
@@ -62,13 +35,14 @@ def make_sample():
 
 TOY = """
     import numpy as np
-    from erniecore.api import Document, Field, IGNORE, Plugin, RowError, Sample, Section, hookimpl
+    from erniecore.api import Document, Field, IGNORE, RowError, Sample, hookimpl
+    from erniecore.api.data import FormatConfig, FormatPlugin
 
-    class Config(Section):
+    class Config(FormatConfig):
         key: str = Field("text", description="Which field.")
 
-    class Words(Plugin):
-        kind, name, summary, Config = "format", "words", "texts", Config
+    class Words(FormatPlugin):
+        name, summary, Config = "words", "texts", Config
         @hookimpl
         def ernie_match_row(self, row): return "text" in row
         @hookimpl

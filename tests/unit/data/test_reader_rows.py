@@ -7,9 +7,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from erniecore.data import codes, splitting
+from erniecore import codes
+from erniecore.data import json_rows
+from erniecore.data.decoding import decode_row
 from erniecore.data.opening import ReadLimits
-from erniecore.data.reader import decode_row, read_rows
+from erniecore.data.reader import read_rows
 from erniecore.errors import DataError, RowError
 
 
@@ -194,10 +196,10 @@ VALUES = st.recursive(
 def test_array_is_read_as_json_reads_it_whatever_the_chunks(tmp_path_factory, data, chunk, indent, ascii_):
     path = tmp_path_factory.mktemp("array") / "d.json"
     path.write_text(json.dumps(data, indent=indent, ensure_ascii=ascii_), encoding="utf-8")
-    before = splitting._CHUNK
-    splitting._CHUNK = chunk
+    before = json_rows._CHUNK
+    json_rows._CHUNK = chunk
     try:
         found = [row for _, row in read_rows(path)]
     finally:
-        splitting._CHUNK = before
+        json_rows._CHUNK = before
     assert found == data

@@ -1,18 +1,20 @@
 """Samples from the disk: the same as from memory, whole or made again, known by everything they are made of."""
 
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
+from erniecore_text.template import JinjaChatTemplate
+from erniecore_text.tokenizer import SentencePieceTokenizer
 
-from erniecore.data import codes, encode
+from erniecore import codes
+from erniecore.data import encode
 from erniecore.data.cache import TokenCache
-from erniecore.data.cache_keys import content_of, entry_key
+from erniecore.data.cache_keys import _code_of, content_of, entry_key
+from erniecore.data.dataset import DatasetBuilder
+from erniecore.data.shard_dataset import Part, ShardDataset
 from erniecore.data.shard_files import Damaged, ShardWriter, open_shard
-from erniecore.data.shard_store import Part, ShardStore
-from erniecore.data.store import StoreBuilder
-from erniecore.data.template import JinjaChatTemplate
-from erniecore.data.tokenizer import SentencePieceTokenizer
 from erniecore.errors import DataError, PluginBroken
 
 
@@ -40,17 +42,17 @@ def shards(directory):
 
 def test_samples_and_account_are_those_of_memory(toy, source, jsonl, tmp_path, small):
     sources = [source(jsonl("a.jsonl", 20, bad=(4, 19))), source(jsonl("b.jsonl", 7))]
-    memory, ledger = encode.encode(sources, toy.Encoder(6))
+    memory, statistics = encode.encode(sources, toy.Encoder(6))
     for turn in range(2):  # made, then read
         cached = TokenCache(tmp_path / "c").encode(sources, toy.Encoder(6))
-        assert len(cached.store) == len(memory)
-        assert all(same(cached.store[i], memory[i]) for i in range(len(memory)))
-        assert cached.store.rows.tolist() == memory.rows.tolist()
-        assert cached.store.lengths.tolist() == memory.lengths.tolist()
-        assert cached.store.source_sizes(2) == memory.source_sizes(2)
-        assert cached.store.num_tokens == memory.num_tokens
-        assert cached.store.fingerprint() == memory.fingerprint()
-        assert cached.ledger.as_dict() == ledger.as_dict()
+        assert len(cached.dataset) == len(memory)
+        assert all(same(cached.dataset[i], memory[i]) for i in range(len(memory)))
+        assert cached.dataset.rows.tolist() == memory.rows.tolist()
+        assert cached.dataset.lengths.tolist() == memory.lengths.tolist()
+        assert cached.dataset.source_sizes(2) == memory.source_sizes(2)
+        assert cached.dataset.num_tokens == memory.num_tokens
+        assert cached.dataset.fingerprint() == memory.fingerprint()
+        assert cached.statistics.as_dict() == statistics.as_dict()
         assert [e["made"] for e in cached.report["entries"]] == ([4, 2] if turn == 0 else [0, 0])
 
 
@@ -61,13 +63,13 @@ def test_samples_that_are_not_plain_and_their_fields_come_back(make_sample, tmp_
         ends[0], positions[-1] = 1, 0
         return type(plain)(plain.input_ids, plain.labels, positions, ends, plain.fields, "cut", plain.origin)
 
-    builder = StoreBuilder(["f.jsonl"])
+    builder = DatasetBuilder(["f.jsonl"])
     for row in range(5):
         builder.add(odd(row + 2, row + 1), row, 0)
     memory = builder.finish()
     writer = ShardWriter(tmp_path / "shard-00000.tokens")
     writer.add(memory)
-    store = ShardStore([Part(writer.finish({}), 0, 100)], ["f.jsonl"])
+    store = ShardDataset([Part(writer.finish({}), 0, 100)], ["f.jsonl"])
     assert all(same(store[i], memory[i]) for i in range(5))
     assert store.rows.tolist() == [100, 101, 102, 103, 104]
     assert store.fingerprint() == memory.fingerprint()
@@ -76,7 +78,7 @@ def test_samples_that_are_not_plain_and_their_fields_come_back(make_sample, tmp_
 @pytest.mark.parametrize("what", ["flip", "cut", "empty", "gone", "swapped"])
 def test_damaged_shard_is_made_again_aloud(toy, source, jsonl, tmp_path, small, what):
     sources = [source(jsonl("a.jsonl", 20))]
-    before = TokenCache(tmp_path / "c").encode(sources, toy.Encoder(6)).store.fingerprint()
+    before = TokenCache(tmp_path / "c").encode(sources, toy.Encoder(6)).dataset.fingerprint()
     victim = shards(tmp_path / "c")[1]
     data = bytearray(victim.read_bytes())
     if what == "flip":
@@ -88,7 +90,7 @@ def test_damaged_shard_is_made_again_aloud(toy, source, jsonl, tmp_path, small, 
         victim.unlink()
     notes = []
     cached = TokenCache(tmp_path / "c", notes.append).encode(sources, toy.Encoder(6))
-    assert cached.store.fingerprint() == before
+    assert cached.dataset.fingerprint() == before
     assert cached.report["entries"][0]["made"] == 1
     assert len(notes) == 1
     assert "shard-00001" in notes[0]
@@ -118,7 +120,7 @@ def test_interrupted_build_goes_on_where_it_stopped(toy, source, jsonl, tmp_path
         "bytes": 0,
         "made": 2,
     }
-    assert cached.store.fingerprint() == encode.encode([source(path)], toy.Encoder(6))[0].fingerprint()
+    assert cached.dataset.fingerprint() == encode.encode([source(path)], toy.Encoder(6))[0].fingerprint()
 
 
 def test_what_a_killed_process_left_is_cleared_away(toy, source, jsonl, tmp_path):
@@ -128,7 +130,7 @@ def test_what_a_killed_process_left_is_cleared_away(toy, source, jsonl, tmp_path
     (entry / "entry.json").unlink()
     (entry / ".shard-00000.tokens.1.tmp").write_text("half")
     again = TokenCache(tmp_path / "c").encode([source(path)], toy.Encoder(6))
-    assert again.store.fingerprint() == made.store.fingerprint()
+    assert again.dataset.fingerprint() == made.dataset.fingerprint()
     assert not list(entry.glob(".*.tmp"))
 
 
@@ -156,7 +158,7 @@ def test_the_same_content_under_another_name_is_found(toy, source, jsonl, tmp_pa
     moved = path.rename(tmp_path / "moved.jsonl")
     cached = TokenCache(tmp_path / "c").encode([source(moved)], toy.Encoder(6))
     assert cached.report["entries"][0]["made"] == 0
-    assert cached.store[0].origin.file == str(moved)
+    assert cached.dataset[0].origin.file == str(moved)
 
 
 def test_data_set_directories_are_known_by_the_files_of_their_split(toy, source, jsonl, tmp_path):
@@ -183,6 +185,22 @@ def test_tokenizer_template_and_length_are_told_apart(tokenizer, trained, plain,
     assert key(again) == key(tokenizer)
 
 
+def test_code_of_what_the_encoder_holds_is_part_of_the_key(site, source, jsonl):
+    site.add("toytext", {}, {"toytext.py": "class Splitter: pass"})
+    import toytext
+
+    made = source(jsonl("a.jsonl", 1))
+
+    def key():
+        _code_of.cache_clear()
+        return entry_key(made, content_of(made.path), Encoder(toytext.Splitter(), 8), encode.LIMITS)[0]
+
+    before = key()
+    assert key() == before
+    Path(toytext.__file__).write_text("class Splitter:\n    'Splits elsewhere.'")
+    assert key() != before
+
+
 def test_encoder_without_a_stable_description_is_refused(source, jsonl, tmp_path):
     with pytest.raises(DataError, match="cannot be told apart") as e:
         TokenCache(tmp_path / "c").encode([source(jsonl("a.jsonl", 1))], Encoder(None, lambda: 1))
@@ -195,7 +213,7 @@ def test_file_that_breaks_off_is_never_complete(toy, source, tmp_path, small):
     path.write_text(f"[{rows},\n{{")
     for _ in range(2):
         cached = TokenCache(tmp_path / "c").encode([source(path)], toy.Encoder(6))
-        assert [f.code for f in cached.ledger.failures] == [codes.BROKEN_ARRAY]
+        assert [f.code for f in cached.statistics.failures] == [codes.BROKEN_ARRAY]
     assert not list(tmp_path.rglob("entry.json"))
     assert len(shards(tmp_path / "c")) == 1
 
@@ -237,7 +255,7 @@ def test_missing_data_file_is_no_fault_of_the_cache(toy, source, tmp_path):
 
 
 def test_shard_that_vanishes_under_a_run_is_an_error_with_a_remedy(toy, source, jsonl, tmp_path):
-    store = TokenCache(tmp_path / "c").encode([source(jsonl("a.jsonl", 3))], toy.Encoder(6)).store
+    store = TokenCache(tmp_path / "c").encode([source(jsonl("a.jsonl", 3))], toy.Encoder(6)).dataset
     shards(tmp_path / "c")[0].unlink()
     with pytest.raises(DataError, match="gone or was changed") as e:
         store[0]
@@ -248,10 +266,10 @@ def test_file_named_twice_is_kept_once(toy, source, jsonl, tmp_path, small):
     path = jsonl("a.jsonl", 8)
     sources = [source(path), source(path)]
     cached = TokenCache(tmp_path / "c").encode(sources, toy.Encoder(6))
-    memory, ledger = encode.encode(sources, toy.Encoder(6))
-    assert cached.store.rows.tolist() == memory.rows.tolist()
-    assert cached.store.fingerprint() == memory.fingerprint()
-    assert cached.ledger.as_dict() == ledger.as_dict()
+    memory, statistics = encode.encode(sources, toy.Encoder(6))
+    assert cached.dataset.rows.tolist() == memory.rows.tolist()
+    assert cached.dataset.fingerprint() == memory.fingerprint()
+    assert cached.statistics.as_dict() == statistics.as_dict()
     assert len(list((tmp_path / "c").iterdir())) == 1
 
 
@@ -260,16 +278,16 @@ def test_rows_that_are_all_dropped_are_remembered_too(toy, source, tmp_path):
     path.write_text("{\n" * 5)
     for _ in range(2):
         cached = TokenCache(tmp_path / "c").encode([source(path)], toy.Encoder(6))
-        assert (len(cached.store), cached.ledger.total("dropped")) == (0, 5)
+        assert (len(cached.dataset), cached.statistics.total("dropped")) == (0, 5)
 
 
 def test_foreign_ids_are_found_on_disk(make_sample, tmp_path):
-    builder = StoreBuilder(["f.jsonl"])
+    builder = DatasetBuilder(["f.jsonl"])
     for row in range(4):
         builder.add(make_sample(3, row + 1), row, 0)
     writer = ShardWriter(tmp_path / "shard-00000.tokens")
     writer.add(builder.finish())
-    store = ShardStore([Part(writer.finish({}), 0, 0)], ["f.jsonl"])
+    store = ShardDataset([Part(writer.finish({}), 0, 0)], ["f.jsonl"])
     memory = builder.finish()
     assert store.foreign_id(10_000) is memory.foreign_id(10_000) is None
     assert store.foreign_id(3001) == memory.foreign_id(3001)

@@ -10,10 +10,11 @@ from erniecore.config.core import DataSection, Source
 from erniecore.data import encode
 from erniecore.data.cache import TokenCache
 from erniecore.data.cache_locks import locked, try_locked
-from erniecore.data.loader import DataPlan, LoaderSettings
+from erniecore.data.dataloader import DataLoader
 from erniecore.data.parsing import RowParser
+from erniecore.data.sampler import PackedBatchSampler, SamplerSettings
 from erniecore.data.sources import DataSource
-from erniecore.data.splits import Loader, cache_directory, user_cache
+from erniecore.data.splits import SplitReader, cache_directory, user_cache
 
 
 def shards(directory):
@@ -29,7 +30,7 @@ def build(directory, path, barrier, results):
     barrier.wait()
     made = DataSource(str(path), RowParser(toywords.plugin, toywords.Config()))
     cached = TokenCache(directory).encode([made], toywords.Encoder(6))
-    results.put((cached.store.fingerprint(), cached.report["entries"][0]["made"]))
+    results.put((cached.dataset.fingerprint(), cached.report["entries"][0]["made"]))
 
 
 @pytest.mark.multiproc
@@ -81,27 +82,27 @@ def test_small_files_stay_in_memory_and_large_ones_do_not(tmp_path, jsonl):
 def test_run_reports_its_cache(toy, jsonl, tmp_path):
     path = jsonl("a.jsonl", 60)
     section = DataSection(format="words", train=(Source(path=str(path)),), cache=str(tmp_path / "c"), eval_fraction=0.3)
-    loaders = [Loader(section, {}, toy.Encoder(6)) for _ in range(2)]
-    splits = [loader.load(1) for loader in loaders]
-    assert loaders[0].report["train"]["cache"]["bytes"] == sum(p.stat().st_size for p in shards(tmp_path / "c"))
-    assert "(made)" in " ".join(splits[0].summary)
-    assert "(reused)" in " ".join(splits[1].summary)
-    memory = Loader(section.model_copy(update={"cache": "off"}), {}, toy.Encoder(6)).load(1)
-    for split in ("train", "held"):
-        assert getattr(memory, split).fingerprint() == getattr(splits[1], split).fingerprint()
-    assert memory.contents == splits[1].contents
+    readers = [SplitReader(section, {}, toy.Encoder(6)) for _ in range(2)]
+    splits = [reader.train(1) for reader in readers]
+    assert readers[0].report["train"]["cache"]["bytes"] == sum(p.stat().st_size for p in shards(tmp_path / "c"))
+    assert "(made)" in " ".join(readers[0].summary)
+    assert "(reused)" in " ".join(readers[1].summary)
+    memory = SplitReader(section.model_copy(update={"cache": "off"}), {}, toy.Encoder(6)).train(1)
+    assert memory[0].dataset.fingerprint() == splits[1][0].dataset.fingerprint()
+    assert memory[1].fingerprint() == splits[1][1].fingerprint()
+    assert memory[0].contents == splits[1][0].contents
 
 
 def test_batches_from_disk_are_those_from_memory(toy, source, jsonl, tmp_path, small):
     sources = [source(jsonl("a.jsonl", 40)), source(jsonl("b.jsonl", 11))]
-    settings = LoaderSettings(max_seq_len=16, batch_size=2)
+    settings = SamplerSettings(max_seq_len=16, batch_size=2, seed=3)
     stores = [
         encode.encode(sources, toy.Encoder(6))[0],
-        TokenCache(tmp_path / "c").encode(sources, toy.Encoder(6)).store,
+        TokenCache(tmp_path / "c").encode(sources, toy.Encoder(6)).dataset,
     ]
-    one, two = (DataPlan(store, settings, seed=3, pad_id=0) for store in stores)
-    assert one.total_steps(2) == two.total_steps(2)
-    for step in range(one.total_steps(2)):
+    one, two = (DataLoader(store, PackedBatchSampler(store, settings), pad_id=0) for store in stores)
+    assert one.sampler.total_steps(2) == two.sampler.total_steps(2)
+    for step in range(one.sampler.total_steps(2)):
         for a, b in zip(one.step(step), two.step(step), strict=True):
             assert np.array_equal(a.input_ids, b.input_ids)
             assert np.array_equal(a.startend_row_indices, b.startend_row_indices)

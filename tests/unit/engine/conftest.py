@@ -4,21 +4,23 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from erniecore_conformance.toys.method import ToyMethodPlugin
+from erniecore_conformance.toys.model import ToyModelPlugin
+from erniecore_conformance.toys.tokenizer import ToyTokenizer
 
-from erniecore.builtin import cpu, events, single
-from erniecore.config.compose import composed
+from erniecore.builtin import adamw, cpu, events, single
 from erniecore.config.core import CORE_SECTIONS
-from erniecore.data.loader import DataPlan, LoaderSettings
-from erniecore.data.store import StoreBuilder
-from erniecore.testing.toys.method import ToyMethodPlugin
-from erniecore.testing.toys.model import ToyModelPlugin
-from erniecore.testing.toys.tokenizer import ToyTokenizer
+from erniecore.config.settings import composed
+from erniecore.data.dataloader import DataLoader
+from erniecore.data.dataset import DatasetBuilder
+from erniecore.data.sampler import PackedBatchSampler, SamplerSettings
+from erniecore.host import assemble
 from erniecore.types import IGNORE, Origin, Sample
 
 
-def toy_store(count=16, length=9, seed=0):
+def toy_dataset(count=16, length=9, seed=0):
     """Samples that count upwards; the second half of each is learned."""
-    builder = StoreBuilder(("toy.jsonl",))
+    builder = DatasetBuilder(("toy.jsonl",))
     for row in range(count):
         ids = 10 + (np.arange(length + 1) * (1 + row % 3) + row + seed) % 40
         labels = np.where(np.arange(length) < length // 2, IGNORE, ids[1:])
@@ -37,6 +39,7 @@ class Maker:
             "parallel": single.plugin,
             "model": ToyModelPlugin(),
             "method": ToyMethodPlugin(),
+            "optimizer": adamw.plugin,
             "callback": [events.plugin],
         }
 
@@ -47,47 +50,56 @@ class Maker:
         sections.setdefault("data", {"packing": "none"})
         sections["run"] = {"out": str(self.out), **sections.get("run", {})}
         made = {name: cls(**sections.get(name, {})) for name, cls in CORE_SECTIONS.items()}
-        own = {kind: plugin.Config() for kind, plugin in self.plugins.items() if kind != "callback"}
+        own = {
+            kind: plugin.Config(**sections.get(kind, {})) for kind, plugin in self.plugins.items() if kind != "callback"
+        }
         names = {kind: plugin.name for kind, plugin in self.plugins.items() if kind != "callback"}
-        return composed(self.plugins)(**made, **own, formats={}, callbacks={}, scorers={}, plugins=names)
+        return composed(self.plugins)(**made, **own, formats={}, callbacks={}, rewards={}, plugins=names)
 
     def ready(self, **sections):
         from erniecore.engine.preparation.prepare import prepare
 
-        loaded = SimpleNamespace(settings=self.settings(**sections), plugins=self.plugins, located=lambda e: e)
-        return prepare(loaded, console="none")
+        host = assemble(self.plugins)
+        return prepare(
+            SimpleNamespace(settings=self.settings(**sections), plugins=self.plugins, host=host), console="none"
+        )
 
-    def feed(self, ready, store=None):
-        from erniecore.engine.training.feed import Feed
+    def data(self, ready, dataset=None):
+        from erniecore.engine.training.run_data import RunData
 
         settings = ready.settings
-        loader = LoaderSettings.training(settings.data, settings.train)
-        train = DataPlan(store or toy_store(), loader, seed=settings.run.seed, pad_id=0)
-        held = DataPlan(toy_store(4, seed=5), LoaderSettings.evaluation(settings.data, 2), seed=0, pad_id=0)
-        return Feed(train, held, total_steps=settings.train.max_steps, files=[])
+        training = SamplerSettings.training(settings.data, settings.train, seed=settings.run.seed)
+        evaluation = SamplerSettings.evaluation(settings.data, 2, seed=0)
+        train, held_out = dataset or toy_dataset(), toy_dataset(4, seed=5)
+        loaders = [
+            DataLoader(samples, PackedBatchSampler(samples, sampling), pad_id=0)
+            for samples, sampling in ((train, training), (held_out, evaluation))
+        ]
+        return RunData(*loaders, total_steps=settings.train.max_steps)
 
-    def run(self, store=None, **sections):
-        """An assembled run; continues from a checkpoint in ``out`` if there is one."""
-        from erniecore.engine.preparation import prepare
+    def run(self, dataset=None, **sections):
+        """A trainer of a run; continues from a checkpoint in ``out`` if there is one."""
+        from erniecore.engine.opening import open_device
+        from erniecore.engine.preparation import resume
+        from erniecore.engine.ranks import Alone
         from erniecore.engine.stop import StopRequest
-        from erniecore.engine.training import session
+        from erniecore.engine.training import build
 
-        ready = self.ready(**sections)
+        context = self.ready(**sections)
         for name in ("logs", "control"):
-            (ready.out / name).mkdir(parents=True, exist_ok=True)
-        prepare.choose_start(ready)
-        prepare.open_device(ready)
-        stop = StopRequest(ready.out / "control" / "stop")
-        return session.assemble(ready, ToyTokenizer(), self.feed(ready, store), stop)
+            (context.out / name).mkdir(parents=True, exist_ok=True)
+        mode = context.settings.run.resume
+        self.resumption = resume.choose(context.out, mode, context.settings_json, context.config_hash)
+        open_device(context.device, context.cluster, context.kernels)
+        stop, data = StopRequest(context.out / "control" / "stop"), self.data(context, dataset)
+        checkpoint = self.resumption.checkpoint
+        return build.assemble(context, checkpoint, Alone(), ToyTokenizer(), data, stop)
 
     def finish(self, run):
         """Train to the end, as ``entry`` does."""
-        from erniecore.engine.training import finish, loop, session
+        from erniecore.engine.training import build
 
-        with finish.closing(run):
-            session.announce(run)
-            loop.train(run)
-            finish.complete(run)
+        run.run(lambda: build.announce(run, self.resumption, run.context.warnings))
         return run
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from erniecore.engine.preparation.drift import compare, config_hash, flatten
+from erniecore.engine.drift import compare, config_hash, flatten
 
 BASE = {
     "run": {"seed": 1, "out": "a"},

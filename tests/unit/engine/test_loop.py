@@ -5,23 +5,29 @@ import json
 import numpy as np
 import paddle  # noqa: TID253
 import pytest
+from erniecore_conformance.toys.others import ToyDevice, ToyDevicePlugin
+from erniecore_report.plugin import plugin as report
 
 from erniecore.checkpoint import list_checkpoints, load_checkpoint
 from erniecore.engine.arrays import to_numpy
-from erniecore.engine.training import loop, state
+from erniecore.engine.optimizers.state import state_arrays
+from erniecore.engine.scoring.evaluate import evaluate
 from erniecore.errors import ConfigError, DataError, NumericsError, Preempted
 from erniecore.plugin import Plugin, hookimpl
-from erniecore.testing.toys.others import ToyDevice, ToyDevicePlugin
 from erniecore.types import Objective
 
 
+def out_of(run):
+    return run.context.out
+
+
 def events(run, kind):
-    lines = (run.out / "events.jsonl").read_text().splitlines()
+    lines = (out_of(run) / "events.jsonl").read_text().splitlines()
     return [e for e in map(json.loads, lines) if e["event"] == kind]
 
 
 def weights(run):
-    return {name: to_numpy(tensor) for name, tensor in run.policy.state_dict().items()}
+    return {name: to_numpy(tensor) for name, tensor in run.state.model.state_dict().items()}
 
 
 def same(a, b):
@@ -54,8 +60,8 @@ def watch(maker, **at):
 def spoil(name="lm_head.weight"):
     """Makes the next backward pass give NaN for one parameter."""
 
-    def act(run):
-        parameter = dict(run.policy.named_parameters())[name]
+    def act(view):
+        parameter = dict(view.model.named_parameters())[name]
         once = []
         parameter.register_hook(lambda g: g if once or once.append(1) else g * float("nan"))
 
@@ -66,13 +72,13 @@ def test_training_lowers_the_loss_and_leaves_everything(maker):
     run = maker.finish(maker.run(train={"max_steps": 24, "batch_size": 8}))
     losses = [e["loss"] for e in events(run, "step")]
     assert losses[-1] < 0.5 * losses[0]
-    assert [p.name for p in list_checkpoints(run.out / "ckpt")] == ["step-00000024"]
-    assert (run.out / "model" / "config.json").exists()
+    assert [p.name for p in list_checkpoints(out_of(run) / "ckpt")] == ["step-00000024"]
+    assert (out_of(run) / "model" / "config.json").exists()
 
 
 def test_events_have_the_documented_fields(maker):
     run = maker.finish(maker.run(eval={"every": 2}, checkpoint={"every": 2}))
-    kinds = [json.loads(line)["event"] for line in (run.out / "events.jsonl").read_text().splitlines()]
+    kinds = [json.loads(line)["event"] for line in (out_of(run) / "events.jsonl").read_text().splitlines()]
     assert kinds[0] == "run_start"
     assert kinds[-1] == "run_end"
     step = events(run, "step")[0]
@@ -112,11 +118,11 @@ def test_same_seed_same_weights_other_seed_others(maker, tmp_path):
 def test_step_that_is_not_finite_changes_neither_weights_nor_moments(maker):
     watch(maker, step_1=spoil())
     run = maker.run(train={"max_steps": 1})
-    before, moments = weights(run), run.optimizer.state_arrays()
+    before, moments = weights(run), state_arrays(run.state.optimizer)
     maker.finish(run)
     assert same(before, weights(run))
-    assert same(moments, run.optimizer.state_arrays())
-    assert run.optimizer.num_updates == 0
+    assert same(moments, state_arrays(run.state.optimizer))
+    assert run.state.optimizer.num_updates == 0
     (warning,) = (e for e in events(run, "warning") if e["kind"] == "numerics")
     assert warning["where"] == "lm_head.weight"
     assert all(sample.startswith("toy.jsonl:") for sample in warning["samples"])
@@ -133,8 +139,8 @@ def test_every_position_is_guarded(maker, name):
 
 
 def test_run_stops_after_too_many_skips_and_keeps_the_weights(maker):
-    def poison(run):
-        dict(run.policy.named_parameters())["norm.weight"].register_hook(lambda g: g * float("inf"))
+    def poison(view):
+        dict(view.model.named_parameters())["norm.weight"].register_hook(lambda g: g * float("inf"))
 
     watch(maker, step_3=poison)
     run = maker.run(train={"max_skips": 2})
@@ -150,8 +156,8 @@ def test_foreign_token_ids_stop_before_the_forward_pass(maker):
     from dataclasses import replace
 
     run = maker.run()
-    store = run.feed.train.store
-    run.feed.train.store = replace(store, input_ids=store.input_ids + 10_000)
+    dataset = run.data.train.dataset
+    run.data.train.dataset = replace(dataset, input_ids=dataset.input_ids + 10_000)
     with pytest.raises(DataError) as caught:
         maker.finish(run)
     assert "toy.jsonl:" in caught.value.where
@@ -159,38 +165,39 @@ def test_foreign_token_ids_stop_before_the_forward_pass(maker):
 
 
 def test_request_to_stop_finishes_the_step_and_saves(maker):
-    watch(maker, step_3=lambda run: (run.out / "control" / "stop").touch())
+    watch(maker, step_3=lambda view: (view.out / "control" / "stop").touch())
     run = maker.run()
     with pytest.raises(Preempted):
         maker.finish(run)
-    assert run.step == 3
-    assert not (run.out / "control" / "stop").exists()
-    assert load_checkpoint(list_checkpoints(run.out / "ckpt")[-1]).step == 3
+    assert run.state.step == 3
+    assert not (out_of(run) / "control" / "stop").exists()
+    assert load_checkpoint(list_checkpoints(out_of(run) / "ckpt")[-1]).step == 3
     (end,) = events(run, "run_end")
     assert end["status"] == "preempted"
 
 
-@pytest.mark.parametrize("extra", [{}, {"ema": 0.9}, {"moments": "bfloat16", "accumulation": 3}])
+@pytest.mark.parametrize("extra", [{}, {"ema": 0.9}, {"optimizer": {"moments": "bfloat16"}, "accumulation": 3}])
 @pytest.mark.parametrize("at", [1, 4, 8, 11])
 def test_continued_run_is_bit_equal(maker, tmp_path, at, extra):
     train = {"max_steps": 12, "schedule": "cosine", "warmup_steps": 3, **extra}
-    straight = maker.finish(maker.run(train=train))
+    optimizer = train.pop("optimizer", {})
+    straight = maker.finish(maker.run(train=train, optimizer=optimizer))
     maker.out = tmp_path / "broken"
-    watch(maker, **{f"step_{at}": lambda run: (run.out / "control" / "stop").touch()})
+    watch(maker, **{f"step_{at}": lambda view: (view.out / "control" / "stop").touch()})
     with pytest.raises(Preempted):
-        maker.finish(maker.run(train=train))
+        maker.finish(maker.run(train=train, optimizer=optimizer))
     maker.plugins["callback"].pop()
     paddle.rand([17])  # other random numbers drawn in between must not matter
-    continued = maker.finish(maker.run(train=train))
+    continued = maker.finish(maker.run(train=train, optimizer=optimizer))
     assert same(weights(straight), weights(continued))
-    assert same(straight.optimizer.state_arrays(), continued.optimizer.state_arrays())
-    if straight.ema is not None:
-        assert same(straight.ema.state_arrays(), continued.ema.state_arrays())
+    assert same(state_arrays(straight.state.optimizer), state_arrays(continued.state.optimizer))
+    if straight.state.ema is not None:
+        assert same(straight.state.ema.state_arrays(), continued.state.ema.state_arrays())
     pairs = [
         {e["step"]: (e["loss"], e["grad_norm"], e["lr"]) for e in events(r, "step")} for r in (straight, continued)
     ]
     assert pairs[0] == pairs[1]
-    assert straight.tokens == continued.tokens
+    assert straight.state.tokens == continued.state.tokens
 
 
 def test_continuing_a_finished_run_trains_no_further(maker):
@@ -205,9 +212,9 @@ def test_evaluation_uses_the_average_and_leaves_no_trace(maker, tmp_path):
     maker.out = tmp_path / "other"
     often = maker.finish(maker.run(train={"ema": 0.9}, eval={"every": 1}))
     assert same(weights(plain), weights(often))
-    with often.ema.applied():
+    with often.state.ema.applied():
         (step, *_, last) = events(often, "eval")
-        averaged = loop.evaluate(often.objective, often.model, often.feed.held_out())
+        averaged = evaluate(often.state.objective, often.state.model, often.data.eval_batches())
     assert last["loss"] == pytest.approx(averaged["loss"])
     assert step["step"] == 1
 
@@ -216,21 +223,21 @@ def test_exported_weights_are_the_average(maker):
     from safetensors.numpy import load_file
 
     run = maker.finish(maker.run(train={"ema": 0.5}))
-    written = load_file(run.out / "model" / "model.safetensors")
-    assert np.array_equal(written["toy.norm.weight"], run.ema.state_arrays()["norm.weight"])
+    written = load_file(out_of(run) / "model" / "model.safetensors")
+    assert np.array_equal(written["toy.norm.weight"], run.state.ema.state_arrays()["norm.weight"])
 
 
 def test_clipping_bounds_what_the_optimizer_sees(maker):
-    run = maker.run(train={"max_steps": 1, "max_grad_norm": 1e-3, "adam_beta1": 0.0})
+    run = maker.run(train={"max_steps": 1, "max_grad_norm": 1e-3}, optimizer={"beta1": 0.0})
     maker.finish(run)
-    seen = sum((a**2).sum() for n, a in run.optimizer.state_arrays().items() if n.endswith(".first"))
+    seen = sum((a**2).sum() for n, a in state_arrays(run.state.optimizer).items() if n.endswith(".first"))
     assert seen**0.5 == pytest.approx(1e-3, rel=1e-4)
     assert events(run, "step")[0]["grad_norm"] > 1e-3
 
 
 def test_checkpoint_that_was_just_written_is_not_written_again(maker):
     run = maker.run()
-    assert state.save(run) == state.save(run)
+    assert run.saver.save(run.state) == run.saver.save(run.state)
     assert len(events(run, "checkpoint")) == 1
 
 
@@ -271,8 +278,9 @@ def test_a_device_that_does_not_repeat_is_taken_when_nobody_asks_for_it(maker):
 
 
 def test_a_report_that_cannot_be_written_leaves_the_run_finished(maker):
+    maker.plugins["callback"].append(report)
     run = maker.run()
-    (run.out / "report.html").mkdir(parents=True)
+    (out_of(run) / "report.html").mkdir(parents=True)
     maker.finish(run)
     assert events(run, "run_end")[-1]["status"] == "finished"
     (warning,) = (event for event in events(run, "warning") if event["kind"] == "report")
@@ -300,10 +308,10 @@ def test_step_without_anything_to_learn_has_no_loss_and_goes_on(maker):
     from dataclasses import replace
 
     run = maker.run(train={"max_steps": 2, "batch_size": 8})
-    store = run.feed.train.store
-    run.feed.train.store = replace(store, labels=np.full_like(store.labels, -100))
+    dataset = run.data.train.dataset
+    run.data.train.dataset = replace(dataset, labels=np.full_like(dataset.labels, -100))
     watch(maker)
-    run.objective = NothingLearned(run.objective)
+    run.state.objective = NothingLearned(run.state.objective)
     maker.finish(run)
     assert [e["loss"] for e in events(run, "step")] == [None, None]
 
@@ -339,32 +347,32 @@ def test_plugin_can_replace_forward_and_backward(maker):
 
 
 def test_reference_is_the_initial_model_and_stays_so(maker):
-    from erniecore.testing.toys.method import ToyReferencePlugin
+    from erniecore_conformance.toys.method import ToyReferencePlugin
 
     maker.plugins["method"] = ToyReferencePlugin()
     run = maker.run()
     before = weights(run)
     maker.finish(run)
-    reference = {name: to_numpy(tensor) for name, tensor in run.objective.reference.state_dict().items()}
+    reference = {name: to_numpy(tensor) for name, tensor in run.state.objective.reference.state_dict().items()}
     assert same(before, reference)
     assert not same(before, weights(run))
-    assert all(p.grad is None for p in run.objective.reference.parameters())
+    assert all(p.grad is None for p in run.state.objective.reference.parameters())
 
 
 def test_adapter_checkpoints_hold_the_trained_weights_only_and_continue(maker, tmp_path):
-    from erniecore.testing.toys.changes import adapter
+    from erniecore_conformance.toys.changes import adapter
 
     maker.plugins["adapter"] = adapter
     straight = maker.finish(maker.run())
     maker.out = tmp_path / "broken"
-    watch(maker, step_3=lambda run: (run.out / "control" / "stop").touch())
+    watch(maker, step_3=lambda view: (view.out / "control" / "stop").touch())
     with pytest.raises(Preempted):
         maker.finish(maker.run())
     maker.plugins["callback"].pop()
     continued = maker.finish(maker.run())
     assert same(weights(straight), weights(continued))
-    trained = {name for name, p in straight.policy.named_parameters() if not p.stop_gradient}
-    saved = load_checkpoint(list_checkpoints(continued.out / "ckpt")[-1]).tensors["model"]
+    trained = {name for name, p in straight.state.model.named_parameters() if not p.stop_gradient}
+    saved = load_checkpoint(list_checkpoints(out_of(continued) / "ckpt")[-1]).tensors["model"]
     assert set(saved) == trained
     assert len(trained) < len(weights(straight))
 
@@ -380,6 +388,6 @@ def test_factors_of_a_model_reach_the_optimizer(maker):
             return model
 
     maker.plugins["model"] = Scaled()
-    factors = {slot.name: slot.factor for slot in maker.run().optimizer.slots}
+    factors = {slot.name: slot.given.factor for slot in maker.run().state.optimizer.slots}
     assert factors.pop("lm_head.weight") == 16.0
     assert set(factors.values()) == {1.0}

@@ -2,13 +2,16 @@
 
 import subprocess
 import sys
-from types import SimpleNamespace
 
 import pytest
 
-from erniecore.config.core import CheckpointSection, DataSection, TrainSection
-from erniecore.engine.preparation.plan import count, count_parameters, estimate
-from erniecore.types import TensorMap
+from erniecore.builtin.adamw import adamw_bytes
+from erniecore.config.adamw import AdamWConfig
+from erniecore.config.core import CheckpointSection, TrainSection
+from erniecore.engine.optimizers.roles import trained_specs
+from erniecore.engine.preparation.plan import count_parameters, estimate
+from erniecore.types import Layout, TensorMap
+from erniecore.units import count_text
 
 
 def entry(name, shape, dtype="", **facts):
@@ -24,12 +27,23 @@ MAPS = [
 NAMES = {"model": "ernie45-moe", "method": "sft", "device": "cpu"}
 
 
-def plan(adapter=None, *, reference=False, **train):
+def plan(adapter=None, *, reference=False, optimizer=AdamWConfig(), **train):  # noqa: B008
     parameters = count_parameters(MAPS, adapter)
-    settings = SimpleNamespace(
-        train=TrainSection(**train), data=DataSection(max_seq_len=100), checkpoint=CheckpointSection()
+    section = TrainSection(**train)
+    specs = trained_specs(MAPS, adapter, (), section.precision, Layout(()))
+    rows, keep = section.batch_size * section.accumulation, CheckpointSection().keep
+    return estimate(
+        parameters,
+        section,
+        NAMES,
+        state=adamw_bytes(optimizer, specs),
+        offload=optimizer.offload,
+        name="",
+        rows_per_step=rows,
+        max_seq_len=100,
+        keep=keep,
+        reference=reference,
     )
-    return estimate(parameters, settings, NAMES, reference=reference)
 
 
 def test_counts():
@@ -42,25 +56,25 @@ def test_counts():
 
 def test_float32_bytes():
     made = plan()
-    assert (made.weights, made.gradients, made.moments, made.masters) == (240 * 4, 232 * 4, 232 * 8, 0)
+    assert (made.weights, made.gradients, made.optimizer_state, made.master_weights) == (240 * 4, 232 * 4, 232 * 8, 0)
     assert made.checkpoint == 240 * 4 + 232 * 8
     assert made.memory == 240 * 4 + 232 * 12
 
 
 def test_bfloat16_bytes_keep_the_router_in_float32():
-    made = plan(precision="bfloat16", moments="bfloat16", ema=0.9)
+    made = plan(precision="bfloat16", optimizer=AdamWConfig(moments="bfloat16"), ema=0.9)
     assert made.weights == 200 * 2 + 40 * 4
     assert made.gradients == 200 * 2 + 32 * 4
-    assert made.moments == 232 * 4
-    assert made.masters == 200 * 4
-    assert made.average == 232 * 4
+    assert made.optimizer_state == 232 * 4
+    assert made.master_weights == 200 * 4
+    assert made.ema == 232 * 4
 
 
 def test_state_in_the_hosts_memory_is_not_on_the_device():
-    made = plan(precision="bfloat16", optimizer_offload=True)
-    assert made.host == made.moments + made.masters
+    made = plan(precision="bfloat16", optimizer=AdamWConfig(offload=True))
+    assert made.host_memory == made.optimizer_state + made.master_weights
     assert made.memory == made.weights + made.gradients
-    assert dict(made.lines())["memory"].endswith("of them in the host's memory")
+    assert dict(made.lines())["memory"].endswith("of them in host memory")
 
 
 def test_a_frozen_copy_takes_the_weights_once_more_and_is_not_saved():
@@ -97,11 +111,10 @@ def test_packed_weights_take_their_own_bytes_and_are_not_trained():
     made = count_parameters(MAPS, packed={"model.layers.1.mlp.experts.gate_proj": 90})
     assert (made.total, made.low, made.packed, made.packed_bytes) == (240, 40, 160, 90)
     assert made.trainable == 40 + 32
-    settings = SimpleNamespace(
-        train=TrainSection(precision="bfloat16"), data=DataSection(), checkpoint=CheckpointSection()
-    )
+    train = TrainSection(precision="bfloat16")
     beside = count_parameters(MAPS, ADAPTER, {"model.layers.1.mlp.experts.gate_proj": 90})
-    assert estimate(beside, settings, NAMES).weights == (40 + 72) * 2 + 40 * 4 + 90
+    made = estimate(beside, train, NAMES, state=[], name="", rows_per_step=1, max_seq_len=100, keep=3)
+    assert made.weights == (40 + 72) * 2 + 40 * 4 + 90
 
 
 def test_adapter_of_unknown_size_is_frozen_base():
@@ -118,7 +131,7 @@ def test_json_is_plain():
     ("number", "text"), [(999, "999"), (1500, "1.5 k"), (360_700_000, "360.7 M"), (21_800_000_000, "21.8 B")]
 )
 def test_counts_for_people(number, text):
-    assert count(number) == text
+    assert count_text(number) == text
 
 
 def test_planning_needs_no_paddle():

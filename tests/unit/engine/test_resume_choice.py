@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from erniecore.checkpoint import save_checkpoint
-from erniecore.engine.preparation.drift import config_hash
+from erniecore.engine.drift import config_hash
 from erniecore.engine.preparation.resume import STATE_FORMAT, check_data, choose
 from erniecore.engine.preparation.rundir import opened
 from erniecore.errors import CheckpointError, DataError, EnvironmentFault, Exit, UsageError

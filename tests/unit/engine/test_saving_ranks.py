@@ -8,15 +8,15 @@ import os
 import shutil
 import threading
 from itertools import count
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from erniecore.checkpoint import load_checkpoint, newest_verified
+from erniecore.config.core import CheckpointSection
 from erniecore.engine.ranks import Alone
-from erniecore.engine.training import state
-from erniecore.engine.training.gather import Held
+from erniecore.engine.training import saving
+from erniecore.engine.training.gather import LocalShard
 from erniecore.errors import CheckpointError
 from erniecore.types import Piece
 
@@ -44,42 +44,51 @@ def arrays(step):
     return {f"w{i}": np.full(50 + i, step, np.float32) for i in range(4)}
 
 
-def run_of(rank, meeting, root):
-    warnings = []
-    checkpoint = SimpleNamespace(keep=2, max_failures=1)
-    return SimpleNamespace(
-        ranks=ThreadRanks(rank, meeting),
-        is_main=rank == 0,
-        out=root,
-        step=0,
-        saved=None,
-        writing=None,
-        failed_saves=0,
-        settings=SimpleNamespace(checkpoint=checkpoint),
-        ready=SimpleNamespace(config_hash=""),
-        hook=SimpleNamespace(ernie_checkpoint_saved=lambda **_: None),
-        emit=lambda *_, **__: None,
-        warnings=warnings,
-        warn=lambda kind, **facts: warnings.append(facts["message"]),
-    )
+class Told:
+    """The callbacks of a run: what was warned of."""
+
+    def __init__(self):
+        self.warnings = []
+
+    def emit(self, *_, **__):
+        pass
+
+    def checkpoint_saved(self, path):
+        pass
+
+    def warn(self, kind, **facts):
+        self.warnings.append(facts["message"])
+
+
+class State:
+    """A state whose tensors tell its step."""
+
+    step = 0
+
+    def counters(self):
+        return {"step": self.step}
 
 
 @pytest.fixture
 def save(monkeypatch):
-    """``save(root, *steps, background)``: what each rank ended with, a path or an error; and the runs."""
-    monkeypatch.setattr(state, "run_state", lambda run: {"step": run.step})
-    held = lambda run: {"model": {n: Held(a, Piece(a.shape)) for n, a in arrays(run.step).items()}}  # noqa: E731
-    monkeypatch.setattr(state, "held", held)
+    """``save(root, *steps, background)``: what each rank ended with, a path or an error; and what it was told."""
+
+    def groups(state, ranks):
+        return {"model": {n: LocalShard(a, Piece(a.shape)) for n, a in arrays(state.step).items()}}
+
+    monkeypatch.setattr(saving, "checkpoint_groups", groups)
 
     def work(root, *steps, background=False):
         meeting, ended = ([None] * SIZE, threading.Barrier(SIZE)), [None] * SIZE
-        runs = [run_of(rank, meeting, root) for rank in range(SIZE)]
+        section, told = CheckpointSection(keep=2, max_failures=1), [Told() for _ in range(SIZE)]
 
         def one(rank):
+            ranks, state = ThreadRanks(rank, meeting), State()
+            saver = saving.CheckpointSaver(root, section, ranks, told[rank], dict, "")
             try:
-                for runs[rank].step in steps:
-                    ended[rank] = state.save(runs[rank], background=background)
-                ended[rank] = state.settle(runs[rank], wait=True) or ended[rank]
+                for state.step in steps:
+                    ended[rank] = saver.save(state, background=background)
+                ended[rank] = saver.settle(wait=True) or ended[rank]
             except CheckpointError as error:
                 ended[rank] = error
             except BaseException:
@@ -91,7 +100,7 @@ def save(monkeypatch):
             thread.start()
         for thread in threads:
             thread.join()
-        return ended, runs
+        return ended, told
 
     return work
 
@@ -156,7 +165,7 @@ def test_a_failure_at_any_call_is_heard_by_both_and_loses_nothing(save, before, 
 
 def test_behind_the_training_a_failure_is_a_warning_and_the_next_save_counts(save, before, monkeypatch):
     root, failing = before("run"), [2]
-    finish = state.Save.finish
+    finish = saving.Save.finish
 
     def fail(self, files, groups):
         if self._manifest.step in failing:
@@ -164,10 +173,10 @@ def test_behind_the_training_a_failure_is_a_warning_and_the_next_save_counts(sav
             raise CheckpointError("the disk is away", where="there")
         return finish(self, files, groups)
 
-    monkeypatch.setattr(state.Save, "finish", fail)
-    ended, runs = save(root, 2, 3, background=True)
+    monkeypatch.setattr(saving.Save, "finish", fail)
+    ended, told = save(root, 2, 3, background=True)
     assert ended == [root / "ckpt" / "step-00000003"] * 2
-    assert [len(run.warnings) for run in runs] == [1, 1]
+    assert [len(each.warnings) for each in told] == [1, 1]
     failing.extend([4, 5])
     ended, _ = save(root, 4, 5, 6, background=True)
     assert [str(error) for error in ended] == ["there: the disk is away"] * 2

@@ -1,1 +1,1 @@
-"""See README.md."""
+"""Kernels of the operator `adamw`; README.md describes them."""

@@ -17,7 +17,7 @@ _MOMENTS = (paddle.float32, paddle.bfloat16)
 
 
 def kernels(library: CDLL, threads: Threads) -> Mapping[str, Kernel]:
-    """``adamw_`` and ``square_sum`` of ``erniecore.ops``."""
+    """``adamw_`` and ``square_sum`` of ``erniecore_ops``."""
     update_ = function(library, "adamw", [POINTER] * 7 + [SIZE, COUNT] + [NUMBER] * 4 + [COUNT], COUNT)
     square_sum_ = function(library, "square_sum", [POINTER, POINTER, SIZE, POINTER, COUNT], COUNT)
 

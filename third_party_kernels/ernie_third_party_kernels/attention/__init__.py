@@ -1,1 +1,1 @@
-"""See README.md."""
+"""Kernels of the operator `attention`; README.md describes them."""

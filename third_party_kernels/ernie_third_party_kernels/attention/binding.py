@@ -17,7 +17,7 @@ TASKS, ROWS = 8, 64
 
 
 def kernels(library: ctypes.CDLL, threads: Threads) -> Mapping[str, Kernel]:
-    """``attention_forward`` and ``attention_backward`` of ``erniecore.ops``."""
+    """``attention_forward`` and ``attention_backward`` of ``erniecore_ops``."""
     forward_ = function(library, "attention_forward", [POINTER] * 9 + [NUMBER, COUNT], COUNT)
     backward_ = function(library, "attention_backward", [POINTER] * 13 + [NUMBER, SIZE, COUNT], COUNT)
     return {

@@ -1,1 +1,1 @@
-"""See README.md."""
+"""Kernels of the operator `code_weights`; README.md describes them."""

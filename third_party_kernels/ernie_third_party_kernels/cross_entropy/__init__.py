@@ -1,1 +1,1 @@
-"""See README.md."""
+"""Kernels of the operator `cross_entropy`; README.md describes them."""

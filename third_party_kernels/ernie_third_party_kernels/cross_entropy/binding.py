@@ -15,7 +15,7 @@ from ernie_third_party_kernels.tensors import Kernel, Threads, plain, team
 
 
 def kernels(library: CDLL, threads: Threads) -> Mapping[str, Kernel]:
-    """``cross_entropy_rows_`` and ``add_product_`` of ``erniecore.ops``."""
+    """``cross_entropy_rows_`` and ``add_matmul_`` of ``erniecore_ops``."""
     rows_ = function(library, "cross_entropy", [POINTER] * 3 + [SIZE] * 2 + [COUNT] * 2)
 
     def cross_entropy_rows_(logits: Tensor, piece: Any, again: Callable[[Tensor], Tensor], slopes: bool) -> Tensor:
@@ -30,10 +30,10 @@ def kernels(library: CDLL, threads: Threads) -> Mapping[str, Kernel]:
         fits = logits.ndim == 2 and logits.size > 0 and labels.shape == logits.shape[:1]
         return bool(fits and labels.dtype == paddle.int64 and plain(logits))
 
-    return {"cross_entropy_rows_": Kernel(cross_entropy_rows_, can_rows), "add_product_": add_product()}
+    return {"cross_entropy_rows_": Kernel(cross_entropy_rows_, can_rows), "add_matmul_": add_matmul()}
 
 
-def add_product() -> Kernel:
+def add_matmul() -> Kernel:
     """total += leftᵀ right."""
     gemm = sgemm()
 

@@ -1,1 +1,1 @@
-"""See README.md."""
+"""Kernels of the operator `decode_attention`; README.md describes them."""

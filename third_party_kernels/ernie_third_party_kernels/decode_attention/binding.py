@@ -13,7 +13,7 @@ from ernie_third_party_kernels.tensors import Kernel, Threads, plain, pointer, t
 
 
 def kernels(library: CDLL, threads: Threads) -> Mapping[str, Kernel]:
-    """``decode_attention`` of ``erniecore.ops``."""
+    """Kernels that replace ``decode_attention`` of ``erniecore_ops``."""
     attend_ = function(library, "decode_attention", [POINTER] * 5 + [SIZE] * 8 + [NUMBER, COUNT], COUNT)
 
     def decode_attention(q: Tensor, k: Tensor, v: Tensor, attention_mask: Tensor | None, scale: float) -> Tensor:

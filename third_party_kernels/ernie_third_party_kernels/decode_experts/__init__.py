@@ -1,1 +1,1 @@
-"""See README.md."""
+"""Kernels of the operator `decode_experts`; README.md describes them."""

@@ -16,7 +16,7 @@ MOST = 64
 
 
 def kernels(library: CDLL, threads: Threads) -> Mapping[str, Kernel]:
-    """``decode_experts`` of ``erniecore.ops``."""
+    """Kernels that replace ``decode_experts`` of ``erniecore_ops``."""
     run_ = function(library, "decode_experts", [POINTER] * 7 + [SIZE] * 5 + [COUNT], COUNT)
 
     def decode_experts(x: Tensor, gate: Tensor, up: Tensor, down: Tensor, experts: Tensor, weights: Tensor) -> Tensor:

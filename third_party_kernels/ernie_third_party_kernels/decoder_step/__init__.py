@@ -1,1 +1,1 @@
-"""See README.md."""
+"""Kernels of the operator `decoder_step`; README.md describes them."""

@@ -31,7 +31,7 @@ Word: TypeAlias = Any  # a number, a tensor whose address it is, or None
 
 
 class Step:
-    """A plan as the library reads it. See ``erniecore.ops.DecoderStep``."""
+    """A plan as the library reads it. See ``erniecore_ops.DecoderStep``."""
 
     def __init__(self, library: CDLL, threads: Threads, plan: Any) -> None:
         self._run = function(library, "decoder_step", [POINTER] * 4 + [COUNT], COUNT)
@@ -62,7 +62,7 @@ class Step:
         self._words[self._caches] = [tensor.data_ptr() for tensor in (*tokens.keys, *tokens.values)]
         asked = [b, w, tokens.start, tokens.keys[0].shape[1], n, arrays[0].ctypes.data, arrays[1].ctypes.data]
         asked += [0 if mask is None else mask.ctypes.data, arrays[2].ctypes.data]
-        asked += [logits.ctypes.data, pointer(tokens.stream), 0]
+        asked += [logits.ctypes.data, pointer(tokens.residual), 0]
         passed, model = np.array(asked, np.int64), self._words.ctypes.data
         parts = model, model + 8 * MODEL_WORDS, passed.ctypes.data
         threads = team(self._threads, self._weights)
@@ -110,14 +110,14 @@ def _matrix(projection: Any) -> Iterator[Word]:
         return
     weight, update = projection.weight, projection.update
     if isinstance(weight, Tensor):
-        form, inputs, group = COLUMNS, weight.shape[-2], 0
+        layout, inputs, group = COLUMNS, weight.shape[-2], 0
         if projection.transposed:
-            form, inputs = OUTPUTS_FIRST, weight.shape[-1]
+            layout, inputs = OUTPUTS_FIRST, weight.shape[-1]
         data, scales = weight, None
     else:
-        form, inputs, group = PACKED[weight.form], weight.codes.shape[-1], weight.group
-        data, scales = weight.codes, weight.scales
-    yield from (form, inputs, projection.outputs, group, data, scales, projection.bias)
+        layout, inputs, group = PACKED[weight.quant_dtype], weight.qweight.shape[-1], weight.group
+        data, scales = weight.qweight, weight.scales
+    yield from (layout, inputs, projection.outputs, group, data, scales, projection.bias)
     if update is None:
         yield from (0,) * 4
     else:
@@ -132,11 +132,11 @@ def _fits(projection: Any, inputs: int, outputs: int, stack: tuple[int, ...] = (
         shape = [outputs, inputs] if projection.transposed else [*stack, inputs, outputs]
         good = weight.shape == shape and plain(weight)
     else:
-        rows = outputs if weight.form == "int8" else (outputs + 1) // 2
+        rows = outputs if weight.quant_dtype == "int8" else (outputs + 1) // 2
         groups = [-(-inputs // weight.group)] if weight.group else []
-        good = weight.form in PACKED and weight.codes.shape == [*stack, rows, inputs] and plain(weight.scales)
+        good = weight.quant_dtype in PACKED and weight.qweight.shape == [*stack, rows, inputs] and plain(weight.scales)
         good = good and weight.scales.shape == [*stack, outputs, *groups] and not projection.transposed
-        good = good and weight.codes.dtype == paddle.int8 and weight.codes.is_contiguous()
+        good = good and weight.qweight.dtype == paddle.int8 and weight.qweight.is_contiguous()
     if update is not None:
         good = good and not stack and plain(update.first, update.second)
         good = good and [update.first.shape[0], update.second.shape[-1]] == [inputs, outputs]
@@ -178,5 +178,5 @@ def _block_fits(block: Any, H: int, wide: int, narrow: int, scorings: set[str]) 
 
 
 def kernels(library: CDLL, threads: Threads) -> Mapping[str, Kernel]:
-    """``decoder_step`` of ``erniecore.ops``."""
+    """Kernels that replace ``decoder_step`` of ``erniecore_ops``."""
     return {"decoder_step": Kernel(lambda plan: Step(library, threads, plan), _supported)}

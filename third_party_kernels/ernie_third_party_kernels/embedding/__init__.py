@@ -1,1 +1,1 @@
-"""See README.md."""
+"""Kernels of the operator `embedding`; README.md describes them."""

@@ -13,7 +13,7 @@ from ernie_third_party_kernels.tensors import Kernel, Threads, plain, team
 
 
 def kernels(library: CDLL, threads: Threads) -> Mapping[str, Kernel]:
-    """``embedding_backward`` of ``erniecore.ops``."""
+    """Kernels that replace ``embedding_backward`` of ``erniecore_ops``."""
     run_ = function(library, "embedding_backward", [POINTER] * 3 + [SIZE] * 3 + [COUNT], COUNT)
 
     def embedding_backward(ids: Tensor, dy: Tensor, rows: int) -> Tensor:

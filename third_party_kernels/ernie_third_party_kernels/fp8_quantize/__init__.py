@@ -1,1 +1,1 @@
-"""See README.md."""
+"""Kernels of the operator `fp8_quantize`; README.md describes them."""

@@ -1,4 +1,4 @@
-"""Hadamard transform in blocks and rounding to FP8 (E4M3) for GPUs, in one pass: what a quantised product needs of its
+"""Hadamard transform in blocks and rounding to FP8 (E4M3) for GPUs, in one pass: what a quantized product needs of its
 inputs. The transform is a product with a matrix of signs that is made in registers."""
 
 import triton

@@ -1,1 +1,1 @@
-"""See README.md."""
+"""Kernels of the operator `grouped_gemm`; README.md describes them."""

@@ -1,1 +1,1 @@
-"""See README.md."""
+"""Kernels of the operator `grouped_swiglu`; README.md describes them."""

@@ -18,7 +18,7 @@ SMALL, FEW_ROWS = 1 << 20, 96
 
 
 def kernels(library: ctypes.CDLL, threads: Threads) -> Mapping[str, Kernel]:
-    """``grouped_swiglu_forward`` and ``grouped_swiglu_backward`` of ``erniecore.ops``."""
+    """``grouped_swiglu_forward`` and ``grouped_swiglu_backward`` of ``erniecore_ops``."""
     forward_ = function(library, "grouped_swiglu_forward", [POINTER] * 14 + [COUNT], COUNT)
     backward_ = function(library, "grouped_swiglu_backward", [POINTER] * 22 + [COUNT], COUNT)
     return {

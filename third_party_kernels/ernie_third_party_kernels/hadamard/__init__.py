@@ -1,1 +1,1 @@
-"""See README.md."""
+"""Kernels of the operator `hadamard`; README.md describes them."""

@@ -13,7 +13,7 @@ from ernie_third_party_kernels.tensors import Kernel, Threads, plain, team
 
 
 def kernels(library: CDLL, threads: Threads) -> Mapping[str, Kernel]:
-    """``hadamard`` of ``erniecore.ops``."""
+    """Kernels that replace ``hadamard`` of ``erniecore_ops``."""
     run_ = function(library, "hadamard", [POINTER, POINTER, SIZE, SIZE, COUNT])
 
     def hadamard(x: Tensor, block: int) -> Tensor:

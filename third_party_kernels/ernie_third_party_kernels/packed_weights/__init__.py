@@ -1,1 +1,1 @@
-"""See README.md."""
+"""Kernels of the operator `packed_weights`; README.md describes them."""

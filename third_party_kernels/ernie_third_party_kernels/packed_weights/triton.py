@@ -1,6 +1,6 @@
 """Products with int8, int4 and NF4 weights for GPUs: codes are widened in registers on the way into the matrix units. The
 layout is erniecore's: [O, I] by outputs, in four bits outputs 2j and 2j + 1 in the halves of a byte. Where there are too few
-tiles for a card, the inputs are split among programs, whose sums are added afterwards in a fixed order.
+tiles for a GPU, the inputs are split among programs, whose sums are added afterwards in a fixed order.
 """
 
 import triton
@@ -11,12 +11,12 @@ from ernie_third_party_kernels.packed_weights.levels import NF4
 
 #: COLUMNS: rows of codes of a tile, each of one output or of two
 ROWS, COLUMNS, DEPTH = 16, 64, 128
-#: Programs that keep a large card busy.
+#: Programs that keep a large GPU busy.
 PROGRAMS = 512
 
 
 @triton.jit
-def _number(half, levels, NF: tl.constexpr):
+def _unpack(half, levels, NF: tl.constexpr):
     """Of four bits (the low ones of ``half``)."""
     if NF:
         return tl.load(levels + ((half & 15) ^ 8))
@@ -41,7 +41,7 @@ def _keep(y, total, scales, r, c, N, O, GROUP: tl.constexpr):
 @triton.jit
 def packed_kernel(
     x,
-    codes,
+    qweight,
     scales,
     levels,
     y,
@@ -65,9 +65,9 @@ def packed_kernel(
         i = begin + tl.arange(0, DEPTH)
         a = tl.load(x + r[:, None].to(tl.int64) * I + i[None, :], mask=(r[:, None] < N) & (i[None, :] < I), other=0.0)
         inside = (at[None, :] < stored) & (i[:, None] < I)
-        code = tl.load(codes + at[None, :].to(tl.int64) * I + i[:, None], mask=inside, other=0)
+        code = tl.load(qweight + at[None, :].to(tl.int64) * I + i[:, None], mask=inside, other=0)
         if FOUR_BITS:
-            first, second = _number(code.to(tl.int32), levels, NF), _number(code.to(tl.int32) >> 4, levels, NF)
+            first, second = _unpack(code.to(tl.int32), levels, NF), _unpack(code.to(tl.int32) >> 4, levels, NF)
             if GROUP > 0:
                 part = tl.dot(a, second.to(a.dtype), input_precision="ieee")
                 high += part * _scale(scales, even + 1, begin, O, I, GROUP)
@@ -85,23 +85,23 @@ def packed_kernel(
         _keep(y, high, scales, r, even + 1, N, O, GROUP)
 
 
-def product(x, codes, scales, form, group, outputs):
-    """``x W'``: [N, I] -> [N, O]; ``form`` int8, int4 or nf4; ``group`` 0 or a power of two, at least 16."""
+def matmul(x, qweight, scales, quant_dtype, group, outputs):
+    """``x W'``: [N, I] -> [N, O]; ``quant_dtype`` int8, int4 or nf4; ``group`` 0 or a power of two, at least 16."""
     N, I = x.shape
     depth = min(DEPTH, group) if group else DEPTH
-    rows, columns = cdiv(N, ROWS), cdiv(codes.shape[0], COLUMNS)
+    rows, columns = cdiv(N, ROWS), cdiv(qweight.shape[0], COLUMNS)
     parts = max(1, min(PROGRAMS // (rows * columns), I // (4 * depth)))
     share = cdiv(cdiv(I, parts), depth) * depth
     parts = cdiv(I, share)
     y = empty(x, [parts, N, outputs], "float32" if parts > 1 else "")
-    levels = tensor_like(scales, NF4) if form == "nf4" else scales
-    sizes = {"GROUP": group, "FOUR_BITS": form != "int8", "NF": form == "nf4"}
+    levels = tensor_like(scales, NF4) if quant_dtype == "nf4" else scales
+    sizes = {"GROUP": group, "FOUR_BITS": quant_dtype != "int8", "NF": quant_dtype == "nf4"}
     tiles = {"ROWS": ROWS, "COLUMNS": COLUMNS, "DEPTH": depth, "num_warps": 4, "num_stages": 3}
-    packed_kernel[(rows, columns, parts)](x, codes, scales, levels, y, N, I, outputs, share, **sizes, **tiles)
+    packed_kernel[(rows, columns, parts)](x, qweight, scales, levels, y, N, I, outputs, share, **sizes, **tiles)
     return y.reshape([N, outputs]) if parts == 1 else cast(y.sum(0), x)
 
 
-_TYPES = {"x": "*bf16", "codes": "*i8", "scales": "*fp32", "levels": "*fp32", "y": "*fp32"}
+_TYPES = {"x": "*bf16", "qweight": "*i8", "scales": "*fp32", "levels": "*fp32", "y": "*fp32"}
 _TYPES |= dict.fromkeys(("N", "I", "O", "share"), "i32")
 _TILES = {"ROWS": ROWS, "COLUMNS": COLUMNS}
 COMPILED = [

@@ -1,1 +1,1 @@
-"""See README.md."""
+"""Kernels of the operator `rms_norm`; README.md describes them."""

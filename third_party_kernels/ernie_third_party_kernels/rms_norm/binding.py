@@ -13,7 +13,7 @@ from ernie_third_party_kernels.tensors import Kernel, Threads, plain, pointer, t
 
 
 def kernels(library: CDLL, threads: Threads) -> Mapping[str, Kernel]:
-    """``rms_norm_forward`` and ``rms_norm_backward`` of ``erniecore.ops``."""
+    """``rms_norm_forward`` and ``rms_norm_backward`` of ``erniecore_ops``."""
     forward_ = function(library, "rms_norm_forward", [POINTER] * 4 + [SIZE] * 2 + [NUMBER, COUNT])
     backward_ = function(library, "rms_norm_backward", [POINTER] * 7 + [SIZE] * 2 + [COUNT])
     num_parts = function(library, "rms_norm_parts", [SIZE], SIZE)

@@ -1,1 +1,1 @@
-"""See README.md."""
+"""Kernels of the operator `rope`; README.md describes them."""

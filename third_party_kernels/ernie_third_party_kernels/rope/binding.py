@@ -13,7 +13,7 @@ from ernie_third_party_kernels.tensors import Kernel, Threads, plain, team
 
 
 def kernels(library: CDLL, threads: Threads) -> Mapping[str, Kernel]:
-    """``rotate`` of ``erniecore.ops``."""
+    """Kernels that replace ``rotate`` of ``erniecore_ops``."""
     rotate_ = function(library, "rotate", [POINTER] * 4 + [SIZE] * 5 + [NUMBER, COUNT, COUNT])
 
     def rotate(x: Tensor, cos: Tensor, sin: Tensor, sign: float = 1.0, halves: bool = False) -> Tensor:

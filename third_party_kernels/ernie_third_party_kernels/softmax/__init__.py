@@ -1,1 +1,1 @@
-"""See README.md."""
+"""Kernels of the operator `softmax`; README.md describes them."""

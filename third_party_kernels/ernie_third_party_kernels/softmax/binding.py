@@ -12,7 +12,7 @@ from ernie_third_party_kernels.tensors import Kernel, Threads, plain, pointer, t
 
 
 def kernels(library: CDLL, threads: Threads) -> Mapping[str, Kernel]:
-    """``softmax_rows_`` of ``erniecore.ops``."""
+    """Kernels that replace ``softmax_rows_`` of ``erniecore_ops``."""
     softmax_ = function(library, "softmax", [POINTER] * 3 + [SIZE] * 3 + [COUNT])
 
     def softmax_rows_(scores: Tensor, hidden: Tensor | None = None, alive: Tensor | None = None) -> Tensor:

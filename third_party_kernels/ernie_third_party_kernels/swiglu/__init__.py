@@ -1,1 +1,1 @@
-"""See README.md."""
+"""Kernels of the operator `swiglu`; README.md describes them."""

@@ -13,7 +13,7 @@ from ernie_third_party_kernels.tensors import Kernel, Threads, plain, pointer, t
 
 
 def kernels(library: CDLL, threads: Threads) -> Mapping[str, Kernel]:
-    """``swiglu_forward`` and ``swiglu_backward`` of ``erniecore.ops``."""
+    """``swiglu_forward`` and ``swiglu_backward`` of ``erniecore_ops``."""
     forward_ = function(library, "swiglu_forward", [POINTER] * 4 + [SIZE] * 2 + [COUNT])
     backward_ = function(library, "swiglu_backward", [POINTER] * 5 + [SIZE] * 2 + [COUNT])
 

@@ -1,4 +1,4 @@
-"""SwiGLU in numpy."""
+"""The operator SwiGLU in numpy."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Array = NDArray[np.floating[Any]]
 
 
 def forward(gate: Array, up: Array) -> Array:
-    """silu(gate) up, elementwise."""
+    """The elementwise product silu(gate) up."""
     y: Array = gate / (1 + np.exp(-gate)) * up
     return y
 

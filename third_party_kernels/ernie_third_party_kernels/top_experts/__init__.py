@@ -1,1 +1,1 @@
-"""See README.md."""
+"""Kernels of the operator `top_experts`; README.md describes them."""

@@ -16,7 +16,7 @@ MOST = 64
 
 
 def kernels(library: CDLL, threads: Threads) -> Mapping[str, Kernel]:
-    """``top_experts`` of ``erniecore.ops``."""
+    """Kernels that replace ``top_experts`` of ``erniecore_ops``."""
     run_ = function(library, "top_experts", [POINTER, POINTER] + [SIZE] * 3 + [COUNT])
 
     def top_experts(scores: Tensor, k: int) -> Tensor:

@@ -8,7 +8,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from erniecore.api import Preference, Record, RowError, Sample, Tokenizer, Turns
+from erniecore.api import RowError
+from erniecore.api.data import Preference
+from erniecore.api.method import Record, Sample, Tokenizer
+from erniecore_text import Turns
 
 
 class AcmeDpoEncoder:

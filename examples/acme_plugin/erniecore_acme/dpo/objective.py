@@ -1,4 +1,4 @@
-"""Direct preference optimisation (Rafailov et al., 2023, arXiv:2305.18290) with a margin m:
+"""Direct preference optimization (Rafailov et al., 2023, arXiv:2305.18290) with a margin m:
 
     loss = -(1 / N) sum over pairs of  log sigmoid(beta ((c - c0) - (r - r0)) - m)
 
@@ -18,7 +18,7 @@ import paddle
 from paddle import Tensor
 from paddle.nn import functional as F
 
-from erniecore.api import IGNORE, Batch, LossOutput, Objective
+from erniecore.api.method import IGNORE, Batch, LossOutput, Objective
 
 
 class AcmeDpoObjective(Objective):

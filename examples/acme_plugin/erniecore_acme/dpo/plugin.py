@@ -4,25 +4,25 @@ from __future__ import annotations
 
 from typing import Any
 
-from erniecore.api import Encoder, Field, Objective, Plugin, Section, Tokenizer, hookimpl
+from erniecore.api import Field, hookimpl
+from erniecore.api.method import Encoder, MethodCapability, MethodConfig, MethodPlugin, Objective, Tokenizer
 
 
-class AcmeDpoConfig(Section):
+class AcmeDpoConfig(MethodConfig):
     """Section `method` of the settings when this method is chosen."""
 
     beta: float = Field(0.1, gt=0, description="How strongly the policy is held to the reference.")
     margin: float = Field(0.0, ge=0, description="By how much an answer must be better to count as learned.")
 
 
-class AcmeDpoPlugin(Plugin):
+class AcmeDpoPlugin(MethodPlugin):
     """Learns from pairs of answers."""
 
-    kind = "method"
     name = "acme-dpo"
-    summary = "direct preference optimisation with a margin"
+    summary = "direct preference optimization with a margin"
     Config = AcmeDpoConfig
     #: the engine keeps a frozen copy of the model and hands it over as `reference`
-    capabilities = frozenset({"reference"})
+    capabilities = frozenset({MethodCapability.REFERENCE})
 
     @hookimpl
     def ernie_build_objective(self, config: AcmeDpoConfig, policy: Any, reference: Any) -> Objective:

@@ -10,7 +10,8 @@ from typing import Any
 import paddle
 from paddle import Tensor, nn
 
-from erniecore.api import Cache, Features, Json, ops
+from erniecore.api import Json, ops
+from erniecore.api.model import Cache, Features
 
 #: attention of one layer: (index, q, k, v) -> mixed values, all [B, S, h, d]
 Attend = Callable[[int, Tensor, Tensor, Tensor], Tensor]
@@ -75,7 +76,7 @@ class Block(nn.Layer):
 
 
 class AcmeLmModel(nn.Layer):
-    """See ``erniecore.api.CausalLM``."""
+    """See ``erniecore.api.model.CausalLM``."""
 
     def __init__(self, architecture: Json) -> None:
         super().__init__()

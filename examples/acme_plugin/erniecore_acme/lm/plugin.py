@@ -7,20 +7,8 @@ from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from erniecore.api import (
-    CheckpointError,
-    ConfigError,
-    DecoderShape,
-    Field,
-    Json,
-    LayerShape,
-    Layout,
-    ModelPlugin,
-    Section,
-    StateAdapter,
-    Tokenizer,
-    hookimpl,
-)
+from erniecore.api import CheckpointError, ConfigError, Json, hookimpl
+from erniecore.api.model import DecoderShape, LayerShape, Layout, ModelConfig, ModelPlugin, StateAdapter, Tokenizer
 
 if TYPE_CHECKING:
     from erniecore_acme.lm.model import AcmeLmModel
@@ -37,28 +25,16 @@ KEYS = (
 )
 
 
-class AcmeLmConfig(Section):
-    """Section `model` of the settings when this model is chosen."""
-
-    path: str = Field("", description="Model directory with config.json and weights. Empty: new weights.")
-    size: str = Field("", description="Recipe that describes the model when there is no `path`, e.g. `tiny`.")
-    architecture: dict[str, Any] = Field(
-        default_factory=dict, description="Keys of config.json; they replace those of the file in `path`."
-    )
-    tokenizer: str = Field("", description="Directory of the tokenizer; empty: `path`.")
-
-
 class AcmeLmPlugin(ModelPlugin):
     """A small decoder-only language model."""
 
     name = "acme-lm"
     summary = "a small decoder-only language model"
-    Config = AcmeLmConfig
     model_types = ("acme_lm",)
     recipes = "erniecore_acme.lm.recipes"
 
     @hookimpl
-    def ernie_read_architecture(self, config: AcmeLmConfig) -> Json:
+    def ernie_read_architecture(self, config: ModelConfig) -> Json:
         found: dict[str, Any] = {}
         if config.path:
             file = Path(config.path) / "config.json"
@@ -107,7 +83,7 @@ class AcmeLmPlugin(ModelPlugin):
 
     @hookimpl
     def ernie_build_tokenizer(self, directory: Path) -> Tokenizer:
-        from erniecore.api import JinjaChatTemplate, SentencePieceTokenizer
+        from erniecore_text import JinjaChatTemplate, SentencePieceTokenizer
 
         source = resources.files("erniecore_acme.lm") / "chat.jinja"
         template = JinjaChatTemplate(source.read_text(encoding="utf-8"), turn_end="<|end_of_sentence|>", stop="</s>")

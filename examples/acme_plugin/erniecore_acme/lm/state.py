@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from erniecore.api import CheckpointError, Json, TensorMap
+from erniecore.api import CheckpointError, Json
+from erniecore.api.model import TensorMap
 
 
 class AcmeLmStateAdapter:

@@ -1,0 +1,100 @@
+"""The pages of ``docs/reference/api``: one per module of ``erniecore.api``. A page opens with the smallest complete plugin of
+the kind that the module is for (``docs/examples``), and lists every public name with its docstring.
+"""
+
+from __future__ import annotations
+
+import enum
+import importlib
+import inspect
+import pkgutil
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import erniecore.api
+
+ROOT = Path(__file__).parents[1]
+EXAMPLES = ROOT / "docs" / "examples"
+
+
+def layers() -> list[str]:
+    """Names of the public modules."""
+    return sorted(info.name for info in pkgutil.iter_modules(erniecore.api.__path__))
+
+
+def pages(notice: str) -> dict[str, Callable[[], str]]:
+    """Path -> what makes the page; ``README.md`` lists the others."""
+    found: dict[str, Callable[[], str]] = {"docs/reference/api/README.md": partial(overview, notice)}
+    return found | {f"docs/reference/api/{name}.md": partial(page, name, notice) for name in layers()}
+
+
+def overview(notice: str) -> str:
+    """What each module is for."""
+    lines = [notice + "# The public interface", "", "What plugins import of the core, by what one writes.", ""]
+    for name in layers():
+        text = first_line(importlib.import_module(f"erniecore.api.{name}"))
+        lines.append(f"* [`erniecore.api.{name}`]({name}.md): {text}")
+    return "\n".join(lines) + "\n"
+
+
+def page(name: str, notice: str) -> str:
+    """The page of one module: its docstring, its example and its names."""
+    module = importlib.import_module(f"erniecore.api.{name}")
+    lines = [notice + f"# erniecore.api.{name}", "", inspect.getdoc(module) or "", ""]
+    example = EXAMPLES / f"{name}.py"
+    if example.is_file():
+        lines += [
+            "## The smallest complete plugin",
+            "",
+            "```python",
+            example.read_text(encoding="utf-8").rstrip(),
+            "```",
+            "",
+        ]
+    lines += ["## Names", ""]
+    for public in sorted(module.__all__, key=str.lower):
+        lines += [*entry(public, getattr(module, public)), ""]
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def entry(name: str, value: Any) -> list[str]:
+    """One public name: how it is called, its docstring, and the public methods of a class."""
+    if isinstance(value, type) and value.__module__ != "builtins":
+        return [f"### class {name}", "", inspect.getdoc(value) or "", *_members(value)]
+    if inspect.isfunction(value):
+        return [f"### {name}({_parameters(value)})", "", inspect.getdoc(value) or ""]
+    if isinstance(value, ModuleType):
+        return [f"### module {name}", "", first_line(value)]
+    return [f"### {name}", "", f"A `{type(value).__name__}`."]
+
+
+def _members(cls: type) -> Iterator[str]:
+    if issubclass(cls, BaseException):
+        return
+    if issubclass(cls, enum.Enum):
+        yield ""
+        yield from (f"* `{member.name}`: `{member.value}`" for member in cls)
+        return
+    for name, value in vars(cls).items():
+        function = value.__func__ if isinstance(value, classmethod | staticmethod) else value
+        if name.startswith("_") or not (inspect.isfunction(function) or isinstance(value, property)):
+            continue
+        called = name if isinstance(value, property) else f"{name}({_parameters(function)})"
+        text = " ".join((inspect.getdoc(value) or "").split("\n\n")[0].split())
+        yield from ("", f"`{called}`: {text}" if text else f"`{called}`")
+
+
+def _parameters(function: Any) -> str:
+    return ", ".join(
+        f"{parameter.name}=…" if parameter.default is not parameter.empty else str(parameter.name)
+        for parameter in inspect.signature(function).parameters.values()
+        if parameter.name not in ("self", "cls")
+    )
+
+
+def first_line(module: ModuleType) -> str:
+    """The first sentence or two of a docstring, on one line."""
+    return " ".join((inspect.getdoc(module) or "").split("\n\n")[0].split())

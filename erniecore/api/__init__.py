@@ -1,0 +1,133 @@
+"""Everything that plugins, examples and tests of plugins may import; nothing else of the core is public.
+
+Every name is resolved on first use, so that a command whose help is asked for imports little. The surface with its
+signatures is frozen in ``tests/architecture/api_surface.txt``, so a change of it is a visible diff.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+from erniecore.quiet import importing_paddle
+
+if TYPE_CHECKING:
+    from erniecore_ops import functions as ops
+
+    from erniecore.capabilities import Capability
+    from erniecore.errors import (
+        CheckpointError,
+        ConfigError,
+        DataError,
+        DeviceUnavailable,
+        EnvironmentFault,
+        ErnieError,
+        Exit,
+        MemoryFault,
+        NumericsError,
+        PluginError,
+        Problem,
+        RowError,
+        UsageError,
+        nearest,
+        shorten,
+    )
+    from erniecore.plugin import (
+        EmptyConfig,
+        Plugin,
+        hookimpl,
+    )
+    from erniecore.sections import Field, Section
+    from erniecore.types import (
+        IGNORE,
+        Batch,
+        Cluster,
+        Conversation,
+        DecoderShape,
+        Device,
+        Document,
+        Encoder,
+        Json,
+        Layout,
+        LossOutput,
+        Message,
+        ModelBundle,
+        Objective,
+        Origin,
+        ParallelPlan,
+        Preference,
+        Record,
+        RunView,
+        Sample,
+        StateAdapter,
+        TensorMap,
+        Tokenizer,
+    )
+
+#: name -> (module, attribute or None for the module itself)
+_LAZY: dict[str, tuple[str, str | None]] = {
+    "ops": ("erniecore_ops.functions", None),
+}
+
+__all__ = [
+    "IGNORE",
+    "Batch",
+    "Capability",
+    "CheckpointError",
+    "Cluster",
+    "ConfigError",
+    "Conversation",
+    "DataError",
+    "DecoderShape",
+    "Device",
+    "DeviceUnavailable",
+    "Document",
+    "EmptyConfig",
+    "Encoder",
+    "EnvironmentFault",
+    "ErnieError",
+    "Exit",
+    "Field",
+    "Json",
+    "Layout",
+    "LossOutput",
+    "MemoryFault",
+    "Message",
+    "ModelBundle",
+    "NumericsError",
+    "Objective",
+    "Origin",
+    "ParallelPlan",
+    "Plugin",
+    "PluginError",
+    "Preference",
+    "Problem",
+    "Record",
+    "RowError",
+    "RunView",
+    "Sample",
+    "Section",
+    "StateAdapter",
+    "TensorMap",
+    "Tokenizer",
+    "UsageError",
+    "hookimpl",
+    "nearest",
+    "ops",
+    "shorten",
+]
+
+
+#: where the other names are, the cheapest to import first
+_LIGHT = ("erniecore.errors", "erniecore.types", "erniecore.capabilities", "erniecore.sections", "erniecore.plugin")
+
+
+def __getattr__(name: str) -> object:
+    if name not in __all__:
+        raise AttributeError(f"module 'erniecore.api' has no attribute {name!r}")
+    if name not in _LAZY:
+        return next(getattr(found, name) for found in map(import_module, _LIGHT) if hasattr(found, name))
+    module_name, attribute = _LAZY[name]
+    with importing_paddle():
+        module = import_module(module_name)
+    return module if attribute is None else getattr(module, attribute)

@@ -1,0 +1,27 @@
+"""Building block: a model made from a plugin's architecture or from another model, and its directory. Light; paddle is
+imported by :func:`open_device` and by what is called after it.
+"""
+
+from erniecore.checkpoint.directories import atomic_directory, check_target
+from erniecore.config.selection import recipes
+from erniecore.config.yaml import parse as parse_yaml
+from erniecore.config.yaml import parse_value
+from erniecore.engine.models.bundles import build_bundle, check_vocabulary, model_plugin, open_device, read_tokenizer
+from erniecore.engine.models.bundles import described as with_provenance
+from erniecore.engine.seed import INIT, seed_paddle
+
+__all__ = [
+    "INIT",
+    "atomic_directory",
+    "build_bundle",
+    "check_target",
+    "check_vocabulary",
+    "model_plugin",
+    "open_device",
+    "parse_value",
+    "parse_yaml",
+    "read_tokenizer",
+    "recipes",
+    "seed_paddle",
+    "with_provenance",
+]

@@ -1,0 +1,7 @@
+"""What a callback is written with: it watches a run and changes nothing."""
+
+from erniecore.types import RunView
+
+__all__ = [
+    "RunView",
+]

@@ -1,0 +1,175 @@
+"""For command plugins: the flags and words that commands of ``ernie`` share, what they print, and the settings that they load.
+Light; what needs the settings code is imported when it is called.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from erniecore.cli.group import WordsCommand, new_group
+from erniecore.cli.options import NOTHING, Chosen, JsonOption, Words, settings_file, split_words, takes
+from erniecore.cli.render import note, show, show_error, show_fields, show_json, show_table, use_color
+from erniecore.errors import did_you_mean
+from erniecore.kinds import FLAG_KINDS
+
+if TYPE_CHECKING:
+    from erniecore.config.compose import Loaded as Loaded
+    from erniecore.plugin import Plugin
+    from erniecore.sections import Section
+    from erniecore.types import DecoderShape, Encoder, Tokenizer
+    from erniecore.types.layouts import LayoutSpace
+    from erniecore.types.planning import PlannedRun
+
+__all__ = [
+    "NOTHING",
+    "Chosen",
+    "JsonOption",
+    "Words",
+    "WordsCommand",
+    "flag_names",
+    "settings_file",
+    "core_commands",
+    "did_you_mean",
+    "layout_spaces",
+    "load_settings",
+    "loadable_plugins",
+    "method_encoder",
+    "new_group",
+    "note",
+    "plugin_settings",
+    "show_error",
+    "open_tokenizer",
+    "planned_run",
+    "read_yaml",
+    "show",
+    "show_fields",
+    "show_json",
+    "show_table",
+    "split_files",
+    "split_words",
+    "store_text",
+    "takes",
+    "use_color",
+]
+
+
+def core_commands() -> frozenset[str]:
+    """Names of the core's own commands, which no plugin can have."""
+    from erniecore.cli.app import COMMANDS
+
+    return frozenset(COMMANDS)
+
+
+def flag_names() -> tuple[str, ...]:
+    """Names of the flags that choose plugins, for ``takes``."""
+    return tuple(kind.name for kind in FLAG_KINDS)
+
+
+def load_settings(file: Path | None, overrides: Sequence[str] = (), flags: Mapping[str, Any] = NOTHING) -> Loaded:
+    """The settings of a run, from its file, ``section.key=value`` overrides and flags.
+
+    Raises:
+        ErnieError: settings that are wrong, each with its place.
+    """
+    from erniecore.config import compose
+
+    return compose.load(file, overrides, flags)
+
+
+def planned_run(loaded: Loaded, processes: int = 0) -> tuple[PlannedRun, list[str]]:
+    """A run as its settings describe it, with notes for the user; starts nothing and imports no paddle. A published model that
+    is not here is planned by its recipe, and a note says so.
+
+    Args:
+        processes: of the run; 0: as many as the parallel strategy needs.
+
+    Raises:
+        ErnieError: impossible settings, an unreadable model directory.
+    """
+    from erniecore.config.stand_in import plannable
+    from erniecore.engine import entry
+
+    loaded, note = plannable(loaded)
+    return entry.planned_run(loaded, processes=processes), [*loaded.notes, *([note] if note else [])]
+
+
+def loadable_plugins(kind: str) -> Iterator[Plugin]:
+    """Every installed plugin of a kind that loads, by name."""
+    from erniecore import registry
+
+    return registry.loadable(kind)
+
+
+def layout_spaces(shape: DecoderShape) -> Iterator[tuple[str, LayoutSpace]]:
+    """(strategy, the layouts that it can run of such a model) of every installed parallel strategy that publishes them."""
+    from erniecore.engine.preparation import forecast
+
+    return forecast.layout_spaces(shape)
+
+
+def method_encoder(name: str, tokenizer: Tokenizer, max_length: int) -> Encoder:
+    """The encoder of a method with its default settings; its samples have at most ``max_length`` tokens.
+
+    Raises:
+        PluginNotFound: no such method is installed.
+    """
+    from erniecore import registry
+    from erniecore.host import assemble
+
+    plugin = registry.load("method", name)
+    encoder: Encoder = assemble({"method": plugin}).call(
+        plugin, "ernie_build_encoder", config=plugin.Config(), tokenizer=tokenizer, max_length=max_length
+    )
+    return encoder
+
+
+def read_yaml(path: Path) -> Any:
+    """The content of a YAML file. Raises ``OSError`` or ``ValueError``."""
+    from erniecore.config.yaml import parse
+
+    return parse(path.read_text(encoding="utf-8"), str(path)).data
+
+
+def store_text(path: Path, text: str, doing: str) -> None:
+    """Replace a file as a whole, with the directories above it. Raises ``CheckpointError`` that says what was being done."""
+    from erniecore.checkpoint.files import translated
+    from erniecore.durable import replace_file
+
+    with translated(path, doing):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        replace_file(path, text.encode())
+
+
+def plugin_settings(cls: type[Section], overrides: Sequence[str]) -> Section:
+    """The section of a plugin with ``KEY=VALUE`` arguments of a command over its defaults. Raises ``ConfigError``."""
+    from erniecore.config.problems import section_from
+    from erniecore.config.sources import from_arguments
+
+    return section_from(cls, from_arguments(overrides))
+
+
+def open_tokenizer(directory: Path) -> tuple[Tokenizer, int]:
+    """The tokenizer of a model directory as its model plugin reads it, and the model's vocabulary size (0: not known)."""
+    from erniecore.engine.models.bundles import locate, open_tokenizer
+
+    tokenizer, architecture = open_tokenizer(locate(directory).path)
+    return tokenizer, int(architecture.get("vocab_size", 0))
+
+
+def split_files(words: Sequence[Path]) -> tuple[list[Path], dict[str, Section]]:
+    """The files, and the sections that words such as ``formats.text.document=file`` set.
+
+    Raises ``UsageError`` for settings of anything else, and where no file is named."""
+    from erniecore.errors import UsageError
+
+    settings = [str(w) for w in words if "=" in str(w) and str(w).startswith("formats.") and not w.exists()]
+    files = [w for w in words if str(w) not in settings]
+    if not files:
+        raise UsageError("no data file is named", found=" ".join(settings), fix="name a file before the settings")
+    if not settings:
+        return files, {}
+    from erniecore.data.checking import format_sections
+
+    return files, format_sections(settings)

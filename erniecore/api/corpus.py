@@ -1,0 +1,28 @@
+"""Building block: what a corpus is written with, samples that exist before a run and which of them form a step. Imports numpy."""
+
+from erniecore import codes
+from erniecore.config.core import Source
+from erniecore.data.collate import collate
+from erniecore.data.corpus import Corpus
+from erniecore.data.dataloader import DataLoader
+from erniecore.data.dataset import Dataset
+from erniecore.data.mixing import Mix, num_samples, stretches
+from erniecore.data.sampler import BatchSampler, MicroBatch, SamplerSettings
+from erniecore.durable import file_hash, sync_directory
+
+__all__ = [
+    "BatchSampler",
+    "Corpus",
+    "DataLoader",
+    "Dataset",
+    "MicroBatch",
+    "Mix",
+    "SamplerSettings",
+    "Source",
+    "codes",
+    "collate",
+    "file_hash",
+    "num_samples",
+    "stretches",
+    "sync_directory",
+]

@@ -1,0 +1,40 @@
+"""For tools that examine an installation: which plugins, kernels and Paddle wheels are there, and whether they work."""
+
+from __future__ import annotations
+
+from erniecore.checkpoint.files import existing_parent, free_bytes
+from erniecore.engine.launch import apply_environment, default_device
+from erniecore.host import Host, assemble
+from erniecore.kernels import OPERATORS, REFERENCE
+from erniecore.kernels import choose as choose_kernels
+from erniecore.kernels import installed as installed_kernels
+from erniecore.known import PADDLE_WHEELS, installed, known
+from erniecore.plugin import KernelSet
+from erniecore.registry import CONFLICT, Entry, all_entries, entries, find, load, load_object, loadable
+from erniecore.units import size_text
+
+__all__ = [
+    "CONFLICT",
+    "OPERATORS",
+    "PADDLE_WHEELS",
+    "REFERENCE",
+    "Entry",
+    "Host",
+    "KernelSet",
+    "all_entries",
+    "apply_environment",
+    "assemble",
+    "choose_kernels",
+    "default_device",
+    "entries",
+    "existing_parent",
+    "find",
+    "free_bytes",
+    "installed",
+    "installed_kernels",
+    "known",
+    "load",
+    "load_object",
+    "loadable",
+    "size_text",
+]

@@ -1,0 +1,55 @@
+"""Building block: writing and verifying model directories. Imports paddle."""
+
+from erniecore.quiet import importing_paddle
+
+with importing_paddle():
+    from erniecore.checkpoint.directories import write_directory_manifest, write_json
+    from erniecore.checkpoint.tensors import LONG_NAMES, Array
+    from erniecore.checkpoint.tensors import Tensor as StoredTensor
+    from erniecore.engine.arrays import all_finite
+    from erniecore.engine.exporting.export import logits as probe_logits
+    from erniecore.engine.exporting.export import prompts as probe_prompts
+    from erniecore.engine.exporting.export import verify_export
+    from erniecore.engine.models.model_files import (
+        memory_dtype,
+        provenance,
+        public_config,
+        public_tensors,
+        save_model_directory,
+        write_assets,
+        write_model_files,
+        write_weights,
+    )
+    from erniecore.engine.models.quantized import KEY as QUANTIZATION_KEY
+    from erniecore.engine.models.quantized import codec_of, is_packed
+    from erniecore.engine.models.score_head import completed as with_score_head
+    from erniecore.engine.models.served_weights import HADAMARD
+    from erniecore.engine.models.weights import convert, open_weights, state_of
+
+__all__ = [
+    "HADAMARD",
+    "LONG_NAMES",
+    "QUANTIZATION_KEY",
+    "Array",
+    "StoredTensor",
+    "all_finite",
+    "codec_of",
+    "convert",
+    "is_packed",
+    "memory_dtype",
+    "open_weights",
+    "probe_logits",
+    "probe_prompts",
+    "provenance",
+    "public_config",
+    "public_tensors",
+    "save_model_directory",
+    "state_of",
+    "verify_export",
+    "with_score_head",
+    "write_assets",
+    "write_directory_manifest",
+    "write_json",
+    "write_model_files",
+    "write_weights",
+]

@@ -1,0 +1,31 @@
+"""What an optimizer is written with: how gradients change the parameters. ``erniecore.api.adamw`` has what needs paddle."""
+
+from erniecore.builtin.adamw import adamw_bytes
+from erniecore.config.adamw import AdamWConfig
+from erniecore.plugin import OptimizerPlugin
+from erniecore.sections import OptimizerConfig
+from erniecore.types import (
+    Optimizer,
+    ParameterRole,
+    ParameterSpec,
+    ParameterState,
+    Piece,
+    Ranks,
+    StateBytes,
+    TrainedParameter,
+)
+
+__all__ = [
+    "AdamWConfig",
+    "Optimizer",
+    "OptimizerConfig",
+    "OptimizerPlugin",
+    "ParameterRole",
+    "ParameterSpec",
+    "ParameterState",
+    "Piece",
+    "Ranks",
+    "StateBytes",
+    "TrainedParameter",
+    "adamw_bytes",
+]

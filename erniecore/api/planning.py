@@ -1,0 +1,21 @@
+"""For forecasters and parallel strategies: a run before it starts, and the layouts that a strategy can run. Light."""
+
+from erniecore.kernels import REFERENCE
+from erniecore.types.layouts import LayoutSpace, ParallelLayout
+from erniecore.types.planning import BYTES, Forecast, OptimizerState, Parameters, Plan, PlannedRun
+from erniecore.units import count_text, seconds_text, size_text
+
+__all__ = [
+    "BYTES",
+    "REFERENCE",
+    "Forecast",
+    "LayoutSpace",
+    "OptimizerState",
+    "ParallelLayout",
+    "Parameters",
+    "Plan",
+    "PlannedRun",
+    "count_text",
+    "seconds_text",
+    "size_text",
+]

@@ -1,0 +1,10 @@
+"""What a reward function is written with: it computes the rewards of completions."""
+
+from erniecore.plugin import RewardConfig
+from erniecore.types import Completion, RewardFunction
+
+__all__ = [
+    "Completion",
+    "RewardFunction",
+    "RewardConfig",
+]

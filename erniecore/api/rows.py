@@ -1,0 +1,43 @@
+"""Building block: the rows of data files, found, parsed, encoded and counted. For commands; imports numpy."""
+
+from erniecore import codes
+from erniecore.config.core import Source
+from erniecore.data.checking import format_sections, parsed, read_records, records, sources_of
+from erniecore.data.dataset import ArrayDataset
+from erniecore.data.decoding import decode_row
+from erniecore.data.encode import encode, encode_in_order
+from erniecore.data.opening import DataFile, RawRow, ReadLimits, open_bytes, too_long
+from erniecore.data.packing import pack
+from erniecore.data.parsing import RowParser, installed_formats, load_format, writes_records
+from erniecore.data.reader import read_rows
+from erniecore.data.row_statistics import RowStatistics, describe
+from erniecore.data.sources import DataSource, resolve
+
+__all__ = [
+    "ArrayDataset",
+    "DataFile",
+    "DataSource",
+    "RawRow",
+    "ReadLimits",
+    "RowParser",
+    "RowStatistics",
+    "Source",
+    "codes",
+    "decode_row",
+    "describe",
+    "encode",
+    "encode_in_order",
+    "format_sections",
+    "installed_formats",
+    "load_format",
+    "open_bytes",
+    "pack",
+    "parsed",
+    "read_rows",
+    "read_records",
+    "records",
+    "resolve",
+    "sources_of",
+    "too_long",
+    "writes_records",
+]

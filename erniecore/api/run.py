@@ -1,0 +1,29 @@
+"""Building block: a model directory or a checkpoint as a model, outside of a run. Imports paddle."""
+
+from erniecore.quiet import importing_paddle
+
+with importing_paddle():
+    from erniecore.engine.entry import open_model
+    from erniecore.engine.models.adapters import (
+        adapter_directory,
+        adapter_plugin,
+        load_adapter,
+        named_directory,
+        origin_of,
+        quantized_base,
+    )
+    from erniecore.engine.models.bundles import load_bundle, locate, open_device, open_located
+
+__all__ = [
+    "adapter_directory",
+    "adapter_plugin",
+    "load_adapter",
+    "load_bundle",
+    "locate",
+    "named_directory",
+    "open_device",
+    "open_located",
+    "open_model",
+    "origin_of",
+    "quantized_base",
+]

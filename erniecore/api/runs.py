@@ -1,0 +1,6 @@
+"""For plugins that read run directories: the names of their files, and how their events are worded. No paddle, no numpy."""
+
+from erniecore.engine.preparation.rundir import EVENTS_NAME, warning_text
+from erniecore.units import size_text
+
+__all__ = ["EVENTS_NAME", "size_text", "warning_text"]

@@ -1,0 +1,19 @@
+"""For tools that work on settings: reading, composing, describing and importing them. Imports pydantic-settings, no paddle."""
+
+from erniecore.config.compose import Loaded, load, read_sources
+from erniecore.config.core import CORE_SECTIONS
+from erniecore.config.describe import Explanation, section_keys
+from erniecore.config.imported import import_file, read, refuse_unknown
+from erniecore.config.problems import Known
+from erniecore.config.recognize import importer_of, tables, unrecognized
+from erniecore.config.selection import select
+from erniecore.config.settings import composed, values
+from erniecore.config.yaml import scalar
+from erniecore.kinds import FLAG_KINDS, KINDS, MANY, RUN_KINDS
+from erniecore.retired import current_key
+
+__all__ = [
+    "CORE_SECTIONS", "FLAG_KINDS", "KINDS", "MANY", "RUN_KINDS", "Explanation", "Known", "Loaded", "composed", "current_key",
+    "import_file", "importer_of", "load", "read", "read_sources", "refuse_unknown", "scalar", "section_keys", "select", "tables",
+    "unrecognized", "values",
+]  # fmt: skip

@@ -1,0 +1,6 @@
+"""Building block: tensors and arrays in files. Imports no paddle, so that a directory can be looked at before a device opens."""
+
+from erniecore.checkpoint.arrays import read_arrays, write_arrays
+from erniecore.checkpoint.floats import read_tensors, write_tensors
+
+__all__ = ["read_arrays", "read_tensors", "write_arrays", "write_tensors"]

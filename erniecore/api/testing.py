@@ -1,0 +1,92 @@
+"""For those who test plugins (``erniecore-conformance`` does): the registry, the hooks' specifications, the places of a
+single process, and the parts of a run that a check compares with. What needs paddle imports it when it is called.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from erniecore.config.core import CORE_SECTIONS
+from erniecore.engine.launch import apply_environment, paddle_variables, read_cluster
+from erniecore.engine.ranks import Alone, combine, sum_named
+from erniecore.hookspecs import HOOKS, SPECIFICATIONS
+from erniecore.kernels import OPERATORS
+from erniecore.kinds import KINDS
+from erniecore.registry import entries, find, load, load_object
+from erniecore.types import NOWHERE
+
+if TYPE_CHECKING:
+    from erniecore.types import Optimizer, Ranks
+    from erniecore.types.model import Layer as Layer
+    from erniecore.types.model import Tensor as Tensor
+    from erniecore.types.samples import Array
+
+__all__ = [
+    "CORE_SECTIONS",
+    "HOOKS",
+    "KINDS",
+    "NOWHERE",
+    "OPERATORS",
+    "SPECIFICATIONS",
+    "Alone",
+    "apply_environment",
+    "combine",
+    "entries",
+    "find",
+    "full_parameters",
+    "gradient_square_sum",
+    "load",
+    "load_object",
+    "new_optimizer",
+    "paddle_variables",
+    "read_cluster",
+    "sum_named",
+    "using_kernels",
+]
+
+
+def new_optimizer(model: Layer, ranks: Ranks) -> Optimizer:
+    """The run's AdamW with default settings over this rank's share of ``model``'s parameters."""
+    from erniecore.config.adamw import AdamWConfig
+    from erniecore.config.core import TrainSection
+    from erniecore.engine.optimizers.adamw import AdamW
+    from erniecore.engine.optimizers.parameters import trained_parameters
+
+    return AdamW(trained_parameters(model.named_parameters(), TrainSection(), ranks=ranks), AdamWConfig())
+
+
+def gradient_square_sum(optimizer: Optimizer, ranks: Ranks) -> float:
+    """Σ g² over the gradients that this rank counts in the global norm."""
+    from erniecore.engine.optimizers.parameters import gradient_square_sum as square_sum
+
+    return float(square_sum(optimizer, ranks.counts_parameter))
+
+
+def full_parameters(model: Layer, ranks: Ranks) -> list[Array]:
+    """Every parameter as a full array, in the model's order, on every rank; all ranks call it together."""
+    shards = [(parameter, ranks.piece(name, parameter.shape)) for name, parameter in model.named_parameters()]
+    return [tensor.numpy() if piece.whole else ranks.whole(tensor, piece) for tensor, piece in shards]
+
+
+@contextmanager
+def using_kernels(device: str, *, reference: bool = False) -> Iterator[tuple[str, ...]]:
+    """Within the block, operators run on the kernel sets that are installed for ``device``.
+
+    Args:
+        reference: run the formulas in paddle instead.
+
+    Yields:
+        The names of the kernel sets in use; none when nothing is installed.
+    """
+    from erniecore_ops._parallel import num_workers
+
+    from erniecore import kernels
+
+    choice = kernels.REFERENCES if reference else kernels.choose(device, {})
+    kernels.use(choice, num_workers)
+    try:
+        yield tuple(choice.sets)
+    finally:
+        kernels.use(kernels.REFERENCES, num_workers)

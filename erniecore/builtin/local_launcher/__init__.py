@@ -1,0 +1,1 @@
+"""The launcher ``local``: the ranks of a run as processes of this machine, on several machines with one agent on each."""

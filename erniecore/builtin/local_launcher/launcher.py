@@ -1,0 +1,196 @@
+"""Ranks as processes of this machine, alone or beside other machines (``agents.py``): starts them and ends them all when one
+fails. Their collectives are ``paddle.distributed``'s, whose variables are set here as its own launcher sets them; no paddle
+in this process.
+
+Why not ``python -m paddle.distributed.launch`` itself, which may start a run as well: it gives the other ranks three
+seconds when one fails and thirty after SIGTERM, too little to save a large state; it ends with the number of a signal
+instead of an exit code; and the console is a copy of a log.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+from erniecore.builtin.local_launcher.agents import AgentGroup, Node
+from erniecore.builtin.local_launcher.config import LocalConfig
+from erniecore.builtin.local_launcher.rendezvous import Rendezvous
+from erniecore.engine.launch import STACKS, paddle_variables
+from erniecore.engine.processes.exits import read_exit
+from erniecore.engine.processes.job import PARENT
+from erniecore.engine.processes.network import NODE, free_port, interface_to
+from erniecore.types import Cluster
+from erniecore.types.launcher import Launcher, RankExit, RankJob, RunningRanks
+
+#: seconds that the other ranks have to end by themselves once one has failed, and again after being asked to
+GRACE = 10.0
+#: seconds that they have after rank 0, which ends last, has finished
+FINISH = 60.0
+
+
+class LocalLauncher(Launcher):
+    """See :class:`erniecore.types.launcher.Launcher`."""
+
+    def __init__(self, config: LocalConfig) -> None:
+        """Raises ``ConfigError`` for a node that cannot be."""
+        self.node = Node(config.nodes, config.node_rank, config.master)
+        self.nodes, self.node_rank = config.nodes, config.node_rank
+        self.ranks_per_node, self.restarts = config.nproc, config.restarts
+        self._rendezvous: Rendezvous | None = None
+
+    def open(self, note: Callable[[str], None]) -> None:
+        """With several nodes, listen on the first one. Raises ``EnvironmentFault`` if the port is taken."""
+        self._rendezvous = Rendezvous(self.node, note) if self.nodes > 1 else None
+
+    def start(self, job: RankJob) -> LocalRanks:
+        """Start this node's processes. Raises ``EnvironmentFault`` if the nodes do not find each other."""
+        group = self._rendezvous.join(job.ranks_per_node, free_port) if self._rendezvous is not None else None
+        ranks = LocalRanks(job, group)
+        try:
+            master = group.world.master if group else f"127.0.0.1:{free_port()}"
+            ranks.start(clusters(self.node, job.ranks_per_node, master))
+        except BaseException:
+            ranks.close()
+            raise
+        return ranks
+
+    def close(self) -> None:
+        """Listen no longer."""
+        if self._rendezvous is not None:
+            self._rendezvous.close()
+
+
+def clusters(node: Node, count: int, master: str) -> list[Cluster]:
+    """The ranks of a node."""
+    first, world = node.rank * count, node.nodes * count
+    return [
+        Cluster(rank=first + n, world_size=world, local_rank=n, num_nodes=node.nodes, master=master)
+        for n in range(count)
+    ]
+
+
+def node_variables(group: AgentGroup | None) -> dict[str, str]:
+    """What ranks must know of their node: its name, and the interface that leads to the others."""
+    if group is None:
+        return {}
+    interface = os.environ.get("GLOO_SOCKET_IFNAME") or interface_to(group.node.host)
+    return {NODE: group.name, **({"GLOO_SOCKET_IFNAME": interface} if interface else {})}
+
+
+@dataclass(eq=False)
+class Rank:
+    """One process. ``ended``: when it was seen to have ended."""
+
+    number: int
+    process: subprocess.Popen[bytes]
+    ended: float = 0.0
+
+
+class LocalRanks(RunningRanks):
+    """The processes of one start on this machine."""
+
+    def __init__(self, job: RankJob, group: AgentGroup | None) -> None:
+        self.job, self.group = job, group
+        self.ranks: list[Rank] = []
+        self._streams = contextlib.ExitStack()
+
+    def start(self, places: Iterable[Cluster]) -> None:
+        """Start one process per place."""
+        shared = {**os.environ, **self.job.environment, **node_variables(self.group), PARENT: str(os.getpid())}
+        for place in places:
+            stdout, stderr = self._streams.enter_context(_streams(self.job.out, place.rank))
+            process = subprocess.Popen(
+                self.job.argv,
+                env={**shared, **paddle_variables(place)},
+                stdin=subprocess.DEVNULL,
+                stdout=stdout,
+                stderr=stderr,
+                start_new_session=True,  # the terminal's Ctrl-C comes to the launcher alone; each rank gets it once
+            )
+            self.ranks.append(Rank(place.rank, process))
+
+    def wait(self) -> Sequence[RankExit]:
+        """See :class:`RunningRanks`."""
+        stopped = _watch(self.ranks, self.group)
+        node = self.group.name if self.group else ""
+        exits = [
+            read_exit(self.job.out, r.number, r.process.returncode, r.ended, stopped=r.number in stopped, node=node)
+            for r in self.ranks
+        ]
+        return exits if self.group is None else self.group.gather(exits)
+
+    def signal(self, number: int) -> None:
+        """See :class:`RunningRanks`."""
+        _send(self.ranks, number)
+
+    def close(self) -> None:
+        """Kill what still runs, and leave the other agents."""
+        for rank in self.ranks:
+            if rank.process.poll() is None:
+                rank.process.kill()
+            rank.process.wait()
+        self._streams.close()
+        if self.group is not None:
+            self.group.close()
+
+
+@contextlib.contextmanager
+def _streams(out: Path, rank: int) -> Iterator[tuple[IO[bytes] | None, IO[bytes]]]:
+    """(stdout, stderr): the console belongs to rank 0, all else goes to ``logs/rank-N.out``."""
+    with (out / "logs" / f"rank-{rank}.out").open("wb") as file:
+        yield (None if rank == 0 else file), file
+
+
+def _send(ranks: Iterable[Rank], number: int) -> None:
+    for rank in ranks:
+        if rank.process.poll() is None:
+            with contextlib.suppress(ProcessLookupError):
+                rank.process.send_signal(number)
+
+
+def _watch(ranks: Sequence[Rank], group: AgentGroup | None = None) -> set[int]:
+    """Wait for all of this node; once one has failed, or rank 0 has finished, the others have limited time. Returns the
+    ranks that had to be stopped."""
+    limits: list[tuple[float, int]] = []
+    asked: set[int] = set()
+    while True:
+        for rank in ranks:
+            status = rank.process.poll()
+            if status is not None and not rank.ended:
+                rank.ended = time.time()
+                patience = GRACE if status else FINISH if rank.number == 0 else None
+                if patience is not None and not limits:
+                    now = time.monotonic()
+                    limits = [(now + patience, signal.SIGTERM), (now + patience + GRACE, signal.SIGKILL)]
+        alive = [rank for rank in ranks if not rank.ended]
+        if not alive:
+            return asked
+        failed = any(rank.ended and rank.process.returncode for rank in ranks)
+        if group is not None and group.look(failed) and not limits:
+            now = time.monotonic()
+            limits = [(now + GRACE, signal.SIGTERM), (now + 2 * GRACE, signal.SIGKILL)]
+        frozen = [rank for rank in alive if limits and state_of(rank.process.pid) == "T"]
+        if frozen:  # it would neither end by itself nor handle a signal
+            asked |= {rank.number for rank in frozen}
+            _send(frozen, signal.SIGKILL)
+        if limits and time.monotonic() > limits[0][0]:
+            asked |= {rank.number for rank in alive}
+            _send(alive, STACKS)
+            time.sleep(0.2)
+            _send(alive, limits.pop(0)[1])
+        time.sleep(0.02)
+
+
+def state_of(pid: int) -> str:
+    """The letter by which Linux shows what a process does: R runs, S and D wait, T is stopped; empty elsewhere."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except (OSError, IndexError):
+        return ""

@@ -1,0 +1,92 @@
+"""Readers of the core: JSON, JSON Lines, plain text; gzip around any of them; ``file://`` URLs. How is in ``erniecore.data``."""
+
+from __future__ import annotations
+
+import gzip
+import zlib
+from collections.abc import Iterator
+from io import BufferedIOBase
+from pathlib import Path
+from typing import IO, TYPE_CHECKING
+from urllib.parse import unquote, urlsplit
+
+from erniecore.plugin import DecompressorPlugin, RowReaderPlugin, SchemePlugin, hookimpl
+
+if TYPE_CHECKING:
+    from erniecore.data.opening import DataFile, RawRow
+
+
+class JsonArray(RowReaderPlugin):
+    """An array of rows; also the rows of a file that should be called ``.jsonl``, where all of them are whole."""
+
+    name, summary = "json", "A JSON array of rows"
+
+    @hookimpl
+    def ernie_read_rows(self, file: DataFile) -> Iterator[RawRow]:
+        """Element by element."""
+        from erniecore.data.json_rows import read_array
+
+        return read_array(file)
+
+
+class JsonLines(RowReaderPlugin):
+    """One row per line."""
+
+    name, summary = "jsonl", "JSON Lines: a row per line"
+
+    @hookimpl
+    def ernie_read_rows(self, file: DataFile) -> Iterator[RawRow]:
+        """Line by line."""
+        from erniecore.data.json_rows import read_lines
+
+        return read_lines(file)
+
+
+class NewlineDelimitedJson(JsonLines):
+    """JSON Lines by their other name."""
+
+    name = "ndjson"
+
+
+class TextReader(RowReaderPlugin):
+    """Documents of plain text."""
+
+    name = "txt"
+    summary = "Plain text: a document per line, paragraph or file, as the format says"
+
+    @hookimpl
+    def ernie_read_rows(self, file: DataFile) -> Iterator[RawRow]:
+        """As ``file.document`` cuts it."""
+        from erniecore.data.text_rows import read_text
+
+        return read_text(file)
+
+
+class Gzip(DecompressorPlugin):
+    """gzip streams."""
+
+    name = "gz"
+    summary = "gzip around any other kind of file"
+    magic = b"\x1f\x8b"
+    damages = (zlib.error, gzip.BadGzipFile)
+
+    @hookimpl
+    def ernie_decompress(self, stream: IO[bytes]) -> BufferedIOBase:
+        """By the standard library."""
+        return gzip.GzipFile(fileobj=stream)
+
+
+class LocalFile(SchemePlugin):
+    """``file://`` URLs."""
+
+    name = "file"
+    summary = "Files of this machine by their URL"
+
+    @hookimpl
+    def ernie_fetch_file(self, url: str) -> Path:
+        """The file itself."""
+        return Path(unquote(urlsplit(url).path))
+
+
+json, jsonl, ndjson = JsonArray(), JsonLines(), NewlineDelimitedJson()
+txt, gz, file = TextReader(), Gzip(), LocalFile()

@@ -1,0 +1,63 @@
+"""What a plugin says of itself beyond its hooks: one closed enumeration per kind.
+
+A capability either *steers* the engine, which then calls the plugin in another way, or only *selects checks*: the
+conformance kit relies on it. A value that its kind does not know is refused when the plugin is loaded.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+
+
+class Capability(str, Enum):
+    """Base of the enumerations; a member is its text.
+
+    Attributes:
+        meaning: what a plugin promises with it.
+        steers: whether the engine acts on it; ``False``: it selects conformance checks alone.
+    """
+
+    meaning: str
+    steers: bool
+
+    def __new__(cls, text: str, meaning: str, steers: bool) -> Capability:
+        """A member out of its three parts."""
+        member = str.__new__(cls, text)
+        member._value_ = text
+        member.meaning, member.steers = meaning, steers
+        return member
+
+    def __str__(self) -> str:
+        return str(self.value)
+
+
+class MethodCapability(Capability):
+    """Of methods."""
+
+    REFERENCE = "reference", "compares with a frozen reference model, which the engine hands to its objective", True
+    REWARDS = "rewards", "learns from the reward functions of the run, and cannot run without one", True
+    SCORE_HEAD = "score-head", "trains a head that gives one number per position; the engine adds it to the model", True
+    MEAN_NLL = "mean-nll", "its loss is the mean negative log-likelihood of the target tokens", False
+
+
+class AdapterCapability(Capability):
+    """Of adapters."""
+
+    MERGE = "merge", "its update can be merged into the weights of the base, and taken out again", True
+
+
+class QuantizerCapability(Capability):
+    """Of quantizers; each has ``TRAIN``, ``EXPORT`` or both."""
+
+    TRAIN = "train", "phase `train`: a run trains on the quantized model", False
+    EXPORT = "export", "phase `export`: `ernie quantize` writes a quantized model directory", True
+    TRAINABLE = "trainable", "quantized weights stay trainable parameters: a run ends with a quantized export", True
+    CALIBRATE = "calibrate", "`ernie quantize` needs calibration data and calls `ernie_calibrate_model`", True
+
+
+class ExporterCapability(Capability):
+    """Of exporters."""
+
+    PACKED = "packed", "writes quantized weights as they are stored; others get refused", True
+    INSTALLED_MODEL = "installed-model", "needs an architecture of an installed model plugin", False
+    LOSSY = "lossy", "what it writes does not reload to the same weights", False

@@ -1,0 +1,142 @@
+"""The table of data error codes. Only names and one-line meanings; the errors themselves carry the place and the fix.
+
+Codes are stable: scripts and documentation refer to them. D00x concern a whole file, D02x the bytes and the JSON of one
+row, D03x its meaning, D04x what the tokenizer and the method make of it, D05x the data set as a whole.
+"""
+
+from __future__ import annotations
+
+MISSING_FILE = "ERN-D002"
+IS_DIRECTORY = "ERN-D003"
+EMPTY_FILE = "ERN-D004"
+UNKNOWN_FILE_TYPE = "ERN-D005"
+BAD_GZIP = "ERN-D006"
+GZIP_BOMB = "ERN-D007"
+WRONG_ENCODING = "ERN-D008"
+NOT_AN_ARRAY = "ERN-D009"
+
+ROW = "ERN-D010"
+BROKEN_ARRAY = "ERN-D011"
+
+MALFORMED = "ERN-D020"
+BAD_UTF8 = "ERN-D021"
+NUL = "ERN-D022"
+LONE_SURROGATE = "ERN-D023"
+NOT_FINITE = "ERN-D024"
+DUPLICATE_KEY = "ERN-D025"
+TOO_LONG_ROW = "ERN-D026"
+TOO_DEEP = "ERN-D027"
+NOT_AN_OBJECT = "ERN-D028"
+
+MISSING_FIELD = "ERN-D030"
+WRONG_TYPE = "ERN-D031"
+BLANK = "ERN-D032"
+LENGTHS_DIFFER = "ERN-D033"
+UNKNOWN_ROLE = "ERN-D034"
+ROLE_ORDER = "ERN-D035"
+BAD_VALUE = "ERN-D036"
+NO_FORMAT = "ERN-D037"
+AMBIGUOUS_FORMAT = "ERN-D038"
+
+TEMPLATE_BROKEN = "ERN-D040"
+TEMPLATE_REFUSED = "ERN-D041"
+TEMPLATE_CHANGES_TEXT = "ERN-D042"
+NOTHING_LEARNED = "ERN-D043"
+TOO_LONG = "ERN-D044"
+WRONG_RECORD = "ERN-D045"
+NO_END_TOKEN = "ERN-D046"
+PROMPT_DIFFERS = "ERN-D047"
+ID_OUT_OF_RANGE = "ERN-D048"
+SAME_ANSWERS = "ERN-D049"
+
+CALIBRATION_TOO_SHORT = "ERN-D077"
+
+NO_QUESTION = "ERN-D075"
+NO_REFERENCE = "ERN-D076"
+
+TOO_MANY_DROPPED = "ERN-D050"
+NOTHING_LEFT = "ERN-D051"
+VOCABULARY_SIZE = "ERN-D052"
+FILE_CHANGED = "ERN-D053"
+SAMPLES_CHANGED = "ERN-D054"
+
+NO_TOKEN_FILE = "ERN-D060"
+TOKEN_FILE_DAMAGED = "ERN-D061"
+TOKEN_DTYPE = "ERN-D062"
+NOT_FOR_TOKEN_FILES = "ERN-D063"
+
+NO_WORDS = "ERN-D065"
+DAMAGED_TABLE = "ERN-D066"
+WHICH_SPLIT = "ERN-D067"
+NOT_A_DATASET = "ERN-D068"
+NOT_CONVERTED = "ERN-D069"
+
+CACHE_UNKEYED = "ERN-D070"
+CACHE_LOST = "ERN-D071"
+CACHE_UNWRITABLE = "ERN-D072"
+CHANGED_WHILE_READ = "ERN-D073"
+
+__all__ = [name for name in dir() if name.isupper()]  # the public layer of corpora and rows hands them on
+
+#: code -> what it means
+MEANINGS: dict[str, str] = {
+    MISSING_FILE: "the data file does not exist or cannot be read",
+    IS_DIRECTORY: "a directory where a data file is needed",
+    EMPTY_FILE: "the file holds no rows",
+    UNKNOWN_FILE_TYPE: "the file's ending is not one that can be read",
+    BAD_GZIP: "the gzip stream is damaged or ends early",
+    GZIP_BOMB: "the gzip stream grows beyond the allowed ratio",
+    WRONG_ENCODING: "the file is not UTF-8 at all",
+    NOT_AN_ARRAY: "a .json file must hold an array of rows",
+    ROW: "the row cannot be used",
+    BROKEN_ARRAY: "the JSON array ends early or is cut into pieces wrongly, so later rows cannot be found",
+    MALFORMED: "the row is not valid JSON",
+    BAD_UTF8: "the row holds bytes that are not UTF-8",
+    NUL: "the row holds a NUL character",
+    LONE_SURROGATE: "the row holds half of a surrogate pair, which is no character",
+    NOT_FINITE: "the row holds NaN, Infinity or a number beyond the range of a double",
+    DUPLICATE_KEY: "an object names the same key twice, so one value would be lost",
+    TOO_LONG_ROW: "the row is longer than the limit for one row",
+    TOO_DEEP: "the row is nested too deeply",
+    NOT_AN_OBJECT: "the row is valid JSON but not an object",
+    MISSING_FIELD: "a field that the format needs is missing",
+    WRONG_TYPE: "a field has the wrong JSON type",
+    BLANK: "a text that must not be blank is",
+    LENGTHS_DIFFER: "lists that belong together have different lengths",
+    UNKNOWN_ROLE: "a message's role is unknown",
+    ROLE_ORDER: "the messages come in an order that no conversation has",
+    BAD_VALUE: "a field has a value outside of what it may be",
+    NO_FORMAT: "no installed format fits the rows",
+    AMBIGUOUS_FORMAT: "several installed formats fit the rows",
+    TEMPLATE_BROKEN: "the chat template cannot be compiled or does more work than allowed",
+    TEMPLATE_REFUSED: "the chat template refuses this conversation",
+    TEMPLATE_CHANGES_TEXT: "the chat template changes the text of a message, so its parts cannot be told apart",
+    NOTHING_LEARNED: "nothing in the row is learned",
+    TOO_LONG: "the row does not fit into max_seq_len, even after leaving out earlier turns",
+    WRONG_RECORD: "the row is of a kind that the method cannot learn from",
+    NO_END_TOKEN: "a learned turn does not end with the template's end token, so the model would never stop",
+    PROMPT_DIFFERS: "the prompt in training would differ from the prompt in use",
+    ID_OUT_OF_RANGE: "a token id is not below the vocabulary size",
+    SAME_ANSWERS: "the preferred and the rejected answer are the same",
+    CALIBRATION_TOO_SHORT: "the calibration data is shorter than the quantizer needs",
+    NO_QUESTION: "the row has no question with an answer behind it, so there is no prompt to complete",
+    NO_REFERENCE: "the reference answer, which completions are compared with, is empty",
+    TOO_MANY_DROPPED: "more rows were dropped than data.max_drop allows",
+    NOTHING_LEFT: "no row is left to learn from",
+    VOCABULARY_SIZE: "the vocabulary cannot have this size with this text",
+    NO_WORDS: "the format has no words for what the record holds, such as tools or several answers",
+    DAMAGED_TABLE: "a parquet or arrow file cannot be read",
+    WHICH_SPLIT: "a data set directory has several splits, or not the one that is named",
+    NOT_A_DATASET: "a directory holds no data set that can be read",
+    NOT_CONVERTED: "the rows cannot be written without losing some of them, or something in them",
+    FILE_CHANGED: "a training file is not the one that the checkpoint was made with",
+    SAMPLES_CHANGED: "the training files are the same but give other samples than those of the checkpoint",
+    NO_TOKEN_FILE: "the file is no index of token files, or of an unknown version",
+    TOKEN_FILE_DAMAGED: "a token file and its index do not fit together",
+    TOKEN_DTYPE: "the token file has a dtype that holds no ids",
+    NOT_FOR_TOKEN_FILES: "the method or a setting cannot be used with token files",
+    CACHE_UNKEYED: "the encoder or a format's settings hold something that a key of the token cache cannot be made of",
+    CACHE_LOST: "a file of the token cache is gone or was changed while a run used it",
+    CACHE_UNWRITABLE: "the directory of the token cache cannot be used",
+    CHANGED_WHILE_READ: "the data file changed while it was read",
+}

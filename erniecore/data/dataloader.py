@@ -1,0 +1,44 @@
+"""Batches of one split for one rank: samples of a dataset, chosen by a batch sampler, collated. A pure function of the step."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from erniecore.data.collate import collate
+from erniecore.data.dataset import Dataset
+from erniecore.data.sampler import BatchSampler, MicroBatch
+from erniecore.types import Batch
+
+#: width of a batch that is all padding
+_EMPTY_WIDTH = 8
+
+
+class DataLoader:
+    """Collates what ``sampler`` chooses of ``dataset``.
+
+    Args:
+        pad_id: the tokenizer's padding id.
+    """
+
+    def __init__(self, dataset: Dataset, sampler: BatchSampler, *, pad_id: int) -> None:
+        self.dataset, self.sampler, self.pad_id = dataset, sampler, pad_id
+
+    def step(self, step: int) -> list[Batch]:
+        """This rank's micro-batches of a global optimizer step, counted from 0; on every rank as many."""
+        return [self._batch(chosen) for chosen in self.sampler.step(step)]
+
+    def epoch(self, epoch: int = 0) -> Iterator[Batch]:
+        """This rank's micro-batches of one epoch, in order (evaluation)."""
+        return map(self._batch, self.sampler.epoch(epoch))
+
+    def batch_of(self, indices: Sequence[int]) -> Batch:
+        """These samples, one per sequence, padded to the longest."""
+        return collate([[self.dataset[i]] for i in indices], pad_id=self.pad_id)
+
+    def _batch(self, sequences: MicroBatch) -> Batch:
+        if not sequences:
+            return collate([[]], pad_id=self.pad_id, length=_EMPTY_WIDTH)
+        samples = [[self.dataset[i] for i in sequence] for sequence in sequences]
+        if self.sampler.settings.packing == "padding-free":
+            samples = [[sample for sequence in samples for sample in sequence]]
+        return collate(samples, pad_id=self.pad_id)

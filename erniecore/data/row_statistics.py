@@ -1,0 +1,190 @@
+"""What became of every row: rows in = kept + truncated + dropped, per file, with the first errors in full.
+
+Written to ``data_report.json`` and printed by ``ernie data check``. It counts; it does not decide what is an error.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from erniecore import codes
+from erniecore.errors import DataError
+from erniecore.types import Origin
+
+MAX_ERRORS = 20
+#: reasons that only a method has; rows are right without it
+_OF_METHOD = ("ERN-D04", codes.NO_QUESTION, codes.NO_REFERENCE)
+
+
+@dataclass
+class FileStatistics:
+    """Of one file. ``rows`` is counted where rows are read, the rest where their fate is known."""
+
+    rows: int = 0
+    kept: int = 0
+    truncated: int = 0
+    dropped: int = 0
+    samples: int = 0
+    format: str = ""
+    reasons: Counter[str] = field(default_factory=Counter)
+
+    def as_dict(self) -> dict[str, Any]:
+        """JSON form."""
+        return {
+            "rows": self.rows,
+            "kept": self.kept,
+            "truncated": self.truncated,
+            "dropped": self.dropped,
+            "samples": self.samples,
+            "format": self.format,
+            "reasons": dict(sorted(self.reasons.items())),
+        }
+
+
+class RowStatistics:
+    """Collects the fate of rows; statistics of parts of the work are merged in order.
+
+    Args:
+        max_errors: how many errors are kept in full; the rest is counted by code.
+    """
+
+    def __init__(self, max_errors: int = MAX_ERRORS) -> None:
+        self.max_errors = max_errors
+        self.files: dict[str, FileStatistics] = {}
+        self.errors: list[dict[str, Any]] = []
+        self.notes: list[str] = []
+        #: places of rows that are kept but lose something, the first of them
+        self.losses: list[dict[str, Any]] = []
+        #: errors of files as a whole, in order
+        self.failures: list[DataError] = []
+
+    def file(self, name: str) -> FileStatistics:
+        """The counts of one file."""
+        if name not in self.files:
+            self.files[name] = FileStatistics()
+        return self.files[name]
+
+    def read(self, file: str, count: int = 1) -> None:
+        """Rows were read."""
+        self.file(file).rows += count
+
+    def keep(self, file: str, samples: int = 1, truncated: str = "") -> None:
+        """A row became samples; ``truncated`` says why it was shortened, if it was."""
+        count = self.file(file)
+        count.samples += samples
+        if truncated:
+            count.truncated += 1
+            count.reasons[truncated] += 1
+        else:
+            count.kept += 1
+
+    def drop(self, origin: Origin, error: DataError) -> None:
+        """A row cannot be used."""
+        count = self.file(origin.file)
+        count.dropped += 1
+        count.reasons[error.code] += 1
+        self._list(origin.file, origin.line, error)
+
+    def lose(self, origin: Origin, what: Sequence[str]) -> None:
+        """List a row that ``keep`` counted as truncated, with what it loses."""
+        if len(self.losses) < self.max_errors:
+            self.losses.append({"file": origin.file, "line": origin.line, "loses": list(what)})
+
+    def fail(self, file: str, error: DataError) -> None:
+        """A file cannot be used, or not to its end."""
+        self.file(file)
+        self.failures.append(error)
+        where = error.where.rpartition(":")
+        line = int(where[2]) if where[0] == file and where[2].isdigit() else 0
+        self._list(file, line, error)
+
+    def _list(self, file: str, line: int, error: DataError) -> None:
+        if len(self.errors) >= self.max_errors:
+            return
+        path = error.where if error.where.startswith("$") else ""
+        entry = {"file": file, "line": line, "path": path, "code": error.code, "message": error.message}
+        extra = {n: v for n in ("found", "expected", "fix") if (v := getattr(error, n))}
+        self.errors.append(entry | extra)
+
+    def merge(self, others: Iterable[RowStatistics]) -> None:
+        """Add the counts of later parts."""
+        for other in others:
+            for name, count in other.files.items():
+                mine = self.file(name)
+                for part in ("rows", "kept", "truncated", "dropped", "samples"):
+                    setattr(mine, part, getattr(mine, part) + getattr(count, part))
+                mine.format = mine.format or count.format
+                mine.reasons.update(count.reasons)
+            self.errors = (self.errors + other.errors)[: self.max_errors]
+            self.notes += [n for n in other.notes if n not in self.notes]
+            self.failures += other.failures
+
+    def total(self, part: str) -> int:
+        """Sum of ``rows``, ``kept``, ``truncated``, ``dropped`` or ``samples`` over files."""
+        return sum(getattr(count, part) for count in self.files.values())
+
+    def check(self, max_drop: float) -> None:
+        """Raise the first file's error, or ``DataError`` when too much was dropped or nothing is left."""
+        if self.failures:
+            raise self.failures[0]
+        rows, dropped = self.total("rows"), self.total("dropped")
+        first = self.errors[0] if self.errors else None
+        example = f"; the first: {describe(first)}" if first else ""
+        files = " ".join(self.files)
+        # rows that only the method refuses are right when they are read alone: a plain check would find nothing
+        of_method = first is not None and first["code"].startswith(_OF_METHOD)
+        more = " --model DIR --method NAME" if of_method else ""
+        if dropped == rows:
+            raise DataError(
+                "no row is left to learn from",
+                code=codes.NOTHING_LEFT,
+                where=files,
+                found=f"{dropped} of {rows} rows dropped{example}",
+                fix="" if of_method else "repair the rows, or name their format with --format",
+                next=f"ernie data check {files}{more}",
+            )
+        if dropped > max_drop * rows:
+            raise DataError(
+                "too many rows are dropped",
+                code=codes.TOO_MANY_DROPPED,
+                where=files,
+                found=f"{dropped} of {rows} rows ({dropped / rows:.2%}){example}",
+                expected=f"at most {max_drop:.2%} (data.max_drop)",
+                fix="repair the rows, or raise data.max_drop",
+                next=f"ernie data check {files}{more}",
+            )
+
+    def as_dict(self) -> dict[str, Any]:
+        """JSON form: totals, reasons, files, the first errors."""
+        reasons: Counter[str] = Counter()
+        for count in self.files.values():
+            reasons.update(count.reasons)
+        parts = ("rows", "kept", "truncated", "dropped", "samples")
+        return {
+            **{part: self.total(part) for part in parts},
+            "reasons": dict(sorted(reasons.items())),
+            "errors": self.errors,
+            "errors_not_listed": self.total("dropped") + len(self.failures) - len(self.errors),
+            "files": {name: count.as_dict() for name, count in self.files.items()},
+            "notes": self.notes,
+        }
+
+    def summary(self) -> str:
+        """One line."""
+        parts = ("rows", "kept", "truncated", "dropped")
+        rows, kept, truncated, dropped = (self.total(part) for part in parts)
+        share = f" ({dropped / rows:.2%})" if dropped else ""
+        return f"{rows} rows = {kept} kept + {truncated} truncated + {dropped} dropped{share}"
+
+
+def describe(error: dict[str, Any]) -> str:
+    """One listed error on one line."""
+    place = f"{error['file']}:{error['line']}" if error["line"] else error["file"]
+    path = f" {error['path']}" if error["path"] not in ("", "$") else ""
+    found = f" (got {error['found']})" if "found" in error else ""
+    wanted = f"; expected {error['expected']}" if "expected" in error else ""
+    fix = f"; {error['fix']}" if "fix" in error else ""
+    return f"{place}{path}: {error['code']} {error['message']}{found}{wanted}{fix}"

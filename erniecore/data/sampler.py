@@ -1,0 +1,232 @@
+"""Which samples form which step: pure functions of (seed, epoch, index), so that the step number alone is the place in the
+data and a sampler has no state to save.
+
+A step consists of ``accumulation`` micro-batches on each of ``data_size`` ranks. Which sequences form a step depends neither
+on the number of ranks nor on how they are assigned, as long as the product stays. The last step of an epoch takes what is
+left: nothing is dropped and nothing repeated; a rank without a sequence gets an empty micro-batch, because all ranks must
+take part in every step. Samplers know sample indices alone; ``dataloader.py`` makes batches of them.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import TypeAlias
+
+import numpy as np
+
+from erniecore.config.core import DataSection, TrainSection
+from erniecore.data.dataset import TokenizedDataset
+from erniecore.data.mixing import Mix, epoch_order, num_samples
+from erniecore.data.packing import Packs, pack
+
+#: sequences of one micro-batch, each the indices of the samples that are packed into it
+MicroBatch: TypeAlias = list[list[int]]
+
+
+@dataclass(frozen=True)
+class SamplerSettings:
+    """How samples become sequences and sequences become the steps of one rank; the names are those of the settings.
+
+    Attributes:
+        mix: what an epoch takes of the sources.
+        seed: of orders.
+        data_rank, data_size: this rank's place among the data-parallel ranks.
+
+    Raises:
+        ValueError: a rank outside of ``data_size``.
+    """
+
+    packing: str = "greedy"
+    max_seq_len: int = 2048
+    packing_buffer: int = 500
+    shuffle: bool = True
+    mix: Mix = field(default_factory=Mix)
+    batch_size: int = 1
+    accumulation: int = 1
+    seed: int = 0
+    data_rank: int = 0
+    data_size: int = 1
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.data_rank < self.data_size:
+            raise ValueError(f"rank {self.data_rank} of {self.data_size}")
+
+    @classmethod
+    def training(
+        cls, data: DataSection, train: TrainSection, *, seed: int, data_rank: int = 0, data_size: int = 1
+    ) -> SamplerSettings:
+        """For the training split."""
+        return cls(
+            packing=data.packing,
+            max_seq_len=data.max_seq_len,
+            packing_buffer=data.packing_buffer,
+            shuffle=data.shuffle,
+            mix=Mix(
+                kind=data.mix,
+                weights=tuple(s.weight for s in data.train),
+                epochs=tuple(s.epochs for s in data.train),
+                epoch_samples=data.epoch_samples,
+            ),
+            batch_size=train.batch_size,
+            accumulation=train.accumulation,
+            seed=seed,
+            data_rank=data_rank,
+            data_size=data_size,
+        )
+
+    @classmethod
+    def evaluation(
+        cls, data: DataSection, batch_size: int, *, seed: int, data_rank: int = 0, data_size: int = 1
+    ) -> SamplerSettings:
+        """For the eval split: every sample once, in order."""
+        return cls(
+            packing=data.packing,
+            max_seq_len=data.max_seq_len,
+            packing_buffer=data.packing_buffer,
+            shuffle=False,
+            batch_size=batch_size,
+            seed=seed,
+            data_rank=data_rank,
+            data_size=data_size,
+        )
+
+
+class BatchSampler(ABC):
+    """Assigns samples to sequences, and sequences to steps and ranks. A subclass says what the sequences of an epoch are.
+
+    Args:
+        settings: see :class:`SamplerSettings`.
+    """
+
+    def __init__(self, settings: SamplerSettings) -> None:
+        self.settings = settings
+        self._ends: list[int] = []  # steps up to and with epoch i
+
+    @abstractmethod
+    def num_sequences(self, epoch: int) -> int:
+        """Sequences of an epoch, on all ranks together."""
+
+    @abstractmethod
+    def sequences(self, epoch: int, start: int, stop: int) -> list[list[int]]:
+        """The sequences start..stop-1 of an epoch in its order, each as sample indices."""
+
+    @abstractmethod
+    def fill_rate(self, epoch: int = 0) -> float:
+        """Share of the positions of an epoch's sequences that hold tokens."""
+
+    def counted_sequences(self) -> dict[int, int]:
+        """Sequences by epoch, where counting them is work that a resumed run should not repeat; else nothing."""
+        return {}
+
+    @property
+    def sequences_per_step(self) -> int:
+        """Sequences that one optimizer step takes on all ranks together."""
+        return self.settings.batch_size * self.settings.accumulation * self.settings.data_size
+
+    def steps_in_epoch(self, epoch: int = 0) -> int:
+        """Optimizer steps, the last one possibly smaller."""
+        return math.ceil(self.num_sequences(epoch) / self.sequences_per_step)
+
+    def total_steps(self, epochs: float) -> int:
+        """Steps of that many passes; at least 1."""
+        whole = int(epochs)
+        steps = self._end(whole - 1) if whole else 0
+        rest = epochs - whole
+        return max(1, steps + (math.ceil(rest * self.steps_in_epoch(whole)) if rest > 1e-9 else 0))
+
+    def locate(self, step: int) -> tuple[int, int]:
+        """(epoch, step within it) of a global step, counted from 0."""
+        epoch = 0
+        while self._end(epoch) <= step:
+            epoch += 1
+        return epoch, step - (self._end(epoch - 1) if epoch else 0)
+
+    def step(self, step: int) -> list[MicroBatch]:
+        """This rank's micro-batches of a global step, counted from 0; at most ``accumulation``, on every rank as many."""
+        epoch, index = self.locate(step)
+        first = index * self.sequences_per_step
+        last = min(first + self.sequences_per_step, self.num_sequences(epoch))
+        size, ranks = self.settings.batch_size, self.settings.data_size
+        count = math.ceil((last - first) / (size * ranks))
+        starts = [first + (micro * ranks + self.settings.data_rank) * size for micro in range(count)]
+        return [self.sequences(epoch, start, min(start + size, last)) if start < last else [] for start in starts]
+
+    def epoch(self, epoch: int = 0) -> Iterator[MicroBatch]:
+        """This rank's micro-batches of one epoch, in order (evaluation)."""
+        first = self._end(epoch - 1) if epoch else 0
+        for index in range(self.steps_in_epoch(epoch)):
+            yield from self.step(first + index)
+
+    def _end(self, epoch: int) -> int:
+        while len(self._ends) <= epoch:
+            self._ends.append((self._ends[-1] if self._ends else 0) + self.steps_in_epoch(len(self._ends)))
+        return self._ends[epoch]
+
+
+class PackedBatchSampler(BatchSampler):
+    """Sequences of samples of known lengths, packed as ``settings.packing`` says.
+
+    Args:
+        dataset: the samples, none longer than ``settings.max_seq_len``.
+        known_sequences: sequences of epochs that were counted before, so that a later step is found without packing
+            them again.
+
+    Raises:
+        ValueError: no samples.
+    """
+
+    def __init__(
+        self,
+        dataset: TokenizedDataset,
+        settings: SamplerSettings,
+        *,
+        known_sequences: Mapping[int, int] | None = None,
+    ) -> None:
+        super().__init__(settings)
+        if not len(dataset):
+            raise ValueError("a batch sampler needs at least one sample")
+        self.dataset = dataset
+        self._single = settings.packing in ("none", "padding-free")  # one sample per sequence
+        self._sizes = dataset.source_sizes(len(dataset.files))
+        self._counts = dict(known_sequences or {})
+        self._packs = lru_cache(maxsize=2)(self._pack)
+
+    def num_sequences(self, epoch: int) -> int:
+        """See ``BatchSampler``; packing depends on the order."""
+        if epoch not in self._counts:
+            count = num_samples(self._sizes, self.settings.mix, epoch) if self._single else len(self._packs(epoch))
+            self._counts[epoch] = count
+        return self._counts[epoch]
+
+    def counted_sequences(self) -> dict[int, int]:
+        """Of the epochs that were counted so far; see ``known_sequences``."""
+        return dict(self._counts)
+
+    def sequences(self, epoch: int, start: int, stop: int) -> list[list[int]]:
+        """See ``BatchSampler``."""
+        return self._packs(epoch)[start:stop]
+
+    def fill_rate(self, epoch: int = 0) -> float:
+        """See ``BatchSampler``; 1 for sequences without padding."""
+        packs = self._packs(epoch)
+        if self.settings.packing == "padding-free" or not len(packs):
+            return 1.0
+        lengths = self.dataset.lengths[packs.members]
+        if self.settings.packing == "none":
+            starts = np.arange(0, len(packs), self.settings.batch_size)
+            widths = np.maximum.reduceat(lengths, starts).astype(np.int64) * np.diff([*starts, len(packs)])
+            return float(lengths.sum(dtype=np.int64) / widths.sum())
+        return float(lengths.sum(dtype=np.int64) / (len(packs) * self.settings.max_seq_len))
+
+    def _pack(self, epoch: int) -> Packs:
+        """The sequences of an epoch, in order."""
+        s = self.settings
+        order = epoch_order(self._sizes, s.mix, shuffle=s.shuffle, seed=s.seed, epoch=epoch)
+        if self._single:
+            return Packs(order)
+        packs = pack(self.dataset.lengths[order], s.max_seq_len, s.packing, s.packing_buffer)
+        return Packs(order[packs.members], packs.ends)

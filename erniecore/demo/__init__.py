@@ -1,3 +1,0 @@
-"""The embedded example: a tiny mixture of experts learns small tasks, is killed, resumes exactly, and is exported."""
-
-from erniecore.demo.story import main as main

@@ -1,0 +1,105 @@
+"""What is fixed for a run once it is prepared: its settings, its place among processes, its device, its model, its plan.
+
+Nothing here changes while the run trains; what changes is ``TrainState``. The context goes to the few functions that
+assemble the parts of a run, and each of them passes on a section of the settings or one of these attributes, never the
+whole. Importing this module is light.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from erniecore.engine.drift import config_hash
+from erniecore.types import Cluster, Device, Json, Layout, ParallelPlan, StateAdapter
+
+if TYPE_CHECKING:
+    from erniecore.config.settings import RunSettings
+    from erniecore.engine.models.score_head import HeadChoice
+    from erniecore.engine.preparation.reference import ReferenceKind
+    from erniecore.host import Host
+    from erniecore.kernels import Choice
+    from erniecore.types.planning import Plan, PlannedRun
+
+
+@dataclass(frozen=True)
+class ModelDescription:
+    """The model of a run, by names and shapes.
+
+    Attributes:
+        architecture: config.json, with the score head that the run trains, if any.
+        state_adapter: names and shapes of its public weights.
+        layout: how parallel strategies may shard each parameter, those of the run's adapter included.
+        head: whether the run has and trains a score head.
+    """
+
+    architecture: Json
+    state_adapter: StateAdapter
+    layout: Layout
+    head: HeadChoice
+
+    @property
+    def vocab_size(self) -> int:
+        """Number of token ids."""
+        return int(self.architecture["vocab_size"])
+
+
+@dataclass(frozen=True, eq=False)
+class RunContext:
+    """Everything about a run that does not change while it trains.
+
+    Attributes:
+        name, out: of the run; ``out`` is its directory. console: how it is shown (``auto``, ``lines``, ``live``, ``json``,
+            ``none``).
+        settings: frozen and valid. plugins: kind -> plugin, or plugins for kinds that take many. host: calls their hooks.
+        cluster: this process among those of the run. num_processes: how many this one has to start; 1: it trains itself.
+        device, kernels: where the run computes, and which implementation each operator has. Not open yet.
+        model, parallel_plan, planned: description of the model, its division among processes, the run as forecasters see it.
+        reference: what the method compares the policy with.
+        warnings: what is known before anything is opened, for the start of the run.
+    """
+
+    name: str
+    out: Path
+    console: str
+    settings: RunSettings
+    plugins: Mapping[str, Any]
+    host: Host
+    cluster: Cluster
+    num_processes: int
+    device: Device
+    kernels: Choice
+    model: ModelDescription
+    parallel_plan: ParallelPlan
+    planned: PlannedRun
+    reference: ReferenceKind
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def plan(self) -> Plan:
+        """Sizes of the run, and its forecast where there is one."""
+        return self.planned.plan
+
+    @property
+    def names(self) -> dict[str, str]:
+        """Kind -> plugin name."""
+        return dict(self.settings.plugins)
+
+    @property
+    def is_main(self) -> bool:
+        """Whether this process writes the files that a run has once."""
+        return self.cluster.rank == 0
+
+    @cached_property
+    def settings_json(self) -> dict[str, Any]:
+        """The settings as JSON."""
+        dump: dict[str, Any] = self.settings.model_dump(mode="json")
+        return dump
+
+    @cached_property
+    def config_hash(self) -> str:
+        """Of the settings that change numbers."""
+        return config_hash(self.settings_json)

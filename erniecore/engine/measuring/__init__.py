@@ -1,1 +1,0 @@
-"""What this machine does in a second: ``ernie bench``, whose results plans use."""

@@ -1,0 +1,69 @@
+"""The trainable parameters of a model as an optimizer gets them, and the norm of their gradients."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING
+
+from erniecore_ops.adamw import square_sum
+
+from erniecore.config.core import TrainSection
+from erniecore.engine.optimizers.roles import count_layers, factor_of, is_decayed, layer_factors, role_of
+from erniecore.engine.ranks import Alone
+from erniecore.types.model import Layout
+from erniecore.types.optimizer import Optimizer, TrainedParameter
+from erniecore.types.ranks import Ranks
+
+if TYPE_CHECKING:
+    from erniecore.types.model import Tensor
+
+#: of a model that says nothing of its parameters
+NO_LAYOUT = Layout(())
+
+
+def trained_parameters(
+    named: Iterable[tuple[str, Tensor]],
+    train: TrainSection,
+    *,
+    ranks: Ranks | None = None,
+    layout: Layout = NO_LAYOUT,
+    factors: Mapping[str, float] | None = None,
+    adapted: bool = False,
+) -> list[TrainedParameter]:
+    """Every parameter of ``named`` that is not frozen, in the same order. All ranks call it together.
+
+    Args:
+        named: structured name -> parameter on this rank. train: weight decay, and layer-wise decay of the learning rate.
+        factors: pattern (``fnmatch`` over names) -> factor of the learning rate; the first match counts.
+        layout: of the model. adapted: an adapter is trained.
+    Raises:
+        ValueError: nothing is trainable.
+    """
+    ranks = ranks or Alone()
+    trained = [(name, parameter) for name, parameter in named if not parameter.stop_gradient]
+    if not trained:
+        raise ValueError("no parameter is trainable")
+    num_layers = max(
+        ranks.exchange(count_layers(name for name, _ in trained))
+    )  # stages of a pipeline have some of them
+    by_layer = layer_factors((name for name, _ in trained), train.layer_lr_decay, num_layers)
+    found = []
+    for name, parameter in trained:
+        piece = ranks.piece(name, parameter.shape)
+        found.append(
+            TrainedParameter(
+                name,
+                parameter,
+                role=role_of(name, piece.shape, layout, adapted=adapted),
+                piece=piece,
+                part=ranks.share(name, parameter.shape),
+                factor=by_layer[name] * factor_of(name, factors or {}),
+                weight_decay=train.weight_decay if is_decayed(name, len(piece.shape)) else 0.0,
+            )
+        )
+    return found
+
+
+def gradient_square_sum(optimizer: Optimizer, counts: Callable[[str], bool] = lambda name: True) -> Tensor:
+    """Σ g² over the gradients that count, float32 scalar, still on the device. Not finite if one of them is not."""
+    return square_sum([gradient for name, gradient in optimizer.gradients() if counts(name)])

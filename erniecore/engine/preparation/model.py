@@ -1,0 +1,102 @@
+"""The model of a run from names and shapes alone: its architecture, how it is sharded, how many parameters it has. No paddle,
+no weights.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from erniecore.capabilities import MethodCapability
+from erniecore.engine.context import ModelDescription
+from erniecore.engine.models import quantized
+from erniecore.engine.models.score_head import HeadChoice, has_score, without_head
+from erniecore.engine.optimizers.roles import trained_specs
+from erniecore.engine.preparation.plan import count_parameters
+from erniecore.errors import ConfigError
+from erniecore.types import Cluster, Json, Layout, ParallelPlan, StateAdapter, TensorMap
+from erniecore.types.planning import OptimizerState, Parameters
+
+if TYPE_CHECKING:
+    from erniecore.config.settings import RunSettings
+    from erniecore.host import Host
+    from erniecore.plugin import Plugin
+    from erniecore.sections import AdapterConfig, ModelConfig, ParallelConfig, QuantizerConfig
+
+
+def read_model(host: Host, model: ModelConfig, method: Plugin) -> tuple[Json, StateAdapter, HeadChoice]:
+    """Architecture and names of the weights, with a score head if ``method`` trains one.
+
+    Raises:
+        CheckpointError: config.json cannot be read. ConfigError: the directory holds quantized weights.
+    """
+    architecture: Json = host.hook.ernie_read_architecture(config=model)
+    quantized.refuse_training(architecture)
+    head = HeadChoice(stored=has_score(architecture), trained=MethodCapability.SCORE_HEAD in method.capabilities)
+    adapter: StateAdapter = host.hook.ernie_state_adapter(architecture=architecture)
+    return *head.described(architecture, adapter), head
+
+
+def plan_parallel(host: Host, parallel: ParallelConfig, cluster: Cluster, architecture: Json) -> ParallelPlan:
+    """The strategy's plan. Raises ``ConfigError`` for what it cannot divide."""
+    plan: ParallelPlan = host.hook.ernie_plan_parallel(
+        config=parallel, cluster=cluster, shape=host.hook.ernie_decoder_shape(architecture=architecture)
+    )
+    return plan
+
+
+def model_layout(
+    host: Host, architecture: Json, adapter: AdapterConfig | None, name: str, plan: ParallelPlan
+) -> Layout:
+    """The layout of the model, and of its adapter where weights are sharded.
+
+    Args:
+        adapter, name: settings and name of the run's adapter, if it has one.
+    Raises:
+        ConfigError: the adapter cannot be sharded.
+    """
+    layout: Layout = host.hook.ernie_model_layout(architecture=architecture)
+    axes = [axis for axis in ("tensor", "expert") if plan.degrees.get(axis, 1) > 1]
+    if adapter is None or not axes:
+        return layout
+    extended: Layout | None = host.hook.ernie_adapter_layout(config=adapter, layout=layout)
+    if extended is None:
+        raise ConfigError.at(f"parallel.{axes[0]}", f"adapter {name} does not say how it is cut")
+    return extended
+
+
+def count_model(
+    host: Host, model: ModelDescription, settings: RunSettings
+) -> tuple[Parameters, tuple[OptimizerState, ...]]:
+    """Parameters of the run, and what the optimizer keeps for those that are trained: under an adapter, a score head is
+    trained with it."""
+    adapter = settings.adapter
+    # under an adapter, the head is counted with what the adapter trains
+    apart = adapter is not None and model.head.trained
+    maps = (without_head(model.state_adapter) if apart else model.state_adapter).maps("pt")
+    shapes = model.head.adapter_shapes(adapter_shapes(host, adapter, maps), model.architecture)
+    packed = packed_bytes(host, settings.quantizer, maps)
+    trained = trained_specs(maps, shapes, packed, settings.train.precision, model.layout)
+    sizes = host.hook.ernie_optimizer_bytes(config=settings.optimizer, parameters=trained)
+    state = tuple(OptimizerState(spec, size) for spec, size in zip(trained, sizes, strict=True))
+    return count_parameters(maps, shapes, packed), state
+
+
+def adapter_shapes(
+    host: Host, adapter: AdapterConfig | None, maps: Sequence[TensorMap]
+) -> Mapping[str, Sequence[int]] | None:
+    """Name -> shape of what the run's adapter trains; None without one, nothing if its plugin does not say."""
+    if adapter is None:
+        return None
+    shapes = {entry.name: entry.shape for entry in maps}
+    found: Mapping[str, Sequence[int]] | None = host.hook.ernie_adapter_shapes(config=adapter, shapes=shapes)
+    return found or {}
+
+
+def packed_bytes(host: Host, quantizer: QuantizerConfig | None, maps: Sequence[TensorMap]) -> Mapping[str, int]:
+    """Name -> bytes of what the run's quantizer packs; empty without one, or if its plugin does not say."""
+    if quantizer is None:
+        return {}
+    shapes = {entry.name: entry.shape for entry in maps}
+    found: Mapping[str, int] | None = host.hook.ernie_packed_bytes(config=quantizer, shapes=shapes)
+    return found or {}

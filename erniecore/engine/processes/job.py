@@ -1,0 +1,55 @@
+"""What the ranks of a run are told, and the job that a launcher starts them with. No paddle."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from erniecore.types.launcher import RankJob
+
+if TYPE_CHECKING:
+    from erniecore.config.compose import Request
+
+#: variable that holds the request to a rank, as JSON
+REQUEST = "ERNIECORE_REQUEST"
+#: variable with the process id of a launcher whose ranks shall end with it; others do not set it
+PARENT = "ERNIECORE_PARENT"
+
+
+@dataclass(frozen=True)
+class Launch:
+    """What the ranks of a run are told.
+
+    Attributes:
+        request: what to load. out: the run directory. ranks_per_node: on every node.
+        name: of the run. console: how it is shown, by rank 0.
+    """
+
+    request: Request
+    out: Path
+    ranks_per_node: int
+    name: str
+    console: str
+
+    def resuming(self) -> Launch:
+        """The same from the newest checkpoint on, whatever the first start was to do."""
+        return replace(self, request=self.request._replace(flags={**self.request.flags, "resume": "auto"}))
+
+    def job(self) -> RankJob:
+        """What a launcher starts: ``python -m erniecore.engine.worker`` with this as its request."""
+        file, overrides, flags, command = self.request
+        request: Mapping[str, Any] = {
+            "file": None if file is None else str(file),
+            "overrides": list(overrides),
+            "flags": dict(flags),
+            "command": list(command),
+            "console": self.console,
+            "name": self.name,
+            "out": str(self.out),
+        }
+        argv = (sys.executable, "-m", "erniecore.engine.worker")
+        return RankJob(argv, {REQUEST: json.dumps(request)}, self.out, self.ranks_per_node)

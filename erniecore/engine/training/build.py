@@ -1,0 +1,224 @@
+"""Assembly of a run, in reading order: tokenizer, data, model, weights, quantizer, adapter, parallel strategy, objective,
+optimizer, checkpoint. Nothing is trained here (``trainer.py``), and what must happen before paddle is imported has happened
+(``preparation/``).
+"""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Sequence
+from functools import partial
+from math import prod
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import paddle
+
+import erniecore
+from erniecore.engine import seed
+from erniecore.engine.host_memory import release_freed
+from erniecore.engine.models.reference_model import make_reference
+from erniecore.engine.models.weights import load_weights
+from erniecore.engine.optimizers.parameters import trained_parameters
+from erniecore.engine.preparation.resume import STATE_FORMAT, check_data
+from erniecore.engine.preparation.rundir import end_path, log
+from erniecore.engine.runtime import KEY as RUNTIME
+from erniecore.engine.runtime import runtime_fingerprint
+from erniecore.engine.training.callbacks import Callbacks, View
+from erniecore.engine.training.ema import Ema
+from erniecore.engine.training.export import export_model
+from erniecore.engine.training.guards import StepGuard
+from erniecore.engine.training.recompute import set_recompute
+from erniecore.engine.training.rewards import reward_functions_of
+from erniecore.engine.training.run_data import RunData, build_run_data
+from erniecore.engine.training.saving import CheckpointSaver
+from erniecore.engine.training.skipped_steps import SkippedSteps
+from erniecore.engine.training.state import TrainState, restore
+from erniecore.engine.training.tokenizer import build_tokenizer
+from erniecore.engine.training.trainer import Trainer
+from erniecore.engine.training.watchdog import Watchdog, end_process
+from erniecore.errors import ConfigError
+from erniecore.types import Objective, Optimizer, Ranks, RateFactors, Tokenizer
+
+if TYPE_CHECKING:
+    from erniecore.checkpoint import Checkpoint
+    from erniecore.engine.context import RunContext
+    from erniecore.engine.preparation.resume import Resumption
+    from erniecore.engine.stop import StopRequest
+
+
+def build(context: RunContext, resumption: Resumption, ranks: Ranks, stop: StopRequest) -> Trainer:
+    """The run, ready to train, at the step where it continues.
+
+    Raises:
+        ErnieError: whatever is wrong with settings, data, weights or checkpoint, before anything is trained.
+    """
+    tokenizer = build_tokenizer(context.host, context.settings.model, context.model.vocab_size)
+    data = build_run_data(context, tokenizer, resumption.checkpoint)
+    if resumption.checkpoint is not None:
+        check_data(resumption.checkpoint.state["data"], data.state())
+    return assemble(context, resumption.checkpoint, ranks, tokenizer, data, stop)
+
+
+def assemble(
+    context: RunContext,
+    checkpoint: Checkpoint | None,
+    ranks: Ranks,
+    tokenizer: Tokenizer,
+    data: RunData,
+    stop: StopRequest,
+) -> Trainer:
+    """Model, objective and optimizer over data that is already there; the state of ``checkpoint`` if there is one."""
+    settings, is_main = context.settings, ranks.rank == 0
+    state = build_state(context, ranks, tokenizer, weights_follow=checkpoint is not None)
+    # epochs count data; steps that repeat it come on top
+    total_steps = data.total_steps * (1 if settings.train.max_steps else state.repeats)
+    callbacks = Callbacks(context.host, View(context, state, ranks, total_steps))
+    facts = partial(state_facts, context, data, total_steps)
+    saver = CheckpointSaver(context.out, settings.checkpoint, ranks, callbacks, facts, context.config_hash)
+    end = end_process(end_path(context.out, ranks.rank))
+    watchdog = Watchdog(context.out, settings.run.hang_timeout, ranks, end)
+    ranks.watch(watchdog.alarm)
+    if checkpoint is not None:
+        restore(state, checkpoint, ranks)
+        saver.saved = (state.step, checkpoint.path)
+        if state.step > total_steps:
+            raise ConfigError.at("train.max_steps", f"the checkpoint is at step {state.step} already")
+    return Trainer(
+        context,
+        state,
+        data,
+        ranks,
+        callbacks=callbacks,
+        saver=saver,
+        watchdog=watchdog,
+        skipped=SkippedSteps(context.out, writes=is_main),
+        stop=stop,
+        export=lambda: export_model(context, state, ranks, callbacks, tokenizer, lambda: build_model(context)),
+    )
+
+
+def state_facts(context: RunContext, data: RunData, total_steps: int) -> dict[str, Any]:
+    """``state.json`` but for the counters: what the data was, the runtime, and the settings."""
+    return {
+        "format": STATE_FORMAT,
+        "total_steps": total_steps,
+        "seed": context.settings.run.seed,
+        "data_size": context.parallel_plan.data_size,
+        "data": data.state(),
+        RUNTIME: runtime_fingerprint(context.device, context.kernels),
+        "plugins": context.names,
+        "settings": context.settings_json,
+    }
+
+
+def build_state(context: RunContext, ranks: Ranks, tokenizer: Tokenizer, *, weights_follow: bool = False) -> TrainState:
+    """Model, objective and optimizer as they are before the first step.
+
+    Args:
+        weights_follow: those of a checkpoint, so that none need to be read where it holds all of them.
+    """
+    settings, hook = context.settings, context.host.hook
+    built, layout = build_model(context, weights_follow=weights_follow), context.model.layout
+    policy = hook.ernie_parallelize(model=built, layout=layout, plan=context.parallel_plan, ranks=ranks)
+    objective = build_objective(context, policy, tokenizer, ranks)
+    ranks.adopt(policy, objective)
+    optimizer = build_optimizer(context, policy, ranks)
+    train = settings.train
+    ema = Ema(policy.named_parameters(), train.ema) if train.ema else None
+    guard = StepGuard(train.max_skips, spike_factor=train.spike_factor)
+    return TrainState(policy, objective, optimizer, ema, guard, adapted=settings.adapter is not None)
+
+
+def build_model(context: RunContext, *, weights_follow: bool = False) -> Any:
+    """The model with its weights, quantized and adapted as the run wants it.
+
+    When a checkpoint holds all weights, the base weights are not read first.
+    """
+    settings, hook, described = context.settings, context.host.hook, context.model
+    seed.seed_paddle(settings.run.seed, seed.INIT)
+    policy = hook.ernie_build_model(
+        config=settings.model, architecture=described.architecture, dtype=settings.train.precision
+    )
+    policy = described.head.add_stored(policy)
+    path = settings.model.path
+    replaced = weights_follow and settings.adapter is None and context.reference == "none"
+    if path and not replaced:
+        log.info("weights: %s", load_weights(policy, Path(path), described.head.of_directory(described.state_adapter)))
+    if settings.quantizer is not None:
+        policy = hook.ernie_quantize_model(config=settings.quantizer, model=policy, phase="train")
+        release_freed()
+    if settings.adapter is not None:
+        policy = hook.ernie_adapt_model(config=settings.adapter, model=policy)
+    policy = described.head.add_trained(policy)
+    set_recompute(policy, settings.train.recompute)
+    return policy
+
+
+def build_objective(context: RunContext, policy: Any, tokenizer: Tokenizer, ranks: Ranks) -> Objective:
+    """The method's objective; with a reference if the method asks for one.
+
+    Raises:
+        ConfigError: it keeps data from step to step, which several processes cannot.
+    """
+    settings = context.settings
+    reference = make_reference(policy, context.reference, adapted=settings.adapter is not None)
+    objective: Objective = context.host.hook.ernie_build_objective(
+        config=settings.method, policy=policy, reference=reference, tokenizer=tokenizer
+    )
+    objective.loss_chunk = settings.train.loss_chunk
+    rewards = context.plugins.get("reward", ())
+    objective.reward_functions = reward_functions_of(context.host, rewards, settings.rewards)
+    objective.exchange, objective.counts = ranks.exchange, ranks.counts
+    if ranks.size > 1 and objective.repeats > 1:
+        # what is carried from step to step differs by rank, and a checkpoint would hold rank 0's alone
+        message = f"{context.names['method']} keeps rows from step to step here, which only one process can"
+        raise ConfigError.at("parallel", message)
+    return objective
+
+
+def build_optimizer(context: RunContext, policy: Any, ranks: Ranks) -> Optimizer:
+    """The optimizer over the trainable parameters, with the state of this rank's shards."""
+    settings = context.settings
+    parameters = trained_parameters(
+        policy.named_parameters(),
+        settings.train,
+        ranks=ranks,
+        layout=context.model.layout,
+        factors=policy.lr_factors if isinstance(policy, RateFactors) else {},
+        adapted=settings.adapter is not None,
+    )
+    optimizer: Optimizer = context.host.hook.ernie_build_optimizer(
+        config=settings.optimizer, parameters=parameters, ranks=ranks
+    )
+    ranks.attach(optimizer.slots)
+    return optimizer
+
+
+def announce(trainer: Trainer, resumption: Resumption, warnings: Sequence[str]) -> None:
+    """The ``run_start`` event: everything needed to know what ran."""
+    context, state = trainer.context, trainer.state
+    piece, slots = trainer.ranks.piece, state.optimizer.slots
+    trainer.callbacks.emit(
+        "run_start",
+        name=context.name,
+        version=erniecore.__version__,
+        python=platform.python_version(),
+        paddle=paddle.__version__,
+        device=context.device.name,
+        device_facts=dict(context.device.describe()),
+        kernels=dict(context.kernels.names),
+        plugins=context.names,
+        plan=context.plan.lines(),
+        data=list(trainer.data.summary),
+        notes=list(resumption.notes),
+        step=state.step,
+        total_steps=trainer.total_steps,
+        resumed_from=str(resumption.checkpoint.path) if resumption.checkpoint else "",
+        seed=context.settings.run.seed,
+        config_hash=context.config_hash,
+        parameters=context.plan.parameters.total,
+        trainable=sum(prod(piece(slot.name, slot.parameter.shape).shape) for slot in slots),
+    )
+    for warning in (*warnings, *trainer.data.warnings):
+        trainer.callbacks.warn("setup", message=warning)

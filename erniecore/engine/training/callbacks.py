@@ -1,0 +1,125 @@
+"""What a run tells to others: events, metrics and lifecycle hooks. Callbacks see the run as a ``RunView``."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from erniecore.checkpoint.files import translated
+from erniecore.engine.preparation.rundir import log
+from erniecore.types import Objective, Ranks
+
+if TYPE_CHECKING:
+    from erniecore.config.settings import RunSettings
+    from erniecore.engine.context import RunContext
+    from erniecore.engine.training.state import TrainState
+    from erniecore.host import Host
+    from erniecore.types.model import Layer
+
+
+class View:
+    """The ``RunView`` of a run: read-only attributes, and ``emit``."""
+
+    def __init__(self, context: RunContext, state: TrainState, ranks: Ranks, total_steps: int) -> None:
+        self._settings, self._out, self._host = context.settings, context.out, context.host
+        self._console, self._state, self._ranks, self._total_steps = context.console, state, ranks, total_steps
+
+    @property
+    def out(self) -> Path:
+        """Directory of the run."""
+        return self._out
+
+    @property
+    def settings(self) -> RunSettings:
+        """The frozen settings of the run."""
+        return self._settings
+
+    @property
+    def console(self) -> str:
+        """How the run is shown: ``auto``, ``live``, ``lines``, ``json`` or ``none``."""
+        return self._console
+
+    @property
+    def is_main(self) -> bool:
+        """Whether this is rank 0."""
+        return self._ranks.rank == 0
+
+    @property
+    def ranks(self) -> Ranks:
+        """The process group of the run."""
+        return self._ranks
+
+    @property
+    def total_steps(self) -> int:
+        """Steps of the whole run."""
+        return self._total_steps
+
+    @property
+    def step(self) -> int:
+        """Steps done so far."""
+        return self._state.step
+
+    @property
+    def model(self) -> Layer:
+        """What is trained, as the parallel strategy made it."""
+        return self._state.model
+
+    @property
+    def objective(self) -> Objective:
+        """The loss of the method."""
+        return self._state.objective
+
+    def emit(self, event: str, **fields: object) -> None:
+        """One event to every callback that shows events, and to the log; main rank only."""
+        if not self.is_main:
+            return
+        full = {"event": event, "time": time.time(), **fields}
+        if event != "step":
+            log.info("%s %s", event, {k: v for k, v in fields.items() if k != "plan"})
+        with translated(self._out, "writing an event", "checkpoints are untouched"):
+            self._host.hook.ernie_event(run=self, event=full)
+
+
+class Callbacks:
+    """Calls the lifecycle hooks of a run's plugins and callbacks with its view."""
+
+    def __init__(self, host: Host, view: View) -> None:
+        self._hook, self.view = host.hook, view
+
+    def emit(self, event: str, **fields: object) -> None:
+        """See ``View.emit``."""
+        self.view.emit(event, **fields)
+
+    def warn(self, kind: str, **fields: object) -> None:
+        """A ``warning`` event."""
+        self.emit("warning", kind=kind, **fields)
+
+    def run_start(self) -> None:
+        """Everything is built; the first step comes next."""
+        self._hook.ernie_run_start(run=self.view)
+
+    def run_end(self, error: BaseException | None) -> None:
+        """The last call of a run."""
+        self._hook.ernie_run_end(run=self.view, error=error)
+
+    def step_start(self, step: int) -> None:
+        """Before optimizer step ``step`` (1-based)."""
+        self._hook.ernie_step_start(run=self.view, step=step)
+
+    def collect_metrics(self, step: int) -> dict[str, float]:
+        """What plugins measured in this step."""
+        found: dict[str, float] = {}
+        for more in self._hook.ernie_collect_metrics(run=self.view, step=step):
+            found.update(more or {})
+        return found
+
+    def step_end(self, step: int, metrics: Mapping[str, float]) -> None:
+        """After optimizer step ``step``, with all its metrics."""
+        self._hook.ernie_step_end(run=self.view, step=step, metrics=metrics)
+
+    def checkpoint_saved(self, path: Path) -> None:
+        """A checkpoint is complete on disk; main rank only."""
+        if self.view.is_main:
+            self._hook.ernie_checkpoint_saved(run=self.view, path=path)

@@ -1,0 +1,241 @@
+"""Saving checkpoints while a run trains. The path of a save, in order:
+
+1. :meth:`CheckpointSaver.save` asks ``state.checkpoint_groups`` which tensors a checkpoint holds;
+2. ``gather.assign`` decides which rank writes which of them, the same ones whatever the layout;
+3. rank 0 makes the directory (``checkpoint.writer.Save.begin``);
+4. ``gather.write_shards`` gathers each tensor on its rank and hands it to a ``checkpoint.parts.PartWriter``, whose thread
+   writes files;
+5. :class:`PendingSave` follows the threads of all ranks until every file is on disk;
+6. rank 0 publishes the checkpoint (``Save.finish``: manifest, rename, retention);
+7. :meth:`CheckpointSaver.settle` announces it.
+
+The model directory at the end of a run is ``export.py``.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import paddle
+
+import erniecore
+from erniecore.checkpoint.manifest import file_from_json, file_json
+from erniecore.checkpoint.parts import PartWriter
+from erniecore.checkpoint.shares import Shares
+from erniecore.checkpoint.writer import Save
+from erniecore.engine.ranks import any_rank
+from erniecore.engine.training.gather import assign, write_shards
+from erniecore.engine.training.state import checkpoint_groups
+from erniecore.errors import CheckpointError
+from erniecore.types import Ranks
+
+if TYPE_CHECKING:
+    from erniecore.config.core import CheckpointSection
+    from erniecore.engine.training.callbacks import Callbacks
+    from erniecore.engine.training.state import TrainState
+
+#: bytes that may wait to be written while the run waits for them too
+_WAITING = 256 << 20
+#: seconds after which ranks that wait for each other's files talk again
+_KEEP_ALIVE = 1.0
+#: one at a time, in order; the interpreter waits for it when it ends
+_WRITER = ThreadPoolExecutor(1, "checkpoint")
+
+
+@dataclass
+class PendingSave:
+    """A checkpoint that is being written, this rank's files by ``part``: its step, which rank writes what, when it began, how
+    long the training waited for the copy. Rank 0 has the ``save``, and its ``result`` once all ranks' files are on disk."""
+
+    step: int
+    shares: Shares
+    started: float
+    save: Save | None
+    part: PartWriter
+    stall: float = 0.0
+    complete: bool = False
+    result: Future[Path] | None = None
+
+    def advance(self, ranks: Ranks) -> Path | CheckpointError | None:
+        """Go on as far as possible without waiting; the outcome, once there is one. All ranks together."""
+        return self._await_result(ranks) if self.complete else self._await_files(ranks)
+
+    def _await_files(self, ranks: Ranks) -> CheckpointError | None:
+        error = self.part.error
+        found = ranks.exchange([self.part.busy, None if error is None else error.fields()])
+        failed = [(rank, fields) for rank, (_, fields) in enumerate(found) if fields is not None]
+        if failed:
+            self.part.abort()
+        if any(busy for busy, _ in found):
+            return None
+        if failed:
+            if self.save is not None:
+                self.save.discard()
+            return _error_of(*failed[0], ranks.size)
+        self.complete = True
+        own = {file.name: file_json(file) for file in self.part.files}
+        files = [file_from_json(*file) for part in ranks.exchange(own) for file in part.items()]
+        if self.save is not None:
+            groups: dict[str, list[str]] = {}
+            for file in self.shares.files:
+                groups.setdefault(file.group, []).append(file.name)
+            self.result = _WRITER.submit(self.save.finish, {file.name: file for file in files}, groups)
+        return None
+
+    def _await_result(self, ranks: Ranks) -> Path | CheckpointError | None:
+        said: list[Any] = [None, None]
+        if self.result is not None and self.result.done():
+            try:
+                said = [str(self.result.result()), None]
+            except CheckpointError as error:
+                said = [None, error.fields()]
+        path, fields = ranks.exchange(said)[0]
+        return Path(path) if path else None if fields is None else _error_of(0, fields, 1)
+
+    def rest(self) -> None:
+        """Wait a little for what this rank waits for."""
+        if not self.complete:
+            self.part.wait(_KEEP_ALIVE)
+        elif self.result is not None:
+            wait([self.result], _KEEP_ALIVE)
+
+
+def _error_of(rank: int, fields: Mapping[str, str], size: int) -> CheckpointError:
+    own = dict(fields)
+    message = own.pop("message")
+    return CheckpointError(f"rank {rank}: {message}" if size > 1 else message, **own)
+
+
+class CheckpointSaver:
+    """Saves a run's checkpoints, one at a time. Every method is called by all ranks together.
+
+    Args:
+        out: the run directory. section: when and how many. facts: what ``state.json`` holds beside the counters.
+        config_hash: of the run, for the manifest.
+
+    Attributes:
+        saved: (step, path) of the last checkpoint that is complete.
+    """
+
+    def __init__(
+        self,
+        out: Path,
+        section: CheckpointSection,
+        ranks: Ranks,
+        callbacks: Callbacks,
+        facts: Callable[[], Mapping[str, Any]],
+        config_hash: str,
+    ) -> None:
+        self._out, self._section, self._ranks, self._callbacks = out, section, ranks, callbacks
+        self._facts, self._config_hash = facts, config_hash
+        self.saved: tuple[int, Path] | None = None
+        self._pending: PendingSave | None = None
+        self._failed, self._last_save = 0, time.monotonic()
+
+    def is_due(self, step: int) -> bool:
+        """By steps, by the clock, or because the file ``control/save`` asks for it (and is removed); the same on all ranks,
+        whose clocks differ."""
+        section, asked = self._section, self._out / "control" / "save"
+        late = section.minutes and time.monotonic() - self._last_save >= 60 * section.minutes
+        wanted = any_rank(self._ranks, "save" if asked.exists() or late else "")
+        if wanted:
+            asked.unlink(missing_ok=True)
+        return bool(wanted) or (section.every > 0 and step % section.every == 0)
+
+    def save(self, state: TrainState, *, background: bool = False) -> Path | None:
+        """Write the checkpoint of ``state.step``, unless it has just been written; returns its directory.
+
+        Args:
+            background: copy the state and let the training go on; the checkpoint is announced by :meth:`settle` once it is
+                complete, and None is returned. A save that is still being written is waited for first.
+        Raises:
+            CheckpointError: disk full, no permission, …; older checkpoints are untouched.
+        """
+        started = time.perf_counter()
+        self.settle(wait=True)
+        if self.saved is not None and self.saved[0] == state.step:
+            return self.saved[1]
+        self._last_save = time.monotonic()
+        groups = checkpoint_groups(state, self._ranks)
+        shares = assign(self._ranks, groups)
+        try:
+            begun, directory = self._begin(state, shares.num_bytes)
+        except CheckpointError as error:
+            self._not_saved(state.step, error, strict=not background)
+            return None
+        part = PartWriter(directory, shares.of(self._ranks.rank), _WRITER, None if background else _WAITING)
+        try:
+            write_shards(self._ranks, groups, shares, part, patient=not background)
+        except BaseException:
+            part.abort()
+            raise
+        stall = time.perf_counter() - started
+        self._pending = PendingSave(state.step, shares, started, begun, part, stall)
+        return None if background else self.settle(wait=True, strict=True)
+
+    def _begin(self, state: TrainState, num_bytes: int) -> tuple[Save | None, Path]:
+        """Rank 0 makes the directory; every rank hears of it. Raises ``CheckpointError`` on all of them."""
+        begun, said = None, list[Any]([None, None])
+        if self._ranks.rank == 0:
+            try:
+                begun = Save(
+                    self._out / "ckpt",
+                    state.step,
+                    {**self._facts(), **state.counters()},
+                    self._section.keep,
+                    parent_step=self.saved[0] if self.saved else None,
+                    config_hash=self._config_hash,
+                    versions={"erniecore": erniecore.__version__, "paddle": paddle.__version__},
+                )
+                said = [str(begun.begin(num_bytes)), None]
+            except CheckpointError as error:
+                said = [None, error.fields()]
+        path, fields = self._ranks.exchange(said)[0]
+        if fields is not None:
+            raise _error_of(0, fields, 1)
+        return begun, Path(path)
+
+    def settle(self, *, wait: bool, strict: bool = False) -> Path | None:
+        """Announce the checkpoint that was being written, if it is complete, and return its directory.
+
+        Args:
+            wait: until it is. strict: a failure is an error; else a warning, until ``checkpoint.max_failures`` in a row.
+        Raises:
+            CheckpointError: it could not be written.
+        """
+        pending = self._pending
+        if pending is None:
+            return None
+        while (outcome := pending.advance(self._ranks)) is None:
+            if not wait:
+                return None
+            pending.rest()
+        self._pending = None
+        if isinstance(outcome, CheckpointError):
+            self._not_saved(pending.step, outcome, strict=strict)
+            return None
+        self.saved, self._failed = (pending.step, outcome), 0
+        seconds = time.perf_counter() - pending.started
+        facts = {"bytes": pending.shares.num_bytes, "seconds": seconds, "stall": seconds if strict else pending.stall}
+        self._callbacks.emit("checkpoint", step=pending.step, path=str(outcome), **facts)
+        self._callbacks.checkpoint_saved(outcome)
+        return outcome
+
+    def abandon(self) -> None:
+        """Give up what is being written: after an error that other ranks may not have, nobody can be waited for."""
+        if self._pending is not None:
+            self._pending.part.abort()
+            self._pending = None
+
+    def _not_saved(self, step: int, error: CheckpointError, *, strict: bool) -> None:
+        """Raise ``error``, or warn of it, until ``checkpoint.max_failures`` in a row."""
+        self._failed += 1
+        if strict or self._failed > self._section.max_failures:
+            raise error
+        durable = self.saved[0] if self.saved else 0
+        self._callbacks.warn("save", step=step, message=str(error), failures=self._failed, last_saved_step=durable)

@@ -1,0 +1,351 @@
+"""The training loop. One step: data, forward and backward, one read from the device, update, events; then evaluation
+and checkpoint where they are due. At the end the last evaluation and checkpoint, and the model directory. Everything that
+it needs was built by ``build.py``.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
+from typing import TYPE_CHECKING
+
+from erniecore.checkpoint import load_checkpoint
+from erniecore.engine import metrics, seed
+from erniecore.engine.optimizers.parameters import gradient_square_sum
+from erniecore.engine.preparation.rundir import log
+from erniecore.engine.ranks import any_rank, combine
+from erniecore.engine.scoring.differences import with_differences
+from erniecore.engine.scoring.evaluate import evaluate
+from erniecore.engine.training import guards
+from erniecore.engine.training.begin import every_sample
+from erniecore.engine.training.recover import checkpoint_for, keep_evidence, rows_of
+from erniecore.engine.training.schedule import learning_rate
+from erniecore.engine.training.state import restore
+from erniecore.errors import NumericsError, Preempted
+from erniecore.types import Batch, Ranks, StepOutput
+from erniecore.types.planning import Forecast
+
+if TYPE_CHECKING:
+    from erniecore.engine.context import RunContext
+    from erniecore.engine.stop import StopRequest
+    from erniecore.engine.training.callbacks import Callbacks
+    from erniecore.engine.training.run_data import RunData
+    from erniecore.engine.training.saving import CheckpointSaver
+    from erniecore.engine.training.skipped_steps import SkippedSteps
+    from erniecore.engine.training.state import TrainState
+    from erniecore.engine.training.watchdog import Watchdog
+
+#: errors that all ranks have together
+_SHARED = (Preempted, NumericsError)
+
+
+class Trainer:
+    """A run that is ready to train.
+
+    Attributes:
+        context: what is fixed. state: what the steps change. data: batches by step.
+        ranks: the process group. callbacks: who hears of it. saver: checkpoints.
+        watchdog: ends a process that hangs. skipped: steps that are not trained on. stop: whether this process was asked
+            to stop.
+        total_steps: of the whole run. last_metrics: of the last step and, as ``eval/…``, of the last evaluation.
+    """
+
+    def __init__(
+        self,
+        context: RunContext,
+        state: TrainState,
+        data: RunData,
+        ranks: Ranks,
+        *,
+        callbacks: Callbacks,
+        saver: CheckpointSaver,
+        watchdog: Watchdog,
+        skipped: SkippedSteps,
+        stop: StopRequest,
+        export: Callable[[], None],
+    ) -> None:
+        self.context, self.state, self.data, self.ranks = context, state, data, ranks
+        self.callbacks, self.saver, self.watchdog, self.skipped = callbacks, saver, watchdog, skipped
+        self.stop, self._export = stop, export
+        self.total_steps = callbacks.view.total_steps
+        self.last_metrics: dict[str, float] = {}
+        self._stop_reason, self._started = "", time.monotonic()
+        settings = context.settings
+        self._run, self._train, self._eval = settings.run, settings.train, settings.eval
+        self._checkpoint, self._hook = settings.checkpoint, context.host.hook
+
+    def run(self, announce: Callable[[], None] = lambda: None) -> None:
+        """From ``state.step`` to the end of the run.
+
+        Args:
+            announce: called once the callbacks know that the run starts.
+        Raises:
+            Preempted: asked to stop; the state is on disk.
+            NumericsError: too many steps in a row that are not finite.
+        """
+        with self._reported(), self.watchdog.watching():
+            announce()
+            self.train()
+            self.complete()
+
+    @contextmanager
+    def _reported(self) -> Iterator[None]:
+        """Tells the callbacks that the run starts and, whatever happens in the block, how it ended.
+
+        ``run_end`` has ``status`` ``finished``, ``preempted``, ``interrupted`` or ``failed``. An error in a callback at the
+        end never hides the error that ended the run.
+        """
+        error: BaseException | None = None
+        try:
+            self.callbacks.run_start()
+            yield
+        except BaseException as caught:
+            error = caught
+            log.error("run ended: %s", caught, exc_info=not isinstance(caught, Preempted))
+            raise
+        finally:
+            try:
+                if self.ranks.size == 1 or error is None or isinstance(error, _SHARED):
+                    self.saver.settle(wait=True)
+                else:
+                    self.saver.abandon()
+                self.callbacks.emit("run_end", status=_status(error), **self._totals())
+                self.callbacks.run_end(error)
+            except Exception:
+                log.exception("a callback failed at the end of the run")
+                if error is None:
+                    raise
+
+    def _totals(self) -> dict[str, object]:
+        """What was done and used. ``tensor_memory``: most bytes that tensors had; ``planned_memory``, ``planned_seconds``: what
+        the plan said of that and of one step of full rows, null where it could not."""
+        state, device = self.state, self.context.device
+        expected = self.context.plan.forecast or Forecast()
+        return {
+            "steps": state.step,
+            "tokens": state.tokens,
+            "seconds": state.seconds,
+            "peak_memory": device.peak_memory(),
+            "tensor_memory": device.peak_tensors(),
+            "planned_memory": expected.peak_memory,
+            "planned_seconds": expected.step_seconds,
+        }
+
+    # ---- the loop
+    def train(self) -> None:
+        """All steps that are left."""
+        state = self.state
+        state.model.train()
+        with self.watchdog.paused():
+            self._begin()
+        while state.step < self.total_steps:
+            self._check_limits()
+            if self.stop_reason():
+                self._preempt()
+            step = state.step + 1
+            if self.skipped.covers(step):
+                state.step = step
+            elif not self._step(step):
+                continue
+            self.saver.settle(wait=False)
+            if due(step, self._eval.every) and step < self.total_steps:
+                self.evaluate()
+            if self.saver.is_due(step) and step < self.total_steps:
+                with self.watchdog.paused():
+                    self.saver.save(state, background=self._checkpoint.background)
+
+    def complete(self) -> None:
+        """What is due once the last step is done: checkpoint, evaluation, ``model/`` or ``adapter/``."""
+        if self._checkpoint.final:
+            with self.watchdog.paused():
+                self.saver.save(self.state)
+        self.evaluate()
+        if self.stop_reason():
+            self._preempt()
+        if self._checkpoint.export:
+            with self.watchdog.paused():
+                self._export()
+
+    def _begin(self) -> None:
+        """The objective's pass over all samples before the first step; what it returns becomes a ``begin`` event."""
+        started = time.perf_counter()
+        size = self._eval.batch_size or self._train.batch_size
+        samples = every_sample(self.data, size, self.stop_reason)
+        facts = self.state.objective.begin(samples, step=self.state.step, out=self.context.out)
+        if facts:
+            self.callbacks.emit("begin", step=self.state.step, **facts, seconds=time.perf_counter() - started)
+
+    def _check_limits(self) -> None:
+        """Ask for a stop where the settings want one."""
+        until, minutes = self._run.until, self._run.max_minutes
+        if until and self.state.step >= until:
+            self.stop.request(f"run.until={until}")
+        elif minutes and time.monotonic() - self._started >= 60 * minutes:
+            self.stop.request(f"run.max_minutes={minutes:g}")
+
+    def stop_reason(self) -> str:
+        """Why the run is to stop, asked of all ranks: the same answer on each, so they stop after the same step."""
+        self.watchdog.heartbeat(f"after step {self.state.step}")
+        self._stop_reason = self._stop_reason or any_rank(self.ranks, self.stop.reason)
+        return self._stop_reason
+
+    # ---- one step
+    def batches(self, step: int) -> list[Batch]:
+        """Micro-batches of optimizer step ``step`` (1-based) on this rank."""
+        return self.data.batches((step - 1) // self.state.repeats + 1)
+
+    def _step(self, step: int) -> bool:
+        """One optimizer step; False when the run went back to a checkpoint instead.
+
+        Raises:
+            NumericsError: too many bad steps in a row, and no checkpoint to go back to.
+        """
+        started = time.perf_counter()
+        self.watchdog.heartbeat(f"in step {step}")
+        self.callbacks.step_start(step)
+        seed.seed_paddle(self._run.seed, seed.STEP, step)
+        own = seed.derive_seed(self._run.seed, seed.OBJECTIVE, step)
+        batches = self.state.objective.prepare(self.batches(step), step=step, seed=own)
+        for batch in batches:
+            guards.check_token_ids(batch, self.context.model.vocab_size)
+        output = self._hook.ernie_forward_backward(run=self.callbacks.view, batches=batches)
+        means, grad_norm, num_tokens = self._reduce(output)
+        rate = learning_rate(step, self.total_steps, self._train)
+        try:
+            applied = self._update(step, rate, means.get("loss", 0.0), grad_norm, batches)
+        except NumericsError as error:
+            with self.watchdog.paused():
+                self._roll_back(error, batches)
+            return False
+        seconds = time.perf_counter() - started
+        state = self.state
+        state.step, state.tokens, state.seconds = step, state.tokens + num_tokens, state.seconds + seconds
+        self._report(with_differences(means), rate, grad_norm, num_tokens, seconds, applied)
+        return True
+
+    def _reduce(self, output: StepOutput) -> tuple[dict[str, float], float, int]:
+        """Means of the metrics, gradient norm and tokens of the whole step, over all ranks; gradients are summed."""
+        optimizer = self.state.optimizer
+        self.ranks.reduce_gradients(optimizer.slots)
+        squares = gradient_square_sum(optimizer, self.ranks.counts_parameter)
+        own, (square_sum,) = metrics.read_sums(output.metrics, squares)
+        sums, square_sum, num_tokens = combine(self.ranks, own, square_sum, output.num_tokens)
+        return metrics.means(sums), math.sqrt(square_sum), num_tokens
+
+    def _update(self, step: int, rate: float, loss: float, grad_norm: float, batches: Sequence[Batch]) -> bool:
+        """Apply the gradients if the step is good, and drop them; whether they were applied. The first bad step of a series
+        leaves its evidence."""
+        state, optimizer = self.state, self.state.optimizer
+        try:
+            bad = state.guard.judge(step, loss, grad_norm, batches, optimizer.gradients())
+        finally:
+            if state.guard.first_bad == step and self.ranks.rank == 0:
+                keep_evidence(self.context.out, self._run.seed, state, step, loss, grad_norm, batches)
+        if bad is not None:
+            self.callbacks.warn("numerics", step=step, **bad._asdict())
+        else:
+            optimizer.step(rate, guards.clip_scale(grad_norm, self._train.max_grad_norm))
+            self.ranks.updated(optimizer.slots)
+            state.model.after_step(rate=rate)
+            state.objective.after_step(step=step, rate=rate)
+            if state.ema is not None:
+                state.ema.update()
+        optimizer.clear_gradients()
+        return bad is None
+
+    def _report(
+        self, means: Mapping[str, float], rate: float, grad_norm: float, num_tokens: int, seconds: float, applied: bool
+    ) -> None:
+        """Collect further metrics and tell everybody. A step without loss tokens has no loss (null)."""
+        state = self.state
+        facts = {
+            "loss": math.nan,
+            **means,
+            "lr": rate,
+            "grad_norm": grad_norm,
+            "tokens": num_tokens,
+            "tokens_per_s": num_tokens / seconds,
+            "seconds": seconds,
+            "peak_memory": self.context.device.peak_memory(),
+            **self.callbacks.collect_metrics(state.step),
+        }
+        if not applied:
+            facts["skipped"] = 1
+        self.last_metrics.update(facts)
+        self.callbacks.step_end(state.step, facts)
+        eta = (self.total_steps - state.step) * state.seconds / state.step
+        self.callbacks.emit("step", step=state.step, **facts, eta=eta)
+
+    def evaluate(self) -> None:
+        """Loss on the eval split, if there is one, with the averaged weights if there are any."""
+        started, state = time.perf_counter(), self.state
+        with state.ema.applied() if state.ema is not None else nullcontext():
+            batches = self.data.eval_batches()
+            means = evaluate(state.objective, state.model, batches, self._eval.max_steps, self.stop_reason, self.ranks)
+        if means:
+            self.callbacks.emit("eval", step=state.step, **means, seconds=time.perf_counter() - started)
+            self.last_metrics.update({f"eval/{name}": value for name, value in means.items()})
+
+    # ---- leaving the straight way
+    def _roll_back(self, error: NumericsError, batches: Sequence[Batch]) -> None:
+        """Continue from a checkpoint from before the first bad step, and skip the steps since ``train.rollback_window`` before
+        it.
+
+        Args:
+            error: why the guard gave up. batches: of the step at which it did.
+        Raises:
+            NumericsError: ``error`` itself, after ``train.max_rollbacks`` of them or without a checkpoint.
+        """
+        state = self.state
+        if len(self.skipped.windows) >= self._train.max_rollbacks:
+            raise error
+        self.saver.settle(wait=True)
+        first, last = max(1, state.guard.first_bad - self._train.rollback_window), state.step + 1
+        path = checkpoint_for(self.ranks, self.context.out / "ckpt", first)
+        if path is None:
+            raise error
+        window = self.skipped.add(first, last, f"{error.message}: {error.where}", rows_of(batches))
+        state.optimizer.clear_gradients()
+        restore(state, load_checkpoint(path, verify=self.ranks.rank == 0), self.ranks)
+        self.saver.saved = (state.step, path)
+        self.callbacks.warn(
+            "rollback",
+            step=last,
+            to=state.step,
+            checkpoint=str(path),
+            skipped_steps=[window.first, window.last],
+            reason=window.why,
+            message=f"back to step {state.step}; steps {first} to {last} will be skipped ({self.skipped.path})",
+        )
+
+    def _preempt(self) -> None:
+        """Save and raise; the same command continues."""
+        reason, step = self.stop_reason(), self.state.step
+        with self.watchdog.paused():
+            path = self.saver.save(self.state)
+        self.stop.clear_control()
+        raise Preempted(
+            f"stopped by {reason} after step {step} of {self.total_steps}; saved {path}", fix=self._resume_hint()
+        )
+
+    def _resume_hint(self) -> str:
+        """What the user does to continue."""
+        if self._run.until and self.state.step >= self._run.until:
+            return "raise run.until, or leave it out, and run the same command"
+        if self._run.resume in ("auto", "must"):
+            return "the same command continues this run"
+        return "continue with --resume auto"
+
+
+def _status(error: BaseException | None) -> str:
+    if error is None:
+        return "finished"
+    table = {Preempted: "preempted", KeyboardInterrupt: "interrupted"}
+    return table.get(type(error), "failed")
+
+
+def due(step: int, every: int) -> bool:
+    """Whether something that happens every ``every`` steps (0: never) happens now."""
+    return every > 0 and step % every == 0

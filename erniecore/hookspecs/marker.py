@@ -1,0 +1,5 @@
+"""The mark of a hook's specification, for pluggy."""
+
+import pluggy
+
+hookspec = pluggy.HookspecMarker("erniecore")

@@ -1,1 +1,0 @@
-"""Settings of other toolkits, read as ours. Each toolkit has a package of its own; nothing here trains or needs paddle."""

@@ -1,0 +1,104 @@
+"""What layers and models may say of themselves beyond what they must: one protocol per question, so that nobody guesses."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
+
+if TYPE_CHECKING:
+    from erniecore.types.decoder import Projection
+    from erniecore.types.model import StoredWeight
+
+
+@runtime_checkable
+class ProjectionLayer(Protocol):
+    """A layer that describes its weights for a ``DecoderPlan``."""
+
+    def projection(self, parameter: str) -> Projection | None:
+        """The weight of this name; None where it computes more than a product."""
+        ...
+
+
+@runtime_checkable
+class StoredLayer(Protocol):
+    """A ``PackedLayer`` that says what it stores, for exporters."""
+
+    def stored(self, parameter: str) -> StoredWeight:
+        """What stands for the parameter."""
+        ...
+
+
+@runtime_checkable
+class MeasuredLayer(Protocol):
+    """A packed layer, or a ``CacheCodec``, whose loss was measured on calibration data.
+
+    Attributes:
+        measured: parameter -> signal to noise of its output in dB; of a codec, ``keys`` and ``values`` -> one per layer.
+    """
+
+    measured: Mapping[str, object]
+
+
+@runtime_checkable
+class QuantizerState(Protocol):
+    """A layer with tensors that a quantizer put beside the weights which it trains.
+
+    Attributes:
+        quantizer_state: their names in the layer. A model directory of the public layout has no place for them.
+    """
+
+    quantizer_state: Sequence[str]
+
+
+@runtime_checkable
+class CalibratedModel(Protocol):
+    """A model whose quantizer has something to say about its calibration.
+
+    Attributes:
+        quantizer_notes: one sentence each.
+    """
+
+    quantizer_notes: Sequence[str]
+
+
+@runtime_checkable
+class RecomputableModel(Protocol):
+    """A model that can recompute activations in the backward pass."""
+
+    def set_recompute(self, granularity: str) -> None:
+        """``none``, ``attention`` or ``full``."""
+        ...
+
+
+@runtime_checkable
+class RateFactors(Protocol):
+    """A model some of whose parameters learn at another rate.
+
+    Attributes:
+        lr_factors: pattern over parameter names -> factor of the learning rate.
+    """
+
+    lr_factors: Mapping[str, float]
+
+
+@runtime_checkable
+class AdaptedModel(Protocol):
+    """A model with an adapter that can be turned off."""
+
+    def adapter_off(self) -> AbstractContextManager[None]:
+        """Inside, the model is its base."""
+        ...
+
+
+@runtime_checkable
+class AdapterChoice(Protocol):
+    """A model with several adapters, of which one or none is in use."""
+
+    def set_adapter(self, adapter: str | None) -> None:
+        """Use this one; None: the base alone. Raises ``UsageError`` for an unknown name."""
+        ...
+
+    def adapter_names(self) -> list[str]:
+        """All of them."""
+        ...

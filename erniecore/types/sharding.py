@@ -1,0 +1,38 @@
+"""What stands beside a tensor of which a rank has a part: the operators ask it how to compute over all ranks. A strategy
+binds it in ``ops.sharded_parameters``, ``ops.sharded_masks`` and ``ops.sharded_ids``; nothing is hung on the tensor.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol, TypeAlias
+
+if TYPE_CHECKING:
+    import paddle
+
+    Tensor: TypeAlias = paddle.Tensor
+
+
+class ShardedParameter(Protocol):
+    """Of a head's weight: its loss is computed with the parts that other ranks have."""
+
+    def linear_cross_entropy(
+        self, hidden: Tensor, weight: Tensor, labels: Tensor, *, transposed: bool, bias: Tensor | None, chunk: int
+    ) -> Tensor:
+        """As ``ops.linear_cross_entropy`` over the full weight; the same on every rank."""
+        ...
+
+
+class ShardedMask(Protocol):
+    """Of row indices: this rank has some of the queries, and its attention needs the keys of all ranks."""
+
+    def attention(self, q: Tensor, k: Tensor, v: Tensor, *, scale: float | None) -> Tensor:
+        """As ``ops.attention`` of the queries here to the keys of the whole sequence."""
+        ...
+
+
+class ShardedIds(Protocol):
+    """Of token ids: this rank has some of the positions."""
+
+    def shifted(self, steps: int) -> Tensor:
+        """As ``ops.shifted`` of the whole sequence, at the positions here."""
+        ...

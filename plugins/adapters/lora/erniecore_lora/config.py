@@ -1,0 +1,115 @@
+"""The ``adapter`` section of the settings for low-rank adapters. Says what to add; knows no model."""
+
+from __future__ import annotations
+
+from typing import Any, Literal, NamedTuple
+
+from pydantic import field_validator
+
+from erniecore.api import Field
+from erniecore.api.adapter import AdapterConfig
+
+
+class Variant(NamedTuple):
+    """What makes one adapter differ from another in its forward pass."""
+
+    rank_stabilized: bool = False
+    magnitudes: bool = False
+
+
+class LoraConfig(AdapterConfig):
+    """y = W x + s B A x with s = alpha / rank; only A and B are trained (arXiv:2106.09685)."""
+
+    rank: int = Field(8, ge=1, description="Inner size r of the update B A.")
+    alpha: float = Field(0.0, ge=0, description="Scale of the update: s = alpha / rank. 0: 2 * rank, so that s = 2.")
+    dropout: float = Field(
+        0.0,
+        ge=0,
+        lt=1,
+        description="Share of the inputs of A that are zeroed in training; the base layer sees them all.",
+    )
+    targets: tuple[str, ...] = Field(
+        ("all-linear",),
+        description="Layers that get an update: `attention` (q, k, v, o), `mlp` (gate, up and down of dense layers, shared and "
+        "routed experts), `all-linear` (both), or patterns over layer names such as `q_proj` or `model.layers.1?.mlp.*`; all "
+        "routed experts of a layer are one name, as in `mlp.experts.up_proj`. Embeddings, router and head have none; layers "
+        "with `vision` in their name only where a pattern names them.",
+    )
+    init: Literal["kaiming", "gaussian", "pissa"] = Field(
+        "kaiming",
+        description="How A starts: `kaiming` (uniform, a = sqrt 5) or `gaussian` (normal, 1 / rank), with B = 0. `pissa`: A and "
+        "B from the largest singular values of W, minus the same product held fixed (arXiv:2404.02948). The model starts "
+        "unchanged in every case; a saved pissa adapter has twice the rank and is an ordinary one.",
+    )
+    path: str = Field(
+        "",
+        description="Start from this saved adapter (PEFT or ERNIEKit directory); it decides rank, alpha and targets. Empty: a "
+        "new one.",
+    )
+
+    def starts_from(self) -> str:
+        """``path``."""
+        return self.path
+
+    @field_validator("targets", mode="before")
+    @classmethod
+    def _words(cls, value: Any) -> Any:
+        """``a,b`` as the command line gives it; a list as files do (behind this it is no longer JSON, where lists are tuples)."""
+        if isinstance(value, str):
+            return tuple(word.strip() for word in value.split(",") if word.strip())
+        return tuple(value) if isinstance(value, list) else value
+
+    @field_validator("targets")
+    @classmethod
+    def _some(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        if not value:
+            raise ValueError("name at least one preset or pattern, such as all-linear")
+        return value
+
+    @property
+    def resolved_alpha(self) -> float:
+        """alpha, or what 0 stands for."""
+        return self.alpha or 2.0 * self.rank
+
+    @property
+    def lr_factors(self) -> dict[str, float]:
+        """Pattern over parameter names -> factor of the learning rate."""
+        return {}
+
+
+class RsLoraConfig(LoraConfig):
+    """LoRA with s = alpha / sqrt(rank): the size of the update does not depend on the rank (arXiv:2312.03732)."""
+
+    alpha: float = Field(0.0, ge=0, description="Scale of the update: s = alpha / sqrt(rank). 0: 4, at every rank.")
+
+    ratio: float = Field(
+        1.0, gt=0, description="Learning rate of B relative to that of A, as in LoRA+; 4 is ERNIEKit's `rslora_plus`."
+    )
+
+    @property
+    def resolved_alpha(self) -> float:
+        """alpha, or what 0 stands for."""
+        return self.alpha or 4.0
+
+    @property
+    def lr_factors(self) -> dict[str, float]:
+        """B may learn faster."""
+        return {} if self.ratio == 1 else {"*.B": self.ratio}
+
+
+class LoraPlusConfig(LoraConfig):
+    """LoRA whose B learns faster than A (arXiv:2402.12354)."""
+
+    ratio: float = Field(
+        16.0, gt=0, description="Learning rate of B relative to that of A, which is `train.learning_rate`."
+    )
+
+    @property
+    def lr_factors(self) -> dict[str, float]:
+        """B learns faster."""
+        return {"*.B": self.ratio}
+
+
+class DoraConfig(LoraConfig):
+    """The update changes directions; lengths are learned on their own: y = m (W + s B A) x / |W + s B A|, with one m
+    per output (arXiv:2402.09353)."""

@@ -1,0 +1,129 @@
+"""The plugin objects of the low-rank adapters: one implementation, four sections of settings."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from erniecore.api import ConfigError, hookimpl
+from erniecore.api.adapter import AdapterCapability, AdapterPlugin, Layout
+from erniecore_lora.config import DoraConfig, LoraConfig, LoraPlusConfig, RsLoraConfig, Variant
+
+if TYPE_CHECKING:
+    from erniecore_lora.saved import Description
+
+
+class LoraPlugin(AdapterPlugin):
+    """LoRA."""
+
+    name = "lora"
+    summary = "LoRA: a trained low-rank update beside frozen weights"
+    Config = LoraConfig
+    capabilities = frozenset({AdapterCapability.MERGE})
+    variant: ClassVar[Variant] = Variant()
+
+    @hookimpl
+    def ernie_adapt_model(self, config: LoraConfig, model: Any) -> Any:
+        """Freeze ``model`` and add the updates."""
+        from erniecore_lora.build import adapt
+
+        return adapt(model, config, self.variant)
+
+    @hookimpl
+    def ernie_adapter_shapes(
+        self, config: LoraConfig, shapes: Mapping[str, Sequence[int]]
+    ) -> dict[str, tuple[int, ...]]:
+        """Names and shapes of what would be trained."""
+        from erniecore_lora.shapes import trained_shapes
+
+        return trained_shapes(config, shapes, self.variant)
+
+    @hookimpl
+    def ernie_adapter_layout(self, config: LoraConfig, layout: Layout) -> Layout:
+        """Of a matrix cut by columns B is cut like it, of one cut by rows A; the other factor is whole on every rank, which
+        sees a part of its gradient. Updates of experts go with their experts.
+
+        Raises:
+            ConfigError: lengths or a fixed start, which need whole matrices.
+        """
+        if self.variant.magnitudes:
+            raise ConfigError.at(
+                "adapter",
+                f"{self.name} needs whole matrices; leave parallel.tensor and parallel.expert at 1, or use lora",
+            )
+        if config.init == "pissa":
+            raise ConfigError.at(
+                "adapter.init", "pissa needs whole matrices; leave parallel.tensor and parallel.expert at 1"
+            )
+        rules: list[tuple[str, str]] = []
+        for pattern, style in layout.rules:
+            layer = pattern.rpartition(".")[0]
+            styles = {"column": ("partial", "last"), "row": ("first", "partial"), "expert": ("first", "first")}
+            if style in styles:
+                rules += zip((f"{layer}.lora.*.A", f"{layer}.lora.*.B"), styles[style], strict=True)
+        return replace(layout, rules=(*rules, *layout.rules))
+
+    @hookimpl
+    def ernie_save_adapter(self, model: Any, target: Path, base: str) -> Path:
+        """Write the PEFT layout."""
+        from erniecore_lora.save import save
+
+        return save(model, target, base=base)
+
+    @hookimpl
+    def ernie_match_adapter(self, directory: Path) -> bool:
+        """A PEFT or ERNIEKit directory of this kind of adapter."""
+        from erniecore_lora.saved import describe
+
+        found = describe(directory)
+        return found is not None and self.owns(found)
+
+    @hookimpl
+    def ernie_load_adapter(self, model: Any, directory: Path, name: str) -> Any:
+        """Add the saved adapter, not trained, to ``model``; others stay on it."""
+        from erniecore_lora.build import load
+
+        return load(model, directory, name)
+
+    def owns(self, found: Description) -> bool:
+        """Whether a directory is this plugin's; each is exactly one plugin's."""
+        return found.variant == self.variant
+
+
+class RsLoraPlugin(LoraPlugin):
+    """Rank-stabilised LoRA."""
+
+    name = "rslora"
+    summary = "rsLoRA: LoRA scaled by alpha / sqrt(rank), for large ranks"
+    Config = RsLoraConfig
+    variant = Variant(rank_stabilized=True)
+
+
+class LoraPlusPlugin(LoraPlugin):
+    """LoRA+."""
+
+    name = "lora-plus"
+    summary = "LoRA+: LoRA whose B learns faster than A"
+    Config = LoraPlusConfig
+
+    def owns(self, found: Description) -> bool:
+        """A saved LoRA+ adapter is a LoRA adapter: ``lora`` reads it."""
+        return False
+
+
+class DoraPlugin(LoraPlugin):
+    """DoRA."""
+
+    name = "dora"
+    summary = "DoRA: LoRA on directions, and a learned length per output"
+    Config = DoraConfig
+    variant = Variant(magnitudes=True)
+
+    def owns(self, found: Description) -> bool:
+        """Any scale."""
+        return found.variant.magnitudes
+
+
+lora, rslora, lora_plus, dora = LoraPlugin(), RsLoraPlugin(), LoraPlusPlugin(), DoraPlugin()

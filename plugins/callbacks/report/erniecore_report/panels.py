@@ -1,0 +1,40 @@
+"""Which metrics of a run besides the loss deserve a curve of their own, and in which order. Names only; ``chart.py``
+and ``plot.py`` draw them.
+"""
+
+from __future__ import annotations
+
+from fnmatch import fnmatchcase
+
+from erniecore_runs.record import RunRecord, finite
+
+from erniecore_report.summary import MEMORY_KEYS
+
+#: keys of ``step`` and ``eval`` events that are no metrics, or have charts of their own
+_SHOWN_ELSEWHERE = frozenset(
+    {
+        "event", "step", "time", "seconds", "tokens", "samples", "rank", "eta", "skipped",
+        "loss", "lr", "grad_norm", "tokens_per_s", *MEMORY_KEYS,
+    }
+)  # fmt: skip
+#: what a reader looks for first; the rest follows by name
+_FIRST = ("accuracy", "*accuracies", "*margins", "*exact*", "reward", "reward/*", "*rewards", "rewards/*", "perplexity")
+#: as many panels on the page, and in the picture beside the loss
+ON_PAGE, IN_PICTURE = 24, 3
+
+
+def panels(record: RunRecord) -> list[str]:
+    """Names of the metrics that have a finite value at some step or evaluation, the telling ones first."""
+    found: dict[str, None] = {}
+    for event in (*record.steps.values(), *record.evals):
+        found.update(dict.fromkeys(event))
+    names = [n for n in found if n not in _SHOWN_ELSEWHERE and (_drawn(record, n))]
+    return sorted(names, key=lambda name: (_rank(name), name))
+
+
+def _drawn(record: RunRecord, name: str) -> bool:
+    return bool(finite(record.series(name)) or finite(record.eval_series(name)))
+
+
+def _rank(name: str) -> int:
+    return next((i for i, pattern in enumerate(_FIRST) if fnmatchcase(name, pattern)), len(_FIRST))

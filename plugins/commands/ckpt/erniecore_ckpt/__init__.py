@@ -1,0 +1,1 @@
+"""Commands on checkpoints: they are listed, verified, replayed, written again in other files, and pruned."""

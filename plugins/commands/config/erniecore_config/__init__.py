@@ -1,0 +1,1 @@
+"""``ernie config``: settings with their sources, checked, explained, compared, as a schema, and imported."""

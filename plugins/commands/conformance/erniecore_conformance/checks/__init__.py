@@ -1,0 +1,59 @@
+"""The table of conformance checks: kind -> checks. One module per kind, no registration by import."""
+
+from __future__ import annotations
+
+from erniecore_conformance.checks import (
+    adapter,
+    callback,
+    command,
+    corpus,
+    device,
+    encoder,
+    every,
+    exporter,
+    forecaster,
+    importer,
+    kernels,
+    launcher,
+    method,
+    model,
+    model_state,
+    optimizer,
+    parallel,
+    parallel_ranks,
+    quantizer,
+    reader,
+    reward,
+    rows,
+    server,
+    training,
+)
+from erniecore_conformance.runner import Check
+
+CHECKS: dict[str, tuple[Check, ...]] = {
+    "every": every.CHECKS,
+    "device": device.CHECKS,
+    "parallel": (*parallel.CHECKS, *parallel_ranks.CHECKS),
+    "model": (*model.CHECKS, *model_state.CHECKS),
+    "adapter": adapter.CHECKS,
+    "quantizer": quantizer.CHECKS,
+    "method": (*method.CHECKS, *training.CHECKS, *encoder.CHECKS),
+    "optimizer": optimizer.CHECKS,
+    "format": rows.CHECKS,
+    "reader": reader.CHECKS,
+    "corpus": corpus.CHECKS,
+    "reward": reward.CHECKS,
+    "importer": importer.CHECKS,
+    "exporter": exporter.CHECKS,
+    "launcher": launcher.CHECKS,
+    "kernels": kernels.CHECKS,
+    "server": server.CHECKS,
+    "callback": callback.CHECKS,
+    "forecaster": forecaster.CHECKS,
+    "command": command.CHECKS,
+}
+
+
+def checks_for(kind: str) -> tuple[Check, ...]:
+    """The checks of every kind, then those of ``kind``."""
+    return (*CHECKS["every"], *CHECKS[kind])

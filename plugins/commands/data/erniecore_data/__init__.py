@@ -1,0 +1,1 @@
+"""Commands on data files before a run: they are checked, shown and counted; the entries of the token cache are listed."""

@@ -1,0 +1,110 @@
+"""Numbers about data: turns, roles and text lengths of records; token lengths, share of loss tokens and fill rate of samples."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from erniecore.api.data import Conversation, Document, Message, Preference, Rated
+from erniecore.api.method import Record
+from erniecore.api.rows import ArrayDataset, pack
+
+
+class RecordStats:
+    """Counts over records as they pass."""
+
+    def __init__(self) -> None:
+        self.kinds: Counter[str] = Counter()
+        self.roles: Counter[str] = Counter()
+        self.turns: Counter[int] = Counter()
+        self.extras: Counter[str] = Counter()
+        self.characters: list[int] = []
+
+    def add(self, record: Record) -> None:
+        """Count one record."""
+        self.kinds[type(record).__name__] += 1
+        messages = messages_of(record)
+        self.roles.update(m.role for m in messages)
+        self.turns[sum(m.role == "user" for m in messages)] += 1
+        if isinstance(record, Document):
+            self.characters.append(len(record.text))
+        else:
+            self.characters.append(sum(len(m.content) + len(m.reasoning) for m in messages))
+            self.extras["with system text"] += any(m.role == "system" for m in messages)
+            self.extras["with reasoning"] += any(m.reasoning for m in messages)
+            self.extras["with tools"] += bool(record.tools)
+            self.extras["with calls"] += any(m.tool_calls for m in messages)
+            self.extras["with turns without loss"] += any(m.role == "assistant" and not m.learn for m in messages)
+
+    def as_dict(self) -> dict[str, Any]:
+        """JSON form."""
+        return {
+            "records": sum(self.kinds.values()),
+            "kinds": dict(sorted(self.kinds.items())),
+            "roles": dict(sorted(self.roles.items())),
+            "turns": {str(k): v for k, v in sorted(self.turns.items())},
+            "extras": {k: v for k, v in sorted(self.extras.items()) if v},
+            "characters": summary(self.characters),
+        }
+
+
+def messages_of(record: Record) -> tuple[Message, ...]:
+    """All messages of a record, both answers of a preference included."""
+    if isinstance(record, Conversation | Rated):
+        return record.messages
+    if isinstance(record, Preference):
+        return record.prompt + record.chosen + record.rejected
+    return ()
+
+
+def token_stats(dataset: ArrayDataset, capacity: int) -> dict[str, Any]:
+    """Lengths, loss tokens, and how full sequences of ``capacity`` tokens get."""
+    lengths = dataset.lengths.tolist()
+    return {
+        "samples": len(dataset),
+        "tokens": dataset.num_tokens,
+        "loss_tokens": dataset.num_loss_tokens,
+        "truncated": len(dataset.truncated),
+        "lengths": summary(lengths),
+        "histogram": histogram(lengths),
+        "fill_rate": {
+            "greedy": fill_rate(lengths, capacity, "greedy"),
+            "sequential": fill_rate(lengths, capacity, "sequential"),
+            "none": sum(lengths) / (len(lengths) * capacity) if lengths else 1.0,
+        },
+    }
+
+
+def fill_rate(lengths: Sequence[int], capacity: int, packing: str) -> float:
+    """Share of the positions of packed sequences that hold a token; 1.0 without samples. ``packing``: ``greedy`` or
+    ``sequential``, as ``data.packing`` of a run."""
+    count = len(pack(np.asarray(lengths, np.int64), capacity, packing))
+    return sum(lengths) / (count * capacity) if count else 1.0
+
+
+def summary(values: Sequence[int]) -> dict[str, float]:
+    """Smallest, mean, quantiles and largest."""
+    if not values:
+        return {}
+    array = np.asarray(values)
+    half, most, nearly = (int(np.percentile(array, q)) for q in (50, 90, 99))
+    return {
+        "min": int(array.min()),
+        "mean": round(float(array.mean()), 1),
+        "p50": half,
+        "p90": most,
+        "p99": nearly,
+        "max": int(array.max()),
+    }
+
+
+def histogram(values: Sequence[int]) -> list[dict[str, int]]:
+    """Counts in bins that double: 1, 2–3, 4–7, …; from the first to the last that holds something."""
+    counts = Counter(max(int(v), 1).bit_length() - 1 for v in values)
+    if not counts:
+        return []
+    bins = range(min(counts), max(counts) + 1)
+    return [{"from": 1 << b, "to": (2 << b) - 1, "count": counts[b]} for b in bins]

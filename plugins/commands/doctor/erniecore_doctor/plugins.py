@@ -1,0 +1,66 @@
+"""Checks of plugins that are broken, incompatible or of another version than the core, and of missing optional packages.
+Imports plugin objects, which must be light; one that is not gets a warning.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Mapping
+from importlib import metadata
+
+from erniecore.api import PluginError
+from erniecore.api.installation import CONFLICT, all_entries, find, known, load, load_object
+from erniecore_doctor.findings import Finding, ok, problem, warning
+
+#: optional distribution -> (what it is for, what installs it)
+OPTIONAL: Mapping[str, tuple[str, str]] = {
+    "pyarrow": ("reading .parquet and .arrow files", "pip install 'erniecore[data]'"),
+    "visualdl": ("callback `visualdl`", "pip install 'erniecore[visualdl]' visualdl"),
+}
+
+
+def plugin_findings() -> Iterator[Finding]:
+    """One finding per plugin with a fault, and one that counts the others."""
+    good = 0
+    for entry in all_entries():
+        name = f"{entry.kind} {entry.name}"
+        heavy = "paddle" in sys.modules
+        try:
+            if entry.kind == "command":
+                load_object(find(entry.kind, entry.name))
+            else:
+                load(entry.kind, f"{entry.distribution}:{entry.name}")
+        except PluginError as error:
+            fix = error.fix or error.next or f"pip install --force-reinstall {entry.distribution}"
+            yield problem("plugins", name, f"{error.message} ({entry.origin()})", fix)
+            continue
+        if entry.status == CONFLICT:
+            fix = f"write {entry.distribution}:{entry.name}, or uninstall the others"
+            yield warning(
+                "plugins", name, f"another distribution has a plugin of the same name ({entry.origin()})", fix
+            )
+        elif not heavy and "paddle" in sys.modules:
+            fix = f"ask the authors of {entry.distribution} to move heavy imports into the hooks"
+            yield warning("plugins", name, "imports paddle when it is loaded, which delays every command", fix)
+        else:
+            good += 1
+    yield ok("plugins", "usable", f"{good} plugins load")
+
+
+def version_findings(core: str = "") -> Iterator[Finding]:
+    """erniecore's own distributions share one version; another version was left behind by an update."""
+    core, ours = core or metadata.version("erniecore"), set(known().values())
+    found = {entry.distribution: entry.version for entry in all_entries() if entry.distribution in ours}
+    for name, version in sorted(found.items()):
+        if version != core:
+            message = f"{name} is {version}, erniecore is {core}"
+            yield warning("plugins", name, message, f"pip install '{name}=={core}'")
+
+
+def optional_findings(packages: Mapping[str, tuple[str, str]] = OPTIONAL) -> Iterator[Finding]:
+    """Optional packages, and what needs them."""
+    for name, (purpose, install) in packages.items():
+        try:
+            yield ok("packages", name, f"{metadata.version(name)}: {purpose}")
+        except metadata.PackageNotFoundError:
+            yield warning("packages", name, f"not installed; {purpose} is unavailable", install)

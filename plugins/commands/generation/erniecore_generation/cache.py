@@ -1,0 +1,169 @@
+"""Keys and values of past positions in buffers of fixed size, for decoding one token at a time.
+
+Grouped-query aware: it stores key/value heads without repeating them. They may be stored quantized, if the model has a
+``cache_codec`` (``types.CacheCodec``). It is not a paged cache: one contiguous buffer per layer. Letters:
+B rows, S new positions, K stored positions, N key/value heads, D head size.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import paddle  # noqa: TID253
+from numpy.typing import NDArray
+
+from erniecore.api import UsageError
+
+if TYPE_CHECKING:
+    from erniecore.api.quantizer import CacheCodec
+
+#: what one layer stores of its keys or of its values, each [B, capacity, ...]
+_Buffers = tuple[paddle.Tensor, ...]
+
+
+class StaticCache:
+    """Implements ``Cache`` over buffers [B, capacity, ...] that are allocated on first use: [B, capacity, N, D] in the key's
+    dtype, or what the codec makes of it.
+
+    Args:
+        layers: number of layers that will call :meth:`update`.
+        capacity: the most positions that a row can hold.
+        codec: how keys and values are stored; None: as they are.
+    """
+
+    def __init__(self, layers: int, capacity: int, codec: CacheCodec | None = None) -> None:
+        self.capacity = capacity
+        #: positions that every layer has stored
+        self.length = 0
+        self._codec = codec
+        self._stored = [0] * layers
+        self._keys: list[_Buffers | None] = [None] * layers
+        self._values: list[_Buffers | None] = [None] * layers
+
+    @property
+    def num_bytes(self) -> int:
+        """Bytes of the buffers."""
+        stored = [buffer for buffers in (*self._keys, *self._values) for buffer in buffers or ()]
+        return sum(int(buffer.size) * int(buffer.element_size()) for buffer in stored)
+
+    @paddle.no_grad()  # type: ignore[untyped-decorator]
+    def update(self, layer: int, key: paddle.Tensor, value: paddle.Tensor) -> tuple[paddle.Tensor, paddle.Tensor]:
+        """Append [B, S, N, D] in place; returns all keys and values so far, [B, K, N, D]: views without a copy, or new
+        tensors with the dequantized values where there is a codec.
+
+        Raises:
+            UsageError: the positions do not fit, or the batch is not the one that the cache was made for.
+        """
+        start = self._stored[layer]
+        end = self._end(layer, key.shape[1])
+        keys = self._write(self._keys, layer, self._encoded(layer, "keys", key), start, end)
+        values = self._write(self._values, layer, self._encoded(layer, "values", value), start, end)
+        self._stored[layer] = end
+        self.length = min(self._stored)
+        return self._decoded(layer, "keys", keys, end, key), self._decoded(layer, "values", values, end, value)
+
+    def room(self, layers: int, columns: int, shape: Sequence[int]) -> tuple[list[paddle.Tensor], list[paddle.Tensor]]:
+        """The float32 buffers of the first ``layers``, for a kernel that writes the next ``columns`` positions of each into
+        them and then calls :meth:`wrote`. Only for caches without a codec.
+
+        Args:
+            shape: [B, N, D].
+
+        Raises:
+            UsageError: as :meth:`update`.
+        """
+        batch, heads, size = shape
+        self._end(0, columns)
+        found = []
+        for store in (self._keys, self._values):
+            stored = [self._buffers(store, layer, batch, (((heads, size), "float32"),)) for layer in range(layers)]
+            found.append([buffers[0] for buffers in stored])
+        return found[0], found[1]
+
+    def wrote(self, layers: int, columns: int) -> None:
+        """Record that a kernel has written ``columns`` more positions of the first ``layers``."""
+        self._stored[:layers] = [stored + columns for stored in self._stored[:layers]]
+        self.length = min(self._stored)
+
+    def _end(self, layer: int, columns: int) -> int:
+        end = self._stored[layer] + columns
+        if end > self.capacity:
+            raise UsageError("the cache is full", found=f"{end} positions", expected=f"at most {self.capacity}")
+        return end
+
+    def _encoded(self, layer: int, part: str, new: paddle.Tensor) -> _Buffers:
+        return (new,) if self._codec is None else self._codec.encode(layer, part, new)
+
+    def _decoded(self, layer: int, part: str, stored: _Buffers, end: int, like: paddle.Tensor) -> paddle.Tensor:
+        filled = tuple(buffer[:, :end] for buffer in stored)
+        return filled[0] if self._codec is None else self._codec.decode(layer, part, filled, like)
+
+    def _write(self, store: list[_Buffers | None], layer: int, new: _Buffers, start: int, end: int) -> _Buffers:
+        stored = self._buffers(store, layer, new[0].shape[0], tuple((t.shape[2:], t.dtype) for t in new))
+        for buffer, part in zip(stored, new, strict=True):
+            buffer[:, start:end] = part
+        return stored
+
+    def _buffers(
+        self, store: list[_Buffers | None], layer: int, batch: int, specs: Sequence[tuple[Sequence[int], Any]]
+    ) -> _Buffers:
+        """The buffers of a layer, allocated on first use; ``specs``: shape behind [B, capacity] and dtype of each."""
+        stored = store[layer]
+        if stored is None:
+            stored = tuple(paddle.zeros([batch, self.capacity, *shape], dtype=dtype) for shape, dtype in specs)
+            store[layer] = stored
+        if stored[0].shape[0] != batch:
+            raise UsageError("the cache holds another batch", found=f"{batch} rows", expected=f"{stored[0].shape[0]}")
+        return stored
+
+    def keep(self, rows: Sequence[int]) -> None:
+        """Keep these rows only, in this order (a row may be taken twice)."""
+        index = paddle.to_tensor(list(rows), dtype="int64")
+        for store in (self._keys, self._values):
+            for layer, stored in enumerate(store):
+                if stored is not None:
+                    store[layer] = tuple(paddle.gather(buffer, index, axis=0) for buffer in stored)
+
+    def truncate(self, length: int) -> None:
+        """Forget all positions from ``length`` on."""
+        self._stored = [min(stored, length) for stored in self._stored]
+        self.length = min(self._stored)
+
+    @classmethod
+    def packed(
+        cls, parts: Sequence[tuple[StaticCache, NDArray[np.int64], NDArray[np.int64]]], capacity: int
+    ) -> StaticCache:
+        """A new cache of chosen positions: of each (cache, rows [b], columns [b, K]) row i of the part becomes a row with
+        the positions (rows[i], columns[i]) of that cache. K is the same in all parts."""
+        first, rows = parts[0][0], sum(len(rows) for _, rows, _ in parts)
+        found = cls(len(first._stored), capacity, first._codec)
+        length = parts[0][2].shape[1]
+        for name in ("_keys", "_values"):
+            for layer in range(len(first._stored)):
+                stored = [(getattr(cache, name)[layer], at, columns) for cache, at, columns in parts]
+                getattr(found, name)[layer] = tuple(
+                    _joined(
+                        [_take(buffers[i], at, columns) for buffers, at, columns in stored], (rows, capacity, length)
+                    )
+                    for i in range(len(stored[0][0]))
+                )
+        found._stored, found.length = [length] * len(first._stored), length
+        return found
+
+
+def _joined(taken: list[paddle.Tensor], sizes: tuple[int, int, int]) -> paddle.Tensor:
+    """[rows, capacity, ...] with the parts in its first ``length`` positions; ``sizes``: rows, capacity, length."""
+    rows, capacity, length = sizes
+    buffer = paddle.zeros([rows, capacity, *taken[0].shape[2:]], dtype=taken[0].dtype)
+    buffer[:, :length] = taken[0] if len(taken) == 1 else paddle.concat(taken)
+    return buffer
+
+
+def _take(buffer: paddle.Tensor, rows: NDArray[np.int64], columns: NDArray[np.int64]) -> paddle.Tensor:
+    """[b, K, ...] of a buffer [B, capacity, ...]."""
+    batch, capacity, *rest = buffer.shape
+    index = paddle.to_tensor((rows[:, None] * capacity + columns).reshape(-1))
+    flat = paddle.gather(buffer.reshape([batch * capacity, *rest]), index)
+    return flat.reshape([len(rows), columns.shape[1], *rest])

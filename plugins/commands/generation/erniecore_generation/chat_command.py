@@ -1,0 +1,263 @@
+"""``ernie chat``: a conversation in the terminal, or of lines piped in. Keeps the history; knows a few slash commands."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from erniecore.api import UsageError, nearest
+from erniecore.api.adapter import AdapterChoice
+from erniecore.api.command import note, show, show_error
+from erniecore.api.data import Message
+from erniecore_generation import options as generation_options
+from erniecore_generation.options import (
+    Device,
+    MinP,
+    Model,
+    NewTokens,
+    Repetition,
+    Seed,
+    Speculative,
+    Temperature,
+    TopK,
+    TopP,
+)
+
+if TYPE_CHECKING:
+    from erniecore_generation.respond import Completion, Responder
+    from erniecore_generation.sampling import Sampling
+
+HELP = """/reset          forget the conversation
+/system [TEXT]  set or show the system message (forgets the conversation)
+/adapter [NAME] show the adapters, or use another one; off: the model alone
+/save FILE      write the conversation as one JSON line, a row of the `messages` format
+/help           this list
+/quit           leave (also Ctrl-D)"""
+
+
+def chat(
+    model: Model,
+    adapter: Annotated[
+        list[str] | None,
+        typer.Option("--adapter", metavar="[NAME=]DIR", help="Saved adapter on the model; several: /adapter changes."),
+    ] = None,
+    system: Annotated[str, typer.Option("--system", metavar="TEXT", help="System message.")] = "",
+    max_new_tokens: NewTokens = None,
+    temperature: Temperature = None,
+    top_k: TopK = None,
+    top_p: TopP = None,
+    min_p: MinP = None,
+    repetition_penalty: Repetition = None,
+    seed: Seed = 0,
+    speculative: Speculative = "off",
+    device: Device = "cpu",
+) -> None:
+    """Chat with a model. Samples as the model's generation_config.json says, unless an option overrides it.
+
+    /help lists the commands. Ctrl-C stops the reply. Without a terminal every line of the input is one message.
+    """
+    options = {"temperature": temperature, "top_k": top_k, "top_p": top_p, "min_p": min_p}
+    generation_options.sampling_from(
+        {}, seed, **options, repetition_penalty=repetition_penalty
+    )  # fails early, before paddle
+    bundle, tokenizer = generation_options.open_model(model, device, speculative=speculative)
+    policy = add_adapters(bundle.model, adapter or [])
+    sampling = generation_options.sampling_from(
+        bundle.generation, seed, **options, repetition_penalty=repetition_penalty
+    )
+    from erniecore_generation.respond import Responder
+
+    if tokenizer.chat_template is None:
+        raise UsageError("this model has no chat template", next="ernie generate --raw")
+    responder = Responder(policy, tokenizer, generation=bundle.generation, speculative=speculative)
+    on_terminal = sys.stdin.isatty()
+    talk = Talk(responder, sampling, system=system, max_new_tokens=max_new_tokens, labels=on_terminal)
+    if on_terminal:
+        note("Type a message, or /help.")
+    for line in read_lines(on_terminal):
+        if not talk.take(line):
+            break
+
+
+def add_adapters(model: Any, options: Sequence[str]) -> Any:
+    """``model`` with saved adapters, each given as ``[NAME=]DIR``; the first is active."""
+    from erniecore.api.run import load_adapter, named_directory
+
+    places = [named_directory(option) for option in options]
+    for name, directory in places:
+        model = load_adapter(model, directory, name)
+    if len(places) > 1 and isinstance(model, AdapterChoice):
+        model.set_adapter(places[0][0])
+    return model
+
+
+def read_lines(on_terminal: bool) -> Iterator[str]:
+    """What the user types, without empty lines."""
+    if on_terminal:
+        import readline  # noqa: F401 - editing and history of input()
+    while True:
+        try:
+            line = input("You: ") if on_terminal else sys.stdin.readline()
+        except EOFError:
+            line = ""
+            show("")
+            return
+        if not on_terminal and not line:
+            return
+        if line.strip():
+            yield line.rstrip("\n")
+
+
+class Talk:
+    """One conversation: its messages, and what each line does to it."""
+
+    def __init__(
+        self,
+        responder: Responder,
+        sampling: Sampling,
+        *,
+        system: str = "",
+        max_new_tokens: int | None = None,
+        labels: bool = False,
+    ) -> None:
+        self.responder, self.sampling, self.system = responder, sampling, system
+        self.max_new_tokens, self.labels = max_new_tokens, labels
+        self.history: list[Message] = []
+        self.turns = 0
+        self.commands: dict[str, Callable[[str], bool]] = {
+            "/reset": self._reset,
+            "/system": self._set_system,
+            "/adapter": self._adapter,
+            "/save": self._save,
+            "/help": self._help,
+            "/quit": lambda rest: False,
+            "/exit": lambda rest: False,
+        }
+
+    @property
+    def messages(self) -> list[Message]:
+        """The system message, if there is one, and the history."""
+        return [*([Message("system", self.system)] if self.system else []), *self.history]
+
+    def take(self, line: str) -> bool:
+        """Run a slash command, or reply to a message; returns whether to continue."""
+        word, _, rest = line.strip().partition(" ")
+        if word in self.commands:
+            return self.commands[word](rest.strip())
+        close = nearest(word, self.commands) if word.startswith("/") and "/" not in word[1:] else None
+        if close:
+            note(f"no such command: {word}; did you mean {close}?")
+            return True
+        self._reply(line)
+        return True
+
+    def _reply(self, line: str) -> None:
+        self.history.append(Message("user", line))
+        shown: list[str] = []
+
+        def show_text(row: int, chunk: str) -> None:
+            shown.append(chunk)
+            sys.stdout.write(chunk)
+            sys.stdout.flush()
+
+        try:
+            prompt = self._fitting()
+            if self.labels:
+                sys.stdout.write("Assistant: ")
+            [completion] = self.responder.complete(
+                [prompt],
+                sampling=self.sampling,
+                max_new_tokens=self.max_new_tokens,
+                streams=[self.turns],
+                on_text=show_text,
+            )
+        except UsageError as error:
+            self.history.pop()
+            show_error(error)
+            return
+        except KeyboardInterrupt:
+            if any(shown):
+                self.history.append(Message("assistant", "".join(shown)))
+            else:
+                self.history.pop()
+            note("\n(stopped)")
+            return
+        self.turns += 1
+        self.history.append(message_of(completion))
+        show("")
+        if completion.finish_reason == "length":
+            note(f"note: truncated after {len(completion.ids)} tokens")
+
+    def _fitting(self) -> Any:
+        """The prompt. The oldest turns are dropped for good when the context has no room for them and a reply."""
+        limit = self.responder.model.architecture.get("max_position_embeddings")
+        wanted = self.max_new_tokens or 32
+        while True:
+            prompt = self.responder.encode(self.messages)
+            if limit is None or len(prompt.ids) + wanted <= int(limit) or len(self.history) < 3:
+                return prompt
+            del self.history[:2]
+            note("note: the context is full: dropped the oldest user and assistant messages")
+
+    def _reset(self, rest: str) -> bool:
+        self.history.clear()
+        note("The conversation is forgotten.")
+        return True
+
+    def _set_system(self, rest: str) -> bool:
+        if not rest:
+            note(self.system or "There is no system message.")
+            return True
+        self.system = rest
+        return self._reset("")
+
+    def _adapter(self, rest: str) -> bool:
+        model = self.responder.model
+        if not isinstance(model, AdapterChoice):
+            note("This model has no adapters to choose from; start with --adapter DIR.")
+        elif not rest:
+            note(", ".join([*model.adapter_names(), "off"]))
+        else:
+            try:
+                model.set_adapter(None if rest == "off" else rest)
+            except UsageError as error:
+                show_error(error)
+        return True
+
+    def _save(self, rest: str) -> bool:
+        if not rest or not self.history:
+            note("usage: /save FILE" if not rest else "There is nothing to save.")
+            return True
+        row = {"messages": [_plain(m) for m in self.messages]}
+        try:
+            Path(rest).write_text(json.dumps(row, ensure_ascii=False) + "\n", encoding="utf-8")
+        except OSError as error:
+            note(f"cannot write {rest}: {error.strerror}")
+        else:
+            note(f"saved {rest}")
+        return True
+
+    def _help(self, rest: str) -> bool:
+        note(HELP)
+        return True
+
+
+def message_of(completion: Completion) -> Message:
+    """A completion as an assistant message of the history."""
+    return Message("assistant", completion.content, completion.reasoning, completion.tool_calls)
+
+
+def _plain(message: Message) -> dict[str, Any]:
+    """A message as the ``messages`` format writes it."""
+    row: dict[str, Any] = {"role": message.role, "content": message.content}
+    if message.reasoning:
+        row["reasoning_content"] = message.reasoning
+    if message.tool_calls:
+        calls = [{"name": c.name, "arguments": c.arguments} for c in message.tool_calls]
+        row["tool_calls"] = [{"type": "function", "function": call} for call in calls]
+    return row

@@ -1,0 +1,119 @@
+"""Rollouts: several completions of each prompt with the log-probability of every token, for reinforcement learning.
+
+Sampling is that of ``generate.py``. Reward functions score the completions; methods train on them.
+Letters: B completions, b those still decoded, n tokens of one completion, V vocabulary.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from erniecore.api.method import Completion
+from erniecore.api.model import Tokenizer
+from erniecore_generation.batching import Pool
+from erniecore_generation.completions import parse_completion, texts_of
+from erniecore_generation.generate import evaluating, stop_token_ids
+from erniecore_generation.sampling import Sampling, scale_temperature
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    Floats = NDArray[np.float64]
+    Ints = NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Rollout:
+    """One completion as tokens.
+
+    Attributes:
+        ids: int64 [n], the token that ended it included.
+        log_probs: float64 [n], of each token under softmax(logits / temperature), before top-k, top-p and min-p.
+        entropies: float64 [n], of that distribution, in nats.
+        finished: it ended with a stop token; ``False``: it was cut off at the limit.
+    """
+
+    ids: Ints
+    log_probs: Floats
+    entropies: Floats
+    finished: bool
+
+
+def roll_out(
+    model: Any,
+    tokenizer: Tokenizer,
+    prompts: Sequence[Sequence[int]],
+    *,
+    sampling: Sampling,
+    max_new_tokens: int,
+    copies: int = 1,
+    streams: Sequence[int] | None = None,
+    batch_size: int = 0,
+) -> list[Rollout]:
+    """Complete every prompt ``copies`` times; completions of one prompt are adjacent, in the order of the prompts.
+
+    Args:
+        model: a ``CausalLM``, used in evaluation mode; its mode is restored.
+        sampling: sampling parameters. Its ``seed`` and a completion's random stream determine the completion, whatever
+            else is in the batch.
+        streams: random stream of each completion, len(prompts) * copies; default: its index.
+        batch_size: completions decoded together, at least those of one prompt; as some end, others begin. 0: all at once.
+
+    Raises:
+        UsageError: a prompt that is empty or leaves no room. NumericsError: logits that are not finite.
+    """
+    pool = Pool(
+        model,
+        prompts,
+        sampling=sampling,
+        max_new_tokens=max_new_tokens,
+        stop_ids=stop_token_ids(model, tokenizer),
+        pad_id=tokenizer.pad_id,
+        streams=streams,
+        copies=copies,
+        slots=batch_size,
+    )
+    R, temperature = len(prompts) * copies, 1.0 if sampling.greedy else sampling.temperature
+    log_probs, entropies = np.zeros((R, max_new_tokens)), np.zeros((R, max_new_tokens))
+    with evaluating(model):
+        for chosen in pool.run():
+            at = chosen.rows, pool.counts[chosen.rows] - 1
+            log_probs[at], entropies[at] = measured(chosen.logits, chosen.tokens, temperature)
+    return [
+        Rollout(pool.completion_ids(row), log_probs[row, :n], entropies[row, :n], bool(pool.stopped[row]))
+        for row, n in enumerate(pool.counts.tolist())
+    ]
+
+
+def measured(logits: NDArray[np.float32], tokens: Ints, temperature: float) -> tuple[Floats, Floats]:
+    """Log-probability of ``tokens`` [b] and entropy [b] of softmax(logits [b, V] / temperature)."""
+    scores = scale_temperature(logits.astype(np.float64), temperature)
+    log_p = scores - np.log(np.exp(scores).sum(axis=-1, keepdims=True))
+    # a logit of -inf has probability 0 and adds nothing
+    finite = np.where(np.isfinite(log_p), log_p, 0.0)
+    return log_p[np.arange(len(tokens)), tokens], -(np.exp(log_p) * finite).sum(axis=-1)
+
+
+def completions_of(
+    tokenizer: Tokenizer, prompt: Sequence[int], rollouts: Sequence[Rollout], reference: Sequence[int]
+) -> list[Completion]:
+    """Completions of one prompt and its reference answer as text, parsed in the same way, for reward functions.
+
+    Args:
+        prompt: ids of the prompt, generation prompt included. reference: ids of the reference answer.
+    """
+    # only the template writes special tokens, so a user's text cannot imitate them
+    shown = tokenizer.decode(list(prompt), skip_special=False)
+    thinking = tokenizer.decode(list(prompt[-4:]), skip_special=False).rstrip().endswith("<think>")
+    expected_text, *texts = texts_of(tokenizer, [reference, *(rollout.ids.tolist() for rollout in rollouts)])
+    expected = parse_completion(expected_text, thinking=thinking).content
+    found = []
+    for rollout, text in zip(rollouts, texts, strict=True):
+        parts = parse_completion(text, thinking=thinking)
+        size = len(rollout.ids)
+        found.append(Completion(shown, text, parts.content, parts.reasoning, expected, rollout.finished, size))
+    return found

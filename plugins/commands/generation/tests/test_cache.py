@@ -1,0 +1,66 @@
+"""The cache returns what concatenation would, in place, and says when it is full."""
+
+import numpy as np
+import paddle  # noqa: TID253
+import pytest
+from erniecore_generation.cache import StaticCache
+
+from erniecore.errors import UsageError
+
+
+def random(*shape, dtype="float32"):
+    return paddle.to_tensor(np.random.default_rng(sum(shape)).normal(size=shape).astype("float32")).astype(dtype)
+
+
+def test_updates_equal_concatenation_per_layer():
+    cache = StaticCache(layers=2, capacity=9)
+    parts = [random(3, n, 2, 4) for n in (5, 1, 3)]
+    for layer in (0, 1):
+        for n, part in enumerate(parts):
+            keys, values = cache.update(layer, part, part * 2)
+            expected = paddle.concat(parts[: n + 1], axis=1).numpy()
+            np.testing.assert_array_equal(keys.numpy(), expected)
+            np.testing.assert_array_equal(values.numpy(), expected * 2)
+
+
+def test_length_grows_only_when_every_layer_has_stored():
+    cache = StaticCache(layers=2, capacity=4)
+    cache.update(0, random(1, 3, 1, 2), random(1, 3, 1, 2))
+    assert cache.length == 0
+    cache.update(1, random(1, 3, 1, 2), random(1, 3, 1, 2))
+    assert cache.length == 3
+
+
+def test_one_buffer_per_layer_serves_all_steps():
+    cache = StaticCache(layers=1, capacity=4)
+    first, _ = cache.update(0, random(1, 1, 1, 2), random(1, 1, 1, 2))
+    address = first.data_ptr()
+    assert cache.update(0, random(1, 2, 1, 2), random(1, 2, 1, 2))[0].data_ptr() == address
+
+
+def test_dtype_is_that_of_the_keys():
+    keys, _ = StaticCache(1, 4).update(0, random(1, 2, 1, 2, dtype="bfloat16"), random(1, 2, 1, 2, dtype="bfloat16"))
+    assert keys.dtype == paddle.bfloat16
+
+
+def test_keep_selects_rows_in_order_and_later_updates_go_to_them():
+    cache = StaticCache(layers=1, capacity=4)
+    old, new = random(3, 2, 1, 2), random(2, 1, 1, 2)
+    cache.update(0, old, old)
+    cache.keep([2, 0])
+    keys, _ = cache.update(0, new, new)
+    np.testing.assert_array_equal(keys.numpy(), np.concatenate([old.numpy()[[2, 0]], new.numpy()], axis=1))
+
+
+def test_a_full_cache_is_an_error_not_a_wrong_answer():
+    cache = StaticCache(layers=1, capacity=3)
+    cache.update(0, random(1, 3, 1, 2), random(1, 3, 1, 2))
+    with pytest.raises(UsageError, match="at most 3"):
+        cache.update(0, random(1, 1, 1, 2), random(1, 1, 1, 2))
+
+
+def test_another_batch_size_is_an_error():
+    cache = StaticCache(layers=1, capacity=3)
+    cache.update(0, random(2, 1, 1, 2), random(2, 1, 1, 2))
+    with pytest.raises(UsageError, match="another batch"):
+        cache.update(0, random(1, 1, 1, 2), random(1, 1, 1, 2))

@@ -1,0 +1,274 @@
+"""Whole passes in one call of a kernel against the model layer by layer: the same tokens, logits and streams, whatever the
+model is made of, on every instruction set and any number of threads; and when they must not be taken."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import paddle  # noqa: TID253
+import pytest
+from ernie_third_party_kernels import library, tensors
+from ernie_third_party_kernels.kernel_set import native
+from erniecore_ernie45.plugin import plugin as dense
+from erniecore_ernie45_moe.plugin import plugin as moe
+from erniecore_generation.batching import Pool
+from erniecore_generation.generate import Decoder, evaluating, generate, pad_left
+from erniecore_generation.passes import Passes
+from erniecore_generation.sampling import Sampling
+from erniecore_generation.speculate import make_drafter
+from erniecore_lora.build import adapt
+from erniecore_lora.config import LoraConfig, Variant
+from erniecore_ops import kernels
+from erniecore_weight_only.layers import PackedExperts, PackedLinear
+from erniecore_weight_only.schemes import STACKED, Scheme
+
+from erniecore.api import ops
+
+pytestmark = pytest.mark.skipif(bool(native.fault()), reason="the library was not built")
+
+SIZES = {"hidden_size": 48, "intermediate_size": 72, "num_hidden_layers": 2, "num_attention_heads": 4, "head_dim": 10}
+SIZES |= {
+    "num_key_value_heads": 2,
+    "vocab_size": 130,
+    "rms_norm_eps": 1e-5,
+    "rope_theta": 1e4,
+    "initializer_range": 0.2,
+}
+SIZES |= {"tie_word_embeddings": True, "model_type": "ernie4_5", "max_position_embeddings": 300}
+ROUTED = {"model_type": "ernie4_5_moe", "moe_num_experts": 5, "moe_k": 2, "moe_num_shared_experts": 2}
+ROUTED |= {"moe_intermediate_size": 24, "moe_layer_start_index": 1, "num_hidden_layers": 3}
+KINDS = {
+    "dense": {},
+    "dense with biases, untied": {"use_bias": True, "tie_word_embeddings": False, "head_dim": 32, "vocab_size": 333},
+    "wide": {"hidden_size": 272, "intermediate_size": 304, "head_dim": 64, "num_key_value_heads": 4},
+    "moe": ROUTED,
+    "moe by sigmoid, with biases": {**ROUTED, "scoring_func": "sigmoid", "use_bias": True, "moe_k": 3},
+    "moe alone": {**ROUTED, "moe_num_shared_experts": 0, "moe_layer_start_index": 0, "moe_k": 5},
+    "moe with mtp": {**ROUTED, "num_nextn_predict_layers": 1},
+}
+LENGTHS = (7, 1, 12)
+
+
+def build(sizes):
+    """A model with random weights, biases and selection biases."""
+    paddle.seed(5)
+    architecture = {**SIZES, **sizes}
+    if architecture["model_type"] == "ernie4_5":
+        model = dense.ernie_build_model(architecture=architecture, dtype="float32")
+    else:
+        config = moe.Config(mtp="num_nextn_predict_layers" in sizes)
+        model = moe.ernie_build_model(config=config, architecture=architecture, dtype="float32")
+    for name, parameter in model.named_parameters():
+        if "bias" in name:
+            parameter.set_value(0.3 * paddle.randn(parameter.shape))
+    return model.eval()
+
+
+@pytest.fixture(scope="module")
+def models():
+    return {kind: build(sizes) for kind, sizes in KINDS.items()}
+
+
+@pytest.fixture
+def use(monkeypatch):
+    """Take the kernel from here on, with all threads also for little work; or none."""
+    monkeypatch.setattr(tensors, "FEWEST_ELEMENTS", 0)
+
+    def choose(threads, isa=""):
+        if not threads:
+            monkeypatch.delitem(kernels._in_use, "decoder_step", raising=False)
+            return
+        found = native.load("decoder_step", lambda: threads, isa)
+        monkeypatch.setitem(kernels._in_use, "decoder_step", found["decoder_step"])
+
+    return choose
+
+
+def prompts(model, lengths=LENGTHS):
+    rng = np.random.default_rng(2)
+    return [rng.integers(3, model.arch.vocab_size, n).tolist() for n in lengths]
+
+
+def decode(model, rows=None, count=9):
+    """(tokens [steps, B], logits, whether passes ran in one call) of the greedy loop."""
+    ids, mask = pad_left(prompts(model) if rows is None else rows, 0)
+    with evaluating(model):
+        decoder = Decoder(model, ids, mask, sampling=Sampling(), max_new_tokens=count)
+        steps = [(decoder.step(), decoder.logits) for _ in range(count)]
+    return *(np.array(part) for part in zip(*steps, strict=True)), decoder._passes.in_one_call
+
+
+def agree(model, use, threads=2, isa=""):
+    use(0)
+    tokens, logits, whole = decode(model)
+    use(threads, isa)
+    found_tokens, found_logits, found_whole = decode(model)
+    assert not whole
+    assert found_whole
+    assert np.array_equal(found_tokens, tokens)
+    np.testing.assert_allclose(found_logits, logits, rtol=0, atol=1e-5 * np.abs(logits).max())
+
+
+@pytest.mark.parametrize("isa", library.LIBRARIES)
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_same_as_layer_by_layer(models, use, kind, isa):
+    if isa not in library.usable(library.processor_flags()):
+        pytest.skip(f"no library {isa} for this processor")
+    agree(models[kind], use, isa=isa)
+
+
+@pytest.mark.parametrize("scheme", [Scheme("int8"), Scheme("int4"), Scheme("int4", 32), Scheme("nf4", 16)])
+def test_packed_weights(use, scheme):
+    model = build({**ROUTED, "intermediate_size": 71, "use_bias": True})
+    for layer in model.sublayers():
+        for name, inner in list(layer.named_children()):
+            if type(inner) is paddle.nn.Linear and "head" not in name:
+                setattr(layer, name, PackedLinear(inner, scheme, name))
+            elif name == "experts":
+                setattr(layer, name, PackedExperts(inner, dict.fromkeys(STACKED, scheme), name))
+    agree(model, use)
+
+
+def test_an_adapter_that_is_not_merged(use):
+    model = adapt(build({"use_bias": True}), LoraConfig(rank=3, targets=("q_proj", "down_proj")), Variant())
+    for name, parameter in model.named_parameters():
+        if name.endswith(".B"):
+            parameter.set_value(0.2 * paddle.randn(parameter.shape))
+    agree(model, use)
+
+
+@pytest.mark.parametrize("kind", ["dense", "moe", "wide"])
+def test_bits_depend_neither_on_threads_nor_on_neighbors(models, use, kind):
+    model = models[kind]
+    use(1)
+    _, logits, _ = decode(model)
+    for threads in (2, 3, 5):
+        use(threads)
+        assert np.array_equal(decode(model)[1], logits)
+    for row, prompt in enumerate(prompts(model)):
+        assert np.array_equal(decode(model, [prompt])[1][:, 0], logits[:, row])
+
+
+@pytest.mark.parametrize(("kind", "draft"), [("dense", "lookup"), ("moe", "lookup"), ("moe with mtp", "mtp")])
+def test_continuous_batching_with_draft_tokens(models, use, kind, draft):
+    model, found = models[kind], []
+    rows = [[5, 6, 7, 8, 5, 6, 7], *prompts(model, (3, 9, 1, 6)), [9, 9, 9, 9]]
+    for threads in (0, 2):
+        use(threads)
+        with evaluating(model):
+            pool = Pool(
+                model,
+                rows,
+                sampling=Sampling(do_sample=True, temperature=0.5, seed=1),
+                max_new_tokens=[3, 12, 7, 20, 9, 15],
+                slots=3,
+                copies=1 if draft == "mtp" else 2,
+                drafter=make_drafter(model, draft),
+            )
+            logits = [chosen.logits for chosen in pool.run()]
+        found.append((pool.ids, pool.draft_tokens.tolist(), np.concatenate(logits)))
+    assert found[0][:2] == found[1][:2]
+    assert sum(found[0][1]) > 0
+    np.testing.assert_allclose(found[1][2], found[0][2], rtol=0, atol=1e-5 * np.abs(found[0][2]).max())
+
+
+def test_a_long_prompt_goes_layer_by_layer_and_its_answer_does_not(models, use, monkeypatch):
+    model, calls, real = models["dense"], [], models["dense"].features
+    use(2)
+    with evaluating(model):
+        passes = Passes(model)
+        monkeypatch.setattr(model, "features", lambda ids, **kw: calls.append(ids.shape[1]) or real(ids, **kw))
+        decoder = Decoder(model, np.full((1, 200), 7), sampling=Sampling(), max_new_tokens=4)
+        decoder._passes = passes
+        tokens = [decoder.step() for _ in range(4)]
+    assert calls == [200]
+    monkeypatch.undo()
+    assert np.array_equal(tokens, decode(model, [[7] * 200], 4)[0])
+
+
+def test_weights_are_followed_when_training_goes_on(use):
+    model = build({})
+    use(2)
+    first = generate(model, [[5, 6, 7]], max_new_tokens=5).numpy()
+    model.train()
+    optimizer = paddle.optimizer.SGD(learning_rate=5.0, parameters=model.parameters())
+    model(paddle.to_tensor([[5, 6, 7, 8]])).square().mean().backward()
+    optimizer.step()
+    agree(model, use)
+    assert not np.array_equal(generate(model, [[5, 6, 7]], max_new_tokens=5).numpy(), first)
+
+
+def test_weights_that_move_between_two_steps_are_followed(use):
+    model, ids = build({}), np.array([[5, 6, 7]])
+    use(1)
+    with evaluating(model):
+        decoder = Decoder(model, ids, sampling=Sampling(), max_new_tokens=3)
+        decoder.step()
+        weight = model.model.layers[0].mlp.up_proj.weight
+        moved = (weight * 2.0).clone()
+        moved._share_buffer_to(weight)
+        decoder.step()
+        found = decoder.logits
+    del moved
+    use(0)
+    with evaluating(model):
+        weight.set_value(weight / 2.0)
+        other = Decoder(model, ids, sampling=Sampling(), max_new_tokens=3)
+        other.step()
+        weight.set_value(weight * 2.0)
+        other.step()
+    np.testing.assert_allclose(found, other.logits, atol=1e-5 * np.abs(found).max())
+
+
+def hooked(model):
+    model.model.layers[0].mlp.register_forward_post_hook(lambda layer, inputs, output: output * 2)
+
+
+def patched(model):
+    inner = model.model.layers[0].self_attn
+    inner.forward = lambda x, context, run=inner.forward: 2 * run(x, context)
+
+
+def another_layer(model):
+    layer = model.model.layers[0].mlp
+    layer.__class__ = type("Cut", (type(layer),), {})
+
+
+def another_linear(model):
+    layer = model.model.layers[0].mlp.up_proj
+    layer.__class__ = type("Cut", (type(layer),), {})
+
+
+def other_numbers(model):
+    model.bfloat16()
+
+
+@pytest.mark.parametrize("change", [hooked, patched, another_layer, another_linear, other_numbers])
+def test_what_cannot_be_described_runs_layer_by_layer(use, change):
+    model = build({})
+    use(1)
+    assert Passes(model).in_one_call
+    change(model)
+    assert not Passes(model).in_one_call
+
+
+def test_a_capacity_runs_layer_by_layer(use):
+    architecture = {**SIZES, **ROUTED}
+    config = moe.Config(capacity=(1.0, 1.0, 1.0))
+    use(1)
+    assert not Passes(moe.ernie_build_model(config=config, architecture=architecture, dtype="float32")).in_one_call
+
+
+def test_without_a_kernel_the_model_runs_itself(models, use):
+    use(0)
+    assert ops.decoder_step(models["dense"].decoder_plan()) is None
+    assert not Passes(SimpleNamespace(architecture={})).in_one_call
+
+
+def test_an_unknown_token_is_refused(models, use):
+    model = models["dense"]
+    use(1)
+    with evaluating(model):
+        decoder = Decoder(model, np.array([[5]]), sampling=Sampling(), max_new_tokens=2)
+        decoder._ids[0, 0] = model.arch.vocab_size
+        with pytest.raises(ValueError, match="token ids"):
+            decoder.step()

@@ -1,0 +1,1 @@
+"""``ernie merge``: an adapter merged into the weights of its base."""

@@ -1,0 +1,31 @@
+"""``ernie model check``: a model directory against what servers expect. The rules are in ``rules.py`` and in exporters."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from erniecore.api.command import JsonOption, show, show_json, show_table
+
+
+def check(
+    directory: Annotated[Path, typer.Argument(help="A model directory, of whatever origin.")],
+    contract: Annotated[
+        str, typer.Option(help="Whose rules: an exporter, such as hf (public layout) or fastdeploy.")
+    ] = "hf",
+    as_json: JsonOption = False,
+) -> int:
+    """Compare a directory with what servers expect; exit code 0: it keeps every rule, 5: it breaks some, which are listed."""
+    from erniecore.api import Exit
+    from erniecore_model_check.rules import check_directory
+
+    broken = check_directory(directory, contract)
+    if as_json:
+        show_json({"path": str(directory), "contract": contract, "broken": [rule._asdict() for rule in broken]})
+    elif broken:
+        show_table(("rule", "where", "found", "expected", "who asks for it"), broken)
+    else:
+        show(f"{directory}: keeps the contract {contract}")
+    return int(Exit.CHECKPOINT if broken else Exit.OK)

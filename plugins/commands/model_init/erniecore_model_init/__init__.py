@@ -1,0 +1,1 @@
+"""Commands that start a model from nothing: ``ernie model init`` and ``ernie tokenizer train``."""

@@ -1,0 +1,118 @@
+"""A model directory with new, random weights: a size, a tokenizer and a seed. Nothing is trained here."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import erniecore
+from erniecore.api import Plugin, UsageError, building
+from erniecore.api.command import did_you_mean
+from erniecore.api.model import Tokenizer
+
+#: the recipe that ``key=value`` sizes start from
+BASE_RECIPE = "tiny"
+
+
+class NewModel(NamedTuple):
+    """What was made."""
+
+    path: Path
+    parameters: int
+    architecture: Mapping[str, Any]
+    notes: list[str]
+
+
+def init_model(name: str, size: str, tokenizer: Path, out: Path, *, seed_value: int = 42) -> NewModel:
+    """Write a model directory with random weights; opens the ``cpu`` device once everything has been checked.
+
+    Args:
+        name: of the model plugin. size: see :func:`parse_size`.
+        tokenizer: directory with the tokenizer's files; gives the vocabulary and the control ids.
+        out: new, empty, or a model directory of ours.
+        seed_value: the same as ``run.seed``: a run that starts from the size alone gets the same weights.
+
+    Raises:
+        UsageError: a size that the model does not have. CheckpointError: ``out`` is not free, or a vocabulary smaller
+            than the tokenizer's.
+    """
+    building.check_target(out)
+    plugin = building.model_plugin(name)
+    architecture, given = parse_size(plugin, size)
+    tokens = building.read_tokenizer(plugin, architecture, tokenizer)
+    architecture = fit_tokenizer(architecture, tokens, keep=given)
+    building.check_vocabulary(architecture, tokens, str(tokenizer))
+    warnings = building.open_device()
+    from erniecore.api.model_files import save_model_directory, state_of
+
+    building.seed_paddle(seed_value, building.INIT)
+    bundle, notes = building.build_bundle(plugin, {"architecture": architecture}, tokenizer, "float32")
+    provenance = {
+        "name": f"{name} {size}",
+        "made by": f"ernie model init, erniecore {erniecore.__version__}",
+        "weights": "random",
+        "seed": seed_value,
+    }
+    bundle = building.with_provenance(bundle, provenance, {})
+    save_model_directory(bundle, out)
+    count = sum(int(tensor.size) for tensor in state_of(bundle.model).values())
+    return NewModel(out, count, bundle.architecture, [*warnings, *notes])
+
+
+def parse_size(plugin: Plugin, size: str) -> tuple[dict[str, Any], frozenset[str]]:
+    """The architecture that ``size`` means, and the keys that it sets itself.
+
+    Args:
+        plugin: a model plugin with recipes.
+        size: a recipe's name, or ``key=value,…`` on top of ``tiny``, or both: ``0.3b,num_hidden_layers=2``.
+
+    Raises:
+        UsageError: an unknown recipe or key (with the nearest), or a value of another type.
+    """
+    known = building.recipes(plugin)
+    parts = [part.strip() for part in size.split(",") if part.strip()]
+    recipe = parts.pop(0) if parts and "=" not in parts[0] else BASE_RECIPE
+    if recipe not in known:
+        raise UsageError(
+            f"model {plugin.name!r} has no size {recipe!r}",
+            where="--size",
+            expected="key=value or one of " + (", ".join(sorted(known)) or "none"),
+            fix=did_you_mean(recipe, known),
+        )
+    architecture = dict(building.parse_yaml(known[recipe], f"recipe {recipe}").data["model"]["architecture"])
+    changes = dict(_pair(part, architecture) for part in parts)
+    return {**architecture, **changes}, frozenset(changes)
+
+
+def _pair(part: str, architecture: Mapping[str, Any]) -> tuple[str, Any]:
+    key, equals, text = part.partition("=")
+    if not equals or not text:
+        raise UsageError("a size is a name or key=value", where="--size", found=part)
+    if key not in architecture:
+        raise UsageError(
+            f"this model has no {key!r}",
+            where="--size",
+            expected="one of " + ", ".join(sorted(architecture)),
+            fix=did_you_mean(key, architecture),
+        )
+    value = building.parse_value(text, "--size")
+    before = architecture[key]
+    number = isinstance(before, float) and isinstance(value, int) and not isinstance(value, bool)
+    if before is not None and type(value) is not type(before) and not number:
+        raise UsageError(f"{key} must be {_KINDS.get(type(before), type(before).__name__)}", where="--size", found=part)
+    return key, value
+
+
+_KINDS = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}
+
+
+def fit_tokenizer(architecture: Mapping[str, Any], tokenizer: Tokenizer, *, keep: frozenset[str]) -> dict[str, Any]:
+    """``architecture`` with the vocabulary and control ids of ``tokenizer``, except for the keys in ``keep``."""
+    from_tokenizer = {
+        "vocab_size": tokenizer.vocab_size,
+        "pad_token_id": tokenizer.pad_id,
+        "bos_token_id": tokenizer.bos_id,
+        "eos_token_id": tokenizer.eos_id,
+    }
+    return {**architecture, **{k: v for k, v in from_tokenizer.items() if k not in keep}}

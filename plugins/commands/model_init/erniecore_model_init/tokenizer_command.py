@@ -1,0 +1,51 @@
+"""``ernie tokenizer``: train a tokenizer on data files. No paddle; the work is in ``erniecore_text.training``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from erniecore.api import EnvironmentFault
+from erniecore.api.command import JsonOption, new_group, show, show_json
+
+app = new_group("Train a tokenizer.")
+
+
+@app.callback()
+def _group() -> None:
+    """Train a tokenizer."""
+
+
+@app.command()
+def train(
+    files: Annotated[
+        list[Path], typer.Argument(metavar="FILE...", help="Texts (.txt) or data files (.json, .jsonl), also .gz.")
+    ],
+    vocab_size: Annotated[int, typer.Option("--vocab-size", min=1, help="Ids in all, control tokens included.")],
+    out: Annotated[
+        Path, typer.Option("--out", metavar="DIR", help="Where to write; files of a tokenizer are replaced.")
+    ],
+    as_json: JsonOption = False,
+) -> None:
+    """Train a SentencePiece tokenizer with ERNIE's control tokens; every string of data files is a text."""
+    from erniecore_text.training import read_texts
+    from erniecore_text.training import train as train_tokenizer
+
+    tokenizer = train_tokenizer(read_texts(files), vocab_size)
+    try:
+        written = tokenizer.save(out)
+    except OSError as error:
+        raise EnvironmentFault(
+            f"the tokenizer cannot be written: {error.strerror}",
+            where=str(error.filename or out),
+            fix="free space there or choose another --out; files that were there are unchanged",
+            code="ERN-E010",
+        ) from error
+    if as_json:
+        names = [path.name for path in written]
+        facts = {"path": str(out), "vocab_size": tokenizer.vocab_size, "files": names}
+        show_json({**facts, "special_tokens": dict(tokenizer.special_tokens)})
+        return
+    show(f"{out}: {tokenizer.vocab_size} ids, {len(tokenizer.special_tokens)} of them control tokens")

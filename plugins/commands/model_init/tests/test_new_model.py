@@ -1,0 +1,49 @@
+"""New model directories: sizes, seeds, and what is refused."""
+
+import pytest
+from erniecore_model_init.new_model import init_model, parse_size
+from erniecore_text.training import train
+
+from erniecore.api import UsageError
+from erniecore.api.building import model_plugin
+
+
+@pytest.fixture(scope="module")
+def tokenizer(tmp_path_factory):
+    directory = tmp_path_factory.mktemp("tokenizer")
+    train(["the quick brown fox jumps over the lazy dog " * 20, "Hello there! 123"], 320).save(directory)
+    return directory
+
+
+def test_the_seed_decides_the_weights(tmp_path, tokenizer):
+    size = "num_hidden_layers=1,hidden_size=16"
+    for name, seed in (("a", 1), ("b", 1), ("c", 2)):
+        init_model("ernie45", size, tokenizer, tmp_path / name, seed_value=seed)
+    a, b, c = ((tmp_path / name / "model.safetensors").read_bytes() for name in "abc")
+    assert a == b != c
+
+
+def test_sizes_start_from_a_recipe():
+    plugin = model_plugin("ernie45")
+    tiny, _ = parse_size(plugin, "tiny")
+    changed, keys = parse_size(plugin, "hidden_size=256, rope_theta=10000,tie_word_embeddings=false")
+    assert changed == {**tiny, "hidden_size": 256, "rope_theta": 10000, "tie_word_embeddings": False}
+    assert keys == {"hidden_size", "rope_theta", "tie_word_embeddings"}
+    assert parse_size(plugin, "0.3b,num_hidden_layers=2")[0]["hidden_size"] == 1024
+
+
+@pytest.mark.parametrize(
+    ("size", "message"),
+    [
+        ("tinny", "no size 'tinny'.*did you mean tiny"),
+        ("hiden_size=3", "no 'hiden_size'.*did you mean hidden_size"),
+        ("hidden_size=large", "hidden_size must be a whole number"),
+        ("hidden_size=true", "hidden_size must be a whole number"),
+        ("tie_word_embeddings=1", "must be true or false"),
+        ("tiny,hidden_size", "a size is a name or key=value"),
+        ("hidden_size=", "a size is a name or key=value"),
+    ],
+)
+def test_a_wrong_size_is_refused_with_a_hint(size, message):
+    with pytest.raises(UsageError, match=message):
+        parse_size(model_plugin("ernie45"), size)

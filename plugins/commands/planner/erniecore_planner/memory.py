@@ -1,0 +1,49 @@
+"""From parts to a peak: the most that tensors, and on the CPU a process, will have held. The parts are exact or follow from
+shapes; two numbers here are measured, and say so.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from erniecore_planner.activations import Activations
+
+#: resident memory of a process that has imported paddle and the engine and has data and small blocks, but no tensors; and what
+#: glibc's heap grows to over the first dozen steps, as a multiple of the tensors that come and go in a step: aligned blocks
+#: leave holes. Both fitted to ``benchmarks.plan_memory`` (Linux, paddle 3.3.1, glibc 2.36, kernels installed).
+CPU_PROCESS = 400 << 20
+CPU_HEAP = 1.33
+
+
+@dataclass(frozen=True, slots=True)
+class States:
+    """Exact bytes: ``resident`` stays for the whole run (weights, reference, moments, masters, average); ``gradients``
+    of the trained parameters; ``largest`` gradient as float32, of which the update holds a scaled copy."""
+
+    resident: int
+    gradients: int
+    largest: int
+
+
+def transient(states: States, acts: Activations, *, accumulation: int) -> int:
+    """The most that comes and goes within a step.
+
+    Four moments compete: the loss, with everything kept and no gradient yet (those of earlier micro-batches, where there
+    are any); the beginning of the backward pass, with one layer at work; its end, with all gradients; the update.
+    """
+    earlier = states.gradients if accumulation > 1 else 0
+    loss = acts.saved + acts.logits + earlier
+    backward = states.gradients + acts.workspace
+    middle = acts.saved - acts.loss + acts.workspace + earlier
+    update = states.gradients + states.largest
+    return max(loss, backward, middle, update) + acts.masks
+
+
+def tensors_peak(states: States, acts: Activations, *, accumulation: int) -> int:
+    """Most bytes that tensors hold at a time: what the allocator of any device counts."""
+    return states.resident + transient(states, acts, accumulation=accumulation)
+
+
+def cpu_process(states: States, acts: Activations, *, accumulation: int) -> int:
+    """Rough peak of the resident memory of a training process on the CPU; see ``CPU_HEAP`` for how rough."""
+    return CPU_PROCESS + states.resident + round(CPU_HEAP * transient(states, acts, accumulation=accumulation))

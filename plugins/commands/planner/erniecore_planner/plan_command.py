@@ -1,0 +1,96 @@
+"""``ernie plan``: what a run would need, before there is data, weights or a device. Starts nothing and imports no paddle."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from erniecore.api import Exit, UsageError
+from erniecore.api.command import (
+    NOTHING,
+    Chosen,
+    JsonOption,
+    Words,
+    load_settings,
+    note,
+    planned_run,
+    show_fields,
+    show_json,
+    split_words,
+    takes,
+)
+
+if TYPE_CHECKING:
+    from erniecore.api.command import Loaded
+
+
+@takes()
+def plan(
+    words: Words = None,
+    chosen: Chosen = NOTHING,
+    nproc: Annotated[int, typer.Option("--nproc", metavar="N", min=0, help="Processes on this machine.")] = 0,
+    seq: Annotated[int | None, typer.Option("--seq", min=2, metavar="N", help="As data.max_seq_len=N.")] = None,
+    accelerators: Annotated[
+        int, typer.Option("--accelerators", metavar="N", min=0, help="Lay the run out over at most N accelerators.")
+    ] = 0,
+    accelerator: Annotated[
+        str, typer.Option("--accelerator", metavar="TYPE", help="Of these: a name such as H100, or MEMORY:TFLOPS.")
+    ] = "",
+    cluster: Annotated[
+        Path | None,
+        typer.Option("--cluster", metavar="FILE", help="Machines, accelerators and links instead of --accelerator."),
+    ] = None,
+    cards: Annotated[int, typer.Option("--cards", hidden=True)] = 0,
+    card: Annotated[str, typer.Option("--card", hidden=True)] = "",
+    as_json: JsonOption = False,
+) -> int:
+    """Say what a run would need: parameters, memory, disk, FLOPs and time. Takes the words of `ernie run`.
+
+    Exact: parameters, weights, gradients, optimizer state, checkpoints, KV cache. Estimated from shapes: activations, workspace
+    and the peak. Step times only from what `ernie bench` has measured. With --accelerators: the fastest layout over
+    that many, the cheapest and the one that needs least memory, with their settings.
+    """
+    for old, value in (("--cards", cards), ("--card", card)):
+        if value:
+            note(f"warning: {old} is now {old.replace('card', 'accelerator')}, and goes away in version 0.3")
+    accelerators, accelerator = accelerators or cards, accelerator or card
+    file, overrides = split_words(words)
+    overrides += [f"data.max_seq_len={seq}"] if seq else []
+    loaded = load_settings(file, overrides, chosen)
+    if accelerators or cluster is not None:
+        return show_layouts(loaded, accelerators, accelerator, cluster, as_json)
+    show_plan(loaded, as_json, nproc)
+    return 0
+
+
+def show_layouts(loaded: Loaded, accelerators: int, accelerator: str, cluster: Path | None, as_json: bool) -> int:
+    """Print how the run could be laid out; 6 (out of memory) where nothing fits."""
+    from erniecore_planner.layout_plan import Wanted, layout_plan
+
+    run, _ = planned_run(loaded)
+    made = layout_plan(run, Wanted(accelerators, accelerator, cluster))
+    if made is None:
+        raise UsageError("this model does not say what its layers are like", where="--model")
+    if as_json:
+        show_json(made.as_json())
+    else:
+        show_fields(made.lines())
+    return int(Exit.OK if made.found.fastest else Exit.MEMORY)
+
+
+def show_plan(loaded: Loaded, as_json: bool, processes: int = 0) -> None:
+    """Print the plan, and before it what became of a file of another toolkit."""
+    from erniecore_planner.estimate import estimate
+
+    run, notes = planned_run(loaded, processes)
+    found = estimate(run)
+    if as_json:
+        body: dict[str, Any] = {**run.plan.as_json(), "estimate": found.as_json() if found else None}
+        show_json({**body, **({"notices": notes} if notes else {})})
+        return
+    lines = [*(("note", text) for text in notes), *replace(run.plan, forecast=None).lines()]
+    lines += found.lines() if found else [("note", "this model does not say what its layers are like: no activations")]
+    show_fields(lines)

@@ -1,0 +1,150 @@
+"""What a process of a divided run holds, by pipeline stage: the formulas of ``activations`` and ``memory`` for the layers, heads
+and positions that are its own, with states as ``layout_memory`` cuts them and the buffers of messages. Pure functions.
+
+Letters as in ``layout_memory``. Beyond it: gradients of replicas travel in messages of up to ``MESSAGE`` elements, of which
+the joined and the summed one exist beside the gradients; ranks along ``context`` gather keys and values of the whole row;
+ranks along ``tensor`` keep what enters matrices that are cut, once per half of a layer, and their loss is not fused; ranks along
+``expert`` exchange tokens, which is workspace.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import accumulate
+
+from erniecore.api.model import DecoderShape
+from erniecore.api.planning import ParallelLayout
+from erniecore_planner.activations import Activations, Work, activations, loss_chunk_of, saved_names
+from erniecore_planner.jobs import Job
+from erniecore_planner.layout_memory import MESSAGE, held, idle
+from erniecore_planner.layout_time import trained
+from erniecore_planner.memory import CPU_HEAP, CPU_PROCESS, States, transient
+from erniecore_planner.operators import cut
+
+
+@dataclass(frozen=True, slots=True)
+class StageHolds:
+    """Bytes of one process of a pipeline stage.
+
+    Attributes:
+        stage: number. layers: of the model, by number. parameters: that it has.
+        weights, reference, gradients, optimizer: of its parameters, after sharding. activations: of the micro-batches that
+            are in flight at a time; ``in_flight``: how many. workspace: of the layer or the logits at work. buffers: of
+            messages.
+        peak_memory: most bytes at a time. process_memory: on the CPU, roughly what the process grows to.
+    """
+
+    stage: int
+    layers: tuple[int, ...]
+    parameters: int
+    weights: int
+    reference: int
+    gradients: int
+    optimizer: int
+    activations: int
+    in_flight: int
+    workspace: int
+    buffers: int
+    peak_memory: int
+    process_memory: int
+
+
+def layers_by_stage(split: Sequence[int], count: int, pipeline: int) -> list[list[tuple[int, int]]]:
+    """(first layer, end) of the parts of each stage; part i belongs to stage i modulo ``pipeline``."""
+    sizes = split or (count,)
+    ends = list(accumulate(sizes))
+    parts = [(end - size, end) for size, end in zip(sizes, ends, strict=True)]
+    return [parts[stage::pipeline] for stage in range(pipeline)]
+
+
+def shape_of(shape: DecoderShape, parts: Sequence[tuple[int, int]], tensor: int, expert: int) -> DecoderShape:
+    """The layers of a stage as one of ``tensor`` ranks has them."""
+    own = [cut(shape, first, end, tensor, expert) for first, end in parts]
+    return replace(own[-1], layers=tuple(layer for piece in own for layer in piece.layers))
+
+
+def holds(job: Job, work: Work, chosen: ParallelLayout, parts: Sequence[tuple[int, int]], stage: int) -> StageHolds:
+    """Of a process of pipeline stage ``stage``, which has these parts of the layers."""
+    dense, experts, largest, tables = 0.0, 0.0, 0.0, 0.0
+    for first, end in parts:
+        mine = held(job, first, end, chosen.tensor, chosen.expert)
+        dense, experts, largest = dense + mine.dense, experts + mine.experts, max(largest, mine.largest)
+        tables += mine.tables
+    shards = chosen.sharding
+    sharded = dense / shards + experts / max(1, shards // chosen.expert)
+    level = chosen.sharding_stage if shards > 1 else 0
+    parameters = dense + experts
+    mine_trained, part_trained = trained(job, parameters), trained(job, sharded)
+    weights = job.weight * (sharded if level == 3 else parameters)
+    weights += mine_trained * job.element if job.adapter is not None else 0.0
+    unused = sum(idle(job, first, end, chosen.tensor, chosen.expert) for first, end in parts)
+    weights += job.weight * (unused - (len(parts) - 1) * job.shape.beside)
+    reference = job.copies * job.weight * (parameters + unused) if job.adapter is None else 0.0
+    gradients = job.gradient * (part_trained if level >= 2 else mine_trained)
+    optimizer = job.state(part_trained, tables / shards) if level else job.state(mine_trained, tables)
+    message = min(mine_trained, float(MESSAGE)) * job.gradient if chosen.data_size > 1 else 0.0
+    buffers = 2 * message + (2 * job.weight * largest if level == 3 else 0.0)
+    micro_batches = job.rows // (chosen.data_size * job.micro)
+    in_flight = min(micro_batches, chosen.pipeline - stage)
+    made = made_by(job.shape, work, chosen, parts)
+    made = replace(made, **{name: in_flight * getattr(made, name) for name in (*saved_names(), "adapter", "loss")})
+    resident = weights + reference + optimizer
+    table = job.shape.vocab * job.shape.hidden / chosen.tensor if job.adapter is None else 0.0
+    biggest = 4 * table if has_table(job.shape, parts) else 0.0
+    states = States(round(resident), round(gradients), round(biggest / (shards if level else 1)))
+    passing = max(
+        transient(states, made, accumulation=micro_batches if chosen.pipeline == 1 else 2), round(gradients + buffers)
+    )
+    return StageHolds(
+        stage=stage,
+        layers=tuple(layer for first, end in parts for layer in range(first, end)),
+        parameters=round(parameters),
+        weights=round(weights),
+        reference=round(reference),
+        gradients=round(gradients),
+        optimizer=round(optimizer),
+        activations=made.saved,
+        in_flight=in_flight,
+        workspace=max(made.workspace, made.logits),
+        buffers=round(buffers),
+        peak_memory=round(resident) + passing,
+        process_memory=CPU_PROCESS + round(resident) + round(CPU_HEAP * passing),
+    )
+
+
+def has_table(shape: DecoderShape, parts: Sequence[tuple[int, int]]) -> bool:
+    """Whether a stage has the embedding or the head."""
+    return any(first == 0 or end == len(shape.layers) for first, end in parts)
+
+
+def made_by(shape: DecoderShape, work: Work, chosen: ParallelLayout, parts: Sequence[tuple[int, int]]) -> Activations:
+    """Activations of one micro-batch in one process."""
+    tokens = work.tokens // chosen.context
+    own = shape_of(shape, parts, chosen.tensor, chosen.expert)
+    made = activations(own, replace(work, tokens=tokens))
+    if chosen.tensor > 1:
+        made = replace(made, experts=made.experts // chosen.tensor)
+        made = replace(made, logits=shared_logits(own, replace(work, tokens=tokens)))
+        if chosen.sequence:
+            made = replace(made, residual=made.residual // chosen.tensor, loss=made.loss // chosen.tensor)
+        if work.recompute != "full":
+            entered = 2 * work.element * tokens * shape.hidden * len((*own.layers, *own.mtp_layers))
+            made = replace(made, residual=made.residual + entered)
+    if chosen.context > 1:
+        keys = sum(8 * (work.tokens - tokens) * layer.kv_heads * layer.head_dim for layer in own.layers)
+        made = replace(made, attention=made.attention + (0 if work.recompute in ("full", "attention") else keys))
+    if chosen.expert > 1:
+        rows = max((layer.selected for layer in own.layers), default=0) * tokens
+        made = replace(made, workspace=made.workspace + 2 * work.element * rows * shape.hidden)
+    if all(end < len(shape.layers) for _, end in parts):
+        made = replace(made, loss=0, logits=0)
+    return made
+
+
+def shared_logits(own: DecoderShape, work: Work) -> int:
+    """What a loss over a shared vocabulary needs as workspace: of a chunk its logits and two more of their size, four streams
+    of learned positions, and the gradient of this rank's part of the head."""
+    piece = loss_chunk_of(own.vocab, work.tokens, work.loss_chunk)
+    table = 4 * own.vocab * own.hidden if work.head_trained else 0
+    return 12 * piece * own.vocab + 16 * work.tokens * own.hidden + table

@@ -1,0 +1,113 @@
+"""The command ``ernie quantize``: writes a model directory with quantized weights. The work is in ``quantize.py`` and in the
+quantizer plugin."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from erniecore.api.command import JsonOption, note, show, show_json, show_table
+
+if TYPE_CHECKING:
+    from erniecore_quantize.quantize import CacheLoss, Quantized
+
+
+def quantize(
+    directory: Annotated[Path, typer.Argument(help="A model directory, a run directory or a checkpoint (step-…).")],
+    out: Annotated[Path, typer.Option(help="Where to write; new, empty, or an earlier model of ours.")],
+    to: Annotated[str, typer.Option(metavar="NAME", help="Quantizer: wint8, wint4, wint4-8, nf4, or a plugin's.")],
+    settings: Annotated[
+        list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="Settings of the quantizer, as group_size=64.")
+    ] = None,
+    calib: Annotated[
+        list[str] | None, typer.Option("--calib", metavar="FILE", help="Calibration data; may be repeated.")
+    ] = None,
+    data: Annotated[
+        list[str] | None,
+        typer.Option("--data", metavar="FILE", help="Data on which perplexity is measured; default: that of --calib."),
+    ] = None,
+    method: Annotated[str, typer.Option("--method", metavar="NAME", help="Method whose encoder is used.")] = "sft",
+    max_seq_len: Annotated[int, typer.Option("--max-seq-len", min=2, help="Tokens per row.")] = 512,
+    report: Annotated[
+        bool, typer.Option("--report", help="Show the error of every layer, not only of the worst.")
+    ] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Write a model with quantized weights, report the error, and verify the files; `generate`, `eval` and `chat` load it."""
+    from erniecore_quantize.quantize import Data, quantize_directory
+
+    rows = Data(calib or (), data or (), method, max_seq_len)
+    done = quantize_directory(directory, out, to, settings or [], rows)
+    if as_json:
+        scores = {key: score and score.as_json() for key, score in (("before", done.before), ("after", done.after))}
+        layers = [_row(loss) for loss in done.layers]
+        cache = done.cache and {
+            **done.cache._asdict(),
+            "form": done.cache.quant_dtype,  # the former key
+            "layers": {k: [*map(_rounded, v)] for k, v in done.cache.layers.items()},
+        }
+        show_json({**done._asdict(), "path": str(done.path), "layers": layers, "cache": cache, **scores})
+        return
+    for text in done.notes:
+        note(f"note: {text}")
+    _show(done, whole=report)
+
+
+def _row(loss: Any) -> dict[str, Any]:
+    return {**loss._asdict(), "sqnr_db": _rounded(loss.sqnr_db), "output_db": _rounded(loss.output_db)}
+
+
+def _rounded(ratio: float | None) -> float | None:
+    return None if ratio is None or math.isinf(ratio) else round(ratio, 3)
+
+
+def _decibels(ratio: float | None) -> str:
+    return "-" if ratio is None else f"{ratio:.1f} dB"
+
+
+def _scores(done: Quantized) -> list[tuple[str, Any]]:
+    return [("original", done.before), ("quantized", done.after)]
+
+
+def _show_cache(cache: CacheLoss, *, whole: bool) -> None:
+    places = [(ratio, f"layer {i}, {part}") for part, ratios in cache.layers.items() for i, ratio in enumerate(ratios)]
+    shown = places if whole else sorted(places)[:3]
+    show_table(
+        ("KV cache" if whole else "worst of the KV cache", "SQNR"), [(name, _decibels(db)) for db, name in shown]
+    )
+    scales = "scales from the calibration data" if cache.static else "scales of each position"
+    fraction = cache.bytes_per_token / cache.plain_bytes_per_token
+    show(
+        f"cache: {cache.quant_dtype}, {scales}: {cache.bytes_per_token:,.0f} bytes per token instead of "
+        f"{cache.plain_bytes_per_token:,.0f} ({fraction:.0%})"
+    )
+
+
+def _show(done: Quantized, *, whole: bool) -> None:
+    shown = done.layers if whole else done.layers[:3]
+    rows = [
+        (
+            loss.name,
+            "×".join(map(str, loss.shape)),
+            _decibels(loss.sqnr_db),
+            _decibels(loss.output_db),
+            f"{loss.largest_error:.3g}",
+        )
+        for loss in shown
+    ]
+    if rows:
+        head = "weight" if whole else "worst weights"
+        show_table((head, "shape", "SQNR", "output SQNR", "largest error"), rows)
+    if done.cache is not None:
+        _show_cache(done.cache, whole=whole)
+    if done.before is not None and done.after is not None:
+        scores = [(name, score.loss or math.nan, score.perplexity or math.nan) for name, score in _scores(done)]
+        show_table(("model", "loss", "perplexity"), [(n, f"{a:.4f}", f"{b:.4f}") for n, a, b in scores])
+    each = done.num_bytes / max(done.parameters, 1)
+    show(
+        f"{done.path}: {len(done.layers)} weights quantized, {done.num_bytes:,} bytes for {done.parameters:,} parameters "
+        f"({each:.2f} each); verified bit for bit"
+    )

@@ -1,0 +1,8 @@
+"""The plugin keeps the rules that every device keeps; what needs the card is skipped where there is none."""
+
+from erniecore_conformance import parametrize_checks
+
+
+@parametrize_checks("device", "xpu")
+def test_conformance(check):
+    check()

@@ -1,8 +1,0 @@
-"""The plugin keeps the rules that every model keeps."""
-
-from erniecore.testing import parametrize_checks
-
-
-@parametrize_checks("model", "ernie45-moe")
-def test_conformance(check):
-    check()

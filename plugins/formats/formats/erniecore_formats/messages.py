@@ -1,0 +1,68 @@
+"""Chat rows: OpenAI's ``messages`` (role, content) and ShareGPT's ``conversations`` (from, value), tools included.
+
+The same row becomes a preference with ``chosen`` and ``rejected``, or a rated conversation when its ``label`` is true
+or false. Single messages are read in ``turns.py``. Texts are not stripped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from erniecore.api import Json
+from erniecore.api.data import Conversation, Message, Origin, Preference, Rated, Record
+from erniecore_formats import answers, checks, turns
+
+
+def matches(row: Json) -> bool:
+    """Whether a row has this shape; one with ``prompt`` and ``chosen`` is a preference that also has messages."""
+    return isinstance(row.get("messages", row.get("conversations")), list) and not ("prompt" in row and "chosen" in row)
+
+
+def parse(row: Json, origin: Origin) -> Conversation | Preference | Rated:
+    """One row as a conversation, a preference or a rated conversation."""
+    name = "messages" if "messages" in row else "conversations"
+    if name not in row:
+        raise checks.missing(row, "messages")
+    checks.no_media(row)
+    items = checks.filled(row[name], f"$.{name}", "a list of messages")
+    listed = turns.listed(items, f"$.{name}")
+    system, tools, pair = turns.system_beside(row, listed[0]), answers.tools(row), "chosen" in row or "rejected" in row
+    turns.check_order(listed, f"$.{name}", last="user" if pair else "assistant", before="system" if system else "")
+    messages = system + turns.merged(listed)
+    if pair:
+        return _preference(row, messages, tools, origin)
+    label = row.get("label", row.get("kto_tag"))
+    if isinstance(label, bool):
+        return Rated(tuple(messages), label, tools=tools, origin=origin)
+    if label is not None:
+        messages = _labelled(messages, label)
+    return Conversation(tuple(messages), tools=tools, origin=origin)
+
+
+def _labelled(messages: Sequence[Message], label: object) -> list[Message]:
+    count = sum(m.role == "assistant" for m in messages)
+    flags = iter(checks.flags(label, "$.label", count, "assistant turns"))
+    return [replace(m, learn=next(flags)) if m.role == "assistant" else m for m in messages]
+
+
+def _preference(row: Json, prompt: list[Message], tools: tuple[Json, ...], origin: Origin) -> Preference:
+    for side in ("chosen", "rejected"):
+        if side not in row:
+            raise checks.missing(row, side)
+    chosen, rejected = (answers.answer(row[side], f"$.{side}") for side in ("chosen", "rejected"))
+    return Preference(tuple(prompt), chosen, rejected, margin=checks.margin(row), tools=tools, origin=origin)
+
+
+def write(record: Record) -> Json:
+    """The row for a record, as OpenAI has it; raises ``RowError`` for documents."""
+    if isinstance(record, Preference):
+        row: dict[str, object] = {"messages": answers.written(record.prompt)}
+        row |= {"chosen": answers.written(record.chosen), "rejected": answers.written(record.rejected)}
+        return row | answers.beside(record.tools, record.margin)
+    if not isinstance(record, Conversation | Rated):
+        raise checks.cannot_say(f"a {type(record).__name__.lower()}")
+    row = {"messages": answers.written(record.messages)}
+    if isinstance(record, Rated):
+        row["label"] = record.desirable
+    return row | answers.beside(record.tools)

@@ -1,0 +1,32 @@
+"""Rows with ``query`` and ``response``, with ``system`` and ``history``; also rated and as a preference.
+
+``rejected_response`` makes a preference of a row, ``label: true`` or ``false`` a rated conversation. Texts only.
+"""
+
+from __future__ import annotations
+
+from erniecore.api import Json
+from erniecore.api.data import Conversation, Origin, Preference, Rated, Record
+from erniecore_formats import checks, pairs
+
+
+def matches(row: Json) -> bool:
+    """Whether a row has this shape."""
+    return "query" in row and "response" in row
+
+
+def parse(row: Json, origin: Origin) -> Conversation | Preference | Rated:
+    """One row as a conversation, a rated one, or a preference."""
+    checks.no_media(row)
+    for name in ("query", "response"):
+        if name not in row:
+            raise checks.missing(row, name)
+    prompt = pairs.prompt(row, checks.text(row["query"], "$.query"))
+    if row.get("rejected_response") is not None:
+        return pairs.preference(row, prompt, "response", "rejected_response", origin)
+    return pairs.conversation(row, prompt, "response", origin)
+
+
+def write(record: Record) -> Json:
+    """The row for a record; raises ``RowError`` where this format has no words for it."""
+    return pairs.write(record, question="query", answer="response", chosen="response", rejected="rejected_response")

@@ -1,8 +1,0 @@
-"""The plugin keeps the rules that every parallel strategy keeps."""
-
-from erniecore.testing import parametrize_checks
-
-
-@parametrize_checks("parallel", "hybrid")
-def test_conformance(check):
-    check()

@@ -1,0 +1,58 @@
+"""The plugin object of the importer for ERNIEKit. The table and the conversion are imported when a file is asked about."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from erniecore.api import Plugin, hookimpl
+
+if TYPE_CHECKING:
+    from erniecore_key_tables import KeyTable
+
+    from erniecore.api.importer import Imported, ImportTarget
+
+
+class ErniekitImporter(Plugin):
+    """Settings files of ERNIEKit."""
+
+    kind, name = "importer", "erniekit"
+    summary = "Settings files of ERNIEKit"
+
+    @hookimpl
+    def ernie_match_settings(self, content: Mapping[str, Any]) -> int:
+        """Known keys of a flat file that has one of ERNIEKit's telling ones."""
+        from erniecore_erniekit.table import TABLE
+
+        return TABLE.match(content)
+
+    @hookimpl
+    def ernie_import_settings(self, content: Mapping[str, Any], target: ImportTarget) -> Imported:
+        """What each key becomes; looks at the config.json of the model directory."""
+        from erniecore_erniekit.convert import convert
+        from erniecore_erniekit.draft import Surroundings
+
+        config = _config_json(content.get("model_name_or_path"))
+        return convert(content, Surroundings(target.device, target.dtypes, config))
+
+    @hookimpl
+    def ernie_describe_keys(self) -> KeyTable:
+        """ERNIEKit's keys."""
+        from erniecore_erniekit.table import TABLE
+
+        return TABLE
+
+
+def _config_json(path: Any) -> Mapping[str, Any] | None:
+    if not isinstance(path, str):
+        return None
+    try:
+        content = json.loads((Path(path) / "config.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    return content if isinstance(content, dict) else None
+
+
+plugin = ErniekitImporter()

@@ -1,0 +1,79 @@
+"""Operators of the models in plain Paddle, for one device. Not layers (no weights live here) and not parallel.
+
+Each operator is one file and one function; a kernel package may replace an implementation, never a signature.
+Letters in shapes: B batch, S query positions, K key positions, h query heads, K in ``BKhd`` keys, d head size,
+T tokens, H hidden, I intermediate, E experts, k experts per token, V vocabulary.
+"""
+
+from erniecore_ops._rematerialize import rematerialized
+from erniecore_ops.attention import attention
+from erniecore_ops.decoder_step import DecoderStep, NewTokens, decoder_step
+from erniecore_ops.embedding import embedding, shifted
+from erniecore_ops.fp8 import FP8, fp8_quantize, hadamard
+from erniecore_ops.grouped_linear import combine, dispatch, grouped_linear, grouped_matmul, grouped_rows
+from erniecore_ops.grouped_swiglu import grouped_swiglu
+from erniecore_ops.linear_cross_entropy import linear_cross_entropy
+from erniecore_ops.packed_weights import (
+    NF4,
+    QuantizedMatrix,
+    chunked_grouped_matmul,
+    dequantize,
+    quantized_grouped_matmul,
+    quantized_matmul,
+    quantized_matmul_backward,
+    unpack_int4,
+)
+from erniecore_ops.rms_norm import rms_norm
+from erniecore_ops.rope import (
+    apply_rope,
+    axes_by_parity,
+    axes_in_sections,
+    rope_frequencies,
+    rope_tables,
+    rope_tables_2d,
+    rope_tables_3d,
+)
+from erniecore_ops.shards import sharded_ids, sharded_masks, sharded_parameters
+from erniecore_ops.swiglu import swiglu
+from erniecore_ops.top_experts import top_experts
+
+__all__ = [
+    "FP8",
+    "DecoderStep",
+    "NF4",
+    "NewTokens",
+    "QuantizedMatrix",
+    "apply_rope",
+    "attention",
+    "axes_by_parity",
+    "axes_in_sections",
+    "combine",
+    "decoder_step",
+    "dispatch",
+    "embedding",
+    "fp8_quantize",
+    "grouped_linear",
+    "grouped_matmul",
+    "grouped_rows",
+    "grouped_swiglu",
+    "hadamard",
+    "linear_cross_entropy",
+    "rematerialized",
+    "chunked_grouped_matmul",
+    "quantized_grouped_matmul",
+    "dequantize",
+    "quantized_matmul",
+    "quantized_matmul_backward",
+    "rms_norm",
+    "rope_frequencies",
+    "rope_tables",
+    "rope_tables_2d",
+    "rope_tables_3d",
+    "sharded_ids",
+    "sharded_masks",
+    "sharded_parameters",
+    "shifted",
+    "swiglu",
+    "top_experts",
+    "unpack_int4",
+]

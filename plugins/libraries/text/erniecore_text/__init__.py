@@ -1,0 +1,16 @@
+"""Text to tokens and back: tokenizers, chat templates, and conversations as turns of tokens. Imports no paddle."""
+
+from erniecore_text.detokenize import TextStream
+from erniecore_text.template import JinjaChatTemplate
+from erniecore_text.tokenizer import SentencePieceTokenizer
+from erniecore_text.turns import Answer, Rendered, Turns, shortened
+
+__all__ = [
+    "Answer",
+    "JinjaChatTemplate",
+    "Rendered",
+    "SentencePieceTokenizer",
+    "TextStream",
+    "Turns",
+    "shortened",
+]

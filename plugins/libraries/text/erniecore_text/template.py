@@ -1,0 +1,227 @@
+"""Chat templates: one jinja source renders training samples, prompts and exports.
+
+``render`` gives the text; ``segments`` the same text cut into what the template wrote and what users wrote. The cut
+is found by rendering once more with unguessable sentinels instead of the users' texts, and it is checked: the spans
+joined must equal the real rendering, else the template changes texts and is refused. Where ``verbatim.py`` proves that
+a template cannot, a conversation is rendered once per shape. Not a place for tokenizers.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Sequence
+from functools import cached_property
+from itertools import pairwise
+from typing import Any
+
+import jinja2
+
+from erniecore.api import DataError, Json, RowError, shorten
+from erniecore.api.data import Message, codes
+from erniecore.api.model import Segment
+from erniecore_text.jinja_env import MAX_TEXT, ChatEnvironment, TemplateLimit
+from erniecore_text.sentinels import RenderedSpan, Sentinels, plain_messages
+from erniecore_text.verbatim import RenderPlan, Shape, filled, is_verbatim, plan_of, probe, shape_of, text_of
+
+#: renderings with sentinels that are remembered
+_MAX_SHAPES = 4096
+#: characters of a conversation that is not rendered anew; beyond, the limits on size decide
+_MAX_PLANNED = 1 << 20
+_PROBE = (Message("user", "a"),)
+
+
+class JinjaChatTemplate:
+    """See ``erniecore.api.ChatTemplate``. Immutable and picklable.
+
+    Templates see ``messages`` (``role``, ``content``, and where not empty ``reasoning_content`` and ``tool_calls`` as
+    ``{"type": "function", "function": {"name", "arguments"}}``), ``tools`` or none, ``add_generation_prompt`` and
+    ``variables`` (such as ``bos_token``).
+
+    Args:
+        source: the jinja text.
+        turn_end: token that ends an assistant turn on the input side.
+        stop: token that the model learns instead of it.
+
+    Raises:
+        DataError: the source does not compile.
+    """
+
+    def __init__(
+        self, source: str, turn_end: str = "<|end_of_sentence|>", stop: str = "</s>", variables: Json | None = None
+    ) -> None:
+        self.source, self.turn_end, self.stop = source, turn_end, stop
+        self.variables = dict(variables or {})
+        self._sentinels, self._environment, self._template = self._compile()
+        self._shapes: dict[str, str] = {}
+        self._verbatim = is_verbatim(self._environment.parse(source))
+        self._plans: dict[Shape, RenderPlan] = {}
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.source, self.turn_end, self.stop, self.variables)
+
+    def _compile(self) -> tuple[Sentinels, ChatEnvironment, Any]:
+        sentinels = Sentinels()
+        environment = ChatEnvironment(finish_json=sentinels.escaped)
+        try:
+            return sentinels, environment, environment.load_source(self.source)
+        except jinja2.TemplateSyntaxError as e:
+            raise DataError(
+                "the chat template is not valid jinja",
+                code=codes.TEMPLATE_BROKEN,
+                where=f"chat template, line {e.lineno}",
+                found=shorten(e.message),
+                fix="repair the template (chat_template.jinja), or choose another with model.template",
+            ) from e
+
+    def render(
+        self, messages: Sequence[Message], tools: Sequence[Json] = (), *, add_generation_prompt: bool = True
+    ) -> str:
+        """The prompt as one string.
+
+        Raises:
+            RowError: the template refuses the conversation (its ``raise_exception``).
+            DataError: it fails, loops without end or grows without bound.
+        """
+        plan = self._plan(messages, tools, add_generation_prompt)
+        if plan is not None:
+            return text_of(plan, messages)
+        return self._run(plain_messages(messages), list(tools) or None, add_generation_prompt)
+
+    def _plan(self, messages: Sequence[Message], tools: Sequence[Json], generation: bool) -> RenderPlan | None:
+        """How conversations of this shape are rendered, where that does not depend on their texts."""
+        if not self._verbatim or tools or sum([len(m.content) + len(m.reasoning) for m in messages]) > _MAX_PLANNED:
+            return None
+        shape = shape_of(messages, generation)
+        if shape is None:
+            return None
+        plan = self._plans.get(shape)
+        if plan is None:
+            if len(self._plans) >= _MAX_SHAPES:
+                self._plans.clear()
+            like = probe(shape, secrets.token_hex(12))
+            plan = self._plans[shape] = plan_of(self._segments(like, (), generation), like)
+        return plan
+
+    def _run(self, messages: list[dict[str, Any]], tools: Any, generation: bool) -> str:
+        self._environment.start()
+        try:
+            text: str = self._template.render(
+                **self.variables, messages=messages, tools=tools, add_generation_prompt=generation
+            )
+        except (TemplateLimit, MemoryError, RecursionError) as e:
+            raise DataError("the chat template goes beyond its limits", code=codes.TEMPLATE_BROKEN, found=str(e)) from e
+        except jinja2.TemplateError as e:
+            raise RowError(f"the chat template refuses it: {e.message}", code=codes.TEMPLATE_REFUSED, where="$") from e
+        except (TypeError, ValueError, LookupError, AttributeError, ArithmeticError) as e:
+            raise RowError(
+                "the chat template fails on this conversation", code=codes.TEMPLATE_REFUSED, where="$", found=str(e)
+            ) from e
+        if len(text) > MAX_TEXT:
+            raise DataError("the chat template writes too much", code=codes.TEMPLATE_BROKEN, found=f"{len(text)}")
+        return text
+
+    def _render_with_sentinels(self, messages: list[dict[str, Any]], tools: Any, generation: bool) -> str:
+        """``_run``, remembered: with sentinels for texts, conversations of one shape are all alike."""
+        key = repr((messages, tools, generation))
+        if key not in self._shapes:
+            if len(self._shapes) >= _MAX_SHAPES:
+                self._shapes.clear()
+            self._shapes[key] = self._run(messages, tools, generation)
+        return self._shapes[key]
+
+    def segments(
+        self, messages: Sequence[Message], tools: Sequence[Json] = (), *, add_generation_prompt: bool = False
+    ) -> list[Segment]:
+        """The text in segments; adjacent ones of the same nature are joined.
+
+        An assistant message is ``generated`` from behind its generation prompt to its end token. Where the message
+        does not start as the generation prompt does, from behind the part that they share.
+
+        Raises:
+            RowError: as ``render``, and for a template that changes the users' texts.
+        """
+        plan = self._plan(messages, tools, add_generation_prompt)
+        return self._segments(messages, tools, add_generation_prompt) if plan is None else filled(plan, messages)
+
+    def _segments(self, messages: Sequence[Message], tools: Sequence[Json], generation: bool) -> list[Segment]:
+        real = self._run(plain_messages(messages), list(tools) or None, generation)
+        for keep_edges in (False, True):
+            with_sentinels = _WithSentinels(self, messages, tools, keep_edges)
+            rendered = self._sentinels.split(with_sentinels.text(len(messages), generation), with_sentinels.texts)
+            if "".join(p.text for p in rendered) == real:
+                return _segments(rendered, with_sentinels.generated(generation))
+        raise RowError(
+            "the chat template changes the text of a message",
+            code=codes.TEMPLATE_CHANGES_TEXT,
+            where="$",
+            expected="a template that writes each text unchanged",
+            fix="remove filters and conditions on message contents from the template, or the tags in the text",
+        )
+
+    @cached_property
+    def generation_prompt(self) -> str:
+        """What ``add_generation_prompt`` appends to a prompt that ends with a user's message."""
+        without = self.render(_PROBE, add_generation_prompt=False)
+        text = self.render(_PROBE, add_generation_prompt=True)
+        return text[len(without) :] if text.startswith(without) else ""
+
+
+class _WithSentinels:
+    """Renderings of one conversation with sentinels for texts; each of them is made once."""
+
+    def __init__(
+        self, template: JinjaChatTemplate, messages: Sequence[Message], tools: Sequence[Json], edges: bool
+    ) -> None:
+        self._template, self._roles = template, [m.role for m in messages]
+        sentinels = template._sentinels
+        self.texts: list[tuple[str, int]] = []
+        self._messages = sentinels.messages(messages, self.texts, keep_edges=edges)
+        self._tools = sentinels.tree(list(tools), -1, self.texts) or None
+        self._known: dict[tuple[int, bool], str] = {}
+
+    def text(self, count: int, generation: bool = False) -> str:
+        """The first ``count`` messages."""
+        key = count, generation
+        if key not in self._known:
+            self._known[key] = self._template._render_with_sentinels(self._messages[:count], self._tools, generation)
+        return self._known[key]
+
+    def generated(self, generation: bool) -> list[tuple[int, int, int]]:
+        """(start, end, message) of what the model writes, in the text with sentinels."""
+        spans, full = [], self.text(len(self._messages), generation)
+        for i, role in enumerate(self._roles):
+            if role != "assistant":
+                continue
+            until, before = self.text(i + 1), self.text(i)
+            if not (full.startswith(until) and until.startswith(before)):
+                continue
+            start = len(before) + _shared(self._template.generation_prompt, until[len(before) :])
+            end = until.rfind(self._template.turn_end, start)
+            if end >= 0:
+                spans.append((start, end + len(self._template.turn_end), i))
+        return spans
+
+
+def _shared(prompt: str, block: str) -> int:
+    """How much of the generation prompt a message starts with; never cuts a word or a tag in two."""
+    if block.startswith(prompt):
+        return len(prompt)
+    length = next(n for n, (a, b) in enumerate(zip(prompt + "\0", block + "\1", strict=False)) if a != b)
+    while length and not (block[length - 1].isspace() or block[length - 1] == ">"):
+        length -= 1
+    return length
+
+
+def _segments(rendered: Sequence[RenderedSpan], generated: Sequence[tuple[int, int, int]]) -> list[Segment]:
+    """``rendered`` cut at the ends of ``generated`` (in coordinates of the text with sentinels). Users' texts are never cut."""
+    out: list[Segment] = []
+    cuts = [edge for start, end, _ in generated for edge in (start, end)]
+    for span in rendered:
+        inner = [c for c in cuts if span.start < c < span.end] if span.trusted else []
+        edges = [span.start, *inner, span.end]
+        for start, end in pairwise(edges):
+            owner = next((m for s, e, m in generated if s <= start and end <= e), -1)
+            text = span.text if not inner else span.text[start - span.start : end - span.start]
+            message = span.message if span.message >= 0 else owner
+            out.append(Segment(text, span.trusted, message, generated=owner >= 0))
+    return out

@@ -1,0 +1,169 @@
+"""The teacher's answers on disk: found again, whole or not at all, apart by teacher and settings."""
+
+import numpy as np
+import paddle  # noqa: TID253
+import pytest
+from erniecore_conformance.toys.data import collate
+from erniecore_conformance.toys.paddle_lm import toy_model
+from erniecore_conformance.toys.tokenizer import ToyTokenizer
+from erniecore_distill.cache import Answers, Cache, key_of
+from erniecore_distill.teachers import AskedTeacher, KeptTeacher, samples_of
+from erniecore_sft.encoder import SftEncoder
+
+from erniecore.api import CheckpointError
+from erniecore.api.data import Conversation, Message
+from erniecore.api.method import IGNORE
+
+FACTS = {"teacher": "a", "top_k": 3}
+
+
+def answers(n, seed=0):
+    rng = np.random.default_rng(seed)
+    return Answers(
+        rng.integers(0, 9, (n, 3)).astype(np.int32),
+        rng.normal(size=(n, 3)).astype(np.float32),
+        rng.normal(size=n).astype(np.float32),
+    )
+
+
+def same(one, two):
+    return all(np.array_equal(a, b) for a, b in zip(one, two, strict=True))
+
+
+def key(text):
+    return text.encode().ljust(16)
+
+
+def samples(*words):
+    encoder = SftEncoder(ToyTokenizer(), 60)
+    made = []
+    for i, word in enumerate(words):
+        made += encoder.encode(Conversation((Message("user", "Q" * (i + 1)), Message("assistant", word))))
+    return made
+
+
+WORDS = ("ant", "beetle", "cat", "dd", "eel")
+
+
+def test_what_was_kept_is_found_by_another_process(tmp_path):
+    cache = Cache(tmp_path, FACTS)
+    for name, n in (("one", 4), ("two", 1)):
+        cache.add(key(name), answers(n, n))
+    cache.flush()
+    cache.add(key("three"), answers(2, 2))
+    cache.flush()
+    again = Cache(tmp_path, FACTS)
+    assert len(again) == 3
+    for name, n in (("one", 4), ("two", 1), ("three", 2)):
+        assert same(again.get(key(name)), answers(n, n))
+    assert again.get(key("four")) is None
+    assert again.num_bytes > 0
+
+
+def test_other_teachers_and_settings_have_other_directories(tmp_path):
+    cache = Cache(tmp_path, FACTS)
+    cache.add(key("one"), answers(4))
+    cache.flush()
+    for changed in ({"teacher": "b"}, {"top_k": 4}):
+        assert len(Cache(tmp_path, {**FACTS, **changed})) == 0
+
+
+def test_half_a_shard_is_no_shard(tmp_path):
+    cache = Cache(tmp_path, FACTS)
+    (cache.directory / ".shard-0-1").mkdir()
+    (cache.directory / ".shard-0-1" / "keys.npy").write_bytes(b"half")
+    assert len(Cache(tmp_path, FACTS)) == 0
+
+
+def test_two_processes_may_write_the_same(tmp_path):
+    caches = [Cache(tmp_path, FACTS) for _ in range(2)]
+    for cache in caches:
+        cache.add(key("one"), answers(4))
+    for cache in caches:
+        cache.flush()
+    assert len(Cache(tmp_path, FACTS)) == 1
+
+
+@pytest.mark.parametrize("damage", [lambda p: p.write_bytes(p.read_bytes()[:-9]), lambda p: p.unlink()])
+@pytest.mark.parametrize("part", ["keys", "log_p"])
+def test_damage_is_an_error_with_a_remedy(tmp_path, part, damage):
+    cache = Cache(tmp_path, FACTS)
+    cache.add(key("one"), answers(4))
+    cache.flush()
+    damage(next(cache.directory.glob(f"shard-*/{part}.npy")))
+    with pytest.raises(CheckpointError, match="damaged"):
+        Cache(tmp_path, FACTS)
+
+
+def test_a_pickle_is_refused(tmp_path):
+    cache = Cache(tmp_path, FACTS)
+    cache.add(key("one"), answers(4))
+    cache.flush()
+    file = next(cache.directory.glob("shard-*/keys.npy"))
+    np.save(file, np.array([{"a": 1}]), allow_pickle=True)
+    with pytest.raises(CheckpointError):
+        Cache(tmp_path, FACTS)
+
+
+def test_the_key_knows_what_is_learned():
+    ids = np.arange(9)
+    learned = ids > 4
+    assert key_of(ids, learned) != key_of(ids, ids > 5)
+    assert key_of(ids, learned) == key_of(ids.astype(np.int32), learned)
+
+
+def test_samples_of_packed_rows():
+    made = samples(*WORDS)
+    batch = collate([made[:3], made[3:]], padding=4)
+    found = list(samples_of(batch))
+    assert [s.input_ids[0].tolist() for s in found] == [s.input_ids.tolist() for s in made]
+    assert [s.labels[0].tolist() for s in found] == [s.labels.tolist() for s in made]
+
+
+class Opened:
+    """Counts how often the teacher's model is opened."""
+
+    def __init__(self):
+        self.count = 0
+
+    def __call__(self):
+        self.count += 1
+        return toy_model(1)
+
+
+def kept(tmp_path, opened):
+    return KeptTeacher(Cache(tmp_path, FACTS), opened, top_k=3, temperature=2.0)
+
+
+def arrays(teaching):
+    return [teaching.ids.numpy(), teaching.log_p.numpy(), teaching.rest.numpy()]
+
+
+def test_kept_answers_are_those_of_the_model(tmp_path):
+    made = samples(*WORDS)
+    batch = collate([made[:3], made[3:]])
+    asked = AskedTeacher(toy_model(1), top_k=3, temperature=2.0).teaching(batch, 0)
+    found = kept(tmp_path, Opened()).teaching(batch, 2)
+    np.testing.assert_array_equal(found.ids.numpy(), asked.ids.numpy())
+    for one, two in zip(arrays(found)[1:], arrays(asked)[1:], strict=True):
+        np.testing.assert_allclose(one, two, atol=1e-5)
+
+
+def test_the_model_is_not_opened_when_all_is_known(tmp_path):
+    made = samples(*WORDS)
+    first, second = Opened(), Opened()
+    teacher = kept(tmp_path, first)
+    before = arrays(teacher.teaching(collate([made]), 0))
+    teacher.cache.flush()
+    # the same samples in another order and packing have the same bits
+    after = arrays(kept(tmp_path, second).teaching(collate([[s] for s in made], padding=3), 5))
+    assert (first.count, second.count) == (1, 0)
+    for one, two in zip(before, after, strict=True):
+        np.testing.assert_array_equal(one, two)
+
+
+def test_positions_that_are_not_learned_are_not_asked_about(tmp_path):
+    made = samples("ant")
+    teaching = kept(tmp_path, Opened()).teaching(collate([made]), 0)
+    assert teaching.ids.shape[0] == int((made[0].labels != IGNORE).sum())
+    assert teaching.ids.dtype == paddle.int64

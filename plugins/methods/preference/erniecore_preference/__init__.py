@@ -1,0 +1,1 @@
+"""Preference optimization for erniecore: DPO and its family, KTO, ORPO, SimPO."""

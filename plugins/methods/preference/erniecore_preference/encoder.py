@@ -1,0 +1,156 @@
+"""Records to samples: the two answers of a pair share their prompt, rated answers stand alone. numpy only.
+
+A pair is one sample, [shared | chosen | rejected]. ``shared`` is the prompt but its last token, which each answer
+repeats, because it predicts the first token of both: the prompt is computed once, both answers see it and not each
+other, and both start at the same position. With P prompt tokens and answers of C and R tokens that makes
+P - 1 + C + R positions. Further per-token fields: ``sample`` is 1 at the first token; ``answer`` is CHOSEN where a
+preferred (or desirable) answer is predicted, REJECTED for the other kind, 0 before; ``margin`` is the row's margin.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+from erniecore_text import Answer, Turns, shortened
+
+from erniecore.api import RowError
+from erniecore.api.data import Preference, Rated
+from erniecore.api.method import Origin, Record, Sample, Tokenizer
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+MISSING, BAD_VALUE, TOO_LONG, SAME_ANSWERS = "ERN-D030", "ERN-D036", "ERN-D044", "ERN-D049"
+CHOSEN, REJECTED = 1, 2
+
+
+class PairEncoder:
+    """See ``erniecore.api.Encoder``.
+
+    Args:
+        tokenizer: with a chat template. max_length: tokens of a sample at most.
+        margin: keep the rows' margins, and refuse rows without one.
+    """
+
+    accepts: tuple[type, ...] = (Preference,)
+
+    def __init__(self, tokenizer: Tokenizer, max_length: int, *, margin: bool = False) -> None:
+        self.turns, self.max_length, self.margin = Turns(tokenizer), max_length, margin
+
+    def encode(self, record: Record) -> Sequence[Sample]:
+        """One sample. The prompt is shortened by whole turns, answers never are.
+
+        Raises:
+            RowError: equal answers, answers that do not fit, a margin that is missing, and what ``Turns`` refuses.
+        """
+        assert isinstance(record, Preference)
+        margin = _margin(record) if self.margin else None
+        size = 0
+        for prompt, why in shortened(record.prompt):
+            chosen = self.turns.answer(prompt, record.chosen, record.tools, "$.chosen")
+            rejected = self.turns.answer(prompt, record.rejected, record.tools, "$.rejected")
+            if (chosen.prompt, chosen.ids) == (rejected.prompt, rejected.ids):
+                raise RowError(
+                    "the preferred and the rejected answer are the same",
+                    code=SAME_ANSWERS,
+                    where="$.rejected",
+                    fix="remove the row, there is nothing to prefer",
+                )
+            K = _shared(chosen.prompt, rejected.prompt)
+            size = chosen.size + rejected.size - K
+            if size <= self.max_length:
+                return [self._sample(chosen, rejected, K, why, margin, record)]
+        raise self._too_long("the two answers with the last question alone are too long", size)
+
+    def _sample(
+        self, chosen: Answer, rejected: Answer, K: int, why: str, margin: float | None, record: Preference
+    ) -> Sample:
+        """K columns are shared; C and R belong to one answer."""
+        a, b = (self.turns.arrays(answer) for answer in (chosen, rejected))
+        C, R = chosen.size - K, rejected.size - K
+        n = K + C + R
+        fields: dict[str, NDArray[np.generic]] = {
+            "sample": (np.arange(n) == 0).astype(np.int8),
+            "answer": np.repeat([0, CHOSEN, REJECTED], [K, C, R]).astype(np.int8),
+        }
+        if margin is not None:
+            fields["margin"] = np.full(n, margin, np.float32)
+        return Sample(
+            input_ids=np.concatenate([a[0], b[0][K:]]),
+            labels=np.concatenate([a[1], b[1][K:]]),
+            position_ids=np.concatenate([np.arange(K + C), np.arange(K, K + R)]).astype(np.int64),
+            end_rows=np.repeat([n, K + C, n], [K, C, R]).astype(np.int32),
+            fields=fields,
+            truncated=why,
+            origin=record.origin,
+        )
+
+    def _too_long(self, message: str, size: int) -> RowError:
+        return RowError(
+            message,
+            code=TOO_LONG,
+            where="$",
+            found=f"{size} tokens",
+            expected=f"at most {self.max_length} (data.max_seq_len)",
+            fix="raise data.max_seq_len; answers are not cut",
+        )
+
+
+class RatedEncoder(PairEncoder):
+    """Conversations whose last answer is desirable or not; all before it is its prompt."""
+
+    accepts: tuple[type, ...] = (Rated,)
+
+    def encode(self, record: Record) -> Sequence[Sample]:
+        """One sample. Raises ``RowError`` for an answer that does not fit, and for what ``Turns`` refuses."""
+        assert isinstance(record, Rated)
+        size = 0
+        for prompt, why in shortened(record.messages[:-1]):
+            answer = self.turns.answer(prompt, record.messages[-1:], record.tools, "$.messages[-1:]")
+            size = answer.size
+            if size <= self.max_length:
+                side = CHOSEN if record.desirable else REJECTED
+                return [answer_sample(self.turns, answer, side, why, record.origin)]
+        raise self._too_long("the answer with the last question alone is too long", size)
+
+
+def answer_sample(turns: Turns, answer: Answer, side: int, why: str, origin: Origin) -> Sample:
+    """One answer behind its prompt; ``side``: CHOSEN or REJECTED."""
+    input_ids, labels = turns.arrays(answer)
+    n = len(input_ids)
+    return Sample(
+        input_ids=input_ids,
+        labels=labels,
+        position_ids=np.arange(n, dtype=np.int64),
+        end_rows=np.full(n, n, np.int32),
+        fields={
+            "sample": (np.arange(n) == 0).astype(np.int8),
+            "answer": np.where(np.arange(n) < len(answer.prompt) - 1, 0, side).astype(np.int8),
+        },
+        truncated=why,
+        origin=origin,
+    )
+
+
+def _shared(a: Sequence[int], b: Sequence[int]) -> int:
+    """Columns that both answers can share: where both prompts are alike, without the last token of either."""
+    longest = min(len(a), len(b)) - 1
+    return next((i for i in range(longest) if a[i] != b[i]), longest)
+
+
+def _margin(record: Preference) -> float:
+    if record.margin is None:
+        raise RowError(
+            "the row has no margin",
+            code=MISSING,
+            where="$.margin",
+            expected="a positive number, because method.offset_alpha is not 0",
+            fix="add `margin`, or set method.offset_alpha=0",
+        )
+    if not record.margin > 0:
+        raise RowError(
+            "the margin is not positive", code=BAD_VALUE, where="$.margin", found=f"{record.margin}", expected="> 0"
+        )
+    return record.margin

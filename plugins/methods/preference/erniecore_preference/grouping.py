@@ -1,0 +1,132 @@
+"""Which learned positions of a batch belong to which answer, however the samples were packed; and the mismatched pairs
+that KTO's reference point needs. numpy only.
+
+Letters: B batch, S sequence, T = B * S, n learned positions, A answers.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from erniecore.api.method import IGNORE, Batch
+from erniecore_preference.encoder import REJECTED
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    Ints = NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Answers:
+    """The answers of a batch, in the order of their samples, the preferred one of a pair first.
+
+    Attributes:
+        where: int64 [n], learned positions in the flattened batch, ascending.
+        owner: int64 [n], the answer that each belongs to, ascending.
+        lengths: int64 [A], learned tokens.
+        rejected: bool [A], whether an answer is the rejected (or undesirable) one.
+        first: int64 [A], the first learned position of each.
+    """
+
+    where: Ints
+    owner: Ints
+    lengths: Ints
+    rejected: NDArray[np.bool_]
+    first: Ints
+
+    def __len__(self) -> int:
+        return len(self.lengths)
+
+
+def answers_of(batch: Batch) -> Answers:
+    """The answers by the fields ``sample`` and ``answer`` (see ``encoder.py``)."""
+    (where,) = np.nonzero(batch.labels.reshape(-1) != IGNORE)
+    samples = np.cumsum(batch.fields["sample"].reshape(-1), dtype=np.int64)[where]
+    sides = batch.fields["answer"].reshape(-1)[where].astype(np.int64)
+    _, first, owner, lengths = np.unique(
+        samples * 4 + sides, return_index=True, return_inverse=True, return_counts=True
+    )
+    return Answers(where, owner.reshape(-1), lengths, sides[first] == REJECTED, where[first])
+
+
+#: key of a sample -> ids and labels of its answer
+Told = dict[str, tuple[list[int], list[int]]]
+
+
+def told_answers(batches: Sequence[Batch]) -> Told:
+    """The answers of ``batches`` as JSON values, so that other ranks can pair their prompts with them."""
+    parts = (part for batch in batches for part in _parts(batch))
+    return {part.key: (part.ids[part.first + 1 :].tolist(), part.labels[part.first :].tolist()) for part in parts}
+
+
+def mismatched(batches: Sequence[Batch], size: int = 0, told: Told | None = None) -> list[Batch]:
+    """Each rated sample's prompt with the answer of another one, one row per batch; nothing for fewer than two different
+    samples.
+
+    The other one is the next in the order of hashes of their tokens, so the pairs depend on which samples there are and on
+    nothing else: not on how they are dealt to batches, or to ranks.
+
+    Args:
+        size: pairs per batch; 0: as many as the largest of ``batches`` has samples.
+        told: answers of all ranks, these included; None: there is one rank.
+    """
+    told = told_answers(batches) if told is None else told
+    keys = sorted(told)
+    if len(keys) < 2:
+        return []
+    following = dict(zip(keys, [*keys[1:], keys[0]], strict=True))
+    parts = sorted((part for batch in batches for part in _parts(batch)), key=lambda part: part.key)
+    size = size or max(batch.num_samples for batch in batches)
+    pairs = [_crossed(part, *told[following[part.key]]) for part in parts]
+    return [_one_row(pairs[start : start + size]) for start in range(0, len(pairs), size)]
+
+
+class _Part(NamedTuple):
+    """A sample up to its last learned position; ``first``: the first learned one."""
+
+    ids: Ints
+    labels: Ints
+    first: int
+
+    @property
+    def key(self) -> str:
+        """What it is known by."""
+        return hashlib.blake2b(self.ids.tobytes() + self.labels.tobytes(), digest_size=16).hexdigest()
+
+
+def _parts(batch: Batch) -> list[_Part]:
+    answers = answers_of(batch)
+    if not len(answers):
+        return []
+    ids, labels = batch.input_ids.reshape(-1), batch.labels.reshape(-1)
+    starts = np.flatnonzero(batch.fields["sample"].reshape(-1))
+    lasts = np.append(answers.where[np.flatnonzero(np.diff(answers.owner))], answers.where[-1])
+    bounds = zip(starts, answers.first, lasts, strict=True)
+    return [_Part(ids[s : e + 1], labels[s : e + 1], int(f - s)) for s, f, e in bounds]
+
+
+def _crossed(question: _Part, ids: Sequence[int], labels: Sequence[int]) -> tuple[Ints, Ints]:
+    """(ids, labels) of one sample's prompt and another one's answer."""
+    joined = np.concatenate([question.ids[: question.first + 1], ids])
+    return joined.astype(np.int64), np.concatenate([np.full(question.first, IGNORE), labels]).astype(np.int64)
+
+
+def _one_row(pairs: Sequence[tuple[Ints, Ints]]) -> Batch:
+    sizes = [len(ids) for ids, _ in pairs]
+    places = np.concatenate([np.arange(size) for size in sizes])
+    labels = np.concatenate([part for _, part in pairs])
+    return Batch(
+        input_ids=np.concatenate([ids for ids, _ in pairs])[None],
+        labels=labels[None],
+        position_ids=places[None],
+        startend_row_indices=np.repeat(np.cumsum(sizes), sizes).astype(np.int32)[None, None, :, None],
+        fields={"sample": (places == 0).astype(np.int8)[None], "answer": (labels != IGNORE).astype(np.int8)[None]},
+        num_tokens=sum(sizes),
+        num_samples=len(sizes),
+    )

@@ -1,0 +1,168 @@
+"""The plugin objects of the preference methods. Losses and encoding live beside it and are imported when built."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from erniecore.api import ConfigError, hookimpl
+from erniecore.api.method import MethodCapability, MethodPlugin
+from erniecore_preference import config as sections
+
+if TYPE_CHECKING:
+    from erniecore.api.method import Encoder, Objective, Tokenizer
+
+REFERENCE = frozenset({MethodCapability.REFERENCE})
+#: The conformance kit compares gradients absolutely; with the default beta these losses have gradients ten times larger.
+GENTLE: Mapping[str, Any] = {"beta": 0.5}
+
+
+class ComparedPlugin(MethodPlugin):
+    """A method that may have a reference."""
+
+    @hookimpl
+    def ernie_check_settings(self, settings: Any) -> None:
+        """Settings of the reference that contradict each other."""
+        section = settings.method
+        if not isinstance(section, sections.ReferenceConfig):
+            return
+        looked_up, free = section.reference == "precomputed", section.reference_use().source == "none"
+        wrong = {
+            "reference_update_steps": section.reference_update_steps
+            and (looked_up or free)
+            and "a reference that is precomputed, or that is none, cannot follow the policy; set it to 0",
+            "reference": looked_up and free and "there is no reference to compute with method.reference_free=true",
+            "kl": looked_up
+            and isinstance(section, sections.KtoConfig)
+            and section.kl != "none"
+            and "the reference point pairs questions with other answers at every step, which cannot be precomputed; "
+            "set method.kl=none, or method.reference=live",
+            "reference_cache": section.reference_cache
+            and not looked_up
+            and "it is for method.reference=precomputed; leave it empty",
+        }
+        for key, message in wrong.items():
+            if message:
+                raise ConfigError.at(f"method.{key}", message)
+
+
+class PairPlugin(ComparedPlugin):
+    """Learn from pairs of a preferred and a rejected answer; ``name`` chooses the loss."""
+
+    @hookimpl
+    def ernie_build_objective(self, config: sections.PairConfig, policy: Any, reference: Any) -> Objective:
+        """The loss over pairs."""
+        from erniecore_preference.losses import LOSSES
+        from erniecore_preference.objective import PairObjective
+
+        compares = config.reference_use().source != "none"
+        return PairObjective(LOSSES[self.name], config, policy, reference if compares else None)
+
+    @hookimpl
+    def ernie_build_encoder(self, config: sections.PairConfig, tokenizer: Tokenizer, max_length: int) -> Encoder:
+        """Both answers of a pair behind one prompt."""
+        from erniecore_preference.encoder import PairEncoder
+
+        return PairEncoder(tokenizer, max_length, margin=config.needs_margin())
+
+
+class DpoPlugin(PairPlugin):
+    """Direct preference optimization."""
+
+    name, summary = "dpo", "Direct preference optimization: preferred answers against rejected ones"
+    Config, capabilities = sections.DpoConfig, REFERENCE
+
+
+class IpoPlugin(PairPlugin):
+    """Identity preference optimization."""
+
+    name, summary = "ipo", "Identity preference optimization: a squared loss that does not overfit clear preferences"
+    Config, capabilities = sections.ContrastConfig, REFERENCE
+    conformance_config: ClassVar[Mapping[str, Any]] = GENTLE
+
+
+class HingePlugin(PairPlugin):
+    """Sequence likelihood calibration."""
+
+    name, summary = "hinge", "Preference hinge loss (SLiC): pairs that are far enough apart count no more"
+    Config, capabilities = sections.ContrastConfig, REFERENCE
+
+
+class RobustPlugin(PairPlugin):
+    """DPO with known label noise."""
+
+    name, summary = "robust", "Robust DPO: unbiased where a known share of pairs is in the wrong order"
+    Config, capabilities = sections.RobustConfig, REFERENCE
+
+
+class DpopPlugin(PairPlugin):
+    """DPO-Positive."""
+
+    name, summary = "dpop", "DPO-Positive: DPO that keeps preferred answers as likely as they were"
+    Config, capabilities = sections.DpopConfig, REFERENCE
+
+
+class SppoPlugin(PairPlugin):
+    """Self-play preference optimization."""
+
+    name, summary = "sppo", "Self-play preference optimization: log-ratios towards given probabilities of winning"
+    Config, capabilities = sections.ReferredConfig, REFERENCE
+    conformance_config: ClassVar[Mapping[str, Any]] = GENTLE
+
+
+class NcaPlugin(PairPlugin):
+    """Noise contrastive alignment."""
+
+    name, summary = "nca", "Noise contrastive alignment: each answer against the reference, not only the difference"
+    Config, capabilities = sections.ReferredConfig, REFERENCE
+    expected_failures: ClassVar[dict[str, str]] = {
+        "method_can_overfit": "the loss is never below 0.95: it wants a probability, not a certainty"
+    }
+
+
+class KtoPairPlugin(PairPlugin):
+    """KTO over pairs."""
+
+    name, summary = "kto-pair", "KTO over pairs: each answer against the divergence of the other ones"
+    Config, capabilities = sections.ReferredConfig, REFERENCE
+
+
+class SimpoPlugin(PairPlugin):
+    """Simple preference optimization."""
+
+    name, summary = "simpo", "Simple preference optimization: mean log-probabilities and a margin, no reference"
+    Config = sections.SimpoConfig
+
+
+class OrpoPlugin(PairPlugin):
+    """Odds ratio preference optimization."""
+
+    name, summary = "orpo", "Odds ratio preference optimization: fine-tuning and preference in one, no reference"
+    Config = sections.OrpoConfig
+
+
+class KtoPlugin(ComparedPlugin):
+    """Learn from single answers that are good or bad."""
+
+    name = "kto"
+    summary = "Kahneman-Tversky optimization: single answers that are desirable or not"
+    Config, capabilities = sections.KtoConfig, REFERENCE
+
+    @hookimpl
+    def ernie_build_objective(self, config: sections.KtoConfig, policy: Any, reference: Any) -> Objective:
+        """The loss over rated answers."""
+        from erniecore_preference.kto import KtoObjective
+
+        return KtoObjective(config, policy, reference)
+
+    @hookimpl
+    def ernie_build_encoder(self, tokenizer: Tokenizer, max_length: int) -> Encoder:
+        """The last answer of a conversation, and whether it is desirable."""
+        from erniecore_preference.encoder import RatedEncoder
+
+        return RatedEncoder(tokenizer, max_length)
+
+
+dpo, ipo, hinge, robust, dpop = DpoPlugin(), IpoPlugin(), HingePlugin(), RobustPlugin(), DpopPlugin()
+sppo, nca, kto_pair = SppoPlugin(), NcaPlugin(), KtoPairPlugin()
+simpo, orpo, kto = SimpoPlugin(), OrpoPlugin(), KtoPlugin()

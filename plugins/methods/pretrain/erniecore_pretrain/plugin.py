@@ -1,0 +1,40 @@
+"""The plugin object of pre-training. Loss and encoding live beside it and are imported when built."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from erniecore.api import hookimpl
+from erniecore.api.method import MethodCapability, MethodPlugin
+from erniecore_pretrain.config import PretrainConfig
+
+if TYPE_CHECKING:
+    from erniecore.api.method import Encoder, Objective, Tokenizer
+
+
+class PretrainPlugin(MethodPlugin):
+    """Learn every next token of documents."""
+
+    name = "pt"
+    summary = "Pre-training on documents and token files"
+    Config = PretrainConfig
+    capabilities = frozenset({MethodCapability.MEAN_NLL})
+
+    @hookimpl
+    def ernie_build_objective(self, config: PretrainConfig, policy: Any) -> Objective:
+        """Mean negative log-likelihood of every next token."""
+        from erniecore_pretrain.objective import PretrainObjective
+
+        return PretrainObjective(
+            policy, document_mask=config.document_mask, mtp_weight=config.mtp_weight, accuracy=config.accuracy
+        )
+
+    @hookimpl
+    def ernie_build_encoder(self, config: PretrainConfig, tokenizer: Tokenizer, max_length: int) -> Encoder:
+        """Documents to samples."""
+        from erniecore_pretrain.encoder import PretrainEncoder
+
+        return PretrainEncoder(tokenizer, max_length, keep_end=not config.document_mask)
+
+
+plugin = PretrainPlugin()

@@ -1,0 +1,38 @@
+"""The plugin object of reward models. What it builds is imported inside the hooks."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from erniecore.api import hookimpl
+from erniecore.api.method import MethodCapability, MethodPlugin
+from erniecore_reward.config import RewardModelingConfig
+
+if TYPE_CHECKING:
+    from erniecore.api.method import Encoder, Objective, Tokenizer
+
+
+class RewardPlugin(MethodPlugin):
+    """Learn a scalar reward from pairs of a preferred and a rejected answer."""
+
+    name = "reward"
+    summary = "Reward model: a scalar head that learns which of two answers is better"
+    Config = RewardModelingConfig
+    capabilities = frozenset({MethodCapability.SCORE_HEAD})
+
+    @hookimpl
+    def ernie_build_objective(self, config: RewardModelingConfig, policy: Any) -> Objective:
+        """The Bradley–Terry loss over pairs."""
+        from erniecore_reward.objective import RewardObjective
+
+        return RewardObjective(config, policy)
+
+    @hookimpl
+    def ernie_build_encoder(self, config: RewardModelingConfig, tokenizer: Tokenizer, max_length: int) -> Encoder:
+        """Both answers of a pair behind one prompt, read at their end tokens."""
+        from erniecore_reward.encoder import RewardEncoder
+
+        return RewardEncoder(tokenizer, max_length, margin=config.margin_weight > 0)
+
+
+plugin = RewardPlugin()

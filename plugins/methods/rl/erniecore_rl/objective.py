@@ -1,0 +1,244 @@
+"""The objective of group-relative policy optimization. Per step: G completions are sampled
+per prompt, their rewards are compared within the group, and the better ones become likelier:
+
+    L = Σ_tokens w_t [ -min(r A, clip(r, 1 - low, 1 + high) A) + kl * k3 ]
+
+with the ratio r, the weights w and the advantages A of the tables in ``losses.py`` and ``advantages.py``. The rollouts
+of a step may be learned from in further steps (``updates_per_rollout``); they are part of the checkpoint until then.
+
+Letters: T = batch * sequence positions, n learned tokens, a answers, P prompts, G answers each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import paddle  # noqa: TID253
+from erniecore_generation.sampling import Sampling
+from erniecore_preference.scoring import auxiliary_loss
+
+from erniecore.api import CheckpointError, ops
+from erniecore.api.method import Batch, LossOutput, Objective, Sample, Tokenizer
+from erniecore_rl import batches as laid
+from erniecore_rl.advantages import ADVANTAGES, zero_variance
+from erniecore_rl.batches import Answers, Piece, answers_of
+from erniecore_rl.losses import RATIOS, WEIGHTS, clipped_loss, k3
+from erniecore_rl.prompts import Prompt, prompts_of
+from erniecore_rl.rollouts import ScoredRollouts, measured, score_rollouts
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+    from paddle import Tensor
+
+    Metrics = dict[str, tuple[Tensor | float, float]]
+
+
+class GrpoObjective(Objective):
+    """See ``erniecore.api.Objective``. Batches that were not prepared (held-out data) are answered greedily; their loss
+    is minus the mean reward.
+
+    Args:
+        config: the method's section. policy: a ``CausalLM``. reference: a frozen one, or None.
+    """
+
+    #: the loss is no likelihood: it has no perplexity
+    is_nll = False
+    generates = True
+
+    def __init__(self, config: Any, policy: Any, reference: Any, tokenizer: Tokenizer) -> None:
+        self.config, self.policy, self.reference, self.tokenizer = config, policy, reference, tokenizer
+        self.repeats = config.updates_per_rollout
+        self._batches: list[Batch] = []
+        self._step = 0
+        self._measured: Metrics = {}
+
+    # ---- rollouts
+    def prepare(self, batches: Sequence[Batch], *, step: int, seed: int) -> list[Batch]:
+        """The answers to learn from in this step: new ones, or those of an earlier step that are not used up.
+
+        Raises:
+            CheckpointError: the step continues with answers that the checkpoint does not hold.
+        """
+        self._step = step
+        if (step - 1) % self.repeats == 0:
+            prompts = [prompt for batch in batches for prompt in prompts_of(batch)]
+            self._batches = self._rolled_out(prompts, seed)
+        else:
+            self._measured = {}
+        if not self._batches:
+            raise CheckpointError(
+                "the checkpoint lacks the answers that this step learns from",
+                found=f"step {step} of {self.repeats} per rollout",
+                fix="resume with the method.updates_per_rollout that the checkpoint was made with",
+            )
+        return self._batches
+
+    def carried(self) -> dict[str, NDArray[Any]]:
+        """The answers that the next step learns from, too."""
+        return laid.to_arrays(self._batches) if self._step % self.repeats else {}
+
+    def load_carried(self, arrays: Mapping[str, NDArray[Any]]) -> None:
+        """Continue with the answers of a checkpoint."""
+        self._batches = laid.from_arrays(arrays)
+
+    def _rolled_out(self, prompts: Sequence[Prompt], seed: int) -> list[Batch]:
+        c = self.config
+        options = {"temperature": c.temperature, "top_k": c.top_k, "top_p": c.top_p, "min_p": c.min_p}
+        scored = self._roll_out(prompts, Sampling(do_sample=True, seed=seed, **options), c.group_size)
+        same = zero_variance(scored.rewards)
+        self._measured = {**measured(scored, c.solved_at), "zero_variance": (float(same.sum()), float(len(same)))}
+        batches = laid.micro_batches(self._units(prompts, scored), c.learn_batch_size, self.tokenizer.pad_id)
+        return [self._with_log_probs(batch) for batch in batches]
+
+    def _roll_out(self, prompts: Sequence[Prompt], sampling: Sampling, copies: int) -> ScoredRollouts:
+        return score_rollouts(
+            self.policy,
+            self.tokenizer,
+            prompts,
+            self.reward_functions,
+            sampling=sampling,
+            copies=copies,
+            max_new_tokens=self.config.max_new_tokens,
+            batch_size=self.config.rollout_batch_size,
+        )
+
+    def _units(self, prompts: Sequence[Prompt], scored: ScoredRollouts) -> list[list[Sample]]:
+        """The samples of each prompt that has something to learn, in lists that stay in one micro-batch. Never empty."""
+        units = []
+        for group, prompt in enumerate(prompts):
+            pieces = self._pieces(group, prompt, scored)
+            if pieces:
+                units.append(laid.samples_of(prompt.ids, pieces, prompt.origin))
+        if units:
+            return units
+        nothing = laid.samples_of(
+            prompts[0].ids, [laid.sampled(prompts[0].ids, scored.rollouts[0], 0.0)], prompts[0].origin
+        )
+        return [[laid.unlearned(sample) for sample in nothing]]
+
+    def _pieces(self, group: int, prompt: Prompt, scored: ScoredRollouts) -> list[Piece]:
+        """The answers to one prompt that are learned from."""
+        rewards, rollouts = scored.rewards[group : group + 1], scored.group(group)
+        if self.config.zero_variance == "drop" and zero_variance(rewards)[0]:
+            return []
+        learned = self._learned(scored, group)
+        advantages = ADVANTAGES[self.config.scale_rewards](rewards)[0].tolist()
+        sides = self._sides(rewards[0], learned)
+        return [
+            laid.sampled(prompt.ids, rollouts[i], advantages[i], int(sides[i]))
+            for i in np.flatnonzero(learned).tolist()
+        ]
+
+    def _learned(self, scored: ScoredRollouts, group: int) -> NDArray[np.bool_]:
+        """bool [G]: all answers of a group, or those that were not cut off."""
+        return np.array([r.finished or not self.config.mask_truncated for r in scored.group(group)])
+
+    def _sides(self, rewards: NDArray[np.float64], learned: NDArray[np.bool_]) -> NDArray[np.int8]:
+        """int8 [G]: which answers of a group make a pair. None here."""
+        return np.zeros(len(rewards), np.int8)
+
+    def _with_log_probs(self, batch: Batch) -> Batch:
+        """``batch`` with the log-probabilities that the answers have now, by the code that will learn from them."""
+        answers = answers_of(batch)
+        for name, model in (("old", self.policy), ("reference", self.reference)):
+            if model is not None:
+                batch = laid.with_field(batch, name, answers.where, self._constant(model, batch, answers))
+        return batch
+
+    def _constant(self, model: Any, batch: Batch, answers: Answers) -> NDArray[np.float64]:
+        training = model.training
+        model.eval()
+        try:
+            with paddle.no_grad():
+                values: NDArray[np.float64] = self._log_probs(model, batch, answers)[0].numpy()
+                return values
+        finally:
+            if training:
+                model.train()
+
+    def _log_probs(self, model: Any, batch: Batch, answers: Answers) -> tuple[Tensor, Mapping[str, Tensor]]:
+        """Log-probability of each learned token under softmax(logits / temperature), float64 [n], and the auxiliary
+        losses of the forward pass. Only learned positions reach the head."""
+        features = model.features(
+            paddle.to_tensor(batch.input_ids),
+            position_ids=paddle.to_tensor(batch.position_ids),
+            startend_row_indices=paddle.to_tensor(batch.startend_row_indices),
+        )
+        weight, transposed, bias = model.head()
+        hidden_TH = features.hidden.reshape([-1, features.hidden.shape[-1]])
+        if self.config.temperature != 1:
+            hidden_TH = hidden_TH / self.config.temperature
+            bias = None if bias is None else bias / self.config.temperature
+        labels = paddle.to_tensor(batch.labels.reshape(-1))
+        nll_T = ops.linear_cross_entropy(
+            hidden_TH, weight, labels, transposed=transposed, bias=bias, chunk=self.loss_chunk
+        )
+        if not len(answers.where):
+            return nll_T[:0].astype("float64"), features.auxiliary
+        return -nll_T.gather(paddle.to_tensor(answers.where)).astype("float64"), features.auxiliary
+
+    # ---- learning
+    def normalizers(self, batch: Batch) -> Mapping[str, float]:
+        """``tokens`` and ``answers`` that are learned from; ``seen``: all tokens but padding."""
+        if "advantage" not in batch.fields:
+            return {"answers": float(batch.num_samples)}
+        answers = answers_of(batch)
+        return {
+            "tokens": float(answers.lengths[answers.learn].sum()),
+            "answers": float(answers.learn.sum()),
+            "seen": float(batch.num_tokens),
+        }
+
+    def __call__(self, batch: Batch, totals: Mapping[str, float]) -> LossOutput:
+        """Loss and metrics of one micro-batch of a rollout; greedy answers and their reward for other batches."""
+        if "advantage" not in batch.fields:
+            return self._evaluated(batch)
+        answers = answers_of(batch)
+        log_probs, auxiliary = self._log_probs(self.policy, batch, answers)
+        extra, metrics = auxiliary_loss(auxiliary, batch, totals["seen"])
+        # the first micro-batch also reports what was measured at the rollout
+        metrics.update(self._measured if self._batches and batch is self._batches[0] else {})
+        if not len(answers.where):
+            return LossOutput(loss=log_probs.sum().astype("float32"), metrics={**metrics, "loss": (0.0, 0.0)})
+        loss, more = self._loss(log_probs, batch, answers, totals)
+        metrics.update(more)
+        metrics["loss"] = loss.detach() * (totals["answers"] or 1.0), float(answers.learn.sum())
+        loss = loss.astype("float32")
+        return LossOutput(loss=loss if extra is None else loss + extra, metrics=metrics)
+
+    def _loss(
+        self, log_probs: Tensor, batch: Batch, answers: Answers, totals: Mapping[str, float]
+    ) -> tuple[Tensor, Metrics]:
+        """The scalar loss, and means per token: ``clipped`` share, ``log_ratio`` |l - l0|, ``kl``, and ``sampling_gap``, the
+        difference of l0 between the sampler's computation and the learner's."""
+        c = self.config
+        owner, lengths = paddle.to_tensor(answers.owner), paddle.to_tensor(answers.lengths.astype("float64"))
+        log_ratio = log_probs - self._field(batch, "old", answers)
+        ratio = RATIOS[c.ratio](log_ratio, owner, lengths)
+        losses, clipped = clipped_loss(ratio, self._field(batch, "advantage", answers), c.epsilon_low, c.epsilon_high)
+        learned = answers.learn[answers.owner].astype("float64")
+        n, mask = float(learned.sum()), paddle.to_tensor(learned)
+        gap = np.abs(batch.fields["sampled"] - batch.fields["old"]).reshape(-1)[answers.where]
+        metrics: Metrics = {
+            "sampling_gap": (float((gap * learned).sum()), n),
+            "clipped": ((clipped.astype("float64") * mask).sum(), n),
+            "log_ratio": ((log_ratio.detach().abs() * mask).sum(), n),
+        }
+        if c.kl:
+            divergence = k3(log_probs, self._field(batch, "reference", answers))
+            losses = losses + c.kl * divergence
+            metrics["kl"] = (divergence.detach() * mask).sum(), n
+        weights = WEIGHTS[c.normalization](answers.lengths, c.max_new_tokens, totals)[answers.owner]
+        return (losses * paddle.to_tensor(weights * learned)).sum(), metrics
+
+    def _field(self, batch: Batch, name: str, answers: Answers) -> Tensor:
+        return paddle.to_tensor(batch.fields[name].reshape(-1)[answers.where])
+
+    def _evaluated(self, batch: Batch) -> LossOutput:
+        scored = self._roll_out(list(prompts_of(batch)), Sampling(), 1)
+        n = float(len(scored.rewards))
+        metrics = {k: v for k, v in measured(scored, self.config.solved_at).items() if not k.endswith("/std")}
+        metrics["loss"] = -float(scored.rewards.sum()), n
+        return LossOutput(loss=paddle.to_tensor(-float(scored.rewards.mean()), "float32"), metrics=metrics)

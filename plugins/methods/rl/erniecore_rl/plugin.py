@@ -1,0 +1,75 @@
+"""The plugin objects of rl. What they build is imported inside the hooks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from erniecore.api import ConfigError, hookimpl
+from erniecore.api.method import Encoder, MethodCapability, MethodPlugin, Objective, Tokenizer
+from erniecore_rl.config import GrpoConfig, UpoConfig
+
+if TYPE_CHECKING:
+    from erniecore_rl.encoder import PairPromptEncoder, PromptEncoder
+
+#: Small and in one micro-batch; with what is off by default, so that it is checked, too.
+SMALL: Mapping[str, Any] = {"group_size": 4, "max_new_tokens": 6, "learn_batch_size": 64, "kl": 0.1}
+
+
+class GrpoPlugin(MethodPlugin):
+    """Learn from comparing several answers to the same prompt."""
+
+    name = "grpo"
+    summary = "Group-relative policy optimization with verifiable rewards (GRPO, DAPO, Dr. GRPO, GSPO)"
+    Config: ClassVar[type[GrpoConfig]] = GrpoConfig
+    capabilities = frozenset({MethodCapability.REFERENCE, MethodCapability.REWARDS})
+    conformance_config: ClassVar[Mapping[str, Any]] = SMALL
+
+    @hookimpl
+    def ernie_check_settings(self, settings: Any) -> None:
+        """A prompt must fit beside a new answer."""
+        tokens, limit = settings.method.max_new_tokens, settings.data.max_seq_len
+        if tokens >= limit:
+            raise ConfigError.at("method.max_new_tokens", f"leaves no room for a prompt in data.max_seq_len ({limit})")
+
+    @hookimpl
+    def ernie_build_objective(self, config: Any, policy: Any, reference: Any, tokenizer: Tokenizer) -> Objective:
+        """Rollouts and the policy gradient."""
+        from erniecore_rl.objective import GrpoObjective
+
+        return GrpoObjective(config, policy, None if config.reference_use().source == "none" else reference, tokenizer)
+
+    @hookimpl
+    def ernie_build_encoder(self, config: Any, tokenizer: Tokenizer, max_length: int) -> Encoder:
+        """Prompts with their reference answers."""
+        from erniecore_rl.encoder import PromptEncoder
+
+        return PromptEncoder(tokenizer, max_length, new_tokens=config.max_new_tokens)
+
+
+class UpoPlugin(GrpoPlugin):
+    """Learn from comparing answers, and from pairs of them."""
+
+    name = "upo"
+    summary = "Unified preference optimization: clipped policy gradient and a DPO term over pairs"
+    Config = UpoConfig
+
+    @hookimpl
+    def ernie_build_objective(self, config: Any, policy: Any, reference: Any, tokenizer: Tokenizer) -> Objective:
+        """Rollouts, the policy gradient and the pairs."""
+        from erniecore_rl.upo import UpoObjective
+
+        return UpoObjective(config, policy, None if config.reference_use().source == "none" else reference, tokenizer)
+
+    @hookimpl
+    def ernie_build_encoder(self, config: Any, tokenizer: Tokenizer, max_length: int) -> Encoder:
+        """Prompts with their reference answers, or with their pairs."""
+        from erniecore_rl.encoder import PairPromptEncoder, PromptEncoder
+
+        make: type[PairPromptEncoder | PromptEncoder] = (
+            PairPromptEncoder if config.pairs == "offline" else PromptEncoder
+        )
+        return make(tokenizer, max_length, new_tokens=config.max_new_tokens)
+
+
+grpo, upo = GrpoPlugin(), UpoPlugin()

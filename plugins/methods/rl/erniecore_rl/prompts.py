@@ -1,0 +1,84 @@
+"""The prompts of a batch, however its samples were packed; numpy only.
+
+Letters: S sequence, P tokens of a prompt, n tokens of an answer.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+from erniecore_preference.encoder import CHOSEN, REJECTED
+
+from erniecore.api.method import IGNORE, Batch, Origin
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    Ints = NDArray[np.int64]
+
+
+class Given(NamedTuple):
+    """An answer from the data: int64 [n] inputs, the first of which is the prompt's last token, and labels."""
+
+    inputs: Ints
+    labels: Ints
+
+
+@dataclass(frozen=True)
+class Prompt:
+    """A prompt with its answers from the data.
+
+    Attributes:
+        ids: int64 [P]. chosen: the reference answer. rejected: the worse one of a pair, or None.
+    """
+
+    ids: Ints
+    chosen: Given
+    rejected: Given | None
+    origin: Origin
+
+    @property
+    def reference(self) -> Ints:
+        """Ids of the reference answer, its end included."""
+        ids: Ints = self.chosen.labels[self.chosen.labels != IGNORE]
+        return ids
+
+
+def prompts_of(batch: Batch) -> Iterator[Prompt]:
+    """Every prompt of a batch, by the fields ``sample`` and ``answer`` (see ``encoder.py``)."""
+    origins = iter(batch.origins)
+    S = batch.input_ids.shape[1]
+    for b in range(len(batch.input_ids)):
+        real = batch.startend_row_indices[b, 0, :, 0] > np.arange(S)
+        starts = np.flatnonzero(batch.fields["sample"][b] * real)
+        for start, end in zip(starts, [*starts[1:], int(real.sum())], strict=True):
+            yield _prompt(batch, b, slice(int(start), int(end)), next(origins, Origin("", 0)))
+
+
+def _prompt(batch: Batch, b: int, part: slice, origin: Origin) -> Prompt:
+    ids, labels, side = batch.input_ids[b, part], batch.labels[b, part], batch.fields["answer"][b, part]
+    K = int((side == 0).sum())
+    chosen, rejected = (Given(ids[side == s], labels[side == s]) for s in (CHOSEN, REJECTED))
+    return Prompt(ids[: K + 1], chosen, rejected if len(rejected.inputs) else None, origin)
+
+
+def streams(prompts: Sequence[Prompt], copies: int) -> list[int]:
+    """A random stream for each of ``copies`` answers to each prompt, in this order.
+
+    It depends on the prompt's tokens and on how often they came before, not on their place: packing, order and
+    micro-batches change no answer.
+    """
+    seen: Counter[bytes] = Counter()
+    found = []
+    for prompt in prompts:
+        key = prompt.ids.tobytes()
+        for copy in range(copies):
+            digest = hashlib.blake2b(key, digest_size=8, salt=f"{seen[key]}/{copy}".encode()).digest()
+            found.append(int.from_bytes(digest, "little") >> 2)
+        seen[key] += 1
+    return found

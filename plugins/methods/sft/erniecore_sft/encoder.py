@@ -1,0 +1,108 @@
+"""Conversations to training samples: what the model reads, and which tokens it learns.
+
+The prompt part of every learned turn has exactly the tokens that the model gets in use; that is checked. Where one
+rendering of the whole conversation keeps this promise, it is one sample; where it does not (templates that drop the
+reasoning of earlier turns), every learned turn is a sample of its own. No paddle; works with any ``ChatTemplate``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+from erniecore_text import Answer, Turns, shortened
+
+from erniecore.api import Json, RowError
+from erniecore.api.data import Conversation
+from erniecore.api.method import Record, Sample, Tokenizer
+
+if TYPE_CHECKING:
+    from erniecore_text import Rendered
+
+NOTHING_LEARNED, TOO_LONG = "ERN-D043", "ERN-D044"
+#: why a row gave fewer samples than it has learned turns
+SOME_TURNS = "a turn too long left out"
+
+
+class SftEncoder:
+    """See ``erniecore.api.Encoder``.
+
+    Args:
+        tokenizer: with a chat template. max_length: tokens of a sample at most.
+
+    Raises:
+        EnvironmentFault: the tokenizer has no chat template, or lacks the template's end tokens.
+    """
+
+    accepts: tuple[type, ...] = (Conversation,)
+
+    def __init__(self, tokenizer: Tokenizer, max_length: int) -> None:
+        self.turns, self.max_length = Turns(tokenizer), max_length
+
+    def encode(self, record: Record) -> Sequence[Sample]:
+        """One sample, or one per learned turn; raises ``RowError`` when none of them fits or nothing is learned."""
+        assert isinstance(record, Conversation)
+        messages, tools = record.messages, record.tools
+        learned = self.turns.learned(messages)
+        if not learned:
+            raise RowError(
+                "no turn is learned", code=NOTHING_LEARNED, where="$", expected="an assistant turn with label 1"
+            )
+        rendered = self.turns.render(messages, tools, learned)
+        if self.turns.as_in_use(rendered, tools):
+            return [replace(self._fitting(rendered, tools), origin=record.origin)]
+        return self._by_turn(record, learned)
+
+    def _by_turn(self, record: Conversation, learned: Sequence[int]) -> list[Sample]:
+        """Each learned turn as an answer to what the model is given in use."""
+        samples: list[Sample] = []
+        too_long: RowError | None = None
+        for turn in learned:
+            history = [replace(m, learn=False) for m in record.messages[:turn]]
+            answer, where = [record.messages[turn]], f"$.messages[{turn}]"
+            try:
+                rendered = self.turns.as_given(history, answer, record.tools, where)
+                samples.append(replace(self._fitting(rendered, record.tools), origin=record.origin))
+            except RowError as e:
+                if e.code != TOO_LONG:
+                    raise
+                too_long = e
+        if too_long is not None:
+            if not samples:
+                raise too_long
+            samples[0] = replace(samples[0], truncated=samples[0].truncated or SOME_TURNS)
+        return samples
+
+    def _fitting(self, rendered: Rendered, tools: Sequence[Json]) -> Sample:
+        """The sample, shortened by whole turns from the left until it fits."""
+        size = 0
+        for messages, why in shortened(rendered.messages):
+            learned = self.turns.learned(messages)
+            if not learned:
+                break
+            tokens = self.turns.render(messages, tools, learned) if why else rendered
+            answer = self.turns.tokens(tokens, "$.messages")
+            size = answer.size
+            if size <= self.max_length:
+                return self._sample(answer, why)
+        raise RowError(
+            "the last turn alone is too long",
+            code=TOO_LONG,
+            where="$",
+            found=f"{size} tokens",
+            expected=f"at most {self.max_length} (data.max_seq_len)",
+            fix="raise data.max_seq_len, or split the row",
+        )
+
+    def _sample(self, answer: Answer, truncated: str) -> Sample:
+        input_ids, labels = self.turns.arrays(answer)
+        n = len(input_ids)
+        return Sample(
+            input_ids=input_ids,
+            labels=labels,
+            position_ids=np.arange(n, dtype=np.int64),
+            end_rows=np.full(n, n, np.int32),
+            truncated=truncated,
+        )

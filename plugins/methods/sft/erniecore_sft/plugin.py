@@ -1,0 +1,38 @@
+"""The plugin object of supervised fine-tuning. Loss and encoding live beside it and are imported when built."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from erniecore.api import hookimpl
+from erniecore.api.method import MethodCapability, MethodPlugin
+from erniecore_sft.config import SftConfig
+
+if TYPE_CHECKING:
+    from erniecore.api.method import Encoder, Objective, Tokenizer
+
+
+class SftPlugin(MethodPlugin):
+    """Learn the assistant's turns of conversations."""
+
+    name = "sft"
+    summary = "Supervised fine-tuning: learn the assistant's turns"
+    Config = SftConfig
+    capabilities = frozenset({MethodCapability.MEAN_NLL})
+
+    @hookimpl
+    def ernie_build_objective(self, config: SftConfig, policy: Any) -> Objective:
+        """Mean negative log-likelihood of the learned tokens."""
+        from erniecore_sft.objective import SftObjective
+
+        return SftObjective(policy, mtp_weight=config.mtp_weight, accuracy=config.accuracy)
+
+    @hookimpl
+    def ernie_build_encoder(self, tokenizer: Tokenizer, max_length: int) -> Encoder:
+        """Conversations to samples."""
+        from erniecore_sft.encoder import SftEncoder
+
+        return SftEncoder(tokenizer, max_length)
+
+
+plugin = SftPlugin()

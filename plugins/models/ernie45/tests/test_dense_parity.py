@@ -1,0 +1,116 @@
+"""The dense model against the reference run stored in tests/fixtures/models/dense."""
+
+import json
+
+import numpy as np
+import paddle  # noqa: TID253
+import pytest
+from erniecore_ernie45.plugin import plugin
+
+from erniecore.api import ops
+
+pytestmark = pytest.mark.usefixtures("each_kernel")
+
+BATCHES = ("a", "left_pad", "right_pad", "packed", "strided")
+
+
+@pytest.fixture(scope="module")
+def dense(golden):
+    return golden("dense")
+
+
+@pytest.fixture
+def model(dense, build):
+    model = build(plugin, dense.config, dense.weights)
+    model.eval()
+    return model
+
+
+def masked(found, dense, batch):
+    mask = dense.tensors.get(f"{batch}.attention_mask")
+    return found if mask is None else found * mask[..., None]
+
+
+@pytest.mark.parametrize("batch", BATCHES)
+def test_logits(batch, dense, model):
+    found = masked(model(**dense.inputs(batch)).numpy(), dense, batch)
+    np.testing.assert_allclose(found, dense.tensors[f"{batch}.logits"], atol=2e-5, rtol=0)
+
+
+def test_config_as_on_the_hub_builds_the_same_model(dense, model, build):
+    hub = json.loads((dense.directory / "config.hub_style.json").read_text())
+    other = build(plugin, hub, dense.weights)
+    other.eval()
+    batch = dense.inputs("strided")
+    np.testing.assert_array_equal(other(**batch).numpy(), model(**batch).numpy())
+
+
+def test_hidden_states(dense, model):
+    seen = {}
+
+    def keep(name):
+        def hook(layer, args, output):
+            seen[name] = (output[0] if isinstance(output, tuple) else output).numpy()
+
+        return hook
+
+    decoder = model.model
+    decoder.embed_tokens.register_forward_post_hook(keep("embed_out"))
+    decoder.norm.register_forward_post_hook(keep("final_norm_out"))
+    for i, layer in enumerate(decoder.layers):
+        layer.register_forward_post_hook(keep(f"layer{i}_out"))
+        layer.self_attn.register_forward_post_hook(keep(f"layer{i}_attn_out"))
+        layer.mlp.register_forward_post_hook(keep(f"layer{i}_mlp_out"))
+    model(**dense.inputs("a"))
+    stored = {name[len("a.hidden.") :] for name in dense.tensors if name.startswith("a.hidden.")}
+    assert stored == set(seen)
+    for name, found in seen.items():
+        np.testing.assert_allclose(found, dense.tensors[f"a.hidden.{name}"], atol=2e-5, rtol=0, err_msg=name)
+
+
+@pytest.mark.parametrize("which", ["q", "k"])
+def test_rotary_positions(which, dense, model):
+    before = paddle.to_tensor(dense.tensors[f"a.layer0.{which}_in"]).transpose([0, 2, 1, 3])
+    positions = paddle.arange(before.shape[1], dtype="int64").unsqueeze(0).expand(before.shape[:2])
+    cos, sin = ops.rope_tables(positions, model.arch.head_dim, model.arch.rope_theta)
+    found = ops.apply_rope(before, cos, sin).transpose([0, 2, 1, 3]).numpy()
+    np.testing.assert_allclose(found, dense.tensors[f"a.layer0.{which}_rot"], atol=2e-5, rtol=0)
+
+
+def token_losses(model, dense):
+    """[T] float32, 0 where nothing is learned, and how many positions are learned."""
+    hidden = model.features(paddle.to_tensor(dense.tensors["a.input_ids"])).hidden
+    labels = dense.tensors["a.labels_shifted"].reshape(-1)
+    weight, transposed, bias = model.head()
+    flat = hidden.reshape([-1, hidden.shape[-1]])
+    losses = ops.linear_cross_entropy(flat, weight, paddle.to_tensor(labels), transposed=transposed, bias=bias)
+    return losses, int((labels != -100).sum())
+
+
+def test_loss(dense, model):
+    losses, count = token_losses(model, dense)
+    np.testing.assert_allclose(losses.numpy(), dense.tensors["a.token_loss"].reshape(-1), atol=2e-5, rtol=0)
+    assert float(losses.sum()) / count == pytest.approx(dense.numbers["loss"]["a"], rel=1e-6)
+
+
+@pytest.mark.parametrize("granularity", ["none", "full", "attention", "core-attention"])
+def test_gradients(granularity, dense, model, public_gradients):
+    model.train()
+    model.set_recompute(granularity)
+    losses, count = token_losses(model, dense)
+    (losses.sum() / count).backward()
+    found = public_gradients(plugin, model)
+    assert set(found) == set(dense.numbers["grad_norm"])
+    for name, norm in dense.numbers["grad_norm"].items():
+        assert np.linalg.norm(found[name].astype(np.float64)) == pytest.approx(norm, rel=1e-4), name
+    for name in (n for n in dense.tensors if n.startswith("grad.")):
+        np.testing.assert_allclose(found[name[5:]], dense.tensors[name], atol=2e-5, rtol=0, err_msg=name)
+
+
+@pytest.mark.parametrize("cached", [False, True])
+@pytest.mark.parametrize("case", ["gen", "gen1"])
+def test_greedy_answers(case, cached, dense, model, greedy, cache):
+    mask = dense.tensors.get(f"{case}.attention_mask")
+    tokens, logits = greedy(model, dense.tensors[f"{case}.input_ids"], 16, mask, cache if cached else None)
+    np.testing.assert_array_equal(tokens, dense.tensors[f"{case}.new_tokens"])
+    np.testing.assert_allclose(logits, dense.tensors[f"{case}.logits"], atol=2e-5, rtol=0)

@@ -1,0 +1,146 @@
+"""The mixture-of-experts model against the reference run stored in tests/fixtures/models/moe."""
+
+import json
+
+import numpy as np
+import paddle  # noqa: TID253
+import pytest
+from erniecore_ernie45_moe.plugin import plugin
+from erniecore_ernie45_moe.router import route
+
+from erniecore.api import ops
+
+pytestmark = pytest.mark.usefixtures("each_kernel")
+
+BATCHES = ("a", "left_pad", "right_pad", "packed", "strided")
+
+
+@pytest.fixture(scope="module")
+def moe(golden):
+    return golden("moe")
+
+
+@pytest.fixture
+def model(moe, build):
+    model = build(plugin, moe.config, moe.weights)
+    model.eval()
+    return model
+
+
+def by_expert(experts, weights):
+    """The same assignments in the order of their experts."""
+    order = np.argsort(experts, axis=1)
+    return np.take_along_axis(experts, order, axis=1), np.take_along_axis(weights, order, axis=1)
+
+
+@pytest.mark.parametrize("batch", BATCHES)
+def test_logits(batch, moe, model):
+    found = model(**moe.inputs(batch)).numpy() * moe.real_tokens(batch)[..., None]
+    np.testing.assert_allclose(found, moe.tensors[f"{batch}.logits"], atol=2e-5, rtol=0)
+
+
+def test_config_as_on_the_hub_builds_the_same_model(moe, model, build):
+    hub = json.loads((moe.directory / "config.hub_style.json").read_text())
+    other = build(plugin, hub, moe.weights)
+    other.eval()
+    batch = moe.inputs("strided")
+    np.testing.assert_array_equal(other(**batch).numpy(), model(**batch).numpy())
+
+
+def test_hidden_states(moe, model):
+    seen = {}
+
+    def keep(name):
+        def hook(layer, args, output):
+            seen[name] = (output[0] if isinstance(output, tuple) else output).numpy()
+
+        return hook
+
+    decoder = model.model
+    decoder.embed_tokens.register_forward_post_hook(keep("embed_out"))
+    decoder.norm.register_forward_post_hook(keep("final_norm_out"))
+    for i, layer in enumerate(decoder.layers):
+        layer.register_forward_post_hook(keep(f"layer{i}_out"))
+        layer.self_attn.register_forward_post_hook(keep(f"layer{i}_attn_out"))
+        layer.mlp.register_forward_post_hook(keep(f"layer{i}_mlp_out"))
+    model(**moe.inputs("a"))
+    assert {name[len("a.hidden.") :] for name in moe.tensors if name.startswith("a.hidden.")} == set(seen)
+    for name, found in seen.items():
+        np.testing.assert_allclose(found, moe.tensors[f"a.hidden.{name}"], atol=2e-5, rtol=0, err_msg=name)
+
+
+@pytest.mark.parametrize("batch", BATCHES)
+def test_routing(batch, moe, model):
+    seen = []
+    for block in model.blocks():
+        route = block.route
+
+        def spy(x_TH, route=route):
+            seen.append(route(x_TH))
+            return seen[-1]
+
+        block.route = spy
+    model(**moe.inputs(batch))
+    real = moe.real_tokens(batch).reshape(-1)
+    assert len(seen) == 3
+    for layer, routing in enumerate(seen, start=1):
+        golden = {
+            name: moe.tensors[f"{batch}.router.layer{layer}.{name}"][real] for name in ("logits", "selected", "weights")
+        }
+        np.testing.assert_allclose(routing.logits.numpy()[real], golden["logits"], atol=2e-5, rtol=0)
+        experts, weights = by_expert(routing.experts.numpy()[real], routing.weights.numpy()[real])
+        golden_experts, golden_weights = by_expert(golden["selected"], golden["weights"])
+        np.testing.assert_array_equal(experts, golden_experts)
+        # The stream before the router differs by rounding; the router alone is compared more tightly below.
+        np.testing.assert_allclose(weights, golden_weights, atol=2e-6, rtol=0)
+
+
+@pytest.mark.parametrize("batch", BATCHES)
+@pytest.mark.parametrize("layer", [1, 2, 3])
+def test_selection_and_weights_of_stored_logits(batch, layer, moe):
+    golden = {name: moe.tensors[f"{batch}.router.layer{layer}.{name}"] for name in ("logits", "selected", "weights")}
+    bias = moe.weights[f"model.layers.{layer}.mlp.moe_statics.e_score_correction_bias"]
+    identity = paddle.eye(golden["logits"].shape[1])
+    routing = route(*map(paddle.to_tensor, (golden["logits"], identity, bias)), num_selected=2, norm_min=1e-12)
+    experts, weights = by_expert(routing.experts.numpy(), routing.weights.numpy())
+    golden_experts, golden_weights = by_expert(golden["selected"], golden["weights"])
+    np.testing.assert_array_equal(experts, golden_experts)
+    np.testing.assert_allclose(weights, golden_weights, atol=1e-6, rtol=0)
+
+
+def token_losses(model, moe):
+    hidden = model.features(paddle.to_tensor(moe.tensors["a.input_ids"])).hidden
+    labels = moe.tensors["a.labels_shifted"].reshape(-1)
+    weight, transposed, bias = model.head()
+    flat = hidden.reshape([-1, hidden.shape[-1]])
+    losses = ops.linear_cross_entropy(flat, weight, paddle.to_tensor(labels), transposed=transposed, bias=bias)
+    return losses, int((labels != -100).sum())
+
+
+def test_loss(moe, model):
+    losses, count = token_losses(model, moe)
+    np.testing.assert_allclose(losses.numpy(), moe.tensors["a.token_loss"].reshape(-1), atol=2e-5, rtol=0)
+    assert float(losses.sum()) / count == pytest.approx(moe.numbers["loss"]["a"], rel=1e-6)
+
+
+@pytest.mark.parametrize("granularity", ["none", "full", "attention", "core-attention"])
+def test_gradients(granularity, moe, model, public_gradients):
+    model.train()
+    model.set_recompute(granularity)
+    losses, count = token_losses(model, moe)
+    (losses.sum() / count).backward()
+    found = public_gradients(plugin, model)
+    assert set(found) == set(moe.numbers["grad_norm"])
+    for name, norm in moe.numbers["grad_norm"].items():
+        assert np.linalg.norm(found[name].astype(np.float64)) == pytest.approx(norm, rel=1e-4), name
+    for name in (n for n in moe.tensors if n.startswith("grad.")):
+        np.testing.assert_allclose(found[name[5:]], moe.tensors[name], atol=2e-5, rtol=0, err_msg=name)
+
+
+@pytest.mark.parametrize("cached", [False, True])
+@pytest.mark.parametrize("case", ["gen", "gen1"])
+def test_greedy_answers(case, cached, moe, model, greedy, cache):
+    mask = moe.tensors.get(f"{case}.attention_mask")
+    tokens, logits = greedy(model, moe.tensors[f"{case}.input_ids"], 16, mask, cache if cached else None)
+    np.testing.assert_array_equal(tokens, moe.tensors[f"{case}.new_tokens"])
+    np.testing.assert_allclose(logits, moe.tensors[f"{case}.logits"], atol=2e-5, rtol=0)

@@ -1,0 +1,23 @@
+"""How each parameter of the vision-language model may be sharded, as data: the text part as in the text model, experts of
+both kinds alike. What pictures pass before the layers is small and whole on every rank."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from erniecore_ernie45_moe import layout as moe
+
+from erniecore.api.model import Layout
+
+VISION_RULES: tuple[tuple[str, str], ...] = (
+    ("vision_model.*", "replicate"),
+    ("model.resampler_model.*", "replicate"),
+    ("*.mlp.vision_experts.*", "expert"),
+    ("*.mlp.gate.weight_1", "replicate"),
+)
+
+
+def layout() -> Layout:
+    """Every parameter matches a rule; the first one counts."""
+    text = moe.layout()
+    return replace(text, rules=VISION_RULES + text.rules)

@@ -1,0 +1,230 @@
+"""The vision-language model against the reference run stored in tests/fixtures/models/vl_moe."""
+
+import json
+
+import numpy as np
+import paddle  # noqa: TID253
+import pytest
+from erniecore_ernie45_vl.plugin import plugin
+from erniecore_ernie45_vl.positions import IMAGE, VIDEO, read_grids
+
+from erniecore.api import ops
+
+pytestmark = pytest.mark.usefixtures("each_kernel")
+
+BATCHES = ("image", "two_images", "video", "mixed", "text", "long_video")
+
+
+@pytest.fixture(scope="module")
+def vl(golden):
+    return golden("vl_moe")
+
+
+@pytest.fixture
+def model(vl, build):
+    model = build(plugin, vl.config, vl.weights)
+    model.eval()
+    return model
+
+
+def by_expert(experts, weights):
+    """The same assignments in the order of their experts."""
+    order = np.argsort(experts, axis=1)
+    return np.take_along_axis(experts, order, axis=1), np.take_along_axis(weights, order, axis=1)
+
+
+@pytest.mark.parametrize("batch", BATCHES)
+def test_logits(batch, vl, model):
+    """After a long video ours are the positions of the published code, which the reference does not share."""
+    golden = "logits_paddle_positions" if batch == "long_video" else "logits"
+    found = model(**vl.inputs(batch)).numpy() * vl.real_tokens(batch)[..., None]
+    np.testing.assert_allclose(found, vl.tensors[f"{batch}.{golden}"], atol=2e-5, rtol=0)
+
+
+def test_positions_can_be_given(vl, model):
+    positions = paddle.to_tensor(vl.tensors["long_video.position_ids"].transpose(1, 2, 0))
+    found = model(**vl.inputs("long_video"), position_ids=positions).numpy()
+    np.testing.assert_allclose(found, vl.tensors["long_video.logits"], atol=2e-5, rtol=0)
+
+
+def test_config_as_on_the_hub_builds_the_same_model(vl, model, build):
+    hub = json.loads((vl.directory / "config.hub_style.json").read_text())
+    other = build(plugin, hub, vl.weights)
+    other.eval()
+    batch = vl.inputs("mixed")
+    np.testing.assert_array_equal(other(**batch).numpy(), model(**batch).numpy())
+
+
+@pytest.mark.parametrize("batch", ["image", "two_images", "mixed"])
+def test_kinds_of_tokens_are_found_by_their_ids(batch, vl, model):
+    given = vl.inputs(batch)
+    alone = {name: value for name, value in given.items() if not name.endswith("token_type_ids")}
+    np.testing.assert_array_equal(model(**alone).numpy(), model(**given).numpy())
+
+
+@pytest.mark.parametrize(
+    ("batch", "kind"),
+    [("image", "image"), ("two_images", "image"), ("video", "video"), ("mixed", "video"), ("long_video", "video")],
+)
+def test_vision_tower_and_resampler(batch, kind, vl, model):
+    suffix = "" if kind == "image" else "_videos"
+    pixels = paddle.to_tensor(vl.tensors[f"{batch}.pixel_values{suffix}"])
+    grids = read_grids(vl.tensors[f"{batch}.{kind}_grid_thw"], IMAGE if kind == "image" else VIDEO, 2)
+    patches = model.vision_model(pixels, grids)
+    tokens = model.model.resampler_model(patches, grids).numpy()
+    if f"{batch}.vision_tower_{kind}" in vl.tensors:
+        np.testing.assert_allclose(patches.numpy(), vl.tensors[f"{batch}.vision_tower_{kind}"], atol=2e-5, rtol=0)
+    np.testing.assert_allclose(tokens, vl.tensors[f"{batch}.resampled_{kind}"], atol=2e-5, rtol=0)
+
+
+def test_hidden_states(vl, model):
+    seen = {}
+
+    def keep(name):
+        def hook(layer, args, output):
+            seen[name] = (output[0] if isinstance(output, tuple) else output).numpy()
+
+        return hook
+
+    decoder = model.model
+    decoder.norm.register_forward_post_hook(keep("final_norm_out"))
+    for i, layer in enumerate(decoder.layers):
+        layer.register_forward_post_hook(keep(f"layer{i}_out"))
+        layer.self_attn.register_forward_post_hook(keep(f"layer{i}_attn_out"))
+        layer.mlp.register_forward_post_hook(keep(f"layer{i}_mlp_out"))
+    model(**vl.inputs("mixed"))
+    real = vl.real_tokens("mixed")
+    golden = {name[len("mixed.hidden.") :] for name in vl.tensors if name.startswith("mixed.hidden.")}
+    assert golden == {*seen, "embed_out"}
+    for name, found in seen.items():
+        expected = vl.tensors[f"mixed.hidden.{name}"]
+        np.testing.assert_allclose(found[real], expected[real], atol=2e-5, rtol=0, err_msg=name)
+
+
+def test_rotary_positions_on_three_axes(vl, model):
+    positions = paddle.to_tensor(vl.tensors["mixed.position_ids"].transpose(1, 2, 0))
+    context = model.make_context(vl.inputs("mixed")["input_ids"], cache=None, position_ids=positions)
+    for name in ("q", "k"):
+        before = paddle.to_tensor(vl.tensors[f"mixed.layer0.{name}_in"].transpose(0, 2, 1, 3))
+        found = ops.apply_rope(before, context.cos, context.sin).numpy().transpose(0, 2, 1, 3)
+        np.testing.assert_allclose(found, vl.tensors[f"mixed.layer0.{name}_rot"], atol=2e-6, rtol=0)
+
+
+@pytest.mark.parametrize("batch", ["image", "two_images", "mixed", "text"])
+def test_routing(batch, vl, model):
+    seen = {}
+    for index, block in enumerate(model.blocks(), start=1):
+        route = block.route_by
+
+        def spy(x_TH, router, route=route, index=index):
+            seen[index, router] = route(x_TH, router)
+            return seen[index, router]
+
+        block.route_by = spy
+    model(**vl.inputs(batch))
+    kinds, real = vl.tensors.get(f"{batch}.moe_mm_token_type_ids"), vl.real_tokens(batch).reshape(-1)
+    vision = np.zeros(len(real), bool) if kinds is None else kinds.reshape(-1) != 0
+    assert set(seen) == {(layer, router) for layer in (1, 2, 3) for router in range(1 + vision.any())}
+    for (layer, router), routing in seen.items():
+        mine = vision if router else ~vision
+        prefix = f"{batch}.router.layer{layer}.{'vision' if router else 'text'}"
+        rows = real[mine]
+        logits, selected, weights = (vl.tensors[f"{prefix}.{name}"][rows] for name in ("logits", "selected", "weights"))
+        np.testing.assert_allclose(routing.logits.numpy()[mine & real], logits, atol=2e-5, rtol=0)
+        experts, found = by_expert(routing.experts.numpy()[mine & real], routing.weights.numpy()[mine & real])
+        golden_experts, golden_weights = by_expert(selected, weights)
+        np.testing.assert_array_equal(experts, golden_experts)
+        np.testing.assert_allclose(found, golden_weights, atol=2e-6, rtol=0)
+
+
+def loss_of(vl, model):
+    hidden = model.features(**vl.inputs("mixed")).hidden
+    labels = vl.tensors["mixed.labels_shifted"].reshape(-1)
+    weight, transposed, bias = model.head()
+    flat = hidden.reshape([-1, hidden.shape[-1]])
+    losses = ops.linear_cross_entropy(flat, weight, paddle.to_tensor(labels), transposed=transposed, bias=bias)
+    return losses.sum() / int((labels != -100).sum())
+
+
+def spread_attention(q_BShd, k_BKkd, v_BKkd, *, startend_row_indices=None, attention_mask=None):
+    """Attention whose rows without any key see all of them alike, also later ones: how the reference computes padding."""
+    groups = q_BShd.shape[2] // k_BKkd.shape[2]
+    q, k, v = (x.transpose([0, 2, 1, 3]) for x in (q_BShd, *(x.repeat_interleave(groups, 2) for x in (k_BKkd, v_BKkd))))
+    seen = paddle.ones([q.shape[2], k.shape[2]]).tril().astype("bool").unsqueeze([0, 1])
+    if attention_mask is not None:
+        seen = paddle.logical_and(seen, attention_mask.astype("bool").unsqueeze([1, 2]))
+    scores = paddle.matmul(q, k, transpose_y=True) * q.shape[-1] ** -0.5
+    hidden = paddle.logical_not(seen).astype("float32") * float(np.finfo(np.float32).min)
+    weights = paddle.nn.functional.softmax(scores + hidden, axis=-1)
+    return paddle.matmul(weights, v).transpose([0, 2, 1, 3])
+
+
+@pytest.fixture
+def padding_of_the_reference(monkeypatch, model):
+    """One label of the stored loss is predicted by a position of padding, which ours computes otherwise: there the
+    reference sees all keys, routes like text, and learns nothing for the embedding of its id."""
+    monkeypatch.setattr(ops, "attention", spread_attention)
+    monkeypatch.setattr("erniecore_ernie45.context.real_positions", lambda *args: None)
+
+    def hook(layer, args, output):
+        return paddle.where((args[0] == 0).unsqueeze(-1), output.detach(), output)
+
+    model.model.embed_tokens.register_forward_post_hook(hook)
+
+
+@pytest.mark.usefixtures("padding_of_the_reference")
+def test_loss(vl, model):
+    assert float(loss_of(vl, model)) == pytest.approx(vl.numbers["loss"]["mixed"], rel=1e-6)
+
+
+@pytest.mark.usefixtures("padding_of_the_reference")
+@pytest.mark.parametrize("granularity", ["none", "full"])
+def test_gradients(granularity, vl, model, public_gradients):
+    model.train()
+    model.train_vision(True)
+    model.set_recompute(granularity)
+    loss_of(vl, model).backward()
+    found = public_gradients(plugin, model)
+    assert set(found) == set(vl.numbers["grad_norm"])
+    for name, norm in vl.numbers["grad_norm"].items():
+        assert np.linalg.norm(found[name].astype(np.float64)) == pytest.approx(norm, rel=1e-4, abs=1e-6), name
+    for name in (n for n in vl.tensors if n.startswith("grad.")):
+        np.testing.assert_allclose(found[name[5:]], vl.tensors[name], atol=2e-5, rtol=0, err_msg=name)
+
+
+@pytest.mark.parametrize("cached", [False, True])
+@pytest.mark.parametrize("case", ["gen_image", "gen_pair"])
+def test_greedy_answers(case, cached, vl, model, cache):
+    tokens, logits = answer(vl, case, model, cache if cached else None)
+    np.testing.assert_array_equal(tokens, vl.tensors[f"{case}.new_tokens"])
+    np.testing.assert_allclose(logits, vl.tensors[f"{case}.logits"], atol=2e-5, rtol=0)
+
+
+def answer(vl, case, model, cache):
+    """16 tokens, each the likeliest; pictures are seen in the first pass, or without a cache in every pass."""
+    start = {
+        name[len(case) + 1 :]: paddle.to_tensor(a) for name, a in vl.tensors.items() if name.startswith(f"{case}.")
+    }
+    start = {name: value for name, value in start.items() if name not in ("logits", "new_tokens")}
+    positions, following = model.positions(**start)
+    ids, tokens, logits = start["input_ids"], [], []
+    given = {**start, "position_ids": positions}
+    for step in range(16):
+        with paddle.no_grad():
+            last = model(**given, cache=cache)[:, -1]
+        token = last.argmax(axis=-1, keepdim=True)
+        tokens.append(token.numpy())
+        logits.append(last.numpy())
+        ids, mask = paddle.concat([ids, token], axis=1), given.get("attention_mask")
+        place = (following + step).reshape([-1, 1, 1]).expand([-1, 1, 3])
+        positions = paddle.concat([positions, place], axis=1)
+        if mask is not None:
+            given["attention_mask"] = paddle.concat([mask, paddle.ones_like(token)], axis=1)
+        if cache is not None:
+            mask = given.get("attention_mask")
+            given = {"input_ids": token, "position_ids": place, **({} if mask is None else {"attention_mask": mask})}
+            continue
+        kinds = {name: given[name] for name in given if name.endswith("token_type_ids")}
+        longer = {name: paddle.concat([value, paddle.zeros_like(token)], axis=1) for name, value in kinds.items()}
+        given = {**given, **longer, "input_ids": ids, "position_ids": positions}
+    return np.concatenate(tokens, axis=1), np.stack(logits, axis=1)

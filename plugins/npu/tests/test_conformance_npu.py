@@ -1,8 +1,0 @@
-"""The plugin keeps the rules that every device keeps; what needs the card is skipped where there is none."""
-
-from erniecore.testing import parametrize_checks
-
-
-@parametrize_checks("device", "npu")
-def test_conformance(check):
-    check()

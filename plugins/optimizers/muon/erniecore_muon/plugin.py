@@ -1,0 +1,72 @@
+"""The plugin object of the optimizer ``muon``, and its settings."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+from typing import TYPE_CHECKING, Literal
+
+from erniecore.api import Field, hookimpl
+from erniecore.api.optimizer import (
+    AdamWConfig,
+    OptimizerPlugin,
+    ParameterRole,
+    ParameterSpec,
+    Ranks,
+    StateBytes,
+    TrainedParameter,
+    adamw_bytes,
+)
+from erniecore.api.planning import BYTES
+
+if TYPE_CHECKING:
+    from erniecore.api.optimizer import Optimizer
+
+#: what Muon updates; AdamW updates the rest
+MATRICES = frozenset({ParameterRole.MATRIX, ParameterRole.EXPERTS})
+
+
+class MuonConfig(AdamWConfig):
+    """Muon for the matrices of hidden layers. `beta1`, `beta2` and `epsilon` are AdamW's, for all other parameters."""
+
+    momentum: float = Field(0.95, ge=0, lt=1, description="Decay of the momentum of matrices.")
+    nesterov: bool = Field(True, description="Look ahead: orthogonalize gradient + momentum x the new momentum.")
+    newton_schulz_steps: int = Field(5, ge=1, le=20, description="Iterations that orthogonalize a matrix.")
+    newton_schulz_dtype: Literal["auto", "float32", "bfloat16"] = Field(
+        "auto",
+        description="Dtype of these iterations. `auto`: bfloat16 on an accelerator for weights in bfloat16, else float32.",
+    )
+    adjust_lr: Literal["match-rms-adamw", "original"] = Field(
+        "match-rms-adamw",
+        description="Factor of the learning rate of a matrix. `match-rms-adamw`: 0.2 sqrt(max(inputs, outputs)), an update as "
+        "large as AdamW's, so that `train.learning_rate` and `train.weight_decay` keep their meaning (arXiv:2502.16982). "
+        "`original`: sqrt(max(1, outputs / inputs)) (Jordan et al., 2024).",
+    )
+
+
+class MuonPlugin(OptimizerPlugin):
+    """Orthogonalized momentum for matrices of hidden layers, AdamW for embeddings, heads, norms, biases and routers."""
+
+    name = "muon"
+    summary = "Muon: orthogonalized momentum for matrices of hidden layers, AdamW for the rest"
+    Config = MuonConfig
+
+    @hookimpl
+    def ernie_build_optimizer(
+        self, config: MuonConfig, parameters: Sequence[TrainedParameter], ranks: Ranks
+    ) -> Optimizer:
+        """Full matrices are gathered through ``ranks`` where they are sharded."""
+        from erniecore_muon.muon import Muon
+
+        return Muon(parameters, config, ranks)
+
+    @hookimpl
+    def ernie_optimizer_bytes(self, config: MuonConfig, parameters: Sequence[ParameterSpec]) -> Sequence[StateBytes]:
+        """One momentum of a matrix, two moments of the rest; a float32 master for every weight of lower precision."""
+        return [
+            StateBytes(BYTES[config.moments] * prod(spec.shape), size.master) if spec.role in MATRICES else size
+            for spec, size in zip(parameters, adamw_bytes(config, parameters), strict=True)
+        ]
+
+
+plugin = MuonPlugin()

@@ -1,0 +1,114 @@
+"""Sharded gradients (stage 2): each gradient is summed over the ranks as soon as the backward pass has made it, and only
+this rank's part is kept, so whole gradients exist for few parameters at a time.
+
+Rajbhandari et al., "ZeRO" (2020), arXiv:1910.02054. Gradients arrive in an order that may differ between ranks, messages
+must not: they are sent in the reverse order of the parameters, each as soon as its predecessors are there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from math import prod
+from typing import Any
+
+import paddle  # noqa: TID253
+from paddle import Tensor  # noqa: TID253
+
+from erniecore_hybrid_parallel.placement import Placement
+
+#: elements that wait for each other to become one message
+WAITING = 1 << 20
+
+
+class GradientShards:
+    """The gradients of one optimizer.
+
+    Args:
+        slots: its slots. place: of a parameter by name; its ``sharding`` ranks keep a part each, its ``replicas`` the same.
+        exchange: see ``erniecore.api.parallel.Ranks``.
+    """
+
+    def __init__(
+        self, slots: Sequence[Any], place: Callable[[str], Placement], exchange: Callable[[Any], list[Any]]
+    ) -> None:
+        self.slots = list(reversed(slots))
+        self._place, self._exchange = place, exchange
+        self._next, self._arrived, self._waiting = 0, set[int](), list[Any]()
+        for index, slot in enumerate(self.slots):
+            slot.parameter._register_backward_hook(partial(self._arrive, index))
+
+    def _arrive(self, index: int, *_: Any) -> None:
+        """The gradient of one parameter is there; one that comes again in the same pass waits for its end."""
+        if index < self._next:
+            return
+        self._arrived.add(index)
+        while self._next in self._arrived:
+            self._send(self.slots[self._next])
+            self._next += 1
+
+    def backward_done(self) -> None:
+        """The end of a backward pass: what no hook has told of, as zeros where there is none."""
+        for slot in self.slots[self._next :]:
+            self._send(slot)
+        self._flush()
+        self._next, self._arrived = 0, set()
+        again = [i for i, slot in enumerate(self.slots) if slot.parameter.grad is not None]
+        for index in sorted({i for indices in self._exchange(again) for i in indices}):
+            self._send(self.slots[index])
+        self._flush()
+
+    def _send(self, slot: Any) -> None:
+        if self._waiting and self._kind(self._waiting[0]) != self._kind(slot):
+            self._flush()
+        self._waiting.append(slot)
+        if sum(prod(self._shape(waiting)) for waiting in self._waiting) >= WAITING:
+            self._flush()
+
+    def _kind(self, slot: Any) -> tuple[Any, ...]:
+        """What is alike among the slots of one message."""
+        place = self._place(slot.name)
+        return slot.parameter.dtype, place.sharding.ranks, place.replicas.ranks
+
+    @paddle.no_grad()  # type: ignore[untyped-decorator]
+    def _flush(self) -> None:
+        """One message for all that wait: rows are ranks, columns the parts of the parameters."""
+        slots, self._waiting = self._waiting, []
+        if not slots:
+            return
+        place = self._place(slots[0].name)
+        rows = [self._rows(slot, place.sharding.size) for slot in slots]
+        joined = paddle.concat(rows, axis=1) if len(rows) > 1 else rows[0]
+        for slot in slots:
+            slot.parameter.grad = None
+        sizes = [row.shape[1] for row in rows]
+        del rows
+        mine = place.replicas.all_reduce(place.sharding.reduce_scatter(joined).flatten())
+        start = 0
+        for slot, size in zip(slots, sizes, strict=True):
+            held = self._range(slot)
+            if held is None:
+                part = mine[start : start + size].clone().reshape(slot.parameter.shape)
+            else:
+                part = mine[start : start + held[1] - held[0]].clone()
+            slot.reduced = part if slot.reduced is None else slot.reduced.add_(part)
+            start += size
+
+    def _shape(self, slot: Any) -> tuple[int, ...]:
+        """Of the gradient, alike on all ranks."""
+        return self._place(slot.name).flat_of or tuple(slot.parameter.shape)
+
+    def _range(self, slot: Any) -> tuple[int, int] | None:
+        """What of the flattened gradient is kept here; ``None``: all of it."""
+        shape = self._place(slot.name).flat_of
+        return slot.part if shape is None else self._place(slot.name).range_of(shape)
+
+    def _rows(self, slot: Any, count: int) -> Tensor:
+        """The gradient, flat, padded, one of ``count`` rows per rank."""
+        gradient = slot.parameter.grad
+        if gradient is None:
+            gradient = paddle.zeros(self._shape(slot), slot.parameter.dtype)
+        flat, padding = gradient.flatten(), -gradient.size % count
+        if padding:
+            flat = paddle.concat([flat, paddle.zeros([padding], flat.dtype)])
+        return flat.reshape([count, -1])

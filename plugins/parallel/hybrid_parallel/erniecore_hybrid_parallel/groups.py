@@ -1,0 +1,224 @@
+"""Opening the processes and their groups. The only module that touches parts of Paddle which are not public: sub-groups
+on gloo need a store of their own, because their rendezvous keys have no prefix and collide.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import time
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from typing import Any, cast
+
+import numpy as np
+import paddle  # noqa: TID253
+import paddle.distributed as dist  # noqa: TID253
+from paddle.base import core  # noqa: TID253
+from paddle.distributed import collective  # noqa: TID253
+
+from erniecore.api import Cluster, EnvironmentFault
+from erniecore.api.launcher import free_port
+from erniecore_hybrid_parallel.comm import Comm, contact
+from erniecore_hybrid_parallel.rollcall import Door, Doors, RollCall
+
+#: backends whose collectives give up after seconds that cannot be set: 30 of gloo
+IMPATIENT = ("gloo",)
+#: variable with the name of this machine in a run of several
+NODE = "ERNIECORE_NODE"
+#: bytes that a rank's address may take
+_TEXT = 400
+
+#: seconds between two looks at the store while waiting: the first, and the longest
+_SOON, _LATER = 0.0005, 0.02
+
+
+class World:
+    """All processes: makes groups, and lets ranks wait for each other without a collective.
+
+    Args:
+        cluster: this process and where they meet. timeout: seconds that a meeting may take.
+
+    Attributes:
+        roll_calls: of all groups, where the backend needs them; else ranks meet at the store.
+    """
+
+    def __init__(self, cluster: Cluster, timeout: float) -> None:
+        self.rank, self.size, self.timeout = cluster.rank, cluster.world_size, timeout
+        self.backend, self.store = "", cast(Any, None)
+        self._meetings = self._groups = 0
+        self._stores: list[Any] = []
+        #: groups that were made; ``None`` where this rank is not in them, so that every rank counts alike
+        self._known: dict[tuple[str, tuple[int, ...]], Comm | None] = {}
+        self._doors: Doors | None = None
+        self.roll_calls: list[RollCall] = []
+        self._open(cluster)
+
+    def _open(self, cluster: Cluster) -> None:
+        if self.size == 1:
+            return
+        if self.rank:
+            _await_store(cluster.master, self.timeout)
+        try:
+            group = dist.init_parallel_env()
+        except (RuntimeError, ValueError, OSError) as error:
+            raise EnvironmentFault(
+                "the processes of the run did not find each other",
+                where=cluster.master,
+                found=str(error).strip().splitlines()[-1][-200:],
+                fix="is this host and port reachable from every machine, and is every rank running?",
+                code="ERN-E022",
+            ) from error
+        self.backend = dist.get_backend(group).lower()
+        self.store = core.create_or_get_global_tcp_store()
+        everybody = tuple(range(self.size))
+        if self.backend in IMPATIENT:
+            doors = Doors(self.rank, _own_address(), os.environ.get(NODE, socket.gethostname()), self.timeout)
+            doors.of = [Door(*json.loads(text)) for text in self._told(group, doors.own.to_json())]
+            self._doors = doors
+        self._known["", everybody] = Comm(everybody, self.rank, group, self.backend, self._roll_call(everybody, ""))
+
+    @staticmethod
+    def _told(group: Any, text: str) -> list[str]:
+        """A short text of every rank."""
+        row = np.frombuffer(text.encode().ljust(_TEXT), np.uint8)
+        rows: list[Any] = []
+        with contact("all_gather"):
+            dist.all_gather(rows, paddle.to_tensor(row), group=group)
+        return [row.numpy().tobytes().decode().strip() for row in rows]
+
+    def _roll_call(self, ranks: tuple[int, ...], purpose: str) -> RollCall | None:
+        if self._doors is None:
+            return None
+        self.roll_calls.append(self._doors.group(ranks, purpose))
+        return self.roll_calls[-1]
+
+    def watch(self, alarm: Callable[[], None]) -> None:
+        """See ``erniecore.api.parallel.Ranks``."""
+        if self._doors is not None:
+            self._doors.alarm = alarm
+
+    @property
+    def sent(self) -> int:
+        """Bytes that this rank has given to the others, in all groups."""
+        return sum(comm.sent for comm in self._known.values() if comm is not None)
+
+    @property
+    def waiting(self) -> str:
+        """What this rank waits for now, and for whom; ``""`` when it does not."""
+        found = next((w for call in self.roll_calls if (w := call.waiting) is not None), None)
+        return f"{found[0]} with {self._doors.name(found[1])}" if found and self._doors else ""
+
+    def comm(self, groups: Sequence[Sequence[int]], purpose: str = "") -> Comm:
+        """The one of ``groups`` that this rank is in; every rank calls this with the same groups, in the same order. The
+        same ranks talk in one group per ``purpose``."""
+        mine = Comm([self.rank], self.rank, None, self.backend)
+        for ranks in groups:
+            members = tuple(ranks)
+            key = purpose, members
+            if key not in self._known and len(members) > 1:
+                group, here = self._new_group(members), self.rank in members
+                if here:
+                    self._known[key] = Comm(members, self.rank, group, self.backend, self._roll_call(members, purpose))
+                else:
+                    self._known[key] = None
+            mine = self._known.get(key) or mine
+        return mine
+
+    def _new_group(self, ranks: tuple[int, ...]) -> Any:
+        self._groups += 1
+        if self.backend != "gloo":
+            return dist.new_group(list(ranks))
+        if self.rank not in ranks:
+            return None
+        number = 1000 + self._groups
+        index, key = ranks.index(self.rank), f"erniecore/group/{self._groups}/{ranks[0]}"
+        if index == 0:
+            self.store.set(key, f"{_own_address()}:{free_port('')}".encode())
+        host, _, port = bytes(self.store.get(key)).decode().rpartition(":")
+        store = core.TCPStore(host, int(port), index == 0, len(ranks), int(self.timeout))
+        self._stores.append(store)
+        process_group = core.ProcessGroupGloo.create(store, index, len(ranks), number)
+        group = collective.Group(index, number, list(ranks), pg=process_group, name=f"erniecore-{number}")
+        collective._set_group_map_by_name(group.name, group)
+        collective._set_group_map(number, group)
+        collective._set_group_map_backend(group, "gloo")
+        return group
+
+    def meet(self, what: str) -> None:
+        """Wait until every rank has come here.
+
+        Raises:
+            EnvironmentFault: some did not within the timeout; names them.
+        """
+        if self.size == 1:
+            return
+        self._meetings += 1
+        self.store.add(f"erniecore/at/{self.rank}", 1)
+        needed, come = self._meetings * self.size, self.store.add("erniecore/meet", 1)
+        started, pause = time.monotonic(), _SOON
+        while come < needed:
+            if time.monotonic() - started > self.timeout:
+                raise self._late(what)
+            time.sleep(pause)
+            pause = min(pause * 1.5, _LATER)
+            try:
+                come = self.store.add("erniecore/meet", 0)
+            except (RuntimeError, ValueError, OSError) as error:
+                raise self._gone(what, error) from error
+
+    def _late(self, what: str) -> EnvironmentFault:
+        missing = [r for r in range(self.size) if self.store.add(f"erniecore/at/{r}", 0) < self._meetings]
+        return EnvironmentFault(
+            f"waited {self.timeout:.0f} s for other processes of the run",
+            where=what,
+            found=f"missing: rank {', '.join(map(str, missing[:8]))}",
+            fix="look at the logs of these ranks; parallel.timeout sets the patience",
+            code="ERN-E021",
+        )
+
+    @staticmethod
+    def _gone(what: str, error: Exception) -> EnvironmentFault:
+        return EnvironmentFault(
+            "this process lost contact with rank 0", where=what, found=str(error)[-200:], code="ERN-E021"
+        )
+
+
+@lru_cache(maxsize=1)
+def world_of(cluster: Cluster, timeout: float) -> World:
+    """The processes; they meet once, however many runs one process makes."""
+    return World(cluster, timeout)
+
+
+def _await_store(master: str, timeout: float) -> None:
+    """Wait until rank 0 listens; Paddle's client sleeps for three seconds whenever it comes too early.
+
+    Raises:
+        EnvironmentFault: nobody listened within the timeout.
+    """
+    host, _, port = master.rpartition(":")
+    started, pause = time.monotonic(), _SOON
+    while True:
+        try:
+            socket.create_connection((host, int(port)), timeout=max(1.0, min(timeout, 5.0))).close()
+            return
+        except OSError as error:
+            if time.monotonic() - started > timeout:
+                raise EnvironmentFault(
+                    f"rank 0 did not open its store within {timeout:.0f} s",
+                    where=master,
+                    found=str(error),
+                    fix="is this host and port reachable from every machine, and is rank 0 running?",
+                    code="ERN-E022",
+                ) from error
+        time.sleep(pause)
+        pause = min(pause * 1.5, 10 * _LATER)
+
+
+def _own_address() -> str:
+    """This machine's address on the way to the master; no packet is sent."""
+    host, _, port = os.environ["PADDLE_MASTER"].rpartition(":")
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        probe.connect((host, int(port)))
+        return str(probe.getsockname()[0])

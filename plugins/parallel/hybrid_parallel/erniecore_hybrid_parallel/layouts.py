@@ -1,0 +1,96 @@
+"""The layouts that ``hybrid`` can run of one model, for planners: enumerated by the checks that a run makes, with the split
+that a run uses. No paddle.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from functools import cache
+from typing import Any
+
+from erniecore.api import ConfigError
+from erniecore.api.parallel import DecoderShape
+from erniecore.api.planning import LayoutSpace, ParallelLayout
+from erniecore_hybrid_parallel.config import HybridConfig
+from erniecore_hybrid_parallel.planning import check_shape, make_mesh
+from erniecore_hybrid_parallel.split import balanced, choose_split, costs_of
+
+
+class HybridLayouts(LayoutSpace):
+    """All products of axes that the model's shape and the table of products allow."""
+
+    def __init__(self, config: HybridConfig, shape: DecoderShape) -> None:
+        self.config, self.shape = config, shape
+        self._costs = costs_of(shape)
+        self._balanced = cache(lambda parts, speeds: balanced(self._costs, parts, speeds))
+
+    def selected(self, processes: int) -> ParallelLayout:
+        mesh = make_mesh(self.config, processes)
+        check_shape(mesh, self.shape)
+        return ParallelLayout(
+            **mesh.degrees,
+            expert=mesh.expert,
+            sharding_stage=self.config.sharding_stage,
+            sequence=self.config.sequence,
+            chunks=self.config.chunks,
+            split=choose_split(self.config, self.shape),
+        )
+
+    def layouts(self, processes: int) -> Iterator[ParallelLayout]:
+        experts = any(layer.experts for layer in self.shape.layers)
+        for tensor in divisors(processes):
+            if not self._runs(ParallelLayout(tensor=tensor)):
+                continue
+            for pipeline in divisors(processes // tensor):
+                if pipeline > len(self.shape.layers):
+                    break
+                for context in divisors(processes // tensor // pipeline):
+                    ranks = processes // tensor // pipeline // context
+                    for sharding in divisors(ranks):
+                        for expert in divisors(ranks) if experts else (1,):
+                            found = ParallelLayout(tensor, context, sharding, ranks // sharding, pipeline, expert)
+                            if self._runs(found):
+                                yield found
+
+    def variants(self, layout: ParallelLayout) -> Iterable[ParallelLayout]:
+        stages = (1, 2, 3) if layout.sharding > 1 else (1,)
+        found = (
+            replace(layout, sharding_stage=stage, sequence=sequence)
+            for stage in stages
+            for sequence in ((False, True) if layout.tensor > 1 else (False,))
+        )
+        return [variant for variant in found if self._runs(variant)]
+
+    def split(self, layout: ParallelLayout, speeds: Sequence[float] = ()) -> tuple[int, ...]:
+        if layout.pipeline == 1:
+            return ()
+        return self._balanced(layout.pipeline * layout.chunks, tuple(speeds) * layout.chunks)
+
+    def overrides(self, layout: ParallelLayout) -> tuple[str, ...]:
+        words = [f"parallel.{axis}={degree}" for axis, degree in layout.degrees.items() if degree > 1]
+        words += [f"parallel.chunks={layout.chunks}"] if layout.chunks > 1 else []
+        words += [f"parallel.sharding_stage={layout.sharding_stage}"] if layout.sharding > 1 else []
+        words += ["parallel.sequence=true"] if layout.sequence else []
+        if layout.split and layout.split != self.split(layout):
+            words.append(f"parallel.split=[{','.join(map(str, layout.split))}]")
+        return tuple(words)
+
+    def _runs(self, layout: ParallelLayout) -> bool:
+        """Whether a run with these settings would be accepted."""
+        values: dict[str, Any] = {
+            **layout.degrees,
+            "sharding_stage": layout.sharding_stage,
+            "sequence": layout.sequence,
+        }
+        config = HybridConfig.model_construct(**values)
+        try:
+            check_shape(make_mesh(config, layout.size), self.shape)
+        except ConfigError:
+            return False
+        return True
+
+
+def divisors(number: int) -> list[int]:
+    """In rising order."""
+    return [d for d in range(1, number + 1) if number % d == 0]

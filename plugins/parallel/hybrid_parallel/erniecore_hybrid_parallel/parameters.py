@@ -1,0 +1,285 @@
+"""Sharded parameters (stage 3): of each large parameter a rank holds a flat range; the whole is there only while the layer
+that needs it computes, forward and backward. Gradients take the way of stage 2 (``gradients.py``).
+
+Rajbhandari et al., "ZeRO" (2020), arXiv:1910.02054. A *unit* is a decoder layer, or a layer outside of those. When a unit
+is entered, its parameters get the memory of the whole in place (autograd saved the parameters, not their memory), and
+the unit before it gives its own back. In the backward pass the gradient of a unit's output enters it. Embedding and head
+have no such moment, and share one parameter when tied: there an operator gathers, and its gradient is scattered.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from math import prod
+from typing import Any
+
+import paddle  # noqa: TID253
+from paddle import Tensor, nn  # noqa: TID253
+from paddle.autograd import PyLayer  # noqa: TID253
+
+from erniecore.api.layers import derived, replaced, sublayer
+from erniecore.api.parallel import Layout
+from erniecore.api.training import share_memory
+from erniecore_hybrid_parallel.placement import Placement
+
+#: parameters with fewer elements stay whole: fetching them costs more than keeping them
+SMALLEST = 1024
+
+
+@dataclass(frozen=True, eq=False)
+class Member:
+    """A sharded parameter: its name and where it is; ``place.flat_of`` is the shape that it has while it is whole here."""
+
+    name: str
+    parameter: Tensor
+    place: Placement
+
+
+class ParameterShards:
+    """The sharded parameters of a model and of its copies; one of them for all.
+
+    Attributes:
+        gathered: names whose gradients :meth:`scattered` hands over, not a hook.
+    """
+
+    def __init__(self) -> None:
+        self._inside: Any = None
+        self._flat: list[tuple[Tensor, Tensor]] = []
+        self.gathered: set[str] = set()
+        self.slots: dict[str, Any] = {}
+        self.anchor = paddle.zeros([])
+        self.anchor.stop_gradient = False
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> ParameterShards:
+        return self
+
+    @paddle.no_grad()  # type: ignore[untyped-decorator]
+    def enter(self, unit: Any) -> None:
+        """``unit``'s parameters are whole from here on, those of the unit before are ranges again."""
+        if self._inside is unit:
+            return
+        self.release()
+        for member, whole in gathered(unit.shared_members):
+            flat = paddle.empty([0], member.parameter.dtype)
+            share_memory(member.parameter, flat)
+            self._flat.append((member.parameter, flat))
+            share_memory(whole, member.parameter)
+        self._inside = unit
+
+    def release(self) -> None:
+        """All parameters are ranges."""
+        for parameter, flat in self._flat:
+            share_memory(flat, parameter)
+        self._inside, self._flat = None, []
+
+    def entered_by_gradients(self, unit: Any, outputs: Any) -> None:
+        """Enter ``unit`` again as soon as the gradient of any of its ``outputs`` is known."""
+        for tensor in _tensors(outputs):
+            if not tensor.stop_gradient:
+                tensor.register_hook(lambda gradient: self.enter(unit))
+
+    @paddle.no_grad()  # type: ignore[untyped-decorator]
+    def scattered(self, member: Member, gradient: Tensor) -> None:
+        """The whole gradient of a use of ``member``: this rank's range of the sum over all ranks is kept."""
+        place, slot = member.place, self.slots[member.name]
+        flat, padding = gradient.flatten().astype(member.parameter.dtype), -gradient.size % place.sharding.size
+        if padding:
+            flat = paddle.concat([flat, paddle.zeros([padding], flat.dtype)])
+        part = place.replicas.all_reduce(place.sharding.reduce_scatter(flat))[: member.parameter.size].clone()
+        slot.reduced = part if slot.reduced is None else slot.reduced.add_(part)
+
+
+class Unit:
+    """A layer whose parameters are gathered when it computes."""
+
+    shards: ParameterShards
+    shared_members: list[Member]
+
+    def forward(self, *args: Any, **options: Any) -> Any:
+        """As the layer's own."""
+        if not self.shared_members:
+            return super().forward(*args, **options)  # type: ignore[misc]
+        self.shards.enter(self)
+        outputs = super().forward(*args, **options)  # type: ignore[misc]
+        self.shards.entered_by_gradients(self, outputs)
+        return outputs
+
+
+class LookUp:
+    """An embedding layer whose table is gathered for the look-up alone."""
+
+    shards: ParameterShards
+    shared_members: list[Member]
+
+    def forward(self, ids: Tensor) -> Tensor:
+        """ids [...] -> [..., H]."""
+        own = super().forward  # type: ignore[misc]
+        if not self.shared_members:
+            return own(ids)
+        (member,) = self.shared_members
+
+        def look_up(whole: Tensor) -> Tensor:
+            self.__dict__["weight"] = whole  # before the parameter of this name
+            try:
+                return own(ids)
+            finally:
+                del self.__dict__["weight"]
+
+        if member.parameter.stop_gradient or not paddle.is_grad_enabled():
+            return look_up(_whole(member)).detach()
+        rows: Tensor = _LookUp.apply(self.shards.anchor, ids, member, look_up, self.shards)
+        return rows
+
+
+class GatheredHead:
+    """A model whose head is gathered where it is asked for; it lives as long as what is computed with it."""
+
+    shards: ParameterShards
+    shared_members: list[Member]
+
+    def head(self) -> tuple[Tensor, bool, Tensor | None]:
+        """See ``erniecore.api.model.CausalLM``."""
+        weight, transposed, bias = super().head()  # type: ignore[misc]
+        return self._gathered(weight), transposed, None if bias is None else self._gathered(bias)
+
+    def _gathered(self, parameter: Tensor) -> Tensor:
+        member = next((member for member in self.shared_members if member.parameter is parameter), None)
+        if member is None:
+            return parameter
+        if parameter.stop_gradient or not paddle.is_grad_enabled():
+            return _whole(member)
+        whole: Tensor = _Gather.apply(self.shards.anchor, member, self.shards)
+        return whole
+
+
+class _Gather(PyLayer):  # type: ignore[misc]
+    @staticmethod
+    def forward(ctx: Any, anchor: Tensor, member: Member, shards: ParameterShards) -> Tensor:
+        ctx.to = member, shards
+        return _whole(member)
+
+    @staticmethod
+    def backward(ctx: Any, dy: Tensor) -> Tensor:
+        member, shards = ctx.to
+        shards.scattered(member, dy)
+        return paddle.zeros([])
+
+
+class _LookUp(PyLayer):  # type: ignore[misc]
+    @staticmethod
+    def forward(ctx: Any, anchor: Tensor, ids: Tensor, member: Member, look_up: Any, shards: ParameterShards) -> Tensor:
+        ctx.to = ids, member, shards
+        return look_up(_whole(member)).detach()
+
+    @staticmethod
+    def backward(ctx: Any, dy: Tensor) -> Any:
+        ids, member, shards = ctx.to
+        table = paddle.zeros(member.place.flat_of, dy.dtype)
+        shards.scattered(member, table.index_add(ids.flatten(), 0, dy.reshape([-1, dy.shape[-1]])))
+        return paddle.zeros([]), None
+
+
+def prepare(model: Any, layout: Layout, shards: ParameterShards) -> Any:
+    """Before anything is cut: the model with layers that can gather the large parameters which they own.
+
+    What the layout cuts among tensor ranks is large; what it leaves whole (norms, routers) stays whole here too."""
+    layers = dict(model.named_sublayers(include_self=True))
+    head_weight, transposed, _ = model.head()
+    done = set[str]()
+    for name, owner, unit in list(_owners(model, layout)):
+        parameter = _own(layers[owner], name)
+        behaviour: type | None = Unit
+        if parameter is head_weight or layout.style(name) == "vocab":
+            only_head = not (parameter is head_weight and transposed) and _of_head(model, parameter)
+            unit, behaviour = owner, None if only_head else LookUp
+        if behaviour is not None and unit not in done:
+            done.add(unit)
+            model = replaced(model, unit, derived(sublayer(model, unit), behaviour, shards=shards, shared_members=[]))
+    return derived(model, GatheredHead, shards=shards, shared_members=[])
+
+
+def share(model: Any, layout: Layout, shards: ParameterShards, places: Any) -> None:
+    """Keep this rank's range of every large parameter, in place, and say so in the table ``places``."""
+    layers = dict(model.named_sublayers(include_self=True))
+    for name, owner, around in list(_owners(model, layout)):
+        layer, unit = layers[owner], layers[around]
+        parameter, place = _own(layer, name), places.of(name)
+        count = place.sharding.size
+        if count == 1 or parameter.size < max(SMALLEST, count * count):
+            continue
+        place = replace(place, flat_of=tuple(parameter.shape))
+        places.put([name], place)
+        start, stop = place.range_of(parameter.shape)
+        of_head, looked_up = _of_head(model, parameter), isinstance(layer, LookUp)
+        share_memory(parameter.detach().flatten()[start:stop].clone(), parameter)
+        member = Member(name, parameter, place)
+        if of_head:
+            model.shared_members.append(member)
+        if looked_up:
+            layer.shared_members.append(member)
+        if of_head or looked_up:
+            shards.gathered.add(name)
+        else:
+            unit.shared_members.append(member)
+
+
+def gathered(members: Iterable[Member]) -> Iterator[tuple[Member, Tensor]]:
+    """Each member with its whole parameter: one message for those of one group and dtype."""
+    kinds: dict[Any, list[Member]] = {}
+    for member in members:
+        kinds.setdefault((member.place.sharding.ranks, member.parameter.dtype), []).append(member)
+    for same in kinds.values():
+        comm = same[0].place.sharding
+        sizes = [-(-prod(member.place.flat_of or ()) // comm.size) for member in same]
+        parts = []
+        for member, size in zip(same, sizes, strict=True):
+            part, padding = member.parameter.detach(), size - member.parameter.size
+            parts += [part, paddle.zeros([padding], part.dtype)] if padding else [part]
+        joined = comm.all_gather(paddle.concat(parts) if len(parts) > 1 else parts[0]).reshape([comm.size, -1])
+        offset = 0
+        for member, size in zip(same, sizes, strict=True):
+            shape = member.place.flat_of or ()
+            yield member, joined[:, offset : offset + size].flatten()[: prod(shape)].clone().reshape(shape)
+            offset += size
+
+
+@paddle.no_grad()  # type: ignore[untyped-decorator]
+def _whole(member: Member) -> Tensor:
+    ((_, whole),) = gathered([member])
+    return whole
+
+
+def _own(layer: nn.Layer, name: str) -> Tensor:
+    """The parameter of ``layer`` itself whose full name is ``name``."""
+    return dict(layer.named_parameters(include_sublayers=False))[name.rpartition(".")[2]]
+
+
+def _owners(model: Any, layout: Layout) -> Iterator[tuple[str, str, str]]:
+    """(name, layer, unit), all names, of every parameter that the layout cuts: the layer that has it, and the outermost member
+    of a list of layers around that, or the layer itself."""
+    lists = [name for name, layer in model.named_sublayers(include_self=True) if isinstance(layer, nn.LayerList)]
+    for name, _ in model.named_parameters():
+        if layout.style(name) in ("replicate", "partial", None):
+            continue
+        owner = name.rpartition(".")[0]
+        around = min((entry for entry in lists if owner.startswith(f"{entry}.")), key=len, default=None)
+        unit = owner if around is None else f"{around}.{owner[len(around) + 1 :].partition('.')[0]}"
+        yield name, owner, unit
+
+
+def _of_head(model: Any, parameter: Tensor) -> bool:
+    """Whether ``parameter`` is what the model's head computes with."""
+    below: Any = super(GatheredHead, model) if isinstance(model, GatheredHead) else model
+    weight, _, bias = below.head()
+    return parameter is weight or parameter is bias
+
+
+def _tensors(value: Any) -> Iterator[Tensor]:
+    if isinstance(value, Tensor):
+        yield value
+    elif isinstance(value, (tuple, list)):
+        for item in value:
+            yield from _tensors(item)
+    elif isinstance(value, Mapping):
+        yield from _tensors(list(value.values()))

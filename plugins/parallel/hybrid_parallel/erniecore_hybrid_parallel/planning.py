@@ -1,0 +1,95 @@
+"""Degrees from the settings and the number of processes; impossible ones are refused by the key that is wrong."""
+
+from __future__ import annotations
+
+from math import prod
+
+from erniecore.api import ConfigError
+from erniecore.api.parallel import DecoderShape
+from erniecore_hybrid_parallel.config import HybridConfig
+from erniecore_hybrid_parallel.mesh import AXES, Mesh
+from erniecore_hybrid_parallel.products import check_products
+
+
+def num_processes(config: HybridConfig) -> int:
+    """The product of the degrees; ``data`` counts as 1 when it is left open."""
+    return prod(max(1, int(getattr(config, axis))) for axis in AXES)
+
+
+def make_mesh(config: HybridConfig, world_size: int) -> Mesh:
+    """The grid of ranks for ``world_size`` processes.
+
+    Raises:
+        ConfigError: degrees that do not make ``world_size``, or that contradict each other.
+    """
+    check_products(config)
+    degrees = {axis: int(getattr(config, axis)) for axis in AXES}
+    fixed = prod(degree for axis, degree in degrees.items() if axis != "data")
+    if world_size % fixed:
+        key, _ = max(((a, d) for a, d in degrees.items() if a != "data"), key=lambda item: item[1])
+        raise ConfigError.at(
+            f"parallel.{key}", f"{world_size} processes cannot be divided into groups of {fixed}: change it, or --nproc"
+        )
+    degrees["data"] = degrees["data"] or world_size // fixed
+    if degrees["data"] * fixed != world_size:
+        found = f"{degrees['data']} replicas of {fixed} processes are {degrees['data'] * fixed}, but the run has {world_size}"
+        raise ConfigError.at("parallel.data", f"{found}; 0 takes what there is")
+    mesh = Mesh(degrees, config.expert)
+    if mesh.data_size % mesh.expert:
+        raise ConfigError.at(
+            "parallel.expert",
+            f"{mesh.data_size} ranks have rows of their own (data x sharding): set a divisor, or raise those",
+        )
+    if mesh.expert > 1 and degrees["sharding"] % mesh.expert and mesh.expert % degrees["sharding"]:
+        raise ConfigError.at(
+            "parallel.expert", f"{mesh.expert} and parallel.sharding={degrees['sharding']} must divide each other"
+        )
+    if config.sequence and degrees["tensor"] == 1:
+        raise ConfigError.at("parallel.sequence", "has no meaning without parallel.tensor above 1")
+    if config.sharding_stage > 1 and config.sharding == 1:
+        raise ConfigError.at("parallel.sharding_stage", "has no meaning without parallel.sharding above 1")
+    return mesh
+
+
+def check_shape(mesh: Mesh, shape: DecoderShape | None) -> None:
+    """What the ranks cannot divide of a model that says what its layers are like; of others it shows when it is cut.
+
+    Raises:
+        ConfigError: heads, widths, experts or a vocabulary, by the key of the axis.
+    """
+    if shape is None:
+        return
+    tensor, layers = mesh.degrees["tensor"], (*shape.layers, *shape.mtp_layers)
+    if mesh.expert > 1 and not any(layer.experts for layer in layers):
+        raise ConfigError.at("parallel.expert", "this model has no experts to spread over ranks")
+    for layer in layers:
+        counts = {
+            "attention heads": layer.heads,
+            "heads of keys and values": layer.kv_heads,
+            "columns of an MLP": layer.mlp,
+        }
+        for what, count in {**counts, "tokens of the vocabulary": shape.vocab}.items():
+            if count % tensor:
+                message = f"{tensor} ranks cannot share {count} {what} evenly; set a divisor of it"
+                raise ConfigError.at("parallel.tensor", message)
+        if layer.experts % (tensor * mesh.expert):
+            key = "parallel.expert" if mesh.expert > 1 else "parallel.tensor"
+            raise ConfigError.at(
+                key, f"{tensor * mesh.expert} ranks cannot share {layer.experts} experts evenly; set a divisor of it"
+            )
+
+
+def check_generating(config: HybridConfig, generates: bool) -> None:
+    """Where every rank makes texts of its own length, it would ask for layers or experts when the others do not; and a
+    pipeline cannot generate at all.
+
+    Raises:
+        ConfigError: a method that generates during training, on a layout where it cannot.
+    """
+    refused = {
+        "expert": config.expert > 1,
+        "sharding_stage": config.sharding > 1 and config.sharding_stage == 3,
+        "pipeline": config.pipeline > 1,
+    }
+    for key in (key for key, used in refused.items() if used and generates):
+        raise ConfigError.at(f"parallel.{key}", "this method generates text during training, which this cannot")

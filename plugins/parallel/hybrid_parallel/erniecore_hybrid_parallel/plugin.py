@@ -1,0 +1,82 @@
+"""``hybrid``: one run on several processes. Light; groups and sharded layers are made when a run opens."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from erniecore.api import Cluster, hookimpl
+from erniecore.api.parallel import Batch, DecoderShape, Layout, ParallelPlan, ParallelPlugin, Ranks, StepOutput
+from erniecore.api.planning import LayoutSpace
+from erniecore_hybrid_parallel.config import HybridConfig
+from erniecore_hybrid_parallel.planning import check_generating, check_shape, make_mesh, num_processes
+from erniecore_hybrid_parallel.split import choose_split
+
+if TYPE_CHECKING:
+    from paddle.nn import Layer
+
+
+class HybridPlugin(ParallelPlugin):
+    """Training on several processes, along any axes that go together."""
+
+    name = "hybrid"
+    summary = "data, sharded, tensor, sequence, expert, context and pipeline parallel over several processes"
+    Config = HybridConfig
+
+    @hookimpl
+    def ernie_check_settings(self, settings: Any) -> None:
+        """Methods that generate text cannot do so on every layout; those have rewards."""
+        check_generating(settings.parallel, bool(settings.rewards))
+
+    @hookimpl
+    def ernie_count_processes(self, config: HybridConfig) -> int:
+        return num_processes(config)
+
+    @hookimpl
+    def ernie_plan_parallel(self, config: HybridConfig, cluster: Cluster, shape: DecoderShape | None) -> ParallelPlan:
+        mesh = make_mesh(config, cluster.world_size)
+        check_shape(mesh, shape)
+        degrees = {**mesh.degrees, "expert": mesh.expert}
+        return ParallelPlan(degrees, mesh.data_rank(cluster.rank), mesh.data_size, choose_split(config, shape))
+
+    @hookimpl
+    def ernie_layout_space(self, config: HybridConfig, shape: DecoderShape) -> LayoutSpace:
+        from erniecore_hybrid_parallel.layouts import HybridLayouts
+
+        return HybridLayouts(config, shape)
+
+    @hookimpl
+    def ernie_open_ranks(self, config: HybridConfig, cluster: Cluster) -> Ranks:
+        from erniecore_hybrid_parallel.ranks import open_ranks
+
+        return open_ranks(config, make_mesh(config, cluster.world_size), cluster)
+
+    @hookimpl
+    def ernie_parallelize(self, model: Layer, layout: Layout, plan: ParallelPlan, ranks: Ranks) -> Layer:
+        stage_3 = plan.degrees["sharding"] > 1 and ranks.config.sharding_stage == 3  # type: ignore[attr-defined]
+        if stage_3:
+            model = ranks.prepare_parameters(model, layout)  # type: ignore[attr-defined]
+        if ranks.size > 1:
+            model = ranks.parallelize(model, layout)  # type: ignore[attr-defined]
+        if plan.split:
+            model = ranks.share_layers(model, layout, plan.split)  # type: ignore[attr-defined]
+        if stage_3:
+            ranks.share_parameters(model, layout)  # type: ignore[attr-defined]
+        return model
+
+    @hookimpl
+    def ernie_forward_backward(self, run: Any, batches: Sequence[Batch]) -> StepOutput | None:
+        """A pipeline's own order of passes; without one, the core's."""
+        if run.ranks.pipe is None:
+            return None
+        from erniecore_hybrid_parallel.pipeline import forward_backward
+
+        return forward_backward(run.objective, batches, run.ranks)
+
+    @hookimpl
+    def ernie_collect_metrics(self, run: Any) -> Mapping[str, float]:
+        """Bytes that this rank gave to the others since the last step."""
+        return {"bytes_sent": run.ranks.take_sent()} if run.ranks.size > 1 else {}
+
+
+plugin = HybridPlugin()

@@ -1,0 +1,265 @@
+"""Ranks that share the positions of each row: context parallelism, and what sequence parallelism needs at the ends of a
+model. A model computes the hidden states of its own positions; at the end of ``features`` they are joined, so that
+objectives see whole rows.
+
+Of 2 c chunks of a row, rank i of c has chunks i and 2 c - 1 - i, so that under a causal mask all have as much work. Keys
+and values are gathered for each attention, their gradients scattered: Dubey et al., "The Llama 3 Herd of Models" (2024),
+arXiv:2407.21783, section 3.3.2. Rows of other lengths are padded at the end by positions that nobody sees.
+
+All ranks of a context compute the same loss from what they joined, each takes 1 / c of its gradient
+(``erniecore.api.parallel.Ranks.alike``), and every way between them has its true adjoint: what reaches a parameter is to
+be summed.
+
+Letters: B rows, S positions, s positions here, L of a chunk, c ranks, hq query heads, hk key heads, d head size.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import paddle  # noqa: TID253
+from numpy.typing import NDArray
+from paddle import Tensor  # noqa: TID253
+
+from erniecore.api import ConfigError, ops
+from erniecore.api.layers import derived
+from erniecore.api.method import IGNORE
+from erniecore.api.parallel import Features, SequenceStatistics
+from erniecore_hybrid_parallel.comm import Comm
+from erniecore_hybrid_parallel.regions import collect, join, part_of, total
+from erniecore_hybrid_parallel.tensor import Shard
+
+Ints = NDArray[np.int64]
+
+
+class Share:
+    """Which positions this rank has: the same object in every copy of a model.
+
+    Args:
+        context: ranks with the same rows. shard: ranks that share matrices and, where it says so, positions again.
+    """
+
+    def __init__(self, context: Comm, shard: Shard) -> None:
+        self.context, self.shard = context, shard
+        self.active = True
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Share:
+        return self
+
+    @property
+    def inner(self) -> int:
+        """Among how many ranks the positions of this rank of the context are divided again."""
+        return self.shard.comm.size if self.shard.sequence else 1
+
+    def padded(self, length: int) -> int:
+        """The length that all ranks can divide."""
+        step = self.inner * (2 * self.context.size if self.context.size > 1 else 1)
+        return -(-length // step) * step
+
+    def order(self, length: int) -> Ints:
+        """Positions of a padded row in the order in which the ranks of the context have them."""
+        count = self.context.size
+        chunks = np.arange(length).reshape([2 * count, -1] if count > 1 else [1, -1])
+        return np.concatenate([chunks[i] for r in range(count) for i in sorted({r, len(chunks) - 1 - r})])
+
+    def mine(self, length: int) -> Ints:
+        """Positions of this rank of the context."""
+        found: Ints = self.order(length).reshape([self.context.size, -1])[self.context.index]
+        return found
+
+    def collected(self, x: Tensor) -> Tensor:
+        """[B, s, ...] of the ranks of the context -> [B, S, ...] in the order of the row."""
+        if self.context.size == 1:
+            return x
+        joined = collect(x, self.context, 1)
+        return paddle.gather(joined, paddle.to_tensor(np.argsort(self.order(joined.shape[1]))), axis=1)
+
+    @contextmanager
+    def whole(self) -> Iterator[None]:
+        """Inside, every rank has all positions: text is generated one position after the other."""
+        before = self.active, self.shard.sequence
+        self.active = self.shard.sequence = False
+        try:
+            yield
+        finally:
+            self.active, self.shard.sequence = before
+
+    # ---- what a block asks whose statistics see whole rows
+    def own(self, values_Bs: Tensor) -> Tensor:
+        """Of the positions of this rank of the context those that are here."""
+        return part_of(values_Bs, self.shard.comm, 1) if self.shard.sequence else values_Bs
+
+    def joined(self, values: Tensor) -> Tensor:
+        """[B, positions here, n] -> [B, S, n], in the order of the row."""
+        if self.shard.sequence:
+            values = join(values, self.shard.comm, 1)
+        return self.collected(values) if self.active else values
+
+    def common(self, loss: Tensor) -> Tensor:
+        """A loss of weights alone: ranks that share positions within a matrix sum its gradient."""
+        return loss.detach() + (loss - loss.detach()) / self.inner
+
+
+class RowAttention:
+    """What the row indices of shared rows carry: attention of the positions here to those of the whole row.
+
+    Args:
+        ends: int32 [B, S], the first row that no longer sees each column.
+    """
+
+    def __init__(self, share: Share, ends: NDArray[np.int32]) -> None:
+        self.share, self.ends = share, ends
+
+    def attention(self, q: Tensor, k: Tensor, v: Tensor, *, scale: float | None) -> Tensor:
+        """q [B, s, hq, d], k, v [B, s, hk, d] -> [B, s, hq, d]."""
+        kv = self.share.collected(paddle.concat([k, v], axis=-1))
+        size, length = k.shape[-1], kv.shape[1]
+        chunk = length // (2 * self.share.context.size)
+        found = []
+        for place, start in enumerate(self.share.mine(length)[::chunk].tolist()):
+            stop, ends = start + chunk, self.ends[:, : start + chunk] - start
+            # views would lose their strides when they are kept for recomputation
+            rows = q[:, place * chunk : (place + 1) * chunk].contiguous()
+            keys, values = (part.contiguous() for part in (kv[:, :stop, :, :size], kv[:, :stop, :, size:]))
+            hidden = None if (ends >= chunk).all() else paddle.to_tensor(ends.reshape([-1, 1, stop, 1]))
+            found.append(ops.attention(rows, keys, values, startend_row_indices=hidden, scale=scale))
+        return paddle.concat(found, axis=1)
+
+
+class RowIds:
+    """What the ids of shared rows carry: those that come later in the row."""
+
+    def __init__(self, ids: NDArray[Any], mine: Ints) -> None:
+        self.ids, self.mine = ids, mine
+
+    def shifted(self, steps: int) -> Tensor:
+        """See ``ops.shifted``."""
+        return paddle.to_tensor(np.roll(self.ids, -steps, axis=1)[:, self.mine])
+
+
+class RowHead:
+    """What the weight of a head carries whose rows are shared: each rank computes the logits of its share of the learned
+    tokens, and all get the losses."""
+
+    def __init__(self, context: Comm, further: Any) -> None:
+        self.context, self.further = context, further
+
+    def linear_cross_entropy(self, hidden: Tensor, weight: Tensor, labels: Tensor, **options: Any) -> Tensor:
+        """As ``ops.linear_cross_entropy``; the same on every rank."""
+        own = np.full(labels.shape, IGNORE, np.int64)
+        where = np.array_split(np.flatnonzero(labels.numpy() != IGNORE), self.context.size)[self.context.index]
+        own[where] = labels.numpy()[where]
+        compute = ops.linear_cross_entropy if self.further is None else self.further.linear_cross_entropy
+        ops.sharded_parameters.bind(weight, None)  # what computes it for one rank is asked for once
+        losses: Tensor = compute(hidden, weight, paddle.to_tensor(own), **options)
+        ops.sharded_parameters.bind(weight, self)
+        return total(losses, self.context)
+
+
+class SharedRows:
+    """A model that computes the hidden states of some positions."""
+
+    rows_share: Share
+
+    def features(
+        self,
+        input_ids: Tensor,
+        *,
+        position_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        startend_row_indices: Tensor | None = None,
+        cache: Any = None,
+    ) -> Features:
+        """As ``CausalLM.features``, of whole rows."""
+        share, inner = self.rows_share, super().features  # type: ignore[misc]
+        if cache is not None:
+            with share.whole():
+                options = {"attention_mask": attention_mask, "startend_row_indices": startend_row_indices}
+                found: Features = inner(input_ids, position_ids=position_ids, cache=cache, **options)
+            return found
+        length = input_ids.shape[1]
+        ids, places, ends = whole_rows(share, input_ids, position_ids, attention_mask, startend_row_indices)
+        found = inner(*_own(share, ids), **_masks(share, places, ends))
+
+        def joined(hidden: Tensor) -> Tensor:
+            whole = share.joined(hidden)
+            return whole if whole.shape[1] == length else whole[:, :length].contiguous()
+
+        return replace(
+            found, hidden=joined(found.hidden), mtp_hidden=tuple(joined(hidden) for hidden in found.mtp_hidden)
+        )
+
+    def head(self) -> tuple[Tensor, bool, Tensor | None]:
+        """The head; it carries how a loss is shared."""
+        weight, transposed, bias = super().head()  # type: ignore[misc]
+        if self.rows_share.context.size > 1:
+            further = ops.sharded_parameters.of(weight)
+            head = RowHead(self.rows_share.context, None if isinstance(further, RowHead) else further)
+            ops.sharded_parameters.bind(weight, head)
+        return weight, transposed, bias
+
+
+def whole_rows(
+    share: Share, ids: Tensor, places: Tensor | None, mask: Tensor | None, ends: Tensor | None
+) -> tuple[NDArray[Any], NDArray[Any], NDArray[np.int32]]:
+    """Ids, positions and row indices [B, padded S]; what is hidden, by whatever argument, is hidden by its row index."""
+    ids_BS = ids.numpy()
+    batch, length = ids_BS.shape
+    size = share.padded(length)
+    columns = np.arange(length)
+    given = None if places is None else places.numpy()
+    places_BS = np.broadcast_to(columns, (batch, length)) if given is None else np.broadcast_to(given, (batch, length))
+    if ends is not None:
+        ends_BS = ends.numpy().reshape([batch, length])
+    elif given is not None and mask is None:
+        restarts = np.pad(places_BS[:, 1:] <= places_BS[:, :-1], ((0, 0), (0, 1)), constant_values=True)
+        starts = np.where(restarts, columns + 1, length)
+        ends_BS = np.minimum.accumulate(starts[:, ::-1], axis=1)[:, ::-1]
+    else:
+        ends_BS = np.full((batch, length), size)
+    if mask is not None:
+        ends_BS = np.where(mask.numpy() != 0, ends_BS, columns)
+    more = ((0, 0), (0, size - length))
+    padding = np.broadcast_to(np.arange(length, size), (batch, size - length))
+    ends_BS = np.concatenate([ends_BS, padding], axis=1).astype(np.int32)
+    return np.pad(ids_BS, more), np.pad(places_BS, more), ends_BS
+
+
+def _own(share: Share, ids: NDArray[Any]) -> tuple[Tensor]:
+    mine = share.mine(ids.shape[1])
+    own = paddle.to_tensor(ids[:, mine])
+    ops.sharded_ids.bind(own, RowIds(ids, mine))
+    return (own,)
+
+
+def _masks(share: Share, places: NDArray[Any], ends: NDArray[np.int32]) -> dict[str, Tensor]:
+    """Positions, and row indices: without a context as they are; else such that tell padding, and carry the rest."""
+    mine = share.mine(places.shape[1])
+    if share.context.size == 1:
+        indices = paddle.to_tensor(ends[:, None, :, None])
+    else:
+        real = ends[:, mine] > mine
+        rows = np.where(real, len(mine), np.arange(len(mine))).astype(np.int32)
+        indices = paddle.to_tensor(rows[:, None, :, None])
+        ops.sharded_masks.bind(indices, RowAttention(share, ends))
+    return {"position_ids": paddle.to_tensor(places[:, mine].astype(np.int64)), "startend_row_indices": indices}
+
+
+def share_rows(model: Any, share: Share) -> Any:
+    """``model`` as one that computes its share of the positions of each row.
+
+    Raises:
+        ConfigError: a layer whose statistics cannot be computed from shared rows, such as a capacity.
+    """
+    key = "parallel.context" if share.context.size > 1 else "parallel.sequence"
+    for name, layer in model.named_sublayers():
+        if isinstance(layer, SequenceStatistics):
+            try:
+                layer.shard_sequences(share)
+            except ValueError as error:
+                raise ConfigError.at(key, f"{error} ({name})") from error
+    return derived(model, SharedRows, rows_share=share)

@@ -1,0 +1,263 @@
+"""What the processes of a ``hybrid`` run do together during training; see ``erniecore.api.parallel.Ranks``. How a group computes
+a sum is in ``comm.py``, how many gradients become few messages in ``buckets.py``.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import paddle  # noqa: TID253
+from paddle import Tensor  # noqa: TID253
+
+from erniecore.api import Cluster, ConfigError
+from erniecore.api.parallel import BalancedModel, Layout, ParameterState, Piece
+from erniecore_hybrid_parallel.buckets import all_reduce_gradients, by_comm, gather_parts, sum_ends
+from erniecore_hybrid_parallel.comm import Comm
+from erniecore_hybrid_parallel.config import HybridConfig
+from erniecore_hybrid_parallel.experts import spread_experts
+from erniecore_hybrid_parallel.gradients import GradientShards
+from erniecore_hybrid_parallel.groups import World, world_of
+from erniecore_hybrid_parallel.mesh import AXES, Mesh
+from erniecore_hybrid_parallel.parameters import ParameterShards, prepare, share
+from erniecore_hybrid_parallel.pipe import open_pipe
+from erniecore_hybrid_parallel.placement import Placements
+from erniecore_hybrid_parallel.planning import check_generating
+from erniecore_hybrid_parallel.positions import Share, share_rows
+from erniecore_hybrid_parallel.stages import lay_out
+from erniecore_hybrid_parallel.tensor import Shard, check_packed, shard_model
+
+#: bytes that each rank gives in the first round of an exchange; longer values need a second
+_ROUND = 2040
+#: seconds without an exchange that make the next one a meeting
+_LONG = 2.0
+
+
+class Loads:
+    """See ``erniecore.api.parallel.LoadReduction``: over the ranks that see other rows, and over the stages of a pipeline."""
+
+    def __init__(self, batch: Comm, stages: Comm | None) -> None:
+        self.batch, self.stages = batch, stages
+
+    @property
+    def splits_layers(self) -> bool:
+        """In a pipeline."""
+        return self.stages is not None
+
+    def sum_tokens(self, loads: Tensor) -> Tensor:
+        """New, of the batch."""
+        return self.batch.all_reduce(loads.clone())
+
+    def gather_layers(self, rows: Tensor) -> Tensor:
+        """Of all stages; ``rows`` where there is one."""
+        return rows if self.stages is None else self.stages.all_gather(rows)
+
+
+class HybridRanks:
+    """The processes of a run.
+
+    Args:
+        mesh: who does what. world: the processes.
+    """
+
+    def __init__(self, config: HybridConfig, mesh: Mesh, world: World) -> None:
+        self.config, self.mesh, self.world = config, mesh, world
+        self.rank, self.size = world.rank, world.size
+        place = mesh.coordinates(self.rank)
+        self.counts = place["tensor"] == place["context"] == 0 and place["pipeline"] == mesh.degrees["pipeline"] - 1
+        self.alike = mesh.degrees["context"]
+        self._sent = 0
+        self._meets, self._exchanged = True, time.monotonic()
+        self.shards: GradientShards | None = None
+        self.parameters = ParameterShards()
+        self.everybody = world.comm([list(range(world.size))])
+        self.batch = world.comm(mesh.groups("sharding", "data"))
+        self.tensor = world.comm(mesh.groups("tensor"))
+        self.placements = Placements(mesh, world)
+        self.pipe = open_pipe(mesh, world, config.chunks) if mesh.degrees["pipeline"] > 1 else None
+        self.peers = world.comm(mesh.groups(*(axis for axis in AXES if axis != "pipeline")))
+        #: of the first and the last stage, which share some parameters, and the names of these
+        self.ends, self.at_both_ends = world.comm(mesh.ends()), frozenset[str]()
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> HybridRanks:
+        return self
+
+    def exchange(self, value: Any) -> list[Any]:
+        """What every rank gave, in the order of ranks.
+
+        Groups with a roll call wait as long as ``parallel.timeout``. Elsewhere the ranks meet at the store, which is slow,
+        where the last pause between two exchanges was long on any rank.
+        """
+        self.parameters.release()  # between forward passes nothing is kept whole
+        if self.size == 1:
+            return [value]
+        pause = time.monotonic() - self._exchanged
+        if self._meets and not self.world.roll_calls:
+            self.world.meet("exchange")
+        found = self._gathered([pause, value], self.everybody)
+        self._meets = max(part[0] for part in found) > _LONG
+        self._exchanged = time.monotonic()
+        return [part[1] for part in found]
+
+    @property
+    def waiting(self) -> str:
+        """What this rank waits for, and for whom."""
+        return self.world.waiting
+
+    def take_sent(self) -> int:
+        """Bytes that this rank gave to the others since the last call."""
+        before, self._sent = self._sent, self.world.sent
+        return self._sent - before
+
+    def watch(self, alarm: Callable[[], None]) -> None:
+        """Whoever gives up waiting asks for everybody's stacks first."""
+        self.world.watch(alarm)
+
+    def _gathered(self, value: Any, comm: Comm) -> list[Any]:
+        text = np.frombuffer(json.dumps(value).encode(), np.uint8)
+        parts, longest = self._round(text, _ROUND, comm)
+        if longest > _ROUND:
+            parts, _ = self._round(text, longest, comm)
+        return [json.loads(part.tobytes()) for part in parts]
+
+    def _round(self, text: Any, room: int, comm: Comm) -> tuple[list[Any], int]:
+        """What of each rank's bytes fits into ``room``, and how many the longest has."""
+        row = np.zeros([1, 8 + room], np.uint8)
+        row[0, :8] = np.frombuffer(np.int64(len(text)).tobytes(), np.uint8)
+        row[0, 8 : 8 + min(len(text), room)] = text[:room]
+        rows = comm.all_gather(paddle.to_tensor(row)).numpy()
+        sizes = [int(np.frombuffer(r[:8].tobytes(), np.int64)[0]) for r in rows]
+        return [r[8 : 8 + size] for r, size in zip(rows, sizes, strict=True)], max(sizes)
+
+    def piece(self, name: str, shape: Sequence[int]) -> Piece:
+        """What the table says."""
+        return self.placements.of(name).piece(name, shape)
+
+    def share(self, name: str, shape: Sequence[int]) -> tuple[int, int] | None:
+        """The flattened parameter in equal parts, one per sharding rank; the last ones may be shorter or empty."""
+        return self.placements.of(name).share(shape)
+
+    def whole(self, tensor: Tensor, piece: Piece) -> Any:
+        """The whole tensor as a numpy array."""
+        return self.gather(tensor, piece).numpy()
+
+    def gather(self, tensor: Tensor, piece: Piece) -> Tensor:
+        """The flat ranges of the sharding ranks, then the cuts."""
+        place, tensor = self.placements.of(piece.name), tensor.detach()
+        if piece.flat is not None:
+            cut = list(piece.shape)
+            cut[piece.axis] //= piece.count
+            padded = paddle.zeros([-(-int(np.prod(cut)) // place.sharding.size)], tensor.dtype)
+            if tensor.shape[0]:
+                padded[: tensor.shape[0]] = tensor
+            tensor = place.sharding.all_gather(padded)[: int(np.prod(cut))].reshape(cut)
+        if piece.count > 1:
+            tensor = place.cut.all_gather(tensor, piece.axis)
+        return tensor
+
+    def partners(self, piece: Piece) -> Sequence[int]:
+        """Ranks with the other cuts, and with the other ranges of them."""
+        place = self.placements.of(piece.name)
+        return place.cut.ranks if piece.flat is None else place.together
+
+    def send(self, array: Any, dtype: str, shape: Sequence[int], source: int) -> Any:
+        """To everybody: it is done once, at the end of a run."""
+        mine = source == self.rank
+        tensor = paddle.to_tensor(array, dtype=dtype) if mine else paddle.empty(list(shape), dtype)
+        return self.everybody.broadcast(tensor, source).numpy()
+
+    def attach(self, slots: Sequence[ParameterState]) -> None:
+        """From stage 2 on gradients are summed during the backward pass."""
+        if self.config.sharding_stage > 1:
+            self.parameters.slots = {slot.name: slot for slot in slots}
+            told = [slot for slot in slots if slot.name not in self.parameters.gathered]
+            self.shards = GradientShards(told, self.placements.of, self._exchange_in_stage)
+
+    def _exchange_in_stage(self, value: Any) -> list[Any]:
+        """What the ranks of this stage gave: during a step, stages are not at the same place."""
+        return self.exchange(value) if self.pipe is None else self._gathered(value, self.peers)
+
+    def backward_done(self) -> None:
+        """The backward pass of a micro-batch has ended."""
+        self.parameters.release()
+        if self.shards is not None:
+            self.shards.backward_done()
+
+    def reduce_gradients(self, slots: Sequence[ParameterState]) -> None:
+        """Sum the gradients over the ranks that saw other rows, or parts of the same ones."""
+        sum_ends([slot for slot in slots if slot.name in self.at_both_ends], self.ends)
+        if self.shards is None:
+            for comm, members in by_comm(slots, lambda slot: self.placements.of(slot.name).reduce):
+                all_reduce_gradients(members, comm)
+
+    def counts_parameter(self, name: str) -> bool:
+        """Whether this rank's gradient of a parameter enters the global norm."""
+        return self.placements.of(name).counts
+
+    def updated(self, slots: Sequence[ParameterState]) -> None:
+        """Bring the other sharding ranks' parts into the parameters."""
+        parted = [slot for slot in slots if slot.part is not None]
+        for comm, members in by_comm(parted, lambda slot: self.placements.of(slot.name).sharding):
+            gather_parts(members, comm)
+
+    def prepare_parameters(self, model: Any, layout: Layout) -> Any:
+        """Before matrices are cut, where parameters will be sharded."""
+        return prepare(model, layout, self.parameters)
+
+    def share_parameters(self, model: Any, layout: Layout) -> None:
+        """Keep a range of each large parameter here (stage 3)."""
+        share(model, layout, self.parameters, self.placements)
+
+    def parallelize(self, model: Any, layout: Layout) -> Any:
+        """The model with this rank's parts of its parameters, which are cut in place; the table says what they are.
+
+        Raises:
+            ConfigError: what the ranks cannot divide, by the key of the axis.
+        """
+        shard = Shard(self.tensor, sequence=self.config.sequence)
+        spread: list[str] = []
+        if self.mesh.expert > 1 or self.tensor.size > 1:
+            check_packed(model, "parallel.expert" if self.mesh.expert > 1 else "parallel.tensor")
+            holders, cut = (self.world.comm(self.mesh.expert_groups(*axes)) for axes in ((), ("tensor",)))
+            spread = spread_experts(model, layout, holders, cut, shard)
+            self.placements.put(spread, self.placements.experts())
+        if self.mesh.expert > 1 and not spread:
+            raise ConfigError.at("parallel.expert", "this model has no experts to spread over ranks")
+        if self.tensor.size > 1:
+            model, cuts, partial = shard_model(model, layout, shard, done={*spread})
+            for axis in sorted({*cuts.values()}):
+                names = [name for name, at in cuts.items() if at == axis]
+                self.placements.put(names, self.placements.along(cut=["tensor"], axis=axis))
+            self.placements.put(partial, self.placements.along(summed=["tensor"]))
+        context = self.world.comm(self.mesh.groups("context"))
+        if context.size > 1 or shard.sequence:
+            model = share_rows(model, Share(context, shard))
+        return model
+
+    def share_layers(self, model: Any, layout: Layout, split: Sequence[int]) -> Any:
+        """The model with this stage's layers alone."""
+        assert self.pipe is not None
+        model, shared = lay_out(model, layout.stages, self.pipe, split)
+        self.at_both_ends = frozenset(shared)
+        for name in shared if self.pipe.stage else ():  # the first stage counts them
+            self.placements.put([name], replace(self.placements.of(name), counts=False))
+        return model
+
+    def adopt(self, model: Any, objective: Any) -> None:
+        """Expert loads are counted over all rows. Raises as ``check_generating``."""
+        check_generating(self.config, objective.generates)
+        if isinstance(model, BalancedModel):
+            stages = self.world.comm(self.mesh.groups("pipeline")) if self.pipe is not None else None
+            model.reduce_loads(Loads(self.batch, stages))
+
+    def close(self) -> None:
+        """Nothing to give back: the process ends."""
+
+
+def open_ranks(config: HybridConfig, mesh: Mesh, cluster: Cluster) -> HybridRanks:
+    """Meet the other processes; raises ``EnvironmentFault`` when they do not come."""
+    return HybridRanks(config, mesh, world_of(cluster, config.timeout))

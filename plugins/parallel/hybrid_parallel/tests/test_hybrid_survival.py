@@ -1,0 +1,137 @@
+"""Stopping, killing and failing ranks of a real run: what the console says, what is on disk, who is left."""
+
+import fcntl
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from erniecore.api import Exit
+from erniecore.checkpoint import list_checkpoints, load_checkpoint
+
+pytestmark = [pytest.mark.multiproc, pytest.mark.slow]
+TWO = {"parallel__name": "hybrid", "parallel__sharding": 2, "log__every": 1}
+
+
+def start(words, cwd):
+    environ = {k: v for k, v in os.environ.items() if not k.startswith(("ERNIE_", "PADDLE_"))}
+    return subprocess.Popen(
+        [sys.executable, "-m", "erniecore", "run", *words],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=cwd,
+        env={**environ, "NO_COLOR": "1", "OMP_NUM_THREADS": "1"},
+    )
+
+
+def at_step(process, step):
+    """Wait until the line of ``step`` is printed."""
+    for line in process.stdout:
+        if line.startswith(f"step   {step}/"):
+            return
+    raise AssertionError(process.communicate()[1])
+
+
+def ranks_of(process):
+    """Process ids of the ranks."""
+    return [int(pid) for pid in subprocess.check_output(["pgrep", "-P", str(process.pid)], text=True).split()]
+
+
+def tensors(out, step):
+    checkpoint = load_checkpoint(out / "ckpt" / f"step-{step:08d}")
+    return {(g, n): array.tobytes() for g, members in checkpoint.tensors.items() for n, array in members.items()}
+
+
+def finish(words, cwd):
+    process = start(words, cwd)
+    _, errors = process.communicate()
+    assert process.returncode == 0, errors
+
+
+@pytest.fixture(scope="module")
+def straight(words, tmp_path_factory):
+    """An uninterrupted run of 40 steps on two ranks."""
+    place = tmp_path_factory.mktemp("straight")
+    finish(words(place / "out", train__max_steps=40, **TWO), place)
+    return tensors(place / "out", 40)
+
+
+def test_sigterm_stops_all_ranks_after_one_step_and_the_same_command_continues(words, tmp_path, straight):
+    command = words(tmp_path / "out", train__max_steps=40, **TWO)
+    process = start(command, tmp_path)
+    at_step(process, 3)
+    process.send_signal(signal.SIGTERM)
+    _, errors = process.communicate()
+    assert process.returncode == Exit.PREEMPTED, errors
+    events = [json.loads(line) for line in (tmp_path / "out" / "events.jsonl").read_text().splitlines()]
+    last = max(e["step"] for e in events if e["event"] == "step")
+    assert load_checkpoint(list_checkpoints(tmp_path / "out" / "ckpt")[-1]).step == last
+    finish(command, tmp_path)
+    assert tensors(tmp_path / "out", 40) == straight
+
+
+@pytest.mark.parametrize("victim", [0, 1])
+def test_a_killed_rank_ends_the_run_by_name_and_it_continues_bit_for_bit(words, tmp_path, straight, victim):
+    command = words(tmp_path / "out", train__max_steps=40, checkpoint__every=2, **TWO)
+    process = start(command, tmp_path)
+    at_step(process, 5)
+    ranks = ranks_of(process)
+    os.kill(ranks[victim], signal.SIGKILL)
+    _, errors = process.communicate()
+    assert process.returncode == Exit.ENVIRONMENT, errors
+    assert re.search(r"^error ERN-E020  a process of the run was killed by SIGKILL ", errors, re.MULTILINE), errors
+    assert f"rank {victim}, " in errors
+    assert not any(os.path.exists(f"/proc/{pid}") for pid in ranks)
+    finish(command, tmp_path)
+    assert tensors(tmp_path / "out", 40) == straight
+
+
+def test_the_first_error_of_the_failing_rank_is_shown(words, tmp_path):
+    (tmp_path / "out" / "control").mkdir(parents=True)
+    with (tmp_path / "out" / "control" / "lock-1").open("w") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        process = start(words(tmp_path / "out", **TWO), tmp_path)
+        _, errors = process.communicate()
+    assert process.returncode == Exit.ENVIRONMENT
+    assert errors.startswith("error ERN-E011  another process is training in this directory"), errors
+    assert "rank 1, " in errors
+    assert "Traceback" not in errors
+
+
+def test_ranks_end_when_the_starting_process_is_killed(words, tmp_path):
+    process = start(words(tmp_path / "out", train__max_steps=100_000, **TWO), tmp_path)
+    at_step(process, 3)
+    ranks = ranks_of(process)
+    process.kill()
+    process.communicate()
+    while any(os.path.exists(f"/proc/{pid}") for pid in ranks):
+        time.sleep(0.1)
+    assert list_checkpoints(tmp_path / "out" / "ckpt"), "they save what they have"
+
+
+def test_impossible_degrees_start_nothing(words, tmp_path):
+    process = start([*words(tmp_path / "out", **{**TWO, "parallel__data": 3}), "--nproc", "4"], tmp_path)
+    _, errors = process.communicate()
+    assert process.returncode == Exit.USAGE
+    assert "parallel.data=3" in errors
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_frozen_rank_is_named_everybodys_stacks_are_kept_and_the_run_starts_again(words, tmp_path, straight):
+    command = words(tmp_path / "out", train__max_steps=40, checkpoint__every=2, parallel__timeout=12, **TWO)
+    process = start([*command, "--restarts", "1"], tmp_path)
+    at_step(process, 5)
+    os.kill(ranks_of(process)[1], signal.SIGSTOP)
+    _, errors = process.communicate()
+    assert process.returncode == 0, errors
+    events = [json.loads(e) for e in (tmp_path / "out" / "events.jsonl").read_text().splitlines() if e]
+    (warning,) = [e for e in events if e.get("kind") == "restart"]
+    # it froze before a collective, or within one
+    assert re.search("(waited 12 s for|lost contact with) rank 1", warning["message"]), warning
+    assert tensors(tmp_path / "out", 40) == straight

@@ -1,1 +1,0 @@
-"""Preference optimisation for erniecore: DPO and its family, KTO, ORPO, SimPO."""

@@ -1,8 +1,0 @@
-"""The plugin keeps the rules that every method keeps."""
-
-from erniecore.testing import parametrize_checks
-
-
-@parametrize_checks("method", "pt")
-def test_conformance(check):
-    check()

@@ -1,1 +1,0 @@
-"""Quantisation after training, with calibration data."""

@@ -1,0 +1,95 @@
+"""A model with its weights packed, layer by layer: a layer's floating-point weight is dropped before the next is packed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import paddle  # noqa: TID253
+from paddle import nn  # noqa: TID253
+
+from erniecore.api import ConfigError, UsageError
+from erniecore.api.quantizer import ExpertLayer
+from erniecore_weight_only.layers import PackedExperts, PackedLinear, PackedWeight
+from erniecore_weight_only.schemes import Place, Rule, Scheme, choose, places
+
+
+class Kinds(NamedTuple):
+    """What takes the place of a linear layer and of stacked experts, made like ``PackedLinear`` and ``PackedExperts``."""
+
+    linear: Callable[[nn.Linear, Scheme, str], nn.Layer] = PackedLinear
+    experts: Callable[[nn.Layer, dict[str, Scheme], str], nn.Layer] = PackedExperts
+
+
+def pack_model(model: nn.Layer, rules: Sequence[Rule], kinds: Kinds | None = None) -> nn.Layer:
+    """``model`` with the layers that the rules name replaced; a model that is packed like this already stays as it is.
+
+    Raises:
+        ConfigError: patterns that match nothing, or a layer that cannot be packed. NumericsError: weights that are not finite.
+        UsageError: the model is packed in another way.
+    """
+    chosen = choose(places(shapes_of(model)), rules)
+    by_layer: dict[str, dict[str, Scheme]] = {}
+    for place, scheme in chosen.items():
+        by_layer.setdefault(place.layer, {})[place.parameter] = scheme
+    done = packed_weights(model)
+    if done:
+        _check_same(done, chosen)
+        return model
+    layers = dict(model.named_sublayers(include_self=True))
+    for name in by_layer:
+        _check(layers[name], name)
+    for name, schemes in by_layer.items():
+        above, _, leaf = name.rpartition(".")
+        layer = layers.pop(name)
+        layers[above].add_sublayer(leaf, _packed(layer, schemes, name, kinds or Kinds()))
+        del layer
+    return model
+
+
+def shapes_of(model: nn.Layer) -> dict[str, tuple[int, ...]]:
+    """Name -> shape of the model's parameters, packed ones as if they were not."""
+    found = {name: tuple(parameter.shape) for name, parameter in model.named_parameters()}
+    return {**found, **{name: weight.shape for name, weight in packed_weights(model).items()}}
+
+
+def packed_weights(model: nn.Layer) -> dict[str, PackedWeight]:
+    """Name of a weight, as it was before, -> its packed form."""
+    found = {}
+    for name, layer in model.named_sublayers():
+        if isinstance(layer, PackedWeight):
+            found[f"{name}.weight" if isinstance(layer, PackedLinear) else name] = layer
+    return found
+
+
+def _packed(layer: nn.Layer, schemes: dict[str, Scheme], name: str, kinds: Kinds) -> nn.Layer:
+    if isinstance(layer, nn.Linear):
+        return kinds.linear(layer, schemes["weight"], name)
+    return kinds.experts(layer, schemes, name)
+
+
+def _check(layer: nn.Layer, name: str) -> None:
+    stacked = isinstance(layer, ExpertLayer)
+    if not isinstance(layer, nn.Linear) and not stacked:
+        message = f"{name} is a {type(layer).__name__}, not a linear layer: name it here to leave it as it is"
+        raise ConfigError.at("quantizer.ignore", message)
+
+
+def _check_same(done: dict[str, PackedWeight], chosen: dict[Place, Scheme]) -> None:
+    asked = {f"{place.layer}.{place.parameter}": scheme for place, scheme in chosen.items()}
+    for name in {*done, *asked}:
+        found = done[name].scheme if name in done else None
+        if found != asked.get(name):
+            raise UsageError(
+                "this model is quantized in another way already",
+                where=name,
+                found=str(found),
+                expected=str(asked.get(name)),
+                fix="quantize the original model",
+            )
+
+
+def stored_bytes(model: nn.Layer) -> int:
+    """Bytes of everything that the model holds: parameters, codes, scales and other buffers."""
+    stored = {id(t): t for t in [*model.parameters(), *model.buffers()]}
+    return sum(int(paddle.numel(t)) * t.element_size() for t in stored.values())

@@ -1,9 +1,0 @@
-"""The loss of supervised fine-tuning: mean negative log-likelihood of the learned tokens of the assistant's turns."""
-
-from __future__ import annotations
-
-from erniecore.api import NextTokenObjective
-
-
-class SftObjective(NextTokenObjective):
-    """The loss that all methods of next-token prediction share; the encoder's labels say what is learned."""

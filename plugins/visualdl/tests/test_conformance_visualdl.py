@@ -1,8 +1,0 @@
-"""The conformance kit's checks on this plugin."""
-
-from erniecore.testing import parametrize_checks
-
-
-@parametrize_checks("callback", "visualdl")
-def test_conformance(check):
-    check()

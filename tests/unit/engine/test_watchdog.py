@@ -1,0 +1,91 @@
+"""A process that hangs says where it is and ends."""
+
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from erniecore.engine.ranks import Alone
+from erniecore.engine.training.watchdog import Watchdog
+from erniecore.errors import Exit
+
+STUCK = """
+import sys, time
+from pathlib import Path
+from erniecore.engine.training.watchdog import Watchdog, end_process
+from erniecore.engine.ranks import Alone
+out = Path(sys.argv[1])
+pulse = Watchdog(out, 0.2, Alone(), end_process(out / "control" / "end.json"))
+
+def a_callback_that_sleeps():
+    time.sleep(1000)
+
+with pulse.watching():
+    pulse.heartbeat("in step 7")
+    a_callback_that_sleeps()
+"""
+
+
+@pytest.fixture
+def out(tmp_path):
+    for name in ("logs", "control"):
+        (tmp_path / name).mkdir()
+    return tmp_path
+
+
+def watched(out, limit, during, ranks=None):
+    """Errors that would have ended the process while ``during(pulse)`` ran."""
+    ended = []
+    pulse = Watchdog(out, limit, ranks or Alone(), ended.append)
+    with pulse.watching():
+        during(pulse)
+    return ended
+
+
+def test_a_stuck_process_ends_with_its_stacks_and_what_it_did(out):
+    done = subprocess.run([sys.executable, "-c", STUCK, str(out)], capture_output=True, text=True, check=False)
+    assert done.returncode == Exit.ENVIRONMENT, done.stderr
+    record = json.loads((out / "control" / "end.json").read_text())
+    assert record["fields"]["code"] == "ERN-E024"
+    assert record["fields"]["where"] == "rank 0, in step 7"
+    assert "no progress for" in done.stderr
+    stacks = (out / "logs" / "rank-0.stacks").read_text()
+    assert "in step 7 since" in stacks
+    assert "a_callback_that_sleeps" in stacks
+
+
+def test_who_beats_or_rests_or_has_no_limit_lives(out):
+    def beats(pulse):
+        for _ in range(20):
+            pulse.heartbeat("on")
+            time.sleep(0.05)
+
+    def rests(pulse):
+        with pulse.paused():
+            time.sleep(1.0)
+
+    assert watched(out, 0.5, beats) == []
+    assert watched(out, 0.3, rests) == []
+    assert watched(out, 0.0, lambda pulse: time.sleep(0.5)) == []
+
+
+def test_a_rank_that_waits_for_another_tells_its_stacks_but_does_not_end(out, monkeypatch):
+    class Waits(Alone):
+        waiting = "all_reduce with rank 1"
+
+    monkeypatch.setattr("erniecore.engine.training.watchdog.LINGER", 0.05)
+    assert watched(out, 0.2, lambda pulse: time.sleep(1.0), Waits()) == []
+    assert "in all_reduce with rank 1" in (out / "logs" / "rank-0.stacks").read_text()
+
+
+def test_a_rank_gives_its_stacks_when_another_one_asks(out):
+    def asked(pulse):
+        time.sleep(0.1)
+        Path(out / "control" / "stacks").write_text("now")
+        time.sleep(1.5)
+
+    watched(out, 60.0, asked)
+    assert "waits for no other rank" in (out / "logs" / "rank-0.stacks").read_text()
