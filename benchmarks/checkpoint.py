@@ -23,7 +23,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-#: seconds between two saves for which shares are told
+#: seconds between two saves, for the reported fraction of training time
 BETWEEN = 600.0
 WIDTH = 1024
 
@@ -50,15 +50,15 @@ def save_ours(tensors: dict[str, Any], place: Path) -> None:
 
     from erniecore.checkpoint.parts import PartWriter
     from erniecore.checkpoint.writer import Save
-    from erniecore.engine.ranks import Alone
+    from erniecore.engine.process_group import SingleProcess
     from erniecore.engine.training.gather import LocalShard, assign, write_shards
-    from erniecore.types import Piece
+    from erniecore.types import ShardSpec
 
-    groups = {"model": {name: LocalShard(t, Piece(tuple(t.shape))) for name, t in tensors.items()}}
-    shares, save = assign(Alone(), groups), Save(place, 1, {}, 2)
+    groups = {"model": {name: LocalShard(t, ShardSpec(tuple(t.shape))) for name, t in tensors.items()}}
+    plan, save = assign(SingleProcess(), groups), Save(place, 1, {}, 2)
     with ThreadPoolExecutor(1) as executor:
-        part = PartWriter(save.begin(shares.num_bytes), shares.of(0), executor, 256 << 20)
-        write_shards(Alone(), groups, shares, part, patient=False)
+        part = PartWriter(save.begin(plan.num_bytes), plan.of(0), executor, 256 << 20)
+        write_shards(SingleProcess(), groups, plan, part, patient=False)
         files = {file.name: file for file in part.files}
     save.finish(files, {"model": list(files)})
 

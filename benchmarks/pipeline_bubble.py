@@ -72,14 +72,14 @@ def measure(cluster: Any, chunks: int, micros: int) -> float:
     from erniecore_hybrid_parallel.config import HybridConfig
     from erniecore_hybrid_parallel.pipeline import forward_backward
     from erniecore_hybrid_parallel.planning import make_mesh
-    from erniecore_hybrid_parallel.ranks import open_ranks
+    from erniecore_hybrid_parallel.process_group import open_process_group
 
     from erniecore.api import Batch, Layout, LossOutput, Objective
     from erniecore.api.model import Stages
 
     stages = cluster.world_size
     config = HybridConfig(pipeline=stages, chunks=chunks)
-    ranks = open_ranks(config, make_mesh(config, stages), cluster)
+    ranks = open_process_group(config, make_mesh(config, stages), cluster)
     model = model_of(stages * chunks, FORWARD / chunks)
     ranks.share_layers(model, Layout((), Stages("embedding", "layers", "norm")), (1,) * (stages * chunks))
 
@@ -95,7 +95,7 @@ def measure(cluster: Any, chunks: int, micros: int) -> float:
     batch = Batch(ids, ids, ids, np.zeros([1, 1, 4, 1], np.int32), {}, 4, 1)
     found = []
     for _ in range(4):
-        ranks.exchange(None)
+        ranks.all_gather_object(None)
         started = time.perf_counter()
         forward_backward(Mean(), [batch] * micros, ranks)
         found.append(time.perf_counter() - started)

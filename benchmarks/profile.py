@@ -15,7 +15,7 @@ WORKLOADS = ("dense-S", "dense-M")
 
 
 def measure(args: argparse.Namespace) -> str:
-    """Shares of the step of each workload."""
+    """WritePlan of the step of each workload."""
     lines = ["## Where the time goes", ""]
     with (args.out / "profile.jsonl").open("a", encoding="utf-8") as log:
         for workload in WORKLOADS:

@@ -1,4 +1,4 @@
-"""A strategy for one process; one for several also implements ``ernie_open_ranks`` and ``ernie_count_processes``."""
+"""A strategy for one process; one for several also implements ``ernie_open_process_group`` and ``ernie_count_processes``."""
 
 from typing import Any
 
@@ -6,7 +6,7 @@ from erniecore.api import ConfigError, hookimpl
 from erniecore.api.parallel import Cluster, ParallelPlan, ParallelPlugin
 
 
-class Alone(ParallelPlugin):
+class SingleProcess(ParallelPlugin):
     """Every rank has the whole model; there is one rank."""
 
     name, summary = "alone", "one process"
@@ -22,4 +22,4 @@ class Alone(ParallelPlugin):
         return model
 
 
-plugin = Alone()
+plugin = SingleProcess()

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from erniecore.config.core import CORE_SECTIONS
 from erniecore.engine.launch import apply_environment, paddle_variables, read_cluster
-from erniecore.engine.ranks import Alone, combine, sum_named
+from erniecore.engine.process_group import SingleProcess, combine, sum_named
 from erniecore.hookspecs import HOOKS, SPECIFICATIONS
 from erniecore.kernels import OPERATORS
 from erniecore.kinds import KINDS
@@ -18,7 +18,7 @@ from erniecore.registry import entries, find, load, load_object
 from erniecore.types import NOWHERE
 
 if TYPE_CHECKING:
-    from erniecore.types import Optimizer, Ranks
+    from erniecore.types import Optimizer, ProcessGroup
     from erniecore.types.model import Layer as Layer
     from erniecore.types.model import Tensor as Tensor
     from erniecore.types.samples import Array
@@ -30,7 +30,7 @@ __all__ = [
     "NOWHERE",
     "OPERATORS",
     "SPECIFICATIONS",
-    "Alone",
+    "SingleProcess",
     "apply_environment",
     "combine",
     "entries",
@@ -47,7 +47,7 @@ __all__ = [
 ]
 
 
-def new_optimizer(model: Layer, ranks: Ranks) -> Optimizer:
+def new_optimizer(model: Layer, ranks: ProcessGroup) -> Optimizer:
     """The run's AdamW with default settings over this rank's share of ``model``'s parameters."""
     from erniecore.config.adamw import AdamWConfig
     from erniecore.config.core import TrainSection
@@ -57,17 +57,17 @@ def new_optimizer(model: Layer, ranks: Ranks) -> Optimizer:
     return AdamW(trained_parameters(model.named_parameters(), TrainSection(), ranks=ranks), AdamWConfig())
 
 
-def gradient_square_sum(optimizer: Optimizer, ranks: Ranks) -> float:
+def gradient_square_sum(optimizer: Optimizer, ranks: ProcessGroup) -> float:
     """Σ g² over the gradients that this rank counts in the global norm."""
     from erniecore.engine.optimizers.parameters import gradient_square_sum as square_sum
 
     return float(square_sum(optimizer, ranks.counts_parameter))
 
 
-def full_parameters(model: Layer, ranks: Ranks) -> list[Array]:
+def full_parameters(model: Layer, ranks: ProcessGroup) -> list[Array]:
     """Every parameter as a full array, in the model's order, on every rank; all ranks call it together."""
-    shards = [(parameter, ranks.piece(name, parameter.shape)) for name, parameter in model.named_parameters()]
-    return [tensor.numpy() if piece.whole else ranks.whole(tensor, piece) for tensor, piece in shards]
+    shards = [(parameter, ranks.shard_spec(name, parameter.shape)) for name, parameter in model.named_parameters()]
+    return [tensor.numpy() if spec.is_full else ranks.gather_to_host(tensor, spec) for tensor, spec in shards]
 
 
 @contextmanager

@@ -1,5 +1,5 @@
 """Writing one process's files of a checkpoint in a thread, from arrays that are handed over one after the other. Which
-files, and what is in them, was decided before (``shares.py``).
+files, and what is in them, was decided before (``write_plan.py``).
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from pathlib import Path
 
 from erniecore.checkpoint.files import translated
 from erniecore.checkpoint.safetensors_write import SafetensorsFile, WrittenFile
-from erniecore.checkpoint.shares import PlannedFile
 from erniecore.checkpoint.tensors import Array, Tensor
+from erniecore.checkpoint.write_plan import PlannedFile
 from erniecore.checkpoint.writer import SAVING
 from erniecore.errors import CheckpointError
 

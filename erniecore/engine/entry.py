@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from erniecore.engine.context import RunContext
     from erniecore.engine.preparation.resume import Resumption
     from erniecore.engine.stop import StopRequest
-    from erniecore.types import ModelBundle, Ranks, Tokenizer
+    from erniecore.types import ModelBundle, ProcessGroup, Tokenizer
     from erniecore.types.model import Layer
     from erniecore.types.planning import Plan, PlannedRun
 
@@ -193,7 +193,7 @@ def _run_here(context: RunContext, write_resolved: Callable[[Path], None], notic
         warnings = [*context.warnings, *opening.open_device(device, cluster, context.kernels), *notices]
         stop.install()
         try:
-            ranks = opening.open_ranks(context.host, settings.parallel, context.parallel_plan, cluster, device)
+            ranks = opening.open_process_group(context.host, settings.parallel, context.parallel_plan, cluster, device)
             with closing(ranks):
                 resumption = opening.share_choice(ranks, resumption)
                 if context.is_main:
@@ -208,7 +208,7 @@ def _run_here(context: RunContext, write_resolved: Callable[[Path], None], notic
 
 
 def _train(
-    context: RunContext, resumption: Resumption, ranks: Ranks, stop: StopRequest, warnings: Sequence[str]
+    context: RunContext, resumption: Resumption, ranks: ProcessGroup, stop: StopRequest, warnings: Sequence[str]
 ) -> RunResult:
     """The part that needs paddle."""
     from erniecore.engine.preparation.rundir import events_size

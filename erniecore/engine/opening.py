@@ -11,7 +11,7 @@ from erniecore.checkpoint import load_checkpoint
 from erniecore.engine import launch
 from erniecore.engine.preparation.resume import Resumption
 from erniecore.engine.views import check_views
-from erniecore.types import Cluster, Device, ParallelPlan, Ranks
+from erniecore.types import Cluster, Device, ParallelPlan, ProcessGroup
 
 if TYPE_CHECKING:
     from erniecore.host import Host
@@ -30,16 +30,18 @@ def open_device(device: Device, cluster: Cluster, choice: kernels.Choice) -> lis
     return warnings
 
 
-def open_ranks(host: Host, parallel: ParallelConfig, plan: ParallelPlan, cluster: Cluster, device: Device) -> Ranks:
+def open_process_group(
+    host: Host, parallel: ParallelConfig, plan: ParallelPlan, cluster: Cluster, device: Device
+) -> ProcessGroup:
     """Meet the other processes. Raises ``EnvironmentFault`` if they do not come."""
-    ranks: Ranks = host.hook.ernie_open_ranks(config=parallel, plan=plan, cluster=cluster, device=device)
+    ranks: ProcessGroup = host.hook.ernie_open_process_group(config=parallel, plan=plan, cluster=cluster, device=device)
     return ranks
 
 
-def share_choice(ranks: Ranks, resumption: Resumption) -> Resumption:
+def share_choice(ranks: ProcessGroup, resumption: Resumption) -> Resumption:
     """Where rank 0 continues, on every rank."""
     found = resumption.checkpoint
-    path = ranks.exchange("" if found is None else str(found.path.resolve()))[0]
+    path = ranks.all_gather_object("" if found is None else str(found.path.resolve()))[0]
     if path and found is None:
         return Resumption(load_checkpoint(Path(path), verify=False))  # rank 0 has read every byte
     return resumption

@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from erniecore.engine.ranks import sum_named
+from erniecore.engine.process_group import sum_named
 from erniecore.plugin import hookimpl
-from erniecore.types import Batch, Objective, Ranks, StepOutput
+from erniecore.types import Batch, Objective, ProcessGroup, StepOutput
 
 
 class CoreStep:
@@ -31,13 +31,13 @@ def total_normalizers(objective: Objective, batches: Sequence[Batch]) -> dict[st
     return totals
 
 
-def step_totals(objective: Objective, batches: Sequence[Batch], ranks: Ranks | None = None) -> dict[str, float]:
+def step_totals(objective: Objective, batches: Sequence[Batch], ranks: ProcessGroup | None = None) -> dict[str, float]:
     """Denominators of the step over all ``ranks``, each of which calls this."""
     totals = total_normalizers(objective, batches)
     return totals if ranks is None or ranks.size == 1 else sum_named(ranks, totals)
 
 
-def forward_backward(objective: Objective, batches: Sequence[Batch], ranks: Ranks | None = None) -> StepOutput:
+def forward_backward(objective: Objective, batches: Sequence[Batch], ranks: ProcessGroup | None = None) -> StepOutput:
     """Accumulates the gradient of this rank's share of the step's loss in ``parameter.grad``: the denominators are those
     of all ``ranks``. Sums of metrics are this rank's and stay on the device."""
     from erniecore.engine import metrics
@@ -46,8 +46,8 @@ def forward_backward(objective: Objective, batches: Sequence[Batch], ranks: Rank
     parts = []
     for batch in batches:
         output = objective(batch, totals)
-        alike = 1 if ranks is None else ranks.alike
-        (output.loss if alike == 1 else output.loss / alike).backward()
+        replicas = 1 if ranks is None else ranks.replication_factor
+        (output.loss if replicas == 1 else output.loss / replicas).backward()
         if ranks is not None:
             ranks.backward_done()
         parts.append(output.metrics)

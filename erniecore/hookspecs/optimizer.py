@@ -9,19 +9,21 @@ from erniecore.hookspecs.marker import hookspec
 
 if TYPE_CHECKING:
     from erniecore.sections import Section
-    from erniecore.types import Optimizer, ParameterSpec, Ranks, StateBytes, TrainedParameter
+    from erniecore.types import Optimizer, ParameterSpec, ProcessGroup, StateBytes, TrainedParameter
 
 
 class OptimizerHooks:
     """One provider: the optimizer of the run."""
 
     @hookspec(firstresult=True)
-    def ernie_build_optimizer(self, config: Section, parameters: Sequence[TrainedParameter], ranks: Ranks) -> Optimizer:
+    def ernie_build_optimizer(
+        self, config: Section, parameters: Sequence[TrainedParameter], ranks: ProcessGroup
+    ) -> Optimizer:
         """The optimizer over the trainable parameters of this rank. Once per run and rank, after the strategy has divided
         the model, before a checkpoint is loaded.
 
         An update that is elementwise needs nothing of ``ranks``. One that needs the full tensor gathers it:
-        ``ranks.gather(tensor, parameter.state_piece)``, and keeps ``state_piece.take`` of the result. May raise
+        ``ranks.gather(tensor, parameter.state_spec)``, and keeps ``state_spec.take`` of the result. May raise
         ``ConfigError`` for a layout that it cannot do, by the key.
 
         Example::

@@ -8,7 +8,7 @@ from erniecore.hookspecs.marker import hookspec
 
 if TYPE_CHECKING:
     from erniecore.sections import Section
-    from erniecore.types import Cluster, DecoderShape, Device, Layout, ParallelPlan, Ranks
+    from erniecore.types import Cluster, DecoderShape, Device, Layout, ParallelPlan, ProcessGroup
     from erniecore.types.layouts import LayoutSpace
     from erniecore.types.model import Layer
 
@@ -52,22 +52,24 @@ class ParallelHooks:
         """
 
     @hookspec(firstresult=True)
-    def ernie_open_ranks(self, config: Section, plan: ParallelPlan, cluster: Cluster, device: Device) -> Ranks:
+    def ernie_open_process_group(
+        self, config: Section, plan: ParallelPlan, cluster: Cluster, device: Device
+    ) -> ProcessGroup:
         """What the processes do together; once on every rank, after the device is open. Needed by a strategy that plans
         for several processes. Raises ``EnvironmentFault`` when they do not find each other.
 
         Example::
 
             @hookimpl
-            def ernie_open_ranks(self, config, plan, cluster):
-                from mypackage.ranks import MyRanks
-                return MyRanks(config, plan, cluster)
+            def ernie_open_process_group(self, config, plan, cluster):
+                from mypackage.group import MyProcessGroup
+                return MyProcessGroup(config, plan, cluster)
         """
 
     @hookspec(firstresult=True)
-    def ernie_parallelize(self, model: Layer, layout: Layout, plan: ParallelPlan, ranks: Ranks) -> Layer:
+    def ernie_parallelize(self, model: Layer, layout: Layout, plan: ParallelPlan, ranks: ProcessGroup) -> Layer:
         """Apply the plan to a built, adapted and quantized model; after weights are loaded, before the optimizer.
-        ``ranks``: what ``ernie_open_ranks`` gave.
+        ``ranks``: what ``ernie_open_process_group`` gave.
 
         Example::
 

@@ -3,17 +3,6 @@
 Data classes and protocols only: no paddle and no numpy at import, no behavior beyond what a name needs.
 """
 
-from erniecore.types.answers import (
-    AdaptedModel,
-    AdapterChoice,
-    CalibratedModel,
-    MeasuredLayer,
-    ProjectionLayer,
-    QuantizerState,
-    RateFactors,
-    RecomputableModel,
-    StoredLayer,
-)
 from erniecore.types.completions import Completion, RewardFunction
 from erniecore.types.decoder import DecoderBlock, DecoderPlan, Planned, Projection, RoutedExperts, Update
 from erniecore.types.experts import (
@@ -43,7 +32,18 @@ from erniecore.types.model import (
     TensorMap,
 )
 from erniecore.types.optimizer import Optimizer, ParameterRole, ParameterSpec, StateBytes, TrainedParameter
-from erniecore.types.ranks import ParameterState, Piece, Ranks
+from erniecore.types.process_group import ParameterState, ProcessGroup, ShardSpec
+from erniecore.types.protocols import (
+    AdaptedModel,
+    AdapterChoice,
+    CalibratedModel,
+    MeasuredLayer,
+    ProjectionLayer,
+    QuantizerState,
+    RateFactors,
+    RecomputableModel,
+    StoredLayer,
+)
 from erniecore.types.records import (
     NOWHERE,
     Conversation,
@@ -121,12 +121,12 @@ __all__ = [
     "Origin",
     "PackedLayer",
     "ParallelPlan",
-    "Piece",
+    "ShardSpec",
     "Planned",
     "Preference",
     "Projection",
     "RankGroup",
-    "Ranks",
+    "ProcessGroup",
     "Rated",
     "Record",
     "Role",

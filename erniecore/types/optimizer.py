@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from typing import TYPE_CHECKING
 
-from erniecore.types.ranks import ParameterState, Piece
+from erniecore.types.process_group import ParameterState, ShardSpec
 
 if TYPE_CHECKING:
     from erniecore.types.model import Tensor
@@ -61,7 +61,7 @@ class TrainedParameter:
     Attributes:
         name: structured. parameter: the tensor on this rank.
         role: see :class:`ParameterRole`.
-        piece: which shard of the full parameter ``parameter`` is; ``piece.shape`` is the full shape.
+        shard_spec: which shard of the full parameter ``parameter`` is; ``shard_spec.shape`` is the full shape.
         part: (start, stop) of the flattened ``parameter`` that is updated here, for which alone there is state; ``None``: all.
         factor: of the learning rate: layer-wise decay, or an adapter's.
         weight_decay: 0 for vectors, norms and biases.
@@ -70,21 +70,21 @@ class TrainedParameter:
     name: str
     parameter: Tensor
     role: ParameterRole
-    piece: Piece
+    shard_spec: ShardSpec
     part: tuple[int, int] | None = None
     factor: float = 1.0
     weight_decay: float = 0.0
 
     @property
-    def state_piece(self) -> Piece:
-        """Which shard of the full state this rank keeps, for ``Ranks.gather``."""
-        return self.piece if self.part is None else replace(self.piece, flat=self.part)
+    def state_spec(self) -> ShardSpec:
+        """Which shard of the full state this rank keeps, for ``ProcessGroup.gather``."""
+        return self.shard_spec if self.part is None else replace(self.shard_spec, flat=self.part)
 
 
 class Optimizer(ABC):
     """Updates the parameters of a run, in place.
 
-    Each step the engine calls in this order: ``Ranks.reduce_gradients``, :meth:`step`, ``Ranks.updated`` and
+    Each step the engine calls in this order: ``ProcessGroup.reduce_gradients``, :meth:`step`, ``ProcessGroup.updated`` and
     :meth:`clear_gradients`. All ranks step together, so ``step`` may communicate; every rank then does so in the same order
     of parameters.
 

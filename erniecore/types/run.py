@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 if TYPE_CHECKING:
     from erniecore.types.completions import RewardFunction
     from erniecore.types.model import Layer, Tensor
-    from erniecore.types.ranks import Ranks
+    from erniecore.types.process_group import ProcessGroup
     from erniecore.types.samples import Array, Batch
 
 
@@ -45,7 +45,7 @@ class Objective(ABC):
         reward_functions: those of the run; the engine sets them for methods with the capability ``"rewards"``, which
             need at least one.
         generates: whether ``prepare`` lets the model write texts, of other lengths on every rank.
-        exchange: a JSON value of this rank -> those of all ranks; every rank calls it equally often. The engine sets it.
+        all_gather_object: a JSON value of this rank -> those of all ranks; every rank calls it equally often. The engine sets it.
         counts: whether what this rank finds in a batch is found and enters sums over ranks: of ranks with the same rows one
             does, the one that has the model's head. The engine sets it.
     """
@@ -55,12 +55,12 @@ class Objective(ABC):
     loss_chunk: int = 1024
     reward_functions: Sequence[RewardFunction] = ()
     generates: bool = False
-    exchange: Callable[[Any], list[Any]] = staticmethod(lambda value: [value])
+    all_gather_object: Callable[[Any], list[Any]] = staticmethod(lambda value: [value])
     counts: bool = True
 
     def summed(self, values: Sequence[float]) -> list[float]:
         """Sums over all rows of all ranks; every rank calls it equally often, with as many values."""
-        parts = self.exchange([float(value) for value in values] if self.counts else [0.0] * len(values))
+        parts = self.all_gather_object([float(value) for value in values] if self.counts else [0.0] * len(values))
         return [sum(column) for column in zip(*parts, strict=True)]
 
     @abstractmethod
@@ -240,7 +240,7 @@ class RunView(Protocol):
         ...
 
     @property
-    def ranks(self) -> Ranks:
+    def ranks(self) -> ProcessGroup:
         """The process group of the run; what one rank calls of it, all of them must."""
         ...
 

@@ -199,8 +199,8 @@ def check_tied_head(architecture: Mapping[str, Any], tensors: Mapping[str, Tenso
     if not architecture.get("tie_word_embeddings") or not heads or not embeddings:
         return frozenset()
     head, embedding = tensors[heads[0]], tensors[embeddings[0]]
-    alike = head.shape == embedding.shape and head.dtype == embedding.dtype
-    if alike and same_bits(head.load(), embedding.load()):
+    same = head.shape == embedding.shape and head.dtype == embedding.dtype
+    if same and same_bits(head.load(), embedding.load()):
         return frozenset(heads)
     raise CheckpointError(
         "config.json says tie_word_embeddings, but the head differs from the embedding",

@@ -9,10 +9,10 @@ from erniecore_ops.adamw import square_sum
 
 from erniecore.config.core import TrainSection
 from erniecore.engine.optimizers.roles import count_layers, factor_of, is_decayed, layer_factors, role_of
-from erniecore.engine.ranks import Alone
+from erniecore.engine.process_group import SingleProcess
 from erniecore.types.model import Layout
 from erniecore.types.optimizer import Optimizer, TrainedParameter
-from erniecore.types.ranks import Ranks
+from erniecore.types.process_group import ProcessGroup
 
 if TYPE_CHECKING:
     from erniecore.types.model import Tensor
@@ -25,7 +25,7 @@ def trained_parameters(
     named: Iterable[tuple[str, Tensor]],
     train: TrainSection,
     *,
-    ranks: Ranks | None = None,
+    ranks: ProcessGroup | None = None,
     layout: Layout = NO_LAYOUT,
     factors: Mapping[str, float] | None = None,
     adapted: bool = False,
@@ -39,26 +39,26 @@ def trained_parameters(
     Raises:
         ValueError: nothing is trainable.
     """
-    ranks = ranks or Alone()
+    ranks = ranks or SingleProcess()
     trained = [(name, parameter) for name, parameter in named if not parameter.stop_gradient]
     if not trained:
         raise ValueError("no parameter is trainable")
     num_layers = max(
-        ranks.exchange(count_layers(name for name, _ in trained))
+        ranks.all_gather_object(count_layers(name for name, _ in trained))
     )  # stages of a pipeline have some of them
     by_layer = layer_factors((name for name, _ in trained), train.layer_lr_decay, num_layers)
     found = []
     for name, parameter in trained:
-        piece = ranks.piece(name, parameter.shape)
+        spec = ranks.shard_spec(name, parameter.shape)
         found.append(
             TrainedParameter(
                 name,
                 parameter,
-                role=role_of(name, piece.shape, layout, adapted=adapted),
-                piece=piece,
-                part=ranks.share(name, parameter.shape),
+                role=role_of(name, spec.shape, layout, adapted=adapted),
+                shard_spec=spec,
+                part=ranks.update_range(name, parameter.shape),
                 factor=by_layer[name] * factor_of(name, factors or {}),
-                weight_decay=train.weight_decay if is_decayed(name, len(piece.shape)) else 0.0,
+                weight_decay=train.weight_decay if is_decayed(name, len(spec.shape)) else 0.0,
             )
         )
     return found

@@ -25,7 +25,7 @@ def count_parameters(
     """
     packed = packed or {}
     total = trained = low = num_packed = 0
-    active, shares = 0.0, {"": 1.0}
+    active, fractions = 0.0, {"": 1.0}
     for entry in maps:
         elements = prod(entry.shape)
         total += elements
@@ -33,14 +33,14 @@ def count_parameters(
         low += 0 if entry.dtype == "float32" or entry.name in packed else elements
         num_packed += elements if entry.name in packed else 0
         active += elements * entry.active_share
-        shares[entry.name.rpartition(".")[0]] = entry.active_share
+        fractions[entry.name.rpartition(".")[0]] = entry.active_share
     size = sum(packed.values())
     if adapter is None:
         return Parameters(total, trained, round(active), low, False, num_packed, size)
     added = {name: prod(shape) for name, shape in adapter.items()}
     for name, elements in added.items():
-        owner = max((layer for layer in shares if name.startswith(f"{layer}.") or not layer), key=len)
-        active += elements * shares[owner]
+        owner = max((layer for layer in fractions if name.startswith(f"{layer}.") or not layer), key=len)
+        active += elements * fractions[owner]
     trained = sum(added.values())
     return Parameters(total + trained, trained, round(active), low + trained, True, num_packed, size)
 

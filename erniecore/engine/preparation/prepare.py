@@ -19,7 +19,7 @@ from erniecore.engine.preparation.forecast import describe_run, with_forecast
 from erniecore.engine.preparation.model import count_model, model_layout, plan_parallel, read_model
 from erniecore.engine.preparation.plan import estimate
 from erniecore.engine.preparation.reference import reference_kind
-from erniecore.engine.ranks import CoreRanks
+from erniecore.engine.process_group import CoreProcessGroup
 from erniecore.engine.step import CoreStep
 from erniecore.errors import ConfigError
 from erniecore.types import Cluster, Device, ParallelPlan
@@ -55,7 +55,7 @@ def prepare(
         ErnieError: impossible settings, an unreadable model directory.
     """
     settings, plugins, host = loaded.settings, loaded.plugins, loaded.host
-    host.provide(core_step=CoreStep(), core_ranks=CoreRanks())
+    host.provide(core_step=CoreStep(), core_ranks=CoreProcessGroup())
     variables = os.environ if environ is None else environ
     cluster, num_processes = place_of(host, settings.parallel, variables, processes, nodes)
     device = device_of(host, settings, plugins, cluster)

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 import paddle
 
 from erniecore.engine import metrics
-from erniecore.engine.ranks import Alone, combine
+from erniecore.engine.process_group import SingleProcess, combine
 from erniecore.engine.scoring.differences import with_differences
-from erniecore.types import Batch, Objective, Ranks
+from erniecore.types import Batch, Objective, ProcessGroup
 
 if TYPE_CHECKING:
     from erniecore.types.model import Layer
@@ -26,7 +26,7 @@ def evaluate(
     batches: Iterable[Batch],
     max_steps: int = 0,
     stop: Callable[[], object] = lambda: None,
-    ranks: Ranks | None = None,
+    ranks: ProcessGroup | None = None,
 ) -> dict[str, float]:
     """Means over all tokens of ``batches`` (each token weighs the same), and ``perplexity`` = exp(loss) unless the objective has
     ``is_nll = False``.
@@ -51,7 +51,7 @@ def measure(
     batches: Iterable[Batch],
     max_steps: int = 0,
     stop: Callable[[], object] = lambda: None,
-    ranks: Ranks | None = None,
+    ranks: ProcessGroup | None = None,
 ) -> dict[str, tuple[float, float]]:
     """The objective's metrics as (sum, weight) over ``batches``, those with weight; arguments as of :func:`evaluate`."""
     training = model.training
@@ -68,5 +68,5 @@ def measure(
         if training:
             model.train()
     sums, _ = metrics.read_sums(total)
-    sums, _, _ = combine(ranks or Alone(), sums, 0.0, 0)
+    sums, _, _ = combine(ranks or SingleProcess(), sums, 0.0, 0)
     return {name: pair for name, pair in sums.items() if pair[1]}

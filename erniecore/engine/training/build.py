@@ -38,7 +38,7 @@ from erniecore.engine.training.tokenizer import build_tokenizer
 from erniecore.engine.training.trainer import Trainer
 from erniecore.engine.training.watchdog import Watchdog, end_process
 from erniecore.errors import ConfigError
-from erniecore.types import Objective, Optimizer, Ranks, RateFactors, Tokenizer
+from erniecore.types import Objective, Optimizer, ProcessGroup, RateFactors, Tokenizer
 
 if TYPE_CHECKING:
     from erniecore.checkpoint import Checkpoint
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from erniecore.engine.stop import StopRequest
 
 
-def build(context: RunContext, resumption: Resumption, ranks: Ranks, stop: StopRequest) -> Trainer:
+def build(context: RunContext, resumption: Resumption, ranks: ProcessGroup, stop: StopRequest) -> Trainer:
     """The run, ready to train, at the step where it continues.
 
     Raises:
@@ -63,7 +63,7 @@ def build(context: RunContext, resumption: Resumption, ranks: Ranks, stop: StopR
 def assemble(
     context: RunContext,
     checkpoint: Checkpoint | None,
-    ranks: Ranks,
+    ranks: ProcessGroup,
     tokenizer: Tokenizer,
     data: RunData,
     stop: StopRequest,
@@ -112,7 +112,9 @@ def state_facts(context: RunContext, data: RunData, total_steps: int) -> dict[st
     }
 
 
-def build_state(context: RunContext, ranks: Ranks, tokenizer: Tokenizer, *, weights_follow: bool = False) -> TrainState:
+def build_state(
+    context: RunContext, ranks: ProcessGroup, tokenizer: Tokenizer, *, weights_follow: bool = False
+) -> TrainState:
     """Model, objective and optimizer as they are before the first step.
 
     Args:
@@ -122,7 +124,7 @@ def build_state(context: RunContext, ranks: Ranks, tokenizer: Tokenizer, *, weig
     built, layout = build_model(context, weights_follow=weights_follow), context.model.layout
     policy = hook.ernie_parallelize(model=built, layout=layout, plan=context.parallel_plan, ranks=ranks)
     objective = build_objective(context, policy, tokenizer, ranks)
-    ranks.adopt(policy, objective)
+    ranks.attach_model(policy, objective)
     optimizer = build_optimizer(context, policy, ranks)
     train = settings.train
     ema = Ema(policy.named_parameters(), train.ema) if train.ema else None
@@ -155,7 +157,7 @@ def build_model(context: RunContext, *, weights_follow: bool = False) -> Any:
     return policy
 
 
-def build_objective(context: RunContext, policy: Any, tokenizer: Tokenizer, ranks: Ranks) -> Objective:
+def build_objective(context: RunContext, policy: Any, tokenizer: Tokenizer, ranks: ProcessGroup) -> Objective:
     """The method's objective; with a reference if the method asks for one.
 
     Raises:
@@ -169,7 +171,7 @@ def build_objective(context: RunContext, policy: Any, tokenizer: Tokenizer, rank
     objective.loss_chunk = settings.train.loss_chunk
     rewards = context.plugins.get("reward", ())
     objective.reward_functions = reward_functions_of(context.host, rewards, settings.rewards)
-    objective.exchange, objective.counts = ranks.exchange, ranks.counts
+    objective.all_gather_object, objective.counts = ranks.all_gather_object, ranks.counts
     if ranks.size > 1 and objective.repeats > 1:
         # what is carried from step to step differs by rank, and a checkpoint would hold rank 0's alone
         message = f"{context.names['method']} keeps rows from step to step here, which only one process can"
@@ -177,7 +179,7 @@ def build_objective(context: RunContext, policy: Any, tokenizer: Tokenizer, rank
     return objective
 
 
-def build_optimizer(context: RunContext, policy: Any, ranks: Ranks) -> Optimizer:
+def build_optimizer(context: RunContext, policy: Any, ranks: ProcessGroup) -> Optimizer:
     """The optimizer over the trainable parameters, with the state of this rank's shards."""
     settings = context.settings
     parameters = trained_parameters(
@@ -198,7 +200,7 @@ def build_optimizer(context: RunContext, policy: Any, ranks: Ranks) -> Optimizer
 def announce(trainer: Trainer, resumption: Resumption, warnings: Sequence[str]) -> None:
     """The ``run_start`` event: everything needed to know what ran."""
     context, state = trainer.context, trainer.state
-    piece, slots = trainer.ranks.piece, state.optimizer.slots
+    shard_spec, slots = trainer.ranks.shard_spec, state.optimizer.slots
     trainer.callbacks.emit(
         "run_start",
         name=context.name,
@@ -218,7 +220,7 @@ def announce(trainer: Trainer, resumption: Resumption, warnings: Sequence[str]) 
         seed=context.settings.run.seed,
         config_hash=context.config_hash,
         parameters=context.plan.parameters.total,
-        trainable=sum(prod(piece(slot.name, slot.parameter.shape).shape) for slot in slots),
+        trainable=sum(prod(shard_spec(slot.name, slot.parameter.shape).shape) for slot in slots),
     )
     for warning in (*warnings, *trainer.data.warnings):
         trainer.callbacks.warn("setup", message=warning)

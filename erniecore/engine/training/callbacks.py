@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from erniecore.checkpoint.files import translated
 from erniecore.engine.preparation.rundir import log
-from erniecore.types import Objective, Ranks
+from erniecore.types import Objective, ProcessGroup
 
 if TYPE_CHECKING:
     from erniecore.config.settings import RunSettings
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 class View:
     """The ``RunView`` of a run: read-only attributes, and ``emit``."""
 
-    def __init__(self, context: RunContext, state: TrainState, ranks: Ranks, total_steps: int) -> None:
+    def __init__(self, context: RunContext, state: TrainState, ranks: ProcessGroup, total_steps: int) -> None:
         self._settings, self._out, self._host = context.settings, context.out, context.host
         self._console, self._state, self._ranks, self._total_steps = context.console, state, ranks, total_steps
 
@@ -47,7 +47,7 @@ class View:
         return self._ranks.rank == 0
 
     @property
-    def ranks(self) -> Ranks:
+    def ranks(self) -> ProcessGroup:
         """The process group of the run."""
         return self._ranks
 

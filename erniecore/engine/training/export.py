@@ -22,7 +22,7 @@ from erniecore.engine.models import quantized
 from erniecore.engine.models.model_files import save_model_directory
 from erniecore.engine.models.quantized_files import write_quantized
 from erniecore.engine.training.gather import FullWeights, full_weights, with_full_weights
-from erniecore.types import ModelBundle, Ranks
+from erniecore.types import ModelBundle, ProcessGroup
 
 if TYPE_CHECKING:
     from erniecore.engine.context import RunContext
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 def export_model(
     context: RunContext,
     state: TrainState,
-    ranks: Ranks,
+    ranks: ProcessGroup,
     callbacks: Callbacks,
     tokenizer: Tokenizer,
     rebuilt: Callable[[], Any],

@@ -17,17 +17,17 @@ from erniecore.checkpoint.manifest import step_of
 from erniecore.checkpoint.verify import is_verified
 from erniecore.durable import replace_file
 from erniecore.engine import seed
-from erniecore.types import Batch, Ranks
+from erniecore.types import Batch, ProcessGroup
 
 if TYPE_CHECKING:
     from erniecore.engine.training.state import TrainState
     from erniecore.types.model import Tensor
 
 
-def checkpoint_for(ranks: Ranks, root: Path, step: int) -> Path | None:
+def checkpoint_for(ranks: ProcessGroup, root: Path, step: int) -> Path | None:
     """The checkpoint to go back to, the same on all ranks; see :func:`checkpoint_before`."""
     found = checkpoint_before(root, step) if ranks.rank == 0 else None
-    path = ranks.exchange("" if found is None else str(found))[0]
+    path = ranks.all_gather_object("" if found is None else str(found))[0]
     return Path(path) if path else None
 
 

@@ -26,13 +26,13 @@ import paddle
 import erniecore
 from erniecore.checkpoint.manifest import file_from_json, file_json
 from erniecore.checkpoint.parts import PartWriter
-from erniecore.checkpoint.shares import Shares
+from erniecore.checkpoint.write_plan import WritePlan
 from erniecore.checkpoint.writer import Save
-from erniecore.engine.ranks import any_rank
+from erniecore.engine.process_group import any_rank
 from erniecore.engine.training.gather import assign, write_shards
 from erniecore.engine.training.state import checkpoint_groups
 from erniecore.errors import CheckpointError
-from erniecore.types import Ranks
+from erniecore.types import ProcessGroup
 
 if TYPE_CHECKING:
     from erniecore.config.core import CheckpointSection
@@ -53,7 +53,7 @@ class PendingSave:
     long the training waited for the copy. Rank 0 has the ``save``, and its ``result`` once all ranks' files are on disk."""
 
     step: int
-    shares: Shares
+    plan: WritePlan
     started: float
     save: Save | None
     part: PartWriter
@@ -61,13 +61,13 @@ class PendingSave:
     complete: bool = False
     result: Future[Path] | None = None
 
-    def advance(self, ranks: Ranks) -> Path | CheckpointError | None:
+    def advance(self, ranks: ProcessGroup) -> Path | CheckpointError | None:
         """Go on as far as possible without waiting; the outcome, once there is one. All ranks together."""
         return self._await_result(ranks) if self.complete else self._await_files(ranks)
 
-    def _await_files(self, ranks: Ranks) -> CheckpointError | None:
+    def _await_files(self, ranks: ProcessGroup) -> CheckpointError | None:
         error = self.part.error
-        found = ranks.exchange([self.part.busy, None if error is None else error.fields()])
+        found = ranks.all_gather_object([self.part.busy, None if error is None else error.fields()])
         failed = [(rank, fields) for rank, (_, fields) in enumerate(found) if fields is not None]
         if failed:
             self.part.abort()
@@ -79,22 +79,22 @@ class PendingSave:
             return _error_of(*failed[0], ranks.size)
         self.complete = True
         own = {file.name: file_json(file) for file in self.part.files}
-        files = [file_from_json(*file) for part in ranks.exchange(own) for file in part.items()]
+        files = [file_from_json(*file) for part in ranks.all_gather_object(own) for file in part.items()]
         if self.save is not None:
             groups: dict[str, list[str]] = {}
-            for file in self.shares.files:
+            for file in self.plan.files:
                 groups.setdefault(file.group, []).append(file.name)
             self.result = _WRITER.submit(self.save.finish, {file.name: file for file in files}, groups)
         return None
 
-    def _await_result(self, ranks: Ranks) -> Path | CheckpointError | None:
+    def _await_result(self, ranks: ProcessGroup) -> Path | CheckpointError | None:
         said: list[Any] = [None, None]
         if self.result is not None and self.result.done():
             try:
                 said = [str(self.result.result()), None]
             except CheckpointError as error:
                 said = [None, error.fields()]
-        path, fields = ranks.exchange(said)[0]
+        path, fields = ranks.all_gather_object(said)[0]
         return Path(path) if path else None if fields is None else _error_of(0, fields, 1)
 
     def rest(self) -> None:
@@ -126,7 +126,7 @@ class CheckpointSaver:
         self,
         out: Path,
         section: CheckpointSection,
-        ranks: Ranks,
+        ranks: ProcessGroup,
         callbacks: Callbacks,
         facts: Callable[[], Mapping[str, Any]],
         config_hash: str,
@@ -162,20 +162,20 @@ class CheckpointSaver:
             return self.saved[1]
         self._last_save = time.monotonic()
         groups = checkpoint_groups(state, self._ranks)
-        shares = assign(self._ranks, groups)
+        plan = assign(self._ranks, groups)
         try:
-            begun, directory = self._begin(state, shares.num_bytes)
+            begun, directory = self._begin(state, plan.num_bytes)
         except CheckpointError as error:
             self._not_saved(state.step, error, strict=not background)
             return None
-        part = PartWriter(directory, shares.of(self._ranks.rank), _WRITER, None if background else _WAITING)
+        part = PartWriter(directory, plan.of(self._ranks.rank), _WRITER, None if background else _WAITING)
         try:
-            write_shards(self._ranks, groups, shares, part, patient=not background)
+            write_shards(self._ranks, groups, plan, part, patient=not background)
         except BaseException:
             part.abort()
             raise
         stall = time.perf_counter() - started
-        self._pending = PendingSave(state.step, shares, started, begun, part, stall)
+        self._pending = PendingSave(state.step, plan, started, begun, part, stall)
         return None if background else self.settle(wait=True, strict=True)
 
     def _begin(self, state: TrainState, num_bytes: int) -> tuple[Save | None, Path]:
@@ -195,7 +195,7 @@ class CheckpointSaver:
                 said = [str(begun.begin(num_bytes)), None]
             except CheckpointError as error:
                 said = [None, error.fields()]
-        path, fields = self._ranks.exchange(said)[0]
+        path, fields = self._ranks.all_gather_object(said)[0]
         if fields is not None:
             raise _error_of(0, fields, 1)
         return begun, Path(path)
@@ -221,7 +221,7 @@ class CheckpointSaver:
             return None
         self.saved, self._failed = (pending.step, outcome), 0
         seconds = time.perf_counter() - pending.started
-        facts = {"bytes": pending.shares.num_bytes, "seconds": seconds, "stall": seconds if strict else pending.stall}
+        facts = {"bytes": pending.plan.num_bytes, "seconds": seconds, "stall": seconds if strict else pending.stall}
         self._callbacks.emit("checkpoint", step=pending.step, path=str(outcome), **facts)
         self._callbacks.checkpoint_saved(outcome)
         return outcome

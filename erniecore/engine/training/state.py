@@ -17,7 +17,7 @@ from erniecore.engine.optimizers.state import load_exactly, load_state_arrays
 from erniecore.engine.training.ema import Ema
 from erniecore.engine.training.gather import LocalArrays, LocalShard, assign
 from erniecore.engine.training.guards import StepGuard
-from erniecore.types import Objective, Optimizer, Piece, Ranks
+from erniecore.types import Objective, Optimizer, ProcessGroup, ShardSpec
 
 if TYPE_CHECKING:
     pass
@@ -61,15 +61,15 @@ class TrainState:
         }
 
 
-def checkpoint_groups(state: TrainState, ranks: Ranks) -> dict[str, dict[str, LocalShard]]:
+def checkpoint_groups(state: TrainState, ranks: ProcessGroup) -> dict[str, dict[str, LocalShard]]:
     """Everything that a checkpoint holds, by group: what this rank has of each tensor."""
 
     def shards(tensors: Mapping[str, Any]) -> dict[str, LocalShard]:
-        return {name: LocalShard(tensor, ranks.piece(name, tensor.shape)) for name, tensor in tensors.items()}
+        return {name: LocalShard(tensor, ranks.shard_spec(name, tensor.shape)) for name, tensor in tensors.items()}
 
     optim = {}
     for slot in state.optimizer.slots:
-        spec = ranks.piece(slot.name, slot.parameter.shape)
+        spec = ranks.shard_spec(slot.name, slot.parameter.shape)
         spec = spec if slot.part is None else replace(spec, flat=slot.part)
         optim.update({name: LocalShard(tensor, spec) for name, tensor in slot.state_tensors().items()})
     weights = dict(state.model.state_dict())
@@ -83,11 +83,11 @@ def checkpoint_groups(state: TrainState, ranks: Ranks) -> dict[str, dict[str, Lo
     carried = state.objective.carried() if ranks.rank == 0 else {}
     if carried:
         arrays = {name: np.array(array) for name, array in carried.items()}
-        groups["carried"] = {name: LocalShard(array, Piece(array.shape)) for name, array in arrays.items()}
+        groups["carried"] = {name: LocalShard(array, ShardSpec(array.shape)) for name, array in arrays.items()}
     return groups
 
 
-def restore(state: TrainState, checkpoint: Checkpoint, ranks: Ranks) -> None:
+def restore(state: TrainState, checkpoint: Checkpoint, ranks: ProcessGroup) -> None:
     """Continue where ``checkpoint`` was saved. All ranks together.
 
     Raises:

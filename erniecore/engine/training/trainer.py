@@ -15,7 +15,7 @@ from erniecore.checkpoint import load_checkpoint
 from erniecore.engine import metrics, seed
 from erniecore.engine.optimizers.parameters import gradient_square_sum
 from erniecore.engine.preparation.rundir import log
-from erniecore.engine.ranks import any_rank, combine
+from erniecore.engine.process_group import any_rank, combine
 from erniecore.engine.scoring.differences import with_differences
 from erniecore.engine.scoring.evaluate import evaluate
 from erniecore.engine.training import guards
@@ -24,7 +24,7 @@ from erniecore.engine.training.recover import checkpoint_for, keep_evidence, row
 from erniecore.engine.training.schedule import learning_rate
 from erniecore.engine.training.state import restore
 from erniecore.errors import NumericsError, Preempted
-from erniecore.types import Batch, Ranks, StepOutput
+from erniecore.types import Batch, ProcessGroup, StepOutput
 from erniecore.types.planning import Forecast
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ class Trainer:
         context: RunContext,
         state: TrainState,
         data: RunData,
-        ranks: Ranks,
+        ranks: ProcessGroup,
         *,
         callbacks: Callbacks,
         saver: CheckpointSaver,

@@ -19,7 +19,7 @@ from typing import IO, Any
 from erniecore.durable import replace_file
 from erniecore.engine.launch import STACKS
 from erniecore.errors import EnvironmentFault
-from erniecore.types import Ranks
+from erniecore.types import ProcessGroup
 
 #: seconds between two looks, and from the stacks to the end: the others write theirs meanwhile
 LOOK, LINGER = 1.0, 3.0
@@ -32,7 +32,7 @@ class Watchdog:
         out: the run directory. limit: seconds; 0: never end. end: told of the error, it ends the process.
     """
 
-    def __init__(self, out: Path, limit: float, ranks: Ranks, end: Callable[[EnvironmentFault], None]) -> None:
+    def __init__(self, out: Path, limit: float, ranks: ProcessGroup, end: Callable[[EnvironmentFault], None]) -> None:
         self.out, self.limit, self.ranks = out, limit, ranks
         self._end, self._doing, self._at = end, "", time.monotonic()
         self._paused, self._over = 0, threading.Event()

@@ -12,7 +12,7 @@ import pytest
 
 from erniecore.checkpoint import load_checkpoint, newest_verified, verify_checkpoint
 from erniecore.checkpoint.parts import PartWriter
-from erniecore.checkpoint.shares import divide
+from erniecore.checkpoint.write_plan import divide
 from erniecore.checkpoint.writer import Save
 from erniecore.errors import CheckpointError
 
@@ -33,16 +33,16 @@ def save_together(root, step):
     specs = {
         g: {n: ("BF16" if a.dtype == np.uint16 else "F32", a.shape) for n, a in m.items()} for g, m in tensors.items()
     }
-    shares = divide(specs, {(g, n): range(OWNERS) for g in specs for n in specs[g]}, max_bytes=300)
+    plan = divide(specs, {(g, n): range(OWNERS) for g in specs for n in specs[g]}, max_bytes=300)
     save = Save(root, step, {"step": step}, 3)
-    directory = save.begin(shares.num_bytes)
+    directory = save.begin(plan.num_bytes)
     with ThreadPoolExecutor(OWNERS) as executor:
-        parts = [PartWriter(directory, shares.of(owner), executor) for owner in range(OWNERS)]
-        for keys in shares.rounds(200):
+        parts = [PartWriter(directory, plan.of(owner), executor) for owner in range(OWNERS)]
+        for keys in plan.rounds(200):
             for group, name in keys:
-                parts[shares.owners[group, name]].put(tensors[group][name])
+                parts[plan.owners[group, name]].put(tensors[group][name])
         files = {file.name: file for part in parts for file in part.files}
-    groups = {group: [file.name for file in shares.files if file.group == group] for group in specs}
+    groups = {group: [file.name for file in plan.files if file.group == group] for group in specs}
     return save.finish(files, groups)
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from erniecore.checkpoint.parts import PartWriter
 from erniecore.checkpoint.safetensors_io import open_tensors
-from erniecore.checkpoint.shares import divide
+from erniecore.checkpoint.write_plan import divide
 from erniecore.errors import CheckpointError
 
 ARRAYS = {"a": np.arange(4, dtype=np.float32), "b": np.arange(3, dtype=np.uint16), "c": np.arange(5, dtype=np.float32)}
@@ -24,16 +24,16 @@ def executor():
         yield executor
 
 
-def shares():
+def plan():
     return divide({"model": {"a": ("F32", (4,)), "b": ("BF16", (3,)), "c": ("F32", (5,))}}, {})
 
 
 def started(directory, executor, limit=None):
-    return PartWriter(directory, shares().of(0), executor, limit)
+    return PartWriter(directory, plan().of(0), executor, limit)
 
 
 def keys():
-    return [name for round_ in shares().rounds(1) for _, name in round_]
+    return [name for round_ in plan().rounds(1) for _, name in round_]
 
 
 def test_arrays_arrive_in_their_file(tmp_path, executor):

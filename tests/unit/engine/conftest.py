@@ -81,7 +81,7 @@ class Maker:
         """A trainer of a run; continues from a checkpoint in ``out`` if there is one."""
         from erniecore.engine.opening import open_device
         from erniecore.engine.preparation import resume
-        from erniecore.engine.ranks import Alone
+        from erniecore.engine.process_group import SingleProcess
         from erniecore.engine.stop import StopRequest
         from erniecore.engine.training import build
 
@@ -93,7 +93,7 @@ class Maker:
         open_device(context.device, context.cluster, context.kernels)
         stop, data = StopRequest(context.out / "control" / "stop"), self.data(context, dataset)
         checkpoint = self.resumption.checkpoint
-        return build.assemble(context, checkpoint, Alone(), ToyTokenizer(), data, stop)
+        return build.assemble(context, checkpoint, SingleProcess(), ToyTokenizer(), data, stop)
 
     def finish(self, run):
         """Train to the end, as ``entry`` does."""

@@ -14,24 +14,24 @@ import pytest
 
 from erniecore.checkpoint import load_checkpoint, newest_verified
 from erniecore.config.core import CheckpointSection
-from erniecore.engine.ranks import Alone
+from erniecore.engine.process_group import SingleProcess
 from erniecore.engine.training import saving
 from erniecore.engine.training.gather import LocalShard
 from erniecore.errors import CheckpointError
-from erniecore.types import Piece
+from erniecore.types import ShardSpec
 
 SIZE = 2
 #: the calls that change the disk
 CALLS = ("write", "fsync", "rename", "replace", "mkdir", "open")
 
 
-class ThreadRanks(Alone):
+class ThreadProcessGroup(SingleProcess):
     """One of two ranks in this process."""
 
     def __init__(self, rank, meeting):
         self.rank, self.size, self.meeting = rank, SIZE, meeting
 
-    def exchange(self, value):
+    def all_gather_object(self, value):
         values, barrier = self.meeting
         values[self.rank] = value
         barrier.wait(60)
@@ -74,7 +74,7 @@ def save(monkeypatch):
     """``save(root, *steps, background)``: what each rank ended with, a path or an error; and what it was told."""
 
     def groups(state, ranks):
-        return {"model": {n: LocalShard(a, Piece(a.shape)) for n, a in arrays(state.step).items()}}
+        return {"model": {n: LocalShard(a, ShardSpec(a.shape)) for n, a in arrays(state.step).items()}}
 
     monkeypatch.setattr(saving, "checkpoint_groups", groups)
 
@@ -83,7 +83,7 @@ def save(monkeypatch):
         section, told = CheckpointSection(keep=2, max_failures=1), [Told() for _ in range(SIZE)]
 
         def one(rank):
-            ranks, state = ThreadRanks(rank, meeting), State()
+            ranks, state = ThreadProcessGroup(rank, meeting), State()
             saver = saving.CheckpointSaver(root, section, ranks, told[rank], dict, "")
             try:
                 for state.step in steps:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from erniecore.engine.ranks import Alone
+from erniecore.engine.process_group import SingleProcess
 from erniecore.engine.training.watchdog import Watchdog
 from erniecore.errors import Exit
 
@@ -16,9 +16,9 @@ STUCK = """
 import sys, time
 from pathlib import Path
 from erniecore.engine.training.watchdog import Watchdog, end_process
-from erniecore.engine.ranks import Alone
+from erniecore.engine.process_group import SingleProcess
 out = Path(sys.argv[1])
-pulse = Watchdog(out, 0.2, Alone(), end_process(out / "control" / "end.json"))
+pulse = Watchdog(out, 0.2, SingleProcess(), end_process(out / "control" / "end.json"))
 
 def a_callback_that_sleeps():
     time.sleep(1000)
@@ -39,7 +39,7 @@ def out(tmp_path):
 def watched(out, limit, during, ranks=None):
     """Errors that would have ended the process while ``during(pulse)`` ran."""
     ended = []
-    pulse = Watchdog(out, limit, ranks or Alone(), ended.append)
+    pulse = Watchdog(out, limit, ranks or SingleProcess(), ended.append)
     with pulse.watching():
         during(pulse)
     return ended
@@ -73,7 +73,7 @@ def test_who_beats_or_rests_or_has_no_limit_lives(out):
 
 
 def test_a_rank_that_waits_for_another_tells_its_stacks_but_does_not_end(out, monkeypatch):
-    class Waits(Alone):
+    class Waits(SingleProcess):
         waiting = "all_reduce with rank 1"
 
     monkeypatch.setattr("erniecore.engine.training.watchdog.LINGER", 0.05)

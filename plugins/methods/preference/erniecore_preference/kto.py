@@ -71,9 +71,9 @@ class KtoObjective(Compared):
         prompts."""
         if self.config.kl != "mismatched":
             return 0.0
-        told = self.exchange(told_answers(batches) if self.counts else {})
+        told = self.all_gather_object(told_answers(batches) if self.counts else {})
         pairs = mismatched(batches, told={key: answer for part in told for key, answer in part.items()})
-        longest = max(self.exchange(len(pairs)))
+        longest = max(self.all_gather_object(len(pairs)))
         # a rank with fewer pairs takes part in the passes of the others
         ratios = [self._ratios(batch) for batch in [*pairs, *batches[:1] * (longest - len(pairs))]][: len(pairs)]
         sums = [sum(float(ratio.sum()) for ratio in ratios), sum(ratio.size for ratio in ratios)]

@@ -48,7 +48,7 @@ class PairObjective(Compared):
     def prepare(self, batches: Sequence[Batch], *, step: int, seed: int) -> Sequence[Batch]:
         """The same batches; with the mean log-ratios of them all, on all ranks, where the loss needs them and a batch alone
         cannot tell."""
-        if self.loss not in OVER_STEPS or (len(batches) == 1 and len(self.exchange(None)) == 1):
+        if self.loss not in OVER_STEPS or (len(batches) == 1 and len(self.all_gather_object(None)) == 1):
             return batches
         sums = np.zeros(3)
         for batch in batches:

@@ -109,19 +109,21 @@ class Compared(Objective):
 
     def _identity(self) -> str:
         """That of the policy; of one whose weights are divided among ranks, of all parts."""
-        parts = list(dict.fromkeys(self.exchange(identity(self.policy))))  # ranks with the same part say the same
+        parts = list(
+            dict.fromkeys(self.all_gather_object(identity(self.policy)))
+        )  # ranks with the same part say the same
         return parts[0] if len(parts) == 1 else hashlib.blake2b(" ".join(parts).encode(), digest_size=16).hexdigest()
 
     def _keeper(self) -> tuple[int, bool]:
         """The one rank that reads and writes the file, whose values all take over; and whether it is this one."""
         name = secrets.token_hex(8)
-        told = self.exchange([self.counts, name])
+        told = self.all_gather_object([self.counts, name])
         keeper = next(i for i, (counts, _) in enumerate(told) if counts)
         return keeper, told[keeper][1] == name
 
     def _told(self, table: Table | None, kept: _Kept) -> Table:
         """The keeper's table."""
-        told = self.exchange(table_text(table) if kept.here and table is not None else None)
+        told = self.all_gather_object(table_text(table) if kept.here and table is not None else None)
         return table_of(told[kept.rank], self.per_sample)
 
     def _completed(self, table: Table, batches: Iterator[Batch], kept: _Kept) -> tuple[Table, int, int]:

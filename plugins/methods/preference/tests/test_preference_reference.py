@@ -244,7 +244,7 @@ def test_kto_without_reference_point_may_be_precomputed():
 
 def test_what_is_found_without_a_head_enters_no_sum():
     objective = live(toy_model(0), None)
-    objective.counts, objective.exchange = False, lambda value: [value, [3.0, 1.0]]
+    objective.counts, objective.all_gather_object = False, lambda value: [value, [3.0, 1.0]]
     assert objective.summed([0.0, 2.0]) == [3.0, 1.0]
 
 
@@ -254,7 +254,7 @@ def test_values_are_those_of_the_one_rank_with_the_head_which_keeps_the_file(tmp
     expected = without_gradient(ranks[1].policy, batch := one(samples(1)[0]), answers_of(batch), 1024).numpy()
 
     def begin(index):
-        def exchange(value):
+        def all_gather_object(value):
             told[index] = value
             barrier.wait()
             found = [told[0], told[1]]
@@ -262,7 +262,7 @@ def test_values_are_those_of_the_one_rank_with_the_head_which_keeps_the_file(tmp
             return found
 
         try:
-            ranks[index].counts, ranks[index].exchange = index == 1, exchange
+            ranks[index].counts, ranks[index].all_gather_object = index == 1, all_gather_object
             ranks[index].begin(map(one, samples(1)), step=0, out=tmp_path / str(index))
         except BaseException:
             barrier.abort()

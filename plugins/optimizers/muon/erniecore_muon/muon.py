@@ -26,7 +26,7 @@ import paddle  # noqa: TID253
 from paddle import Tensor  # noqa: TID253
 
 from erniecore.api.adamw import AdamW, ParameterSlot
-from erniecore.api.optimizer import Optimizer, ParameterRole, Piece, Ranks, TrainedParameter
+from erniecore.api.optimizer import Optimizer, ParameterRole, ProcessGroup, ShardSpec, TrainedParameter
 from erniecore_muon.newton_schulz import orthogonalized
 from erniecore_muon.plugin import MATRICES, MuonConfig
 
@@ -40,7 +40,7 @@ class Muon(Optimizer):
 
     slots: Sequence[ParameterSlot]
 
-    def __init__(self, parameters: Sequence[TrainedParameter], config: MuonConfig, ranks: Ranks) -> None:
+    def __init__(self, parameters: Sequence[TrainedParameter], config: MuonConfig, ranks: ProcessGroup) -> None:
         self.config, self.ranks = config, ranks
         self.adamw = AdamW([given for given in parameters if given.role not in MATRICES], config)
         self.matrices = [
@@ -76,11 +76,11 @@ class Muon(Optimizer):
 
     def _direction(self, update: Tensor, given: TrainedParameter) -> Tensor:
         """This rank's shard of s O, from its shard of u."""
-        piece = matrices_of(given)
-        full = update if piece.whole else self.ranks.gather(update, piece)
-        inputs, outputs = piece.shape[-2:]
-        full = orthogonalized(full.reshape(list(piece.shape)), self.config.newton_schulz_steps, self._dtype(given))
-        mine: Tensor = piece.take(full)
+        spec = matrices_of(given)
+        full = update if spec.is_full else self.ranks.gather(update, spec)
+        inputs, outputs = spec.shape[-2:]
+        full = orthogonalized(full.reshape(list(spec.shape)), self.config.newton_schulz_steps, self._dtype(given))
+        mine: Tensor = spec.take(full)
         return mine * scale_of(self.config.adjust_lr, inputs, outputs)
 
     def _dtype(self, given: TrainedParameter) -> str:
@@ -91,14 +91,14 @@ class Muon(Optimizer):
         return "bfloat16" if low else "float32"
 
 
-def matrices_of(given: TrainedParameter) -> Piece:
+def matrices_of(given: TrainedParameter) -> ShardSpec:
     """What must be gathered for full matrices: the state's shard of the parameter, or where ranks hold whole experts, of the
     stack of these."""
-    piece = given.state_piece
-    if given.role is not ParameterRole.EXPERTS or piece.count == 1 or piece.axis != 0:
-        return piece
-    shape = (piece.shape[0] // piece.count, *piece.shape[1:])
-    return replace(piece, shape=shape, index=0, count=1)
+    spec = given.state_spec
+    if given.role is not ParameterRole.EXPERTS or spec.count == 1 or spec.axis != 0:
+        return spec
+    shape = (spec.shape[0] // spec.count, *spec.shape[1:])
+    return replace(spec, shape=shape, index=0, count=1)
 
 
 def scale_of(rule: str, inputs: int, outputs: int) -> float:

@@ -12,7 +12,7 @@ from erniecore.api.optimizer import (
     OptimizerPlugin,
     ParameterRole,
     ParameterSpec,
-    Ranks,
+    ProcessGroup,
     StateBytes,
     TrainedParameter,
     adamw_bytes,
@@ -53,7 +53,7 @@ class MuonPlugin(OptimizerPlugin):
 
     @hookimpl
     def ernie_build_optimizer(
-        self, config: MuonConfig, parameters: Sequence[TrainedParameter], ranks: Ranks
+        self, config: MuonConfig, parameters: Sequence[TrainedParameter], ranks: ProcessGroup
     ) -> Optimizer:
         """Full matrices are gathered through ``ranks`` where they are sharded."""
         from erniecore_muon.muon import Muon

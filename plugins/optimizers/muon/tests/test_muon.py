@@ -9,8 +9,8 @@ from erniecore_muon.plugin import MuonConfig, plugin
 from erniecore_ops import kernels
 
 from erniecore.api.adamw import AdamW
-from erniecore.api.optimizer import AdamWConfig, ParameterRole, ParameterSpec, Piece, TrainedParameter
-from erniecore.api.testing import Alone
+from erniecore.api.optimizer import AdamWConfig, ParameterRole, ParameterSpec, ShardSpec, TrainedParameter
+from erniecore.api.testing import SingleProcess
 
 SHAPES = {
     "embed": ((9, 4), ParameterRole.EMBEDDING),
@@ -29,7 +29,7 @@ def parameters(dtype="float32", decay=0.1, names=tuple(SHAPES)):
         shape, role = SHAPES[name]
         tensor = paddle.to_tensor(np.random.default_rng(index).normal(size=shape).astype("float32")).astype(dtype)
         tensor.stop_gradient = False
-        made.append(TrainedParameter(name, tensor, role, Piece(shape), factor=0.5, weight_decay=decay))
+        made.append(TrainedParameter(name, tensor, role, ShardSpec(shape), factor=0.5, weight_decay=decay))
     return made
 
 
@@ -75,7 +75,7 @@ def reference(start, name, steps, rate, *, rule, nesterov, scale=1.0):
 def test_matrices_follow_the_formula(rule, nesterov):
     given = parameters()
     start = {one.name: one.parameter.numpy().copy() for one in given}
-    optimizer = Muon(given, MuonConfig(adjust_lr=rule, nesterov=nesterov), Alone())
+    optimizer = Muon(given, MuonConfig(adjust_lr=rule, nesterov=nesterov), SingleProcess())
     train(optimizer, given, range(1, 5), scale=0.7)
     for one in given:
         if one.name in MATRICES:
@@ -87,7 +87,7 @@ def test_the_rest_is_adamw_bit_for_bit():
     given, rest = parameters(), [name for name in SHAPES if name not in MATRICES]
     alone = [one for one in parameters() if one.name in rest]
     config = {"beta1": 0.8, "beta2": 0.9, "epsilon": 1e-6}
-    train(Muon(given, MuonConfig(**config), Alone()), given, range(1, 4))
+    train(Muon(given, MuonConfig(**config), SingleProcess()), given, range(1, 4))
     train(AdamW(alone, AdamWConfig(**config)), alone, range(1, 4))
     both = {one.name: one.parameter.numpy() for one in given}
     assert all((both[one.name] == one.parameter.numpy()).all() for one in alone)
@@ -131,7 +131,7 @@ def test_zero_gradients_of_a_new_matrix_leave_it_but_for_the_decay():
     (given,) = parameters(names=("wide",), decay=0.0)
     before = given.parameter.numpy().copy()
     given.parameter.grad = paddle.zeros_like(given.parameter)
-    Muon([given], MuonConfig(), Alone()).step(0.1)
+    Muon([given], MuonConfig(), SingleProcess()).step(0.1)
     assert (given.parameter.numpy() == before).all()
 
 
@@ -142,14 +142,14 @@ def test_weights_in_bfloat16_follow_their_masters(moments, monkeypatch):
     given, exact = parameters("bfloat16"), parameters("bfloat16")
     exact = [
         TrainedParameter(
-            o.name, o.parameter.astype("float32").detach(), o.role, o.piece, None, o.factor, o.weight_decay
+            o.name, o.parameter.astype("float32").detach(), o.role, o.shard_spec, None, o.factor, o.weight_decay
         )
         for o in exact
     ]
     for one in exact:
         one.parameter.stop_gradient = False
     config = MuonConfig(moments=moments)
-    low, full = Muon(given, config, Alone()), Muon(exact, config, Alone())
+    low, full = Muon(given, config, SingleProcess()), Muon(exact, config, SingleProcess())
     for step in range(1, 6):
         for one, other in zip(given, exact, strict=True):
             one.parameter.grad = paddle.to_tensor(gradient(one.name, step)).astype("bfloat16")

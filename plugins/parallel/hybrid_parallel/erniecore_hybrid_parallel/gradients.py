@@ -26,14 +26,14 @@ class GradientShards:
 
     Args:
         slots: its slots. place: of a parameter by name; its ``sharding`` ranks keep a part each, its ``replicas`` the same.
-        exchange: see ``erniecore.api.parallel.Ranks``.
+        all_gather_object: see ``erniecore.api.parallel.ProcessGroup``.
     """
 
     def __init__(
-        self, slots: Sequence[Any], place: Callable[[str], Placement], exchange: Callable[[Any], list[Any]]
+        self, slots: Sequence[Any], place: Callable[[str], Placement], all_gather_object: Callable[[Any], list[Any]]
     ) -> None:
         self.slots = list(reversed(slots))
-        self._place, self._exchange = place, exchange
+        self._place, self._all_gather_object = place, all_gather_object
         self._next, self._arrived, self._waiting = 0, set[int](), list[Any]()
         for index, slot in enumerate(self.slots):
             slot.parameter._register_backward_hook(partial(self._arrive, index))
@@ -54,7 +54,7 @@ class GradientShards:
         self._flush()
         self._next, self._arrived = 0, set()
         again = [i for i, slot in enumerate(self.slots) if slot.parameter.grad is not None]
-        for index in sorted({i for indices in self._exchange(again) for i in indices}):
+        for index in sorted({i for indices in self._all_gather_object(again) for i in indices}):
             self._send(self.slots[index])
         self._flush()
 

@@ -95,7 +95,7 @@ class World:
         return self.roll_calls[-1]
 
     def watch(self, alarm: Callable[[], None]) -> None:
-        """See ``erniecore.api.parallel.Ranks``."""
+        """See ``erniecore.api.parallel.ProcessGroup``."""
         if self._doors is not None:
             self._doors.alarm = alarm
 

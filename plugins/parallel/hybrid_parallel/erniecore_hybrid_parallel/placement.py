@@ -12,12 +12,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from math import prod
 
-from erniecore.api.parallel import Piece
+from erniecore.api.parallel import ShardSpec
 from erniecore_hybrid_parallel.comm import Comm
 from erniecore_hybrid_parallel.groups import World
 from erniecore_hybrid_parallel.mesh import AXES, BATCH, Mesh
 
-#: axes along which other ranks hold other parameters, so that nothing is alike
+#: axes along which other ranks hold other parameters, so that nothing is replicated
 _ELSEWHERE = ("pipeline",)
 
 
@@ -50,22 +50,22 @@ class Placement:
         size = -(-number // self.sharding.size)
         return min(self.sharding.index * size, number), min((self.sharding.index + 1) * size, number)
 
-    def piece(self, name: str, shape: Sequence[int]) -> Piece:
+    def shard_spec(self, name: str, shape: Sequence[int]) -> ShardSpec:
         """What this rank holds of the parameter, whose ``shape`` is as it is here."""
         cut = self.flat_of or tuple(shape)
         whole = list(cut)
         if self.cut.size > 1:
             whole[self.axis] *= self.cut.size
         flat = self.range_of(cut) if self.flat_of is not None else None
-        return Piece(tuple(whole), self.axis, self.cut.index, self.cut.size, flat, name)
+        return ShardSpec(tuple(whole), self.axis, self.cut.index, self.cut.size, flat, name)
 
-    def share(self, shape: Sequence[int]) -> tuple[int, int] | None:
+    def update_range(self, shape: Sequence[int]) -> tuple[int, int] | None:
         """The range of the parameter as it is here that this rank updates; ``None``: all of it."""
         return None if self.sharding.size == 1 or self.flat_of is not None else self.range_of(shape)
 
 
 class Placements:
-    """The table of this rank; every rank fills it alike, in the same order, since groups are made on the way.
+    """The table of this rank; every rank fills it in the same order, because filling it creates process groups.
 
     Attributes:
         usual: of a parameter that the table does not name: whole on every rank.
@@ -98,7 +98,7 @@ class Placements:
         shards = {"sharding"} & sums if shared else set[str]()
         same = set(AXES) - set(cut) - shards - set(_ELSEWHERE)
         mesh, comm = self.mesh, self.world.comm
-        alike, together = (
+        replicas, together = (
             next(group for group in mesh.groups(*axes) if self.world.rank in group) for axes in (same, {*cut, *shards})
         )
         return Placement(
@@ -107,21 +107,21 @@ class Placements:
             replicas=comm(mesh.groups(*(sums - shards))),
             reduce=comm(mesh.groups(*sums)),
             together=tuple(together),
-            counts=alike[0] == self.world.rank,
+            counts=replicas[0] == self.world.rank,
             axis=axis,
         )
 
     def experts(self) -> Placement:
         """The placement of stacked experts: cut among the ranks that hold all of them together, along the first axis."""
         mesh, comm = self.mesh, self.world.comm
-        alike, cuts = mesh.expert_keepers("context"), mesh.expert_groups("tensor")
+        replicas, cuts = mesh.expert_keepers("context"), mesh.expert_groups("tensor")
         sharing = comm(mesh.expert_shards())
         together = {rank for group in cuts if {*group} & {*sharing.ranks} for rank in group}
         return Placement(
             cut=comm(cuts),
             sharding=sharing,
-            replicas=comm(alike),
+            replicas=comm(replicas),
             reduce=comm(mesh.expert_replicas("context")),
             together=tuple(sorted(together)),
-            counts=any(group[0] == self.world.rank for group in alike),
+            counts=any(group[0] == self.world.rank for group in replicas),
         )

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from erniecore.api import Cluster, hookimpl
-from erniecore.api.parallel import Batch, DecoderShape, Layout, ParallelPlan, ParallelPlugin, Ranks, StepOutput
+from erniecore.api.parallel import Batch, DecoderShape, Layout, ParallelPlan, ParallelPlugin, ProcessGroup, StepOutput
 from erniecore.api.planning import LayoutSpace
 from erniecore_hybrid_parallel.config import HybridConfig
 from erniecore_hybrid_parallel.planning import check_generating, check_shape, make_mesh, num_processes
@@ -46,13 +46,13 @@ class HybridPlugin(ParallelPlugin):
         return HybridLayouts(config, shape)
 
     @hookimpl
-    def ernie_open_ranks(self, config: HybridConfig, cluster: Cluster) -> Ranks:
-        from erniecore_hybrid_parallel.ranks import open_ranks
+    def ernie_open_process_group(self, config: HybridConfig, cluster: Cluster) -> ProcessGroup:
+        from erniecore_hybrid_parallel.process_group import open_process_group
 
-        return open_ranks(config, make_mesh(config, cluster.world_size), cluster)
+        return open_process_group(config, make_mesh(config, cluster.world_size), cluster)
 
     @hookimpl
-    def ernie_parallelize(self, model: Layer, layout: Layout, plan: ParallelPlan, ranks: Ranks) -> Layer:
+    def ernie_parallelize(self, model: Layer, layout: Layout, plan: ParallelPlan, ranks: ProcessGroup) -> Layer:
         stage_3 = plan.degrees["sharding"] > 1 and ranks.config.sharding_stage == 3  # type: ignore[attr-defined]
         if stage_3:
             model = ranks.prepare_parameters(model, layout)  # type: ignore[attr-defined]

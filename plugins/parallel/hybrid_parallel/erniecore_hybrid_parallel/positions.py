@@ -1,16 +1,15 @@
-"""Ranks that share the positions of each row: context parallelism, and what sequence parallelism needs at the ends of a
-model. A model computes the hidden states of its own positions; at the end of ``features`` they are joined, so that
-objectives see whole rows.
+"""Context parallelism: each rank computes some positions of each sequence. Also the beginning and end of a model under sequence
+parallelism. The hidden states of all ranks are gathered at the end of ``features``, so objectives get full sequences.
 
-Of 2 c chunks of a row, rank i of c has chunks i and 2 c - 1 - i, so that under a causal mask all have as much work. Keys
-and values are gathered for each attention, their gradients scattered: Dubey et al., "The Llama 3 Herd of Models" (2024),
-arXiv:2407.21783, section 3.3.2. Rows of other lengths are padded at the end by positions that nobody sees.
+A sequence is split into 2 c chunks; rank i of c has chunks i and 2 c - 1 - i, which balances the work under a causal mask.
+Keys and values are gathered for each attention and their gradients scattered: Dubey et al., "The Llama 3 Herd of Models"
+(2024), arXiv:2407.21783, section 3.3.2. Sequences of other lengths are padded at the end with masked positions.
 
-All ranks of a context compute the same loss from what they joined, each takes 1 / c of its gradient
-(``erniecore.api.parallel.Ranks.alike``), and every way between them has its true adjoint: what reaches a parameter is to
-be summed.
+All ranks of a context group compute the same loss from the gathered hidden states. Each divides it by c
+(``erniecore.api.parallel.ProcessGroup.replication_factor``), and every collective has its exact adjoint, so the gradient of a
+parameter is the sum over the ranks.
 
-Letters: B rows, S positions, s positions here, L of a chunk, c ranks, hq query heads, hk key heads, d head size.
+Letters: B sequences, S positions, s local positions, L of a chunk, c ranks, hq query heads, hk key heads, d head size.
 """
 
 from __future__ import annotations

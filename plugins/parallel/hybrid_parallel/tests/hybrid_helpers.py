@@ -10,7 +10,7 @@ def collectives(cluster):
     from erniecore_hybrid_parallel.config import HybridConfig
     from erniecore_hybrid_parallel.groups import World
     from erniecore_hybrid_parallel.planning import make_mesh
-    from erniecore_hybrid_parallel.ranks import HybridRanks
+    from erniecore_hybrid_parallel.process_group import HybridProcessGroup
 
     world, wrong = World(cluster, 60.0), []
     size, rank = cluster.world_size, cluster.rank
@@ -22,9 +22,9 @@ def collectives(cluster):
         members = next(group for group in grouping if rank in group)
         for dtype in ("float32", "float64", "int64"):
             wrong += [f"{grouping} {dtype} {name}" for name in _differing(paddle, comm, members, rank, dtype)]
-    ranks = HybridRanks(HybridConfig(), make_mesh(HybridConfig(), size), world)
+    ranks = HybridProcessGroup(HybridConfig(), make_mesh(HybridConfig(), size), world)
     for length in (0, 3, 5000):
-        texts = ranks.exchange("x" * length * (rank + 1))
+        texts = ranks.all_gather_object("x" * length * (rank + 1))
         if [len(t) for t in texts] != [length * (r + 1) for r in range(size)]:
             wrong.append(f"exchange of {length}")
     return {"collectives": wrong, "adjoints": _adjoints(ranks.everybody, rank)}
@@ -193,7 +193,7 @@ def _built(words):
     if context.is_main:
         found = resume.choose(context.out, mode, context.settings_json, context.config_hash, plan.data_size)
     opening.open_device(context.device, context.cluster, context.kernels)
-    ranks = opening.open_ranks(context.host, context.settings.parallel, plan, context.cluster, context.device)
+    ranks = opening.open_process_group(context.host, context.settings.parallel, plan, context.cluster, context.device)
     found = opening.share_choice(ranks, found)
     return build(context, found, ranks, StopRequest(context.out / "control" / "stop"))
 
@@ -205,12 +205,12 @@ def partly_held(cluster, root):
     import paddle
     from erniecore_hybrid_parallel.config import HybridConfig
     from erniecore_hybrid_parallel.planning import make_mesh
-    from erniecore_hybrid_parallel.ranks import open_ranks
+    from erniecore_hybrid_parallel.process_group import open_process_group
 
     from erniecore.engine.training.gather import LocalShard, full_weights
 
     config = HybridConfig(tensor=2)
-    ranks = open_ranks(config, make_mesh(config, 2), cluster)
+    ranks = open_process_group(config, make_mesh(config, 2), cluster)
     ranks.placements.put(["both"], ranks.placements.along(cut=["tensor"], axis=1))
     whole = {
         n: np.random.default_rng(i).normal(size=(4, 6)).astype("float32")
@@ -219,7 +219,7 @@ def partly_held(cluster, root):
     mine = {("first", "last")[ranks.rank]: whole[("first", "last")[ranks.rank]]}
     mine["both"] = np.split(whole["both"], 2, axis=1)[ranks.rank]
     tensors = {name: paddle.to_tensor(array) for name, array in mine.items()}
-    held = {name: LocalShard(t, ranks.piece(name, t.shape)) for name, t in tensors.items()}
+    held = {name: LocalShard(t, ranks.shard_spec(name, t.shape)) for name, t in tensors.items()}
     return [
         *_saved_and_loaded(ranks, held, whole, root),
         *_taken(full_weights(ranks, SimpleNamespace(state_dict=lambda: tensors)), ranks, whole),
@@ -236,17 +236,17 @@ def _saved_and_loaded(ranks, held, whole, root):
     from erniecore.checkpoint.writer import Save
     from erniecore.engine.training.gather import LocalArrays, assign, write_shards
 
-    shares = assign(ranks, {"model": held})
+    plan = assign(ranks, {"model": held})
     save = Save(Path(root), 1, {}, 3)
-    directory = ranks.exchange(str(save.begin(shares.num_bytes)) if ranks.rank == 0 else "")[0]
+    directory = ranks.all_gather_object(str(save.begin(plan.num_bytes)) if ranks.rank == 0 else "")[0]
     with ThreadPoolExecutor(1) as executor:
-        part = PartWriter(Path(directory), shares.of(ranks.rank), executor, 1)
-        write_shards(ranks, {"model": held}, shares, part, patient=True)
-        told = ranks.exchange({file.name: file_json(file) for file in part.files})
+        part = PartWriter(Path(directory), plan.of(ranks.rank), executor, 1)
+        write_shards(ranks, {"model": held}, plan, part, patient=True)
+        told = ranks.all_gather_object({file.name: file_json(file) for file in part.files})
     files = {name: file_from_json(name, entry) for part in told for name, entry in part.items()}
     if ranks.rank == 0:
         save.finish(files, {"model": sorted(files)})
-    ranks.exchange("written")
+    ranks.all_gather_object("written")
     checkpoint = load_checkpoint(Path(root) / "step-00000001")
     found = checkpoint.require("model", dict.fromkeys(whole, ((4, 6), "F32")))
     yield from (name for name in whole if found[name].tobytes() != whole[name].tobytes())

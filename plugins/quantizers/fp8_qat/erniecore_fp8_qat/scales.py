@@ -95,5 +95,7 @@ def end_step(model: nn.Layer, ranks: Any, *, applied: bool) -> None:
     if not layers:
         return
     scales_here: Sequence[float] = paddle.concat([layer.step_scale() for layer in layers]).numpy().tolist()
-    for layer, *scales in zip(layers, *ranks.exchange(scales_here if applied else [0.0] * len(layers)), strict=True):
+    for layer, *scales in zip(
+        layers, *ranks.all_gather_object(scales_here if applied else [0.0] * len(layers)), strict=True
+    ):
         layer.step_done(max(scales))

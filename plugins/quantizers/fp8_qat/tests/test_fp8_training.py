@@ -15,7 +15,7 @@ from erniecore_fp8_qat.scales import end_step, learners
 
 from erniecore.api import ConfigError, NumericsError, UsageError
 from erniecore.api.quantizer import PackedLayer
-from erniecore.api.testing import Alone
+from erniecore.api.testing import SingleProcess
 from erniecore.engine.models.quantized import own_state
 
 IDS = np.random.default_rng(0).integers(5, 440, (2, 19))
@@ -91,7 +91,7 @@ def steps(layer, seeds, applied=True):
     model.train()
     for seed in seeds:
         layer(paddle.to_tensor(batch(seed)))
-        end_step(model, Alone(), applied=applied)
+        end_step(model, SingleProcess(), applied=applied)
 
 
 def scale_of_batch(recipe, seed):
@@ -134,7 +134,7 @@ def test_scale_is_of_the_whole_step_however_it_is_cut():
     for part in (x[:3], x[3:], x[3:]):
         parts(paddle.to_tensor(part))
     for layer in (whole, parts):
-        end_step(paddle.nn.LayerList([layer]), Alone(), applied=True)
+        end_step(paddle.nn.LayerList([layer]), SingleProcess(), applied=True)
     assert whole.activation_scale.item() == parts.activation_scale.item() > 0
 
 
@@ -142,7 +142,7 @@ def test_largest_scale_of_all_ranks_counts():
     layer = trained(TensorWise(4))
     layer(paddle.to_tensor(batch(0)))
     other = 2 * layer.step_scale().item()
-    end_step(paddle.nn.LayerList([layer]), SimpleNamespace(exchange=lambda v: [v, [other]]), applied=True)
+    end_step(paddle.nn.LayerList([layer]), SimpleNamespace(all_gather_object=lambda v: [v, [other]]), applied=True)
     assert layer.activation_scale.item() == np.float32(other)
 
 
@@ -175,7 +175,7 @@ def test_export_computes_what_was_trained_bit_for_bit(plugin, name, make_model):
     model = quantized(plugin, make_model(name), **({"scale_warmup": 1} if plugin is qat else {}))
     for _ in range(2):
         learned(model)
-        end_step(model, Alone(), applied=True)
+        end_step(model, SingleProcess(), applied=True)
     model.eval()
     expected, scales = model(paddle.to_tensor(IDS)).numpy(), [s.activation_scale.item() for s in learners(model)]
     packed = quantized(plugin, model, "export", **({"scale_warmup": 1} if plugin is qat else {}))
@@ -219,7 +219,7 @@ def test_copy_as_a_reference_has_scales_of_its_own(make_model):
     model = quantized(qat, make_model("dense"))
     other = copy.deepcopy(model)
     learned(model)
-    end_step(model, Alone(), applied=True)
+    end_step(model, SingleProcess(), applied=True)
     assert all(layer.activation_scale.item() > 0 for layer in learners(model))
     assert not any(layer.activation_scale.item() for layer in learners(other))
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from erniecore.api.optimizer import Optimizer, ParameterRole, ParameterSpec, Piece, TrainedParameter
-from erniecore.api.testing import Alone
+from erniecore.api.optimizer import Optimizer, ParameterRole, ParameterSpec, ShardSpec, TrainedParameter
+from erniecore.api.testing import SingleProcess
 from erniecore_conformance.expect import ensure, ensure_equal
 from erniecore_conformance.runner import Check
 from erniecore_conformance.subjects import Subject
@@ -51,12 +51,12 @@ class Distances:
             self.tensors[name] = paddle.to_tensor(values).astype(dtype)
             self.tensors[name].stop_gradient = False
         given = [
-            TrainedParameter(name, self.tensors[name], role, Piece(shape), factor=factor, weight_decay=decay)
+            TrainedParameter(name, self.tensors[name], role, ShardSpec(shape), factor=factor, weight_decay=decay)
             for name in order(list(PARAMETERS))
             for shape, role in [PARAMETERS[name]]
         ]
         self.optimizer: Optimizer = subject.call(
-            "ernie_build_optimizer", config=subject.config(), parameters=given, ranks=Alone()
+            "ernie_build_optimizer", config=subject.config(), parameters=given, ranks=SingleProcess()
         )
 
     def loss(self) -> Any:

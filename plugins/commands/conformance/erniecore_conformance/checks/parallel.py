@@ -7,7 +7,7 @@ from typing import Any
 from erniecore.api import Cluster, ConfigError
 from erniecore.api.model import Layout
 from erniecore.api.parallel import ParallelPlan
-from erniecore.api.testing import Alone
+from erniecore.api.testing import SingleProcess
 from erniecore_conformance.expect import NotApplicable, ensure, ensure_bits, ensure_close, ensure_equal
 from erniecore_conformance.runner import Check
 from erniecore_conformance.subjects import Subject
@@ -26,7 +26,7 @@ def _plan(subject: Subject, cluster: Cluster, **values: Any) -> ParallelPlan:
 def _parallelized(subject: Subject, model: Any) -> Any:
     """``model`` after the strategy, in one process."""
     plan = _plan(subject, Cluster())
-    return subject.call("ernie_parallelize", model=model, layout=_LAYOUT, plan=plan, ranks=Alone())
+    return subject.call("ernie_parallelize", model=model, layout=_LAYOUT, plan=plan, ranks=SingleProcess())
 
 
 def _plans(subject: Subject, world: int) -> list[ParallelPlan] | None:

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from erniecore.api import Cluster
 from erniecore.api.model import Layout
-from erniecore.api.parallel import ParallelPlan, Ranks
-from erniecore.api.testing import Alone, combine, sum_named
+from erniecore.api.parallel import ParallelPlan, ProcessGroup
+from erniecore.api.testing import SingleProcess, combine, sum_named
 from erniecore_conformance.expect import NotApplicable, ensure, ensure_equal
 from erniecore_conformance.runner import Check
 from erniecore_conformance.subjects import Subject
@@ -33,8 +33,11 @@ def check_parallel_two_train_like_one(subject: Subject) -> None:
         subject.call("ernie_plan_parallel", config=subject.config(), cluster=Cluster(world_size=2), shape=None)
     except ConfigError as error:
         raise NotApplicable(f"it does not plan for two processes: {error}") from error
-    ensure(subject.implements("ernie_open_ranks"), "it plans for several processes without ernie_open_ranks")
-    alone = train(Alone(), ParallelPlan({}), None)
+    ensure(
+        subject.implements("ernie_open_process_group"),
+        "it plans for several processes without ernie_open_process_group",
+    )
+    alone = train(SingleProcess(), ParallelPlan({}), None)
     for rank, together in enumerate(on_ranks(2, f"{__name__}:train_together", subject.target)):
         ensure_equal(together.pop("exchanged"), [0.0, 10.0], f"what rank {rank} heard")
         for what, bound in (("losses", 1e-6), ("norms", 1e-5), ("weights", 1e-5)):
@@ -48,12 +51,12 @@ def train_together(cluster: Cluster, target: str) -> dict[str, list[float]]:
     subject = Subject.at(target)
     config = subject.config()
     plan = subject.call("ernie_plan_parallel", config=config, cluster=cluster, shape=None)
-    ranks = subject.call("ernie_open_ranks", config=config, plan=plan, cluster=cluster, device=None)
-    exchanged = [float(value) for value in ranks.exchange(10 * cluster.rank)]
+    ranks = subject.call("ernie_open_process_group", config=config, plan=plan, cluster=cluster, device=None)
+    exchanged = [float(value) for value in ranks.all_gather_object(10 * cluster.rank)]
     return {**train(ranks, plan, subject), "exchanged": exchanged}
 
 
-def train(ranks: Ranks, plan: ParallelPlan, subject: Subject | None) -> dict[str, list[float]]:
+def train(ranks: ProcessGroup, plan: ParallelPlan, subject: Subject | None) -> dict[str, list[float]]:
     """Three steps of AdamW on this rank's share of the rows."""
 
     from erniecore.api.testing import full_parameters, gradient_square_sum, new_optimizer

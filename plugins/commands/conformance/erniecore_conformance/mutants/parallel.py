@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from erniecore.api import Cluster, ConfigError, hookimpl
-from erniecore.api.parallel import ParallelPlan, Ranks
+from erniecore.api.parallel import ParallelPlan, ProcessGroup
 from erniecore_conformance.mutants.mutant import mutant
 from erniecore_conformance.toys.others import ToyParallelConfig, ToyParallelPlugin
 
@@ -83,10 +83,10 @@ class KeepsItsGradients(ToyParallelPlugin):
     """Gradients are not summed: every rank goes its own way."""
 
     @hookimpl
-    def ernie_open_ranks(self, cluster: Cluster) -> Ranks:
-        from erniecore_conformance.toys.ranks import ToyRanks
+    def ernie_open_process_group(self, cluster: Cluster) -> ProcessGroup:
+        from erniecore_conformance.toys.process_group import ToyProcessGroup
 
-        class Selfish(ToyRanks):
+        class Selfish(ToyProcessGroup):
             def reduce_gradients(self, slots: Sequence[Any]) -> None:
                 pass
 

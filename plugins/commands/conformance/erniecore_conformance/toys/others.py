@@ -13,7 +13,7 @@ from erniecore.api.data import Conversation, FormatPlugin, Message
 from erniecore.api.device import Device, DevicePlugin
 from erniecore.api.method import Completion, Origin, Record, RunView
 from erniecore.api.model import ModelBundle
-from erniecore.api.parallel import ParallelConfig, ParallelPlan, ParallelPlugin, Ranks
+from erniecore.api.parallel import ParallelConfig, ParallelPlan, ParallelPlugin, ProcessGroup
 from erniecore.api.reward import RewardConfig
 
 if TYPE_CHECKING:
@@ -80,10 +80,10 @@ class ToyParallelPlugin(ParallelPlugin):
         return ParallelPlan({"data": degree}, cluster.rank, degree)
 
     @hookimpl
-    def ernie_open_ranks(self, cluster: Cluster) -> Ranks:
-        from erniecore_conformance.toys.ranks import ToyRanks
+    def ernie_open_process_group(self, cluster: Cluster) -> ProcessGroup:
+        from erniecore_conformance.toys.process_group import ToyProcessGroup
 
-        return ToyRanks(cluster)
+        return ToyProcessGroup(cluster)
 
     @hookimpl
     def ernie_parallelize(self, model: Layer) -> Layer:

@@ -8,7 +8,7 @@ from pathlib import Path
 from types import MappingProxyType, SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
-from erniecore.api.testing import CORE_SECTIONS, Alone
+from erniecore.api.testing import CORE_SECTIONS, SingleProcess
 
 if TYPE_CHECKING:
     from erniecore.api.testing import Layer
@@ -25,7 +25,7 @@ class FakeRun:
 
     model: Layer = None
     console = "auto"
-    ranks = Alone()
+    ranks = SingleProcess()
 
     def __init__(self, out: Path, *, is_main: bool = True, callbacks: Mapping[str, Any] | None = None) -> None:
         self.out, self.step, self.total_steps, self.is_main = out, 0, 3, is_main

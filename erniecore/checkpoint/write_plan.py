@@ -1,5 +1,5 @@
-"""Who writes which file of a checkpoint that several processes hold together: every tensor has one owner among those
-that can give it, owners are balanced by bytes, and each writes files of its own. Pure; every process computes the same.
+"""The write plan of a sharded checkpoint: which rank writes which file. One of the ranks that have a tensor becomes its owner,
+owners are balanced by bytes, and each owner writes its own files. A pure function, so all ranks compute the same plan.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from erniecore.checkpoint.tensors import num_bytes
 
 #: (group, name)
 Key = tuple[str, str]
-#: (safetensors dtype, shape) of a whole tensor
+#: (safetensors dtype, shape) of a full tensor
 Spec = tuple[str, tuple[int, ...]]
 
 
 @dataclass(frozen=True)
 class PlannedFile:
-    """A file to be written: its name, the process that writes it, and what will be in it."""
+    """One file: its name, the rank that writes it, and its tensors."""
 
     name: str
     group: str
@@ -28,11 +28,11 @@ class PlannedFile:
 
 
 @dataclass(frozen=True)
-class Shares:
-    """A whole checkpoint, divided.
+class WritePlan:
+    """All files of a checkpoint and the ranks that write them.
 
     Attributes:
-        files: in the order of their names. owners: the process of each tensor.
+        files: sorted by name. owners: the rank that writes each tensor.
     """
 
     files: Sequence[PlannedFile]
@@ -40,7 +40,7 @@ class Shares:
 
     @property
     def specs(self) -> dict[str, dict[str, Spec]]:
-        """Group -> name -> what it is, over all processes."""
+        """Group -> name -> dtype and shape, over all ranks."""
         found: dict[str, dict[str, Spec]] = {}
         for file in self.files:
             found.setdefault(file.group, {}).update(file.tensors)
@@ -48,16 +48,16 @@ class Shares:
 
     @property
     def num_bytes(self) -> int:
-        """Of all tensors."""
+        """Size of all tensors, in bytes."""
         return sum(num_bytes(*spec) for file in self.files for spec in file.tensors.values())
 
     def of(self, owner: int) -> list[PlannedFile]:
-        """The files of one process."""
+        """The files that rank ``owner`` writes."""
         return [file for file in self.files if file.owner == owner]
 
     def rounds(self, ahead: int) -> Iterator[list[Key]]:
-        """All tensors, so that the owners get theirs at the same time: up to ``ahead`` bytes of each per round, in the
-        order in which they are written."""
+        """All tensors in the order in which they are gathered and written: per round, up to ``ahead`` bytes for each owner, so
+        that all owners write at the same time."""
         queues = {
             owner: [
                 (file.group, name, num_bytes(*file.tensors[name]))
@@ -85,12 +85,12 @@ def divide(
     specs: Mapping[str, Mapping[str, Spec]],
     holders: Mapping[Key, Sequence[int]],
     max_bytes: int = DEFAULT_SHARD_BYTES,
-) -> Shares:
+) -> WritePlan:
     """Choose owners and files.
 
     Args:
-        specs: group -> name -> whole tensor. holders: the processes that can give it; a tensor that is not named: 0.
-        max_bytes: of a file; a tensor larger than that is alone in one.
+        specs: group -> name -> full tensor. holders: the ranks that have it; rank 0 if a tensor is not in the mapping.
+        max_bytes: per file; a larger tensor gets a file of its own.
     """
     owners = _owners(specs, holders)
     files: list[PlannedFile] = []
@@ -103,16 +103,16 @@ def divide(
             PlannedFile(file_name(group, number, len(parts)), group, owner, {name: members[name] for name in names})
             for number, (owner, names) in enumerate(parts, 1)
         ]
-    return Shares(files, owners)
+    return WritePlan(files, owners)
 
 
 def file_name(stem: str, number: int, count: int) -> str:
-    """``<stem>-00001-of-0000n.safetensors``."""
+    """The name of a shard file: ``<stem>-00001-of-0000n.safetensors``."""
     return f"{stem}-{number:05d}-of-{count:05d}.safetensors"
 
 
 def _owners(specs: Mapping[str, Mapping[str, Spec]], holders: Mapping[Key, Sequence[int]]) -> dict[Key, int]:
-    """Large tensors first, those with the fewest holders before them, each to its holder with the fewest bytes."""
+    """Tensors with the fewest holders first, larger ones before smaller ones; each goes to its holder with the fewest bytes."""
     sizes = {(group, name): num_bytes(*spec) for group, members in specs.items() for name, spec in members.items()}
     load: dict[int, int] = {}
     owners: dict[Key, int] = {}

@@ -11,19 +11,19 @@ import paddle  # noqa: TID253
 import paddle.distributed as dist  # noqa: TID253
 
 from erniecore.api import Cluster
-from erniecore.api.testing import Alone
+from erniecore.api.testing import SingleProcess
 
 _ROOM = 1000
 
 
-class ToyRanks(Alone):
+class ToyProcessGroup(SingleProcess):
     """Replicas that see different rows and exchange numbers; other values are beyond a toy."""
 
     def __init__(self, cluster: Cluster) -> None:
         self.rank, self.size = cluster.rank, cluster.world_size
         dist.init_parallel_env()
 
-    def exchange(self, value: Any) -> list[Any]:
+    def all_gather_object(self, value: Any) -> list[Any]:
         """JSON of up to a thousand letters."""
         letters = np.frombuffer(json.dumps(value).ljust(_ROOM).encode(), np.uint8).astype(np.int64)
         found: list[Any] = []

@@ -1,5 +1,5 @@
-"""What the processes of a ``hybrid`` run do together during training; see ``erniecore.api.parallel.Ranks``. How a group computes
-a sum is in ``comm.py``, how many gradients become few messages in ``buckets.py``.
+"""The process group of a ``hybrid`` run (``erniecore.api.parallel.ProcessGroup``). Collectives are in ``comm.py``, bucketing of
+gradients in ``buckets.py``.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import paddle  # noqa: TID253
 from paddle import Tensor  # noqa: TID253
 
 from erniecore.api import Cluster, ConfigError
-from erniecore.api.parallel import BalancedModel, Layout, ParameterState, Piece
+from erniecore.api.parallel import BalancedModel, Layout, ParameterState, ShardSpec
 from erniecore_hybrid_parallel.buckets import all_reduce_gradients, by_comm, gather_parts, sum_ends
 from erniecore_hybrid_parallel.comm import Comm
 from erniecore_hybrid_parallel.config import HybridConfig
@@ -57,7 +57,7 @@ class Loads:
         return rows if self.stages is None else self.stages.all_gather(rows)
 
 
-class HybridRanks:
+class HybridProcessGroup:
     """The processes of a run.
 
     Args:
@@ -69,7 +69,7 @@ class HybridRanks:
         self.rank, self.size = world.rank, world.size
         place = mesh.coordinates(self.rank)
         self.counts = place["tensor"] == place["context"] == 0 and place["pipeline"] == mesh.degrees["pipeline"] - 1
-        self.alike = mesh.degrees["context"]
+        self.replication_factor = mesh.degrees["context"]
         self._sent = 0
         self._meets, self._exchanged = True, time.monotonic()
         self.shards: GradientShards | None = None
@@ -83,10 +83,10 @@ class HybridRanks:
         #: of the first and the last stage, which share some parameters, and the names of these
         self.ends, self.at_both_ends = world.comm(mesh.ends()), frozenset[str]()
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> HybridRanks:
+    def __deepcopy__(self, memo: dict[int, Any]) -> HybridProcessGroup:
         return self
 
-    def exchange(self, value: Any) -> list[Any]:
+    def all_gather_object(self, value: Any) -> list[Any]:
         """What every rank gave, in the order of ranks.
 
         Groups with a roll call wait as long as ``parallel.timeout``. Elsewhere the ranks meet at the store, which is slow,
@@ -133,38 +133,38 @@ class HybridRanks:
         sizes = [int(np.frombuffer(r[:8].tobytes(), np.int64)[0]) for r in rows]
         return [r[8 : 8 + size] for r, size in zip(rows, sizes, strict=True)], max(sizes)
 
-    def piece(self, name: str, shape: Sequence[int]) -> Piece:
+    def shard_spec(self, name: str, shape: Sequence[int]) -> ShardSpec:
         """What the table says."""
-        return self.placements.of(name).piece(name, shape)
+        return self.placements.of(name).shard_spec(name, shape)
 
-    def share(self, name: str, shape: Sequence[int]) -> tuple[int, int] | None:
+    def update_range(self, name: str, shape: Sequence[int]) -> tuple[int, int] | None:
         """The flattened parameter in equal parts, one per sharding rank; the last ones may be shorter or empty."""
-        return self.placements.of(name).share(shape)
+        return self.placements.of(name).update_range(shape)
 
-    def whole(self, tensor: Tensor, piece: Piece) -> Any:
+    def gather_to_host(self, tensor: Tensor, spec: ShardSpec) -> Any:
         """The whole tensor as a numpy array."""
-        return self.gather(tensor, piece).numpy()
+        return self.gather(tensor, spec).numpy()
 
-    def gather(self, tensor: Tensor, piece: Piece) -> Tensor:
+    def gather(self, tensor: Tensor, spec: ShardSpec) -> Tensor:
         """The flat ranges of the sharding ranks, then the cuts."""
-        place, tensor = self.placements.of(piece.name), tensor.detach()
-        if piece.flat is not None:
-            cut = list(piece.shape)
-            cut[piece.axis] //= piece.count
+        place, tensor = self.placements.of(spec.name), tensor.detach()
+        if spec.flat is not None:
+            cut = list(spec.shape)
+            cut[spec.axis] //= spec.count
             padded = paddle.zeros([-(-int(np.prod(cut)) // place.sharding.size)], tensor.dtype)
             if tensor.shape[0]:
                 padded[: tensor.shape[0]] = tensor
             tensor = place.sharding.all_gather(padded)[: int(np.prod(cut))].reshape(cut)
-        if piece.count > 1:
-            tensor = place.cut.all_gather(tensor, piece.axis)
+        if spec.count > 1:
+            tensor = place.cut.all_gather(tensor, spec.axis)
         return tensor
 
-    def partners(self, piece: Piece) -> Sequence[int]:
+    def shard_ranks(self, spec: ShardSpec) -> Sequence[int]:
         """Ranks with the other cuts, and with the other ranges of them."""
-        place = self.placements.of(piece.name)
-        return place.cut.ranks if piece.flat is None else place.together
+        place = self.placements.of(spec.name)
+        return place.cut.ranks if spec.flat is None else place.together
 
-    def send(self, array: Any, dtype: str, shape: Sequence[int], source: int) -> Any:
+    def broadcast(self, array: Any, dtype: str, shape: Sequence[int], source: int) -> Any:
         """To everybody: it is done once, at the end of a run."""
         mine = source == self.rank
         tensor = paddle.to_tensor(array, dtype=dtype) if mine else paddle.empty(list(shape), dtype)
@@ -179,7 +179,7 @@ class HybridRanks:
 
     def _exchange_in_stage(self, value: Any) -> list[Any]:
         """What the ranks of this stage gave: during a step, stages are not at the same place."""
-        return self.exchange(value) if self.pipe is None else self._gathered(value, self.peers)
+        return self.all_gather_object(value) if self.pipe is None else self._gathered(value, self.peers)
 
     def backward_done(self) -> None:
         """The backward pass of a micro-batch has ended."""
@@ -247,7 +247,7 @@ class HybridRanks:
             self.placements.put([name], replace(self.placements.of(name), counts=False))
         return model
 
-    def adopt(self, model: Any, objective: Any) -> None:
+    def attach_model(self, model: Any, objective: Any) -> None:
         """Expert loads are counted over all rows. Raises as ``check_generating``."""
         check_generating(self.config, objective.generates)
         if isinstance(model, BalancedModel):
@@ -258,6 +258,6 @@ class HybridRanks:
         """Nothing to give back: the process ends."""
 
 
-def open_ranks(config: HybridConfig, mesh: Mesh, cluster: Cluster) -> HybridRanks:
+def open_process_group(config: HybridConfig, mesh: Mesh, cluster: Cluster) -> HybridProcessGroup:
     """Meet the other processes; raises ``EnvironmentFault`` when they do not come."""
-    return HybridRanks(config, mesh, world_of(cluster, config.timeout))
+    return HybridProcessGroup(config, mesh, world_of(cluster, config.timeout))

@@ -3,38 +3,38 @@
 import numpy as np
 import pytest
 
-from erniecore.engine.ranks import Alone, any_rank, combine, sum_named
-from erniecore.types import Piece
+from erniecore.engine.process_group import SingleProcess, any_rank, combine, sum_named
+from erniecore.types import ShardSpec
 
 
-class Others(Alone):
+class Others(SingleProcess):
     """Rank 0 of several: what the others say is given."""
 
     def __init__(self, *others, counts=True):
         self.size, self.counts, self._others = 1 + len(others), counts, others
 
-    def exchange(self, value):
+    def all_gather_object(self, value):
         return [value, *self._others]
 
 
 @pytest.mark.parametrize("axis", [0, 1])
 def test_cuts_join_to_the_whole(axis):
     whole = np.arange(24).reshape(4, 6)
-    parts = [Piece((4, 6), axis, index, 2).take(whole) for index in range(2)]
+    parts = [ShardSpec((4, 6), axis, index, 2).take(whole) for index in range(2)]
     assert np.array_equal(np.concatenate(parts, axis), whole)
 
 
 def test_flat_ranges_of_a_cut_join_to_it():
     whole = np.arange(24).reshape(4, 6)
-    cut = Piece((4, 6), 1, 1, 2)
-    ranges = [Piece((4, 6), 1, 1, 2, flat).take(whole) for flat in ((0, 5), (5, 10), (10, 12))]
+    cut = ShardSpec((4, 6), 1, 1, 2)
+    ranges = [ShardSpec((4, 6), 1, 1, 2, flat).take(whole) for flat in ((0, 5), (5, 10), (10, 12))]
     assert np.array_equal(np.concatenate(ranges), cut.take(whole).reshape(-1))
 
 
 def test_only_an_uncut_piece_is_whole():
-    assert Piece((2,)).whole
-    assert not Piece((2,), 0, 0, 2).whole
-    assert not Piece((2,), flat=(0, 1)).whole
+    assert ShardSpec((2,)).is_full
+    assert not ShardSpec((2,), 0, 0, 2).is_full
+    assert not ShardSpec((2,), flat=(0, 1)).is_full
 
 
 def test_sums_by_name_over_ranks():

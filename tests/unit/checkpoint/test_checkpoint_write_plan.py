@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from erniecore.checkpoint.shares import divide
 from erniecore.checkpoint.tensors import num_bytes
+from erniecore.checkpoint.write_plan import divide
 
 RANKS = 4
 tensors = st.dictionaries(
@@ -29,29 +29,29 @@ def divided(groups, max_bytes=120):
 
 @given(groups)
 def test_every_tensor_is_in_one_file_of_one_that_holds_it(groups):
-    specs, holders, shares = divided(groups)
-    written = Counter((file.group, name) for file in shares.files for name in file.tensors)
+    specs, holders, plan = divided(groups)
+    written = Counter((file.group, name) for file in plan.files for name in file.tensors)
     assert written == Counter({(g, n): 1 for g, members in specs.items() for n in members})
-    for file in shares.files:
+    for file in plan.files:
         assert all(file.owner in holders.get((file.group, name), [0]) for name in file.tensors)
-        assert all(file.owner == shares.owners[file.group, name] for name in file.tensors)
-    assert {file.group for file in shares.files} == set(specs)
-    assert len({file.name for file in shares.files}) == len(shares.files)
+        assert all(file.owner == plan.owners[file.group, name] for name in file.tensors)
+    assert {file.group for file in plan.files} == set(specs)
+    assert len({file.name for file in plan.files}) == len(plan.files)
 
 
 @given(groups, st.integers(1, 300))
 def test_rounds_hand_out_each_owners_tensors_in_the_order_of_its_files(groups, ahead):
     from erniecore.checkpoint.safetensors_write import file_order
 
-    _, _, shares = divided(groups)
-    rounds = list(shares.rounds(ahead))
+    _, _, plan = divided(groups)
+    rounds = list(plan.rounds(ahead))
     for owner in range(RANKS):
-        taken = [key for keys in rounds for key in keys if shares.owners[key] == owner]
-        assert taken == [(file.group, name) for file in shares.of(owner) for name in file_order(file.tensors)]
-    size = {(file.group, n): num_bytes(*spec) for file in shares.files for n, spec in file.tensors.items()}
+        taken = [key for keys in rounds for key in keys if plan.owners[key] == owner]
+        assert taken == [(file.group, name) for file in plan.of(owner) for name in file_order(file.tensors)]
+    size = {(file.group, n): num_bytes(*spec) for file in plan.files for n, spec in file.tensors.items()}
     for keys in rounds:
         for owner in range(RANKS):
-            own = [size[key] for key in keys if shares.owners[key] == owner]
+            own = [size[key] for key in keys if plan.owners[key] == owner]
             assert len(own) <= 1 or sum(own) <= ahead
 
 
@@ -59,15 +59,15 @@ def test_rounds_hand_out_each_owners_tensors_in_the_order_of_its_files(groups, a
 def test_bytes_are_balanced_to_the_largest_tensor(count):
     rng = np.random.default_rng(count)
     specs = {"model": {f"t{i}": ("F32", (int(size),)) for i, size in enumerate(rng.integers(1, 1000, 200))}}
-    shares = divide(specs, {("model", name): range(count) for name in specs["model"]})
+    plan = divide(specs, {("model", name): range(count) for name in specs["model"]})
     sums = Counter()
-    for file in shares.files:
+    for file in plan.files:
         sums[file.owner] += sum(num_bytes(*spec) for spec in file.tensors.values())
     assert max(sums.values()) - min(sums.values()) <= 4000
-    assert [file.owner for file in shares.files] == list(range(count))
+    assert [file.owner for file in plan.files] == list(range(count))
 
 
 def test_what_only_one_can_give_counts_in_the_balance():
     specs = {"model": {"own": ("F32", (100,)), **{f"t{i}": ("F32", (10,)) for i in range(10)}}}
-    shares = divide(specs, {("model", n): [0] if n == "own" else [0, 1] for n in specs["model"]})
-    assert {shares.owners["model", f"t{i}"] for i in range(10)} == {1}
+    plan = divide(specs, {("model", n): [0] if n == "own" else [0, 1] for n in specs["model"]})
+    assert {plan.owners["model", f"t{i}"] for i in range(10)} == {1}

@@ -8,42 +8,42 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from erniecore.plugin import hookimpl
-from erniecore.types import Cluster, ParameterState, Piece, Ranks
+from erniecore.types import Cluster, ParameterState, ProcessGroup, ShardSpec
 
 if TYPE_CHECKING:
     from erniecore.types.model import Tensor
     from erniecore.types.samples import Array
 
 
-class Alone:
-    """A run of one process; see ``erniecore.types.Ranks``."""
+class SingleProcess:
+    """A run of one process; see ``erniecore.types.ProcessGroup``."""
 
-    rank, size, counts, alike, waiting = 0, 1, True, 1, ""
+    rank, size, counts, replication_factor, waiting = 0, 1, True, 1, ""
 
     def watch(self, alarm: Callable[[], None]) -> None:
         pass
 
-    def exchange(self, value: Any) -> list[Any]:
+    def all_gather_object(self, value: Any) -> list[Any]:
         return [value]
 
-    def piece(self, name: str, shape: Sequence[int]) -> Piece:
-        return Piece(tuple(shape))
+    def shard_spec(self, name: str, shape: Sequence[int]) -> ShardSpec:
+        return ShardSpec(tuple(shape))
 
-    def share(self, name: str, shape: Sequence[int]) -> tuple[int, int] | None:
+    def update_range(self, name: str, shape: Sequence[int]) -> tuple[int, int] | None:
         return None
 
-    def whole(self, tensor: Tensor, piece: Piece) -> Array:
+    def gather_to_host(self, tensor: Tensor, spec: ShardSpec) -> Array:
         from erniecore.engine.arrays import to_numpy
 
         return to_numpy(tensor)
 
-    def gather(self, tensor: Tensor, piece: Piece) -> Tensor:
+    def gather(self, tensor: Tensor, spec: ShardSpec) -> Tensor:
         return tensor
 
-    def partners(self, piece: Piece) -> Sequence[int]:
+    def shard_ranks(self, spec: ShardSpec) -> Sequence[int]:
         return (0,)
 
-    def send(self, array: Array | None, dtype: str, shape: Sequence[int], source: int) -> Array:
+    def broadcast(self, array: Array | None, dtype: str, shape: Sequence[int], source: int) -> Array:
         assert array is not None
         return array
 
@@ -62,14 +62,14 @@ class Alone:
     def updated(self, slots: Sequence[ParameterState]) -> None:
         pass
 
-    def adopt(self, model: Any, objective: Any) -> None:
+    def attach_model(self, model: Any, objective: Any) -> None:
         pass
 
     def close(self) -> None:
         pass
 
 
-class CoreRanks:
+class CoreProcessGroup:
     """Provider of the hooks that every parallel plugin of several processes comes before."""
 
     @hookimpl(trylast=True)
@@ -77,32 +77,34 @@ class CoreRanks:
         return 1
 
     @hookimpl(trylast=True)
-    def ernie_open_ranks(self, cluster: Cluster) -> Ranks:
-        assert cluster.world_size == 1, "a strategy that plans for several processes implements ernie_open_ranks"
-        return Alone()
+    def ernie_open_process_group(self, cluster: Cluster) -> ProcessGroup:
+        assert cluster.world_size == 1, (
+            "a strategy that plans for several processes implements ernie_open_process_group"
+        )
+        return SingleProcess()
 
 
-def sum_named(ranks: Ranks, values: Mapping[str, float]) -> dict[str, float]:
+def sum_named(ranks: ProcessGroup, values: Mapping[str, float]) -> dict[str, float]:
     """Sums by name over the ranks whose rows differ."""
     total: dict[str, float] = {}
-    for part in ranks.exchange(dict(values) if ranks.counts else {}):
+    for part in ranks.all_gather_object(dict(values) if ranks.counts else {}):
         for name, value in part.items():
             total[name] = total.get(name, 0.0) + value
     return total
 
 
-def any_rank(ranks: Ranks, reason: str) -> str:
+def any_rank(ranks: ProcessGroup, reason: str) -> str:
     """Why a rank wants to stop: the first reason that any of them gave, the same on all; ``""`` when none did."""
-    return next((found for found in ranks.exchange(reason) if found), "")
+    return next((found for found in ranks.all_gather_object(reason) if found), "")
 
 
 def combine(
-    ranks: Ranks, sums: Mapping[str, tuple[float, float]], squares: float, num_tokens: int
+    ranks: ProcessGroup, sums: Mapping[str, tuple[float, float]], squares: float, num_tokens: int
 ) -> tuple[dict[str, tuple[float, float]], float, int]:
     """Metrics as (sum, weight), Σ g² and tokens of all ranks together; every rank gets the same bits."""
     if ranks.size == 1:
         return dict(sums), squares, num_tokens
-    parts = ranks.exchange([dict(sums) if ranks.counts else {}, squares, num_tokens if ranks.counts else 0])
+    parts = ranks.all_gather_object([dict(sums) if ranks.counts else {}, squares, num_tokens if ranks.counts else 0])
     total: dict[str, tuple[float, float]] = {}
     for named, _, _ in parts:
         for name, (value, weight) in named.items():
