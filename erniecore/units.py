@@ -27,6 +27,13 @@ def count_text(number: int) -> str:
     return str(number)
 
 
+def counted(number: int, noun: str, spec: str = "") -> str:
+    """``1 row``, ``2 rows``, ``12,000 entries``; ``spec``: a format of the number."""
+    if number != 1:
+        noun = re.sub("(?<=[^aeiou])y$", "ie", noun) + ("es" if noun.endswith(("s", "x", "ch", "sh")) else "s")
+    return f"{number:{spec}} {noun}"
+
+
 def seconds_text(seconds: float) -> str:
     """``230 ms``, ``1.5 s``, ``3.0 min``, ``2.1 h``."""
     for limit, unit in ((3600, "h"), (60, "min"), (1, "s")):

@@ -63,6 +63,7 @@ if TYPE_CHECKING:
         TensorMap,
         Tokenizer,
     )
+    from erniecore.units import counted
 
 #: name -> (module, attribute or None for the module itself)
 _LAZY: dict[str, tuple[str, str | None]] = {
@@ -111,6 +112,7 @@ __all__ = [
     "TensorMap",
     "Tokenizer",
     "UsageError",
+    "counted",
     "hookimpl",
     "nearest",
     "ops",
@@ -119,7 +121,7 @@ __all__ = [
 
 
 #: where the other names are, the cheapest to import first
-_LIGHT = ("erniecore.errors", "erniecore.types", "erniecore.capabilities", "erniecore.sections", "erniecore.plugin")
+_LIGHT = tuple(f"erniecore.{name}" for name in ("errors", "types", "units", "capabilities", "sections", "plugin"))
 
 
 def __getattr__(name: str) -> object:

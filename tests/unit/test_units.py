@@ -2,7 +2,7 @@
 
 import pytest
 
-from erniecore.units import field_lines, seconds_text, size_text
+from erniecore.units import counted, field_lines, seconds_text, size_text
 
 
 @pytest.mark.parametrize(
@@ -30,3 +30,19 @@ def test_fields_are_columns_and_break_between_items():
         "        more",
     ]
     assert field_lines([], 80) == []
+
+
+@pytest.mark.parametrize(
+    ("number", "noun", "text"),
+    [
+        (0, "row", "0 rows"),
+        (1, "row", "1 row"),
+        (1, "entry", "1 entry"),
+        (2, "entry", "2 entries"),
+        (2, "key", "2 keys"),
+    ]
+    + [(3, "process", "3 processes"), (12, "loss token", "12 loss tokens")],
+)
+def test_nouns_agree_with_their_number(number, noun, text):
+    assert counted(number, noun) == text
+    assert counted(12_000, "row", ",") == "12,000 rows"

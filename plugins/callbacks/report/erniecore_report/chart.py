@@ -9,9 +9,11 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-#: width and height of a drawing: one of two side by side, or one across the page
-HALF, FULL = (560, 220), (1130, 300)
+#: width and height of a drawing: one of two side by side, one across the page, and the latter on a phone
+HALF, FULL, PHONE = (420, 190), (1130, 300), (420, 260)
 LEFT, RIGHT, TOP, BOTTOM = 58, 14, 12, 26
+#: width of a character of the largest labels
+_CHARACTER = 7.5
 #: at most so many points of a line are drawn, and so many can be pointed at
 MAX_POINTS, MAX_TARGETS = 600, 120
 
@@ -20,10 +22,11 @@ Pairs = Sequence[tuple[int, float]]
 
 @dataclass(frozen=True, slots=True)
 class Tick:
-    """A labeled place on an axis."""
+    """A labeled place on an axis; ``anchor``: the text anchor that keeps the label inside the picture."""
 
     at: float
     label: str
+    anchor: str = "middle"
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +81,7 @@ def make_chart(
     zero: bool = False,
     size: tuple[int, int] = HALF,
 ) -> Chart | None:
-    """The chart of ``pairs`` (step, value); ``None`` without a finite value.
+    """The chart of ``pairs`` (step, value); ``None`` where neither series has two finite values: one is no curve.
 
     Args:
         other: a second series drawn as dots (evaluations).
@@ -87,7 +90,7 @@ def make_chart(
     """
     points = [(x, y) for x, y in pairs if math.isfinite(y)]
     extra = [(x, y) for x, y in other if math.isfinite(y)]
-    if not points and not extra:
+    if max(len(points), len(extra)) < 2:
         return None
     width, height = size
     steps, values = [x for x, _ in points + extra], [y for _, y in points + extra]
@@ -106,7 +109,7 @@ def make_chart(
         line=line,
         faint=raw if smoothed else "",
         area=_area(line, to_x, points, height - BOTTOM),
-        x_ticks=[Tick(to_x(v), compact(v)) for v in step_ticks(min(steps), max(steps))],
+        x_ticks=[_x_tick(to_x(v), compact(v), width) for v in step_ticks(min(steps), max(steps))],
         y_ticks=[Tick(to_y(v), compact(v)) for v in (log_ticks(low, high) if log else nice_ticks(low, high))],
         targets=_targets(points, to_x, to_y, title, width),
         last=compact((points or extra)[-1][1]),
@@ -115,6 +118,11 @@ def make_chart(
         dot_line=_curve(extra, to_x, to_y) if len(extra) > 1 else "",
         holes=[to_x(min(max(x, min(steps)), max(steps))) for x, y in pairs if not math.isfinite(y)],
     )
+
+
+def _x_tick(at: float, label: str, width: int) -> Tick:
+    """A step on the horizontal axis; one at the right edge ends there."""
+    return Tick(at, label, "end" if at + len(label) * _CHARACTER / 2 > width else "middle")
 
 
 def _curve(points: Pairs, to_x: Callable[[float], float], to_y: Callable[[float], float]) -> str:

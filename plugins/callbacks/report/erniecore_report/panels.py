@@ -24,7 +24,7 @@ ON_PAGE, IN_PICTURE = 24, 3
 
 
 def panels(record: RunRecord) -> list[str]:
-    """Names of the metrics that have a finite value at some step or evaluation, the telling ones first."""
+    """Names of the metrics that have a curve, over steps or evaluations, the telling ones first."""
     found: dict[str, None] = {}
     for event in (*record.steps.values(), *record.evals):
         found.update(dict.fromkeys(event))
@@ -33,7 +33,7 @@ def panels(record: RunRecord) -> list[str]:
 
 
 def _drawn(record: RunRecord, name: str) -> bool:
-    return bool(finite(record.series(name)) or finite(record.eval_series(name)))
+    return max(len(finite(record.series(name))), len(finite(record.eval_series(name)))) > 1
 
 
 def _rank(name: str) -> int:

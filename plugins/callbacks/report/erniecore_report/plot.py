@@ -17,8 +17,8 @@ PLOT_NAME = "loss.png"
 def draw_loss(record: RunRecord, target: Path) -> str:
     """Write the picture; returns ``""``, or why there is none."""
     losses, evals = finite(record.series("loss")), finite(record.eval_series("loss"))
-    if not losses and not evals:
-        return f"no {PLOT_NAME}: the run has no finite loss yet"
+    if max(len(losses), len(evals)) < 2:
+        return f"no {PLOT_NAME}: the run has no two finite losses yet"
     # the object interface needs no display and keeps no global state
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure

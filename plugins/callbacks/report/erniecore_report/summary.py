@@ -48,13 +48,13 @@ def figures(record: RunRecord) -> list[Figure]:
         result.append(Figure("steps", f"{next(reversed(record.steps)):,}", note))
     tokens = number(end.get("tokens")) or _sum(record, "tokens")
     if tokens:
-        result.append(Figure("tokens", compact(tokens), "learned from"))
+        result.append(Figure("tokens seen", compact(tokens)))
     rates = sorted(value for _, value in finite(record.series("tokens_per_s")))
     if rates:
         result.append(Figure("tokens/s", compact(rates[len(rates) // 2]), "median"))
     seconds = number(end.get("seconds")) or _sum(record, "seconds")
     if seconds:
-        result.append(Figure("time", duration(seconds), "of the last start" if len(record.starts) > 1 else ""))
+        result.append(Figure("time", duration(seconds), "since the last resume" if len(record.starts) > 1 else ""))
     result += _planned(end)
     memory = finite(memory_series(record))
     if memory:

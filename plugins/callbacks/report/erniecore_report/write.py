@@ -11,9 +11,10 @@ from typing import Any, NamedTuple
 from erniecore_runs.record import DATA_REPORT_NAME, RunRecord, number, read_run, row_statistics
 
 import erniecore
-from erniecore.api import UsageError
+from erniecore.api import UsageError, counted
 from erniecore.api.runs import EVENTS_NAME, size_text, warning_text
-from erniecore_report.chart import BOTTOM, FULL, LEFT, RIGHT, TOP, Chart, make_chart
+from erniecore_report.chart import BOTTOM, FULL, LEFT, PHONE, RIGHT, TOP, Chart, make_chart
+from erniecore_report.hyperparameters import RESOLVED_NAME, hyperparameters
 from erniecore_report.panels import ON_PAGE, panels
 from erniecore_report.plot import PLOT_NAME, draw_loss
 from erniecore_report.summary import eval_table, figures, memory_series
@@ -73,10 +74,16 @@ def _replace(target: Path, write: Callable[[Path], str]) -> str:
         temporary.unlink(missing_ok=True)
 
 
-def charts(record: RunRecord) -> list[Chart]:
+class Drawing(NamedTuple):
+    """A chart; one across the page also as a phone shows it."""
+
+    chart: Chart
+    phone: Chart | None = None
+
+
+def charts(record: RunRecord) -> list[Drawing]:
     """The charts of a run that have something to show: the loss, what matters to the method, then how it went."""
     made = [
-        make_chart("loss", record.series("loss"), other=record.eval_series("loss"), smooth=True, size=FULL),
         *(
             make_chart(name, record.series(name), other=record.eval_series(name), smooth=True)
             for name in panels(record)[:ON_PAGE]
@@ -86,7 +93,11 @@ def charts(record: RunRecord) -> list[Chart]:
         make_chart("tokens per second", record.series("tokens_per_s"), smooth=True, zero=True),
         make_chart("memory", memory_series(record), unit="MiB", zero=True),
     ]
-    return [chart for chart in made if chart]
+    loss, phone = (
+        make_chart("loss", record.series("loss"), other=record.eval_series("loss"), smooth=True, size=size)
+        for size in (FULL, PHONE)
+    )
+    return [*([Drawing(loss, phone)] if loss else []), *(Drawing(chart) for chart in made if chart)]
 
 
 def render(record: RunRecord) -> str:
@@ -101,6 +112,7 @@ def render(record: RunRecord) -> str:
         lstrip_blocks=True,
     )
     columns, rows = eval_table(record)
+    chosen, defaults = hyperparameters(record.directory)
     return environment.get_template("page.html.j2").render(
         record=record,
         status_class=_STATUS_CLASS.get(record.status, "bad"),
@@ -110,6 +122,10 @@ def render(record: RunRecord) -> str:
         eval_columns=columns,
         eval_rows=rows,
         row_statistics=row_statistics(record.data),
+        checkpoints=_checkpoints(record),
+        hyperparameters=chosen,
+        defaults=defaults,
+        counted=counted,
         facts=_facts(record),
         artefacts=_artifacts(record.directory),
         warning_text=warning_text,
@@ -136,8 +152,18 @@ def _facts(record: RunRecord) -> list[tuple[str, str]]:
         else:
             facts.append((key.replace("_", " "), _text(value)))
     if len(record.starts) > 1:
-        facts.insert(1, ("starts", f"{len(record.starts)} (resumed)"))
+        facts.insert(1, ("restarts", str(len(record.starts) - 1)))
     return facts
+
+
+def _checkpoints(record: RunRecord) -> list[tuple[object, str]]:
+    """(step, place in the run directory) of the checkpoints that are there; the others have made way for newer ones."""
+    found: dict[str, object] = {}
+    for event in record.checkpoints:
+        name = Path(str(event.get("path", ""))).name
+        if name and (record.directory / "ckpt" / name).is_dir():
+            found[f"ckpt/{name}"] = event.get("step", "")
+    return [(step, path) for path, step in found.items()]
 
 
 def _text(value: object) -> str:
@@ -156,7 +182,7 @@ def _when(value: object) -> str:
 
 
 _DESCRIPTIONS: dict[str, str] = {
-    "resolved.yaml": "every setting with its source; runs this again",
+    RESOLVED_NAME: "every setting with its source; runs this again",
     EVENTS_NAME: "one line per event",
     DATA_REPORT_NAME: "what became of every row",
     PLOT_NAME: "the loss curve",

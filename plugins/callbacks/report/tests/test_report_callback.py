@@ -17,7 +17,7 @@ def test_what_the_report_lacks_is_in_the_log(tmp_path, caplog):
     with caplog.at_level("INFO", logger="erniecore"):
         report.plugin.ernie_run_end(make_run(tmp_path))
     assert (tmp_path / "report.html").exists()
-    assert "no finite loss" in caplog.text
+    assert "no two finite losses" in caplog.text
 
 
 def test_a_report_that_cannot_be_written_is_a_warning(tmp_path):

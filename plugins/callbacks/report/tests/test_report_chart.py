@@ -8,10 +8,12 @@ import math
 import pytest
 from erniecore_report.chart import (
     BOTTOM,
+    FULL,
     HALF,
     LEFT,
     MAX_POINTS,
     MAX_TARGETS,
+    PHONE,
     RIGHT,
     TOP,
     compact,
@@ -26,7 +28,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 finite = st.floats(-1e12, 1e12, allow_nan=False)
-series = st.lists(st.tuples(st.integers(0, 10**6), finite), min_size=1, max_size=50, unique_by=lambda p: p[0]).map(
+series = st.lists(st.tuples(st.integers(0, 10**6), finite), min_size=2, max_size=50, unique_by=lambda p: p[0]).map(
     sorted
 )
 
@@ -56,8 +58,9 @@ def test_steps_run_from_the_left_edge_to_the_right_edge():
     assert xs == [LEFT, (LEFT + HALF[0] - RIGHT) / 2, HALF[0] - RIGHT]
 
 
-def test_without_a_finite_value_there_is_no_chart():
+def test_without_two_finite_values_there_is_no_chart():
     assert make_chart("x", []) is None
+    assert make_chart("x", [(1, 2.0)], other=[(9, 1.0)]) is None
     assert make_chart("x", [(1, math.nan), (2, math.inf)]) is None
 
 
@@ -75,6 +78,17 @@ def test_an_axis_over_many_powers_of_ten_is_logarithmic():
 
 def test_a_single_point_is_drawn_as_a_dot():
     assert svg_path([(3, 4)]) == "M3 4 L3 4"
+
+
+@pytest.mark.parametrize("size", [HALF, PHONE, FULL])
+@pytest.mark.parametrize("steps", [7, 1000, 12_500, 99_999, 3_000_000])
+def test_labels_stay_inside_the_picture_in_the_size_that_phones_have(size, steps):
+    chart = make_chart("x", [(0, 1e-5), (steps, 123.4)], size=size)
+    for tick in chart.x_ticks:
+        width = len(tick.label) * 7.3  # 13 pixels high, tabular digits
+        right = tick.at + width / 2 if tick.anchor == "middle" else tick.at
+        assert 0 <= right - width < right <= size[0]
+    assert all(len(tick.label) * 7.3 <= LEFT for tick in chart.y_ticks)
 
 
 def test_evaluations_alone_make_a_chart():

@@ -84,7 +84,7 @@ def test_the_page_is_well_formed_and_draws_every_curve(tmp_path):
     memory = 700 * 2**20
     write_report(run(tmp_path, *(step(i, peak_memory=memory) for i in range(1, 9)), END))
     page = parse(tmp_path / "report.html")
-    assert page.tags.count("svg") == 5
+    assert page.tags.count("svg") == 6  # the loss also as a phone shows it
     text = (tmp_path / "report.html").read_text()
     for word in ("gradient norm", "learning rate", "tokens per second", "700 MiB"):
         assert word in text
@@ -140,7 +140,7 @@ def test_an_empty_events_file_has_a_page(tmp_path):
 
 def test_a_loss_that_is_not_a_number_does_not_break_the_page(tmp_path):
     write_report(run(tmp_path, step(1), step(2, loss=float("nan")), step(3, loss="NaN"), step(4, loss=None), step(5)))
-    assert parse(tmp_path / "report.html").tags.count("svg") == 4
+    assert parse(tmp_path / "report.html").tags.count("svg") == 5
 
 
 def test_null_is_what_a_number_that_is_not_finite_is_written_as(tmp_path):
@@ -153,8 +153,40 @@ def test_the_plan_and_the_start_are_shown(tmp_path):
     start = {"event": "run_start", "time": 0.5, "plan": [["memory", "1.5 MiB"]], "parameters": 80192}
     write_report(run(tmp_path, start, step(1)))
     text = (tmp_path / "report.html").read_text()
-    for word in ("1970-01-01 00:00:00 UTC", "1.5 MiB", "80,192", "resumed"):
+    for word in ("1970-01-01 00:00:00 UTC", "1.5 MiB", "80,192", "<th>restarts</th><td>1</td>"):
         assert word in text
+
+
+def test_steps_without_curves_are_not_called_missing(tmp_path):
+    write_report(run(tmp_path, step(1)))
+    text = (tmp_path / "report.html").read_text()
+    assert "<svg" not in text
+    assert "No steps" not in text
+
+
+def test_hyperparameters_are_listed_with_their_sources_the_defaults_behind_them(tmp_path):
+    resolved = "# a comment: no setting\ntrain:\n  epochs: 2.0  # run.yaml:3\n  ema: 0.0  # default\n  learning_rate: 3e-05  # default\n"
+    (tmp_path / "resolved.yaml").write_text(resolved + "formats:\n  text:\n    field: '<b>  # x'  # command line\n")
+    write_report(run(tmp_path, step(1), step(2)))
+    chosen, _, defaults = (tmp_path / "report.html").read_text().partition("<details>")
+    for key, value, source in (
+        ("train.epochs", "2.0", "run.yaml:3"),
+        ("train.learning_rate", "3e-05", "default"),
+        ("formats.text.field", "&#39;&lt;b&gt;  # x&#39;", "command line"),
+    ):
+        cells = f'<tr><td><code>{key}</code></td><td><code>{value}</code></td><td class="note">{source}</td></tr>'
+        assert cells in chosen
+    assert "1 more setting" in defaults
+    assert "train.ema" in defaults
+
+
+def test_only_checkpoints_that_are_there_are_listed(tmp_path):
+    events = [{"event": "checkpoint", "step": n, "path": f"elsewhere/r/ckpt/step-{n:08d}"} for n in (1, 2, 2)]
+    (tmp_path / "ckpt" / "step-00000002").mkdir(parents=True)
+    write_report(run(tmp_path, step(1), step(2), *events))
+    text = (tmp_path / "report.html").read_text()
+    assert text.count("<code>ckpt/step-00000002</code>") == 1
+    assert "step-00000001" not in text
 
 
 def test_a_run_whose_losses_are_all_nan_still_shows_the_rest(tmp_path):
@@ -176,8 +208,9 @@ def test_an_end_before_a_resumption_is_not_the_end(tmp_path):
 
 
 def test_steps_without_optional_fields_are_fine(tmp_path):
-    write_report(run(tmp_path, {"event": "step", "step": 1, "loss": 2.0}, {"event": "step"}, {"no": "event"}))
-    assert parse(tmp_path / "report.html").tags.count("svg") == 1
+    write_report(run(tmp_path, {"event": "step", "step": 1, "loss": 2.0}, {"event": "step"}, {"no": "event"},
+                     {"event": "step", "step": 2, "loss": 1.0}))  # fmt: skip
+    assert parse(tmp_path / "report.html").tags.count("svg") == 2
 
 
 def test_evaluations_are_listed_with_all_their_metrics(tmp_path):

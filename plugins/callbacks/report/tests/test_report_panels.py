@@ -27,10 +27,10 @@ def size_of(png):
 
 
 def test_metrics_of_steps_and_evaluations_are_found_the_telling_ones_first(tmp_path):
-    evaluation = {"event": "eval", "step": 4, "loss": 0.3, "perplexity": 1.3, "rewards/accuracies": 0.8, "seconds": 1.0}
+    evaluation = {"event": "eval", "loss": 0.3, "perplexity": 1.3, "rewards/accuracies": 0.8, "seconds": 1.0}
     events = [
         *steps(**{"logps/chosen": -3.0, "kl": 0.1, "rewards/margins": 0.2, "rewards/accuracies": 0.1}),
-        evaluation,
+        *({**evaluation, "step": step} for step in (2, 4)),
     ]
     record = read_run(write(tmp_path / "r", *events))
     assert panels(record) == ["rewards/accuracies", "rewards/margins", "perplexity", "kl", "logps/chosen"]
@@ -44,16 +44,26 @@ def test_a_metric_without_a_finite_value_has_no_chart(tmp_path):
 def test_each_has_a_chart_with_its_evaluations_behind_the_loss(tmp_path):
     evaluation = {"event": "eval", "step": 4, "loss": 0.3, "rewards/margins": 0.7}
     made = charts(read_run(write(tmp_path / "r", *steps(**{"rewards/margins": 0.2}), evaluation)))
-    assert [chart.title for chart in made][:3] == ["loss", "rewards/margins", "gradient norm"]
-    assert len(made[1].targets) == 4
-    assert len(made[1].dots) == 1
+    assert [drawing.chart.title for drawing in made][:3] == ["loss", "rewards/margins", "gradient norm"]
+    assert len(made[1].chart.targets) == 4
+    assert len(made[1].chart.dots) == 1
 
 
 def test_a_metric_that_only_evaluations_have_is_drawn(tmp_path):
     evaluations = [{"event": "eval", "step": i, "exact_match": i / 4} for i in (2, 4)]
     made = charts(read_run(write(tmp_path / "r", *steps(), *evaluations)))
-    (chart,) = (c for c in made if c.title == "exact_match")
+    (chart,) = (d.chart for d in made if d.chart.title == "exact_match")
     assert (chart.line, len(chart.dots)) == ("", 2)
+
+
+def test_one_evaluation_is_a_figure_and_no_curve(tmp_path):
+    evaluation = {"event": "eval", "step": 4, "loss": 0.3, "perplexity": 1.35}
+    directory = write(tmp_path / "r", *steps(), evaluation)
+    assert panels(read_run(directory)) == []
+    write_report(directory)
+    page = (directory / "report.html").read_text()
+    assert 'aria-label="perplexity' not in page
+    assert "1.35" in page
 
 
 def test_page_and_picture_show_them_and_need_nothing_else(tmp_path):
