@@ -40,8 +40,9 @@ def test_fields_are_columns_and_break_between_items():
         (1, "entry", "1 entry"),
         (2, "entry", "2 entries"),
         (2, "key", "2 keys"),
-    ]
-    + [(3, "process", "3 processes"), (12, "loss token", "12 loss tokens")],
+        (3, "process", "3 processes"),
+        (12, "loss token", "12 loss tokens"),
+    ],
 )
 def test_nouns_agree_with_their_number(number, noun, text):
     assert counted(number, noun) == text

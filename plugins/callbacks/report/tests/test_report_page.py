@@ -165,8 +165,10 @@ def test_steps_without_curves_are_not_called_missing(tmp_path):
 
 
 def test_hyperparameters_are_listed_with_their_sources_the_defaults_behind_them(tmp_path):
-    resolved = "# a comment: no setting\ntrain:\n  epochs: 2.0  # run.yaml:3\n  ema: 0.0  # default\n  learning_rate: 3e-05  # default\n"
-    (tmp_path / "resolved.yaml").write_text(resolved + "formats:\n  text:\n    field: '<b>  # x'  # command line\n")
+    train = "train:\n  epochs: 2.0  # run.yaml:3\n  ema: 0.0  # default\n  learning_rate: 3e-05  # default\n"
+    (tmp_path / "resolved.yaml").write_text(
+        "# a comment: no setting\n" + train + "formats:\n  text:\n    field: '<b>  # x'  # command line\n"
+    )
     write_report(run(tmp_path, step(1), step(2)))
     chosen, _, defaults = (tmp_path / "report.html").read_text().partition("<details>")
     for key, value, source in (
