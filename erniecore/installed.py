@@ -11,6 +11,7 @@ from importlib.metadata import EntryPoint, entry_points
 from typing import NamedTuple
 
 PREFIX = "erniecore."
+State = tuple[tuple[str, int], ...]
 
 
 class Offer(NamedTuple):
@@ -22,12 +23,12 @@ class Offer(NamedTuple):
     requires: tuple[str, ...]
 
 
-def offers(group: str) -> tuple[Offer, ...]:
-    """What is installed for a group of entry points whose name starts with ``erniecore.``."""
-    return _read(_state()).get(group, ())
+def offers(group: str, installed: State) -> tuple[Offer, ...]:
+    """What is installed for a group of entry points whose name starts with ``erniecore.``; ``installed``: see :func:`state`."""
+    return _read(installed).get(group, ())
 
 
-def _state() -> tuple[tuple[str, int], ...]:
+def state() -> State:
     """The directories that metadata are looked for in, with the time of their last change: an install is one."""
     return tuple((path, _changed(path)) for path in sys.path)
 
@@ -40,8 +41,8 @@ def _changed(path: str) -> int:
 
 
 @lru_cache(maxsize=2)
-def _read(state: tuple[tuple[str, int], ...]) -> dict[str, tuple[Offer, ...]]:
-    """Group -> offers. ``state`` is the key only: whoever installs something into it changes it."""
+def _read(installed: State) -> dict[str, tuple[Offer, ...]]:
+    """Group -> offers. ``installed`` is the key only: whoever installs something into it changes it."""
     facts: dict[int, tuple[str, str, tuple[str, ...]]] = {}
     found: dict[str, list[Offer]] = {}
     points = entry_points()

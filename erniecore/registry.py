@@ -10,6 +10,7 @@ import os
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import lru_cache
 from importlib.metadata import EntryPoint
@@ -27,7 +28,7 @@ from erniecore.errors import (
     UsageError,
     did_you_mean,
 )
-from erniecore.installed import Offer, offers
+from erniecore.installed import Offer, State, offers, state
 from erniecore.kinds import KINDS
 from erniecore.known import home_of
 
@@ -68,27 +69,23 @@ class KindManager(NamedExtensionManager):  # type: ignore[type-arg,misc,unused-i
             left out.
     """
 
-    def __init__(self, kind: str, names: Sequence[str] = (), distribution: str = "") -> None:
-        """Enumerate a kind and load ``names`` of it; ``distribution`` settles which one, where several have a name.
+    def __init__(self, kind: str, names: Sequence[str] = (), known: Entry | None = None) -> None:
+        """Enumerate a kind and load ``names`` of it; ``known``: the one entry to load, which was enumerated before.
 
         Raises ``UsageError`` for an unknown kind, and whatever importing a plugin raises.
         """
         if kind not in KINDS:
             expected = "one of " + ", ".join(KINDS)
             raise UsageError(f"no such kind of plugin: {kind!r}", expected=expected, fix=did_you_mean(kind, KINDS))
-        self.entries = _entries(kind)
-        self._distribution = distribution
+        self.entries = [known] if known else list(_entries(kind, os.environ.get("ERNIE_PLUGINS", ""), state()))
+        self._known = known
         super().__init__(
             KINDS[kind].group, names, on_load_failure_callback=_reraise, on_missing_entrypoints_callback=None
         )
 
     def list_entry_points(self) -> list[EntryPoint]:
         """The entry points that may be loaded: they fit this core, and nobody else has their name."""
-        return [
-            entry.point
-            for entry in self.entries
-            if entry.status == OK or (entry.status == CONFLICT and entry.distribution == self._distribution)
-        ]
+        return [e.point for e in self.entries if e.status == OK or (e.status == CONFLICT and e is self._known)]
 
 
 def _reraise(manager: object, point: EntryPoint, error: BaseException) -> None:
@@ -109,15 +106,17 @@ def all_entries() -> list[Entry]:
     return [entry for kind in KINDS for entry in entries(kind)]
 
 
-def _entries(kind: str) -> list[Entry]:
-    allowed = {a.strip() for a in os.environ.get("ERNIE_PLUGINS", "").split(",") if a.strip()}
+@lru_cache(maxsize=64)
+def _entries(kind: str, only: str, installed: State) -> tuple[Entry, ...]:
+    """``installed`` is the key only, as in :func:`erniecore.installed.offers`."""
+    allowed = {a.strip() for a in only.split(",") if a.strip()}
     found: dict[tuple[str, str, str], Offer] = {}
-    for offer in offers(KINDS[kind].group):
+    for offer in offers(KINDS[kind].group, installed):
         dist = _normal(offer.distribution)
         if not allowed or dist == "erniecore" or {offer.point.name, dist} & allowed:
             found.setdefault((offer.point.name, dist, offer.point.value), offer)
     counts = Counter(name for name, _, _ in found)
-    return [_entry(kind, found[key], counts[key[0]] > 1) for key in sorted(found)]
+    return tuple(_entry(kind, found[key], counts[key[0]] > 1) for key in sorted(found))
 
 
 def _entry(kind: str, offer: Offer, rivals: bool) -> Entry:
@@ -203,17 +202,20 @@ def load(kind: str, name: str) -> Plugin:
 
     Raises what :func:`find` raises, and ``PluginBroken`` when it cannot be imported or is not what it says.
     """
+    return _load(find(kind, name))
+
+
+def _load(entry: Entry) -> Plugin:
     from erniecore.plugin import Plugin
 
-    entry = find(kind, name)
     found = load_object(entry)
     if not isinstance(found, Plugin):
         what = f"the class {found.__name__}" if isinstance(found, type) else f"of type {type(found).__name__}"
         raise PluginBroken(f"{entry.target} is {what}", where=entry.origin(), expected="an instance of Plugin")
     says = (getattr(found, "kind", "?"), getattr(found, "name", "?"))
-    if says != (kind, entry.name):
+    if says != (entry.kind, entry.name):
         message = f"the plugin object calls itself {says[0]} {says[1]!r}"
-        raise PluginBroken(message, where=entry.origin(), expected=f"{kind} {entry.name!r}")
+        raise PluginBroken(message, where=entry.origin(), expected=f"{entry.kind} {entry.name!r}")
     _check_capabilities(found, entry)
     _check_section(found, entry)
     return found
@@ -254,16 +256,15 @@ def loadable(kind: str) -> Iterator[Plugin]:
     """Every installed plugin of a kind that loads, by name. The others are left out: a broken plugin, or two that share
     a name, disturb nobody who does not name them."""
     for entry in entries(kind):
-        try:
-            yield load(kind, entry.name)
-        except PluginError:
-            continue
+        with suppress(PluginError):
+            if entry.status == OK:
+                yield _load(entry)
 
 
 def load_object(entry: Entry) -> Any:
     """Import what an entry names, whatever it is. Raises ``PluginBroken`` with the cause chained."""
     try:
-        return KindManager(entry.kind, [entry.name], entry.distribution)[entry.name].plugin
+        return KindManager(entry.kind, [entry.name], entry)[entry.name].plugin
     except (Exception, SystemExit) as cause:
         raise PluginBroken(
             f"{entry.kind} {entry.name!r} cannot be imported: {type(cause).__name__}: {cause}",

@@ -8,6 +8,7 @@ import ctypes
 import os
 import platform
 from collections.abc import Mapping
+from functools import lru_cache
 from pathlib import Path
 
 from erniecore.errors import DeviceUnavailable
@@ -137,9 +138,10 @@ def keep_freed_memory() -> bool:
     return bool(done and mallopt(_M_TRIM_THRESHOLD, _KEEP) and mallopt(_M_TOP_PAD, 64 << 20))
 
 
+@lru_cache(maxsize=1)
 def reserve_small_blocks() -> None:
-    """Free blocks of a few sizes, 14 MB in all, each between two that stay in use. After paddle's import, which would use
-    them up.
+    """Once per process, free blocks of a few sizes, 14 MB in all, each between two that stay in use. After paddle's import,
+    which would use them up.
 
     Paddle aligns tensors to pages, which leaves a scrap of up to a page beside each. A small object that lands there keeps
     the place of the tensor, once that is freed, too small for the next one of the same size: a third of the memory of a
