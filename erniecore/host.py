@@ -14,7 +14,7 @@ from typing import Any
 import pluggy
 
 from erniecore.errors import ConfigError, PluginBroken, Problem
-from erniecore.hookspecs import HOOKS, SPECIFICATIONS
+from erniecore.hookspecs import CLASSES, all_specifications, specification
 from erniecore.kinds import KINDS
 from erniecore.plugin import Plugin
 
@@ -38,12 +38,16 @@ class Host:
         """
         key = (id(plugin), hook)
         if key not in self._single:
-            found = [i for i in getattr(self.hook, hook).get_hookimpls() if i.plugin is plugin]
+            found = [i for i in self.implementations(hook) if i.plugin is plugin]
             if not found:
                 raise PluginBroken(f"{plugin.kind} {plugin.name!r} does not implement {hook}", where=_where(plugin))
             self._single[key] = (found[0].function, tuple(found[0].argnames))
         function, names = self._single[key]
         return function(**{n: arguments[n] for n in names})
+
+    def implementations(self, hook: str) -> list[pluggy.HookImpl]:
+        """Of a hook; none if it belongs to a kind that no plugin of this host is of."""
+        return list(getattr(self.hook, hook).get_hookimpls()) if hasattr(self.hook, hook) else []
 
     def provide(self, **defaults: object) -> None:
         """Add the core's own implementations of hooks, each under its name, unless the host has them already."""
@@ -90,13 +94,13 @@ def assemble(plugins: Mapping[str, Plugin | Sequence[Plugin]], *, extra: Sequenc
     missing, has wrong arguments or default values, or has two providers.
     """
     manager = _Manager("erniecore")
-    for specifications in SPECIFICATIONS:
-        manager.add_hookspecs(specifications)
     ordered = _in_call_order(plugins)
+    for specs in _specifications([*ordered, *extra]):
+        manager.add_hookspecs(specs)
     for thing in extra:
         manager.register(thing)
     for plugin in reversed(ordered):  # pluggy calls the last registered first
-        _check_hooks(plugin)
+        _check_hooks(manager, plugin)
         try:
             manager.register(plugin, f"{plugin.kind}:{plugin.name}")
         except (pluggy.PluginValidationError, ValueError) as cause:
@@ -118,7 +122,7 @@ def call_one(plugin: Plugin, hook: str, **arguments: Any) -> Any:
 
 def implements(plugin: Plugin, hook: str) -> bool:
     """Whether a plugin has an implementation of an optional hook."""
-    return any(i.plugin is plugin for i in getattr(_host_of(plugin).hook, hook).get_hookimpls())
+    return any(i.plugin is plugin for i in _host_of(plugin).implementations(hook))
 
 
 @lru_cache(maxsize=256)
@@ -135,11 +139,23 @@ def _in_call_order(plugins: Mapping[str, Plugin | Sequence[Plugin]]) -> list[Plu
     return builtin + chosen + [p for p in callbacks if p not in builtin]
 
 
-def _check_hooks(plugin: Plugin) -> None:
+def _specifications(plugins: Sequence[object]) -> Sequence[type]:
+    """The hooks of the plugins' kinds and of the run; those of all kinds if a plugin implements others."""
+    kinds = {plugin.kind for plugin in plugins if isinstance(plugin, Plugin)} | {"lifecycle"}
+    found = [specification(kind) for kind in CLASSES if kind in kinds]
+    known = all(any(hasattr(specs, name) for specs in found) for plugin in plugins for name in _hooks_of(plugin))
+    return found if known else all_specifications()
+
+
+def _hooks_of(plugin: object) -> list[str]:
+    return [name for name in dir(plugin) if name.startswith("ernie_")]
+
+
+def _check_hooks(manager: pluggy.PluginManager, plugin: Plugin) -> None:
     """Refuse hooks that pluggy would silently leave out or call with fewer arguments than they hope for."""
-    for name in (n for n in dir(plugin) if n.startswith("ernie_")):
+    for name in _hooks_of(plugin):
         method = getattr(plugin, name)
-        if name not in HOOKS:
+        if not hasattr(manager.hook, name):
             raise PluginBroken(f"no hook is called {name}", where=_where(plugin))
         if not hasattr(method, "erniecore_impl"):
             raise PluginBroken(f"{name} is not marked with @hookimpl", where=_where(plugin))
@@ -153,7 +169,7 @@ def _check_providers(host: Host, plugin: Plugin) -> None:
     """Exactly one provider of each build hook: the plugin that was selected for its kind."""
     kind = KINDS[plugin.kind]
     for name in kind.hooks:
-        providers = [i.plugin for i in getattr(host.hook, name).get_hookimpls()]
+        providers = [i.plugin for i in host.implementations(name)]
         if plugin not in providers:
             raise PluginBroken(f"{plugin.kind} {plugin.name!r} does not implement {name}", where=_where(plugin))
         others = [p for p in providers if getattr(p, "kind", None) != plugin.kind]

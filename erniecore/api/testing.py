@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from erniecore.config.core import CORE_SECTIONS
 from erniecore.engine.launch import apply_environment, paddle_variables, read_cluster
 from erniecore.engine.process_group import SingleProcess, combine, sum_named
-from erniecore.hookspecs import HOOKS, SPECIFICATIONS
+from erniecore.hookspecs import all_hooks, all_specifications
 from erniecore.kernels import OPERATORS
 from erniecore.kinds import KINDS
 from erniecore.registry import entries, find, load, load_object
@@ -25,12 +25,12 @@ if TYPE_CHECKING:
 
 __all__ = [
     "CORE_SECTIONS",
-    "HOOKS",
     "KINDS",
     "NOWHERE",
     "OPERATORS",
-    "SPECIFICATIONS",
     "SingleProcess",
+    "all_hooks",
+    "all_specifications",
     "apply_environment",
     "combine",
     "entries",

@@ -8,48 +8,47 @@ here changes settings. Additions are new arguments or hooks; a removal warns for
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from importlib import import_module
 from typing import Any
 
-from erniecore.hookspecs.adapter import AdapterHooks
-from erniecore.hookspecs.corpus import CorpusHooks
-from erniecore.hookspecs.device import DeviceHooks
-from erniecore.hookspecs.exporter import ExporterHooks
-from erniecore.hookspecs.forecaster import ForecasterHooks
-from erniecore.hookspecs.format import FormatHooks
-from erniecore.hookspecs.importer import ImporterHooks
-from erniecore.hookspecs.launcher import LauncherHooks
-from erniecore.hookspecs.lifecycle import LifecycleHooks
-from erniecore.hookspecs.method import MethodHooks
-from erniecore.hookspecs.model import ModelHooks
-from erniecore.hookspecs.optimizer import OptimizerHooks
-from erniecore.hookspecs.parallel import ParallelHooks
-from erniecore.hookspecs.quantizer import QuantizerHooks
-from erniecore.hookspecs.reader import ReaderHooks
-from erniecore.hookspecs.reward import RewardHooks
-from erniecore.hookspecs.server import ServerHooks
-
-#: the classes of hooks, in the order in which the reference lists them
-SPECIFICATIONS: tuple[type, ...] = (
-    DeviceHooks,
-    ParallelHooks,
-    ModelHooks,
-    AdapterHooks,
-    QuantizerHooks,
-    MethodHooks,
-    OptimizerHooks,
-    LauncherHooks,
-    FormatHooks,
-    ReaderHooks,
-    CorpusHooks,
-    RewardHooks,
-    ImporterHooks,
-    ExporterHooks,
-    ServerHooks,
-    ForecasterHooks,
-    LifecycleHooks,
-)
-
-#: name -> specification of every hook
-HOOKS: Mapping[str, Callable[..., Any]] = {
-    name: function for specs in SPECIFICATIONS for name, function in vars(specs).items() if name.startswith("ernie_")
+#: kind -> its class of hooks, in the module of the same name; in the order in which the reference lists them
+CLASSES: Mapping[str, str] = {
+    "device": "DeviceHooks",
+    "parallel": "ParallelHooks",
+    "model": "ModelHooks",
+    "adapter": "AdapterHooks",
+    "quantizer": "QuantizerHooks",
+    "method": "MethodHooks",
+    "optimizer": "OptimizerHooks",
+    "launcher": "LauncherHooks",
+    "format": "FormatHooks",
+    "reader": "ReaderHooks",
+    "corpus": "CorpusHooks",
+    "reward": "RewardHooks",
+    "importer": "ImporterHooks",
+    "exporter": "ExporterHooks",
+    "server": "ServerHooks",
+    "forecaster": "ForecasterHooks",
+    "lifecycle": "LifecycleHooks",  # of plugins of every kind
 }
+
+
+def specification(kind: str) -> type:
+    """The class of the hooks of a kind in ``CLASSES``."""
+    found: type = getattr(import_module(f"{__name__}.{kind}"), CLASSES[kind])
+    return found
+
+
+def all_specifications() -> tuple[type, ...]:
+    """The classes of hooks of all kinds."""
+    return tuple(map(specification, CLASSES))
+
+
+def all_hooks() -> Mapping[str, Callable[..., Any]]:
+    """Name -> specification of every hook."""
+    return {
+        name: function
+        for specs in all_specifications()
+        for name, function in vars(specs).items()
+        if name.startswith("ernie_")
+    }

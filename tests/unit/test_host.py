@@ -74,6 +74,17 @@ def test_call_reaches_one_of_several():
         assert host.call(lines, "ernie_parse_row", config=None, row={}, origin=None) == ("lines", {})
 
 
+def test_a_hook_of_another_kind_is_called_as_specified():
+    class Adapting(Method):
+        @hookimpl
+        def ernie_match_adapter(self, directory):
+            return directory
+
+    host = assemble({"method": Adapting()})
+    assert host.hook.ernie_match_adapter(directory="here") == "here"  # the first result, not a list of all
+    assert host.hook.ernie_check_settings.get_hookimpls() == []
+
+
 def test_call_of_a_hook_that_the_plugin_lacks_is_broken():
     method = Method()
     with pytest.raises(PluginBroken, match="method 'm' does not implement ernie_export"):

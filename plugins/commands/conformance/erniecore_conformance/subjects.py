@@ -23,7 +23,7 @@ from typing import Any
 import pluggy
 
 from erniecore.api import Plugin, Section
-from erniecore.api.testing import SPECIFICATIONS
+from erniecore.api.testing import all_specifications
 from erniecore_conformance.expect import CheckFailed
 
 #: Seconds that a probe in its own process may take before it counts as hanging.
@@ -112,7 +112,7 @@ class Subject:
     @cached_property
     def _hooks(self) -> Any:
         manager = pluggy.PluginManager("erniecore")
-        for specifications in SPECIFICATIONS:
+        for specifications in all_specifications():
             manager.add_hookspecs(specifications)
         manager.register(self.plugin, self.name)
         return manager.hook

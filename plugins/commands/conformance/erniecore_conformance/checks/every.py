@@ -11,13 +11,13 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from erniecore.api import Plugin, Section, nearest
-from erniecore.api.testing import HOOKS as SPECS
-from erniecore.api.testing import KINDS
+from erniecore.api.testing import KINDS, all_hooks
 from erniecore_conformance.exercise import USE
 from erniecore_conformance.expect import NotApplicable, ensure, ensure_equal, ensure_raises
 from erniecore_conformance.runner import Check
 from erniecore_conformance.subjects import Subject
 
+SPECS = all_hooks()
 _KEBAB = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
 _POINT = re.compile(r"(?<=[0-9])\.(?=[0-9])")
 
