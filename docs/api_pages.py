@@ -62,7 +62,8 @@ def page(name: str, notice: str) -> str:
 
 def entry(name: str, value: Any) -> list[str]:
     """One public name: how it is called, its docstring, and the public methods of a class."""
-    if isinstance(value, type) and value.__module__ != "builtins":
+    # a generic alias such as Mapping[str, int] is a type in Python 3.10
+    if isinstance(value, type) and value.__module__ != "builtins" and not hasattr(value, "__origin__"):
         return [f"### class {name}", "", inspect.getdoc(value) or "", *_members(value)]
     if inspect.isfunction(value):
         return [f"### {name}({_parameters(value)})", "", inspect.getdoc(value) or ""]

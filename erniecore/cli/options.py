@@ -10,7 +10,7 @@ from functools import wraps
 from inspect import Parameter, Signature, signature
 from pathlib import Path
 from types import MappingProxyType
-from typing import Annotated, Any, TypeVar, get_type_hints
+from typing import Annotated, Any, TypeVar
 
 import typer
 
@@ -107,14 +107,14 @@ def takes(*names: str) -> Callable[[Callable[..., R]], Callable[..., R]]:
     wanted = names or tuple(FLAGS)
 
     def decorate(command: Callable[..., R]) -> Callable[..., R]:
-        hints = get_type_hints(command, include_extras=True)
         parameters: list[Parameter] = []
-        for name, parameter in signature(command).parameters.items():
+        # not get_type_hints: before Python 3.11 it wraps what has the default None, and typer no longer sees the argument
+        for name, parameter in signature(command, eval_str=True).parameters.items():
             if name == "chosen":
                 kind = Parameter.POSITIONAL_OR_KEYWORD
                 parameters += [Parameter(n, kind, default=None, annotation=FLAGS[n]) for n in wanted]
             else:
-                parameters.append(parameter.replace(annotation=hints[name]))
+                parameters.append(parameter)
 
         @wraps(command)
         def with_flags(**values: Any) -> R:
