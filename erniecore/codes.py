@@ -87,7 +87,7 @@ MEANINGS: dict[str, str] = {
     BAD_GZIP: "the gzip stream is damaged or ends early",
     GZIP_BOMB: "the gzip stream grows beyond the allowed ratio",
     WRONG_ENCODING: "the file is not UTF-8 at all",
-    NOT_AN_ARRAY: "a .json file must hold an array of rows",
+    NOT_AN_ARRAY: "a .json file holds neither an array of rows nor whole rows",
     ROW: "the row cannot be used",
     BROKEN_ARRAY: "the JSON array ends early or is cut into pieces wrongly, so later rows cannot be found",
     MALFORMED: "the row is not valid JSON",

@@ -208,3 +208,7 @@ class FormatPlugin(Plugin):
     kind = "format"
     Config: ClassVar[type[FormatConfig]] = FormatConfig
     examples: ClassVar[Sequence[Json]] = ()
+
+    def advice(self, row: Json) -> str:
+        """What to rename so that ``row``, which fits no format, becomes one of these, as one short line; or nothing."""
+        return ""

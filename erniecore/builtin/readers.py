@@ -17,29 +17,29 @@ if TYPE_CHECKING:
 
 
 class JsonArray(RowReaderPlugin):
-    """An array of rows; also the rows of a file that should be called ``.jsonl``, where all of them are whole."""
+    """An array of rows, or rows one after the other."""
 
     name, summary = "json", "A JSON array of rows"
 
     @hookimpl
     def ernie_read_rows(self, file: DataFile) -> Iterator[RawRow]:
         """Element by element."""
-        from erniecore.data.json_rows import read_array
+        from erniecore.data.json_rows import read_json
 
-        return read_array(file)
+        return read_json(file, array=True)
 
 
 class JsonLines(RowReaderPlugin):
-    """One row per line."""
+    """One row per line; also an array, or rows over several lines."""
 
     name, summary = "jsonl", "JSON Lines: a row per line"
 
     @hookimpl
     def ernie_read_rows(self, file: DataFile) -> Iterator[RawRow]:
         """Line by line."""
-        from erniecore.data.json_rows import read_lines
+        from erniecore.data.json_rows import read_json
 
-        return read_lines(file)
+        return read_json(file, array=False)
 
 
 class NewlineDelimitedJson(JsonLines):

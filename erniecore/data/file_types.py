@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
 
 from erniecore import codes, known, registry
-from erniecore.errors import DataError, nearest
+from erniecore.errors import DataError, PluginNotFound, nearest
 from erniecore.host import call_one
 from erniecore.plugin import DecompressorPlugin, Plugin, RowReaderPlugin, SchemePlugin
 
-_URL = re.compile(r"([a-z][a-z0-9+.-]*)://")
+#: a ``Path`` has one slash left
+_URL = re.compile(r"([a-z][a-z0-9+.-]*):/{1,2}")
 
 
 @dataclass(frozen=True)
@@ -90,10 +92,16 @@ def located(source: str) -> Path:
         DataError: the file cannot be had. PluginNotFound: no reader has this scheme.
     """
     scheme = _URL.match(source)
-    if scheme is None:
+    if scheme is None or os.path.exists(source):
         return Path(source)
-    reader = registry.load("reader", scheme[1])
+    url = f"{scheme[1]}://{source[scheme.end() :]}"
+    try:
+        reader = registry.load("reader", scheme[1])
+    except PluginNotFound as e:
+        e.where, e.expected = url, "a file, a directory, or a URL for which a reader plugin is installed"
+        e.fix = "fetch the file and name it" + (f": curl -LO {url}" if scheme[1] in ("http", "https") else "")
+        raise
     if not isinstance(reader, SchemePlugin):
-        raise DataError("this is not the scheme of a URL", where=source, found=scheme[1], code=codes.MISSING_FILE)
-    path: Path = call_one(reader, "ernie_fetch_file", url=source)
+        raise DataError("this is not the scheme of a URL", where=url, found=scheme[1], code=codes.MISSING_FILE)
+    path: Path = call_one(reader, "ernie_fetch_file", url=url)
     return path

@@ -1,11 +1,14 @@
 """Data set directories to the files of one split: saved by Hugging Face datasets, or a folder of shards. Reads no rows.
 
-``DIR`` is enough where there is one split; ``DIR:train`` names one. Nothing is chosen among several.
+``DIR`` is enough where there is one split; ``DIR:train`` names one. Nothing is chosen among several. A pattern such as
+``part-*.jsonl`` names all files that it matches, as if they were one.
 """
 
 from __future__ import annotations
 
+import glob
 import json
+import os
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -25,8 +28,11 @@ def shards_of(path: Path) -> tuple[Path, ...]:
     """The files behind ``path``: itself, or those of a data set directory in the order of its rows.
 
     Raises:
-        DataError: the directory holds no data set, or several splits, or not the one that ``DIR:split`` names.
+        DataError: the directory holds no data set, or several splits, or not the one that ``DIR:split`` names; no file
+            matches a pattern.
     """
+    if glob.has_magic(str(path)) and not os.path.exists(path):
+        return _matching(path)
     directory, split = _directory(path)
     if directory is None:
         return (path,)
@@ -39,14 +45,26 @@ def shards_of(path: Path) -> tuple[Path, ...]:
             raise _no_split(split, [name] if name else [], directory)
         return _saved(directory)
     found = _by_split(directory)
-    files = found[_one(split, found, directory)]
+    return _alike(found[_one(split, found, directory)], directory)
+
+
+def _matching(pattern: Path) -> tuple[Path, ...]:
+    """The files that a pattern names, by name."""
+    files = [Path(file) for file in sorted(glob.glob(str(pattern), recursive=True)) if os.path.isfile(file)]
+    if not files:
+        fix = "check the pattern; the working directory is " + os.getcwd()
+        raise DataError("no file matches", code=codes.MISSING_FILE, where=str(pattern), expected="a file", fix=fix)
+    return _alike(files, pattern)
+
+
+def _alike(files: Sequence[Path], where: Path) -> tuple[Path, ...]:
     types = FileTypes()
     endings = sorted({types.of(file).ending for file in files})
     if len(endings) > 1:
         raise DataError(
-            "the directory holds the same split in several kinds of file",
+            "there are several kinds of file with the same rows",
             code=codes.WHICH_SPLIT,
-            where=str(directory),
+            where=str(where),
             found=", ".join(endings),
             fix=f"name the files, such as {files[0]}",
         )
@@ -55,10 +73,10 @@ def shards_of(path: Path) -> tuple[Path, ...]:
 
 def _directory(path: Path) -> tuple[Path | None, str]:
     """The directory that a path names, and the split behind its colon."""
-    if path.is_dir():
+    if os.path.isdir(path):
         return path, ""
     name, colon, split = path.name.rpartition(":")
-    if colon and name and not path.exists() and path.with_name(name).is_dir():
+    if colon and name and not os.path.exists(path) and os.path.isdir(path.with_name(name)):
         return path.with_name(name), split
     return None, ""
 

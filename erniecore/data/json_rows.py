@@ -1,4 +1,4 @@
-"""JSON Lines and JSON arrays to the bytes of their rows, with line numbers, streaming.
+"""JSON Lines, JSON arrays and objects over several lines to the bytes of their rows, with line numbers, streaming.
 
 An array is split by its brackets and strings alone, so a row whose inside is wrong costs that row only. Line numbers are
 those on which rows start.
@@ -21,29 +21,34 @@ _TOKEN = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"|[\[\]{},"]', re.DOTALL)
 _SPACE = re.compile(rb"\s*")
 #: the rest of a string
 _TAIL = re.compile(rb'[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)
+#: bytes that decide how the rest is read
+_LOOK = 1 << 16
+#: an array of rows; in JSON Lines, a line that is some other list is one bad row
+_ARRAY = re.compile(rb"\[\s*(\{|\]|\Z)")
+#: an object over several lines, as pretty-printers write it; a line of JSON Lines that is cut off is followed by another row
+_SPREAD = re.compile(rb'\{(?:[^\n]*[{\[,])?[ \t\r]*\n\s*"')
 
 
-def read_lines(file: DataFile) -> Iterator[RawRow]:
-    """A row per line. Raises ``DataError`` for an array that goes by this name."""
-    with file.open() as stream:
-        for count, row in enumerate(split_lines(stream, file.limits.row_bytes)):
-            if not count:
-                _refuse_array(file, row)
-            yield row
+def read_json(file: DataFile, *, array: bool) -> Iterator[RawRow]:
+    """Rows by either name: the elements of an array, objects that are spread over lines, else a row per line.
 
-
-def read_array(file: DataFile) -> Iterator[RawRow]:
-    """A row per element; where there is no array, a row per line if the first one is whole.
+    Args:
+        array: the file should hold one: any list is, and a first line that is not whole is an error of the file.
 
     Raises:
-        DataError: neither, or an array that is broken beyond single rows.
+        DataError: an array or a spread-out object that is broken beyond single rows.
     """
+    limit, where = file.limits.row_bytes, str(file.path)
     with file.open() as stream:
-        if stream.peek(1 << 16).lstrip()[:1] == b"[":  # type: ignore[attr-defined]
-            yield from split_array(stream, file.limits.row_bytes, str(file.path))
+        start = stream.peek(_LOOK)[:_LOOK].lstrip()  # type: ignore[attr-defined]
+        if start.startswith(b"[") if array else _ARRAY.match(start):
+            yield from split_array(stream, limit, where)
             return
-        for count, row in enumerate(split_lines(stream, file.limits.row_bytes)):
-            if not count:
+        if _SPREAD.match(start):
+            yield from _ObjectSplitter(stream, limit, where).rows()
+            return
+        for count, row in enumerate(split_lines(stream, limit)):
+            if array and not count:
                 _refuse_part(file, row)
             yield row
 
@@ -80,6 +85,8 @@ def split_array(stream: IO[bytes], limit: int, where: str) -> Iterator[RawRow]:
 class _ArraySplitter:
     """State of the scan: what is read but not yet dealt with, how deep, and whether inside of a string."""
 
+    _whole, _end = "array", "]"
+
     def __init__(self, stream: IO[bytes], limit: int, where: str) -> None:
         self._stream, self._limit, self._where = stream, limit, where
         self._buffer = b""
@@ -103,7 +110,7 @@ class _ArraySplitter:
         self._check_end()
         if not self._closed:
             self._advance(len(self._buffer))
-            raise self._broken("the array is not closed", "end of file", "]")
+            raise self._broken(f"the {self._whole} is not closed", "end of file", self._end)
 
     def _compact(self) -> None:
         """Forget what lies before the current element, or before the scan in an element that is skipped."""
@@ -183,7 +190,7 @@ class _ArraySplitter:
     def _broken(self, message: str, found: str, expected: str) -> DataError:
         self._advance(self._position)
         return DataError(
-            f"the JSON array is broken: {message}",
+            f"the JSON {self._whole} is broken: {message}",
             code=codes.BROKEN_ARRAY,
             where=f"{self._where}:{self._line}",
             found=found,
@@ -192,16 +199,24 @@ class _ArraySplitter:
         )
 
 
-def _refuse_array(file: DataFile, first: RawRow) -> None:
-    """An array by the name of JSON Lines is an error of the file, not of each of its lines."""
-    line, raw = first
-    if isinstance(raw, bytes) and raw.strip() == b"[":
-        raise DataError(
-            "this is a JSON array, not JSON Lines",
-            code=codes.NOT_AN_ARRAY,
-            where=f"{file.path}:{line}",
-            fix="call it .json",
-        )
+class _ObjectSplitter(_ArraySplitter):
+    """Objects one after the other, with nothing but space between them."""
+
+    _whole, _end = "object", "}"
+
+    def _structure(self, token: bytes, at: int) -> Iterator[RawRow]:
+        if not self._depth and token != b"{":
+            raise self._broken("something stands between the objects", token.decode(), "{")
+        if token in b"[{":
+            self._depth += 1
+        elif token in b"]}":
+            self._depth -= 1
+            if not self._depth:
+                yield from self._element(at + 1, last=False)
+                self._start = at + 1
+
+    def _check_end(self) -> None:
+        self._closed = not self._depth and not self._buffer[self._start :].strip()
 
 
 def _refuse_part(file: DataFile, first: RawRow) -> None:

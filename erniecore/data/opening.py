@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+import os
+import re
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
@@ -19,6 +21,8 @@ from erniecore.plugin import DecompressorPlugin
 RawRow: TypeAlias = "tuple[int, bytes | RowError]"
 
 _BUFFER = 1 << 20
+#: ``owner/name``, perhaps with a split, and no file's ending
+_HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[\w-]+(\.\d+)*(:\w+)?")
 _UTF16 = (b"\xff\xfe", b"\xfe\xff")
 
 
@@ -134,7 +138,7 @@ def empty_file(path: Path) -> DataError:
 
 def check_path(path: Path) -> None:
     """Raise ``DataError`` unless this is a file that is not empty."""
-    if not path.is_file():
+    if not os.path.isfile(path):
         raise _missing(path, "no such file")
     if not path.stat().st_size:
         raise empty_file(path)
@@ -146,12 +150,16 @@ def _missing(path: Path, found: str) -> DataError:
     )
     near = nearest(path.name.split(".")[0], beside, 0.7)  # equal endings would make any two names similar
     fix = f"did you mean {path.parent / beside[near]}?" if near and beside[near] != path.name else "check the path"
+    if _HUB_ID.fullmatch(str(path)) and not os.path.isdir(path.parent):
+        local = path.name.partition(":")[0]
+        found = "the id of a data set on a hub, which is not fetched"
+        fix = f"hf download {path.parent / local} --repo-type dataset --local-dir {local}, then name {path.name}"
     return DataError(
         "the data file cannot be read",
         code=codes.MISSING_FILE,
         where=str(path),
         found=found,
-        expected="a file",
+        expected="a file or a directory of files",
         fix=fix,
     )
 

@@ -12,9 +12,9 @@ from pathlib import Path
 from erniecore import codes, registry
 from erniecore.data.opening import LIMITS, RawRow, ReadLimits
 from erniecore.data.reader import read_rows, split_rows
-from erniecore.errors import DataError, ErnieError, PluginBroken, RowError, nearest
+from erniecore.errors import DataError, ErnieError, PluginBroken, RowError
 from erniecore.host import call_one, implements
-from erniecore.plugin import Plugin
+from erniecore.plugin import FormatPlugin, Plugin
 from erniecore.sections import FormatConfig, Section
 from erniecore.types import Json, Origin, Record
 
@@ -107,6 +107,7 @@ def choose(rows: Iterable[Json], formats: Mapping[str, Plugin], where: str) -> s
             fix=f"name one with --format, such as --format {max(counts, key=lambda n: counts[n])}",
         )
     keys = list(seen[0]) if seen else []
+    close = (plugin.advice(seen[0]) for plugin in formats.values() if isinstance(plugin, FormatPlugin) and seen)
     raise DataError(
         "no installed format fits the rows",
         code=codes.NO_FORMAT,
@@ -114,16 +115,6 @@ def choose(rows: Iterable[Json], formats: Mapping[str, Plugin], where: str) -> s
         found=("rows with the fields " + ", ".join(map(repr, keys[:8])) if keys else "rows without fields")
         if seen
         else "no readable row",
-        expected="; ".join(f"{name}: {plugin.summary}" for name, plugin in sorted(formats.items()))
-        or "an installed format",
-        fix=_hint(keys),
+        expected="rows of " + (", ".join(sorted(formats)) or "an installed format"),
+        fix=min(filter(None, close), key=len, default="name the format with --format to see what each row lacks"),
     )
-
-
-def _hint(keys: Iterable[str]) -> str:
-    usual = ("messages", "conversations", "src", "tgt", "instruction", "output", "text")
-    for key in keys:
-        close = nearest(key, usual)
-        if close and close != key:
-            return f"is {key!r} meant to be {close!r}?"
-    return "name the format with --format to see what each row lacks"

@@ -7,6 +7,7 @@ is raised. How a kind of file is read is up to its reader plugin; formats come l
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -56,7 +57,7 @@ def _counted(files: Sequence[Path], limits: ReadLimits, document: str) -> Iterat
 
 
 def _rows_of(path: Path, limits: ReadLimits, document: str) -> Iterator[RawRow]:
-    if not path.is_file():
+    if not os.path.isfile(path):
         check_path(path)  # a wrong name matters more than its ending
     reader = FileTypes().row_reader(path)
     check_path(path)

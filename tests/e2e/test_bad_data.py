@@ -108,7 +108,7 @@ def test_shortened_rows_are_counted_apart(ernie, home, tmp_path):
 FILES = {
     "empty": ("a.jsonl", b"", "the file holds no rows", "expect  at least one row"),
     "blank": ("a.jsonl", b"\n \n", "the file holds no rows", "expect  at least one row"),
-    "array": ("a.jsonl", b"[\n" + GOOD.encode() + b"]", "this is a JSON array", "call it .json"),
+    "open array of lines": ("a.jsonl", b"[\n" + GOOD.encode() + b",\n", "the array is not closed", "repair the file"),
     "lines": ("a.json", GOOD.encode() * 2, "must hold an array", "call it .jsonl"),
     "open array": ("a.json", b"[\n" + GOOD.encode() + b",\n", "the array is not closed", "repair the file"),
     "UTF-16": ("a.jsonl", GOOD.encode("utf-16"), "the file is UTF-16", "convert it to UTF-8"),

@@ -2,6 +2,7 @@
 
 import gzip
 import json
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -142,8 +143,10 @@ WHOLE = [
     ("d.jsonl.gz", b'{"a": 1}\n', codes.BAD_GZIP),
     ("d.jsonl", gzip.compress(b'{"a": 1}\n', mtime=0), codes.WRONG_ENCODING),
     ("d.jsonl", '{"a": 1}\n'.encode("utf-16"), codes.WRONG_ENCODING),
-    ("d.json", b'{\n"a": 1\n}', codes.NOT_AN_ARRAY),
-    ("d.jsonl", b'[\n{"a": 1}\n]', codes.NOT_AN_ARRAY),
+    ("d.json", b'{"a": 1} {"a": 2}', codes.NOT_AN_ARRAY),
+    ("d.json", b'{\n"a": 1\n', codes.BROKEN_ARRAY),
+    ("d.jsonl", b'{\n"a": 1\n},\n{\n"a": 2\n}', codes.BROKEN_ARRAY),
+    ("d.jsonl", b'[\n{"a": 1}', codes.BROKEN_ARRAY),
     ("d.json", b'[{"a": 1}', codes.BROKEN_ARRAY),
     ("d.json", b'[{"a": 1}] x', codes.BROKEN_ARRAY),
     ("d.json", b'[{"a": 1}] [{"a": 2}]', codes.BROKEN_ARRAY),
@@ -168,6 +171,54 @@ def test_missing_file_names_the_nearest(tmp_path):
 
 def test_json_file_may_hold_lines(tmp_path):
     assert rows(write(tmp_path, b'{"a": 1}\n{"a": 2}\n', "d.json")) == [(1, {"a": 1}), (2, {"a": 2})]
+
+
+@pytest.mark.parametrize("name", ["d.json", "d.jsonl"])
+def test_arrays_and_spread_out_objects_are_read_by_either_name(tmp_path, name):
+    assert rows(write(tmp_path, b'[{"a": 1}, {"a": 2}]', name)) == [(1, {"a": 1}), (1, {"a": 2})]
+    assert rows(write(tmp_path, b'\n{\n "a": {"b": "}\\"{"}\n}\n{\n "a": 2}', name)) == [
+        (2, {"a": {"b": '}"{'}}),
+        (5, {"a": 2}),
+    ]
+
+
+def test_broken_object_among_spread_out_ones_costs_that_row_only(tmp_path):
+    (one, bad, two) = rows(write(tmp_path, b'{\n"a": 1\n}\n{\n"a": tru\n}\n{\n"a": 2\n}'))
+    assert (one, two) == ((1, {"a": 1}), (7, {"a": 2}))
+    assert bad[0] == 4
+    assert "line 5, column 6" in str(bad[1])
+
+
+def test_spread_out_object_beyond_the_limit_is_skipped_with_an_error(tmp_path):
+    big = b'{\n"a": "' + b"x" * 4_000_000 + b'"\n}'
+    found = rows(write(tmp_path, b'{\n"ok": 1\n}\n' + big + b'\n{\n"ok": 2\n}'), row_bytes=1 << 20)
+    assert [getattr(r, "code", r) for _, r in found] == [{"ok": 1}, codes.TOO_LONG_ROW, {"ok": 2}]
+
+
+def test_pattern_names_all_files_that_it_matches(tmp_path):
+    for number, name in enumerate(["b.jsonl", "a.jsonl", "c.txt"]):
+        write(tmp_path, b'{"a": %d}\n' % number, name)
+    assert rows(tmp_path / "[ab].jsonl") == [(1, {"a": 1}), (2, {"a": 0})]
+    assert rows(tmp_path / "**" / "b.js*") == [(1, {"a": 0})]
+    write(tmp_path, b'{"a": 9}\n', "x[1].jsonl")
+    assert rows(tmp_path / "x[1].jsonl") == [(1, {"a": 9})]
+
+
+@pytest.mark.parametrize(("pattern", "code"), [("x*", codes.MISSING_FILE), ("[ac].*", codes.WHICH_SPLIT)])
+def test_pattern_without_rows_of_one_kind_is_an_error(tmp_path, pattern, code):
+    write(tmp_path, b'{"a": 1}\n', "a.jsonl")
+    write(tmp_path, b"a\n", "c.txt")
+    with pytest.raises(DataError) as e:
+        rows(tmp_path / pattern)
+    assert (e.value.code, e.value.where) == (code, str(tmp_path / pattern))
+
+
+@pytest.mark.parametrize("name", ["tatsu-lab/alpaca", "owner/data-1.5:train"])
+def test_hub_id_is_told_apart_from_a_missing_file(tmp_path, monkeypatch, name):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(DataError, match="the id of a data set on a hub, which is not fetched") as e:
+        rows(Path(name))
+    assert f"hf download {name.partition(':')[0]} --repo-type dataset" in e.value.fix
 
 
 def test_codes_are_unique_and_explained():

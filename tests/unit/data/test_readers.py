@@ -3,6 +3,7 @@
 import bz2
 import gzip
 import json
+from pathlib import Path
 
 import pytest
 
@@ -100,6 +101,14 @@ def test_a_url_is_fetched_by_the_reader_of_its_scheme(third, tmp_path):
     assert (source.file, source.path) == (f"file://{tmp_path}/d.jsonl", tmp_path / "d.jsonl")
     (shelf,) = resolve([Source(path="shelf://some/d.pairs")], "erniekit")
     assert shelf.path.parts[-2:] == ("some", "d.pairs")
+
+
+@pytest.mark.parametrize("url", ["https://example.org/d.jsonl", str(Path("https://example.org/d.jsonl"))])
+def test_a_url_that_nothing_fetches_is_named_whole_with_what_to_do(url):
+    with pytest.raises(PluginNotFound) as e:
+        resolve([Source(path=url)], "erniekit")
+    assert e.value.where == "https://example.org/d.jsonl"
+    assert e.value.fix == "fetch the file and name it: curl -LO https://example.org/d.jsonl"
 
 
 def test_a_scheme_without_reader_is_an_error_with_the_ones_there_are():

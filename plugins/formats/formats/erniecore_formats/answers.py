@@ -10,11 +10,13 @@ from collections.abc import Sequence
 
 from erniecore.api import Json, RowError
 from erniecore.api.data import Message
-from erniecore_formats import checks, turns
+from erniecore_formats import checks, transcripts, turns
 
 
 def messages_in(value: object, where: str, expected: str) -> list[Message]:
     """A text of the assistant, a message, or a list of messages; its order is not looked at."""
+    if transcripts.is_transcript(value):
+        return transcripts.messages(str(value), where)
     if isinstance(value, str):
         return [turns.message({"role": "assistant", "content": value}, where)]
     if isinstance(value, dict):
@@ -41,10 +43,10 @@ def checked(listed: Sequence[Message], where: str) -> tuple[Message, ...]:
     return tuple(messages)
 
 
-def tools(row: Json) -> tuple[Json, ...]:
-    """The offered tools: a list, or one as JSON text; each an object with a name."""
+def tools(row: Json, within: str = "$") -> tuple[Json, ...]:
+    """The offered tools: a list, or one as JSON text; each an object with a name. ``within``: JSON path of ``row``."""
     name = "functions" if "functions" in row and "tools" not in row else "tools"
-    value, where = row.get(name), f"$.{name}"
+    value, where = row.get(name), f"{within}.{name}"
     if value is None or value == "":
         return ()
     if isinstance(value, str):

@@ -140,14 +140,20 @@ def rating(row: Json) -> bool | None:
     value = row.get(name)
     if value is None or isinstance(value, bool):
         return value
-    raise bad_value("a rating is true or false", f"$.{name}", value, "true or false")
+    raise bad_value("a rating is true or false", f"$.{name}", value, "true or false", "write true or false")
 
 
 def no_media(row: Json) -> None:
     """Refuse rows whose images, videos or sounds would be lost."""
     for name in () if _MEDIA.isdisjoint(row) else sorted(_MEDIA):
         if row.get(name):
-            raise bad_value("the row has media, this format reads texts", f"$.{name}", row[name], "a text-only row")
+            raise media(f"$.{name}", row[name])
+
+
+def media(where: str, found: object) -> RowError:
+    """An image, video or sound stands where a text is read."""
+    fix = "leave the media out, or the row: no method trains on images, videos or sounds"
+    return bad_value("the row has media, this format reads texts", where, found, "a text-only row", fix)
 
 
 def cannot_say(what: str) -> RowError:

@@ -1,4 +1,5 @@
-"""Chat rows: OpenAI's ``messages`` (role, content) and ShareGPT's ``conversations`` (from, value), tools included.
+"""Chat rows: OpenAI's ``messages`` (role, content) and ShareGPT's ``conversations`` (from, value), tools included. The names
+of the list and of what is in it go together in any way.
 
 The same row becomes a preference with ``chosen`` and ``rejected``, or a rated conversation when its ``label`` is true
 or false. Single messages are read in ``turns.py``. Texts are not stripped.
@@ -13,15 +14,21 @@ from erniecore.api import Json
 from erniecore.api.data import Conversation, Message, Origin, Preference, Rated, Record
 from erniecore_formats import answers, checks, turns
 
+_LISTS = ("messages", "conversations", "conversation")
+
 
 def matches(row: Json) -> bool:
     """Whether a row has this shape; one with ``prompt`` and ``chosen`` is a preference that also has messages."""
-    return isinstance(row.get("messages", row.get("conversations")), list) and not ("prompt" in row and "chosen" in row)
+    return isinstance(row.get(_list_in(row)), list) and not ("prompt" in row and "chosen" in row)
+
+
+def _list_in(row: Json) -> str:
+    return next((name for name in _LISTS if name in row), "messages")
 
 
 def parse(row: Json, origin: Origin) -> Conversation | Preference | Rated:
     """One row as a conversation, a preference or a rated conversation."""
-    name = "messages" if "messages" in row else "conversations"
+    name = _list_in(row)
     if name not in row:
         raise checks.missing(row, "messages")
     checks.no_media(row)
@@ -32,17 +39,21 @@ def parse(row: Json, origin: Origin) -> Conversation | Preference | Rated:
     messages = system + turns.merged(listed)
     if pair:
         return _preference(row, messages, tools, origin)
-    label = row.get("label", row.get("kto_tag"))
+    rated = "kto_tag" if "kto_tag" in row and "label" not in row else "label"
+    label = row.get(rated)
     if isinstance(label, bool):
         return Rated(tuple(messages), label, tools=tools, origin=origin)
     if label is not None:
-        messages = _labelled(messages, label)
+        messages = _labelled(messages, label, f"$.{rated}")
     return Conversation(tuple(messages), tools=tools, origin=origin)
 
 
-def _labelled(messages: Sequence[Message], label: object) -> list[Message]:
+def _labelled(messages: Sequence[Message], label: object, where: str) -> list[Message]:
+    if not isinstance(label, list):
+        fix = "write true or false to rate the conversation, or a list with 0 or 1 for each answer"
+        raise checks.wrong_type(label, where, "true, false or a list of 0 and 1", fix)
     count = sum(m.role == "assistant" for m in messages)
-    flags = iter(checks.flags(label, "$.label", count, "assistant turns"))
+    flags = iter(checks.flags(label, where, count, "assistant turns"))
     return [replace(m, learn=next(flags)) if m.role == "assistant" else m for m in messages]
 
 

@@ -6,8 +6,8 @@ from typing import Any, ClassVar
 
 from erniecore.api import Json, hookimpl
 from erniecore.api.data import FormatPlugin, Origin, Record
+from erniecore_formats import advice, columns
 from erniecore_formats import alpaca as alpaca_rows
-from erniecore_formats import columns
 from erniecore_formats import erniekit as erniekit_rows
 from erniecore_formats import messages as message_rows
 from erniecore_formats import preference as preference_rows
@@ -23,7 +23,17 @@ from erniecore_formats.config import (
 )
 
 
-class RowFormat(FormatPlugin):
+class AdvisedFormat(FormatPlugin):
+    """A format that knows how near a row comes to it. ``shapes``: sets of fields that its rows have."""
+
+    shapes: ClassVar[tuple[tuple[str, ...], ...]]
+
+    def advice(self, row: Json) -> str:
+        """Which fields to rename."""
+        return advice.of_row(row, self.name, self.shapes)
+
+
+class RowFormat(AdvisedFormat):
     """A format whose module ``rows`` has ``matches``, ``parse`` and ``write``, and whose columns may have other names."""
 
     rows: ClassVar[Any]
@@ -50,6 +60,7 @@ class ErniekitFormat(RowFormat):
 
     name, Config = "erniekit", ErniekitConfig
     rows: ClassVar[Any] = erniekit_rows
+    shapes = (("src", "tgt"), ("src", "response", "sort"))
     summary = "ERNIEKit rows: src, tgt, label, system; response and sort for preferences"
     examples: ClassVar[tuple[Json, ...]] = (
         {
@@ -67,6 +78,7 @@ class AlpacaFormat(RowFormat):
 
     name, Config = "alpaca", AlpacaConfig
     rows: ClassVar[Any] = alpaca_rows
+    shapes = (("instruction", "output"),)
     summary = "Alpaca rows: instruction, input, output, system, history; chosen and rejected for preferences"
     examples: ClassVar[tuple[Json, ...]] = (
         {"instruction": "Translate the text.", "input": "guten Tag zusammen", "output": "good day everybody"},
@@ -77,6 +89,7 @@ class AlpacaFormat(RowFormat):
             "history": [["Translate the text.", "good day everybody"]],
         },
         {"instruction": "Say two words.", "chosen": "good day", "rejected": "go away"},
+        {"instruction": "Translate the text.", "context": "guten Tag", "response": "good day"},
     )
 
 
@@ -85,6 +98,7 @@ class MessagesFormat(RowFormat):
 
     name, Config = "messages", MessagesConfig
     rows: ClassVar[Any] = message_rows
+    shapes = (("messages",),)
     summary = "Chat rows: messages (role, content) or conversations (from, value), tools, thinking"
     examples: ClassVar[tuple[Json, ...]] = (
         {
@@ -103,6 +117,7 @@ class QueryResponseFormat(RowFormat):
 
     name, Config = "query-response", QueryResponseConfig
     rows: ClassVar[Any] = query_response_rows
+    shapes = (("query", "response"),)
     summary = "Rows with query and response, history, system; rejected_response for preferences"
     examples: ClassVar[tuple[Json, ...]] = (
         {"query": "Say two words.", "response": "good day", "system": "You are a poet."},
@@ -113,6 +128,7 @@ class QueryResponseFormat(RowFormat):
         },
         {"query": "Say two words.", "response": "good day", "rejected_response": "go away"},
         {"query": "Say two words.", "response": "go away", "label": False},
+        {"prompt": "Say two words.", "response": "good day"},
     )
 
 
@@ -121,8 +137,14 @@ class PreferenceFormat(RowFormat):
 
     name, Config = "preference", PreferenceConfig
     rows: ClassVar[Any] = preference_rows
+    shapes = (("prompt", "chosen", "rejected"), ("prompt", "completion"))
     summary = "Preference rows: prompt, chosen, rejected; or prompt, completion, label; texts or messages"
     examples: ClassVar[tuple[Json, ...]] = (
+        {
+            "input": {"messages": [{"role": "user", "content": "Say two words."}]},
+            "preferred_output": [{"role": "assistant", "content": "good day"}],
+            "non_preferred_output": [{"role": "assistant", "content": "go away"}],
+        },
         {"prompt": "Say two words.", "chosen": "good day", "rejected": "go away", "margin": 1.5},
         {
             "chosen": [
@@ -140,10 +162,11 @@ class PreferenceFormat(RowFormat):
     )
 
 
-class TextFormat(FormatPlugin):
+class TextFormat(AdvisedFormat):
     """Documents: ``.txt`` files, and rows with a ``text``."""
 
     name = "text"
+    shapes = (("text",),)
     summary = "Plain text: rows with a text, and .txt files by line, paragraph or file"
     Config = TextConfig
     examples: ClassVar[tuple[Json, ...]] = ({"text": "Once there was a mill by the river."},)

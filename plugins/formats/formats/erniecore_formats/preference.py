@@ -1,7 +1,8 @@
 """Rows for preference learning as TRL has them: ``prompt``, ``chosen``, ``rejected``, or ``completion`` and ``label``.
 
 Each is a text or a list of messages. Without a ``prompt`` both answers are whole conversations, and what they share is
-the prompt. ``margin``, or two scores, says how much better the chosen answer is.
+the prompt; they may also be transcripts (``transcripts.py``). OpenAI's rows are read too. ``margin``, or two scores, says how
+much better the chosen answer is.
 """
 
 from __future__ import annotations
@@ -10,10 +11,10 @@ from itertools import takewhile
 
 from erniecore.api import Json
 from erniecore.api.data import Conversation, Message, Origin, Preference, Rated, Record
-from erniecore_formats import answers, checks, pairs, turns
+from erniecore_formats import answers, checks, openai_preference, pairs, transcripts, turns
 
 _EXPECTED = "a text, a message or a list of messages"
-_OTHERS = ("instruction", "question", "src", "conversations", "query")
+_OTHERS = ("instruction", "question", "src", "conversations", "conversation", "query")
 
 
 def matches(row: Json) -> bool:
@@ -22,18 +23,27 @@ def matches(row: Json) -> bool:
         return False
     if "prompt" in row:
         return ("chosen" in row and "rejected" in row) or "completion" in row
-    return "messages" not in row and isinstance(row.get("chosen"), list) and isinstance(row.get("rejected"), list)
+    if "messages" in row:
+        return False
+    sides = [row.get("chosen"), row.get("rejected")]
+    whole = all(isinstance(s, list) for s in sides) or all(transcripts.is_transcript(s) for s in sides)
+    return whole or openai_preference.matches(row)
 
 
 def parse(row: Json, origin: Origin) -> Conversation | Preference | Rated:
     """One row as a preference, or as a conversation or a rated one when it has a ``completion``."""
     checks.no_media(row)
+    if openai_preference.CHOSEN in row and "chosen" not in row:
+        return openai_preference.parse(row, origin)
     if "completion" in row and "chosen" not in row:
         return _completed(row, origin)
     for name in ("chosen", "rejected"):
         if name not in row:
             raise checks.missing(row, name)
-    chosen, rejected = (answers.messages_in(row[n], f"$.{n}", _EXPECTED) for n in ("chosen", "rejected"))
+    said = {name: row[name] for name in ("chosen", "rejected")}
+    if transcripts.is_transcript(row.get("prompt")):  # what follows ``Assistant:``
+        said = {name: text.strip() if isinstance(text, str) else text for name, text in said.items()}
+    chosen, rejected = (answers.messages_in(text, f"$.{name}", _EXPECTED) for name, text in said.items())
     if chosen[0].role == "assistant":
         prompt = _prompt(row)
     else:
@@ -71,6 +81,10 @@ def _prompt(row: Json) -> list[Message]:
     if "prompt" not in row:
         raise checks.missing(row, "prompt")
     value = row["prompt"]
+    if transcripts.is_transcript(value):
+        listed = transcripts.messages(value, "$.prompt", open_end=True)
+        turns.check_order(listed, "$.prompt", last="user")
+        return listed
     if isinstance(value, str):
         return pairs.prompt(row, checks.text(value, "$.prompt"))
     items = checks.filled(value, "$.prompt", "a text or a list of messages")

@@ -1,4 +1,4 @@
-"""Rows with ``query`` and ``response``, with ``system`` and ``history``; also rated and as a preference.
+"""Rows with ``query`` (or ``prompt``) and ``response``, with ``system`` and ``history``; also rated and as a preference.
 
 ``rejected_response`` makes a preference of a row, ``label: true`` or ``false`` a rated conversation. Texts only.
 """
@@ -12,16 +12,21 @@ from erniecore_formats import checks, pairs
 
 def matches(row: Json) -> bool:
     """Whether a row has this shape."""
-    return "query" in row and "response" in row
+    return ("query" in row or ("prompt" in row and not {"chosen", "completion"} & row.keys())) and "response" in row
 
 
 def parse(row: Json, origin: Origin) -> Conversation | Preference | Rated:
     """One row as a conversation, a rated one, or a preference."""
     checks.no_media(row)
-    for name in ("query", "response"):
+    question = "prompt" if "prompt" in row and "query" not in row else "query"
+    for name in (question, "response"):
         if name not in row:
             raise checks.missing(row, name)
-    prompt = pairs.prompt(row, checks.text(row["query"], "$.query"))
+    if isinstance(row[question], list):
+        fix = f"rename {question!r} to 'prompt' and 'response' to 'completion'" if question == "query" else ""
+        fix = fix or "rename 'response' to 'completion'"
+        raise checks.wrong_type(row[question], f"$.{question}", "a text", fix)
+    prompt = pairs.prompt(row, checks.text(row[question], f"$.{question}"))
     if row.get("rejected_response") is not None:
         return pairs.preference(row, prompt, "response", "rejected_response", origin)
     return pairs.conversation(row, prompt, "response", origin)

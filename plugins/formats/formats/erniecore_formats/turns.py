@@ -15,21 +15,26 @@ from erniecore_formats import checks
 #: role names in data files -> ours; ``function_call`` is an assistant message that is a call
 ROLES: Mapping[str, str] = {
     "system": "system",
+    "developer": "system",
     "user": "user",
     "human": "user",
     "assistant": "assistant",
     "gpt": "assistant",
+    "chatgpt": "assistant",
+    "model": "assistant",
     "function_call": "function_call",
+    "tool_call": "function_call",
     "tool": "tool",
     "observation": "tool",
     "function": "tool",
+    "tool_response": "tool",
 }
 #: what may follow what; the first message follows ``""``
 _FOLLOWS = {
     "": ("system", "user"),
     "system": ("user",),
     "user": ("assistant",),
-    "assistant": ("user",),
+    "assistant": ("user", "tool"),  # a call may be part of a plain answer
     "call": ("tool",),
     "tool": ("tool", "assistant"),
 }
@@ -111,8 +116,9 @@ def _content(value: Any, where: str, role: str, calls: bool) -> str:
 
 def _part(part: dict[str, Any], where: str) -> str:
     if part["type"] != "text":
-        raise checks.bad_value("this format reads texts only", f"{where}.type", part["type"], "text")
-    return checks.text(part.get("text"), f"{where}.text", blank=True)
+        raise checks.media(f"{where}.type", part["type"])
+    name = "value" if "value" in part and "text" not in part else "text"
+    return checks.text(part.get(name), f"{where}.{name}", blank=True)
 
 
 def _assistant(item: dict[str, Any], content: str, where: str, text_key: str) -> Message:
@@ -224,7 +230,7 @@ def check_order(messages: Sequence[Message], where: str, *, last: str, before: s
                 where=f"{where}[{i}]",
                 found=item.role,
                 expected=" or ".join(_FOLLOWS[before]),
-                fix="reorder or join the messages",
+                fix="reorder or join the messages" if before else "remove what stands before the first question",
             )
         before = "call" if item.tool_calls else item.role
     if messages[-1].role == last or (last == "user" and messages[-1].role == "tool"):
