@@ -45,7 +45,7 @@ def shards_of(path: Path) -> tuple[Path, ...]:
             raise _no_split(split, [name] if name else [], directory)
         return _saved(directory)
     found = _by_split(directory)
-    return _alike(found[_one(split, found, directory)], directory)
+    return _of_one_kind(found[_one(split, found, directory)], directory)
 
 
 def _matching(pattern: Path) -> tuple[Path, ...]:
@@ -54,10 +54,10 @@ def _matching(pattern: Path) -> tuple[Path, ...]:
     if not files:
         fix = "check the pattern; the working directory is " + os.getcwd()
         raise DataError("no file matches", code=codes.MISSING_FILE, where=str(pattern), expected="a file", fix=fix)
-    return _alike(files, pattern)
+    return _of_one_kind(files, pattern)
 
 
-def _alike(files: Sequence[Path], where: Path) -> tuple[Path, ...]:
+def _of_one_kind(files: Sequence[Path], where: Path) -> tuple[Path, ...]:
     types = FileTypes()
     endings = sorted({types.of(file).ending for file in files})
     if len(endings) > 1:
