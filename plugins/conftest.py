@@ -14,6 +14,8 @@ from safetensors.numpy import load_file
 from sites import site as site  # the fixture
 from sites import toys as toys
 from talker import talker as talker  # the fixture
+from warmed import warm as warm
+from warmed import warm_ranks as warm_ranks
 
 MODELS = Path(__file__).parents[1] / "tests" / "fixtures" / "models"
 

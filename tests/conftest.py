@@ -7,6 +7,8 @@ from collections import Counter
 import pytest
 from sites import site as site  # the fixture
 from sites import toys as toys
+from warmed import warm as warm
+from warmed import warm_ranks as warm_ranks
 
 # Started in the background of a shell, this process ignores Ctrl-C, and so would every program that a test starts.
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -34,13 +36,3 @@ def pytest_collection_finish():
     """What was collected stays until the end: let the garbage collector not look at it again and again."""
     gc.collect()
     gc.freeze()
-
-
-@pytest.fixture(scope="session")
-def warm():
-    """``tests/helpers/warm.py``: commands in processes of their own that need not import paddle."""
-    from warm import Warm
-
-    server = Warm()
-    yield server
-    server.close()

@@ -1,6 +1,6 @@
-"""``ernie`` without the second that importing paddle takes: a server that has imported it forks a process for every command
-that it is asked for. For tests that start many commands; users' commands, and tests of the start itself, begin with a
-fresh interpreter.
+"""``ernie`` and ``python -c`` without the seconds that importing paddle takes: a server that has imported it forks a process
+for every command that it is asked for. For tests that start many commands; users' commands, and tests of the start
+itself, begin with a fresh interpreter.
 
 The forked process gets the arguments, the directory, the environment and the standard streams of who asks, so it is killed,
 waited for and read like any other. Forks share no state: the server itself never runs a command.
@@ -17,6 +17,7 @@ import importlib
 import json
 import os
 import runpy
+import select
 import signal
 import socket
 import subprocess
@@ -24,6 +25,7 @@ import sys
 import tempfile
 import threading
 import time
+import traceback
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, TextIO
@@ -69,6 +71,12 @@ class Warm:
         """``ernie ARGUMENTS`` in ``cwd``, with exactly ``environ``."""
         return Process(self.address(), [str(word) for word in arguments], cwd, environ)
 
+    def start_code(self, code: str, argument: str, environ: Mapping[str, str], output: Path) -> Fork:
+        """``python -c CODE ARGUMENT``, whose output goes to a file: one rank of a launch of the conformance kit."""
+        with open(os.devnull, "rb") as nothing, output.open("wb") as file:
+            streams = (nothing.fileno(), file.fileno(), file.fileno())
+            return Fork(ask(self.address(), [argument], os.getcwd(), environ, streams, code))
+
     def close(self) -> None:
         """Stop the server; processes that run go on."""
         if self._server is not None:
@@ -79,43 +87,69 @@ class Warm:
         self._place = self._server = None
 
 
-class Process:
-    """A command that runs: as much of ``subprocess.Popen`` with pipes for text as tests use.
+class Fork:
+    """A command that runs: as much of ``subprocess.Popen`` as tests use.
 
     Attributes:
-        pid: of the command itself. stdout: what it prints. returncode: as ``Popen`` has it, once it was waited for.
+        pid: of the command itself. returncode: as ``Popen`` has it, once it was waited for.
+    """
+
+    def __init__(self, connection: socket.socket) -> None:
+        self._connection = connection
+        self.pid = int(self._line())
+        self.returncode: int | None = None
+
+    def _line(self) -> bytes:
+        """What the server says next; byte by byte, so that nothing of a later line is taken with it."""
+        line = b""
+        while not line.endswith(b"\n"):
+            line += self._connection.recv(1) or b"\n"
+        return line
+
+    def send_signal(self, number: int) -> None:
+        if self.poll() is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self.pid, number)
+
+    def kill(self) -> None:
+        self.send_signal(signal.SIGKILL)
+
+    def poll(self) -> int | None:
+        """Its status, or ``None`` while it runs."""
+        if self.returncode is None and select.select([self._connection], [], [], 0)[0]:
+            return self.wait()
+        return self.returncode
+
+    def wait(self) -> int:
+        """Its end: the exit code, or the negative number of the signal that ended it."""
+        if self.returncode is None:
+            self.returncode = int(self._line())
+            self._connection.close()
+        return self.returncode
+
+
+class Process(Fork):
+    """A command with pipes for text.
+
+    Attributes:
+        stdout: what it prints.
     """
 
     def __init__(self, address: str, arguments: list[str], cwd: Path, environ: Mapping[str, str]) -> None:
         out, err = os.pipe(), os.pipe()
         with open(os.devnull, "rb") as nothing:
-            self._connection = ask(address, arguments, str(cwd), environ, (nothing.fileno(), out[1], err[1]))
+            connection = ask(address, arguments, str(cwd), environ, (nothing.fileno(), out[1], err[1]))
         os.close(out[1])
         os.close(err[1])
         self.stdout: TextIO = open(out[0], encoding="utf-8")  # noqa: SIM115 - closed by communicate
         self._errors: list[str] = []
         self._reader = threading.Thread(target=self._read_errors, args=(err[0],), daemon=True)
         self._reader.start()
-        self.pid = int(self._connection.readline())
-        self.returncode: int | None = None
+        super().__init__(connection)
 
     def _read_errors(self, number: int) -> None:
         with open(number, encoding="utf-8") as stream:
             self._errors.append(stream.read())
-
-    def send_signal(self, number: int) -> None:
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(self.pid, number)
-
-    def kill(self) -> None:
-        self.send_signal(signal.SIGKILL)
-
-    def wait(self) -> int:
-        """Its end: the exit code, or the negative number of the signal that ended it."""
-        if self.returncode is None:
-            self.returncode = int(self._connection.readline())
-            self._connection.close()
-        return self.returncode
 
     def communicate(self) -> tuple[str, str]:
         """What is left of its output, and its errors, once it has ended."""
@@ -127,15 +161,21 @@ class Process:
 
 
 def ask(
-    address: str, arguments: list[str], cwd: str, environ: Mapping[str, str], streams: tuple[int, int, int]
-) -> TextIO:
-    """Ask the server for a command; the answer is a line with its process id and, in the end, one with how it ended."""
-    request = json.dumps({"arguments": arguments, "cwd": cwd, "environ": dict(environ)}).encode()
-    with socket.socket(socket.AF_UNIX) as connection:
-        connection.connect(address)
-        socket.send_fds(connection, [len(request).to_bytes(8, "big")], list(streams))
-        connection.sendall(request)
-        return connection.makefile("r", encoding="utf-8")
+    address: str,
+    arguments: list[str],
+    cwd: str,
+    environ: Mapping[str, str],
+    streams: tuple[int, int, int],
+    code: str = "",
+) -> socket.socket:
+    """Ask the server for ``ernie``, or for ``code``; the answer is a line with its process id and, in the end, one with how
+    it ended."""
+    request = json.dumps({"arguments": arguments, "cwd": cwd, "environ": dict(environ), "code": code}).encode()
+    connection = socket.socket(socket.AF_UNIX)
+    connection.connect(address)
+    socket.send_fds(connection, [len(request).to_bytes(8, "big")], list(streams))
+    connection.sendall(request)
+    return connection
 
 
 def serve(address: str) -> None:
@@ -143,7 +183,7 @@ def serve(address: str) -> None:
     import ctypes
 
     ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
-    settings = _import_all()
+    _import_all()
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(address + ".new")
@@ -154,11 +194,11 @@ def serve(address: str) -> None:
             if not os.fork():
                 listener.close()
                 signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-                _attend(connection, settings)
+                _attend(connection)
             connection.close()
 
 
-def _attend(connection: socket.socket, settings: Mapping[str, str]) -> None:
+def _attend(connection: socket.socket) -> None:
     """In a fork of the server: start the command in another one, say its process id, and how it ends."""
     head, streams, _, _ = socket.recv_fds(connection, 8, _STREAMS)
     with connection.makefile("rw", encoding="utf-8") as talk:
@@ -168,7 +208,7 @@ def _attend(connection: socket.socket, settings: Mapping[str, str]) -> None:
         pid = os.fork()
         if not pid:
             connection.close()
-            _be(json.loads(data), streams, settings)
+            _be(json.loads(data), streams)
         for number in streams:
             os.close(number)
         talk.write(f"{pid}\n")
@@ -180,8 +220,8 @@ def _attend(connection: socket.socket, settings: Mapping[str, str]) -> None:
     os._exit(0)
 
 
-def _be(request: dict[str, Any], numbers: list[int], settings: Mapping[str, str]) -> None:
-    """In the command's own process: be ``python -m erniecore ARGUMENTS``, and end."""
+def _be(request: dict[str, Any], numbers: list[int]) -> None:
+    """In the command's own process: be ``python -m erniecore ARGUMENTS`` or ``python -c CODE ARGUMENTS``, and end."""
     for target, number in enumerate(numbers):
         os.dup2(number, target)
         os.close(number)
@@ -190,13 +230,21 @@ def _be(request: dict[str, Any], numbers: list[int], settings: Mapping[str, str]
     sys.stderr = open(2, "w", buffering=1, encoding="utf-8")  # noqa: SIM115
     os.chdir(request["cwd"])
     os.environ.clear()
-    os.environ.update({**settings, **request["environ"]})
-    sys.argv = ["ernie", *request["arguments"]]
+    # what the device would set before paddle is imported, which is too late here
+    device = _device(request["environ"] if request["code"] else {})
+    os.environ.update({**device.environment(), **request["environ"]})
+    sys.argv = ["-c" if request["code"] else "ernie", *request["arguments"]]
     code = 1
     try:
-        runpy.run_module("erniecore", run_name="__main__", alter_sys=True)
+        if request["code"]:
+            exec(request["code"], {"__name__": "__main__"})
+        else:
+            runpy.run_module("erniecore", run_name="__main__", alter_sys=True)
+        code = 0
     except SystemExit as end:
         code = int(end.code or 0)
+    except BaseException:
+        traceback.print_exc()
     finally:
         atexit._run_exitfuncs()
         with contextlib.suppress(OSError):
@@ -205,16 +253,22 @@ def _be(request: dict[str, Any], numbers: list[int], settings: Mapping[str, str]
         os._exit(code)
 
 
-def _import_all() -> dict[str, str]:
-    """Import what commands need; returns the variables that the device wanted set before."""
-    from erniecore.engine.launch import apply_environment, default_device
+def _import_all() -> None:
+    """Import what commands need, with the variables that the device wants set before."""
+    from erniecore.engine.launch import apply_environment
 
-    device = default_device("cpu")
+    device = _device({})
     apply_environment(device.environment())
     device.open()
     for name in WANTED:
         importlib.import_module(name)
-    return dict(device.environment())
+
+
+def _device(environ: Mapping[str, str]) -> Any:
+    """The CPU, as the process with this environment opens it."""
+    from erniecore.engine.launch import default_device, read_cluster
+
+    return default_device("cpu", read_cluster(environ))
 
 
 if __name__ == "__main__":

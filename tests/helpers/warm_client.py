@@ -14,7 +14,7 @@ import sys
 def main() -> int:
     """``warm_client.py SOCKET ARGUMENTS…``; the exit code of the command."""
     address, *arguments = sys.argv[1:]
-    request = json.dumps({"arguments": arguments, "cwd": os.getcwd(), "environ": dict(os.environ)}).encode()
+    request = json.dumps({"arguments": arguments, "cwd": os.getcwd(), "environ": dict(os.environ), "code": ""}).encode()
     with socket.socket(socket.AF_UNIX) as connection:
         connection.connect(address)
         socket.send_fds(connection, [len(request).to_bytes(8, "big")], [0, 1, 2])

@@ -10,9 +10,9 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from erniecore.api import Cluster
 from erniecore.api.launcher import free_port
@@ -21,6 +21,31 @@ from erniecore_conformance.expect import CheckFailed
 
 #: seconds after which a launch counts as hanging
 LIMIT = 300.0
+
+
+class Started(Protocol):
+    """What a launch needs of a process that was started; ``subprocess.Popen`` has it."""
+
+    def poll(self) -> int | None:
+        """Its status, or ``None`` while it runs."""
+
+    def kill(self) -> None:
+        """End it."""
+
+    def wait(self) -> int:
+        """Its status, once it has ended."""
+
+
+def fresh(code: str, argument: str, environ: Mapping[str, str], output: Path) -> Started:
+    """``python -c CODE ARGUMENT``, whose output goes to a file."""
+    with output.open("wb") as file:
+        return subprocess.Popen(
+            [sys.executable, "-c", code, argument], env=environ, stdin=subprocess.DEVNULL, stdout=file, stderr=file
+        )
+
+
+#: How the processes of a launch on the CPU start. A test suite may put forks of a process here that has imported paddle.
+start: Callable[[str, str, Mapping[str, str], Path], Started] = fresh
 
 
 def on_ranks(
@@ -43,7 +68,7 @@ def on_ranks(
     master = f"127.0.0.1:{free_port()}"
     with tempfile.TemporaryDirectory() as directory:
         place = Path(directory)
-        processes = []
+        processes: list[Started] = []
         for rank in range(count):
             cluster = Cluster(rank=rank, world_size=count, local_rank=rank, master=master)
             request = {
@@ -54,16 +79,8 @@ def on_ranks(
             }
             request |= {"path": [p for p in sys.path if p]}
             environ = {**os.environ, **paddle_variables(cluster), "OMP_NUM_THREADS": str(threads)}
-            with (place / f"{rank}.out").open("wb") as output:
-                processes.append(
-                    subprocess.Popen(
-                        [sys.executable, "-c", _START, json.dumps(request)],
-                        env=environ,
-                        stdin=subprocess.DEVNULL,
-                        stdout=output,
-                        stderr=output,
-                    )
-                )
+            begin = start if device == "cpu" else fresh
+            processes.append(begin(_START, json.dumps(request), environ, place / f"{rank}.out"))
         try:
             _wait(processes, place, limit)
         finally:
@@ -73,7 +90,7 @@ def on_ranks(
         return [json.loads((place / f"{rank}.json").read_text()) for rank in range(count)]
 
 
-def _wait(processes: list[subprocess.Popen[bytes]], place: Path, limit: float) -> None:
+def _wait(processes: list[Started], place: Path, limit: float) -> None:
     end = time.monotonic() + limit
     while any(process.poll() is None for process in processes):
         failed = [rank for rank, process in enumerate(processes) if process.poll()]
