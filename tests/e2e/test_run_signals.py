@@ -15,7 +15,8 @@ LONG = {"train__max_steps": 100_000, "checkpoint__every": 0}
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGUSR1])
 def test_signal_finishes_the_step_saves_and_exits_75(runner, number):
-    code, out, errors = runner.signal_at(3, number, **LONG)
+    # once with an interpreter that begins anew, as users' do
+    code, out, errors = runner.signal_at(3, number, warm=number != signal.SIGTERM, **LONG)
     assert code == Exit.PREEMPTED, errors
     last = max(runner.curve())
     assert load_checkpoint(list_checkpoints(runner.directory / "out" / "ckpt")[-1]).step == last
@@ -26,7 +27,7 @@ def test_signal_finishes_the_step_saves_and_exits_75(runner, number):
 def test_preempted_run_continues_with_the_same_command(runner):
     options = {"checkpoint__every": 0, "train__max_steps": 60}
     runner.complete("straight", **options)
-    code, _, errors = runner.signal_at(3, signal.SIGTERM, "stopped", **options)
+    code, _, errors = runner.signal_at(3, signal.SIGTERM, "stopped", warm=True, **options)
     assert code == Exit.PREEMPTED, errors
     runner.complete("stopped", **options)
     assert runner.tensors(60, "stopped") == runner.tensors(60, "straight")
@@ -49,7 +50,7 @@ def test_errors_have_their_exit_codes(runner):
         ({"run__resume": "must"}, Exit.CHECKPOINT),
     ]
     for changes, expected in cases:
-        process = runner.start(**changes)
+        process = runner.start(**changes, warm=True)
         _, errors = process.communicate()
         assert process.returncode == expected, errors
         assert "Traceback" not in errors

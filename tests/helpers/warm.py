@@ -233,6 +233,8 @@ def _be(request: dict[str, Any], numbers: list[int]) -> None:
     # what the device would set before paddle is imported, which is too late here
     device = _device(request["environ"] if request["code"] else {})
     os.environ.update({**device.environment(), **request["environ"]})
+    # instead of this script's directory; what it has imported already comes from where it came from
+    sys.path[:1] = [place for place in os.environ.get("PYTHONPATH", "").split(os.pathsep) if place]
     sys.argv = ["-c" if request["code"] else "ernie", *request["arguments"]]
     code = 1
     try:

@@ -30,7 +30,7 @@ class Started(Protocol):
         """Its status, or ``None`` while it runs."""
 
     def kill(self) -> None:
-        """End it."""
+        """End it at once, whatever it does."""
 
     def wait(self) -> int:
         """Its status, once it has ended."""

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from functools import lru_cache
+from types import CodeType
 from typing import Any, NoReturn
 
 from jinja2 import TemplateError, nodes
@@ -74,10 +76,7 @@ class ChatEnvironment(ImmutableSandboxedEnvironment):
 
     def load_source(self, source: str) -> Any:
         """Compile; raises ``jinja2.TemplateSyntaxError``."""
-        tree = _Metered().visit(self.parse(source))
-        tree.set_environment(self)
-        code = self.compile(tree, filename="<chat template>")
-        return self.template_class.from_code(self, code, self.make_globals(None))
+        return self.template_class.from_code(self, _compiled(source), self.make_globals(None))
 
     def start(self) -> None:
         """A new rendering: the full budget again."""
@@ -112,6 +111,15 @@ class ChatEnvironment(ImmutableSandboxedEnvironment):
         if operator == "+" and isinstance(left, str | list | tuple) and isinstance(right, str | list | tuple):
             _limit(len(left) + len(right))
         return super().call_binop(context, operator, left, right)
+
+
+@lru_cache(maxsize=16)
+def _compiled(source: str) -> CodeType:
+    """The same code in every environment: what differs between them is looked up when it runs."""
+    environment = ChatEnvironment()
+    tree = _Metered().visit(environment.parse(source))
+    tree.set_environment(environment)
+    return environment.compile(tree, filename="<chat template>")
 
 
 def _limit(size: int) -> None:

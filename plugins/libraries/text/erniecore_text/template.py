@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Sequence
-from functools import cached_property
+from functools import cached_property, lru_cache
 from itertools import pairwise
 from typing import Any
 
@@ -28,6 +28,11 @@ _MAX_SHAPES = 4096
 #: characters of a conversation that is not rendered anew; beyond, the limits on size decide
 _MAX_PLANNED = 1 << 20
 _PROBE = (Message("user", "a"),)
+
+
+@lru_cache(maxsize=16)
+def _is_verbatim(source: str) -> bool:
+    return is_verbatim(ChatEnvironment().parse(source))
 
 
 class JinjaChatTemplate:
@@ -53,7 +58,7 @@ class JinjaChatTemplate:
         self.variables = dict(variables or {})
         self._sentinels, self._environment, self._template = self._compile()
         self._shapes: dict[str, str] = {}
-        self._verbatim = is_verbatim(self._environment.parse(source))
+        self._verbatim = _is_verbatim(source)
         self._plans: dict[Shape, RenderPlan] = {}
 
     def __reduce__(self) -> tuple[Any, ...]:
