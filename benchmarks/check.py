@@ -14,6 +14,8 @@ from typing import Any
 
 from erniecore_data.checking import check
 
+from erniecore.api.rows import Source
+
 TIMES = 3
 BYTES = 24 << 20
 _WORDS = (
@@ -133,7 +135,7 @@ def _time(file: Path) -> tuple[list[float], int]:
     seconds, count = [], 0
     for _ in range(TIMES):
         before = time.process_time()
-        _, statistics = check([file])
+        _, statistics = check([Source(path=str(file))])
         seconds.append(time.process_time() - before)
         count = statistics.total("kept")
         if count != statistics.total("rows"):

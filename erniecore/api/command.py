@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from erniecore.cli.group import WordsCommand, new_group
-from erniecore.cli.options import NOTHING, Chosen, JsonOption, Words, settings_file, split_words, takes
+from erniecore.cli.options import NOTHING, Chosen, JsonOption, Words, settings_file, split_files, split_words, takes
 from erniecore.cli.render import note, show, show_error, show_fields, show_json, show_table, use_color
 from erniecore.errors import did_you_mean
 from erniecore.kinds import FLAG_KINDS
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from erniecore.config.compose import Loaded as Loaded
     from erniecore.plugin import Plugin
     from erniecore.sections import Section
-    from erniecore.types import DecoderShape, Encoder, Tokenizer
+    from erniecore.types import DecoderShape, Tokenizer
     from erniecore.types.layouts import LayoutSpace
     from erniecore.types.planning import PlannedRun
 
@@ -35,7 +35,6 @@ __all__ = [
     "layout_spaces",
     "load_settings",
     "loadable_plugins",
-    "method_encoder",
     "new_group",
     "note",
     "plugin_settings",
@@ -67,15 +66,20 @@ def flag_names() -> tuple[str, ...]:
     return tuple(kind.name for kind in FLAG_KINDS)
 
 
-def load_settings(file: Path | None, overrides: Sequence[str] = (), flags: Mapping[str, Any] = NOTHING) -> Loaded:
+def load_settings(
+    file: Path | None, overrides: Sequence[str] = (), flags: Mapping[str, Any] = NOTHING, *, complete: bool = True
+) -> Loaded:
     """The settings of a run, from its file, ``section.key=value`` overrides and flags.
+
+    Args:
+        complete: refuse settings without a model or a method, which a run cannot do without.
 
     Raises:
         ErnieError: settings that are wrong, each with its place.
     """
     from erniecore.config import compose
 
-    return compose.load(file, overrides, flags)
+    return compose.load(file, overrides, flags, require=compose.REQUIRED if complete else ())
 
 
 def planned_run(loaded: Loaded, processes: int = 0) -> tuple[PlannedRun, list[str]]:
@@ -109,22 +113,6 @@ def layout_spaces(shape: DecoderShape) -> Iterator[tuple[str, LayoutSpace]]:
     return forecast.layout_spaces(shape)
 
 
-def method_encoder(name: str, tokenizer: Tokenizer, max_length: int) -> Encoder:
-    """The encoder of a method with its default settings; its samples have at most ``max_length`` tokens.
-
-    Raises:
-        PluginNotFound: no such method is installed.
-    """
-    from erniecore import registry
-    from erniecore.host import assemble
-
-    plugin = registry.load("method", name)
-    encoder: Encoder = assemble({"method": plugin}).call(
-        plugin, "ernie_build_encoder", config=plugin.Config(), tokenizer=tokenizer, max_length=max_length
-    )
-    return encoder
-
-
 def read_yaml(path: Path) -> Any:
     """The content of a YAML file. Raises ``OSError`` or ``ValueError``."""
     from erniecore.config.yaml import parse
@@ -156,20 +144,3 @@ def open_tokenizer(directory: Path) -> tuple[Tokenizer, int]:
 
     tokenizer, architecture = open_tokenizer(locate(directory).path)
     return tokenizer, int(architecture.get("vocab_size", 0))
-
-
-def split_files(words: Sequence[Path]) -> tuple[list[Path], dict[str, Section]]:
-    """The files, and the sections that words such as ``formats.text.document=file`` set.
-
-    Raises ``UsageError`` for settings of anything else, and where no file is named."""
-    from erniecore.errors import UsageError
-
-    settings = [str(w) for w in words if "=" in str(w) and str(w).startswith("formats.") and not w.exists()]
-    files = [w for w in words if str(w) not in settings]
-    if not files:
-        raise UsageError("no data file is named", found=" ".join(settings), fix="name a file before the settings")
-    if not settings:
-        return files, {}
-    from erniecore.data.checking import format_sections
-
-    return files, format_sections(settings)

@@ -2,7 +2,7 @@
 
 from erniecore import codes
 from erniecore.config.core import Source
-from erniecore.data.checking import format_sections, parsed, read_records, records, sources_of
+from erniecore.data.checking import parsed, read_records, records, sources_of
 from erniecore.data.dataset import ArrayDataset
 from erniecore.data.decoding import decode_row
 from erniecore.data.encode import encode, encode_in_order
@@ -27,7 +27,6 @@ __all__ = [
     "describe",
     "encode",
     "encode_in_order",
-    "format_sections",
     "installed_formats",
     "load_format",
     "open_bytes",

@@ -5,7 +5,8 @@ Declares; loads nothing. Commands say ``@takes()`` and ``chosen: Chosen = NOTHIN
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable, Mapping, Sequence
 from functools import wraps
 from inspect import Parameter, Signature, signature
 from pathlib import Path
@@ -18,6 +19,7 @@ from erniecore.errors import UsageError
 from erniecore.kinds import FLAG_KINDS, Kind
 
 R = TypeVar("R")
+_SETTING = re.compile(r"[a-z_]+(\.[\w-]+)*=")
 
 Words = Annotated[
     list[str] | None,
@@ -80,6 +82,19 @@ def split_words(words: list[str] | None) -> tuple[Path | None, list[str]]:
         fix = "a file can name others with `extends:`; data files go after --data"
         raise UsageError("more than one settings file", found=" ".join(files), fix=fix)
     return (settings_file(files[0]) if files else None), [w for w in words or () if w not in files]
+
+
+def split_files(words: Sequence[str]) -> tuple[list[str], Path | None, list[str]]:
+    """Data files, the settings file (or the resolved.yaml of a run directory) and the ``section.key=value`` words.
+
+    Raises ``UsageError`` for two settings files."""
+    overrides = [w for w in words if _SETTING.match(w) and not Path(w).exists()]
+    rest = [w for w in words if w not in overrides]
+    settings = [
+        w for w in rest if w.endswith((".yaml", ".yml")) or (Path(w) / "resolved.yaml").is_file() or _is_settings(w)
+    ]
+    file, _ = split_words(settings)
+    return [w for w in rest if w not in settings], file, overrides
 
 
 def _is_settings(word: str) -> bool:

@@ -137,6 +137,8 @@ def problem(cls: type[BaseModel], node: Leaf | Tree, key: str, error: Any, known
     if error["type"] == "literal_error" and isinstance(error["input"], str):
         close = nearest(error["input"], error["ctx"]["expected"].replace("'", "").replace(" or ", ", ").split(", "))
         message += f"; did you mean {close}?" if close else ""
+    if place.argument and message == "must be a mapping":
+        message += f"; set one of its keys: {name}.KEY=VALUE"
     # what was typed names something else, or only the value that this is a part of
     if (error["type"] == "missing" and place.argument) or (not place.line and _inside_a_value(node, loc)):
         message = f"{name} {message}"

@@ -74,19 +74,19 @@ def select(sources: Sequence[Source], required: Sequence[str]) -> Selection:
         _load("callback", name, place) for name, place in _many(chosen.tree, "callbacks", BUILTIN_CALLBACKS)
     ]
     chosen.plugins["format"] = _formats(chosen.tree)
-    _choose_rewards(chosen)
+    _choose_rewards(chosen, "method" in required)
     return chosen
 
 
-def _choose_rewards(chosen: Selection) -> None:
-    """The reward functions that ``rewards`` names. A method with the capability needs one; others refuse them."""
+def _choose_rewards(chosen: Selection, required: bool) -> None:
+    """The reward functions that ``rewards`` names. A run's method with the capability needs one; others refuse them."""
     named = _many(chosen.tree, "rewards")
     chosen.plugins["reward"] = [_load("reward", name, place) for name, place in named]
     method = chosen.plugins.get("method")
     if method is None:
         return
     uses = MethodCapability.REWARDS in method.capabilities
-    if uses and not named:
+    if uses and not named and required:
         names = ", ".join(e.name for e in registry.entries("reward")) or "none"
         what = f"method {method.name} learns from rewards, and no reward function is selected"
         message = f"{what}; add --reward NAME (installed: {names})"

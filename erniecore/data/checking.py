@@ -42,7 +42,7 @@ class _Refuse(RowParser):
 
 
 def sources_of(
-    files: Sequence[Path], format: str, sections: Mapping[str, Section] | None = None
+    files: Sequence[Source], format: str, sections: Mapping[str, Section] | None = None
 ) -> tuple[list[DataSource], list[tuple[str, DataError]]]:
     """Files with their parsers, and the files that cannot be read at all with the reason.
 
@@ -50,11 +50,11 @@ def sources_of(
     sources: list[DataSource] = []
     failed = []
     for file in files:
-        name = str(file)
+        name = file.path
         if any(s.file == name for s in sources):
             raise UsageError("a file is named twice", found=name)
         try:
-            sources += resolve([Source(path=name)], format, sections)
+            sources += resolve([file], format, sections)
         except DataError as e:
             if e.code in (codes.NO_FORMAT, codes.AMBIGUOUS_FORMAT):
                 sources.append(DataSource(name, _Refuse(e)))
@@ -64,7 +64,7 @@ def sources_of(
 
 
 def records(
-    files: Sequence[Path], format: str, statistics: RowStatistics, sections: Mapping[str, Section] | None = None
+    files: Sequence[Source], format: str, statistics: RowStatistics, sections: Mapping[str, Section] | None = None
 ) -> Iterator[tuple[DataSource, Record]]:
     """Every usable record; the others go to ``statistics``."""
     sources, failed = sources_of(files, format, sections)
@@ -80,7 +80,8 @@ def read_records(files: Sequence[Path], format: str = "auto") -> tuple[list[Reco
     """The records of the files in order, each with its origin, and what is wrong with the other rows
     (``file``, ``line``, ``message`` …)."""
     statistics = RowStatistics()
-    found = [record for _, record in records(files, format, statistics)]
+    sources = [Source(path=str(file)) for file in files]
+    found = [record for _, record in records(sources, format, statistics)]
     return found, [dict(error) for error in statistics.errors]
 
 
@@ -88,34 +89,12 @@ def parsed(source: DataSource, statistics: RowStatistics) -> Iterator[Record]:
     """Every usable record of one source, not yet counted as kept; the others go to ``statistics``."""
     statistics.file(source.file).format = source.parser.name
     try:
-        for line, raw in source.parser.split(source.path):
+        for position, raw in source.parser.split(source.path):
             statistics.read(source.file)
+            origin = Origin(source.file, position)
             try:
-                yield parse(source, raw, Origin(source.file, line))
+                yield parse(source, raw, origin)
             except DataError as e:
-                statistics.drop(Origin(source.file, line), e)
+                statistics.drop(origin, e)
     except DataError as e:
         statistics.fail(source.file, e)
-
-
-def format_sections(words: Sequence[str]) -> dict[str, Section]:
-    """Sections of formats by name, from words such as ``formats.text.document=file``.
-
-    Raises:
-        UsageError, ConfigError, PluginNotFound: a word is no setting of an installed format.
-    """
-    from erniecore import registry
-    from erniecore.config.problems import section_from
-    from erniecore.config.sources import from_arguments
-
-    out = {}
-    trees = from_arguments(words)
-    named = trees.pop("formats", {})
-    if trees or not isinstance(named, dict):
-        found = next(iter(trees), "formats")
-        raise UsageError("only settings of formats apply here", found=found, expected="formats.NAME.KEY=VALUE")
-    for name, tree in named.items():
-        if not isinstance(tree, dict):
-            raise UsageError(f"formats.{name} is a section", fix=f"set one of its keys: formats.{name}.KEY=VALUE")
-        out[name] = section_from(registry.load("format", name).Config, tree, f"formats.{name}")
-    return out

@@ -81,7 +81,7 @@ class ArrayDataset:
         position_ids, end_rows: int32 [T], or ``None`` where every sample is plainly causal from position 0.
         fields: extra per-token arrays [T].
         rows: int64 [N], index of the row that the sample came from, over all sources; not descending.
-        lines: int32 [N] and ``sources`` int32 [N]: where it came from; ``files`` the names.
+        lines: int32 [N], positions as in ``Origin``, and ``sources`` int32 [N]: where it came from; ``files`` the names.
         truncated: index of the sample -> why it was shortened.
         digests: sha256 of the blocks of samples that it was joined from; empty: it is a single block.
     """
@@ -285,7 +285,7 @@ class DatasetBuilder:
             self._truncated[len(self._lengths)] = sample.truncated
         self._lengths.append(n)
         self._rows.append(row)
-        self._lines.append(sample.origin.line)
+        self._lines.append(sample.origin.position)
         self._sources.append(source)
 
     def finish(self) -> ArrayDataset:

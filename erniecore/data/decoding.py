@@ -11,7 +11,7 @@ from erniecore.errors import RowError, shorten
 from erniecore.types import Json
 
 
-def decode_row(raw: bytes, line: int, limits: ReadLimits = LIMITS) -> Json | RowError:
+def decode_row(raw: bytes, position: int, limits: ReadLimits = LIMITS) -> Json | RowError:
     """The JSON object in ``raw``, or the first thing that is wrong with it."""
     try:
         text = raw.decode("utf-8")
@@ -30,7 +30,7 @@ def decode_row(raw: bytes, line: int, limits: ReadLimits = LIMITS) -> Json | Row
     except _Refused as e:
         return e.error
     except json.JSONDecodeError as e:
-        return _malformed(e, text, line)
+        return _malformed(e, text, position)
     except RecursionError:
         return _row_error(codes.TOO_DEEP, "the row is nested too deeply", f"more than {limits.depth} levels")
     except ValueError as e:  # an integer of thousands of digits
@@ -102,9 +102,11 @@ def _row_error(code: str, message: str, found: str) -> RowError:
     return RowError(message, code=code, where="$", found=found)
 
 
-def _malformed(error: json.JSONDecodeError, text: str, line: int) -> RowError:
-    """The place in the file: rows of arrays may span lines."""
-    place = f"line {line + error.lineno - 1}, column {error.colno}"
+def _malformed(error: json.JSONDecodeError, text: str, position: int) -> RowError:
+    """The place in the file: rows of arrays may span lines. In an array on one line it is that in the element."""
+    place = (
+        f"line {position + error.lineno - 1}, column {error.colno}" if position > 0 else f"character {error.pos + 1}"
+    )
     if error.pos < len(text) and text[error.pos] == "\0":
         return RowError("the row holds a NUL character", code=codes.NUL, where="$", found=place, fix="remove it")
     near = text[error.pos : error.pos + 24].strip()

@@ -122,8 +122,8 @@ def _encode_chunk(job: Job, chunk: Chunk) -> Result:
     source = job.sources[chunk.source]
     statistics, builder = RowStatistics(job.max_errors), DatasetBuilder([s.file for s in job.sources])
     statistics.read(source.file, len(chunk.rows))
-    for i, (line, raw) in enumerate(chunk.rows):
-        origin = Origin(source.file, line)
+    for i, (position, raw) in enumerate(chunk.rows):
+        origin = Origin(source.file, position)
         try:
             record = parse(source, raw, origin, job.limits)
             samples = _samples(job.encoder, record) if job.encoder is not None else ()
@@ -133,8 +133,7 @@ def _encode_chunk(job: Job, chunk: Chunk) -> Result:
         except ErnieError:
             raise
         except Exception as e:
-            where = f"{source.file}:{line}"
-            raise PluginBroken(f"the method failed on a row: {type(e).__name__}: {e}", where=where) from e
+            raise PluginBroken(f"the method failed on a row: {type(e).__name__}: {e}", where=origin.place()) from e
         statistics.keep(source.file, len(samples), next((s.truncated for s in samples if s.truncated), ""))
         for sample in samples:
             builder.add(sample, chunk.first_row + i, chunk.source)
@@ -144,7 +143,7 @@ def _encode_chunk(job: Job, chunk: Chunk) -> Result:
 
 def parse(source: DataSource, raw: bytes | RowError, origin: Origin, limits: ReadLimits = LIMITS) -> Record:
     """One row as a record. Raises ``RowError``."""
-    row = raw if isinstance(raw, RowError) else decode_row(raw, origin.line, limits)
+    row = raw if isinstance(raw, RowError) else decode_row(raw, origin.position, limits)
     if isinstance(row, RowError):
         raise row
     return source.parser(row, origin)

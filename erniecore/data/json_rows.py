@@ -91,6 +91,7 @@ class _ArraySplitter:
         self._stream, self._limit, self._where = stream, limit, where
         self._buffer = b""
         self._start = 0  # of the current element in the buffer
+        self._index = -1  # of the element that was named last
         self._position = 0  # of the scan
         self._line = 1  # at _counted
         self._counted = 0
@@ -106,7 +107,7 @@ class _ArraySplitter:
             yield from self._scan()
             if len(self._buffer) - self._start > self._limit and not self._skipping:
                 self._skipping = True
-                yield self._element_line(), too_long(self._limit)
+                yield self._element_position(), too_long(self._limit)
         self._check_end()
         if not self._closed:
             self._advance(len(self._buffer))
@@ -172,15 +173,20 @@ class _ArraySplitter:
         if self._skipping:
             self._skipping = False
         elif raw.strip():
-            yield self._element_line(), raw.strip()
+            yield self._element_position(), raw.strip()
         elif not last:
-            yield self._element_line(), RowError("an element is missing", code=codes.MALFORMED, where="$", found=",")
+            yield (
+                self._element_position(),
+                RowError("an element is missing", code=codes.MALFORMED, where="$", found=","),
+            )
         self._start = end + 1
 
-    def _element_line(self) -> int:
+    def _element_position(self) -> int:
+        """See ``Origin``: on the first line all elements may stand, so there each has its index."""
         first = _SPACE.match(self._buffer, self._start)
         self._advance(first.end() if first else self._start)
-        return self._line
+        self._index += 1
+        return -1 - self._index if self._line == 1 else self._line
 
     def _advance(self, until: int) -> None:
         if until > self._counted:

@@ -17,7 +17,7 @@ from erniecore.errors import DataError, RowError, nearest
 from erniecore.host import call_one
 from erniecore.plugin import DecompressorPlugin
 
-#: (position where the row starts: a 1-based line or number, the JSON text of the row or why it cannot be had)
+#: (position of the row as in ``Origin``, its JSON text or why it cannot be had)
 RawRow: TypeAlias = "tuple[int, bytes | RowError]"
 
 _BUFFER = 1 << 20

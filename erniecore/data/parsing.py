@@ -48,7 +48,7 @@ class RowParser:
             raise
         except Exception as e:
             raise PluginBroken(
-                f"format {self.name!r} failed on a row: {type(e).__name__}: {e}", where=f"{origin.file}:{origin.line}"
+                f"format {self.name!r} failed on a row: {type(e).__name__}: {e}", where=origin.place()
             ) from e
         return record
 

@@ -86,26 +86,28 @@ class RowStatistics:
         count = self.file(origin.file)
         count.dropped += 1
         count.reasons[error.code] += 1
-        self._list(origin.file, origin.line, error)
+        self._list(origin, error)
 
     def lose(self, origin: Origin, what: Sequence[str]) -> None:
         """List a row that ``keep`` counted as truncated, with what it loses."""
         if len(self.losses) < self.max_errors:
-            self.losses.append({"file": origin.file, "line": origin.line, "loses": list(what)})
+            place = {"file": origin.file, "line": origin.line, "place": origin.place()}
+            self.losses.append({**place, "loses": list(what)})
 
     def fail(self, file: str, error: DataError) -> None:
         """A file cannot be used, or not to its end."""
         self.file(file)
         self.failures.append(error)
         where = error.where.rpartition(":")
-        line = int(where[2]) if where[0] == file and where[2].isdigit() else 0
-        self._list(file, line, error)
+        self._list(Origin(file, int(where[2]) if where[0] == file and where[2].isdigit() else 0), error)
 
-    def _list(self, file: str, line: int, error: DataError) -> None:
+    def _list(self, origin: Origin, error: DataError) -> None:
         if len(self.errors) >= self.max_errors:
             return
         path = error.where if error.where.startswith("$") else ""
-        entry = {"file": file, "line": line, "path": path, "code": error.code, "message": error.message}
+        if origin.element is not None:
+            path = f"$[{origin.element}]{path[1:]}"
+        entry = {"file": origin.file, "line": origin.line, "path": path, "code": error.code, "message": error.message}
         extra = {n: v for n in ("found", "expected", "fix") if (v := getattr(error, n))}
         self.errors.append(entry | extra)
 
@@ -126,17 +128,21 @@ class RowStatistics:
         """Sum of ``rows``, ``kept``, ``truncated``, ``dropped`` or ``samples`` over files."""
         return sum(getattr(count, part) for count in self.files.values())
 
-    def check(self, max_drop: float) -> None:
-        """Raise the first file's error, or ``DataError`` when too much was dropped or nothing is left."""
+    def check(self, max_drop: float, command: str = "") -> None:
+        """Raise the first file's error, or ``DataError`` when too much was dropped or nothing is left.
+
+        Args:
+            command: that finds the same errors again; by default one that looks at the files alone.
+        """
         if self.failures:
             raise self.failures[0]
         rows, dropped = self.total("rows"), self.total("dropped")
         first = self.errors[0] if self.errors else None
         example = f"; the first: {describe(first)}" if first else ""
         files = " ".join(self.files)
-        # rows that only the method refuses are right when they are read alone: a plain check would find nothing
         of_method = first is not None and first["code"].startswith(_OF_METHOD)
-        more = " --model DIR --method NAME" if of_method else ""
+        if not command and not of_method:  # without the method a check would find nothing
+            command = f"ernie data check {files}"
         if dropped == rows:
             raise DataError(
                 "no row is left to learn from",
@@ -144,7 +150,7 @@ class RowStatistics:
                 where=files,
                 found=f"{dropped} of {rows} rows dropped{example}",
                 fix="" if of_method else "repair the rows, or name their format with --format",
-                next=f"ernie data check {files}{more}",
+                next=command,
             )
         if dropped > max_drop * rows:
             raise DataError(
@@ -154,7 +160,7 @@ class RowStatistics:
                 found=f"{dropped} of {rows} rows ({dropped / rows:.2%}){example}",
                 expected=f"at most {max_drop:.2%} (data.max_drop)",
                 fix="repair the rows, or raise data.max_drop",
-                next=f"ernie data check {files}{more}",
+                next=command,
             )
 
     def as_dict(self) -> dict[str, Any]:
@@ -183,7 +189,8 @@ class RowStatistics:
 def describe(error: dict[str, Any]) -> str:
     """One listed error on one line."""
     place = f"{error['file']}:{error['line']}" if error["line"] else error["file"]
-    path = f" {error['path']}" if error["path"] not in ("", "$") else ""
+    path = f" {error['path'].removeprefix('$') if error['path'].startswith('$[') else error['path']}"
+    path = path if path not in (" ", " $") else ""
     found = f" (got {error['found']})" if "found" in error else ""
     wanted = f"; expected {error['expected']}" if "expected" in error else ""
     fix = f"; {error['fix']}" if "fix" in error else ""

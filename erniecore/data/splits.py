@@ -62,12 +62,13 @@ class SplitReader:
     """Reads splits one after the other.
 
     Attributes:
+        command: checks the same rows in the same way.
         report: the content of ``data_report.json`` so far: row statistics per split; also after an error.
         summary: a line per split for the console. warnings: things the user should know.
     """
 
-    def __init__(self, data: DataSection, sections: Mapping[str, Section], encoder: Encoder) -> None:
-        self.data, self.sections, self.encoder = data, sections, encoder
+    def __init__(self, data: DataSection, sections: Mapping[str, Section], encoder: Encoder, command: str = "") -> None:
+        self.data, self.sections, self.encoder, self.command = data, sections, encoder, command
         self.report: dict[str, Any] = {}
         self.summary: list[str] = []
         self.warnings: list[str] = []
@@ -94,7 +95,7 @@ class SplitReader:
         sources = resolve(wanted, self.data.format, self.sections)
         dataset, statistics, contents = self._encode(name, sources)
         self.report[name] = {**statistics.as_dict(), **self.report.get(name, {})}
-        statistics.check(self.data.max_drop)
+        statistics.check(self.data.max_drop, self.command)
         formats = ", ".join(sorted({count.format for count in statistics.files.values() if count.format}))
         counts = f"{len(dataset)} samples, {dataset.num_tokens} tokens ({formats})"
         self.summary.insert(len(self.report) - 1, f"{name}: {statistics.summary()}; {counts}")

@@ -11,10 +11,30 @@ Json: TypeAlias = Mapping[str, Any]
 
 
 class Origin(NamedTuple):
-    """Where a record came from: file as given by the user, 1-based line (or row of a JSON array)."""
+    """Where a record came from.
+
+    Attributes:
+        file: as given by the user.
+        position: 1-based line, or row of a file without lines; below 0: element ``-1 - position`` of a JSON array on one line.
+    """
 
     file: str
-    line: int
+    position: int
+
+    @property
+    def line(self) -> int:
+        """1-based; elements of an array on one line have this line in common."""
+        return max(self.position, 1) if self.position else 0
+
+    @property
+    def element(self) -> int | None:
+        """Which element of an array on one line, from 0; ``None``: the line says it."""
+        return -1 - self.position if self.position < 0 else None
+
+    def place(self, path: str = "") -> str:
+        """``rows.jsonl:12 $.text`` or ``rows.json:1 [17].text``; ``path``: a JSON path within the row."""
+        inside = path if self.element is None else f"[{self.element}]{path.removeprefix('$')}"
+        return f"{self.file}:{self.line} {inside}".rstrip()
 
 
 #: Origin of records that no file holds.

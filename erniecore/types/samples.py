@@ -35,6 +35,7 @@ class Sample:
             longer see it. A plain causal sample has ``end_rows == n`` everywhere.
         fields: further per-token arrays [n], concatenated when samples are packed.
         truncated: why the sample was shortened, or ``""``.
+        parts: (name, tokens) of stretches that people should tell apart, such as two answers; in order, together n.
     """
 
     input_ids: IntArray
@@ -44,6 +45,7 @@ class Sample:
     fields: Mapping[str, Array] = field(default_factory=dict)
     truncated: str = ""
     origin: Origin = NOWHERE
+    parts: tuple[tuple[str, int], ...] = ()
 
     def __len__(self) -> int:
         return len(self.input_ids)

@@ -102,7 +102,7 @@ COMMANDS = {
     "command": (["rnu"], "no such command: ernie rnu", "did you mean `ernie run`?"),
     "subcommand": (["ckpt", "verfy", "x"], "no such command: ernie ckpt verfy", "did you mean `ernie ckpt verify`?"),
     "option": (["generate", "--promt", "x"], "no such option: --promt", "did you mean --prompt?"),
-    "no file": (["data", "check"], "missing argument 'FILE...", "ernie data check --help"),
+    "no file": (["data", "check"], "no data file is named", "ernie data check --help"),
     "no option": (["tokenizer", "train", "x.txt"], "missing option", "ernie tokenizer train --help"),
     "no model": (["run", "--method", "sft"], "no model is selected", "--model NAME or DIR (installed: "),
     "missing settings": (["run", "rum.yaml"], "rum.yaml", "did you mean run.yaml?"),

@@ -41,7 +41,7 @@ def checkpoint_before(root: Path, step: int) -> Path | None:
 
 def rows_of(batches: Sequence[Batch]) -> list[str]:
     """``file:line`` of the samples."""
-    return [f"{origin.file}:{origin.line}" for batch in batches for origin in batch.origins]
+    return [origin.place() for batch in batches for origin in batch.origins]
 
 
 def keep_evidence(

@@ -5,6 +5,7 @@ Reading and tokenizing belong to ``erniecore.data``; this is the run's view of i
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -90,7 +91,8 @@ def build_run_data(context: RunContext, tokenizer: Tokenizer, checkpoint: Checkp
     encoder = context.host.hook.ernie_build_encoder(
         config=settings.method, tokenizer=tokenizer, max_length=settings.data.max_seq_len
     )
-    reader = SplitReader(settings.data, settings.formats, encoder)
+    command = shlex.join(["ernie", "data", "check", str(context.out)])  # its resolved.yaml has all settings
+    reader = SplitReader(settings.data, settings.formats, encoder, command)
     place = Place(settings.run.seed, plan.data_rank, plan.data_size)
     counted = checkpoint.state["data"] if checkpoint is not None else {}
     opening = _Opening(reader, settings.data, place, tokenizer.pad_id, context.model.vocab_size, counted)

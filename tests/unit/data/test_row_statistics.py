@@ -84,7 +84,10 @@ def test_rows_that_the_method_refuses_are_not_sent_to_a_check_that_finds_nothing
     statistics.drop(Origin("a", 1), RowError("cannot learn", code=code, where="$", fix="choose a method"))
     with pytest.raises(DataError, match="choose a method") as e:
         statistics.check(1.0)
-    assert (e.value.fix, e.value.next) == ("", "ernie data check a --model DIR --method NAME")
+    assert (e.value.fix, e.value.next) == ("", "")
+    with pytest.raises(DataError) as e:
+        statistics.check(1.0, "ernie data check runs/a")
+    assert e.value.next == "ernie data check runs/a"
 
 
 def test_a_file_that_failed_is_an_error_however_many_rows_are_good():

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 
 from erniecore.api import Section
 from erniecore.api.method import Encoder
-from erniecore.api.rows import ArrayDataset, RowStatistics, codes, encode, sources_of
+from erniecore.api.rows import ArrayDataset, RowStatistics, Source, codes, encode, sources_of
 
 
 def check(
-    files: Sequence[Path],
+    files: Sequence[Source],
     format: str = "auto",
     encoder: Encoder | None = None,
     *,

@@ -4,52 +4,48 @@ other files of this package.
 
 from __future__ import annotations
 
+import shutil
 import sys
-from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from erniecore.api import DataError, Exit, RowError, UsageError
+from erniecore.api import DataError, Exit, RowError, UsageError, counted
 from erniecore.api.command import (
+    NOTHING,
+    Chosen,
     JsonOption,
-    method_encoder,
     show_json,
     show_table,
-    split_files,
+    takes,
     use_color,
 )
 from erniecore.api.command import show as show_lines
 
 if TYPE_CHECKING:
-    from erniecore.api.method import Encoder, Sample
+    from erniecore.api.method import Sample
     from erniecore.api.model import Tokenizer
     from erniecore.api.rows import ArrayDataset, RowStatistics
+    from erniecore_data.preview import Preview
 
 Files = Annotated[
-    list[Path],
+    list[str] | None,
     typer.Argument(
-        metavar="FILE... [formats.NAME.KEY=VALUE]...",
-        help="Files: .jsonl, .json, .txt (also .gz), .parquet, .arrow; or a data set directory, DIR:SPLIT. "
-        "Then settings of formats.",
+        metavar="[FILE]... [RUN.yaml] [SECTION.KEY=VALUE]...",
+        help="Data files: .jsonl, .json, .txt (also .gz), .parquet, .arrow; or a data set directory, DIR:SPLIT. A settings "
+        "file and single settings, as for `ernie run`; without data files, those of data.train and data.eval.",
+        show_default=False,
     ),
 ]
-Format = Annotated[str, typer.Option("--format", metavar="NAME", help="Format plugin; auto: the one that fits.")]
-Model = Annotated[
-    Path | None, typer.Option("--model", metavar="DIR", help="Model directory: its tokenizer and chat template.")
-]
-Method = Annotated[str, typer.Option("--method", metavar="NAME", help="Method plugin that makes the samples.")]
-Length = Annotated[int, typer.Option("--max-seq-len", min=2, help="As data.max_seq_len.")]
+Length = Annotated[int | None, typer.Option("--max-seq-len", min=2, help="Same as data.max_seq_len=N.")]
 Workers = Annotated[int, typer.Option("--workers", min=0, help="Processes; 0: this one.")]
 
 
+@takes("model", "method", "format", "data")
 def check(
-    files: Files,
-    format: Format = "auto",
-    model: Model = None,
-    method: Method = "sft",
-    max_seq_len: Length = 2048,
+    files: Files = None,
+    chosen: Chosen = NOTHING,
+    max_seq_len: Length = None,
     max_errors: Annotated[int, typer.Option(min=0, help="Errors shown in full; the rest is counted.")] = 20,
     max_drop: Annotated[
         float, typer.Option(min=0, max=1, help="Share of bad rows up to which the exit code is 0.")
@@ -58,17 +54,16 @@ def check(
     as_json: JsonOption = False,
 ) -> int:
     """Check every row and count it; with --model also its tokens. Exit code 4 when rows cannot be used."""
-    from erniecore_text.opening import open_tokenizer
-
     from erniecore_data.checking import check as check_files
+    from erniecore_data.preview import open_preview
 
-    tokenizer, vocabulary = open_tokenizer(model) if model else (None, 0)
-    encoder = method_encoder(method, tokenizer, max_seq_len) if tokenizer else None
-    files, sections = split_files(files)
-    dataset, statistics = check_files(files, format, encoder, sections=sections, workers=workers, max_errors=max_errors)
+    wanted = open_preview(files or (), chosen, max_seq_len)
+    dataset, statistics = check_files(
+        wanted.sources, wanted.format, wanted.encoder, sections=wanted.sections, workers=workers, max_errors=max_errors
+    )
     report = statistics.as_dict()
-    if tokenizer:
-        report["tokens"] = _token_facts(dataset, vocabulary)
+    if wanted.encoder:
+        report["tokens"] = _token_facts(dataset, wanted.vocabulary)
     bad = bool(statistics.failures) or statistics.total("dropped") > max_drop * statistics.total("rows")
     bad = bad or bool(report.get("tokens", {}).get("ids_out_of_range"))
     if as_json:
@@ -78,63 +73,65 @@ def check(
     return int(Exit.DATA if bad else Exit.OK)
 
 
+@takes("model", "method", "format", "data")
 def show(
-    files: Files,
-    model: Annotated[
-        Path, typer.Option("--model", metavar="DIR", help="Model directory: its tokenizer and chat template.")
-    ],
-    format: Format = "auto",
-    method: Method = "sft",
-    max_seq_len: Length = 2048,
+    files: Files = None,
+    chosen: Chosen = NOTHING,
+    max_seq_len: Length = None,
     limit: Annotated[int, typer.Option("--limit", min=1, help="Samples to show.")] = 3,
     line: Annotated[int, typer.Option("--line", min=0, help="Only the row on this line; 0: the first ones.")] = 0,
+    element: Annotated[
+        int | None, typer.Option("--element", min=0, metavar="N", help="Only element [N] of a JSON array on one line.")
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Samples as the model sees them; the loss tokens are marked."""
-    from erniecore_text.opening import open_tokenizer
-
+    """Samples as the model sees them; the loss tokens are marked. Needs a model: --model DIR, or model in the settings."""
+    from erniecore_data.layout import legend
+    from erniecore_data.preview import open_preview
     from erniecore_data.show import as_dict
 
-    tokenizer, _ = open_tokenizer(model)
-    samples = _samples(files, format, method_encoder(method, tokenizer, max_seq_len), limit, line)
+    wanted = open_preview(files or (), chosen, max_seq_len)
+    if wanted.tokenizer is None:
+        raise UsageError("samples need a tokenizer", fix="name a model directory: --model DIR, or model.tokenizer=DIR")
+    samples = _samples(wanted, limit, line, element)
     if as_json:
-        show_json([as_dict(s, tokenizer) for s in samples])
+        show_json([as_dict(s, wanted.tokenizer) for s in samples])
         return
+    show_lines(legend(use_color(sys.stdout)), "")
     for sample in samples:
-        _show_sample(sample, tokenizer)
+        _show_sample(sample, wanted.tokenizer)
 
 
+@takes("model", "method", "format", "data")
 def stats(
-    files: Files,
-    format: Format = "auto",
-    model: Model = None,
-    method: Method = "sft",
-    max_seq_len: Length = 2048,
+    files: Files = None,
+    chosen: Chosen = NOTHING,
+    max_seq_len: Length = None,
     workers: Workers = 0,
     as_json: JsonOption = False,
 ) -> None:
     """Turns, roles and lengths; with --model also tokens, the share of loss tokens and how full sequences get."""
-    from erniecore_text.opening import open_tokenizer
-
     from erniecore.api.rows import RowStatistics, records
     from erniecore_data.checking import check as check_files
+    from erniecore_data.preview import open_preview
     from erniecore_data.stats import RecordStats, token_stats
 
+    wanted = open_preview(files or (), chosen, max_seq_len)
     counts, statistics = RecordStats(), RowStatistics()
-    files, sections = split_files(files)
-    for _, record in records(files, format, statistics, sections):
+    for _, record in records(wanted.sources, wanted.format, statistics, wanted.sections):
         counts.add(record)
     report: dict[str, Any] = {**counts.as_dict(), "dropped": statistics.total("dropped")}
-    if model:
-        encoder = method_encoder(method, open_tokenizer(model)[0], max_seq_len)
-        dataset, encoded = check_files(files, format, encoder, sections=sections, workers=workers)
-        encoded.check(1.0)
-        report["tokens"] = token_stats(dataset, max_seq_len) | {"dropped": encoded.total("dropped")}
-    statistics.check(1.0)
+    if wanted.encoder:
+        dataset, encoded = check_files(
+            wanted.sources, wanted.format, wanted.encoder, sections=wanted.sections, workers=workers
+        )
+        encoded.check(1.0, wanted.check_command)
+        report["tokens"] = token_stats(dataset, wanted.max_seq_len) | {"dropped": encoded.total("dropped")}
+    statistics.check(1.0, wanted.check_command)
     if as_json:
         show_json(report)
     else:
-        _show_stats(report)
+        _show_stats(report, wanted.check_command)
 
 
 # ---- what the commands share
@@ -147,16 +144,19 @@ def _token_facts(dataset: ArrayDataset, vocabulary: int) -> dict[str, int]:
     return facts
 
 
-def _samples(files: Sequence[Path], format: str, encoder: Encoder, limit: int, line: int) -> list[Sample]:
+def _samples(wanted: Preview, limit: int, line: int, element: int | None) -> list[Sample]:
     """The first samples, or those of one row. Raises the row's error where that row was asked for."""
-    from erniecore.api.rows import RowStatistics, records
+    from erniecore.api.rows import RowStatistics, describe, records
     from erniecore_data.checking import check as check_files
 
     found: list[Sample] = []
-    seen, statistics = False, RowStatistics()
-    files, sections = split_files(files)
-    for source, record in records(files, format, statistics, sections):
-        if line and record.origin.line != line:
+    encoder, statistics = wanted.encoder, RowStatistics(sys.maxsize)
+    assert encoder is not None
+    one = element is not None or line > 0
+    seen, files = False, " ".join(source.path for source in wanted.sources)
+    for _, record in records(wanted.sources, wanted.format, statistics, wanted.sections):
+        origin = record.origin
+        if one and (line not in (0, origin.line) or element not in (None, origin.element)):
             continue
         seen = True
         if not isinstance(record, encoder.accepts):
@@ -164,17 +164,26 @@ def _samples(files: Sequence[Path], format: str, encoder: Encoder, limit: int, l
         try:
             found += encoder.encode(record)
         except RowError as e:
-            if line:
-                e.where = f"{source.file}:{line} {e.where}"
+            if one:
+                e.where = origin.place(e.where)
                 raise
-        if line or len(found) >= limit:
+        if (one and origin.element in (None, element)) or len(found) >= limit:
             break
     if found:
         return found[:limit]
-    if line and not seen and not statistics.errors:
-        raise UsageError("no row starts on this line", found=str(line), where=" ".join(map(str, files)))
-    check_files(files, format, encoder, sections=sections)[1].check(1.0)  # says what is wrong with the rows
-    raise DataError("no row gives a sample", where=" ".join(map(str, files)), next=f"ernie data check {files[0]}")
+    if one and not seen:
+        inside = f"$[{element}]"
+        bad = [
+            e
+            for e in statistics.errors
+            if e["line"] == line or f"{e['path']}.".startswith((f"{inside}.", f"{inside}["))
+        ]
+        if bad:
+            raise DataError(describe(bad[0]), code=bad[0]["code"])
+        raise UsageError("no row starts there", found=str(line or f"[{element}]"), where=files)
+    _, checked = check_files(wanted.sources, wanted.format, encoder, sections=wanted.sections)
+    checked.check(1.0, wanted.check_command)  # says what is wrong with the rows
+    raise DataError("no row gives a sample", where=files, next=wanted.check_command)
 
 
 # ---- printing
@@ -185,7 +194,7 @@ def _show_report(statistics: RowStatistics, report: dict[str, Any]) -> None:
 
     for name, count in statistics.files.items():
         dropped = f", {count.dropped} dropped" if count.dropped else ""
-        show_lines(f"{name}: {count.format or 'no format'}, {count.rows} rows{dropped}")
+        show_lines(f"{name}: {count.format or 'no format'}, {counted(count.rows, 'row')}{dropped}")
     show_lines(*(f"  {describe(error)}" for error in report["errors"]))
     if report["errors_not_listed"]:
         show_lines(f"  and {report['errors_not_listed']} more (--max-errors)")
@@ -198,38 +207,29 @@ def _show_report(statistics: RowStatistics, report: dict[str, Any]) -> None:
 
 
 def _show_sample(sample: Sample, tokenizer: Tokenizer) -> None:
-    from erniecore_data.show import marked, spans
+    from erniecore_data.layout import sample_lines
+    from erniecore_data.show import spans
 
-    found = [p._replace(text=_visible(p.text)) for p in spans(sample, tokenizer)]
-    num_loss_tokens = sum(len(p.ids) for p in found if p.loss)
+    found = spans(sample, tokenizer)
+    loss_tokens = counted(sum(len(p.ids) for p in found if p.loss), "loss token")
     note = f", {sample.truncated}" if sample.truncated else ""
-    show_lines(
-        f"--- {sample.origin.file}:{sample.origin.line}  {len(sample)} tokens, {num_loss_tokens} loss tokens{note}"
-    )
-    if use_color(sys.stdout):
-        text = "".join(f"\x1b[32m{p.text}\x1b[0m" if p.loss else p.text for p in found)
-    else:
-        text = marked(found)
-    show_lines(text, "")
+    show_lines(f"--- {sample.origin.place()}  {counted(len(sample), 'token')}, {loss_tokens}{note}")
+    width = shutil.get_terminal_size().columns
+    show_lines(*sample_lines(found, width, use_color(sys.stdout)), "")
 
 
-def _visible(text: str) -> str:
-    """Rows come from anywhere: their control characters must not reach the terminal."""
-    return "".join(c if c.isprintable() or c in "\n\t" else c.encode("unicode_escape").decode() for c in text)
-
-
-def _show_stats(report: dict[str, Any]) -> None:
+def _show_stats(report: dict[str, Any], command: str) -> None:
     for name in ("kinds", "roles", "turns", "extras", "characters"):
         if report[name]:
             show_lines(f"{name + ':':<12}" + ", ".join(f"{k} {v}" for k, v in report[name].items()))
     tokens = report.get("tokens")
     dropped = (tokens or report)["dropped"]
     if dropped:
-        show_lines(f"dropped:    {dropped} rows; `ernie data check` with the same arguments says why")
+        show_lines(f"dropped:    {counted(dropped, 'row')}; `{command}` says why")
     if not tokens:
         return
     share = tokens["loss_tokens"] / max(tokens["tokens"], 1)
-    show_lines(f"tokens:     {tokens['tokens']} in {tokens['samples']} samples, {share:.1%} loss tokens")
+    show_lines(f"tokens:     {tokens['tokens']} in {counted(tokens['samples'], 'sample')}, {share:.1%} loss tokens")
     show_lines("lengths:    " + ", ".join(f"{k} {v}" for k, v in tokens["lengths"].items()))
     show_lines("fill rate:  " + ", ".join(f"{k} {v:.1%}" for k, v in tokens["fill_rate"].items()))
     largest = max((b["count"] for b in tokens["histogram"]), default=1)

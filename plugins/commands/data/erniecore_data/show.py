@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from itertools import groupby
 from typing import Any, NamedTuple
 
@@ -14,34 +13,32 @@ OPEN, CLOSE = "⟦", "⟧"
 
 
 class Span(NamedTuple):
-    """Adjacent tokens of the same nature. ``text`` is what the model reads (``loss``: is trained to write)."""
+    """Adjacent tokens of the same nature. ``text`` is what the model reads (``loss``: is trained to write); ``part``: that of
+    the sample, where its encoder names any."""
 
     text: str
     loss: bool
     ids: tuple[int, ...]
+    part: str = ""
 
 
 def spans(sample: Sample, tokenizer: Tokenizer) -> list[Span]:
     """The sample's tokens in order, the target of its last position included.
 
     A loss token is shown as its label, so the end of a turn appears as the token that the model stops with."""
-    tokens = [(int(sample.input_ids[0]), False)]
+    parts = [name for name, count in sample.parts for _ in range(count)] or [""] * len(sample)
+    tokens = [(int(sample.input_ids[0]), False, parts[0])]
     following = [*sample.input_ids[1:].tolist(), IGNORE]
-    for label, read in zip(sample.labels.tolist(), following, strict=True):
+    for label, read, part in zip(sample.labels.tolist(), following, parts, strict=True):
         if label != IGNORE:
-            tokens.append((label, True))
+            tokens.append((label, True, part))
         elif read != IGNORE:
-            tokens.append((read, False))
+            tokens.append((read, False, part))
     out = []
-    for loss, group in groupby(tokens, key=lambda t: t[1]):
-        ids = tuple(token for token, _ in group)
-        out.append(Span(tokenizer.decode(ids, skip_special=False), loss, ids))
+    for (loss, part), group in groupby(tokens, key=lambda t: t[1:]):
+        ids = tuple(token for token, *_ in group)
+        out.append(Span(tokenizer.decode(ids, skip_special=False), loss, ids, part))
     return out
-
-
-def marked(found: Sequence[Span]) -> str:
-    """Plain text with brackets around the loss tokens."""
-    return "".join(f"{OPEN}{p.text}{CLOSE}" if p.loss else p.text for p in found)
 
 
 def as_dict(sample: Sample, tokenizer: Tokenizer) -> dict[str, Any]:
@@ -49,10 +46,13 @@ def as_dict(sample: Sample, tokenizer: Tokenizer) -> dict[str, Any]:
     return {
         "file": sample.origin.file,
         "line": sample.origin.line,
+        **({"element": sample.origin.element} if sample.origin.element is not None else {}),
         "tokens": len(sample),
         "loss_tokens": int((sample.labels != IGNORE).sum()),
         "truncated": sample.truncated,
-        "spans": [{"text": p.text, "loss": p.loss} for p in spans(sample, tokenizer)],
+        "spans": [
+            {"text": p.text, "loss": p.loss, **({"part": p.part} if p.part else {})} for p in spans(sample, tokenizer)
+        ],
         "input_ids": sample.input_ids.tolist(),
         "labels": sample.labels.tolist(),
     }

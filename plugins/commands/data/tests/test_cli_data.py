@@ -189,7 +189,7 @@ def test_stats_of_tokens_say_how_many_rows_are_missing(write, model, capsys):
         main(["data", "stats", write(GOOD, {"src": "two " * 50, "tgt": "2"}), "--model", model, "--max-seq-len", "40"])
         == 0
     )
-    assert "dropped:    1 rows" in capsys.readouterr().out
+    assert "dropped:    1 row;" in capsys.readouterr().out
 
 
 def test_stats_of_tokens_follow_the_settings_of_the_format(write, model, capsys):

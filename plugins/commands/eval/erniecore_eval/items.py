@@ -64,8 +64,8 @@ _Row = tuple[DataSource, Origin, "Json | RowError"]
 
 
 def _rows(source: DataSource) -> Iterator[_Row]:
-    for line, raw in source.parser.split(source.path):
-        yield source, Origin(source.file, line), raw if isinstance(raw, RowError) else decode_row(raw, line)
+    for position, raw in source.parser.split(source.path):
+        yield source, Origin(source.file, position), raw if isinstance(raw, RowError) else decode_row(raw, position)
 
 
 def _item(source: DataSource, origin: Origin, row: Json | RowError, encoder: Encoder, field: str) -> Item:

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from erniecore.api import Exit
-from erniecore.api.command import JsonOption, show, show_json, split_files
+from erniecore.api import Exit, UsageError
+from erniecore.api.command import JsonOption, load_settings, show, show_json, split_files
 
 if TYPE_CHECKING:
     from erniecore.api.rows import RowStatistics
 
 _Files = Annotated[
-    list[Path],
+    list[str],
     typer.Argument(
         metavar="FILE... [formats.NAME.KEY=VALUE]...",
         help="Files as for `ernie data check`. Then settings of formats, of the one that is read or the one that is written.",
@@ -50,7 +50,14 @@ def convert(
     from erniecore_columnar.converting import Target, writer
     from erniecore_columnar.converting import convert as convert_files
 
-    paths, sections = split_files(files)
+    named, settings_file, overrides = split_files(files)
+    others = [word for word in overrides if not word.startswith("formats.")]
+    if others or settings_file:
+        found = " ".join(others) or str(settings_file)
+        raise UsageError("only settings of formats apply here", found=found, expected="formats.NAME.KEY=VALUE")
+    if not named:
+        raise UsageError("no data file is named", found=" ".join(overrides), fix="name a file before the settings")
+    paths, sections = [Path(name) for name in named], load_settings(None, overrides, complete=False).settings.formats
     plugin = writer(to, load_format(to))
     target = Target(RowParser(plugin, sections.get(to)), out, force, lossless, max_drop)
     statistics, written = convert_files(paths, target, format, sections)
@@ -72,7 +79,7 @@ def _show(statistics: RowStatistics, out: Path | None, to: str) -> None:
     if unlisted:
         show(f"  and {unlisted} more")
     for loss in statistics.losses:
-        show(f"  {loss['file']}:{loss['line']}: loses {', '.join(loss['loses'])}")
+        show(f"  {loss['place']}: loses {', '.join(loss['loses'])}")
     if statistics.total("truncated") > len(statistics.losses):
         show(f"  and {statistics.total('truncated') - len(statistics.losses)} more that lose something")
     show(statistics.summary().replace(" truncated", " with losses"))

@@ -12,7 +12,16 @@ from pathlib import Path
 
 from erniecore.api import DataError, Json, Plugin, RowError, Section, UsageError
 from erniecore.api.data import Document, Message, Preference, Rated, Record
-from erniecore.api.rows import RowParser, RowStatistics, codes, installed_formats, parsed, sources_of, writes_records
+from erniecore.api.rows import (
+    RowParser,
+    RowStatistics,
+    Source,
+    codes,
+    installed_formats,
+    parsed,
+    sources_of,
+    writes_records,
+)
 from erniecore_columnar.sinks import open_sink
 
 
@@ -46,7 +55,7 @@ def convert(
     """
     _check_out(target, files)
     statistics = RowStatistics()
-    sources, failed = sources_of(files, format, sections)
+    sources, failed = sources_of([Source(path=str(file)) for file in files], format, sections)
     for name, error in failed:
         statistics.fail(name, error)
     with open_sink(target.out) as sink:

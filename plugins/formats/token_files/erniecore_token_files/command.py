@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from erniecore.api import EnvironmentFault
-from erniecore.api.command import JsonOption, show, show_json
+from erniecore.api.command import JsonOption, load_settings, show, show_json
 
 
 def build(
@@ -35,12 +35,13 @@ def build(
     """Tokenize documents once, into indexed token files that every run maps into memory. Method `pt` trains on them."""
     from erniecore_text.opening import open_tokenizer
 
-    from erniecore.api.rows import Source, format_sections, resolve
+    from erniecore.api.rows import Source, resolve
     from erniecore_token_files.building import WholeDocuments, describe
     from erniecore_token_files.building import build as build_files
 
     default = "text" if document and format == "auto" else format
-    sections = format_sections([f"formats.{default}.document={document}"]) if document else None
+    words = [f"formats.{default}.document={document}"] if document else []
+    sections = load_settings(None, words, complete=False).settings.formats
     found, _ = open_tokenizer(tokenizer)
     sources = resolve([Source(path=str(file)) for file in files], default, sections)
     encoder = WholeDocuments(found, append_eod=append_eod)

@@ -10,6 +10,7 @@ preferred (or desirable) answer is predicted, REJECTED for the other kind, 0 bef
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -85,6 +86,7 @@ class PairEncoder:
             fields=fields,
             truncated=why,
             origin=record.origin,
+            parts=(("prompt", K), ("chosen", C), ("rejected", R)),
         )
 
     def _too_long(self, message: str, size: int) -> RowError:
@@ -112,7 +114,9 @@ class RatedEncoder(PairEncoder):
             size = answer.size
             if size <= self.max_length:
                 side = CHOSEN if record.desirable else REJECTED
-                return [answer_sample(self.turns, answer, side, why, record.origin)]
+                sample = answer_sample(self.turns, answer, side, why, record.origin)
+                shared, name = len(answer.prompt) - 1, "desirable" if record.desirable else "undesirable"
+                return [replace(sample, parts=(("prompt", shared), (name, len(sample) - shared)))]
         raise self._too_long("the answer with the last question alone is too long", size)
 
 

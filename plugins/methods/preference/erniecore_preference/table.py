@@ -79,7 +79,7 @@ class Table:
             origin = batch.origins[int(unknown[0])] if batch.origins else None
             raise CheckpointError(
                 "the reference's values of this sample are not known",
-                where=f"{origin.file}:{origin.line}" if origin else "",
+                where=origin.place() if origin else "",
                 found=f"{len(unknown)} of {len(keys)} samples of a batch",
                 fix="the data is not that which the run began with: begin a new run (run.resume=never)",
             )

@@ -57,7 +57,7 @@ def score(
 def _conversations(record: Record) -> Iterator[Sequence[Message]]:
     """One, or for a pair the preferred one and the rejected one."""
     if isinstance(record, Document):
-        raise DataError("plain text has no answer to judge", where=f"{record.origin.file}:{record.origin.line}")
+        raise DataError("plain text has no answer to judge", where=record.origin.place())
     if isinstance(record, Preference):
         yield [*record.prompt, *record.chosen]
         yield [*record.prompt, *record.rejected]
@@ -66,7 +66,9 @@ def _conversations(record: Record) -> Iterator[Sequence[Message]]:
 
 
 def _row(record: Record, scores: Sequence[float]) -> dict[str, Any]:
-    where = {"file": record.origin.file, "line": record.origin.line}
+    where: dict[str, Any] = {"file": record.origin.file, "line": record.origin.line}
+    if record.origin.element is not None:
+        where["element"] = record.origin.element
     if isinstance(record, Preference):
         chosen, rejected = scores
         return {**where, "chosen": chosen, "rejected": rejected, "margin": chosen - rejected}
