@@ -1,4 +1,4 @@
-"""What the data commands were asked to look at, as a run with the same words would: the files, how their rows are read, and
+"""What the data commands were asked to look at, as a run with the same arguments would: the files, how their rows are read, and
 the tokenizer and encoder that make samples of them. Imports no paddle.
 """
 
@@ -32,7 +32,7 @@ class Preview:
         sources: the files that were named, else those of ``data.train`` and ``data.eval``.
         format, sections: as ``data.format`` and ``formats``. max_seq_len: as ``data.max_seq_len``.
         tokenizer, encoder: ``None`` without a model. vocabulary: ids of the model; 0: not known.
-        words: what ``ernie data check`` takes for the same.
+        arguments: what ``ernie data check`` takes for the same.
     """
 
     sources: list[Source]
@@ -42,21 +42,21 @@ class Preview:
     tokenizer: Tokenizer | None
     encoder: Encoder | None
     vocabulary: int
-    words: Sequence[str]
+    arguments: Sequence[str]
 
     @property
     def check_command(self) -> str:
         """A command line that lists what is wrong with the rows."""
-        return shlex.join(["ernie", "data", "check", *self.words])
+        return shlex.join(["ernie", "data", "check", *self.arguments])
 
 
-def open_preview(words: Sequence[str], chosen: Mapping[str, Any], max_seq_len: int | None) -> Preview:
-    """From the words and flags of a command.
+def open_preview(arguments: Sequence[str], chosen: Mapping[str, Any], max_seq_len: int | None) -> Preview:
+    """From the arguments and flags of a command.
 
     Raises:
         ErnieError: settings that are wrong, no file, no such model or tokenizer.
     """
-    files, settings_file, overrides = split_files(words)
+    files, settings_file, overrides = split_files(arguments)
     if max_seq_len is not None:
         overrides = [*overrides, f"data.max_seq_len={max_seq_len}"]
     flags = {name: value for name, value in chosen.items() if value}
@@ -78,7 +78,7 @@ def open_preview(words: Sequence[str], chosen: Mapping[str, Any], max_seq_len: i
         encoder = loaded.host.hook.ernie_build_encoder(
             config=settings.method, tokenizer=tokenizer, max_length=data.max_seq_len
         )
-    pasted = (*words, *_typed({**chosen, "max-seq-len": max_seq_len}))
+    pasted = (*arguments, *_typed({**chosen, "max-seq-len": max_seq_len}))
     return Preview(sources, data.format, settings.formats, data.max_seq_len, tokenizer, encoder, vocabulary, pasted)
 
 

@@ -52,21 +52,21 @@ def test_errors_of_an_array_on_one_line_name_the_element(home, capsys):
 
 def test_samples_of_an_array_on_one_line_name_the_element_and_are_found_by_it(home, capsys):
     one_line(home / "one.json")
-    words = ["data", "show", "one.json", "--model", "model"]
-    assert main([*words, "--element", "3"]) == 0
+    arguments = ["data", "show", "one.json", "--model", "model"]
+    assert main([*arguments, "--element", "3"]) == 0
     out = capsys.readouterr().out
     assert "--- one.json:1 [3]  " in out
     assert "copy 3" in out
     assert out.count("---") == 1
-    assert main([*words, "--element", "3", "--json"]) == 0
+    assert main([*arguments, "--element", "3", "--json"]) == 0
     assert [(s["line"], s["element"]) for s in json.loads(capsys.readouterr().out)] == [(1, 3)]
-    assert main([*words, "--element", "9"]) == 2
+    assert main([*arguments, "--element", "9"]) == 2
     assert "no row starts there" in capsys.readouterr().err
     for element, code in (("2", "ERN-D034"), ("4", "ERN-D020")):
-        assert main([*words, "--element", element]) == 4
+        assert main([*arguments, "--element", element]) == 4
         assert f"one.json:1 [{element}]" in (error := capsys.readouterr().err)
         assert code in error
-    assert main([*words, "--element", "3", "--max-seq-len", "12"]) == 4
+    assert main([*arguments, "--element", "3", "--max-seq-len", "12"]) == 4
     assert "one.json:1 [3]" in capsys.readouterr().err
 
 
@@ -80,18 +80,18 @@ THINKING = "model:\n  path: model\n  template: thinking\nmethod: sft\ndata:\n  t
 
 
 @pytest.mark.parametrize(
-    "words",
+    "arguments",
     [["rows.jsonl", "--model", "model", "model.template=thinking"], ["run.yaml"], ["run.yaml", "rows.jsonl"], ["done"]],
 )
-def test_samples_are_those_of_a_run_with_the_same_settings(home, capsys, words):
+def test_samples_are_those_of_a_run_with_the_same_settings(home, capsys, arguments):
     (home / "run.yaml").write_text(THINKING)
     (home / "done").mkdir()
     (home / "done" / "resolved.yaml").write_text(THINKING)
-    assert main(["data", "show", *words, "--limit", "1"]) == 0
+    assert main(["data", "show", *arguments, "--limit", "1"]) == 0
     out = capsys.readouterr().out
     assert "think_mode=True" in out
     assert "⟦<response>\n0\n</response>\n<|im_end|>⟧" in out
-    assert main(["data", "stats", *words]) == 0
+    assert main(["data", "stats", *arguments]) == 0
     assert "in 6 samples" in capsys.readouterr().out
 
 
@@ -171,7 +171,7 @@ def test_ideographs_take_two_columns():
 
 
 def test_the_hint_of_a_failed_run_checks_the_same_rows(home, capsys):
-    words = [
+    arguments = [
         "run",
         "--model",
         "model",
@@ -183,7 +183,7 @@ def test_the_hint_of_a_failed_run_checks_the_same_rows(home, capsys):
         "a run",
         "model.template=thinking",
     ]
-    assert main(words) == 4
+    assert main(arguments) == 4
     hint = next(line for line in capsys.readouterr().err.splitlines() if line.startswith("  next"))
     program, *pasted = shlex.split(hint.removeprefix("  next"))
     assert (program, pasted) == ("ernie", ["data", "check", "a run"])
@@ -191,12 +191,12 @@ def test_the_hint_of_a_failed_run_checks_the_same_rows(home, capsys):
     assert "pairs.jsonl:1: ERN-D045" in capsys.readouterr().out
 
 
-def test_the_hint_of_a_preview_has_its_words(home, capsys):
-    words = ["pairs.jsonl", "data.packing=none", "--model", "model", "--method", "sft", "--max-seq-len", "80"]
-    assert main(["data", "stats", *words]) == 4
+def test_the_hint_of_a_preview_has_its_arguments(home, capsys):
+    arguments = ["pairs.jsonl", "data.packing=none", "--model", "model", "--method", "sft", "--max-seq-len", "80"]
+    assert main(["data", "stats", *arguments]) == 4
     hint = next(line for line in capsys.readouterr().err.splitlines() if line.startswith("  next"))
     _, _, command, *pasted = shlex.split(hint.removeprefix("  next"))
-    assert (command, sorted(pasted)) == ("check", sorted(words))
+    assert (command, sorted(pasted)) == ("check", sorted(arguments))
     assert main(["data", "check", *pasted]) == 4
 
 
