@@ -27,7 +27,8 @@ class Segment:
 
 
 class ChatTemplate(Protocol):
-    """Renders messages; the only renderer for training, chat and export."""
+    """Renders messages; the only renderer for training, chat and export. ``thinking``: whether the answer that is asked for
+    begins with reasoning; ``None``: as the template has it when nobody says."""
 
     #: the jinja source, exported as ``chat_template.jinja``
     source: str
@@ -37,13 +38,23 @@ class ChatTemplate(Protocol):
     stop: str
 
     def render(
-        self, messages: Sequence[Message], tools: Sequence[Json] = (), *, add_generation_prompt: bool = True
+        self,
+        messages: Sequence[Message],
+        tools: Sequence[Json] = (),
+        *,
+        add_generation_prompt: bool = True,
+        thinking: bool | None = None,
     ) -> str:
         """The prompt as one string. Raises ``RowError`` when the template refuses the conversation."""
         ...
 
     def segments(
-        self, messages: Sequence[Message], tools: Sequence[Json] = (), *, add_generation_prompt: bool = False
+        self,
+        messages: Sequence[Message],
+        tools: Sequence[Json] = (),
+        *,
+        add_generation_prompt: bool = False,
+        thinking: bool | None = None,
     ) -> list[Segment]:
         """The same text in pieces; ``"".join(s.text for s in segments)`` equals ``render``.
 

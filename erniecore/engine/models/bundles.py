@@ -227,10 +227,10 @@ def build_bundle(
     return ModelBundle(model=model, architecture=architecture, adapter=adapter, tokenizer=tokenizer), notes
 
 
-def read_tokenizer(plugin: Plugin, architecture: Json, directory: Path) -> Tokenizer:
+def read_tokenizer(plugin: Plugin, architecture: Json, directory: Path, template: str = "") -> Tokenizer:
     """The tokenizer in ``directory`` as this model uses it. Raises ``EnvironmentFault`` when there is none."""
     host = assemble({"model": plugin})
-    config = plugin.Config(**{"architecture": dict(architecture)})
+    config = plugin.Config(**{"architecture": dict(architecture), "template": template})
     tokenizer: Tokenizer = host.call(plugin, "ernie_build_tokenizer", config=config, directory=directory)
     return tokenizer
 

@@ -24,6 +24,7 @@ from erniecore_generation.options import (
     Seed,
     Speculative,
     Temperature,
+    Thinking,
     TopK,
     TopP,
 )
@@ -54,6 +55,7 @@ def chat(
     min_p: MinP = None,
     repetition_penalty: Repetition = None,
     seed: Seed = 0,
+    thinking: Thinking = None,
     speculative: Speculative = "off",
     device: Device = "cpu",
 ) -> None:
@@ -74,7 +76,7 @@ def chat(
 
     if tokenizer.chat_template is None:
         raise UsageError("this model has no chat template", next="ernie generate --raw")
-    responder = Responder(policy, tokenizer, generation=bundle.generation, speculative=speculative)
+    responder = Responder(policy, tokenizer, generation=bundle.generation, speculative=speculative, thinking=thinking)
     on_terminal = sys.stdin.isatty()
     talk = Talk(responder, sampling, system=system, max_new_tokens=max_new_tokens, labels=on_terminal)
     if on_terminal:

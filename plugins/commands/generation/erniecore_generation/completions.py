@@ -81,13 +81,17 @@ def _tool_call(text: str) -> ToolCall | None:
 
 
 def prompt_ids(
-    tokenizer: Tokenizer, template: ChatTemplate, messages: Sequence[Message], tools: Sequence[Json] = ()
+    tokenizer: Tokenizer,
+    template: ChatTemplate,
+    messages: Sequence[Message],
+    tools: Sequence[Json] = (),
+    thinking: bool | None = None,
 ) -> tuple[list[int], bool]:
     """Token ids of a conversation with the generation prompt, and whether the completion starts inside ``<think>``.
 
-    Only the template's own text counts: a user who writes ``<think>`` changes nothing.
+    Only the template's own text counts: a user who writes ``<think>`` changes nothing. ``thinking``: see ``ChatTemplate``.
     """
-    segments = template.segments(messages, tools, add_generation_prompt=True)
+    segments = template.segments(messages, tools, add_generation_prompt=True, thinking=thinking)
     ids = [i for chunk in tokenizer.encode_segments(segments) for i in chunk]
     tail = segments[-1].text if segments and segments[-1].trusted else ""
     return ids, tail.rstrip().endswith("<think>")

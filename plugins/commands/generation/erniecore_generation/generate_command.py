@@ -24,6 +24,7 @@ from erniecore_generation.options import (
     Speculative,
     Stop,
     Temperature,
+    Thinking,
     TopK,
     TopP,
 )
@@ -49,6 +50,7 @@ def generate(
     repetition_penalty: Repetition = None,
     seed: Seed = 0,
     stop: Stop = None,
+    thinking: Thinking = None,
     speculative: Speculative = "off",
     stream: Annotated[bool, typer.Option("--stream", help="Print tokens as they are generated.")] = False,
     device: Device = "cpu",
@@ -58,6 +60,8 @@ def generate(
     text = read_prompt(prompt, prompt_file)
     if raw and system:
         raise UsageError("--system needs the chat template", fix="leave out --raw or --system")
+    if raw and thinking is not None:
+        raise UsageError("--thinking needs the chat template", fix="leave out --raw or --thinking")
     options = {"temperature": temperature, "top_k": top_k, "top_p": top_p, "min_p": min_p}
     sampling = generation_options.sampling_from({}, seed, **options, repetition_penalty=repetition_penalty)
     bundle, tokenizer = generation_options.open_model(model, device, adapter, speculative=speculative)
@@ -72,6 +76,7 @@ def generate(
         stop=stop or (),
         generation=bundle.generation,
         speculative=speculative,
+        thinking=thinking,
         on_text=(show_chunk_json if as_json else show_chunk) if stream else None,
         **asdict(sampling),
     )

@@ -56,6 +56,15 @@ Speculative = Annotated[
     ),
 ]
 
+Thinking = Annotated[
+    bool | None,
+    typer.Option(
+        "--thinking/--no-thinking",
+        help="Ask for reasoning before the answer, or for none, where the chat template has a switch [as the template has it].",
+        show_default=False,
+    ),
+]
+
 #: keys of generation_config.json that are sampling options
 _SAMPLING_KEYS = (
     "do_sample", "temperature", "top_k", "top_p", "min_p", "repetition_penalty", "frequency_penalty", "presence_penalty",

@@ -111,9 +111,10 @@ class Responder:
         generation: content of ``generation_config.json``; only ``eos_token_id`` is read here.
         stop: strings that end a completion and are not part of it.
         speculative: drafter for speculative decoding, ``off``, ``lookup`` or ``mtp``; it does not change completions.
+        thinking: whether answers to messages begin with reasoning; ``None``: as the chat template has it.
 
     Raises:
-        UsageError: the model has no such drafter.
+        UsageError: the model has no such drafter, or a template that cannot be told.
     """
 
     def __init__(
@@ -124,8 +125,11 @@ class Responder:
         generation: Json | None = None,
         stop: Sequence[str] = (),
         speculative: str = "off",
+        thinking: bool | None = None,
     ) -> None:
         self.model, self.tokenizer, self.stop = model, tokenizer, tuple(stop)
+        self.thinking = thinking
+        check_thinking(tokenizer, thinking)
         self.stop_ids = stop_token_ids(model, tokenizer, generation)
         self.drafter = make_drafter(model, speculative)
 
@@ -135,7 +139,7 @@ class Responder:
             return _Prompt(self.tokenizer.encode(prompt))
         if self.tokenizer.chat_template is None:
             raise UsageError("this model has no chat template", fix="give the prompt as plain text (--raw)")
-        return _Prompt(*prompt_ids(self.tokenizer, self.tokenizer.chat_template, prompt, tools))
+        return _Prompt(*prompt_ids(self.tokenizer, self.tokenizer.chat_template, prompt, tools, self.thinking))
 
     def room(self, prompt: _Prompt) -> int:
         """How many new tokens fit into the context, at most ``DEFAULT_NEW_TOKENS``; at least 1, so that a prompt that is too
@@ -208,6 +212,20 @@ class Responder:
                         yield index, row.completion(int(pool.draft_tokens[index]), int(pool.accepted_tokens[index]))
 
 
+def check_thinking(tokenizer: Tokenizer, thinking: bool | None) -> None:
+    """Raise ``UsageError`` where a chat template asks for every answer in the same way."""
+    template = tokenizer.chat_template
+    if thinking is None or template is None:
+        return
+    with_it, without = (template.render([Message("user", "a")], thinking=t) for t in (True, False))
+    if with_it == without:
+        raise UsageError(
+            "this model's chat template has no switch for reasoning",
+            where="--thinking" if thinking else "--no-thinking",
+            fix="leave the option out",
+        )
+
+
 def generate_text(
     model: Any,
     tokenizer: Tokenizer,
@@ -220,6 +238,7 @@ def generate_text(
     batch_size: int = 8,
     on_text: Callable[[int, str], None] | None = None,
     speculative: str = "off",
+    thinking: bool | None = None,
     **sampling: Unpack[SamplingOptions],
 ) -> list[Completion]:
     """Generate completions: strings are plain text, messages go through the chat template.
@@ -233,12 +252,15 @@ def generate_text(
         batch_size: sequences decoded together (continuous batching).
         on_text: called with (index of the prompt, chunk of text).
         speculative: drafter for speculative decoding: ``off``, ``lookup`` or ``mtp``. It does not change completions.
+        thinking: whether answers to messages begin with reasoning, for templates with a switch; ``None``: as they have it.
         sampling: see :class:`~erniecore_generation.sampling.Sampling`; greedy by default.
 
     Raises:
         UsageError: an empty or too long prompt, messages without a template, a sampling value out of range.
     """
-    responder = Responder(model, tokenizer, generation=generation, stop=stop, speculative=speculative)
+    responder = Responder(
+        model, tokenizer, generation=generation, stop=stop, speculative=speculative, thinking=thinking
+    )
     chosen = Sampling(**sampling)
     encoded = [responder.encode(prompt, tools) for prompt in prompts]
     for index, prompt in enumerate(encoded):

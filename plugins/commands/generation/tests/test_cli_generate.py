@@ -47,6 +47,13 @@ def test_the_template_is_used_unless_raw(generate):
     assert json.loads(with_system)["prompt_tokens"] > chat["prompt_tokens"]
 
 
+def test_the_switch_for_reasoning_needs_a_template_that_has_one(generate):
+    code, _, err = generate("--prompt", "copy 123", "--thinking")
+    assert (code, "no switch for reasoning" in err) == (Exit.USAGE, True)
+    code, _, err = generate("--prompt", "copy 123", "--no-thinking", "--raw")
+    assert (code, "--thinking needs the chat template" in err) == (Exit.USAGE, True)
+
+
 def test_a_prompt_from_a_file_or_stdin_is_the_same_prompt(generate, tmp_path, monkeypatch):
     file = tmp_path / "prompt.txt"
     file.write_text("copy 文字", encoding="utf-8")

@@ -22,9 +22,21 @@ class Template:
     def __init__(self, tail="A:"):
         self.tail = tail
 
-    def segments(self, messages, tools=(), *, add_generation_prompt=False):
+    def segments(self, messages, tools=(), *, add_generation_prompt=False, thinking=None):
         parts = [Segment(m.content, trusted=False) for m in messages]
         return [*parts, Segment(self.tail, trusted=True)] if add_generation_prompt else parts
+
+    def render(self, messages, tools=(), *, add_generation_prompt=True, thinking=None):
+        asked = {"add_generation_prompt": add_generation_prompt, "thinking": thinking}
+        return "".join(s.text for s in self.segments(messages, tools, **asked))
+
+
+class Switched(Template):
+    """Its prompt has as many marks as the switch says."""
+
+    def segments(self, messages, tools=(), *, add_generation_prompt=False, thinking=None):
+        self.tail = {None: "?", True: "?" * 3, False: "?" * 5}[thinking]
+        return super().segments(messages, tools, add_generation_prompt=add_generation_prompt)
 
 
 class Bytes:
@@ -205,6 +217,19 @@ def test_messages_need_a_template_and_use_it():
         ask([[Message("user", "1")]])
     [got] = ask([[Message("user", "4x")]], Template("<think>"), max_new_tokens=2)
     assert got.prompt_tokens == 3
+
+
+@pytest.mark.parametrize(("thinking", "tokens"), [(None, 3), (True, 5), (False, 7)])
+def test_reasoning_is_asked_for_where_the_template_has_a_switch(thinking, tokens):
+    [got] = ask([[Message("user", "4x")]], Switched(), max_new_tokens=2, thinking=thinking)
+    assert got.prompt_tokens == tokens
+
+
+@pytest.mark.parametrize(("thinking", "option"), [(True, "--thinking"), (False, "--no-thinking")])
+def test_a_template_without_a_switch_refuses_to_be_told(thinking, option):
+    with pytest.raises(UsageError, match="no switch for reasoning") as caught:
+        ask([[Message("user", "4x")]], Template(), thinking=thinking)
+    assert caught.value.where == option
 
 
 def test_without_a_limit_the_context_decides():

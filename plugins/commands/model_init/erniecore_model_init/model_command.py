@@ -17,13 +17,17 @@ def init(
     size: Annotated[
         str, typer.Option(help="A recipe's name, or key=value,… on top of `tiny`, e.g. hidden_size=256.")
     ] = "tiny",
+    template: Annotated[
+        str,
+        typer.Option(help="Chat template as in model.template: a name or a .jinja file [as published for this size]."),
+    ] = "",
     seed: Annotated[int, typer.Option(min=0, max=2**32 - 1, help="Seed of the random weights.")] = 42,
     as_json: JsonOption = False,
 ) -> None:
     """Write a model with random weights, its tokenizer and chat template in the public layout."""
     from erniecore_model_init.new_model import init_model
 
-    made = init_model(model, size, tokenizer, out, seed_value=seed)
+    made = init_model(model, size, tokenizer, out, seed_value=seed, template=template)
     if as_json:
         show_json({"path": str(made.path), "parameters": made.parameters, "architecture": made.architecture})
         return

@@ -24,7 +24,9 @@ class NewModel(NamedTuple):
     notes: list[str]
 
 
-def init_model(name: str, size: str, tokenizer: Path, out: Path, *, seed_value: int = 42) -> NewModel:
+def init_model(
+    name: str, size: str, tokenizer: Path, out: Path, *, seed_value: int = 42, template: str = ""
+) -> NewModel:
     """Write a model directory with random weights; opens the ``cpu`` device once everything has been checked.
 
     Args:
@@ -32,6 +34,8 @@ def init_model(name: str, size: str, tokenizer: Path, out: Path, *, seed_value: 
         tokenizer: directory with the tokenizer's files; gives the vocabulary and the control ids.
         out: new, empty, or a model directory of ours.
         seed_value: the same as ``run.seed``: a run that starts from the size alone gets the same weights.
+        template: as ``model.template``; empty: the one that the size names, else what the model plugin takes for the
+            tokenizer's directory.
 
     Raises:
         UsageError: a size that the model does not have. CheckpointError: ``out`` is not free, or a vocabulary smaller
@@ -39,15 +43,16 @@ def init_model(name: str, size: str, tokenizer: Path, out: Path, *, seed_value: 
     """
     building.check_target(out)
     plugin = building.model_plugin(name)
-    architecture, given = parse_size(plugin, size)
-    tokens = building.read_tokenizer(plugin, architecture, tokenizer)
+    architecture, given, usual = parse_size(plugin, size)
+    tokens = building.read_tokenizer(plugin, architecture, tokenizer, template or usual)
     architecture = fit_tokenizer(architecture, tokens, keep=given)
     building.check_vocabulary(architecture, tokens, str(tokenizer))
     warnings = building.open_device()
     from erniecore.api.model_files import save_model_directory, state_of
 
     building.seed_paddle(seed_value, building.INIT)
-    bundle, notes = building.build_bundle(plugin, {"architecture": architecture}, tokenizer, "float32")
+    settings = {"architecture": architecture, "template": template or usual}
+    bundle, notes = building.build_bundle(plugin, settings, tokenizer, "float32")
     provenance = {
         "name": f"{name} {size}",
         "made by": f"ernie model init, erniecore {erniecore.__version__}",
@@ -60,8 +65,8 @@ def init_model(name: str, size: str, tokenizer: Path, out: Path, *, seed_value: 
     return NewModel(out, count, bundle.architecture, [*warnings, *notes])
 
 
-def parse_size(plugin: Plugin, size: str) -> tuple[dict[str, Any], frozenset[str]]:
-    """The architecture that ``size`` means, and the keys that it sets itself.
+def parse_size(plugin: Plugin, size: str) -> tuple[dict[str, Any], frozenset[str], str]:
+    """The architecture that ``size`` means, the keys that it sets itself, and the recipe's chat template (empty: none).
 
     Args:
         plugin: a model plugin with recipes.
@@ -80,9 +85,10 @@ def parse_size(plugin: Plugin, size: str) -> tuple[dict[str, Any], frozenset[str
             expected="key=value or one of " + (", ".join(sorted(known)) or "none"),
             fix=did_you_mean(recipe, known),
         )
-    architecture = dict(building.parse_yaml(known[recipe], f"recipe {recipe}").data["model"]["architecture"])
+    model = building.parse_yaml(known[recipe], f"recipe {recipe}").data["model"]
+    architecture = dict(model["architecture"])
     changes = dict(_pair(part, architecture) for part in parts)
-    return {**architecture, **changes}, frozenset(changes)
+    return {**architecture, **changes}, frozenset(changes), model.get("template", "")
 
 
 def _pair(part: str, architecture: Mapping[str, Any]) -> tuple[str, Any]:

@@ -1,16 +1,17 @@
 """Text to tokens and back: tokenizers, chat templates, and conversations as turns of tokens. Imports no paddle."""
 
 from erniecore_text.detokenize import TextStream
+from erniecore_text.in_use import served_prompt
 from erniecore_text.template import JinjaChatTemplate
 from erniecore_text.tokenizer import SentencePieceTokenizer
-from erniecore_text.turns import Answer, Rendered, Turns, shortened
+from erniecore_text.turns import Answer, Turns, shortened
 
 __all__ = [
     "Answer",
     "JinjaChatTemplate",
-    "Rendered",
     "SentencePieceTokenizer",
     "TextStream",
     "Turns",
+    "served_prompt",
     "shortened",
 ]

@@ -7,6 +7,7 @@ state; its loops count against a budget, and no single operation may build a hug
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from functools import lru_cache
 from types import CodeType
@@ -29,7 +30,10 @@ _TEXT_METHODS = frozenset(
     istitle isupper join lower lstrip partition removeprefix removesuffix replace rfind rindex rpartition rsplit rstrip
     split splitlines startswith strip swapcase title upper""".split()  # noqa: SIM905
 )
-_REMOVED_FILTERS = ("center", "format", "pprint", "urlize", "xmlattr", "filesizeformat", "wordwrap", "random")
+_REMOVED_FILTERS = ("center", "pprint", "urlize", "xmlattr", "filesizeformat", "wordwrap", "random")
+
+#: text with places for values, none of them wide
+_FORMAT = re.compile(r"(?:[^%]|%%|%[-+0 #]?\d{0,2}(?:\.\d{1,2})?[sdfegxX])*")
 
 
 class TemplateLimit(SecurityError):
@@ -69,6 +73,7 @@ class ChatEnvironment(ImmutableSandboxedEnvironment):
         for name in _REMOVED_FILTERS:
             self.filters.pop(name, None)
         self.filters["tojson"] = self._tojson
+        self.filters["format"] = _formatted
         self.globals.pop("lipsum", None)
         self.globals.update(
             raise_exception=_raise_exception, range=_range, _step=self._step, _concat=lambda *parts: _joined(parts)
@@ -120,6 +125,13 @@ def _compiled(source: str) -> CodeType:
     tree = _Metered().visit(environment.parse(source))
     tree.set_environment(environment)
     return environment.compile(tree, filename="<chat template>")
+
+
+def _formatted(pattern: str, *values: Any) -> str:
+    """The filter ``format``, for patterns whose widths and precisions are of two digits at most."""
+    if not _FORMAT.fullmatch(pattern):
+        raise TemplateLimit(f"format: {pattern[:40]!r} is not supported")
+    return str(pattern) % values
 
 
 def _limit(size: int) -> None:

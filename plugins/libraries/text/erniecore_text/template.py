@@ -21,10 +21,21 @@ from erniecore.api.data import Message, codes
 from erniecore.api.model import Segment
 from erniecore_text.jinja_env import MAX_TEXT, ChatEnvironment, TemplateLimit
 from erniecore_text.sentinels import RenderedSpan, Sentinels, plain_messages
-from erniecore_text.verbatim import RenderPlan, Shape, filled, is_verbatim, plan_of, probe, shape_of, text_of
+from erniecore_text.verbatim import (
+    SILENT,
+    Ask,
+    RenderPlan,
+    Shape,
+    filled,
+    is_verbatim,
+    plan_of,
+    probe,
+    shape_of,
+    text_of,
+)
 
 #: renderings with sentinels that are remembered
-_MAX_SHAPES = 4096
+MAX_SHAPES = 4096
 #: characters of a conversation that is not rendered anew; beyond, the limits on size decide
 _MAX_PLANNED = 1 << 20
 _PROBE = (Message("user", "a"),)
@@ -39,8 +50,9 @@ class JinjaChatTemplate:
     """See ``erniecore.api.ChatTemplate``. Immutable and picklable.
 
     Templates see ``messages`` (``role``, ``content``, and where not empty ``reasoning_content`` and ``tool_calls`` as
-    ``{"type": "function", "function": {"name", "arguments"}}``), ``tools`` or none, ``add_generation_prompt`` and
-    ``variables`` (such as ``bos_token``).
+    ``{"type": "function", "function": {"name", "arguments"}}``), ``tools`` or none, ``add_generation_prompt``,
+    ``variables`` (such as ``bos_token``) and, where ``thinking`` is not ``None``, what published templates call it:
+    ``enable_thinking`` and ``options.thinking_mode`` (``open`` or ``close``).
 
     Args:
         source: the jinja text.
@@ -79,7 +91,12 @@ class JinjaChatTemplate:
             ) from e
 
     def render(
-        self, messages: Sequence[Message], tools: Sequence[Json] = (), *, add_generation_prompt: bool = True
+        self,
+        messages: Sequence[Message],
+        tools: Sequence[Json] = (),
+        *,
+        add_generation_prompt: bool = True,
+        thinking: bool | None = None,
     ) -> str:
         """The prompt as one string.
 
@@ -87,32 +104,35 @@ class JinjaChatTemplate:
             RowError: the template refuses the conversation (its ``raise_exception``).
             DataError: it fails, loops without end or grows without bound.
         """
-        plan = self._plan(messages, tools, add_generation_prompt)
+        ask = Ask(add_generation_prompt, thinking)
+        plan = self._plan(messages, tools, ask)
         if plan is not None:
             return text_of(plan, messages)
-        return self._run(plain_messages(messages), list(tools) or None, add_generation_prompt)
+        return self._run(plain_messages(messages), list(tools) or None, ask)
 
-    def _plan(self, messages: Sequence[Message], tools: Sequence[Json], generation: bool) -> RenderPlan | None:
-        """How conversations of this shape are rendered, where that does not depend on their texts."""
+    def alike(self, messages: Sequence[Message], tools: Sequence[Json], ask: Ask = SILENT) -> Shape | None:
+        """What all conversations have in common that are rendered as this one but for their texts; ``None``: nobody knows."""
         if not self._verbatim or tools or sum([len(m.content) + len(m.reasoning) for m in messages]) > _MAX_PLANNED:
             return None
-        shape = shape_of(messages, generation)
+        return shape_of(messages, ask)
+
+    def _plan(self, messages: Sequence[Message], tools: Sequence[Json], ask: Ask) -> RenderPlan | None:
+        """How conversations of this shape are rendered, where that does not depend on their texts."""
+        shape = self.alike(messages, tools, ask)
         if shape is None:
             return None
         plan = self._plans.get(shape)
         if plan is None:
-            if len(self._plans) >= _MAX_SHAPES:
+            if len(self._plans) >= MAX_SHAPES:
                 self._plans.clear()
             like = probe(shape, secrets.token_hex(12))
-            plan = self._plans[shape] = plan_of(self._segments(like, (), generation), like)
+            plan = self._plans[shape] = plan_of(self._segments(like, (), ask), like)
         return plan
 
-    def _run(self, messages: list[dict[str, Any]], tools: Any, generation: bool) -> str:
+    def _run(self, messages: list[dict[str, Any]], tools: Any, ask: Ask) -> str:
         self._environment.start()
         try:
-            text: str = self._template.render(
-                **self.variables, messages=messages, tools=tools, add_generation_prompt=generation
-            )
+            text: str = self._template.render(**self.variables, messages=messages, tools=tools, **ask.variables())
         except (TemplateLimit, MemoryError, RecursionError) as e:
             raise DataError("the chat template goes beyond its limits", code=codes.TEMPLATE_BROKEN, found=str(e)) from e
         except jinja2.TemplateError as e:
@@ -125,17 +145,22 @@ class JinjaChatTemplate:
             raise DataError("the chat template writes too much", code=codes.TEMPLATE_BROKEN, found=f"{len(text)}")
         return text
 
-    def _render_with_sentinels(self, messages: list[dict[str, Any]], tools: Any, generation: bool) -> str:
+    def _render_with_sentinels(self, messages: list[dict[str, Any]], tools: Any, ask: Ask) -> str:
         """``_run``, remembered: with sentinels for texts, conversations of one shape are all alike."""
-        key = repr((messages, tools, generation))
+        key = repr((messages, tools, ask))
         if key not in self._shapes:
-            if len(self._shapes) >= _MAX_SHAPES:
+            if len(self._shapes) >= MAX_SHAPES:
                 self._shapes.clear()
-            self._shapes[key] = self._run(messages, tools, generation)
+            self._shapes[key] = self._run(messages, tools, ask)
         return self._shapes[key]
 
     def segments(
-        self, messages: Sequence[Message], tools: Sequence[Json] = (), *, add_generation_prompt: bool = False
+        self,
+        messages: Sequence[Message],
+        tools: Sequence[Json] = (),
+        *,
+        add_generation_prompt: bool = False,
+        thinking: bool | None = None,
     ) -> list[Segment]:
         """The text in segments; adjacent ones of the same nature are joined.
 
@@ -145,16 +170,17 @@ class JinjaChatTemplate:
         Raises:
             RowError: as ``render``, and for a template that changes the users' texts.
         """
-        plan = self._plan(messages, tools, add_generation_prompt)
-        return self._segments(messages, tools, add_generation_prompt) if plan is None else filled(plan, messages)
+        ask = Ask(add_generation_prompt, thinking)
+        plan = self._plan(messages, tools, ask)
+        return self._segments(messages, tools, ask) if plan is None else filled(plan, messages)
 
-    def _segments(self, messages: Sequence[Message], tools: Sequence[Json], generation: bool) -> list[Segment]:
-        real = self._run(plain_messages(messages), list(tools) or None, generation)
+    def _segments(self, messages: Sequence[Message], tools: Sequence[Json], ask: Ask) -> list[Segment]:
+        real = self._run(plain_messages(messages), list(tools) or None, ask)
         for keep_edges in (False, True):
             with_sentinels = _WithSentinels(self, messages, tools, keep_edges)
-            rendered = self._sentinels.split(with_sentinels.text(len(messages), generation), with_sentinels.texts)
+            rendered = self._sentinels.split(with_sentinels.text(len(messages), ask), with_sentinels.texts)
             if "".join(p.text for p in rendered) == real:
-                return _segments(rendered, with_sentinels.generated(generation))
+                return _segments(rendered, with_sentinels.generated(ask))
         raise RowError(
             "the chat template changes the text of a message",
             code=codes.TEMPLATE_CHANGES_TEXT,
@@ -164,11 +190,12 @@ class JinjaChatTemplate:
         )
 
     @cached_property
-    def generation_prompt(self) -> str:
-        """What ``add_generation_prompt`` appends to a prompt that ends with a user's message."""
+    def generation_prompts(self) -> tuple[str, ...]:
+        """What ``add_generation_prompt`` appends to a prompt that ends with a user's message: as the template has it, and
+        with and without reasoning."""
         without = self.render(_PROBE, add_generation_prompt=False)
-        text = self.render(_PROBE, add_generation_prompt=True)
-        return text[len(without) :] if text.startswith(without) else ""
+        texts = [self.render(_PROBE, add_generation_prompt=True, thinking=t) for t in (None, True, False)]
+        return tuple(text[len(without) :] if text.startswith(without) else "" for text in texts)
 
 
 class _WithSentinels:
@@ -182,33 +209,35 @@ class _WithSentinels:
         self.texts: list[tuple[str, int]] = []
         self._messages = sentinels.messages(messages, self.texts, keep_edges=edges)
         self._tools = sentinels.tree(list(tools), -1, self.texts) or None
-        self._known: dict[tuple[int, bool], str] = {}
+        self._known: dict[tuple[int, Ask], str] = {}
 
-    def text(self, count: int, generation: bool = False) -> str:
+    def text(self, count: int, ask: Ask = SILENT) -> str:
         """The first ``count`` messages."""
-        key = count, generation
+        key = count, ask
         if key not in self._known:
-            self._known[key] = self._template._render_with_sentinels(self._messages[:count], self._tools, generation)
+            self._known[key] = self._template._render_with_sentinels(self._messages[:count], self._tools, ask)
         return self._known[key]
 
-    def generated(self, generation: bool) -> list[tuple[int, int, int]]:
+    def generated(self, ask: Ask) -> list[tuple[int, int, int]]:
         """(start, end, message) of what the model writes, in the text with sentinels."""
-        spans, full = [], self.text(len(self._messages), generation)
+        spans, full = [], self.text(len(self._messages), ask)
         for i, role in enumerate(self._roles):
             if role != "assistant":
                 continue
             until, before = self.text(i + 1), self.text(i)
             if not (full.startswith(until) and until.startswith(before)):
                 continue
-            start = len(before) + _shared(self._template.generation_prompt, until[len(before) :])
+            start = len(before) + _begins(self._template.generation_prompts, until[len(before) :])
             end = until.rfind(self._template.turn_end, start)
             if end >= 0:
                 spans.append((start, end + len(self._template.turn_end), i))
         return spans
 
 
-def _shared(prompt: str, block: str) -> int:
-    """How much of the generation prompt a message starts with; never cuts a word or a tag in two."""
+def _begins(prompts: Sequence[str], block: str) -> int:
+    """Where a message begins behind the first generation prompt that it starts with; else behind what it shares with the
+    usual one. Never cuts a word or a tag in two."""
+    prompt = next((p for p in prompts if block.startswith(p)), prompts[0])
     if block.startswith(prompt):
         return len(prompt)
     length = next(n for n, (a, b) in enumerate(zip(prompt + "\0", block + "\1", strict=False)) if a != b)

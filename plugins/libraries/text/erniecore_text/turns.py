@@ -1,13 +1,14 @@
 """Turns of conversations as tokens: what the model is given, and what it learns to write. One answer may span several
-turns. The prompt of a learned turn has exactly the tokens that the model gets in use; that is checked. numpy only;
-what a method makes of the tokens is its own matter.
+turns. A learned turn stands behind exactly the tokens that the model gets in use (``in_use.py``). numpy only; what a
+method makes of the tokens is its own matter.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+import secrets
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -15,6 +16,9 @@ from erniecore.api import EnvironmentFault, Json, RowError
 from erniecore.api.data import Message, codes
 from erniecore.api.method import IGNORE
 from erniecore.api.model import Segment, Tokenizer
+from erniecore_text.in_use import pieces, written_turn
+from erniecore_text.template import MAX_SHAPES, JinjaChatTemplate
+from erniecore_text.verbatim import RenderPlan, Shape, filled, plan_of, probe
 
 if TYPE_CHECKING:
     from typing import TypeAlias
@@ -41,14 +45,6 @@ class Answer:
         return len(self.prompt) + len(self.ids) - 1
 
 
-class Rendered(NamedTuple):
-    """Messages as the chat template writes them; ``learned``: indices of the messages to learn."""
-
-    messages: Sequence[Message]
-    segments: Sequence[Segment]
-    learned: Collection[int]
-
-
 class Turns:
     """Renders with the tokenizer's chat template.
 
@@ -72,6 +68,7 @@ class Turns:
         self.tokenizer, self.template = tokenizer, template
         self.turn_end = tokenizer.special_tokens[template.turn_end]
         self.stop = tokenizer.special_tokens[template.stop]
+        self._plans: dict[tuple[Shape, tuple[int, ...]], RenderPlan | None] = {}
 
     @staticmethod
     def learned(messages: Sequence[Message]) -> list[int]:
@@ -84,79 +81,80 @@ class Turns:
         Args:
             where: JSON path for errors.
         Raises:
-            RowError: no turn is learned, one lacks its end token, or would have another prompt in use.
+            RowError: no turn is learned, one of them cannot be told apart from its prompt (see ``written_turn``), or they
+                cannot stand in one sequence.
         """
-        return self.tokens(self.as_given(prompt, turns, tools, where), where, len(prompt))
-
-    def as_given(
-        self, prompt: Sequence[Message], turns: Sequence[Message], tools: Sequence[Json], where: str
-    ) -> Rendered:
-        """Prompt and turns as the model is given them in use, if need be without the prompt's old reasoning.
-
-        Raises:
-            RowError: no turn is learned, or the template renders it differently in use.
-        """
-        learned = [len(prompt) + i for i in self.learned(turns)]
-        if not learned:
+        answer = self.together([*(replace(m, learn=False) for m in prompt), *turns], tools, where, len(prompt))
+        if answer is None:
             raise RowError(
-                "no turn is learned", code=codes.NOTHING_LEARNED, where=where, expected="an assistant's turn"
+                "the turns of this answer do not share a prompt: in use the chat template renders the earlier ones otherwise",
+                code=codes.PROMPT_DIFFERS,
+                where=where,
+                expected="turns that look the same when they are written and when they are read again",
+                fix="move all but the last turn into the prompt",
             )
-        for history in (prompt, _without_reasoning(prompt)):
-            rendered = self.render([*history, *turns], tools, learned)
-            if self.as_in_use(rendered, tools):
-                return rendered
-        raise RowError(
-            "the chat template renders this answer's prompt differently in training and in use",
-            code=codes.PROMPT_DIFFERS,
-            where=where,
-            expected="a template whose prompt for a turn begins its rendering of that turn",
-        )
+        return answer
 
-    def render(self, messages: Sequence[Message], tools: Sequence[Json], learned: Collection[int]) -> Rendered:
-        """One rendering of all messages, not compared with anything."""
-        return Rendered(messages, self.template.segments(messages, tools), learned)
-
-    def as_in_use(self, rendered: Rendered, tools: Sequence[Json]) -> bool:
-        """Whether what stands before each learned turn is what the model is given in use."""
-        messages, segments, learned = rendered
-        for turn in learned:
-            first = next((i for i, s in enumerate(segments) if s.generated and s.message == turn), -1)
-            if first < 0:
-                return False
-            before = "".join(s.text for s in segments[:first])
-            if not self.template.render(messages[:turn], tools, add_generation_prompt=True).startswith(before):
-                return False
-        return True
-
-    def tokens(self, rendered: Rendered, where: str, offset: int = 0) -> Answer:
-        """Cut where the first learned turn begins, up to the end of the last one.
+    def together(
+        self, messages: Sequence[Message], tools: Sequence[Json], where: str, offset: int = 0
+    ) -> Answer | None:
+        """All learned turns in one sequence: the prompt of the last one and what is written behind it. ``None``: an earlier
+        one does not stand in it as it is written, so that each needs a sequence of its own.
 
         Args:
             where, offset: JSON path for errors, and which message stands first there.
         Raises:
-            RowError: a learned turn does not end with the end token, or there would be no stopping.
+            RowError: no turn is learned, or ``written_turn`` refuses one.
         """
+        learned = self.learned(messages)
+        if not learned:
+            raise RowError(
+                "no turn is learned", code=codes.NOTHING_LEARNED, where=where, expected="an assistant's turn"
+            )
+        segments = self._sequence(messages, tools, learned, (where, offset))
+        return None if segments is None else self._tokens(segments, frozenset(learned))
+
+    def _sequence(
+        self, messages: Sequence[Message], tools: Sequence[Json], learned: list[int], place: tuple[str, int]
+    ) -> Sequence[Segment] | None:
+        """The segments of :meth:`together`; made once for conversations that the template renders alike."""
+        template = self.template
+        shape = template.alike(messages[: learned[-1] + 1], tools) if isinstance(template, JinjaChatTemplate) else None
+        if shape is None:
+            return self._made(messages, tools, learned, place)
+        key = shape, tuple(learned)
+        if key not in self._plans:
+            self._made(messages, tools, learned, place)  # an error shows the row's own text
+            if len(self._plans) >= MAX_SHAPES:
+                self._plans.clear()
+            like = probe(shape, secrets.token_hex(12))
+            segments = self._made(like, tools, learned, place)
+            self._plans[key] = None if segments is None else plan_of(segments, like)
+        plan = self._plans[key]
+        return None if plan is None else filled(plan, messages)
+
+    def _made(
+        self, messages: Sequence[Message], tools: Sequence[Json], learned: list[int], place: tuple[str, int]
+    ) -> list[Segment] | None:
+        where, offset = place
+        turns = [written_turn(self.tokenizer, messages, i, tools, f"{where}[{i - offset}]") for i in learned]
+        *earlier, last = turns
+        whole = pieces(last.prompt) if earlier else []
+        for turn in earlier:
+            begin = pieces([*turn.prompt, *turn.completion])
+            if whole[: len(begin)] != begin:
+                return None
+        return [*last.prompt, *last.completion]
+
+    def _tokens(self, segments: Sequence[Segment], learned: frozenset[int]) -> Answer:
+        """Cut where the first learned turn begins."""
         ids: list[int] = []
         targets: list[bool] = []
-        ends: dict[int, int] = {}
-        encoded = self.tokenizer.encode_segments(rendered.segments)
-        for segment, pieces in zip(rendered.segments, encoded, strict=True):
-            learn = segment.generated and segment.message in rendered.learned
-            ids += pieces
-            targets += [learn] * len(pieces)
-            if learn and pieces:
-                ends[segment.message] = pieces[-1]
-        for turn, last in ends.items():
-            if last != self.turn_end:
-                raise RowError(
-                    "a learned turn does not end with the end token",
-                    code=codes.NO_END_TOKEN,
-                    where=f"{where}[{turn - offset}]",
-                    found=repr(self.tokenizer.decode([last], skip_special=False)),
-                    expected=self.template.turn_end,
-                )
-        start, end = targets.index(True), len(targets) - targets[::-1].index(True)
-        return Answer(ids[:start], ids[start:end], targets[start:end])
+        for segment, part in zip(segments, self.tokenizer.encode_segments(segments), strict=True):
+            ids += part
+            targets += [segment.generated and segment.message in learned] * len(part)
+        start = targets.index(True)
+        return Answer(ids[:start], ids[start:], targets[start:])
 
     def arrays(self, answer: Answer) -> tuple[IntArray, IntArray]:
         """(input ids, labels) of prompt and answer; as a target, the end of a turn is the token to stop with."""
@@ -180,9 +178,3 @@ def shortened(messages: Sequence[Message]) -> Iterator[tuple[Sequence[Message], 
         yield [*system, *messages[start:]], EARLIER_TURNS
     if system and starts:
         yield messages[starts[-1] :], SYSTEM_TEXT
-
-
-def _without_reasoning(messages: Sequence[Message]) -> list[Message]:
-    """As templates see a history in use: reasoning only behind the last question."""
-    question = max((i for i, m in enumerate(messages) if m.role == "user"), default=0)
-    return [replace(m, reasoning="") if i < question else m for i, m in enumerate(messages)]

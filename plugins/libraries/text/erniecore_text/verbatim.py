@@ -7,7 +7,7 @@ rendered, the others need no rendering. What is not plainly so is not proven; th
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from jinja2 import nodes
 
@@ -20,11 +20,29 @@ _KINDS = frozenset(["defined", "undefined", "none", "string"])
 _LOOP = frozenset(["index", "index0", "revindex", "revindex0", "first", "last", "length", "depth", "depth0"])
 
 
+class Ask(NamedTuple):
+    """What a rendering ends with: a generation prompt or not, and one for an answer with reasoning or not."""
+
+    generation: bool = False
+    thinking: bool | None = None
+
+    def variables(self) -> dict[str, Any]:
+        """As templates see it, by the names of the published ones."""
+        if self.thinking is None:
+            return {"add_generation_prompt": self.generation}
+        mode = {"thinking_mode": "open" if self.thinking else "close"}
+        return {"add_generation_prompt": self.generation, "enable_thinking": self.thinking, "options": mode}
+
+
+#: no generation prompt
+SILENT = Ask()
+
+
 class Shape(NamedTuple):
     """A conversation without its texts: (role, has content, has reasoning) of each message."""
 
     messages: tuple[tuple[str, bool, bool], ...]
-    generation: bool
+    ask: Ask
 
 
 class TextSlot(NamedTuple):
@@ -39,11 +57,11 @@ class TextSlot(NamedTuple):
 RenderPlan = tuple[Segment | TextSlot, ...]
 
 
-def shape_of(messages: Sequence[Message], generation: bool) -> Shape | None:
+def shape_of(messages: Sequence[Message], ask: Ask) -> Shape | None:
     """``None`` where there are tool calls: each of them has a shape of its own."""
     if any(m.tool_calls for m in messages):
         return None
-    return Shape(tuple([(m.role, m.content != "", m.reasoning != "") for m in messages]), generation)
+    return Shape(tuple([(m.role, m.content != "", m.reasoning != "") for m in messages]), ask)
 
 
 def probe(shape: Shape, token: str) -> list[Message]:

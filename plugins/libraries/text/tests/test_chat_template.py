@@ -157,6 +157,8 @@ def test_endless_or_huge_templates_are_stopped(source):
         "{{ messages.append(1) }}",
         "{{ 'a'.ljust(1000000000) }}",
         "{{ '{:99999999}'.format(1) }}",
+        "{{ '%99999999d' | format(1) }}",
+        "{{ '%*d' | format(99999999, 1) }}",
         "{{ raise_exception.__globals__.keys() }}",
     ],
 )
@@ -175,6 +177,24 @@ def test_syntax_error_names_the_line():
     with pytest.raises(DataError) as e:
         JinjaChatTemplate("\n{% if %}")
     assert "line 2" in e.value.where
+
+
+def test_a_template_in_the_style_of_published_ones_renders():
+    """With a macro over parts, numbers that are formatted, and a switch inside of options."""
+    template = JinjaChatTemplate(
+        "{%- set on = options.get('thinking_mode', true) in ['open', true] if options is defined else true -%}"
+        "{%- macro parts(content) %}{% if content is string %}{{ content }}{% else %}{% for p in content %}"
+        "{% if p.marks is defined %}{% for m in p.marks %}[{{ '%.1f' | format(m) }}]{% endfor %}{% endif %}"
+        "{% endfor %}{% endif %}{% endmacro -%}"
+        "{%- for m in messages -%}{{ 'User: ' + parts(m.content) }}{%- endfor -%}"
+        "{{ 'Assistant: ' + ('<think>' if on else '') }}"
+    )
+    assert [template.render([Message("user", "a")], thinking=t) for t in (None, True, False)] == [
+        "User: aAssistant: <think>",
+        "User: aAssistant: <think>",
+        "User: aAssistant: ",
+    ]
+    assert JinjaChatTemplate("{{ '%5.1f%%' | format(2.25) }}").render([]) == "  2.2%"
 
 
 def test_budget_is_per_rendering():

@@ -75,12 +75,9 @@ def test_renderings_and_segments_are_the_same(both, talk, tools, generation):
 def test_samples_are_the_same(both, trained, talk, tools):
     def sample(template):
         turns = Turns(SentencePieceTokenizer(trained.model, trained.files, template))
-        learned = turns.learned(talk)
         try:
-            rendered = turns.render(talk, tools, learned)
-            if not (learned and turns.as_in_use(rendered, tools)):
-                return None
-            return [part.tolist() for part in turns.arrays(turns.tokens(rendered, "$"))]
+            answer = turns.together(talk, tools, "$")
+            return answer and [part.tolist() for part in turns.arrays(answer)]
         except RowError as e:
             return str(e)
 
@@ -176,7 +173,7 @@ def test_messages_do_not_get_away(source):
 
 def test_shapes_that_are_remembered_are_bounded(plain, monkeypatch):
     template = JinjaChatTemplate(plain.source)
-    monkeypatch.setattr("erniecore_text.template._MAX_SHAPES", 3)
+    monkeypatch.setattr("erniecore_text.template.MAX_SHAPES", 3)
     for n in range(1, 9):
         template.render([Message("user", "a")] * n)
     assert len(template._plans) <= 3

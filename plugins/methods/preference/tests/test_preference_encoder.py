@@ -174,7 +174,10 @@ class Thinking:
 
     source, turn_end, stop = "", "<|end_of_sentence|>", "</s>"
 
-    def segments(self, messages, tools=(), *, add_generation_prompt=False):
+    def __init__(self, usual=True):
+        self.usual = usual
+
+    def segments(self, messages, tools=(), *, add_generation_prompt=False, thinking=None):
         from erniecore.api.method import Segment
 
         question = max(i for i, m in enumerate(messages) if m.role == "user")
@@ -189,28 +192,42 @@ class Thinking:
             opened = thought.startswith("<think>")
             parts.append(Segment("A" + ("<think>" if opened else ""), True, i))
             parts.append(Segment(thought.removeprefix("<think>") + m.content + self.turn_end, True, i, generated=True))
-        return [*parts, *([Segment("A<think>", True)] if add_generation_prompt else [])]
+        open_only = self.usual if thinking is None else thinking
+        prompt = "A<think>" if open_only else "A<think></think>"
+        return [*parts, *([Segment(prompt, True)] if add_generation_prompt else [])]
 
-    def render(self, messages, tools=(), *, add_generation_prompt=True):
-        return "".join(s.text for s in self.segments(messages, tools, add_generation_prompt=add_generation_prompt))
+    def render(self, messages, tools=(), *, add_generation_prompt=True, thinking=None):
+        asked = {"add_generation_prompt": add_generation_prompt, "thinking": thinking}
+        return "".join(s.text for s in self.segments(messages, tools, **asked))
+
+
+def encoder_of(template):
+    tokenizer = ToyTokenizer()
+    tokenizer.chat_template = template
+    return PairEncoder(tokenizer, 1000)
 
 
 @pytest.fixture
 def thinking():
-    tokenizer = ToyTokenizer()
-    tokenizer.chat_template = Thinking()
-    return PairEncoder(tokenizer, 1000)
+    return encoder_of(Thinking())
 
 
-def test_answers_whose_prompts_end_differently_share_what_is_alike(thinking):
+def test_an_answer_without_reasoning_has_an_empty_one_behind_the_same_prompt(thinking):
     (sample,) = thinking.encode(pair(chosen=(answer("a", reasoning="r"),), rejected=(answer("b"),)))
     assert side(sample, 1) == ("<s>Uq\nA<think>r</think>a", "r</think>a</s>")
-    assert side(sample, 2) == ("<s>Uq\nAb", "b</s>")
+    assert side(sample, 2) == ("<s>Uq\nA<think></think>b", "</think>b</s>")
+
+
+def test_answers_whose_prompts_end_differently_share_what_is_alike():
+    encoder = encoder_of(Thinking(usual=False))
+    (sample,) = encoder.encode(pair(chosen=(answer("a", reasoning="r"),), rejected=(answer("b"),)))
+    assert side(sample, 1) == ("<s>Uq\nA<think>r</think>a", "r</think>a</s>")
+    assert side(sample, 2) == ("<s>Uq\nA<think></think>b", "b</s>")
 
 
 def test_old_reasoning_is_left_out_of_the_prompt_as_in_use(thinking):
     (sample,) = thinking.encode(pair([user("q"), answer("a", reasoning="r"), user("p")]))
-    assert side(sample, 1)[0] == "<s>Uq\nAa<|end_of_sentence|>Up\nAgood"
+    assert side(sample, 1)[0] == "<s>Uq\nAa<|end_of_sentence|>Up\nA<think></think>good"
 
 
 def test_answers_with_a_prompt_that_use_never_has_are_refused(thinking):

@@ -1,25 +1,21 @@
 """Conversations to training samples: what the model reads, and which tokens it learns.
 
-The prompt part of every learned turn has exactly the tokens that the model gets in use; that is checked. Where one
-rendering of the whole conversation keeps this promise, it is one sample; where it does not (templates that drop the
-reasoning of earlier turns), every learned turn is a sample of its own. No paddle; works with any ``ChatTemplate``.
+The prompt of every learned turn has exactly the tokens that the model gets in use. Where one sequence keeps this promise
+for all of them, it is one sample; where it does not (templates that drop the reasoning of earlier turns), every learned
+turn is a sample of its own. No paddle; works with any ``ChatTemplate``.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 from erniecore_text import Answer, Turns, shortened
 
 from erniecore.api import Json, RowError
-from erniecore.api.data import Conversation
+from erniecore.api.data import Conversation, Message
 from erniecore.api.method import Record, Sample, Tokenizer
-
-if TYPE_CHECKING:
-    from erniecore_text import Rendered
 
 NOTHING_LEARNED, TOO_LONG = "ERN-D043", "ERN-D044"
 #: why a row gave fewer samples than it has learned turns
@@ -44,27 +40,26 @@ class SftEncoder:
     def encode(self, record: Record) -> Sequence[Sample]:
         """One sample, or one per learned turn; raises ``RowError`` when none of them fits or nothing is learned."""
         assert isinstance(record, Conversation)
-        messages, tools = record.messages, record.tools
-        learned = self.turns.learned(messages)
+        learned = self.turns.learned(record.messages)
         if not learned:
             raise RowError(
                 "no turn is learned", code=NOTHING_LEARNED, where="$", expected="an assistant turn with label 1"
             )
-        rendered = self.turns.render(messages, tools, learned)
-        if self.turns.as_in_use(rendered, tools):
-            return [replace(self._fitting(rendered, tools), origin=record.origin)]
-        return self._by_turn(record, learned)
+        answer = self.turns.together(record.messages, record.tools, "$.messages")
+        if answer is None:
+            return self._by_turn(record, learned)
+        return [replace(self._fitting(answer, record.messages, record.tools), origin=record.origin)]
 
     def _by_turn(self, record: Conversation, learned: Sequence[int]) -> list[Sample]:
         """Each learned turn as an answer to what the model is given in use."""
         samples: list[Sample] = []
         too_long: RowError | None = None
         for turn in learned:
-            history = [replace(m, learn=False) for m in record.messages[:turn]]
-            answer, where = [record.messages[turn]], f"$.messages[{turn}]"
+            messages = [*(replace(m, learn=False) for m in record.messages[:turn]), record.messages[turn]]
             try:
-                rendered = self.turns.as_given(history, answer, record.tools, where)
-                samples.append(replace(self._fitting(rendered, record.tools), origin=record.origin))
+                answer = self.turns.together(messages, record.tools, "$.messages")
+                assert answer is not None  # one turn
+                samples.append(replace(self._fitting(answer, messages, record.tools), origin=record.origin))
             except RowError as e:
                 if e.code != TOO_LONG:
                     raise
@@ -75,17 +70,15 @@ class SftEncoder:
             samples[0] = replace(samples[0], truncated=samples[0].truncated or SOME_TURNS)
         return samples
 
-    def _fitting(self, rendered: Rendered, tools: Sequence[Json]) -> Sample:
-        """The sample, shortened by whole turns from the left until it fits."""
+    def _fitting(self, whole: Answer, messages: Sequence[Message], tools: Sequence[Json]) -> Sample:
+        """The sample, shortened by whole turns from the left until it fits. ``whole``: all ``messages``."""
         size = 0
-        for messages, why in shortened(rendered.messages):
-            learned = self.turns.learned(messages)
-            if not learned:
+        for left, why in shortened(messages):
+            if not self.turns.learned(left):
                 break
-            tokens = self.turns.render(messages, tools, learned) if why else rendered
-            answer = self.turns.tokens(tokens, "$.messages")
-            size = answer.size
-            if size <= self.max_length:
+            answer = self.turns.together(left, tools, "$.messages", len(left) - len(messages)) if why else whole
+            size = answer.size if answer is not None else size
+            if answer is not None and size <= self.max_length:
                 return self._sample(answer, why)
         raise RowError(
             "the last turn alone is too long",

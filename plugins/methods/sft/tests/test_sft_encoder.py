@@ -1,5 +1,7 @@
 """Conversations to samples."""
 
+import re
+
 import pytest
 from erniecore_sft.encoder import SOME_TURNS, SftEncoder
 from erniecore_text import JinjaChatTemplate, SentencePieceTokenizer
@@ -29,12 +31,19 @@ THINKING = (
     "{% else %}{{ '<|im_start|>' + m.role + '\n' + m.content + '<|im_end|>\n' }}"
     "{% endif %}{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\n<think>\n' }}{% endif %}"
 )
+#: the same, with a generation prompt behind every conversation, whatever is asked for
+ALWAYS = THINKING.replace("{% if add_generation_prompt %}", "{% if true %}").replace(
+    " or not add_generation_prompt", ""
+)
 WORDS = "the quick brown fox jumps over a lazy dog; User: says and Assistant: answers\n"
 
 
 @pytest.fixture(scope="module")
 def trained():
     return train([WORDS, *(f"{a} {b}. " for a in WORDS.split() for b in WORDS.split())], 400)
+
+
+assert "add_generation_prompt" not in ALWAYS
 
 
 @pytest.fixture(scope="module")
@@ -45,6 +54,7 @@ def make(trained):
         templates = {
             "plain": JinjaChatTemplate(PLAIN),
             "thinking": JinjaChatTemplate(THINKING, "<|im_end|>", "<|im_end|>"),
+            "always": JinjaChatTemplate(ALWAYS, "<|im_end|>", "<|im_end|>"),
         }
         tokenizer = SentencePieceTokenizer(trained.model, trained.files, templates[template])
         return SftEncoder(tokenizer, max_length), tokenizer
@@ -205,8 +215,9 @@ def test_whatever_the_limit_samples_fit_and_end_with_the_stop_token(make, limit,
 # ---- templates that forget
 
 
-def test_each_learned_turn_is_a_sample_where_earlier_reasoning_is_dropped(make):
-    encoder, tokenizer = make(template="thinking")
+@pytest.mark.parametrize("template", ["thinking", "always"])
+def test_each_learned_turn_is_a_sample_where_earlier_reasoning_is_dropped(make, template):
+    encoder, tokenizer = make(template=template)
     messages = (user("q"), answer("a", reasoning="r"), user("p"), answer("b", reasoning="s"))
     first, second = encoder.encode(Conversation(messages))
     assert read(first, tokenizer).endswith("assistant\n<think>\nr\n</think>\na")
@@ -218,10 +229,31 @@ def test_each_learned_turn_is_a_sample_where_earlier_reasoning_is_dropped(make):
     assert learned(second, tokenizer) == "s\n</think>\nb<|im_end|>"
 
 
-def test_one_sample_where_the_last_turn_alone_thinks(make):
-    encoder, tokenizer = make(template="thinking")
-    sample = one(encoder, user("q"), answer("a"), user("p"), answer("b", reasoning="s"))
-    assert learned(sample, tokenizer) == "a<|im_end|>s\n</think>\nb<|im_end|>"
+@pytest.mark.parametrize("template", ["thinking", "always"])
+def test_an_answer_without_reasoning_is_learned_behind_the_prompt_in_use(make, template):
+    encoder, tokenizer = make(template=template)
+    messages = (user("q"), answer("a"), user("p"), answer("b", reasoning="s"))
+    first, second = encoder.encode(Conversation(messages))
+    assert read(first, tokenizer) == ("<|im_start|>user\nq<|im_end|>\n<|im_start|>assistant\n<think>\n\n</think>\na")
+    assert learned(first, tokenizer) == "\n</think>\na<|im_end|>"
+    assert learned(second, tokenizer) == "s\n</think>\nb<|im_end|>"
+
+
+def test_reasoning_that_the_template_would_drop_is_refused(make):
+    with pytest.raises(RowError, match="no place for reasoning") as e:
+        one(make()[0], user("q"), answer("a", reasoning="r"))
+    assert (e.value.code, e.value.where) == ("ERN-D041", "$.messages[1].reasoning")
+
+
+def test_the_error_of_a_prompt_that_use_never_has_shows_the_first_token(make):
+    _, tokenizer = make()
+    source = PLAIN.replace("{{ 'Assistant: ' }}", "{{ 'Assistant (brief): ' }}")
+    brief = SentencePieceTokenizer(tokenizer.model, tokenizer.files, JinjaChatTemplate(source))
+    with pytest.raises(RowError) as e:
+        one(SftEncoder(brief, 100), user("q"), answer("a"))
+    assert (e.value.code, e.value.where) == ("ERN-D047", "$.messages[1]")
+    assert re.fullmatch(r"token \d+, behind '.*Assistant': ':'", e.value.found)
+    assert e.value.expected == "' ', as in the prompt"
 
 
 def test_only_learned_turns_become_samples(make):

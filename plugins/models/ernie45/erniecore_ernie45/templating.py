@@ -1,12 +1,13 @@
-"""Which chat template a tokenizer directory gets. The templates are jinja files beside this module; rendering them is
-the core's work."""
+"""Which chat template a tokenizer directory gets. The templates are jinja files beside the model plugins; rendering them is
+``erniecore_text``'s work."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from importlib import resources
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from erniecore_text import JinjaChatTemplate, SentencePieceTokenizer
 
@@ -15,52 +16,65 @@ from erniecore.api import ConfigError, DataError, nearest
 if TYPE_CHECKING:
     from erniecore.api.model import ChatTemplate, Tokenizer
 
-#: name -> (token that ends a turn inside a conversation, token that the model stops with)
-TEMPLATES: dict[str, tuple[str, str]] = {
-    "ernie45": ("<|end_of_sentence|>", "</s>"),
-    "thinking": ("<|im_end|>", "<|im_end|>"),
+
+class BuiltIn(NamedTuple):
+    """A template that a package brings in its folder ``templates``.
+
+    Attributes:
+        turn_end: token that ends a turn inside a conversation. stop: token that the model stops with.
+    """
+
+    package: str
+    turn_end: str = "<|end_of_sentence|>"
+    stop: str = "</s>"
+
+
+#: of text models; a directory without one has the first
+TEMPLATES: dict[str, BuiltIn] = {
+    "ernie45": BuiltIn("erniecore_ernie45"),
+    "thinking": BuiltIn("erniecore_ernie45", "<|im_end|>", "<|im_end|>"),
 }
 
 
-def read_tokenizer(directory: Path, template: str) -> Tokenizer:
+def read_tokenizer(directory: Path, template: str, known: Mapping[str, BuiltIn] = TEMPLATES) -> Tokenizer:
     """The SentencePiece tokenizer in ``directory`` with the chat template that :func:`choose_template` finds.
 
     Raises ``EnvironmentFault`` when the directory holds no tokenizer.
     """
-    tokenizer: Tokenizer = SentencePieceTokenizer.from_directory(directory, choose_template(template, directory))
+    tokenizer: Tokenizer = SentencePieceTokenizer.from_directory(directory, choose_template(template, directory, known))
     return tokenizer
 
 
-def builtin_source(name: str) -> str:
-    """Text of a template of ``TEMPLATES``."""
-    return (resources.files("erniecore_ernie45") / "templates" / f"{name}.jinja").read_text(encoding="utf-8")
+def builtin_source(name: str, known: Mapping[str, BuiltIn] = TEMPLATES) -> str:
+    """Text of a template of ``known``."""
+    return (resources.files(known[name].package) / "templates" / f"{name}.jinja").read_text(encoding="utf-8")
 
 
-def choose_template(choice: str, directory: Path) -> ChatTemplate:
-    """The template that ``model.template`` names, else the directory's own, else ``ernie45``.
+def choose_template(choice: str, directory: Path, known: Mapping[str, BuiltIn] = TEMPLATES) -> ChatTemplate:
+    """The template that ``model.template`` names, else the directory's own, else the first of ``known``.
 
     A foreign template ends its turns like the built-in one whose tokens it mentions.
     Raises ``ConfigError`` for a name that is neither a template nor a file.
     """
-    if choice in TEMPLATES:
-        return _template(builtin_source(choice), choice)
+    if choice in known:
+        return _template(builtin_source(choice, known), known[choice])
+    usual = next(iter(known))
     source = _source(Path(choice)) if choice else _own_source(directory)
     if source is not None:
         try:
-            return _template(source, "thinking" if "<|im_start|>" in source else "ernie45")
+            return _template(source, TEMPLATES["thinking"] if "<|im_start|>" in source else known[usual])
         except DataError as error:
             error.where = f"{choice or directory}: {error.where}"
             raise
     if choice:
-        close = nearest(choice, TEMPLATES)
-        hint = f"did you mean {close}?" if close else f"templates: {', '.join(TEMPLATES)}"
+        close = nearest(choice, known)
+        hint = f"did you mean {close}?" if close else f"templates: {', '.join(known)}"
         raise ConfigError.at("model.template", f"no template and no file is called {choice!r}; {hint}")
-    return _template(builtin_source("ernie45"), "ernie45")
+    return _template(builtin_source(usual, known), known[usual])
 
 
-def _template(source: str, family: str) -> ChatTemplate:
-    turn_end, stop = TEMPLATES[family]
-    template: ChatTemplate = JinjaChatTemplate(source, turn_end=turn_end, stop=stop)
+def _template(source: str, ends: BuiltIn) -> ChatTemplate:
+    template: ChatTemplate = JinjaChatTemplate(source, turn_end=ends.turn_end, stop=ends.stop)
     return template
 
 

@@ -11,8 +11,7 @@ from erniecore.api.data import Message, ToolCall
 
 
 def template(name):
-    turn_end, stop = TEMPLATES[name]
-    return JinjaChatTemplate(builtin_source(name), turn_end=turn_end, stop=stop)
+    return JinjaChatTemplate(builtin_source(name), turn_end=TEMPLATES[name].turn_end, stop=TEMPLATES[name].stop)
 
 
 def messages(rows):
@@ -84,7 +83,7 @@ def test_pieces_join_to_the_prompt_and_mark_what_the_model_writes(name):
     assert "".join(s.text for s in segments) == template(name).render(rows, add_generation_prompt=False)
     written = "".join(s.text for s in segments if s.generated)
     assert written.index("a1") < written.index("a2")
-    assert written.count(TEMPLATES[name][0]) == 2
+    assert written.count(TEMPLATES[name].turn_end) == 2
     assert "q" not in written
 
 

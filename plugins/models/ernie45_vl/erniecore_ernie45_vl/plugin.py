@@ -78,7 +78,9 @@ class Ernie45VlPlugin(ModelPlugin):
         """The SentencePiece tokenizer in ``directory``."""
         from erniecore_ernie45.templating import read_tokenizer
 
-        return read_tokenizer(directory, config.template)
+        from erniecore_ernie45_vl.templating import TEMPLATES
+
+        return read_tokenizer(directory, config.template, TEMPLATES)
 
     @hookimpl
     def ernie_collect_metrics(self, run: RunView) -> Mapping[str, float]:

@@ -22,15 +22,25 @@ class ToyTemplate:
     stop = "</s>"
 
     def render(
-        self, messages: Sequence[Message], tools: Sequence[Json] = (), *, add_generation_prompt: bool = True
+        self,
+        messages: Sequence[Message],
+        tools: Sequence[Json] = (),
+        *,
+        add_generation_prompt: bool = True,
+        thinking: bool | None = None,
     ) -> str:
         """The segments joined."""
         return "".join(s.text for s in self.segments(messages, tools, add_generation_prompt=add_generation_prompt))
 
     def segments(
-        self, messages: Sequence[Message], tools: Sequence[Json] = (), *, add_generation_prompt: bool = False
+        self,
+        messages: Sequence[Message],
+        tools: Sequence[Json] = (),
+        *,
+        add_generation_prompt: bool = False,
+        thinking: bool | None = None,
     ) -> list[Segment]:
-        """Trusted frame, untrusted contents; an assistant's content and its end are ``generated``."""
+        """Trusted frame, untrusted contents; an assistant's content and its end are ``generated``. It has no thinking."""
         parts = [Segment("<s>", True)]
         for index, message in enumerate(messages):
             generated = message.role == "assistant"
