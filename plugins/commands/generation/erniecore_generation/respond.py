@@ -111,7 +111,7 @@ class Responder:
         generation: content of ``generation_config.json``; only ``eos_token_id`` is read here.
         stop: strings that end a completion and are not part of it.
         speculative: drafter for speculative decoding, ``off``, ``lookup`` or ``mtp``; it does not change completions.
-        thinking: whether answers to messages begin with reasoning; ``None``: as the chat template has it.
+        thinking: whether completions of messages begin with reasoning; ``None``: as the chat template has it.
 
     Raises:
         UsageError: the model has no such drafter, or a template that cannot be told.
@@ -213,7 +213,7 @@ class Responder:
 
 
 def check_thinking(tokenizer: Tokenizer, thinking: bool | None) -> None:
-    """Raise ``UsageError`` where a chat template asks for every answer in the same way."""
+    """Raise ``UsageError`` where a chat template asks for every completion in the same way."""
     template = tokenizer.chat_template
     if thinking is None or template is None:
         return
@@ -252,7 +252,7 @@ def generate_text(
         batch_size: sequences decoded together (continuous batching).
         on_text: called with (index of the prompt, chunk of text).
         speculative: drafter for speculative decoding: ``off``, ``lookup`` or ``mtp``. It does not change completions.
-        thinking: whether answers to messages begin with reasoning, for templates with a switch; ``None``: as they have it.
+        thinking: whether completions of messages begin with reasoning, for templates with a switch; ``None``: as they have it.
         sampling: see :class:`~erniecore_generation.sampling.Sampling`; greedy by default.
 
     Raises:

@@ -110,7 +110,7 @@ class JinjaChatTemplate:
             return text_of(plan, messages)
         return self._run(plain_messages(messages), list(tools) or None, ask)
 
-    def alike(self, messages: Sequence[Message], tools: Sequence[Json], ask: Ask = SILENT) -> Shape | None:
+    def shared_shape(self, messages: Sequence[Message], tools: Sequence[Json], ask: Ask = SILENT) -> Shape | None:
         """What all conversations have in common that are rendered as this one but for their texts; ``None``: nobody knows."""
         if not self._verbatim or tools or sum([len(m.content) + len(m.reasoning) for m in messages]) > _MAX_PLANNED:
             return None
@@ -118,7 +118,7 @@ class JinjaChatTemplate:
 
     def _plan(self, messages: Sequence[Message], tools: Sequence[Json], ask: Ask) -> RenderPlan | None:
         """How conversations of this shape are rendered, where that does not depend on their texts."""
-        shape = self.alike(messages, tools, ask)
+        shape = self.shared_shape(messages, tools, ask)
         if shape is None:
             return None
         plan = self._plans.get(shape)

@@ -1,4 +1,4 @@
-"""The chat templates of the vision-language models, as published. Text alone is rendered here; tokens of pictures are
+"""The chat templates of the vision-language models, as published. Text alone is rendered here; tokens of images are
 ``prompts.py``."""
 
 from __future__ import annotations
