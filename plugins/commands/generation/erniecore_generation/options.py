@@ -60,7 +60,7 @@ Thinking = Annotated[
     bool | None,
     typer.Option(
         "--thinking/--no-thinking",
-        help="Ask for reasoning before the completion, or for none, where the chat template has a switch [as the template has it].",
+        help="Ask for reasoning first, or for none, where the chat template has a switch [as the template has it].",
         show_default=False,
     ),
 ]
