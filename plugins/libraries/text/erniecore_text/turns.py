@@ -119,7 +119,11 @@ class Turns:
     ) -> Sequence[Segment] | None:
         """The segments of :meth:`together`; made once for conversations that the template renders alike."""
         template = self.template
-        shape = template.shared_shape(messages[: learned[-1] + 1], tools) if isinstance(template, JinjaChatTemplate) else None
+        shape = (
+            template.shared_shape(messages[: learned[-1] + 1], tools)
+            if isinstance(template, JinjaChatTemplate)
+            else None
+        )
         if shape is None:
             return self._made(messages, tools, learned, place)
         key = shape, tuple(learned)
