@@ -178,20 +178,20 @@ def plot(results: Sequence[dict[str, Any]], path: Path) -> None:
     from matplotlib import pyplot
 
     figure, axes = pyplot.subplots(figsize=(7, 4.2))
-    colours = {"before": "#666666", "sft": "#c0392b", "grpo": "#1f6fb4", "sft-right": "#7aa874"}
+    colors = {"before": "#666666", "sft": "#c0392b", "grpo": "#1f6fb4", "sft-right": "#7aa874"}
     labels = {
         "before": "fine-tuning on demonstrations, a quarter of them wrong",
         "sft": "the same goes on",
         "grpo": "GRPO on new questions, answers only checked",
         "sft-right": "fine-tuning on right answers to these questions",
     }
-    for arm, colour in colours.items():
+    for arm, color in colors.items():
         lines = [result["curves"][arm] for result in results]
         steps = [point["step"] for point in lines[0]]
         for line in lines:
-            axes.plot(steps, [p["exact_match"] for p in line], color=colour, alpha=0.3, linewidth=1)
+            axes.plot(steps, [p["exact_match"] for p in line], color=color, alpha=0.3, linewidth=1)
         means = [sum(line[i]["exact_match"] for line in lines) / len(lines) for i in range(len(steps))]
-        axes.plot(steps, means, color=colour, linewidth=2.2, label=labels[arm])
+        axes.plot(steps, means, color=color, linewidth=2.2, label=labels[arm])
     axes.set(xlabel="updates", ylabel="exact match, held-out questions", ylim=(0, 1))
     axes.legend(loc="lower right", fontsize=8)
     axes.grid(alpha=0.25)

@@ -22,7 +22,7 @@ from erniecore.data.dataset import ArrayDataset
 from erniecore.data.sampler import PackedBatchSampler, SamplerSettings
 from erniecore.data.shard_dataset import Part, ShardDataset
 from erniecore.data.shard_files import Shard, ShardWriter, open_shard
-from erniecore.data.splits import hold_out
+from erniecore.data.splits import train_eval_split
 from erniecore.types import IGNORE
 
 T = TypeVar("T")
@@ -45,7 +45,7 @@ def main() -> None:
         )
         phase("fingerprint", store.fingerprint)
         phase("ids in range", lambda: store.foreign_id(60_000))
-        train, _ = phase("hold out", lambda: hold_out(store, 0.01, 1))
+        train, _ = phase("split", lambda: train_eval_split(store, 0.01, 1))
         sampler = PackedBatchSampler(train, SamplerSettings(batch_size=8, seed=1))
         loader = DataLoader(train, sampler, pad_id=0)
         steps = phase("order and packing", lambda: sampler.steps_in_epoch(0))

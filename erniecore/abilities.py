@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 ABILITIES: Mapping[str, str] = {
     "fp8": "numbers and matrix products in float8",
     "row-index-attention": "attention kernels with start and end row indices (FlashMask)",
-    "fused-rms-norm": "RMS normalisation in one kernel",
+    "fused-rms-norm": "RMS normalization in one kernel",
     "fused-rope": "rotary embedding in one kernel",
     "batched-p2p": "batched point-to-point communication, which pipelines use",
     "all-to-all": "all-to-all communication, which expert parallelism uses",

@@ -32,7 +32,7 @@ class Capability(str, Enum):
 
 
 class MethodCapability(Capability):
-    """Of methods."""
+    """Capabilities of method plugins."""
 
     REFERENCE = "reference", "compares with a frozen reference model, which the engine hands to its objective", True
     REWARDS = "rewards", "learns from the reward functions of the run, and cannot run without one", True
@@ -41,7 +41,7 @@ class MethodCapability(Capability):
 
 
 class AdapterCapability(Capability):
-    """Of adapters."""
+    """Capabilities of adapter plugins."""
 
     MERGE = "merge", "its update can be merged into the weights of the base, and taken out again", True
 
@@ -56,7 +56,7 @@ class QuantizerCapability(Capability):
 
 
 class ExporterCapability(Capability):
-    """Of exporters."""
+    """Capabilities of exporter plugins."""
 
     PACKED = "packed", "writes quantized weights as they are stored; others get refused", True
     INSTALLED_MODEL = "installed-model", "needs an architecture of an installed model plugin", False

@@ -30,7 +30,7 @@ NOT_AN_OBJECT = "ERN-D028"
 
 MISSING_FIELD = "ERN-D030"
 WRONG_TYPE = "ERN-D031"
-BLANK = "ERN-D032"
+EMPTY_TEXT = "ERN-D032"
 LENGTHS_DIFFER = "ERN-D033"
 UNKNOWN_ROLE = "ERN-D034"
 ROLE_ORDER = "ERN-D035"
@@ -101,7 +101,7 @@ MEANINGS: dict[str, str] = {
     NOT_AN_OBJECT: "the row is valid JSON but not an object",
     MISSING_FIELD: "a field that the format needs is missing",
     WRONG_TYPE: "a field has the wrong JSON type",
-    BLANK: "a text that must not be blank is",
+    EMPTY_TEXT: "a text is empty or only whitespace",
     LENGTHS_DIFFER: "lists that belong together have different lengths",
     UNKNOWN_ROLE: "a message's role is unknown",
     ROLE_ORDER: "the messages come in an order that no conversation has",

@@ -28,13 +28,13 @@ class Choice:
 
     Attributes:
         names: operator -> ``reference`` or the name of a kernel set, for every operator. asked: operators that the
-            settings name. remarks: what the user should know.
+            settings name. warnings: kernel sets that cannot run here.
         sets: the kernel sets that occur in ``names``.
     """
 
     names: Mapping[str, str]
     asked: frozenset[str] = frozenset()
-    remarks: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
     sets: Mapping[str, KernelSet] = field(default_factory=dict)
 
 
@@ -48,7 +48,7 @@ def choose(device: str, asked: Mapping[str, str]) -> Choice:
     Raises:
         ConfigError: an operator or a name that does not exist, a kernel that cannot run here, or two kernels for one operator.
     """
-    sets_here, remarks = installed()
+    sets_here, warnings = installed()
     sets = {name: found for name, found in sets_here.items() if device in found.devices}
     faults = {name: found.fault() for name, found in sets.items()}
     for operator, name in asked.items():
@@ -63,19 +63,19 @@ def choose(device: str, asked: Mapping[str, str]) -> Choice:
             raise ConfigError.at(f"device.kernels.{operator}", message)
         names[operator] = asked.get(operator) or (able[0] if able else REFERENCE)
     missed = {name: fault for name, fault in faults.items() if fault and not sets[name].on_request}
-    remarks += [f"kernels {name}: {fault}; the reference operators run" for name, fault in missed.items()]
+    warnings += [f"kernels {name}: {fault}; the reference operators run" for name, fault in missed.items()]
     used = {name: sets[name] for name in sets if name in names.values()}
-    return Choice(names, frozenset(asked), tuple(remarks), used)
+    return Choice(names, frozenset(asked), tuple(warnings), used)
 
 
 def use(choice: Choice, threads: Callable[[], int]) -> list[str]:
-    """From here on operators run as ``choice`` says; returns what could not be loaded, one remark each. Needs paddle.
+    """Load the kernels of ``choice`` and use them from here on; returns a warning for each that cannot be loaded. Needs paddle.
 
     Raises:
         ConfigError: a kernel that the settings name cannot be loaded.
     """
     loaded: dict[str, Kernel] = {}
-    remarks = []
+    warnings = []
     for operator, name in choice.names.items():
         if name == REFERENCE:
             continue
@@ -84,9 +84,9 @@ def use(choice: Choice, threads: Callable[[], int]) -> list[str]:
         except OSError as error:
             if operator in choice.asked:
                 raise ConfigError.at(f"device.kernels.{operator}", f"{name} cannot be loaded: {error}") from error
-            remarks.append(f"kernel {operator} of {name} cannot be loaded ({error}); the reference operator runs")
+            warnings.append(f"kernel {operator} of {name} cannot be loaded ({error}); the reference operator runs")
     put_in_use(loaded)
-    return remarks
+    return warnings
 
 
 def described(choice: Choice) -> str:

@@ -1,4 +1,4 @@
-"""What paddle remarks when it is imported, and nobody here has a use for. Imports nothing itself."""
+"""Suppresses a warning that Paddle emits on import. Imports nothing itself."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def importing_paddle() -> Iterator[None]:
-    """Around an import that may be the first one of paddle: its remark on building extensions is left out."""
+    """Suppress Paddle's warning about ccache; wrap any import that may be the first of paddle."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="No ccache found")
         yield

@@ -1,4 +1,4 @@
-"""How sizes, counts and times read in messages, and labelled lines of them. Not for files or JSON, which hold plain numbers."""
+"""How sizes, counts and times read in messages, and labeled lines of them. Not for files or JSON, which hold plain numbers."""
 
 from __future__ import annotations
 

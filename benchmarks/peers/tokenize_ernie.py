@@ -1,4 +1,4 @@
-"""Tokenises a file of conversations as a run does: read, check, render, encode, and put on disk. One JSON line."""
+"""Tokenizes a file of conversations as a run does: read, check, render, encode, and put on disk. One JSON line."""
 
 from __future__ import annotations
 

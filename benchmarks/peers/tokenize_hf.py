@@ -1,4 +1,4 @@
-"""Tokenises a file of conversations with Hugging Face ``datasets.map``: one JSON line. Runs in its own environment.
+"""Tokenizes a file of conversations with Hugging Face ``datasets.map``: one JSON line. Runs in its own environment.
 
 ``--kind ids``: text of the chat template to ids and nothing else, the least that can be done. ``labels``: ids of prompt
 and of the whole conversation, labels behind the prompt, as training needs them. ``--tokenizer fast``: transformers' one

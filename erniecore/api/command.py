@@ -8,14 +8,23 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from erniecore.cli.group import WordsCommand, new_group
-from erniecore.cli.options import NOTHING, Chosen, JsonOption, Words, settings_file, split_files, split_words, takes
+from erniecore.cli.group import MultiValueCommand, new_group
+from erniecore.cli.options import (
+    NOTHING,
+    Arguments,
+    Chosen,
+    JsonOption,
+    settings_file,
+    split_arguments,
+    split_files,
+    takes,
+)
 from erniecore.cli.render import note, show, show_error, show_fields, show_json, show_table, use_color
 from erniecore.errors import did_you_mean
 from erniecore.kinds import FLAG_KINDS
 
 if TYPE_CHECKING:
-    from erniecore.config.compose import Loaded as Loaded
+    from erniecore.config.compose import LoadedSettings as LoadedSettings
     from erniecore.plugin import Plugin
     from erniecore.sections import Section
     from erniecore.types import DecoderShape, Tokenizer
@@ -26,8 +35,8 @@ __all__ = [
     "NOTHING",
     "Chosen",
     "JsonOption",
-    "Words",
-    "WordsCommand",
+    "Arguments",
+    "MultiValueCommand",
     "flag_names",
     "settings_file",
     "core_commands",
@@ -47,7 +56,7 @@ __all__ = [
     "show_json",
     "show_table",
     "split_files",
-    "split_words",
+    "split_arguments",
     "store_text",
     "takes",
     "use_color",
@@ -68,7 +77,7 @@ def flag_names() -> tuple[str, ...]:
 
 def load_settings(
     file: Path | None, overrides: Sequence[str] = (), flags: Mapping[str, Any] = NOTHING, *, complete: bool = True
-) -> Loaded:
+) -> LoadedSettings:
     """The settings of a run, from its file, ``section.key=value`` overrides and flags.
 
     Args:
@@ -82,7 +91,7 @@ def load_settings(
     return compose.load(file, overrides, flags, require=compose.REQUIRED if complete else ())
 
 
-def planned_run(loaded: Loaded, processes: int = 0) -> tuple[PlannedRun, list[str]]:
+def planned_run(loaded: LoadedSettings, processes: int = 0) -> tuple[PlannedRun, list[str]]:
     """A run as its settings describe it, with notes for the user; starts nothing and imports no paddle. A published model that
     is not here is planned by its recipe, and a note says so.
 
@@ -92,7 +101,7 @@ def planned_run(loaded: Loaded, processes: int = 0) -> tuple[PlannedRun, list[st
     Raises:
         ErnieError: impossible settings, an unreadable model directory.
     """
-    from erniecore.config.stand_in import plannable
+    from erniecore.config.absent_model import plannable
     from erniecore.engine import entry
 
     loaded, note = plannable(loaded)

@@ -13,11 +13,11 @@ from erniecore.types import (
     Message,
     Origin,
     Preference,
-    Rated,
     Record,
     Role,
     Sample,
     ToolCall,
+    UnpairedPreference,
 )
 
 __all__ = [
@@ -34,7 +34,7 @@ __all__ = [
     "Message",
     "Origin",
     "Preference",
-    "Rated",
+    "UnpairedPreference",
     "Record",
     "Role",
     "RowReaderPlugin",

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from erniecore.engine.launch import default_device, paddle_variables, read_cluster
 
 if TYPE_CHECKING:
-    from erniecore.config.compose import Loaded
+    from erniecore.config.compose import LoadedSettings
     from erniecore.engine.training.data_path import DataPath
     from erniecore.types import Cluster, DecoderShape, Device, ModelBundle
 
@@ -52,14 +52,14 @@ def use_kernels(device: Device) -> None:
     launch.use_kernels(kernels.choose(device.name, {}), [])
 
 
-def train(loaded: Loaded, listeners: Sequence[object] = ()) -> list[Mapping[str, Any]]:
+def train(loaded: LoadedSettings, listeners: Sequence[object] = ()) -> list[Mapping[str, Any]]:
     """Train without a console; ``listeners`` have lifecycle hooks. Returns the events. Raises what a run raises."""
     from erniecore.engine import entry
 
     return list(entry.run_loaded(loaded, console="none", listeners=listeners).events)
 
 
-def data_path(loaded: Loaded) -> DataPath:
+def data_path(loaded: LoadedSettings) -> DataPath:
     """The data path of a run, part by part.
 
     Raises:

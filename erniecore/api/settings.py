@@ -1,6 +1,6 @@
 """For tools that work on settings: reading, composing, describing and importing them. Imports pydantic-settings, no paddle."""
 
-from erniecore.config.compose import Loaded, load, read_sources
+from erniecore.config.compose import LoadedSettings, load, read_sources
 from erniecore.config.core import CORE_SECTIONS
 from erniecore.config.describe import Explanation, section_keys
 from erniecore.config.imported import import_file, read, refuse_unknown
@@ -13,7 +13,7 @@ from erniecore.kinds import FLAG_KINDS, KINDS, MANY, RUN_KINDS
 from erniecore.retired import current_key
 
 __all__ = [
-    "CORE_SECTIONS", "FLAG_KINDS", "KINDS", "MANY", "RUN_KINDS", "Explanation", "Known", "Loaded", "composed", "current_key",
-    "import_file", "importer_of", "load", "read", "read_sources", "refuse_unknown", "scalar", "section_keys", "select", "tables",
-    "unrecognized", "values",
+    "CORE_SECTIONS", "FLAG_KINDS", "KINDS", "MANY", "RUN_KINDS", "Explanation", "Known", "LoadedSettings", "composed",
+    "current_key", "import_file", "importer_of", "load", "read", "read_sources", "refuse_unknown", "scalar", "section_keys",
+    "select", "tables", "unrecognized", "values",
 ]  # fmt: skip

@@ -67,7 +67,7 @@ class JsonDisplay:
         print(json.dumps(plain(event), ensure_ascii=False, allow_nan=False), file=self.stream, flush=True)
 
     def close(self) -> None:
-        """Nothing is open."""
+        pass
 
 
 class LineDisplay:
@@ -87,7 +87,7 @@ class LineDisplay:
         return step in (1, self.shown.total_steps) or step % self.shown.every == 0
 
     def close(self) -> None:
-        """Nothing is open."""
+        pass
 
 
 class LiveDisplay:
@@ -192,8 +192,8 @@ def _warning(shown: Shown, event: Event) -> str:
 
 
 def _end(shown: Shown, event: Event) -> str:
-    held, planned = event.get("tensor_memory"), event.get("planned_memory")
-    memory = f"  tensors {size_text(held)} (planned {size_text(planned)})" if held and planned else ""
+    peak, planned = event.get("tensor_memory"), event.get("planned_memory")
+    memory = f"  peak memory {size_text(peak)} (estimated {size_text(planned)})" if peak and planned else ""
     done = f"{event['status']}  {event['steps']} steps  {event['tokens']} tokens  {event['seconds']:.1f} s"
     if event.get("planned_seconds") and event["steps"]:
         done += f" ({event['seconds'] / event['steps']:.3g} s per step, planned {event['planned_seconds']:.3g})"
@@ -220,10 +220,10 @@ class NoDisplay:
     """Shows nothing: for use from Python."""
 
     def show(self, event: Event) -> None:
-        """Ignore the event."""
+        pass
 
     def close(self) -> None:
-        """Nothing is open."""
+        pass
 
 
 def choose(mode: str, stream: TextIO, shown: Shown) -> Display:
@@ -241,7 +241,7 @@ _displays: WeakKeyDictionary[RunView, Display] = WeakKeyDictionary()
 
 
 class ConsolePlugin(Plugin):
-    """Shows a run."""
+    """Prints the progress of a run to the terminal."""
 
     kind = "callback"
     name = "console"

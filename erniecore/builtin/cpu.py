@@ -31,7 +31,7 @@ _MKL_CODES = (("7", {"avx512f", "avx512dq", "avx512cd", "avx512bw", "avx512vl"})
 
 
 class CpuConfig(DeviceConfig):
-    """The ``cpu`` device."""
+    """Settings of ``device.*`` for the CPU."""
 
     threads: int = Field(
         0,
@@ -179,7 +179,7 @@ def _cores() -> int:
 
 
 class CpuPlugin(DevicePlugin):
-    """The host's processor."""
+    """Runs on the CPU of the host."""
 
     name = "cpu"
     summary = "float32 on the host's processor"

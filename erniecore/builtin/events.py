@@ -16,7 +16,7 @@ from erniecore.types import RunView
 
 
 class EventsPlugin(Plugin):
-    """Writes ``events.jsonl``."""
+    """Writes events to ``events.jsonl``."""
 
     kind = "callback"
     name = "events"

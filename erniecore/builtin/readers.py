@@ -23,7 +23,7 @@ class JsonArray(RowReaderPlugin):
 
     @hookimpl
     def ernie_read_rows(self, file: DataFile) -> Iterator[RawRow]:
-        """Element by element."""
+        """Yields one row per array element."""
         from erniecore.data.json_rows import read_json
 
         return read_json(file, array=True)
@@ -36,7 +36,7 @@ class JsonLines(RowReaderPlugin):
 
     @hookimpl
     def ernie_read_rows(self, file: DataFile) -> Iterator[RawRow]:
-        """Line by line."""
+        """Yields one row per line."""
         from erniecore.data.json_rows import read_json
 
         return read_json(file, array=False)
@@ -63,7 +63,7 @@ class TextReader(RowReaderPlugin):
 
 
 class Gzip(DecompressorPlugin):
-    """gzip streams."""
+    """Decompresses gzip while reading."""
 
     name = "gz"
     summary = "gzip around any other kind of file"
@@ -77,14 +77,14 @@ class Gzip(DecompressorPlugin):
 
 
 class LocalFile(SchemePlugin):
-    """``file://`` URLs."""
+    """Resolves ``file://`` URLs to local paths."""
 
     name = "file"
     summary = "Files of this machine by their URL"
 
     @hookimpl
     def ernie_fetch_file(self, url: str) -> Path:
-        """The file itself."""
+        """Returns the path; nothing is copied."""
         return Path(unquote(urlsplit(url).path))
 
 

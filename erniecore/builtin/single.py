@@ -35,7 +35,7 @@ class OneProcess(LayoutSpace):
 
 
 class SinglePlugin(ParallelPlugin):
-    """No parallelism."""
+    """Runs on one process, without parallelism."""
 
     name = "single"
     summary = "one process, no parallelism"

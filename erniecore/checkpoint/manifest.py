@@ -1,6 +1,6 @@
 """The manifest of a checkpoint: what every file and tensor must be, and proof that this directory is ours.
 
-Written twice: first with status ``writing`` (so that a crashed save can be recognised and removed), last, over it,
+Written twice: first with status ``writing`` (so that a crashed save can be recognized and removed), last, over it,
 with status ``complete``. It is canonical JSON with its own hash, so any changed byte of it is found too.
 """
 

@@ -1,7 +1,7 @@
 """Reading safetensors files that nobody vouches for: everything the header claims is checked before it is used.
 
 The library checks most of this too, but says neither which file nor which tensor is wrong. Tensors are views of the
-mapped file, so memory use stays that of the tensors in use. Pickles are recognised and refused, never opened.
+mapped file, so memory use stays that of the tensors in use. Pickles are recognized and refused, never opened.
 """
 
 from __future__ import annotations

@@ -62,13 +62,13 @@ def build_cli() -> Any:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; returns the exit code. ``argv`` are the words after ``ernie``."""
-    words = list(sys.argv[1:] if argv is None else argv)
-    own = words[: words.index("--")] if "--" in words else words
+    args = list(sys.argv[1:] if argv is None else argv)
+    own = args[: args.index("--")] if "--" in args else args
     debug = "--debug" in own or os.environ.get("ERNIE_DEBUG", "") not in ("", "0")
     as_json = "--json" in own
-    words = [w for i, w in enumerate(words) if not (w == "--debug" and i < len(own))]
+    args = [w for i, w in enumerate(args) if not (w == "--debug" and i < len(own))]
     try:
-        result = build_cli().main(args=words, prog_name="ernie", standalone_mode=False)
+        result = build_cli().main(args=args, prog_name="ernie", standalone_mode=False)
         return result if isinstance(result, int) and not isinstance(result, bool) else int(Exit.OK)
     except SystemExit as end:
         if isinstance(end.__context__, BrokenPipeError):  # click makes an exit of it before we see it

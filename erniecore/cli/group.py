@@ -30,19 +30,19 @@ class Lazy:
     summary: str
 
 
-class WordsCommand(TyperCommand):
-    """A command whose repeatable options also take several words: ``--data a.jsonl b.jsonl``."""
+class MultiValueCommand(TyperCommand):
+    """A command whose repeatable options take several values: ``--data a.jsonl b.jsonl``."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """As typer does, with retired flags as they are spelled now and the option repeated before each further word."""
+        """Replace retired flags by their current names and repeat the option before each value, then parse as Typer does."""
         args, warnings = current_flags(args, {o for p in self.params for o in p.opts})
         for text in warnings:
             render.note(f"warning: {text}")
         many = {o for p in self.params if getattr(p, "multiple", False) for o in p.opts if o.startswith("--")}
-        return super().parse_args(ctx, spread_words(args, many))
+        return super().parse_args(ctx, spread_values(args, many))
 
 
-def spread_words(args: Sequence[str], options: Collection[str]) -> list[str]:
+def spread_values(args: Sequence[str], options: Collection[str]) -> list[str]:
     """``--data a b --x`` as ``--data a --data b --x``; settings (``k=v``), YAML files and options end the list."""
     result: list[str] = []
     current, taken = "", False
@@ -123,7 +123,7 @@ class LazyGroup(NearestGroup):
         return as_command(getattr(import_module(module), attribute), cmd_name)
 
     def summary_of(self, ctx: Any, name: str) -> str:
-        """From the table."""
+        """The summary from the command table; the command is not imported."""
         return self.table[name].summary
 
 
@@ -146,7 +146,7 @@ def as_command(found: typer.Typer | Callable[..., object], name: str) -> Any:
     app = found
     if not isinstance(app, typer.Typer):
         app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
-        app.command(name, cls=WordsCommand, context_settings=CONTEXT)(found)
+        app.command(name, cls=MultiValueCommand, context_settings=CONTEXT)(found)
     hook = sys.excepthook
     command = typer.main.get_command(app)
     sys.excepthook = hook

@@ -1,6 +1,7 @@
-"""The flags that mean the same in every command, and the ``[FILE] [section.key=value …]`` words before them.
+"""The flags that all commands share, and the ``[FILE] [section.key=value …]`` arguments before them.
 
-Declares; loads nothing. Commands say ``@takes()`` and ``chosen: Chosen = NOTHING``, and hand both to the settings.
+Only declarations; nothing is loaded. A command is decorated with ``@takes()``, has a parameter ``chosen: Chosen = NOTHING`` and
+passes it to the settings.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from erniecore.kinds import FLAG_KINDS, Kind
 R = TypeVar("R")
 _SETTING = re.compile(r"[a-z_]+(\.[\w-]+)*=")
 
-Words = Annotated[
+Arguments = Annotated[
     list[str] | None,
     typer.Argument(
         metavar="[FILE] [SECTION.KEY=VALUE]...", help="A settings file, then single settings.", show_default=False
@@ -66,22 +67,22 @@ MasterOption = Annotated[
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
-def split_words(words: list[str] | None) -> tuple[Path | None, list[str]]:
-    """The settings file (or the resolved.yaml of a run directory) and the ``section.key=value`` words.
+def split_arguments(args: list[str] | None) -> tuple[Path | None, list[str]]:
+    """The settings file (or the resolved.yaml of a run directory) and the ``section.key=value`` overrides.
 
-    Raises ``UsageError`` for two files, and for a word that is neither.
+    Raises ``UsageError`` for two files and for an argument that is neither.
     """
-    files = [w for w in words or () if "=" not in w or Path(w).is_file()]
+    files = [w for w in args or () if "=" not in w or Path(w).is_file()]
     for word in files:
         if word.removesuffix(".gz").endswith((".jsonl", ".json")) and not _is_settings(word):
             raise UsageError(f"{word!r} is a data file, not a settings file", fix=f"--data {word}")
         if not Path(word).exists() and not word.endswith((".yaml", ".yml")):
-            fix = f"{word}=VALUE sets a value" if "." in word else "give one YAML file, then section.key=value words"
+            fix = f"{word}=VALUE sets a value" if "." in word else "give one YAML file, then section.key=value"
             raise UsageError(f"{word!r} is neither a settings file nor section.key=value", fix=fix)
     if len(files) > 1:
         fix = "a file can name others with `extends:`; data files go after --data"
         raise UsageError("more than one settings file", found=" ".join(files), fix=fix)
-    return (settings_file(files[0]) if files else None), [w for w in words or () if w not in files]
+    return (settings_file(files[0]) if files else None), [w for w in args or () if w not in files]
 
 
 def split_files(words: Sequence[str]) -> tuple[list[str], Path | None, list[str]]:
@@ -93,7 +94,7 @@ def split_files(words: Sequence[str]) -> tuple[list[str], Path | None, list[str]
     settings = [
         w for w in rest if w.endswith((".yaml", ".yml")) or (Path(w) / "resolved.yaml").is_file() or _is_settings(w)
     ]
-    file, _ = split_words(settings)
+    file, _ = split_arguments(settings)
     return [w for w in rest if w not in settings], file, overrides
 
 

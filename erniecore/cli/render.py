@@ -83,7 +83,7 @@ def show_fields(fields: Sequence[tuple[str, str]], width: int = 80) -> None:
 
 
 def note(message: str) -> None:
-    """Print a remark to stderr, so that stdout stays what was asked for."""
+    """Print a note to stderr; stdout has only the command's output."""
     print(message, file=sys.stderr)
 
 
@@ -108,6 +108,6 @@ def show_table(headers: Sequence[str], rows: Sequence[Sequence[object]]) -> None
 
 
 def use_color(stream: TextIO, environ: Mapping[str, str] | None = None) -> bool:
-    """Whether ``stream`` is a terminal that wants colours (https://no-color.org)."""
+    """Whether ``stream`` is a terminal that wants colors (https://no-color.org)."""
     environ = os.environ if environ is None else environ
     return stream.isatty() and not environ.get("NO_COLOR") and environ.get("TERM") != "dumb"

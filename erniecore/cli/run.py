@@ -9,25 +9,25 @@ import typer
 from erniecore.cli import render
 from erniecore.cli.options import (
     NOTHING,
+    Arguments,
     Chosen,
     JsonOption,
     MasterOption,
     NodeRankOption,
     NodesOption,
     NprocOption,
-    Words,
-    split_words,
+    split_arguments,
     takes,
 )
 from erniecore.errors import UsageError
 
 if TYPE_CHECKING:
-    from erniecore.config.compose import Loaded
+    from erniecore.config.compose import LoadedSettings
 
 
 @takes()
 def run(
-    words: Words = None,
+    args: Arguments = None,
     chosen: Chosen = NOTHING,
     resume: Annotated[
         str | None, typer.Option("--resume", metavar="auto|never|must|DIR", help="Where to continue; default auto.")
@@ -46,16 +46,16 @@ def run(
 ) -> int:
     """Train, evaluate and save.
 
-    Settings come from FILE, from SECTION.KEY=VALUE words and from the flags; `ernie config show` takes the same words
-    and prints every value with its source. FILE may be a training file of another toolkit (`ernie plugins --kind importer`): it
-    is converted on the way.
+    Settings come from FILE, from SECTION.KEY=VALUE arguments and from the flags; `ernie config show` takes the same arguments
+    and prints every value with its source. FILE may also be a settings file of another toolkit (`ernie plugins --kind
+    importer`), which is converted.
     """
     if demo:
         return _demo(chosen["out"] or "", as_json)
     from erniecore.config import compose
     from erniecore.engine import entry
 
-    file, overrides = split_words(words)
+    file, overrides = split_arguments(args)
     start = {"nproc": nproc, "nodes": nodes, "node_rank": node_rank, "master": master, "restarts": restarts}
     loaded = compose.load(file, overrides, {**chosen, "resume": resume, **start})
     if not dry_run:
@@ -65,18 +65,18 @@ def run(
     return 0
 
 
-def _plan(loaded: Loaded, as_json: bool) -> None:
-    """Print the plan, and before it what became of a file of another toolkit."""
-    from erniecore.config.stand_in import plannable
+def _plan(loaded: LoadedSettings, as_json: bool) -> None:
+    """Print the plan, after the notes on a settings file of another toolkit."""
+    from erniecore.config.absent_model import plannable
     from erniecore.engine import entry
 
-    loaded, remark = plannable(loaded)
+    loaded, recipe = plannable(loaded)
     plan = entry.plan_loaded(loaded)
-    notices = [*loaded.notes, *([remark] if remark else [])]
+    notes = [*loaded.notes, *([recipe] if recipe else [])]
     if as_json:
-        render.show_json({**plan.as_json(), **({"notices": notices} if notices else {})})
+        render.show_json({**plan.as_json(), **({"notes": notes} if notes else {})})
     else:
-        lines = [*(("note", text) for text in notices), *plan.lines()]
+        lines = [*(("note", text) for text in notes), *plan.lines()]
         render.show_fields(lines)
 
 

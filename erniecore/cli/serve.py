@@ -11,7 +11,7 @@ import typer
 from erniecore.cli import render
 from erniecore.errors import PluginBroken, UsageError
 
-_Words = Annotated[
+_Overrides = Annotated[
     list[str] | None,
     typer.Argument(metavar="[KEY=VALUE]...", help="Settings of the server, e.g. port=8080.", show_default=False),
 ]
@@ -19,7 +19,7 @@ _Model = Annotated[Path | None, typer.Option("--model", metavar="DIR", help="Mod
 _Backend = Annotated[str | None, typer.Option("--backend", metavar="NAME", help="Server plugin.")]
 
 
-def serve(words: _Words = None, model: _Model = None, backend: _Backend = None) -> int:
+def serve(args: _Overrides = None, model: _Model = None, backend: _Backend = None) -> int:
     """Serve a model until stopped. Without --backend: says which servers are installed.
 
     `ernie plugins --kind server` lists them too; the exit code is the server's.
@@ -32,7 +32,7 @@ def serve(words: _Words = None, model: _Model = None, backend: _Backend = None) 
     if backend is None:
         raise _unnamed([entry.name for entry in registry.entries("server")])
     plugin = registry.load("server", backend)
-    config = section_from(plugin.Config, from_arguments(words or ()))
+    config = section_from(plugin.Config, from_arguments(args or ()))
     if model is None:
         raise UsageError("no model to serve", where="--model", fix="name a model directory: --model DIR")
     code = assemble({"server": plugin}).call(plugin, "ernie_serve", config=config, directory=_directory(model))
@@ -62,6 +62,6 @@ def _directory(model: Path) -> Path:
             where=str(located.path),
             fix=f"write one with `ernie export {located.path} --out DIR`",
         )
-    for remark in located.notes:
-        render.note(f"note: {remark}")
+    for text in located.notes:
+        render.note(f"note: {text}")
     return located.path

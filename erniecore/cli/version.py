@@ -34,7 +34,7 @@ def version(
     bug_report: Annotated[bool, typer.Option("--bug-report", help="Everything that a bug report should say.")] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Print versions."""
+    """Print the version of erniecore, or all that a bug report needs."""
     found = facts() if bug_report else {"erniecore": erniecore.__version__}
     if as_json:
         render.show_json(found)

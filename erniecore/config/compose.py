@@ -62,14 +62,14 @@ class Request(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Loaded:
-    """Settings with everything that was learned on the way.
+class LoadedSettings:
+    """Validated settings, their plugins and the source of each value.
 
     Attributes:
         settings: frozen and valid.
         plugins: kind -> plugin; ``format`` and ``callback``: lists. host: these plugins, assembled once for the run.
         provenance: where each value was written. request: what :func:`load` was given.
-        notes: what the user should know: of a file that was converted from another toolkit, and of retired keys.
+        notes: for the user: on the conversion of another toolkit's file, and on retired keys.
     """
 
     settings: RunSettings
@@ -88,7 +88,7 @@ def load(
     *,
     require: Sequence[str] = REQUIRED,
     command: Sequence[str] | None = None,
-) -> Loaded:
+) -> LoadedSettings:
     """Settings of a run or of another command.
 
     Args:
@@ -120,7 +120,7 @@ def load(
     arguments = tuple(sys.argv if command is None else command)
     request = Request(file, tuple(overrides), dict(flags or {}), arguments)
     notes = (*written.notes, *retired_keys(chosen.tree))
-    return Loaded(settings, MappingProxyType(chosen.plugins), host, provenance, request, notes)
+    return LoadedSettings(settings, MappingProxyType(chosen.plugins), host, provenance, request, notes)
 
 
 class Read(NamedTuple):
@@ -128,7 +128,7 @@ class Read(NamedTuple):
 
     Attributes:
         sources: from the highest to the lowest. problems: environment variables that are no settings.
-        notes: as in :class:`Loaded`. advice: as in ``Imported``.
+        notes: as in :class:`LoadedSettings`. advice: as in ``Imported``.
     """
 
     sources: tuple[Source, ...]

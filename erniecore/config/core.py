@@ -142,7 +142,7 @@ class DataSection(Section):
 
 
 class TrainSection(Section):
-    """Optimization."""
+    """Training length, batch size, optimizer, learning rate and precision."""
 
     max_steps: int = Field(0, ge=0, description="Optimizer steps; 0: from `epochs`.")
     epochs: float = Field(1.0, gt=0, description="Passes over the data when `max_steps` is 0.")

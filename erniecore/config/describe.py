@@ -15,7 +15,14 @@ from pydantic_core import PydanticUndefined
 from erniecore.config.yaml import scalar
 from erniecore.sections import Section
 
-_WORDS = {int: "integer", float: "number", bool: "true or false", str: "text", type(None): "nothing", Any: "anything"}
+_TYPE_NAMES = {
+    int: "integer",
+    float: "number",
+    bool: "true or false",
+    str: "text",
+    type(None): "nothing",
+    Any: "anything",
+}
 _BOUNDS = {"ge": "≥", "gt": ">", "le": "≤", "lt": "<"}
 
 
@@ -66,7 +73,7 @@ def _annotation(annotation: Any) -> str:
         return "mapping"
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return "{" + ", ".join(annotation.model_fields) + "}"
-    return str(_WORDS.get(annotation, getattr(annotation, "__name__", annotation)))
+    return str(_TYPE_NAMES.get(annotation, getattr(annotation, "__name__", annotation)))
 
 
 def default_text(info: FieldInfo) -> str:

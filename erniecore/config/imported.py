@@ -1,6 +1,6 @@
-"""A file of another toolkit as a layer of settings: every value knows the line and the key that it comes from.
+"""Settings files of other toolkits as a layer of settings; each value keeps the line and key that it comes from.
 
-An importer converts; this module hands it the file with the overrides of the command line, and reports what came back.
+An importer plugin converts the file; this module passes it the file and the overrides, and reports the result.
 """
 
 from __future__ import annotations

@@ -13,14 +13,14 @@ from pathlib import Path
 
 import erniecore
 from erniecore import kernels, registry
-from erniecore.config.compose import Loaded
+from erniecore.config.compose import LoadedSettings
 from erniecore.config.settings import values
 from erniecore.config.yaml import scalar
 from erniecore.known import installed
 from erniecore.types import Cluster
 
 
-def write_resolved(loaded: Loaded, path: Path, facts: Mapping[str, object] | None = None) -> Path:
+def write_resolved(loaded: LoadedSettings, path: Path, facts: Mapping[str, object] | None = None) -> Path:
     """Write resolved.yaml; ``facts`` are further header lines (they win over :func:`facts_of`).
 
     The file replaces an older one in one step. ``compose.load(path)`` gives the same settings again.
@@ -32,7 +32,7 @@ def write_resolved(loaded: Loaded, path: Path, facts: Mapping[str, object] | Non
     return path
 
 
-def resolved_text(loaded: Loaded, header: Mapping[str, object]) -> str:
+def resolved_text(loaded: LoadedSettings, header: Mapping[str, object]) -> str:
     """The file's content: header comments, then every section."""
     lines = ["# Settings of one run, written by erniecore; `ernie run` on this file repeats it."]
     lines += [f"# {key}: {_one_line(value)}" for key, value in header.items() if value not in ("", None)]
@@ -59,7 +59,7 @@ def _one_line(value: object) -> str:
     return " ".join(str(value).split())
 
 
-def facts_of(loaded: Loaded) -> dict[str, str]:
+def facts_of(loaded: LoadedSettings) -> dict[str, str]:
     """What the header says: versions, environment of the device, git revision, command line."""
     facts = {"erniecore": erniecore.__version__, "python": platform.python_version(), "paddle": _listed(installed())}
     facts["plugins"] = _listed(dict(sorted(distributions(loaded))))
@@ -68,8 +68,8 @@ def facts_of(loaded: Loaded) -> dict[str, str]:
     facts["kernels"] = kernels.described(kernels.choose(device.name, loaded.settings.device.kernels))
     facts["seed"] = str(loaded.settings.run.seed)
     facts["git"] = git_revision()
-    program, *words = loaded.request.command or ("",)
-    facts["command"] = shlex.join([Path(program).name, *words])
+    program, *args = loaded.request.command or ("",)
+    facts["command"] = shlex.join([Path(program).name, *args])
     return facts
 
 
@@ -77,7 +77,7 @@ def _listed(versions: Mapping[str, str]) -> str:
     return ", ".join(f"{name} {version}" for name, version in versions.items())
 
 
-def distributions(loaded: Loaded) -> Iterator[tuple[str, str]]:
+def distributions(loaded: LoadedSettings) -> Iterator[tuple[str, str]]:
     """(distribution, version) of every plugin of the run."""
     for kind, value in loaded.plugins.items():
         for plugin in value if isinstance(value, list) else [value]:
@@ -89,8 +89,8 @@ def distributions(loaded: Loaded) -> Iterator[tuple[str, str]]:
 def git_revision(directory: Path | None = None) -> str:
     """The commit checked out in ``directory``, with ``+changes`` if files differ; empty outside a repository."""
 
-    def git(*words: str) -> str:
-        done = subprocess.run(["git", *words], cwd=directory, capture_output=True, text=True, check=True)
+    def git(*args: str) -> str:
+        done = subprocess.run(["git", *args], cwd=directory, capture_output=True, text=True, check=True)
         return done.stdout.strip()
 
     try:

@@ -144,7 +144,7 @@ class FlagSource(Source):
 
 
 class OverrideSource(Source):
-    """``section.key=value`` arguments."""
+    """The ``section.key=value`` arguments of a command line."""
 
 
 class DirectorySource(Source):

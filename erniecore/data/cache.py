@@ -1,8 +1,8 @@
-"""Tokenized sources kept on disk: made once, shared by runs and processes, checked whenever they are opened.
+"""The token cache: tokenized sources on disk, shared by runs and processes and verified whenever they are opened.
 
-An entry is a directory named by its key (``cache_keys.py``) with shards (``shard_files.py``) and, once all of them are
-there, ``entry.json``. Every file appears whole or not at all, so a build that is interrupted goes on where it stopped,
-and a damaged shard is made again from its rows, aloud. What samples are is decided elsewhere; here they are only kept.
+An entry is a directory named by its key (``cache_keys.py``) with shards (``shard_files.py``) and, once it is complete,
+``entry.json``. Files are written atomically, so an interrupted build continues where it stopped, and a damaged shard is
+rebuilt from its rows with a warning.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class Entry:
 
     @property
     def bytes(self) -> int:
-        """On disk."""
+        """Size on disk, in bytes."""
         return sum(shard.bytes for shard in self.shards.values())
 
 
@@ -171,7 +171,7 @@ class TokenCache:
                 if isinstance(found, Shard):
                     entry.shards[int(file.stem.rpartition("-")[2])] = found
                 else:
-                    self._damaged(f"the token cache was damaged: {file}: {found}; the shard is made again")
+                    self._damaged(f"the token cache was damaged: {file}: {found}; the shard is rebuilt")
         if entry.complete:
             os.utime(path / ENTRY)
 

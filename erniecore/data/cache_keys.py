@@ -128,7 +128,7 @@ class _Describer:
         self._digest.update(f"{tag} {len(data)} ".encode() + data)
 
     def add(self, value: Any, place: str) -> None:
-        """``place``: for errors."""
+        """Hash ``value``; ``place`` names it in errors."""
         if value is None or isinstance(value, bool | int | float | complex | str):
             self._put(type(value).__name__, repr(value).encode("utf-8", "surrogatepass"))
         elif isinstance(value, bytes | bytearray):

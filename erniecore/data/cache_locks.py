@@ -16,7 +16,7 @@ class Lock:
         self._fd = fd
 
     def close(self) -> None:
-        """Let go."""
+        """Release the lock; does nothing if it is not held."""
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1

@@ -104,7 +104,7 @@ class ArrayDataset:
 
     @property
     def lengths(self) -> IntArray:
-        """int64 [N]."""
+        """int64 [N], tokens per sample."""
         return np.diff(self.starts)
 
     @property
@@ -158,11 +158,9 @@ class ArrayDataset:
         return digest.digest()
 
     def fingerprint(self) -> str:
-        """See ``TokenizedDataset``."""
         return hashlib.sha256(b"".join(self.block_digests())).hexdigest()
 
     def foreign_id(self, vocab_size: int) -> tuple[str, int, Origin] | None:
-        """See ``TokenizedDataset``."""
         for what, ids in (("token", self.input_ids), ("label", self.labels)):
             for start in range(0, len(ids), _AT_ONCE):
                 part = ids[start : start + _AT_ONCE]
@@ -202,26 +200,21 @@ class Subset:
 
     @cached_property
     def lengths(self) -> Array:
-        """See ``TokenizedDataset``."""
         return self.base.lengths[self.indices]
 
     @property
     def rows(self) -> Array:
-        """See ``TokenizedDataset``."""
         return self.base.rows[self.indices]
 
     @property
     def num_tokens(self) -> int:
-        """Of these samples."""
         return int(self.lengths.sum(dtype=np.int64))
 
     def source_sizes(self, count: int) -> list[int]:
-        """See ``TokenizedDataset``."""
         ends = np.searchsorted(self.indices, np.cumsum(self.base.source_sizes(count)))
         return [int(n) for n in np.diff(ends, prepend=0)]
 
     def fingerprint(self) -> str:
-        """See ``TokenizedDataset``."""
         chosen = np.ascontiguousarray(self.indices, index_dtype(len(self.base)))
         return hashlib.sha256(self.base.fingerprint().encode() + chosen.tobytes()).hexdigest()
 
@@ -289,7 +282,7 @@ class DatasetBuilder:
         self._sources.append(source)
 
     def finish(self) -> ArrayDataset:
-        """The dataset."""
+        """Concatenate the samples into one dataset."""
         joined = {name: _joined(parts) for name, parts in self._parts.items()}
         return ArrayDataset(
             starts=np.cumsum([0, *self._lengths], dtype=np.int64),

@@ -24,9 +24,9 @@ def generator(seed: int, purpose: str, index: int = 0) -> np.random.Generator:
 _AT_ONCE = 1 << 20
 
 
-def held_out(seed: int, rows: Array, fraction: float) -> NDArray[np.bool_]:
-    """bool [N]: whether each of ``rows`` (indices, [N]) belongs to the held-out part. Each row's answer depends on (seed,
-    its index) alone, so rows that are added later do not move others (splitmix64 of the index)."""
+def is_eval_row(seed: int, rows: Array, fraction: float) -> NDArray[np.bool_]:
+    """bool [N]: whether each of ``rows`` (indices, [N]) belongs to the eval split. A pure function of (seed, row index), by
+    splitmix64, so appending rows does not move others."""
     key = np.uint64(int.from_bytes(hashlib.blake2b(f"{seed}/held-out".encode(), digest_size=8).digest(), "little"))
     chosen = np.zeros(len(rows), np.bool_)
     for start in range(0, len(rows), _AT_ONCE):

@@ -33,7 +33,7 @@ class RowParser:
 
     @property
     def name(self) -> str:
-        """The format's name."""
+        """Name of the format plugin."""
         return self.plugin.name
 
     def split(self, path: Path, limits: ReadLimits = LIMITS) -> Iterator[RawRow]:

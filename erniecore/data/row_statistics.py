@@ -32,7 +32,7 @@ class FileStatistics:
     reasons: Counter[str] = field(default_factory=Counter)
 
     def as_dict(self) -> dict[str, Any]:
-        """JSON form."""
+        """The counts as JSON values."""
         return {
             "rows": self.rows,
             "kept": self.kept,
@@ -68,7 +68,7 @@ class RowStatistics:
         return self.files[name]
 
     def read(self, file: str, count: int = 1) -> None:
-        """Rows were read."""
+        """Count ``count`` rows as read."""
         self.file(file).rows += count
 
     def keep(self, file: str, samples: int = 1, truncated: str = "") -> None:
@@ -179,7 +179,7 @@ class RowStatistics:
         }
 
     def summary(self) -> str:
-        """One line."""
+        """All counts in one line, for the console."""
         parts = ("rows", "kept", "truncated", "dropped")
         rows, kept, truncated, dropped = (self.total(part) for part in parts)
         share = f" ({dropped / rows:.2%})" if dropped else ""

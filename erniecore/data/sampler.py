@@ -207,7 +207,6 @@ class PackedBatchSampler(BatchSampler):
         return dict(self._counts)
 
     def sequences(self, epoch: int, start: int, stop: int) -> list[list[int]]:
-        """See ``BatchSampler``."""
         return self._packs(epoch)[start:stop]
 
     def fill_rate(self, epoch: int = 0) -> float:

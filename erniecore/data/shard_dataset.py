@@ -92,12 +92,11 @@ class ShardDataset:
 
     @property
     def num_tokens(self) -> int:
-        """See ``TokenizedDataset``."""
         return int(self._starts[-1])
 
     @property
     def num_bytes(self) -> int:
-        """On disk."""
+        """Size on disk, in bytes."""
         return sum(part.shard.bytes for part in self._parts)
 
     @property
@@ -109,7 +108,6 @@ class ShardDataset:
         return np.concatenate([np.zeros(0, dtype), *read])
 
     def source_sizes(self, count: int) -> list[int]:
-        """See ``TokenizedDataset``."""
         sizes = [0] * count
         for part in self._parts:
             sizes[part.source] += part.shard.num_samples

@@ -153,7 +153,7 @@ class ShardWriter:
         return _parse(self.path, text, self._offset + _HASH, self._digest.hexdigest())
 
     def discard(self) -> None:
-        """Leave nothing behind."""
+        """Delete the unfinished file."""
         self._stream.close()
         self._temporary.unlink(missing_ok=True)
 

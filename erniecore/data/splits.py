@@ -15,7 +15,7 @@ from erniecore.config.core import DataSection, Source
 from erniecore.data.dataset import Subset, TokenizedDataset
 from erniecore.data.file_types import FileTypes
 from erniecore.data.folders import shards_of
-from erniecore.data.order import held_out, index_dtype
+from erniecore.data.order import index_dtype, is_eval_row
 from erniecore.data.sources import DataSource, resolve
 from erniecore.errors import DataError
 from erniecore.sections import Section
@@ -74,7 +74,7 @@ class SplitReader:
         self.warnings: list[str] = []
 
     def train(self, seed: int) -> tuple[Split, TokenizedDataset | None]:
-        """The training split and, with ``data.eval_fraction`` and without ``data.eval``, the samples held out from it.
+        """The training split and, with ``data.eval_fraction`` and without ``data.eval``, the eval split taken from it.
 
         Raises:
             DataError: a file cannot be used, too many rows are dropped, or nothing is left.
@@ -84,11 +84,11 @@ class SplitReader:
         split = self.split("train", self.data.train)
         if self.data.eval or not self.data.eval_fraction:
             return split, None
-        train, held_out = hold_out(split.dataset, self.data.eval_fraction, seed)
-        self.summary.append(f"eval: {len(held_out) if held_out else 0} samples held out of train")
-        if held_out is None:
-            self._warn("data.eval_fraction holds out nothing: there are too few rows")
-        return Split(train, split.contents), held_out
+        train, evaluation = train_eval_split(split.dataset, self.data.eval_fraction, seed)
+        self.summary.append(f"eval: {len(evaluation) if evaluation else 0} samples split from train")
+        if evaluation is None:
+            self._warn("data.eval_fraction: too few rows for an eval split")
+        return Split(train, split.contents), evaluation
 
     def split(self, name: str, wanted: Sequence[Source]) -> Split:
         """Read and tokenize the sources of one split. Raises ``DataError``."""
@@ -131,17 +131,18 @@ class SplitReader:
             self.warnings.append(text)
 
 
-def hold_out(dataset: TokenizedDataset, fraction: float, seed: int) -> tuple[TokenizedDataset, TokenizedDataset | None]:
-    """Split by rows, a pure function of (seed, row index): all samples of a row go to the same side.
+def train_eval_split(
+    dataset: TokenizedDataset, fraction: float, seed: int
+) -> tuple[TokenizedDataset, TokenizedDataset | None]:
+    """Split by rows, a pure function of (seed, row index); all samples of a row go to the same split.
 
-    Neither side is ever empty of rows that the other could spare: with too few rows for ``fraction``, nothing is held
-    out (``None``). Raises ``DataError`` when everything would be.
+    The eval split is ``None`` if there are too few rows for ``fraction``. Raises ``DataError`` if no row is left for training.
     """
-    chosen = held_out(seed, dataset.rows, fraction)
+    chosen = is_eval_row(seed, dataset.rows, fraction)
     if not chosen.any():
         return dataset, None
     if chosen.all():
-        raise DataError("every row would be held out", where="data.eval_fraction", found=str(fraction), fix="lower it")
+        raise DataError("no row is left for training", where="data.eval_fraction", found=str(fraction), fix="lower it")
     dtype = index_dtype(len(dataset))
     train, rest = (Subset(dataset, np.flatnonzero(side).astype(dtype)) for side in (~chosen, chosen))
     return train, rest

@@ -24,7 +24,7 @@ _AROUND = 16
 
 
 def read_text(file: DataFile) -> Iterator[RawRow]:
-    """See :func:`split_text`."""
+    """Yields the rows of a text file; see :func:`split_text`."""
     with file.open() as stream:
         yield from split_text(stream, file.limits.row_bytes, file.document)
 

@@ -22,7 +22,7 @@ from erniecore.sections import LauncherConfig
 from erniecore.types.launcher import Launcher
 
 if TYPE_CHECKING:
-    from erniecore.config.compose import Loaded
+    from erniecore.config.compose import LoadedSettings
     from erniecore.engine.context import RunContext
     from erniecore.engine.preparation.resume import Resumption
     from erniecore.engine.stop import StopRequest
@@ -76,7 +76,7 @@ def run(
 
 
 @contextmanager
-def _located(loaded: Loaded) -> Iterator[None]:
+def _located(loaded: LoadedSettings) -> Iterator[None]:
     """An error in a setting knows its key here; the loaded settings know where that was written."""
     try:
         yield
@@ -84,12 +84,12 @@ def _located(loaded: Loaded) -> Iterator[None]:
         raise loaded.provenance.located(error) from error
 
 
-def plan_loaded(loaded: Loaded, *, processes: int = 0) -> Plan:
+def plan_loaded(loaded: LoadedSettings, *, processes: int = 0) -> Plan:
     """The plan of a run, without starting it (``--dry-run``); no paddle."""
     return planned_run(loaded, processes=processes).plan
 
 
-def planned_run(loaded: Loaded, *, processes: int = 0) -> PlannedRun:
+def planned_run(loaded: LoadedSettings, *, processes: int = 0) -> PlannedRun:
     """A run as its settings describe it, without starting it; no paddle."""
     from erniecore.engine.preparation.prepare import prepare
 
@@ -99,7 +99,7 @@ def planned_run(loaded: Loaded, *, processes: int = 0) -> PlannedRun:
 
 
 def run_loaded(
-    loaded: Loaded,
+    loaded: LoadedSettings,
     *,
     console: str = "auto",
     processes: int = 0,
@@ -116,7 +116,7 @@ def run_loaded(
         note: told of each restart. launched: this process is a rank that the run's launcher has started.
         listeners: objects with lifecycle hooks, beside the callbacks; called where the run has one process, this one.
     """
-    from erniecore.config.stand_in import require_directory
+    from erniecore.config.absent_model import require_directory
     from erniecore.engine.preparation.prepare import prepare
 
     default, faults = _default_callback(loaded)
@@ -131,7 +131,7 @@ def run_loaded(
         return _run_here(context, partial(write_resolved_file, loaded), [*faults, *loaded.notes])
 
 
-def _default_callback(loaded: Loaded) -> tuple[list[Plugin], list[str]]:
+def _default_callback(loaded: LoadedSettings) -> tuple[list[Plugin], list[str]]:
     """The callback that every run takes along where it is installed, or why not, if it is broken. It is no part of the
     settings: they stay the same on a machine without it."""
     name = str(KINDS["callback"].default)
@@ -144,7 +144,7 @@ def _default_callback(loaded: Loaded) -> tuple[list[Plugin], list[str]]:
         return [], [f"callback {name} is left out: {error.message}"]
 
 
-def write_resolved_file(loaded: Loaded, out: Path) -> None:
+def write_resolved_file(loaded: LoadedSettings, out: Path) -> None:
     """``resolved.yaml`` in the run directory."""
     from erniecore.checkpoint.files import translated
     from erniecore.config.resolved import write_resolved
@@ -153,7 +153,7 @@ def write_resolved_file(loaded: Loaded, out: Path) -> None:
         write_resolved(loaded, out / "resolved.yaml")
 
 
-def _run_ranks(context: RunContext, loaded: Loaded, note: Callable[[str], None]) -> RunResult:
+def _run_ranks(context: RunContext, loaded: LoadedSettings, note: Callable[[str], None]) -> RunResult:
     """Each rank as a process of its own, started by the run's launcher."""
     from erniecore.engine.preparation import rundir
     from erniecore.engine.processes.job import Launch
@@ -169,11 +169,11 @@ def _run_ranks(context: RunContext, loaded: Loaded, note: Callable[[str], None])
     return RunResult(context.out, run_ranks(launcher, launch, note), first_event)
 
 
-def _run_here(context: RunContext, write_resolved: Callable[[Path], None], notices: Sequence[str]) -> RunResult:
-    """This process is the run, or one of its ranks.
+def _run_here(context: RunContext, write_resolved: Callable[[Path], None], notes: Sequence[str]) -> RunResult:
+    """Run in this process, which is the only rank or one of several.
 
     Args:
-        write_resolved: writes ``resolved.yaml``. notices: further warnings for the start.
+        write_resolved: writes ``resolved.yaml``. notes: warnings to print at the start.
     """
     from erniecore.checkpoint.files import require_space
     from erniecore.engine import opening
@@ -190,7 +190,7 @@ def _run_here(context: RunContext, write_resolved: Callable[[Path], None], notic
             resumption = resume.choose(context.out, settings.run.resume, context.settings_json, hash_now, data_size)
         if resumption.checkpoint is None:
             require_space(context.out, context.plan.checkpoint, "the first checkpoint")
-        warnings = [*context.warnings, *opening.open_device(device, cluster, context.kernels), *notices]
+        warnings = [*context.warnings, *opening.open_device(device, cluster, context.kernels), *notes]
         stop.install()
         try:
             ranks = opening.open_process_group(context.host, settings.parallel, context.parallel_plan, cluster, device)

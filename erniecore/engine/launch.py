@@ -146,8 +146,8 @@ def default_device(name: str, cluster: Cluster | None = None) -> Device:
     return device
 
 
-def use_kernels(choice: kernels.Choice, remarks: list[str]) -> None:
-    """Put the chosen kernels to work; what cannot be loaded is added to ``remarks``. paddle is there."""
+def use_kernels(choice: kernels.Choice, warnings: list[str]) -> None:
+    """Load the chosen kernels; appends a warning for each that cannot be loaded. Called after paddle is imported."""
     from erniecore_ops._parallel import num_workers
 
-    remarks += kernels.use(choice, num_workers)
+    warnings += kernels.use(choice, num_workers)

@@ -1,5 +1,5 @@
-"""Every random stream of a run, derived from (seed, purpose, step). Not a place for generator state: nothing about
-randomness is saved in a checkpoint, because the streams of step n can be made again from the run's seed.
+"""Random seeds of a run, derived from (seed, purpose, step). A checkpoint saves no generator state, because the seeds of step n
+follow from the seed of the run.
 
 Rule: the seed of a stream is the first four bytes of BLAKE2b over ``"<seed>/<purpose>/<step>"``. The value is part of
 the checkpoint contract: changing it breaks the exact continuation of older runs.
@@ -44,7 +44,7 @@ def generator(seed: int, purpose: str, step: int = 0) -> np.random.Generator:
 
 
 def seed_paddle(seed: int, purpose: str, step: int = 0) -> None:
-    """Put paddle's global generator (dropout, initialisation, sampling) at the start of that stream."""
+    """Put paddle's global generator (dropout, initialization, sampling) at the start of that stream."""
     import paddle
 
     paddle.seed(derive_seed(seed, purpose, step))

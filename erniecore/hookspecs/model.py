@@ -44,7 +44,7 @@ class ModelHooks:
 
     @hookspec(firstresult=True)
     def ernie_build_model(self, config: Section, architecture: Json, dtype: str) -> Layer:
-        """A ``CausalLM`` with initialised weights: single-device code without any parallelism.
+        """A ``CausalLM`` with initialized weights: single-device code without any parallelism.
 
         Example::
 

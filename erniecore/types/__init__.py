@@ -52,10 +52,10 @@ from erniecore.types.records import (
     Message,
     Origin,
     Preference,
-    Rated,
     Record,
     Role,
     ToolCall,
+    UnpairedPreference,
 )
 from erniecore.types.run import Cluster, Device, LossOutput, Objective, ParallelPlan, RunView, StepOutput
 from erniecore.types.samples import IGNORE, Batch, Encoder, Sample
@@ -127,7 +127,7 @@ __all__ = [
     "Projection",
     "RankGroup",
     "ProcessGroup",
-    "Rated",
+    "UnpairedPreference",
     "Record",
     "Role",
     "RoutedExperts",

@@ -87,15 +87,12 @@ class WholeSequences:
     """Every rank has every position: the :class:`SequenceShard` of a model that no strategy has cut."""
 
     def own(self, values: Tensor) -> Tensor:
-        """The same."""
         return values
 
     def joined(self, values: Tensor) -> Tensor:
-        """The same."""
         return values
 
     def common(self, loss: Tensor) -> Tensor:
-        """The same."""
         return loss
 
 

@@ -35,7 +35,7 @@ class ParallelLayout:
 
     @property
     def size(self) -> int:
-        """Number of ranks."""
+        """Number of ranks in total."""
         return self.tensor * self.context * self.sharding * self.data * self.pipeline
 
     @property

@@ -100,5 +100,5 @@ class AdapterChoice(Protocol):
         ...
 
     def adapter_names(self) -> list[str]:
-        """All of them."""
+        """The names that :meth:`set_adapter` takes."""
         ...

@@ -82,8 +82,8 @@ class Preference:
 
 
 @dataclass(frozen=True, slots=True)
-class Rated:
-    """A conversation judged desirable or not (unpaired preference)."""
+class UnpairedPreference:
+    """A conversation labeled desirable or undesirable, for KTO."""
 
     messages: tuple[Message, ...]
     desirable: bool
@@ -99,4 +99,4 @@ class Document:
     origin: Origin = NOWHERE
 
 
-Record: TypeAlias = "Conversation | Preference | Rated | Document"
+Record: TypeAlias = "Conversation | Preference | UnpairedPreference | Document"

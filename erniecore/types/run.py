@@ -98,7 +98,7 @@ class Objective(ABC):
         return {}
 
     def load_state_arrays(self, arrays: Mapping[str, Array]) -> None:
-        """Restore :meth:`state_tensors`."""
+        """Restore the tensors of :meth:`state_tensors` from a checkpoint."""
 
     def carried(self) -> Mapping[str, Array]:
         """Arrays of any shape that later steps need, e.g. a rollout that is not learned to the end yet; saved in the
@@ -106,7 +106,7 @@ class Objective(ABC):
         return {}
 
     def load_carried(self, arrays: Mapping[str, Array]) -> None:
-        """Restore :meth:`carried`."""
+        """Restore the arrays of :meth:`carried` from a checkpoint."""
 
 
 @dataclass(frozen=True, slots=True)

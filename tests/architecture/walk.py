@@ -25,7 +25,7 @@ COLUMNS = 110
 SOURCES = ("erniecore", "plugins/models/ernie45", "plugins/methods/sft", "plugins/formats/formats")
 #: start, names of classes that are the object, and what functions may hand on beside calls: do returned ones count?
 WALKS = {
-    "settings": ("erniecore.cli.run:run", ("Loaded", "RunSettings", "RunContext", "RunView", "View"), False),
+    "settings": ("erniecore.cli.run:run", ("LoadedSettings", "RunSettings", "RunContext", "RunView", "View"), False),
     "batch": ("erniecore.engine.training.trainer:Trainer._step", ("Batch",), True),
 }
 #: arguments of hooks that plugins need not annotate

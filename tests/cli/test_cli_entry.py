@@ -11,7 +11,7 @@ import typer
 
 from erniecore import known, registry
 from erniecore.cli import app, render
-from erniecore.cli.group import Lazy, LazyGroup, spread_words
+from erniecore.cli.group import Lazy, LazyGroup, spread_values
 from erniecore.cli.manual import help_pages
 from erniecore.errors import ConfigError, DataError, ErnieError, Exit, PluginBroken, Problem
 
@@ -188,7 +188,7 @@ class Terminal:
 @pytest.mark.parametrize(
     ("environ", "color"), [({}, True), ({"NO_COLOR": "1"}, False), ({"NO_COLOR": ""}, True), ({"TERM": "dumb"}, False)]
 )
-def test_colour_only_where_wanted(environ, color):
+def test_color_only_where_wanted(environ, color):
     assert render.use_color(Terminal(), environ) is color
 
 
@@ -261,7 +261,7 @@ def test_a_plugin_cannot_replace_a_command_of_the_core(site, capsys):
     ],
 )
 def test_options_that_take_several_words(args, expected):
-    assert spread_words(args.split(), {"--data"}) == expected.split()
+    assert spread_values(args.split(), {"--data"}) == expected.split()
 
 
 def test_build_cli_gives_the_group():

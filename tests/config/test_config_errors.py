@@ -127,7 +127,7 @@ def test_all_together_and_sorted(toys, tmp_path, monkeypatch):
 
 
 def test_the_file_that_holds_the_value_is_named(toys, tmp_path, monkeypatch):
-    (tmp_path / "base.yaml").write_text("# remark\ntrain: {max_steps: -5}\n")
+    (tmp_path / "base.yaml").write_text("# comment\ntrain: {max_steps: -5}\n")
     assert problems(tmp_path, monkeypatch, "extends: base.yaml\n") == [
         "base.yaml:2: train.max_steps: must be ≥ 0 (got -5)"
     ]

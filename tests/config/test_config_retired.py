@@ -6,7 +6,7 @@ from erniecore_config import explain
 from typer.testing import CliRunner
 
 from erniecore import retired
-from erniecore.cli.group import WordsCommand
+from erniecore.cli.group import MultiValueCommand
 from erniecore.cli.options import FLAGS, NOTHING, Chosen, takes
 from erniecore.config import compose, sources
 from erniecore.config.tree import plain, retired_keys
@@ -35,8 +35,8 @@ def test_a_retired_section_is_read_as_the_new_one(tmp_path, given, source):
     result = load(tmp_path, **given)
     assert result.settings.rewards["exact-match"].weight == 2
     assert result.provenance["rewards.exact-match.weight"].endswith(source)
-    (notice,) = result.notes
-    assert notice.endswith(f"{source}: {RENAMED}")
+    (note,) = result.notes
+    assert note.endswith(f"{source}: {RENAMED}")
 
 
 def test_layers_meet_under_the_new_spelling(tmp_path):
@@ -82,7 +82,7 @@ def command(chosen: Chosen = NOTHING, words: list[str] | None = typer.Argument(N
 
 def invoke(*words):
     app = typer.Typer()
-    app.command(cls=WordsCommand)(command)
+    app.command(cls=MultiValueCommand)(command)
     return CliRunner().invoke(app, words)
 
 

@@ -58,7 +58,7 @@ def test_nan_is_a_number():
 
 
 def test_every_key_and_item_has_its_line():
-    text = "a: 1\n\nb:\n  # remark\n  c: 2\n  d:\n    - x\n    - e: 3\n"
+    text = "a: 1\n\nb:\n  # comment\n  c: 2\n  d:\n    - x\n    - e: 3\n"
     lines = yaml.parse(text, "f").lines
     assert lines == {
         ("a",): 1,
@@ -71,7 +71,7 @@ def test_every_key_and_item_has_its_line():
     }
 
 
-@pytest.mark.parametrize("text", ["", "# only a remark\n", "---\n", "null"])
+@pytest.mark.parametrize("text", ["", "# only a comment\n", "---\n", "null"])
 def test_nothing_is_empty_settings(text):
     assert yaml.parse(text, "f").data == {}
 
@@ -154,4 +154,4 @@ PLAIN = st.recursive(
 
 @given(PLAIN)
 def test_what_is_written_is_read_back(value):
-    assert yaml.parse(f"key: {scalar(value)}  # remark", "f").data == {"key": value}
+    assert yaml.parse(f"key: {scalar(value)}  # comment", "f").data == {"key": value}

@@ -57,11 +57,11 @@ def test_model_method_and_quantizer_compute_together():
     method = parts["method"].plugin
     objective = method.ernie_build_objective(method.Config(), model)
 
-    class Words:
+    class Arguments:
         def encode(self, text):
             return [ord(letter) for letter in text]
 
-    encoder = method.ernie_build_encoder(Words(), 8)
+    encoder = method.ernie_build_encoder(Arguments(), 8)
     sample = encoder.encode(parts["method"].Document("abcabcabcabc"))[0]
     assert len(sample) == 8
     from erniecore.api.training import collate

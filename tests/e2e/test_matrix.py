@@ -14,7 +14,7 @@ from erniecore_conformance.toys.tokenizer import ToyTokenizer
 import erniecore
 from erniecore import registry
 from erniecore.errors import ErnieError
-from erniecore.types import Conversation, Document, Preference, Rated
+from erniecore.types import Conversation, Document, Preference, UnpairedPreference
 
 METHODS = sorted(entry.name for entry in registry.entries("method"))
 ADAPTERS = ("none", "lora", "dora")
@@ -32,13 +32,13 @@ EXCEPTIONS: dict[tuple[str, str, str], str] = {}
 
 
 def rows_for(accepts):
-    """Rows of the first kind of record that a method takes, in a format that is recognised."""
+    """Rows of the first kind of record that a method takes, in a format that is recognized."""
     sums = [(a, b) for a in range(6) for b in range(4)]
     if Conversation in accepts:
         return [{"messages": [turn("user", f"{a} plus {b}"), turn("assistant", f"{a + b}")]} for a, b in sums]
     if Preference in accepts:
         return [{"instruction": f"{a} plus {b}", "chosen": f"that makes {a + b}", "rejected": "no"} for a, b in sums]
-    if Rated in accepts:
+    if UnpairedPreference in accepts:
         turns = [[turn("user", f"{a} plus {b}"), turn("assistant", f"{a + b}")] for a, b in sums]
         return [{"messages": messages, "label": i % 2 == 0} for i, messages in enumerate(turns)]
     assert Document in accepts, accepts

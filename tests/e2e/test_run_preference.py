@@ -224,7 +224,7 @@ def tuned(tmp_path_factory):
         ("kto", "kto_en_demo.json", 1e-4, {"rewards/margins": 0}),
     ],
 )
-def test_real_preferences_generalise_to_held_out_rows(runner, tuned, method, file, rate, least, record_property):
+def test_real_preferences_generalize_to_held_out_rows(runner, tuned, method, file, rate, least, record_property):
     """A held-out tenth: at the start the policy is its reference, and no row has a margin. Of KTO with so small a model
     only the mean rewards differ; the order of single rows stays chance, as `docs/how-to/preferences.md` says."""
     settings = words(

@@ -48,9 +48,9 @@ def test_every_step_reports_what_was_tried(rl):
         assert step["log_ratio"] == 0
         assert 0 < step["sampling_gap"] < 1e-4
         assert step["reward"] == pytest.approx(step["reward/exact-match"] + step["reward/regex"])
-    held_out = rl.events("eval")
-    assert held_out[0]["loss"] == pytest.approx(-held_out[0]["reward"])
-    assert "perplexity" not in held_out[0]
+    evaluation = rl.events("eval")
+    assert evaluation[0]["loss"] == pytest.approx(-evaluation[0]["reward"])
+    assert "perplexity" not in evaluation[0]
     model = erniecore.load_model(result.out / "model")
     assert model.architecture["num_hidden_layers"] == 2
 

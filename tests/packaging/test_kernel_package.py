@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-SAYS = "from erniecore import kernels; c = kernels.choose('cpu', {}); print(kernels.described(c), c.remarks)"
+SAYS = "from erniecore import kernels; c = kernels.choose('cpu', {}); print(kernels.described(c), c.warnings)"
 
 pytestmark = pytest.mark.slow
 
@@ -73,5 +73,5 @@ def test_with_a_compiler_the_kernels_run(wheel_with, core, make_environment):
     assert environment.run("python", "-c", code) == "rotate\n"
 
 
-def test_not_installed_is_the_reference_without_a_remark(core, make_environment):
+def test_not_installed_is_the_reference_without_a_warning(core, make_environment):
     assert make_environment(core).run("python", "-c", SAYS) == "reference (all) ()\n"

@@ -68,6 +68,10 @@ def test_every_data_code_is_used():
 
 def test_codes_that_the_formats_spell_out_are_those_of_the_table():
     checks = pytest.importorskip("erniecore_formats.checks")
-    assert (checks.MISSING, checks.WRONG_TYPE, checks.BLANK) == (codes.MISSING_FIELD, codes.WRONG_TYPE, codes.BLANK)
+    assert (checks.MISSING, checks.WRONG_TYPE, checks.EMPTY_TEXT) == (
+        codes.MISSING_FIELD,
+        codes.WRONG_TYPE,
+        codes.EMPTY_TEXT,
+    )
     assert (checks.LENGTHS_DIFFER, checks.UNKNOWN_ROLE) == (codes.LENGTHS_DIFFER, codes.UNKNOWN_ROLE)
     assert (checks.ROLE_ORDER, checks.BAD_VALUE) == (codes.ROLE_ORDER, codes.BAD_VALUE)

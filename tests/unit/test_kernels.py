@@ -52,7 +52,7 @@ def test_without_kernels_everything_is_the_reference(installed):
     choice = kernels.choose("cpu", {})
     assert set(choice.names.values()) == {"reference"}
     assert choice.names.keys() == kernels.OPERATORS.keys()
-    assert not choice.remarks
+    assert not choice.warnings
     assert kernels.described(choice) == "reference (all)"
 
 
@@ -89,7 +89,7 @@ def test_kernels_that_cannot_run_are_not_silent(installed):
     installed(Fake("fast", fault="it was not built"))
     choice = kernels.choose("cpu", {})
     assert choice.names["rope"] == "reference"
-    assert "fast: it was not built" in choice.remarks[0]
+    assert "fast: it was not built" in choice.warnings[0]
 
 
 def test_kernels_that_cannot_run_are_refused_where_they_are_named(installed):
@@ -98,11 +98,11 @@ def test_kernels_that_cannot_run_are_refused_where_they_are_named(installed):
         kernels.choose("cpu", {"rope": "fast"})
 
 
-def test_a_library_that_cannot_be_loaded_is_a_remark_or_an_error(installed):
+def test_a_library_that_cannot_be_loaded_is_a_warning_or_an_error(installed):
     installed(Fake("fast", error=OSError("no OpenMP")))
-    (remark,) = kernels.use(kernels.choose("cpu", {}), lambda: 1)
-    assert "rope" in remark
-    assert "no OpenMP" in remark
+    (warning,) = kernels.use(kernels.choose("cpu", {}), lambda: 1)
+    assert "rope" in warning
+    assert "no OpenMP" in warning
     assert rotate(1) == "reference"
     with pytest.raises(ConfigError, match="no OpenMP"):
         kernels.use(kernels.choose("cpu", {"rope": "fast"}), lambda: 1)
@@ -162,7 +162,7 @@ def test_a_set_on_request_runs_only_where_it_is_named(installed):
 
 def test_a_set_on_request_that_cannot_run_is_no_news(installed):
     installed(Fake("unproven", on_request="not run on such a device yet", fault="nothing to run it with"))
-    assert not kernels.choose("cpu", {}).remarks
+    assert not kernels.choose("cpu", {}).warnings
     with pytest.raises(ConfigError, match="nothing to run it with"):
         kernels.choose("cpu", {"rope": "unproven"})
 

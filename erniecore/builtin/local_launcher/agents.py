@@ -118,7 +118,7 @@ class AgentGroup:
 
     @property
     def name(self) -> str:
-        """Of this machine."""
+        """Name of this node."""
         return self.world.names[self.node.rank]
 
     def look(self, failed: bool = False) -> bool:

@@ -36,7 +36,7 @@ FINISH = 60.0
 
 
 class LocalLauncher(Launcher):
-    """See :class:`erniecore.types.launcher.Launcher`."""
+    """Starts ranks as processes of this node; agents on other nodes start theirs."""
 
     def __init__(self, config: LocalConfig) -> None:
         """Raises ``ConfigError`` for a node that cannot be."""
@@ -62,7 +62,7 @@ class LocalLauncher(Launcher):
         return ranks
 
     def close(self) -> None:
-        """Listen no longer."""
+        """Stop accepting connections from agents."""
         if self._rendezvous is not None:
             self._rendezvous.close()
 
@@ -117,7 +117,6 @@ class LocalRanks(RunningRanks):
             self.ranks.append(Rank(place.rank, process))
 
     def wait(self) -> Sequence[RankExit]:
-        """See :class:`RunningRanks`."""
         stopped = _watch(self.ranks, self.group)
         node = self.group.name if self.group else ""
         exits = [
@@ -127,7 +126,6 @@ class LocalRanks(RunningRanks):
         return exits if self.group is None else self.group.gather(exits)
 
     def signal(self, number: int) -> None:
-        """See :class:`RunningRanks`."""
         _send(self.ranks, number)
 
     def close(self) -> None:

@@ -55,7 +55,7 @@ def open_device(name: str = "cpu", model: Path | None = None) -> list[str]:
     device.open()
     check_views(name)
     chosen = kernels.choose(device.name, {})
-    warnings += chosen.remarks
+    warnings += chosen.warnings
     launch.use_kernels(chosen, warnings)
     return warnings
 
@@ -84,8 +84,8 @@ def locate(source: Path) -> Located:
     from erniecore.engine.models.adapters import base_of, find_adapter, quantized_base
 
     if not source.is_dir():
-        beside = [p.name for p in source.absolute().parent.glob("*") if p.is_dir()]
-        close = nearest(source.name, beside)
+        siblings = [p.name for p in source.absolute().parent.glob("*") if p.is_dir()]
+        close = nearest(source.name, siblings)
         fix = f"did you mean {source.parent / close}?" if close else "name a model directory, a run or a checkpoint"
         raise UsageError("no such directory", where=str(source), fix=fix)
     if (source / "config.json").is_file():

@@ -56,17 +56,14 @@ class AdapterOff:
             return model(*args, **options)
 
     def features(self, *args: Any, **options: Any) -> Any:
-        """See ``erniecore.api.model.CausalLM``."""
         with self._base() as model:
             return model.features(*args, **options)
 
     def logits(self, hidden: Any) -> Any:
-        """See ``erniecore.api.model.CausalLM``."""
         with self._base() as model:
             return model.logits(hidden)
 
     def head(self) -> Any:
-        """See ``erniecore.api.model.CausalLM``."""
         return self.policy.head()
 
     def parameters(self) -> list[Any]:

@@ -66,7 +66,7 @@ class ScoreState:
         self.model, self.head = model, head_map(architecture)
 
     def layout_of(self, names: Sequence[str]) -> str:
-        """As the model's."""
+        """Layout of the model's own weights."""
         return self.model.layout_of([name for name in names if name != WEIGHT])
 
     def maps(self, layout: str, names: Sequence[str] = ()) -> Sequence[TensorMap]:
@@ -74,7 +74,6 @@ class ScoreState:
         return [*self.model.maps(layout, [name for name in names if name != WEIGHT]), self.head]
 
     def ignored(self, name: str) -> bool:
-        """As the model's."""
         return self.model.ignored(name)
 
 

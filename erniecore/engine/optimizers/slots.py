@@ -68,7 +68,6 @@ class ParameterSlot:
             paddle.assign(master.astype(own.dtype), output=own)
 
     def state_tensors(self) -> dict[str, Tensor]:
-        """``<parameter>.<state>`` -> tensor."""
         return {f"{self.name}.{name}": tensor for name, tensor in self.state.items()}
 
     @contextmanager

@@ -26,7 +26,7 @@ from erniecore.types import Cluster, Device, ParallelPlan
 from erniecore.types.planning import OptimizerState, Parameters, Plan
 
 if TYPE_CHECKING:
-    from erniecore.config.compose import Loaded
+    from erniecore.config.compose import LoadedSettings
     from erniecore.config.core import RunSection
     from erniecore.config.settings import RunSettings
     from erniecore.engine.preparation.reference import ReferenceKind
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 
 def prepare(
-    loaded: Loaded,
+    loaded: LoadedSettings,
     *,
     console: str = "auto",
     environ: Mapping[str, str] | None = None,
@@ -67,7 +67,7 @@ def prepare(
     reference = reference_kind(settings.method, settings.adapter, plugins["method"].capabilities)
     plan = plan_of(parameters, state, settings, name, parallel_plan.data_size, reference)
     planned = describe_run(host, settings, device, cluster, model, parallel_plan, plan, choice.names, state)
-    warnings = [*device.warnings(), *choice.remarks]
+    warnings = [*device.warnings(), *choice.warnings]
     return RunContext(
         name=name,
         out=Path(settings.run.out or f"runs/{name}"),

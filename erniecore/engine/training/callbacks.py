@@ -89,11 +89,11 @@ class Callbacks:
         self._hook, self.view = host.hook, view
 
     def emit(self, event: str, **fields: object) -> None:
-        """See ``View.emit``."""
+        """Emit an event through the run view."""
         self.view.emit(event, **fields)
 
     def warn(self, kind: str, **fields: object) -> None:
-        """A ``warning`` event."""
+        """Emit a ``warning`` event of this kind."""
         self.emit("warning", kind=kind, **fields)
 
     def run_start(self) -> None:

@@ -14,7 +14,7 @@ from erniecore.engine.training.tokenizer import build_tokenizer
 from erniecore.errors import UsageError
 
 if TYPE_CHECKING:
-    from erniecore.config.compose import Loaded
+    from erniecore.config.compose import LoadedSettings
     from erniecore.engine.context import RunContext
     from erniecore.types.planning import PlannedRun
 
@@ -44,7 +44,7 @@ class DataPath:
         return DataLoader(split.dataset, sampler, pad_id=self.pad_id)
 
 
-def open_data_path(loaded: Loaded) -> DataPath:
+def open_data_path(loaded: LoadedSettings) -> DataPath:
     """The data path of a run. Raises ``UsageError`` for a corpus, whose samples are there already."""
     from erniecore.engine.preparation.prepare import prepare
 

@@ -56,11 +56,11 @@ class StepGuard:
         self.norms: deque[float] = deque(maxlen=SPIKE_WINDOW)
 
     def state(self) -> dict[str, Any]:
-        """For ``state.json``."""
+        """The counters and norms to save in ``state.json``."""
         return {"skips": self.skips, "first_bad": self.first_bad, "norms": list(self.norms)}
 
     def load_state(self, saved: Mapping[str, Any]) -> None:
-        """Reverse of :meth:`state`."""
+        """Restore what :meth:`state` returned."""
         self.skips, self.first_bad = int(saved["skips"]), int(saved["first_bad"])
         self.norms.clear()
         self.norms.extend(saved["norms"])

@@ -135,38 +135,38 @@ class _Opening:
         self.reader, self.data, self.place, self.pad_id, self.vocab_size = reader, data, place, pad_id, vocab_size
         self.counted = counted  # ``data`` of the checkpoint's state
         self.files: Sequence[dict[str, Any]] = ()
-        self._held_out: TokenizedDataset | Corpus | None = None  # of the training sources, for evaluation
+        self._evaluation: TokenizedDataset | Corpus | None = None  # of the training sources, for evaluation
 
     def train(self, settings: SamplerSettings, method: str) -> DataLoader:
         """The training split; notes what is held out of it."""
         data = self.data
         plugin = corpus_of_split("data.train", data.train, self.reader.encoder, method)
         if plugin is None:
-            split, self._held_out = self.reader.train(self.place.seed)
+            split, self._evaluation = self.reader.train(self.place.seed)
             self.files = split.contents
             known = _known_sequences(self.counted, split.dataset.fingerprint())
             return self._rows(split.dataset, settings, known)
         fraction = 0.0 if data.eval else data.eval_fraction
-        corpus, self._held_out = open_corpus(plugin, data.train, self.vocab_size, fraction)
+        corpus, self._evaluation = open_corpus(plugin, data.train, self.vocab_size, fraction)
         self.files = corpus.contents()
-        if fraction and self._held_out is None:
+        if fraction and self._evaluation is None:
             self.reader.warnings.append("data.eval_fraction holds out nothing: there are too few documents")
         return self._corpus("train", corpus, settings)
 
     def eval(self, settings: SamplerSettings, method: str) -> DataLoader | None:
         """The eval split: ``data.eval``, or what was held out of the training split."""
-        held_out = self._held_out
+        evaluation = self._evaluation
         if self.data.eval:
             plugin = corpus_of_split("data.eval", self.data.eval, self.reader.encoder, method)
             if plugin is None:
-                held_out = self.reader.split("eval", self.data.eval).dataset
+                evaluation = self.reader.split("eval", self.data.eval).dataset
             else:
-                held_out, _ = open_corpus(plugin, self.data.eval, self.vocab_size)
-        if held_out is None:
+                evaluation, _ = open_corpus(plugin, self.data.eval, self.vocab_size)
+        if evaluation is None:
             return None
-        if isinstance(held_out, Corpus):
-            return self._corpus("eval", held_out, settings)
-        return self._rows(held_out, settings, {})
+        if isinstance(evaluation, Corpus):
+            return self._corpus("eval", evaluation, settings)
+        return self._rows(evaluation, settings, {})
 
     def _rows(self, dataset: TokenizedDataset, settings: SamplerSettings, known: Mapping[int, int]) -> DataLoader:
         check_dataset(dataset, self.vocab_size)

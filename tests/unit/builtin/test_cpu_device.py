@@ -48,7 +48,7 @@ def test_only_float32():
 @pytest.mark.parametrize(
     "code", ["from erniecore.api import ops", "from erniecore.engine.models import bundles; bundles.open_device()"]
 )
-def test_paddle_comes_in_without_a_remark(code):
+def test_paddle_comes_in_without_a_warning(code):
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stderr == ""
 

@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 from erniecore.data.dataloader import DataLoader
 from erniecore.data.dataset import DatasetBuilder, Subset, concatenate
 from erniecore.data.mixing import Mix
-from erniecore.data.order import held_out
+from erniecore.data.order import is_eval_row
 from erniecore.data.sampler import PackedBatchSampler, SamplerSettings
-from erniecore.data.splits import hold_out
+from erniecore.data.splits import train_eval_split
 from erniecore.errors import DataError
 from erniecore.types import Origin
 
@@ -135,26 +135,26 @@ def test_weights_give_exact_counts(make_store):
 
 
 def test_holding_out_depends_on_seed_and_row_alone():
-    assert np.array_equal(held_out(1, ROWS, 0.2), held_out(1, np.arange(5000), 0.2)[:1000])
-    assert 150 < held_out(1, ROWS, 0.2).sum() < 250
-    assert not np.array_equal(held_out(1, ROWS, 0.2), held_out(2, ROWS, 0.2))
+    assert np.array_equal(is_eval_row(1, ROWS, 0.2), is_eval_row(1, np.arange(5000), 0.2)[:1000])
+    assert 150 < is_eval_row(1, ROWS, 0.2).sum() < 250
+    assert not np.array_equal(is_eval_row(1, ROWS, 0.2), is_eval_row(2, ROWS, 0.2))
 
 
 def test_held_out_and_training_rows_are_disjoint(make_store):
     store = make_store([3] * 50)
-    train, held = hold_out(store, 0.3, seed=1)
-    assert sorted([*train.rows, *held.rows]) == list(range(50))
-    assert np.array_equal(held[0].input_ids, store[int(held.rows[0])].input_ids)
+    train, evaluation = train_eval_split(store, 0.3, seed=1)
+    assert sorted([*train.rows, *evaluation.rows]) == list(range(50))
+    assert np.array_equal(evaluation[0].input_ids, store[int(evaluation.rows[0])].input_ids)
 
 
 def test_holding_out_of_too_few_rows_holds_out_nothing(make_store):
     store = make_store([3])
-    assert hold_out(store, 1e-9, seed=1) == (store, None)
+    assert train_eval_split(store, 1e-9, seed=1) == (store, None)
 
 
 def test_holding_out_everything_is_an_error(make_store):
     with pytest.raises(DataError, match="every row"):
-        hold_out(make_store([3]), 0.999999, seed=1)
+        train_eval_split(make_store([3]), 0.999999, seed=1)
 
 
 def test_empty_store_has_no_loader(make_store):
@@ -191,8 +191,8 @@ def test_rows_of_a_split_are_identified_by_their_tokens(make_store):
     store = make_store([4] * 9)
     assert loader(store).dataset.fingerprint() == loader(make_store([4] * 9)).dataset.fingerprint()
     assert loader(store).dataset.fingerprint() != loader(make_store([4] * 8 + [5])).dataset.fingerprint()
-    train, held = hold_out(store, 0.5, seed=1)
-    assert len({p.fingerprint() for p in (store, train, held)}) == 3
+    train, evaluation = train_eval_split(store, 0.5, seed=1)
+    assert len({p.fingerprint() for p in (store, train, evaluation)}) == 3
 
 
 def test_subset_has_the_sizes_of_its_sources(make_store):

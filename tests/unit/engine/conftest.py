@@ -70,10 +70,10 @@ class Maker:
         settings = ready.settings
         training = SamplerSettings.training(settings.data, settings.train, seed=settings.run.seed)
         evaluation = SamplerSettings.evaluation(settings.data, 2, seed=0)
-        train, held_out = dataset or toy_dataset(), toy_dataset(4, seed=5)
+        train, validation = dataset or toy_dataset(), toy_dataset(4, seed=5)
         loaders = [
             DataLoader(samples, PackedBatchSampler(samples, sampling), pad_id=0)
-            for samples, sampling in ((train, training), (held_out, evaluation))
+            for samples, sampling in ((train, training), (validation, evaluation))
         ]
         return RunData(*loaders, total_steps=settings.train.max_steps)
 

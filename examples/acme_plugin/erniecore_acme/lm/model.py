@@ -132,7 +132,7 @@ class AcmeLmModel(nn.Layer):
 
 
 def normal() -> Any:
-    """Initialiser of every matrix."""
+    """Initializer of every matrix."""
     return paddle.ParamAttr(initializer=nn.initializer.Normal(0.0, 0.02))
 
 

@@ -20,8 +20,8 @@ MODEL = "model-00001-of-00001.safetensors"
 def ernie(capsys):
     """Run a command; returns (exit code, stdout, stderr)."""
 
-    def call(*words):
-        code = main([str(word) for word in words])
+    def call(*args):
+        code = main([str(word) for word in args])
         captured = capsys.readouterr()
         return code, captured.out, captured.err
 
@@ -131,6 +131,6 @@ def test_looking_at_files_imports_no_paddle(run_dir, command):
         "import sys; from erniecore.cli.app import main; code = main(sys.argv[1:]); "
         "print('paddle' in sys.modules, file=sys.stderr); sys.exit(code)"
     )
-    words = [sys.executable, "-c", script, "ckpt", command, str(run_dir)]
-    done = subprocess.run(words, capture_output=True, text=True, check=True)
+    args = [sys.executable, "-c", script, "ckpt", command, str(run_dir)]
+    done = subprocess.run(args, capture_output=True, text=True, check=True)
     assert done.stderr.splitlines()[-1] == "False"

@@ -12,17 +12,17 @@ import typer
 from erniecore.api import Exit
 from erniecore.api.command import (
     NOTHING,
+    Arguments,
     Chosen,
     JsonOption,
-    Words,
-    WordsCommand,
+    MultiValueCommand,
     flag_names,
     new_group,
     note,
     settings_file,
     show_json,
     show_table,
-    split_words,
+    split_arguments,
     takes,
 )
 from erniecore.api.command import show as print_lines
@@ -39,17 +39,17 @@ FOREIGN_TYPES = {
 app = new_group("Show, check, explain and import settings, each with its source.")
 
 
-@app.command("show", cls=WordsCommand)
+@app.command("show", cls=MultiValueCommand)
 @takes()
 def show(
-    words: Words = None,
+    args: Arguments = None,
     chosen: Chosen = NOTHING,
     as_json: JsonOption = False,
 ) -> None:
     """Print every value with where it comes from."""
     from erniecore.api.settings import load, scalar, values
 
-    file, overrides = split_words(words)
+    file, overrides = split_arguments(args)
     loaded = load(file, overrides, chosen, require=())
     rows = [(".".join(path), value) for path, value in values(loaded.settings)]
     _note(loaded.notes)
@@ -59,17 +59,17 @@ def show(
         show_table(("key", "value", "source"), [(k, scalar(v), loaded.provenance[k]) for k, v in rows])
 
 
-@app.command("check", cls=WordsCommand)
+@app.command("check", cls=MultiValueCommand)
 @takes()
 def check(
-    words: Words = None,
+    args: Arguments = None,
     chosen: Chosen = NOTHING,
     as_json: JsonOption = False,
 ) -> None:
     """Check the settings of a run; exit 2 with all problems when something is wrong."""
     from erniecore.api.settings import load
 
-    file, overrides = split_words(words)
+    file, overrides = split_arguments(args)
     loaded = load(file, overrides, chosen)
     names = loaded.settings.plugins
     _note(loaded.notes)
@@ -85,10 +85,10 @@ def _note(notes: Sequence[str]) -> None:
         note(f"note: {text}")
 
 
-@app.command("schema", cls=WordsCommand)
+@app.command("schema", cls=MultiValueCommand)
 @takes(*flag_names())
 def schema(
-    words: Words = None,
+    args: Arguments = None,
     chosen: Chosen = NOTHING,
 ) -> None:
     """Print the JSON schema of a settings file for the chosen plugins."""
@@ -97,7 +97,7 @@ def schema(
     from erniecore.api.settings import read_sources, select
     from erniecore_config import explain
 
-    file, overrides = split_words(words)
+    file, overrides = split_arguments(args)
     sources = read_sources(file, overrides, chosen, os.environ).sources
     show_json(explain.schema(select(sources, ()).plugins))
 

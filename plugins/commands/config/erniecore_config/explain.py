@@ -14,7 +14,7 @@ from erniecore.api.settings import (
     RUN_KINDS,
     Explanation,
     Known,
-    Loaded,
+    LoadedSettings,
     composed,
     current_key,
     section_keys,
@@ -56,7 +56,7 @@ def owners() -> Iterable[tuple[str, str, type[Section]]]:
             yield f"{kind} {plugin.name}", section, plugin.Config
 
 
-def differences(left: Loaded, right: Loaded) -> list[tuple[str, Any, Any]]:
+def differences(left: LoadedSettings, right: LoadedSettings) -> list[tuple[str, Any, Any]]:
     """(key, value left, value right) where two runs differ; a key that one side does not have is ``None`` there."""
     a, b = ({".".join(path): value for path, value in values(side.settings)} for side in (left, right))
     return [(key, a.get(key), b.get(key)) for key in dict.fromkeys([*a, *b]) if a.get(key) != b.get(key)]

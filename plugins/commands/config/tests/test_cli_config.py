@@ -9,13 +9,13 @@ from erniecore.cli.app import main
 SELECT = ["--model", "toy", "--method", "prefer"]
 
 
-def run(capsys, *words, code=0):
-    assert main(words) == code, capsys.readouterr()
+def run(capsys, *args, code=0):
+    assert main(args) == code, capsys.readouterr()
     return capsys.readouterr().out
 
 
-def as_json(capsys, *words, code=0):
-    return json.loads(run(capsys, *words, "--json", code=code))
+def as_json(capsys, *args, code=0):
+    return json.loads(run(capsys, *args, "--json", code=code))
 
 
 def test_show_gives_each_value_and_source(toys, capsys):
@@ -32,7 +32,7 @@ def test_show_works_without_any_plugin_named(toys, capsys):
 
 
 def test_flags_are_settings(toys, capsys):
-    words = [
+    args = [
         "--data",
         "a.jsonl",
         "b.jsonl",
@@ -45,7 +45,7 @@ def test_flags_are_settings(toys, capsys):
         "--callback",
         "watch",
     ]
-    shown = as_json(capsys, "config", "show", *SELECT, *words)
+    shown = as_json(capsys, "config", "show", *SELECT, *args)
     assert [s["path"] for s in shown["data.train"]["value"]] == ["a.jsonl", "b.jsonl"]
     assert shown["run.out"]["value"] == "o"
     assert shown["data.format"]["value"] == "rows"
@@ -103,9 +103,9 @@ def test_plugins_lists_every_kind(toys, capsys):
     assert {"device", "parallel", "format"} <= {e["kind"] for e in found}
 
 
-@pytest.mark.parametrize("words", [("plugins", "--kind", "method"), ("plugins", "list", "--kind", "method")])
-def test_plugins_of_one_kind(toys, capsys, words):
-    assert {e["kind"] for e in as_json(capsys, *words)} == {"method"}
+@pytest.mark.parametrize("args", [("plugins", "--kind", "method"), ("plugins", "list", "--kind", "method")])
+def test_plugins_of_one_kind(toys, capsys, args):
+    assert {e["kind"] for e in as_json(capsys, *args)} == {"method"}
 
 
 def test_plugins_of_an_unknown_kind(capsys):

@@ -13,8 +13,8 @@ CONFIGS = Path(__file__).parents[4] / "tests/fixtures/erniekit/configs"
 SFT = CONFIGS / "ERNIE-4.5-0.3B/sft/run_sft_lora_8k.yaml"
 
 
-def run(capsys, *words, code=0):
-    assert main([str(word) for word in words]) == code, capsys.readouterr()
+def run(capsys, *args, code=0):
+    assert main([str(word) for word in args]) == code, capsys.readouterr()
     return capsys.readouterr()
 
 
@@ -61,8 +61,8 @@ def test_a_file_that_is_there_is_kept(capsys, tmp_path):
 
 
 def test_overrides_are_keys_of_erniekit(capsys, tmp_path):
-    words = ["max_steps=7", "output_dir=./o", "lora_rank=4", "seed=null"]
-    report = json.loads(run(capsys, "config", "import", SFT, *words, "--json").out)
+    args = ["max_steps=7", "output_dir=./o", "lora_rank=4", "seed=null"]
+    report = json.loads(run(capsys, "config", "import", SFT, *args, "--json").out)
     assert report["settings"]["train.max_steps"] == 7
     assert report["settings"]["run.out"] == "./o"
     assert report["settings"]["adapter.alpha"] == 8.0
@@ -117,9 +117,9 @@ def test_the_table_names_values_reasons_and_defaults(capsys):
 
 
 def test_another_device_keeps_its_precision(capsys):
-    words = ["config", "import", SFT, "--json"]
-    assert json.loads(run(capsys, *words).out)["settings"]["train.precision"] == "float32"
-    report = json.loads(run(capsys, *words, "--device", "some-card").out)
+    args = ["config", "import", SFT, "--json"]
+    assert json.loads(run(capsys, *args).out)["settings"]["train.precision"] == "float32"
+    report = json.loads(run(capsys, *args, "--device", "some-card").out)
     assert report["settings"]["train.precision"] == "bfloat16"
     assert report["settings"]["device.name"] == "some-card"
 
@@ -157,7 +157,7 @@ def test_dry_run_of_a_published_model_that_is_not_here(capsys):
     plan = json.loads(run(capsys, "run", SFT, "--dry-run", "--json").out)
     assert plan["parameters"]["total"] > 360e6
     assert plan["parameters"]["adapted"]
-    assert any("the plan of the recipe ernie45/0.3b" in text for text in plan["notices"])
+    assert any("the plan of the recipe ernie45/0.3b" in text for text in plan["notes"])
     out = run(capsys, "run", SFT, "--dry-run").out
     assert "note    fine_tuning" not in out
     assert "is an ERNIEKit file" in out
@@ -189,8 +189,8 @@ def test_files_for_other_commands_say_which(capsys, name, command):
 
 def test_plugins_that_are_not_here_are_named(capsys, monkeypatch):
     monkeypatch.setenv("ERNIE_PLUGINS", "ernie45,sft,lora,erniekit,hybrid")
-    words = ("compute_type=fp8", "--dry-run")
-    err = run(capsys, "run", CONFIGS / "ERNIE-4.5-0.3B/sft/run_sft_wint8mix_lora_8k.yaml", *words, code=2).err
+    args = ("compute_type=fp8", "--dry-run")
+    err = run(capsys, "run", CONFIGS / "ERNIE-4.5-0.3B/sft/run_sft_wint8mix_lora_8k.yaml", *args, code=2).err
     assert "no quantizer plugin 'fp8-qat' is installed" in err
     assert "(from compute_type)" in err
     assert "it comes with erniecore-fp8-qat" in err

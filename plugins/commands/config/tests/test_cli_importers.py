@@ -23,8 +23,8 @@ def home(tmp_path, monkeypatch):
     return tmp_path
 
 
-def run(capsys, *words, code=0):
-    assert main([str(word) for word in words]) == code, capsys.readouterr()
+def run(capsys, *args, code=0):
+    assert main([str(word) for word in args]) == code, capsys.readouterr()
     return capsys.readouterr()
 
 
@@ -52,11 +52,11 @@ def test_a_file_that_nobody_knows(capsys, tmp_path, monkeypatch):
 
 
 def test_the_importer_can_be_named(capsys, home):
-    words = ("config", "import", LLAMA / "train_lora_qwen3_lora_sft.yaml", "--json", "--from", "erniekit")
-    report = json.loads(run(capsys, *words, code=2).out)
+    args = ("config", "import", LLAMA / "train_lora_qwen3_lora_sft.yaml", "--json", "--from", "erniekit")
+    report = json.loads(run(capsys, *args, code=2).out)
     assert report["toolkit"] == "ERNIEKit"
     assert "finetuning_type" in report["unknown"]
-    assert "no importer plugin 'erniekitt'" in run(capsys, *words[:-1], "erniekitt", code=2).out
+    assert "no importer plugin 'erniekitt'" in run(capsys, *args[:-1], "erniekitt", code=2).out
 
 
 def test_a_file_that_two_importers_know_equally_well(capsys, tmp_path):
@@ -76,26 +76,26 @@ def test_files_of_ours_load_no_importer(tmp_path):
 
 
 def test_another_family_is_refused_by_its_name_alone(capsys, home):
-    words = ("run", LLAMA / "train_lora_qwen3_lora_sft.yaml", "--dry-run")
-    err = " ".join(run(capsys, *words, code=5).err.split())
+    args = ("run", LLAMA / "train_lora_qwen3_lora_sft.yaml", "--dry-run")
+    err = " ".join(run(capsys, *args, code=5).err.split())
     assert "no such model directory" in err
     assert "Qwen/Qwen3-4B-Instruct-2507 is no directory here" in err
-    words += ("model.name=ernie45", "model.size=0.3b", "model.path=")
-    assert json.loads(run(capsys, *words, "--json").out)["model"] == "ernie45"
+    args += ("model.name=ernie45", "model.size=0.3b", "model.path=")
+    assert json.loads(run(capsys, *args, "--json").out)["model"] == "ernie45"
 
 
 def test_a_published_model_is_planned(capsys, home):
-    words = ("run", LLAMA / "train_lora_qwen3_lora_sft.yaml", "model_name_or_path=baidu/ERNIE-4.5-0.3B-PT", "--dry-run")
-    plan = json.loads(run(capsys, *words, "--json").out)
+    args = ("run", LLAMA / "train_lora_qwen3_lora_sft.yaml", "model_name_or_path=baidu/ERNIE-4.5-0.3B-PT", "--dry-run")
+    plan = json.loads(run(capsys, *args, "--json").out)
     assert plan["parameters"]["total"] > 360e6
-    assert any("the plan of the recipe ernie45/0.3b" in text for text in plan["notices"])
+    assert any("the plan of the recipe ernie45/0.3b" in text for text in plan["notes"])
 
 
 def test_what_is_written_is_read_again(capsys, home):
     old, new = LLAMA / "train_lora_qwen3_lora_dpo.yaml", home / "new.yaml"
-    words = (old, "model_name_or_path=baidu/ERNIE-4.5-0.3B-PT")
-    run(capsys, "config", "import", *words, "--out", new)
-    assert load(new, environ={}).settings == load(old, [words[1]], environ={}).settings
+    args = (old, "model_name_or_path=baidu/ERNIE-4.5-0.3B-PT")
+    run(capsys, "config", "import", *args, "--out", new)
+    assert load(new, environ={}).settings == load(old, [args[1]], environ={}).settings
 
 
 def test_keys_of_both_are_explained(capsys):

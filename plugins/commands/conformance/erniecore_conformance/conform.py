@@ -61,5 +61,5 @@ def conform(
 def _show(kind: str, name: str, outcomes: list[Outcome]) -> None:
     show_table(["result", "check", "detail"], [[o.status, o.check, o.detail] for o in outcomes])
     counts = {s: sum(o.status == s for o in outcomes) for s in ("passed", "failed", "skipped", "expected")}
-    words = ", ".join(f"{n} {status}" for status, n in counts.items() if n)
-    show("", f"{kind} {name}: {words}")
+    args = ", ".join(f"{n} {status}" for status, n in counts.items() if n)
+    show("", f"{kind} {name}: {args}")

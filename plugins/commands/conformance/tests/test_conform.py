@@ -14,8 +14,8 @@ from erniecore.cli.app import main
 
 @pytest.fixture
 def ernie(capsys):
-    def run(*words):
-        code = main(["conform", *words])
+    def run(*args):
+        code = main(["conform", *args])
         return code, *capsys.readouterr()
 
     return run
@@ -62,14 +62,14 @@ def test_list_runs_nothing(ernie, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("words", "near"),
+    ("args", "near"),
     [
         (("modle", "ernie45"), "model"),
         (("model", "ernie54"), "ernie45"),
         (("model", "ernie45", "--check", "model_is_casual"), "model_is_causal"),
     ],
 )
-def test_unknown_words_get_the_nearest(ernie, words, near):
-    code, _, err = ernie(*words)
+def test_unknown_words_get_the_nearest(ernie, args, near):
+    code, _, err = ernie(*args)
     assert code == Exit.USAGE
     assert f"did you mean {near}?" in err

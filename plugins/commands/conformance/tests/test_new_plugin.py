@@ -12,8 +12,8 @@ from erniecore.cli.app import main
 
 @pytest.fixture
 def ernie(capsys):
-    def run(*words):
-        code = main(["new", "plugin", *words])
+    def run(*args):
+        code = main(["new", "plugin", *args])
         return code, *capsys.readouterr()
 
     return run
@@ -56,10 +56,10 @@ def test_in_the_repository_it_goes_where_plugins_of_its_kind_are(ernie, tmp_path
 
 
 def test_a_second_time_nothing_is_overwritten(ernie, tmp_path):
-    words = ("--kind", "format", "--name", "qa", "--out", str(tmp_path / "x"))
-    assert ernie(*words)[0] == Exit.OK
+    args = ("--kind", "format", "--name", "qa", "--out", str(tmp_path / "x"))
+    assert ernie(*args)[0] == Exit.OK
     (tmp_path / "x" / "README.md").write_text("mine")
-    code, _, err = ernie(*words)
+    code, _, err = ernie(*args)
     assert code == Exit.USAGE
     assert "nothing is overwritten" in err
     assert (tmp_path / "x" / "README.md").read_text() == "mine"

@@ -130,8 +130,8 @@ def drafts(tmp_path_factory):
     return root
 
 
-def tool(name, *words, cwd):
-    command = [str(Path(sys.executable).with_name(name)), *words]
+def tool(name, *args, cwd):
+    command = [str(Path(sys.executable).with_name(name)), *args]
     done = subprocess.run(command, cwd=cwd, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-1000:]
 

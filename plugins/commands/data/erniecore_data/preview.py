@@ -16,7 +16,7 @@ from erniecore.api.rows import Source
 
 if TYPE_CHECKING:
     from erniecore.api import Section
-    from erniecore.api.command import Loaded
+    from erniecore.api.command import LoadedSettings
     from erniecore.api.method import Encoder
     from erniecore.api.model import Tokenizer
 
@@ -90,7 +90,7 @@ def _typed(flags: Mapping[str, Any]) -> Iterator[str]:
                 yield from (f"--{name}", str(single))
 
 
-def _refuse_unused(loaded: Loaded, overrides: Sequence[str]) -> None:
+def _refuse_unused(loaded: LoadedSettings, overrides: Sequence[str]) -> None:
     """Settings of a model that nobody chose would change nothing."""
     unused = [o for o in overrides if o.startswith("model.") and "model" not in loaded.plugins]
     if unused:
@@ -107,7 +107,7 @@ def _tokenizer_directory(model: str | None) -> Path | None:
     return directory
 
 
-def _tokenizer(loaded: Loaded, alone: Path | None) -> tuple[Tokenizer | None, int]:
+def _tokenizer(loaded: LoadedSettings, alone: Path | None) -> tuple[Tokenizer | None, int]:
     """The tokenizer that a run would use, and the ids of its model; nothing where no directory is known."""
     if alone is not None:
         from erniecore_text import SentencePieceTokenizer

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from erniecore.api.data import Conversation, Document, Message, Preference, Rated
+from erniecore.api.data import Conversation, Document, Message, Preference, UnpairedPreference
 from erniecore.api.method import Record
 from erniecore.api.rows import ArrayDataset, pack
 
@@ -53,7 +53,7 @@ class RecordStats:
 
 def messages_of(record: Record) -> tuple[Message, ...]:
     """All messages of a record, both answers of a preference included."""
-    if isinstance(record, Conversation | Rated):
+    if isinstance(record, Conversation | UnpairedPreference):
         return record.messages
     if isinstance(record, Preference):
         return record.prompt + record.chosen + record.rejected

@@ -194,8 +194,8 @@ def test_stats_of_tokens_say_how_many_rows_are_missing(write, model, capsys):
 
 def test_stats_of_tokens_follow_the_settings_of_the_format(write, model, capsys):
     path = write({"body": "the quick brown fox"})
-    words = ["--format", "text", "formats.text.field=body", "--method", "pt", "--model", model]
-    _, report = as_json(capsys, "data", "stats", path, *words)
+    args = ["--format", "text", "formats.text.field=body", "--method", "pt", "--model", model]
+    _, report = as_json(capsys, "data", "stats", path, *args)
     assert report["tokens"]["samples"] == 1
 
 

@@ -68,8 +68,8 @@ def _prepare(home: Path, paths: dict[str, Path]) -> None:
     )
     _ernie("tokenizer", "train", texts, "--vocab-size", recipe.VOCABULARY, "--out", paths["tokenizer"])
     size = ",".join(f"{key}={value}" for key, value in recipe.SIZE.items())
-    words = ("--size", size, "--tokenizer", paths["tokenizer"], "--out", paths["base"])
-    _ernie("model", "init", "--model", "ernie45-moe", *words)
+    args = ("--size", size, "--tokenizer", paths["tokenizer"], "--out", paths["base"])
+    _ernie("model", "init", "--model", "ernie45-moe", *args)
     _say("3. The plan")
     text = recipe.SFT_FILE.format(base=paths["base"], train=train, every=recipe.CHECKPOINT_EVERY)
     (home / "sft.yaml").write_text(text, encoding="utf-8")
@@ -210,22 +210,22 @@ def _artifacts(paths: dict[str, Path], seconds: float) -> None:
     print(f"\ntalk to it:  ernie chat --model {last / 'model'}\ntook {seconds:.0f} s")
 
 
-def _command(*words: object) -> list[str]:
-    return [sys.executable, "-m", "erniecore", *map(str, words)]
+def _command(*args: object) -> list[str]:
+    return [sys.executable, "-m", "erniecore", *map(str, args)]
 
 
-def _ernie(*words: object) -> None:
+def _ernie(*args: object) -> None:
     """Run an ``ernie`` command for the reader to see; a failure ends the example with its exit code."""
-    command = _command(*words)
+    command = _command(*args)
     _show(command)
     done = subprocess.run(command)
     if done.returncode:
         raise SystemExit(done.returncode)
 
 
-def _json(*words: object) -> Any:
+def _json(*args: object) -> Any:
     """The JSON that a command prints."""
-    done = subprocess.run(_command(*words), stdout=subprocess.PIPE, text=True)
+    done = subprocess.run(_command(*args), stdout=subprocess.PIPE, text=True)
     if done.returncode:
         raise SystemExit(done.returncode)
     return json.loads(done.stdout)

@@ -54,7 +54,7 @@ def candidates(device: str, asked: Mapping[str, str]) -> tuple[list[Candidate], 
                 rows.append(Candidate(operator, name, devices, dtypes, name == chosen, why))
         reason = _why_reference(chosen, operator in asked)
         rows.append(Candidate(operator, REFERENCE, (), (), chosen == REFERENCE, reason))
-    return rows, choice.remarks
+    return rows, choice.warnings
 
 
 def _why(name: str, found: KernelSet, chosen: str, device: str, fault: str, asked: bool) -> str:

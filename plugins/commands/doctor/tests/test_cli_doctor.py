@@ -5,8 +5,8 @@ import subprocess
 import sys
 
 
-def doctor(site, *words, **environ):
-    command = [sys.executable, "-m", "erniecore", "doctor", *words]
+def doctor(site, *args, **environ):
+    command = [sys.executable, "-m", "erniecore", "doctor", *args]
     return subprocess.run(command, capture_output=True, text=True, env=site.environ(**environ), cwd=site.path)
 
 

@@ -14,7 +14,7 @@ from erniecore_generation.respond import Completion, Responder
 from erniecore_generation.sampling import Sampling
 
 from erniecore.api import DataError, NumericsError
-from erniecore.api.data import Conversation, Preference, Rated
+from erniecore.api.data import Conversation, Preference, UnpairedPreference
 from erniecore.api.training import collate, measure
 from erniecore_eval.suites import (
     Item,
@@ -105,7 +105,7 @@ def add_completions(
     for index, item in enumerate(items):
         question = split_prompt(item.record)
         if question is not None:
-            tools = item.record.tools if isinstance(item.record, Conversation | Preference | Rated) else ()
+            tools = item.record.tools if isinstance(item.record, Conversation | Preference | UnpairedPreference) else ()
             requests.append((index, item, question, responder.encode(question[0], tools)))
     if not requests:
         raise DataError("no row has a prompt and a reference", expected="conversations that end with the assistant")

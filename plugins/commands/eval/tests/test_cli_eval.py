@@ -13,8 +13,8 @@ from erniecore.errors import Exit
 def evaluate(talker, capsys):
     """Run the command on the model: (exit code, stdout, stderr)."""
 
-    def run(*words, data=talker / "rows.jsonl"):
-        code = main(["eval", "--model", str(talker / "model"), "--data", str(data), *words])
+    def run(*args, data=talker / "rows.jsonl"):
+        code = main(["eval", "--model", str(talker / "model"), "--data", str(data), *args])
         return code, *capsys.readouterr()
 
     return run
@@ -23,7 +23,7 @@ def evaluate(talker, capsys):
 @pytest.fixture
 def report(evaluate):
     """The same with ``--json``, parsed."""
-    return lambda *words, **options: json.loads(evaluate(*words, "--json", **options)[1])
+    return lambda *args, **options: json.loads(evaluate(*args, "--json", **options)[1])
 
 
 def reference(talker):
@@ -83,8 +83,8 @@ def test_an_unknown_field_names_the_nearest(evaluate):
 
 
 def test_limit_draws_rows_by_the_seed(report):
-    def tokens(*words):
-        return report("--limit", "3", *words)["tokens"]
+    def tokens(*args):
+        return report("--limit", "3", *args)["tokens"]
 
     assert report("--limit", "3")["rows"] == report("--max-samples", "3")["rows"] == 3
     assert tokens("--seed", "1") == tokens("--seed", "1")
@@ -149,7 +149,7 @@ def test_the_report_says_what_the_score_depends_on(report, talker):
 
 
 @pytest.mark.parametrize(
-    ("words", "code", "message"),
+    ("args", "code", "message"),
     [
         (["--answers", "x"], Exit.USAGE, "add --generate"),
         (["--method", "stf"], Exit.USAGE, "sft"),
@@ -161,8 +161,8 @@ def test_the_report_says_what_the_score_depends_on(report, talker):
         (["--generate", "--answers", "missing/x.jsonl"], Exit.USAGE, "an existing directory"),
     ],
 )
-def test_refusals_say_what_to_do(evaluate, words, code, message):
-    got, out, err = evaluate(*words)
+def test_refusals_say_what_to_do(evaluate, args, code, message):
+    got, out, err = evaluate(*args)
     assert (got, out) == (code, "")
     assert message in err
 
@@ -209,8 +209,8 @@ def test_preference_accuracy_is_the_share_of_likelier_preferred_answers(report, 
 
 
 def test_against_itself_a_model_has_no_rewards(report, evaluate, talker, pairs):
-    words = ("--method", "dpo", "--reference", str(talker / "model"))
-    assert report(*words, data=pairs)["metrics"]["rewards/margins"] == 0
-    lines = [line.split() for line in evaluate(*words, data=pairs)[1].splitlines()]
+    args = ("--method", "dpo", "--reference", str(talker / "model"))
+    assert report(*args, data=pairs)["metrics"]["rewards/margins"] == 0
+    lines = [line.split() for line in evaluate(*args, data=pairs)[1].splitlines()]
     assert ["metric", "copy", "identity", "all"] in lines
     assert ["loss", "0.6931", "0.6931", "0.6931"] in lines

@@ -136,7 +136,7 @@ def test_copies_of_a_prompt_equal_rows_of_their_own(toy):
         np.testing.assert_allclose(one.log_probs, other.log_probs, atol=1e-5)
 
 
-class Loaded(paddle.nn.Layer):
+class FixedProbabilities(paddle.nn.Layer):
     """Gives the same distribution everywhere."""
 
     architecture = {"vocab_size": 3, "num_hidden_layers": 1}
@@ -160,8 +160,8 @@ class Always(NoDraft):
 
 def test_sampled_tokens_have_the_models_distribution_whatever_the_draft():
     R, sampling = 3000, Sampling(do_sample=True, seed=2)
-    pool, _ = pooled(Loaded(), [[0]] * R, sampling=sampling, max_new_tokens=3, drafter=Always())
-    p, drawn = Loaded.PROBABILITIES, np.stack([pool.completion_ids(row) for row in range(R)])
+    pool, _ = pooled(FixedProbabilities(), [[0]] * R, sampling=sampling, max_new_tokens=3, drafter=Always())
+    p, drawn = FixedProbabilities.PROBABILITIES, np.stack([pool.completion_ids(row) for row in range(R)])
     joint = np.zeros((3, 3, 3))
     np.add.at(joint, tuple(drawn.T), 1 / R)
     expected = p[:, None, None] * p[:, None] * p

@@ -17,9 +17,9 @@ from erniecore.errors import Exit
 def chat(talker, capsys, monkeypatch):
     """Pipe lines into the command: (exit code, stdout, stderr)."""
 
-    def run(*lines, words=("--max-new-tokens", "4")):
+    def run(*lines, args=("--max-new-tokens", "4")):
         monkeypatch.setattr(sys, "stdin", io.StringIO("".join(f"{line}\n" for line in lines)))
-        code = main(["chat", "--model", str(talker / "model"), *words])
+        code = main(["chat", "--model", str(talker / "model"), *args])
         return code, *capsys.readouterr()
 
     return run
@@ -49,7 +49,7 @@ def test_reset_forgets_and_system_comes_first(chat, tmp_path):
     messages = saved(tmp_path / "a")
     assert messages[0] == {"role": "system", "content": "copy"}
     assert [m["role"] for m in messages[1:]] == ["user", "assistant"]
-    chat("copy 1", "/reset", "copy 22", f"/save {tmp_path / 'b'}", words=("--system", "copy", "--max-new-tokens", "4"))
+    chat("copy 1", "/reset", "copy 22", f"/save {tmp_path / 'b'}", args=("--system", "copy", "--max-new-tokens", "4"))
     assert saved(tmp_path / "b") == messages
 
 
@@ -78,7 +78,7 @@ def test_a_path_is_a_message_not_a_command(chat):
 
 
 def test_a_full_context_drops_the_oldest_turn(chat, tmp_path):
-    _, _, err = chat(*["copy 12345678"] * 6, f"/save {tmp_path / 'a'}", words=("--max-new-tokens", "8"))
+    _, _, err = chat(*["copy 12345678"] * 6, f"/save {tmp_path / 'a'}", args=("--max-new-tokens", "8"))
     assert "dropped the oldest user and assistant messages" in err
     assert 2 <= len(saved(tmp_path / "a")) < 12
 
@@ -96,8 +96,8 @@ def test_sampling_comes_from_the_model_unless_given(chat, talker):
     hot = {**json.loads(before), "do_sample": True, "temperature": 4.0, "top_p": 1.0}
     file.write_text(json.dumps(hot))
     try:
-        drawn = {chat("copy 1", words=("--max-new-tokens", "8", "--seed", str(seed)))[1] for seed in range(3)}
-        greedy = {chat("copy 1", words=("--max-new-tokens", "8", "--seed", str(seed), "--temperature", "0"))[1]
+        drawn = {chat("copy 1", args=("--max-new-tokens", "8", "--seed", str(seed)))[1] for seed in range(3)}
+        greedy = {chat("copy 1", args=("--max-new-tokens", "8", "--seed", str(seed), "--temperature", "0"))[1]
                   for seed in range(3)}  # fmt: skip
     finally:
         file.write_text(before)
@@ -123,7 +123,7 @@ def test_an_interrupted_answer_keeps_what_was_said(talker, capsys):
     assert "(stopped)" in capsys.readouterr().err
 
 
-def test_on_a_terminal_lines_are_prompted_and_answers_labelled(talker):
+def test_on_a_terminal_lines_are_prompted_and_answers_labeled(talker):
     """A real terminal: a pseudo-terminal whose other end types two lines."""
     import pty
 

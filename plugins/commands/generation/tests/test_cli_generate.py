@@ -15,8 +15,8 @@ from erniecore.errors import Exit
 def generate(talker, capsys):
     """Run the command on the model: (exit code, stdout, stderr)."""
 
-    def run(*words, model=talker / "model"):
-        code = main(["generate", "--model", str(model), *words])
+    def run(*args, model=talker / "model"):
+        code = main(["generate", "--model", str(model), *args])
         return code, *capsys.readouterr()
 
     return run
@@ -64,8 +64,8 @@ def test_a_prompt_from_a_file_or_stdin_is_the_same_prompt(generate, tmp_path, mo
 
 
 def test_drawing_depends_on_the_seed_alone(generate):
-    def draw(*words):
-        return generate("--prompt", "copy", "--max-new-tokens", "12", *words)[1]
+    def draw(*args):
+        return generate("--prompt", "copy", "--max-new-tokens", "12", *args)[1]
 
     hot = ["--temperature", "3"]
     assert draw(*hot, "--seed", "1") == draw(*hot, "--seed", "1")
@@ -75,8 +75,8 @@ def test_drawing_depends_on_the_seed_alone(generate):
 
 
 def test_speculative_decoding_gives_the_same_completion_and_reports_the_acceptance_rate(generate):
-    words = "--prompt", "copy 123 123 123", "--max-new-tokens", "40", "--json"
-    plain, speculated = json.loads(generate(*words)[1]), generate(*words, "--speculative", "lookup")
+    args = "--prompt", "copy 123 123 123", "--max-new-tokens", "40", "--json"
+    plain, speculated = json.loads(generate(*args)[1]), generate(*args, "--speculative", "lookup")
     body = json.loads(speculated[1])
     assert (body["ids"], plain["draft_tokens"]) == (plain["ids"], 0)
     assert body["draft_tokens"] >= body["accepted_tokens"]
@@ -90,8 +90,8 @@ def test_mtp_layers_that_the_model_lacks_are_refused(generate):
 
 
 def test_a_streamed_answer_is_the_same_text(generate):
-    words = ["--prompt", "copy 123", "--max-new-tokens", "20", "--temperature", "2"]
-    assert generate(*words, "--stream")[1] == generate(*words)[1]
+    args = ["--prompt", "copy 123", "--max-new-tokens", "20", "--temperature", "2"]
+    assert generate(*args, "--stream")[1] == generate(*args)[1]
 
 
 def test_a_streamed_json_answer_is_lines(generate):
@@ -103,16 +103,16 @@ def test_a_streamed_json_answer_is_lines(generate):
 
 
 def test_a_stop_string_ends_the_answer(generate):
-    words = ["--prompt", "copy 123", "--max-new-tokens", "20"]
-    text = generate(*words)[1].rstrip("\n")
+    args = ["--prompt", "copy 123", "--max-new-tokens", "20"]
+    text = generate(*args)[1].rstrip("\n")
     stop = text[len(text) // 2]
-    body = json.loads(generate(*words, "--stop", stop, "--json")[1])
+    body = json.loads(generate(*args, "--stop", stop, "--json")[1])
     assert body["text"] == text.split(stop)[0]
     assert body["finish_reason"] == "stop-string"
 
 
 @pytest.mark.parametrize(
-    ("words", "code", "message"),
+    ("args", "code", "message"),
     [
         ([], Exit.USAGE, "--prompt or --prompt-file"),
         (["--prompt", "a", "--prompt-file", "b"], Exit.USAGE, "--prompt or --prompt-file"),
@@ -127,8 +127,8 @@ def test_a_stop_string_ends_the_answer(generate):
         (["--prompt", "a", "--device", "cpuu"], Exit.USAGE, "cpu"),
     ],
 )
-def test_refusals_say_what_to_do(generate, words, code, message):
-    got, out, err = generate(*words)
+def test_refusals_say_what_to_do(generate, args, code, message):
+    got, out, err = generate(*args)
     assert (got, out) == (code, "")
     assert message in err
 

@@ -10,14 +10,14 @@ import typer
 
 from erniecore.api.command import (
     NOTHING,
+    Arguments,
     Chosen,
     JsonOption,
-    Words,
     new_group,
     show,
     show_json,
     show_table,
-    split_words,
+    split_arguments,
     takes,
 )
 from erniecore.api.planning import seconds_text
@@ -106,7 +106,7 @@ def comm(
 @app.command("train")
 @takes("model", "method", "adapter", "quantizer", "device", "data", "format")
 def train(
-    words: Words = None,
+    args: Arguments = None,
     chosen: Chosen = NOTHING,
     steps: Annotated[int, typer.Option("--steps", min=1, metavar="N", help="Steps that are timed.")] = 8,
     as_json: JsonOption = False,
@@ -117,7 +117,7 @@ def train(
     from erniecore_planner.rates import rates_file, store_rate
     from erniecore_planner.text import flops_text
 
-    file, overrides = split_words(words)
+    file, overrides = split_arguments(args)
     found = measure_training(file, overrides, chosen, steps)
     rate, seconds, estimate = found.rate, found.seconds, found.estimate
     path = rates_file(os.environ)

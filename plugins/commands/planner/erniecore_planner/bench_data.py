@@ -14,20 +14,20 @@ import typer
 from erniecore.api import UsageError
 from erniecore.api.command import (
     NOTHING,
+    Arguments,
     Chosen,
     JsonOption,
-    Words,
     show,
     show_json,
     show_table,
-    split_words,
+    split_arguments,
     takes,
 )
 
 
 @takes("model", "method", "device", "data", "format")
 def loader(
-    words: Words = None,
+    args: Arguments = None,
     chosen: Chosen = NOTHING,
     steps: Annotated[int, typer.Option("--steps", min=1, metavar="N", help="Steps whose batches are made.")] = 20,
     as_json: JsonOption = False,
@@ -39,7 +39,7 @@ def loader(
     from erniecore_planner.cost_files import loader_path, make_data, store_one
     from erniecore_planner.measure_loader import measure_loader
 
-    file, overrides = split_words(words)
+    file, overrides = split_arguments(args)
     found = measure_loader(file, overrides, chosen, steps)
     path = store_one(loader_path(os.environ), make_data, found.rate)
     if as_json:
@@ -87,7 +87,7 @@ def serve(
 
 def numbers(text: str, where: str) -> list[int]:
     """``1,8`` -> [1, 8]. Raises ``UsageError``."""
-    words = text.split(",")
-    if not all(word.strip().isdecimal() and int(word) for word in words):
+    args = text.split(",")
+    if not all(word.strip().isdecimal() and int(word) for word in args):
         raise UsageError("not a list of numbers above 0", where=where, found=text, expected="such as 1,8")
-    return sorted({int(word) for word in words})
+    return sorted({int(word) for word in args})

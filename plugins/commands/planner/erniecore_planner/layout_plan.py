@@ -204,9 +204,9 @@ def memory_text(layout: Assessed) -> str:
 
 def settings_text(space: LayoutSpace, found: Assessed) -> str:
     """The settings that give ``ernie run`` this layout."""
-    words = [*space.overrides(found.layout)]
-    words += ["optimizer.offload=true"] if found.options.offload else []
-    return " ".join([*words, f"train.recompute={found.options.recompute}"])
+    args = [*space.overrides(found.layout)]
+    args += ["optimizer.offload=true"] if found.options.offload else []
+    return " ".join([*args, f"train.recompute={found.options.recompute}"])
 
 
 def difference(layout: Assessed, best: Assessed) -> str:

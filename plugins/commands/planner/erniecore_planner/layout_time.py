@@ -58,7 +58,7 @@ def all_gather(size: float, ranks: int, link: tuple[float, float]) -> float:
 
 @lru_cache(maxsize=1 << 10)
 def link_of(cluster: Cluster, span: int) -> tuple[float, float]:
-    """(latency, bytes per second) of a group of ranks that lies within ``span`` neighbours."""
+    """(latency, bytes per second) of a group of ranks that lies within ``span`` neighbors."""
     slowest = cluster.slowest(0, cluster.size)
     if span <= cluster.per_machine and cluster.per_machine % span == 0:
         return slowest.latency, slowest.link

@@ -22,7 +22,7 @@ class Options:
 
 
 def span(layout: ParallelLayout, axis: str) -> int:
-    """Neighbouring ranks among which a group along ``axis`` (or ``data_size``) lies: its distance in the order of ranks."""
+    """Neighboring ranks among which a group along ``axis`` (or ``data_size``) lies: its distance in the order of ranks."""
     inner = {"tensor": 1, "context": layout.tensor}
     return int(inner.get(axis, layout.tensor * layout.context) * getattr(layout, axis))
 

@@ -67,8 +67,8 @@ def measure_training(file: Path | None, overrides: list[str], flags: Mapping[str
         UsageError: the model does not say what its layers are like. Everything that a run may raise.
     """
     with tempfile.TemporaryDirectory(prefix="ernie-bench-") as out:
-        words = [*overrides, *WORDS, f"run.out={out}/run", f"train.max_steps={WARM_UP + steps}", "run.resume=never"]
-        loaded = load_settings(file, words, flags)
+        args = [*overrides, *WORDS, f"run.out={out}/run", f"train.max_steps={WARM_UP + steps}", "run.resume=never"]
+        loaded = load_settings(file, args, flags)
         run, _ = planned_run(loaded)
         found = estimate(run)
         if found is None:
@@ -93,7 +93,7 @@ def _timed(run: PlannedRun, seconds: float) -> Timed | None:
         return None
     work, names = work_of(run), run.names
     parts = step_parts(run.shape, work, load_of(run), costs)
-    words = [names["model"], names["method"], names.get("adapter") or "full", f"{run.plan.parameters.total}"]
-    words += [f"{run.train.batch_size}x{work.length}x{run.train.accumulation}", work.recompute]
-    label = " ".join(words)
+    args = [names["model"], names["method"], names.get("adapter") or "full", f"{run.plan.parameters.total}"]
+    args += [f"{run.train.batch_size}x{work.length}x{run.train.accumulation}", work.recompute]
+    label = " ".join(args)
     return Timed(costs.device, costs.machine, costs.dtype, date.today().isoformat(), label, costs.day, parts, seconds)

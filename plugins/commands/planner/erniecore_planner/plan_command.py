@@ -11,25 +11,25 @@ import typer
 from erniecore.api import Exit, UsageError
 from erniecore.api.command import (
     NOTHING,
+    Arguments,
     Chosen,
     JsonOption,
-    Words,
     load_settings,
     note,
     planned_run,
     show_fields,
     show_json,
-    split_words,
+    split_arguments,
     takes,
 )
 
 if TYPE_CHECKING:
-    from erniecore.api.command import Loaded
+    from erniecore.api.command import LoadedSettings
 
 
 @takes()
 def plan(
-    words: Words = None,
+    args: Arguments = None,
     chosen: Chosen = NOTHING,
     nproc: Annotated[int, typer.Option("--nproc", metavar="N", min=0, help="Processes on this machine.")] = 0,
     seq: Annotated[int | None, typer.Option("--seq", min=2, metavar="N", help="As data.max_seq_len=N.")] = None,
@@ -57,7 +57,7 @@ def plan(
         if value:
             note(f"warning: {old} is now {old.replace('card', 'accelerator')}, and goes away in version 0.3")
     accelerators, accelerator = accelerators or cards, accelerator or card
-    file, overrides = split_words(words)
+    file, overrides = split_arguments(args)
     overrides += [f"data.max_seq_len={seq}"] if seq else []
     loaded = load_settings(file, overrides, chosen)
     if accelerators or cluster is not None:
@@ -66,7 +66,9 @@ def plan(
     return 0
 
 
-def show_layouts(loaded: Loaded, accelerators: int, accelerator: str, cluster: Path | None, as_json: bool) -> int:
+def show_layouts(
+    loaded: LoadedSettings, accelerators: int, accelerator: str, cluster: Path | None, as_json: bool
+) -> int:
     """Print how the run could be laid out; 6 (out of memory) where nothing fits."""
     from erniecore_planner.layout_plan import Wanted, layout_plan
 
@@ -81,7 +83,7 @@ def show_layouts(loaded: Loaded, accelerators: int, accelerator: str, cluster: P
     return int(Exit.OK if made.found.fastest else Exit.MEMORY)
 
 
-def show_plan(loaded: Loaded, as_json: bool, processes: int = 0) -> None:
+def show_plan(loaded: LoadedSettings, as_json: bool, processes: int = 0) -> None:
     """Print the plan, and before it what became of a file of another toolkit."""
     from erniecore_planner.estimate import estimate
 
@@ -89,7 +91,7 @@ def show_plan(loaded: Loaded, as_json: bool, processes: int = 0) -> None:
     found = estimate(run)
     if as_json:
         body: dict[str, Any] = {**run.plan.as_json(), "estimate": found.as_json() if found else None}
-        show_json({**body, **({"notices": notes} if notes else {})})
+        show_json({**body, **({"notes": notes} if notes else {})})
         return
     lines = [*(("note", text) for text in notes), *replace(run.plan, forecast=None).lines()]
     lines += found.lines() if found else [("note", "this model does not say what its layers are like: no activations")]

@@ -21,13 +21,13 @@ def talker(tmp_path_factory):
     made = ["tokenizer", "train", str(home / "texts.jsonl"), "--vocab-size", "330", "--out", str(home / "tokenizer")]
     assert main(made) == 0
     size = "hidden_size=32,intermediate_size=48,num_attention_heads=2,num_key_value_heads=1,head_dim=16"
-    words = [
+    args = [
         "--size",
         f"{size},initializer_range=0.3,max_position_embeddings=96",
         "--tokenizer",
         str(home / "tokenizer"),
     ]
-    assert main(["model", "init", "--model", "ernie45", *words, "--out", str(home / "model")]) == 0
+    assert main(["model", "init", "--model", "ernie45", *args, "--out", str(home / "model")]) == 0
     return home
 
 

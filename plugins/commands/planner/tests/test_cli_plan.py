@@ -10,8 +10,8 @@ import pytest
 from erniecore.cli.app import main
 
 
-def plan(capsys, *words):
-    assert main(["plan", *words, "--json"]) == 0
+def plan(capsys, *args):
+    assert main(["plan", *args, "--json"]) == 0
     return json.loads(capsys.readouterr().out)
 
 
@@ -33,58 +33,58 @@ def test_published_parameter_counts(capsys, model, size, billions, active):
 
 
 def test_states_are_those_of_the_run(capsys):
-    words = ("--model", "ernie45", "model.size=tiny", "--method", "sft")
-    made = plan(capsys, *words)
-    assert main(["run", "--dry-run", *words, "--json"]) == 0
+    args = ("--model", "ernie45", "model.size=tiny", "--method", "sft")
+    made = plan(capsys, *args)
+    assert main(["run", "--dry-run", *args, "--json"]) == 0
     for name, value in json.loads(capsys.readouterr().out).items():
         if name != "name":
             assert made[name] == value
 
 
 def test_seq_is_the_length_of_rows(capsys):
-    words = ("--model", "ernie45", "model.size=tiny", "--method", "sft")
-    short, long = plan(capsys, *words, "--seq", "512"), plan(capsys, *words, "data.max_seq_len=1024")
+    args = ("--model", "ernie45", "model.size=tiny", "--method", "sft")
+    short, long = plan(capsys, *args, "--seq", "512"), plan(capsys, *args, "data.max_seq_len=1024")
     assert (short["estimate"]["sequence_length"], long["estimate"]["sequence_length"]) == (512, 1024)
     assert long["estimate"]["kv_cache"] == 2 * short["estimate"]["kv_cache"]
 
 
 def test_a_divided_run_is_planned_by_stage(capsys):
-    words = ("--model", "ernie45", "model.size=0.3b", "--method", "sft", "train.accumulation=4", "run.out=x")
-    divided = plan(capsys, *words, "--parallel", "hybrid", "parallel.pipeline=2")["estimate"]
+    args = ("--model", "ernie45", "model.size=0.3b", "--method", "sft", "train.accumulation=4", "run.out=x")
+    divided = plan(capsys, *args, "--parallel", "hybrid", "parallel.pipeline=2")["estimate"]
     first, last = divided["stages"]
     assert [*first["layers"], *last["layers"]] == list(range(18))
     assert (first["in_flight"], last["in_flight"]) == (2, 1)
-    whole = plan(capsys, *words)["estimate"]["peak_memory"]
+    whole = plan(capsys, *args)["estimate"]["peak_memory"]
     assert divided["peak_memory"] == max(first["peak_memory"], last["peak_memory"]) < whole
-    assert main(["plan", *words, "--parallel", "hybrid", "parallel.pipeline=2"]) == 0
+    assert main(["plan", *args, "--parallel", "hybrid", "parallel.pipeline=2"]) == 0
     told = capsys.readouterr().out
     assert re.search("stage 0 +layers 0-", told)
     assert "-17 and head" in told
 
 
 def test_an_adapter_costs_less_and_a_reference_costs_work(capsys):
-    words = ("--model", "ernie45", "model.size=0.3b")
-    full, lora = plan(capsys, *words, "--method", "sft"), plan(capsys, *words, "--method", "sft", "--adapter", "lora")
+    args = ("--model", "ernie45", "model.size=0.3b")
+    full, lora = plan(capsys, *args, "--method", "sft"), plan(capsys, *args, "--method", "sft", "--adapter", "lora")
     assert lora["estimate"]["peak_memory"] < full["estimate"]["peak_memory"] / 1.5
     assert lora["estimate"]["flops"]["backward"] < 0.6 * full["estimate"]["flops"]["backward"]
-    dpo = plan(capsys, *words, "--method", "dpo")
+    dpo = plan(capsys, *args, "--method", "dpo")
     assert dpo["estimate"]["flops"]["reference"] == full["estimate"]["flops"]["forward"]
     assert dpo["estimate"]["peak_memory"] > full["estimate"]["peak_memory"] + full["weights"] - 1
 
 
 def test_there_is_no_time_without_a_measurement(capsys, tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    words = ("--model", "ernie45", "model.size=tiny", "--method", "sft")
-    assert plan(capsys, *words)["estimate"]["min_step_seconds"] is None
-    main(["plan", *words])
+    args = ("--model", "ernie45", "model.size=tiny", "--method", "sft")
+    assert plan(capsys, *args)["estimate"]["min_step_seconds"] is None
+    main(["plan", *args])
     assert re.search("step time +unknown; `ernie bench matmul` measures this device", capsys.readouterr().out)
 
 
 def test_a_measured_rate_gives_the_time(environ, tmp_path):
     variables = environ(XDG_CACHE_HOME=str(tmp_path), OMP_NUM_THREADS="1")
 
-    def ernie(*words):
-        command = [sys.executable, "-m", "erniecore", *words, "--json"]
+    def ernie(*args):
+        command = [sys.executable, "-m", "erniecore", *args, "--json"]
         done = subprocess.run(command, capture_output=True, text=True, env=variables)
         assert done.returncode == 0, done.stderr
         return json.loads(done.stdout)
@@ -115,30 +115,30 @@ def test_measured_steps_and_links_are_used_by_plans_and_runs(talker, environ, tm
     """One measurement of each, in processes of their own; then a plan that expects it and a run that compares itself."""
     variables = environ(XDG_CACHE_HOME=str(tmp_path / "cache"), OMP_NUM_THREADS="1")
 
-    def ernie(*words, last=False):
-        command = [sys.executable, "-m", "erniecore", *words, "--json"]
+    def ernie(*args, last=False):
+        command = [sys.executable, "-m", "erniecore", *args, "--json"]
         done = subprocess.run(command, capture_output=True, text=True, env=variables)
         assert done.returncode == 0, done.stderr
         return json.loads(done.stdout.splitlines()[-1] if last else done.stdout)
 
     data = ("--method", "sft", "--model", str(talker / "model"), "--data", str(talker / "rows.jsonl"))
-    words = (*data, "data.max_seq_len=96")
-    measured = ernie("bench", "train", *words, "--steps", "2")
+    args = (*data, "data.max_seq_len=96")
+    measured = ernie("bench", "train", *args, "--steps", "2")
     assert len(measured["seconds"]) == 2
-    expected = ernie("plan", *words)["estimate"]["step_seconds"]
+    expected = ernie("plan", *args)["estimate"]["step_seconds"]
     assert expected == pytest.approx(measured["step_flops"] / measured["flops"])
-    end = ernie("run", *words, "train.max_steps=1", "--out", str(tmp_path / "run"), last=True)
+    end = ernie("run", *args, "train.max_steps=1", "--out", str(tmp_path / "run"), last=True)
     assert end["planned_seconds"] == pytest.approx(expected)
 
     ernie("bench", "operators", "--rounds", "1")
-    assert ernie("bench", "train", *words, "--steps", "1")["timed"]["label"].startswith("ernie45 sft full")
-    loader = ernie("bench", "loader", *words)
+    assert ernie("bench", "train", *args, "--steps", "1")["timed"]["label"].startswith("ernie45 sft full")
+    loader = ernie("bench", "loader", *args)
     assert loader["tokens"] > loader["rows"] > 0
     served = ernie(
         "bench", "serve", "--model", str(talker / "model"), "--rows", "2,1", "--lengths", "4", "--tokens", "3"
     )
     assert [row[:2] for row in served["decode"]] == [[1, 4], [2, 4]]
-    made = ernie("plan", *words)["estimate"]
+    made = ernie("plan", *args)["estimate"]
     assert made["step_seconds"] == pytest.approx(sum(made["operators"]["parts"].values()))
     assert made["operators"]["parts"]["data"] == pytest.approx(96 / loader["rate"]["batch_tokens_per_s"])
     assert made["operators"]["runs"] == 1
@@ -146,10 +146,10 @@ def test_measured_steps_and_links_are_used_by_plans_and_runs(talker, environ, tm
     assert made["generation"][1] == pytest.approx(served["decode"][0][2])
 
     ernie("bench", "matmul", "--seconds", "0.01")
-    alone = ernie("plan", *words, "--accelerators", "2")
+    alone = ernie("plan", *args, "--accelerators", "2")
     link = ernie("bench", "comm", "--seconds", "0.01")
     assert {row["what"] for row in link["rows"]} == {"all_reduce", "all_gather"}
-    assert ernie("plan", *words, "--accelerators", "2")["fastest"]["time"] != alone["fastest"]["time"]
+    assert ernie("plan", *args, "--accelerators", "2")["fastest"]["time"] != alone["fastest"]["time"]
 
 
 @pytest.mark.parametrize("rows", ["", "0", "1,x"])

@@ -10,8 +10,8 @@ SFT_21B = ("--model", "ernie45-moe", "model.size=21b-a3b", "--method", "sft", "-
 LOW = "train.precision=bfloat16"
 
 
-def plan(capsys, *words, status=0):
-    assert main(["plan", *words, "--json"]) == status
+def plan(capsys, *args, status=0):
+    assert main(["plan", *args, "--json"]) == status
     return json.loads(capsys.readouterr().out)
 
 
@@ -27,8 +27,8 @@ def test_layouts_of_a_known_accelerator(capsys):
 
 
 def test_settings_of_a_layout_are_words_of_a_run(capsys):
-    words = plan(capsys, *SFT_21B, LOW, "--accelerators", "8", "--accelerator", "H200")["fastest"]["settings"].split()
-    assert all(word.startswith(("parallel.", "train.recompute=")) for word in words)
+    args = plan(capsys, *SFT_21B, LOW, "--accelerators", "8", "--accelerator", "H200")["fastest"]["settings"].split()
+    assert all(word.startswith(("parallel.", "train.recompute=")) for word in args)
 
 
 def test_where_nothing_fits_the_exit_code_says_so(capsys):
@@ -58,7 +58,7 @@ def test_a_cluster_file(capsys, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("words", "expected"),
+    ("args", "expected"),
     [
         (("--accelerators", "8", "--accelerator", "H"), "several accelerators"),
         (("--accelerators", "8", "--accelerator", "Q7"), "MEMORY:TFLOPS"),
@@ -67,8 +67,8 @@ def test_a_cluster_file(capsys, tmp_path):
         (("--cluster", "missing.yaml"), "cannot be read"),
     ],
 )
-def test_wrong_words_are_explained(capsys, words, expected):
-    assert main(["plan", *SFT_21B, *words]) == 2
+def test_wrong_words_are_explained(capsys, args, expected):
+    assert main(["plan", *SFT_21B, *args]) == 2
     captured = capsys.readouterr()
     assert expected in captured.out + captured.err
 
@@ -81,12 +81,12 @@ def test_processes_of_this_processor_need_a_measured_rate(capsys, monkeypatch, t
 
 
 def test_the_old_spellings_work_and_warn(capsys, tmp_path):
-    words = (*SFT_21B, LOW)
-    now = plan(capsys, *words, "--accelerators", "8", "--accelerator", "H100")
-    assert main(["plan", *words, "--cards", "8", "--card", "H100", "--json"]) == 0
+    args = (*SFT_21B, LOW)
+    now = plan(capsys, *args, "--accelerators", "8", "--accelerator", "H100")
+    assert main(["plan", *args, "--cards", "8", "--card", "H100", "--json"]) == 0
     shown = capsys.readouterr()
     assert json.loads(shown.out) == now
     assert "--cards is now --accelerators" in shown.err
     file = tmp_path / "cluster.yaml"
     file.write_text("machines:\n  - {count: 1, cards: 8, card: big, memory: 80, tflops: 300}\n")
-    assert plan(capsys, *words, "--cluster", str(file))["accelerators"] == 8
+    assert plan(capsys, *args, "--cluster", str(file))["accelerators"] == 8

@@ -53,9 +53,9 @@ def test_one_process_has_one_layout():
 MODELS = [("ernie45", "0.3b"), ("ernie45-moe", "21b-a3b"), ("ernie45-moe", "300b-a47b"), ("ernie45-vl", "28b-a3b")]
 
 
-def run_of(model, size, *words):
+def run_of(model, size, *args):
     flags = {"model": model, "method": "sft", "parallel": "hybrid", "device": "cuda"}
-    return planned_run(load_settings(None, [f"model.size={size}", "run.out=x", *words], flags))[0]
+    return planned_run(load_settings(None, [f"model.size={size}", "run.out=x", *args], flags))[0]
 
 
 @pytest.mark.parametrize(("model", "size"), MODELS)

@@ -147,7 +147,7 @@ def test_cluster_file():
 
 
 @pytest.mark.parametrize(
-    ("row", "words"),
+    ("row", "args"),
     [
         ({"memori": 80}, "memory"),
         ({"memory": -1}, "above 0"),
@@ -155,12 +155,12 @@ def test_cluster_file():
         ({"tflops": None}, "above 0"),
     ],
 )
-def test_wrong_cluster_files_are_explained(row, words):
+def test_wrong_cluster_files_are_explained(row, args):
     good = {"count": 2, "accelerators": 8, "accelerator": "A100", "memory": 80, "tflops": 312}
     with pytest.raises(UsageError) as caught:
         read_cluster({"machines": [{**good, **row}]}, "c.yaml")
     assert "machines[0]" in str(caught.value)
-    assert words in str(caught.value)
+    assert args in str(caught.value)
 
 
 @pytest.mark.parametrize(

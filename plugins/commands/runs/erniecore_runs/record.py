@@ -1,4 +1,4 @@
-"""A run as its files tell it: events, data report, settings, artefacts. Reads only, and forgives.
+"""A run as its files tell it: events, data report, settings, artifacts. Reads only, and forgives.
 
 A process that dies leaves half a line; a resumed run repeats steps. Neither may keep anyone from looking at the run.
 """

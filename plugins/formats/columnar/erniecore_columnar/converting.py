@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from erniecore.api import DataError, Json, Plugin, RowError, Section, UsageError
-from erniecore.api.data import Document, Message, Preference, Rated, Record
+from erniecore.api.data import Document, Message, Preference, Record, UnpairedPreference
 from erniecore.api.rows import (
     RowParser,
     RowStatistics,
@@ -136,7 +136,11 @@ def losses(record: Record, back: Record) -> list[str]:
         found.append("tools")
     if isinstance(record, Preference) and isinstance(back, Preference) and record.margin != back.margin:
         found.append("margin")
-    if isinstance(record, Rated) and isinstance(back, Rated) and record.desirable != back.desirable:
+    if (
+        isinstance(record, UnpairedPreference)
+        and isinstance(back, UnpairedPreference)
+        and record.desirable != back.desirable
+    ):
         found.append("rating")
     return list(dict.fromkeys(found))
 

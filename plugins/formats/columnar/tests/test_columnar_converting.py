@@ -14,7 +14,7 @@ from erniecore.data.parsing import RowParser, installed_formats, load_format
 from erniecore.data.reader import read_rows
 from erniecore.data.row_statistics import RowStatistics
 from erniecore.errors import DataError, UsageError
-from erniecore.types import Conversation, Document, Message, Preference, Rated, ToolCall
+from erniecore.types import Conversation, Document, Message, Preference, ToolCall, UnpairedPreference
 
 FORMATS = installed_formats()
 TALK = {"src": ["a", "b"], "tgt": ["c", "d"], "label": [0, 1]}
@@ -170,8 +170,8 @@ Q, A = Message("user", "q"), Message("assistant", "a")
         (Conversation((Q, Message("assistant", "a", "hm"))), Conversation((Q, A)), ["reasoning"]),
         (Conversation((Q, Message("assistant", "a", "", (ToolCall("f", ""),)))), Conversation((Q, A)), ["calls"]),
         (Conversation((Q, A), ({"name": "f"},)), Conversation((Q, A)), ["tools"]),
-        (Rated((Q, A), True), Rated((Q, A), False), ["rating"]),
-        (Rated((Q, A), True), Conversation((Q, A)), ["that it is a rated"]),
+        (UnpairedPreference((Q, A), True), UnpairedPreference((Q, A), False), ["rating"]),
+        (UnpairedPreference((Q, A), True), Conversation((Q, A)), ["that it is a rated"]),
         (Preference((Q,), (A,), (A,), 1.0), Preference((Q,), (A,), (A,)), ["margin"]),
         (Preference((Q,), (A,), (Q,)), Preference((Q,), (A,), (A,)), ["turns"]),
         (Document("a"), Document("b"), ["text"]),

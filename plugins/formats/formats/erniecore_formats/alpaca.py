@@ -7,7 +7,7 @@ The question is the instruction, and the input on the lines below it. ``history`
 from __future__ import annotations
 
 from erniecore.api import Json
-from erniecore.api.data import Conversation, Origin, Preference, Rated, Record
+from erniecore.api.data import Conversation, Origin, Preference, Record, UnpairedPreference
 from erniecore_formats import checks, pairs
 
 
@@ -18,7 +18,7 @@ def matches(row: Json) -> bool:
     )
 
 
-def parse(row: Json, origin: Origin) -> Conversation | Preference | Rated:
+def parse(row: Json, origin: Origin) -> Conversation | Preference | UnpairedPreference:
     """One row as a conversation, a rated one, or as a preference when it has ``chosen`` and ``rejected``."""
     checks.no_media(row)
     prompt = pairs.prompt(row, _question(row))
@@ -40,10 +40,10 @@ def _question(row: Json) -> str:
     name = "question" if "question" in row and "instruction" not in row else "instruction"
     if name not in row:
         raise checks.missing(row, "instruction")
-    instruction = checks.text(row[name], f"$.{name}", blank=True)
+    instruction = checks.text(row[name], f"$.{name}", allow_empty=True)
     beside = "context" if "context" in row and "input" not in row else "input"
     given = row.get(beside)
-    below = checks.text(given, f"$.{beside}", blank=True) if given is not None else ""
+    below = checks.text(given, f"$.{beside}", allow_empty=True) if given is not None else ""
     if not below.strip():
         return checks.text(instruction, f"$.{name}")
     return f"{instruction}\n{below}" if instruction.strip() else below

@@ -10,7 +10,7 @@ from typing import Any
 
 from erniecore.api import Json, RowError, nearest, shorten
 
-MISSING, WRONG_TYPE, BLANK = "ERN-D030", "ERN-D031", "ERN-D032"
+MISSING, WRONG_TYPE, EMPTY_TEXT = "ERN-D030", "ERN-D031", "ERN-D032"
 LENGTHS_DIFFER, UNKNOWN_ROLE, ROLE_ORDER, BAD_VALUE = "ERN-D033", "ERN-D034", "ERN-D035", "ERN-D036"
 NO_WORDS = "ERN-D065"
 
@@ -62,14 +62,14 @@ def lengths_differ(where: str, found: str, expected: str, fix: str = "") -> RowE
     )
 
 
-def text(value: object, where: str, *, blank: bool = False) -> str:
-    """``value`` as a text; blank ones only when allowed."""
+def text(value: object, where: str, *, allow_empty: bool = False) -> str:
+    """``value`` as a text; empty and whitespace-only texts only if ``allow_empty``."""
     if not isinstance(value, str):
         raise wrong_type(value, where, "a text")
-    if not blank and (not value or value.isspace()):
+    if not allow_empty and (not value or value.isspace()):
         raise RowError(
-            "the text is blank",
-            code=BLANK,
+            "the text is empty or only whitespace",
+            code=EMPTY_TEXT,
             where=where,
             found=shorten(value),
             expected="a text",

@@ -95,21 +95,21 @@ def _sources(row: Json) -> list[str]:
 
 
 def _targets(row: Json) -> list[str]:
-    """The answers; the first may be blank where it is left out."""
+    """The answers; the first may be empty if it is not given."""
     value = row.get("tgt", [])
-    if checks.flag(row.get("is_system", 0), "$.is_system") and isinstance(value, list) and _blank(value[:1]):
+    if checks.flag(row.get("is_system", 0), "$.is_system") and isinstance(value, list) and _empty(value[:1]):
         return ["", *(checks.text(item, f"$.tgt[{i}]").strip() for i, item in enumerate(value) if i)]
     return checks.texts(value, "$.tgt")
 
 
-def _blank(items: Sequence[object]) -> bool:
+def _empty(items: Sequence[object]) -> bool:
     return any(isinstance(item, str) and not item.strip() for item in items)
 
 
 def _system(row: Json, sources: list[str]) -> tuple[str, int]:
     """The system text and the number of the first turn that is one."""
     system = row.get("system")
-    text = checks.text(system, "$.system", blank=True).strip() if system is not None else ""
+    text = checks.text(system, "$.system", allow_empty=True).strip() if system is not None else ""
     if not checks.flag(row.get("is_system", 0), "$.is_system"):
         return text, 0
     if text:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from erniecore.api import Json
-from erniecore.api.data import Conversation, Message, Origin, Preference, Rated, Record
+from erniecore.api.data import Conversation, Message, Origin, Preference, Record, UnpairedPreference
 from erniecore_formats import answers, checks, turns
 
 _LISTS = ("messages", "conversations", "conversation")
@@ -26,7 +26,7 @@ def _list_in(row: Json) -> str:
     return next((name for name in _LISTS if name in row), "messages")
 
 
-def parse(row: Json, origin: Origin) -> Conversation | Preference | Rated:
+def parse(row: Json, origin: Origin) -> Conversation | Preference | UnpairedPreference:
     """One row as a conversation, a preference or a rated conversation."""
     name = _list_in(row)
     if name not in row:
@@ -42,13 +42,13 @@ def parse(row: Json, origin: Origin) -> Conversation | Preference | Rated:
     rated = "kto_tag" if "kto_tag" in row and "label" not in row else "label"
     label = row.get(rated)
     if isinstance(label, bool):
-        return Rated(tuple(messages), label, tools=tools, origin=origin)
+        return UnpairedPreference(tuple(messages), label, tools=tools, origin=origin)
     if label is not None:
-        messages = _labelled(messages, label, f"$.{rated}")
+        messages = _labeled(messages, label, f"$.{rated}")
     return Conversation(tuple(messages), tools=tools, origin=origin)
 
 
-def _labelled(messages: Sequence[Message], label: object, where: str) -> list[Message]:
+def _labeled(messages: Sequence[Message], label: object, where: str) -> list[Message]:
     if not isinstance(label, list):
         fix = "write true or false to rate the conversation, or a list with 0 or 1 for each answer"
         raise checks.wrong_type(label, where, "true, false or a list of 0 and 1", fix)
@@ -71,9 +71,9 @@ def write(record: Record) -> Json:
         row: dict[str, object] = {"messages": answers.written(record.prompt)}
         row |= {"chosen": answers.written(record.chosen), "rejected": answers.written(record.rejected)}
         return row | answers.beside(record.tools, record.margin)
-    if not isinstance(record, Conversation | Rated):
+    if not isinstance(record, Conversation | UnpairedPreference):
         raise checks.cannot_say(f"a {type(record).__name__.lower()}")
     row = {"messages": answers.written(record.messages)}
-    if isinstance(record, Rated):
+    if isinstance(record, UnpairedPreference):
         row["label"] = record.desirable
     return row | answers.beside(record.tools)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from erniecore.api import Json
-from erniecore.api.data import Conversation, Message, Origin, Preference, Rated, Record
+from erniecore.api.data import Conversation, Message, Origin, Preference, Record, UnpairedPreference
 from erniecore_formats import checks
 
 
@@ -16,7 +16,7 @@ def prompt(row: Json, question: str) -> list[Message]:
     """System text, earlier turns and the question."""
     messages: list[Message] = []
     system = row.get("system")
-    if system is not None and checks.text(system, "$.system", blank=True).strip():
+    if system is not None and checks.text(system, "$.system", allow_empty=True).strip():
         messages.append(Message("system", system))
     history = row.get("history")
     if history is not None:
@@ -48,13 +48,15 @@ def preference(row: Json, before: Sequence[Message], chosen: str, rejected: str,
     return Preference(tuple(before), (better,), (worse,), margin=checks.margin(row), origin=origin)
 
 
-def conversation(row: Json, before: Sequence[Message], field: str, origin: Origin) -> Conversation | Rated:
+def conversation(row: Json, before: Sequence[Message], field: str, origin: Origin) -> Conversation | UnpairedPreference:
     """A conversation that ends with the text in ``field``; rated where the row's ``label`` says so."""
     if field not in row:
         raise checks.missing(row, field)
     messages = (*before, Message("assistant", checks.text(row[field], f"$.{field}")))
     rating = checks.rating(row)
-    return Conversation(messages, origin=origin) if rating is None else Rated(messages, rating, origin=origin)
+    return (
+        Conversation(messages, origin=origin) if rating is None else UnpairedPreference(messages, rating, origin=origin)
+    )
 
 
 def write(record: Record, *, question: str, answer: str, chosen: str, rejected: str) -> Json:
@@ -67,11 +69,11 @@ def write(record: Record, *, question: str, answer: str, chosen: str, rejected: 
         row = {**_written(record.prompt, question), chosen: _plain(record.chosen[0])}
         row[rejected] = _plain(record.rejected[0])
         return row if record.margin is None else {**row, "margin": record.margin}
-    if not isinstance(record, Conversation | Rated):
+    if not isinstance(record, Conversation | UnpairedPreference):
         raise checks.cannot_say(f"a {type(record).__name__.lower()}")
     checks.sayable(not record.tools, "tools")
     row = {**_written(record.messages[:-1], question), answer: _plain(record.messages[-1])}
-    return {**row, "label": record.desirable} if isinstance(record, Rated) else row
+    return {**row, "label": record.desirable} if isinstance(record, UnpairedPreference) else row
 
 
 def _written(messages: Sequence[Message], question: str) -> dict[str, object]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from itertools import takewhile
 
 from erniecore.api import Json
-from erniecore.api.data import Conversation, Message, Origin, Preference, Rated, Record
+from erniecore.api.data import Conversation, Message, Origin, Preference, Record, UnpairedPreference
 from erniecore_formats import answers, checks, openai_preference, pairs, transcripts, turns
 
 _EXPECTED = "a text, a message or a list of messages"
@@ -30,7 +30,7 @@ def matches(row: Json) -> bool:
     return whole or openai_preference.matches(row)
 
 
-def parse(row: Json, origin: Origin) -> Conversation | Preference | Rated:
+def parse(row: Json, origin: Origin) -> Conversation | Preference | UnpairedPreference:
     """One row as a preference, or as a conversation or a rated one when it has a ``completion``."""
     checks.no_media(row)
     if openai_preference.CHOSEN in row and "chosen" not in row:
@@ -61,19 +61,19 @@ def write(record: Record) -> Json:
         sides = {"prompt": record.prompt, "chosen": record.chosen, "rejected": record.rejected}
         row = {name: answers.written(messages) for name, messages in sides.items()}
         return {**row, **answers.beside(record.tools, record.margin)}
-    if not isinstance(record, Conversation | Rated):
+    if not isinstance(record, Conversation | UnpairedPreference):
         raise checks.cannot_say(f"a {type(record).__name__.lower()}")
     cut = {"prompt": answers.written(record.messages[:-1]), "completion": answers.written(record.messages[-1:])}
-    rated = {"label": record.desirable} if isinstance(record, Rated) else {}
+    rated = {"label": record.desirable} if isinstance(record, UnpairedPreference) else {}
     return {**cut, **rated, **answers.beside(record.tools)}
 
 
-def _completed(row: Json, origin: Origin) -> Conversation | Rated:
+def _completed(row: Json, origin: Origin) -> Conversation | UnpairedPreference:
     messages = (*turns.merged(_prompt(row)), *answers.answer(row["completion"], "$.completion"))
     rating, tools = checks.rating(row), answers.tools(row)
     if rating is None:
         return Conversation(messages, tools=tools, origin=origin)
-    return Rated(messages, rating, tools=tools, origin=origin)
+    return UnpairedPreference(messages, rating, tools=tools, origin=origin)
 
 
 def _prompt(row: Json) -> list[Message]:

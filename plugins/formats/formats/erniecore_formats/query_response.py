@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from erniecore.api import Json
-from erniecore.api.data import Conversation, Origin, Preference, Rated, Record
+from erniecore.api.data import Conversation, Origin, Preference, Record, UnpairedPreference
 from erniecore_formats import checks, pairs
 
 
@@ -15,7 +15,7 @@ def matches(row: Json) -> bool:
     return ("query" in row or ("prompt" in row and not {"chosen", "completion"} & row.keys())) and "response" in row
 
 
-def parse(row: Json, origin: Origin) -> Conversation | Preference | Rated:
+def parse(row: Json, origin: Origin) -> Conversation | Preference | UnpairedPreference:
     """One row as a conversation, a rated one, or a preference."""
     checks.no_media(row)
     question = "prompt" if "prompt" in row and "query" not in row else "query"

@@ -118,13 +118,13 @@ def _part(part: dict[str, Any], where: str) -> str:
     if part["type"] != "text":
         raise checks.media(f"{where}.type", part["type"])
     name = "value" if "value" in part and "text" not in part else "text"
-    return checks.text(part.get(name), f"{where}.{name}", blank=True)
+    return checks.text(part.get(name), f"{where}.{name}", allow_empty=True)
 
 
 def _assistant(item: dict[str, Any], content: str, where: str, text_key: str) -> Message:
     reasoning_key = "reasoning" if "reasoning" in item and "reasoning_content" not in item else "reasoning_content"
     given = item.get(reasoning_key)
-    reasoning = checks.text(given, f"{where}.{reasoning_key}", blank=True).strip() if given is not None else ""
+    reasoning = checks.text(given, f"{where}.{reasoning_key}", allow_empty=True).strip() if given is not None else ""
     if "<think>" in content or "</think>" in content:
         thought = _THOUGHT.match(content)
         if not thought or "<think>" in thought[2] or "</think>" in thought[2]:
@@ -191,7 +191,7 @@ def _call(item: object, where: str) -> ToolCall:
 def system_beside(row: Json, first: Message) -> list[Message]:
     """The system text that stands beside the list of messages."""
     value = row.get("system")
-    if value is None or not checks.text(value, "$.system", blank=True).strip():
+    if value is None or not checks.text(value, "$.system", allow_empty=True).strip():
         return []
     if first.role == "system":
         raise checks.bad_value("there are two system texts", "$.system", value, "one system text")

@@ -6,7 +6,7 @@ import pytest
 from erniecore_formats import messages as chat
 
 from erniecore.api import RowError
-from erniecore.api.data import Message, Origin, Preference, Rated, ToolCall
+from erniecore.api.data import Message, Origin, Preference, ToolCall, UnpairedPreference
 
 HERE = Origin("f.jsonl", 1)
 ASK = {"role": "user", "content": "q"}
@@ -88,7 +88,9 @@ def test_labels_of_the_row_or_of_single_messages():
 
 @pytest.mark.parametrize("label", [True, False])
 def test_label_true_or_false_rates_the_conversation(label):
-    assert parse(ASK, TELL, label=label) == Rated((Message("user", "q"), Message("assistant", "a")), label, origin=HERE)
+    assert parse(ASK, TELL, label=label) == UnpairedPreference(
+        (Message("user", "q"), Message("assistant", "a")), label, origin=HERE
+    )
 
 
 @pytest.mark.parametrize(

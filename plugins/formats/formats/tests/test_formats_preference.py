@@ -4,7 +4,7 @@ import pytest
 from erniecore_formats import preference, query_response
 
 from erniecore.api import RowError
-from erniecore.api.data import Conversation, Message, Origin, Preference, Rated
+from erniecore.api.data import Conversation, Message, Origin, Preference, UnpairedPreference
 
 HERE = Origin("f.jsonl", 1)
 ASK, GOOD, BAD = (
@@ -64,7 +64,9 @@ def test_margins(given, margin):
 def test_completions_are_conversations_or_rated_ones():
     messages = (Message("system", "S"), Message("user", "q"), Message("assistant", "g"))
     assert parse(prompt="q", completion="g", system="S") == Conversation(messages, origin=HERE)
-    assert parse(prompt="q", completion=[GOOD], system="S", label=False) == Rated(messages, False, origin=HERE)
+    assert parse(prompt="q", completion=[GOOD], system="S", label=False) == UnpairedPreference(
+        messages, False, origin=HERE
+    )
 
 
 def test_tools_and_reasoning_arrive():

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from erniecore.api import RowError
-from erniecore.api.data import Conversation, Document, Message, Origin, Preference, Rated, ToolCall
+from erniecore.api.data import Conversation, Document, Message, Origin, Preference, ToolCall, UnpairedPreference
 
 HERE = Origin("f.jsonl", 1)
 CHARACTERS = st.characters(exclude_categories=("Cs",), exclude_characters="\0")
@@ -63,7 +63,7 @@ def conversations(texts, **answer):
 
 
 def rated(texts):
-    return st.builds(lambda c, d: Rated(c.messages, d, origin=HERE), conversations(texts), st.booleans())
+    return st.builds(lambda c, d: UnpairedPreference(c.messages, d, origin=HERE), conversations(texts), st.booleans())
 
 
 def pairs(texts, prompt_learn=True):
@@ -76,7 +76,7 @@ def pairs(texts, prompt_learn=True):
 RICH = tool_talk().map(lambda t: (*t[0], t[1]))
 RICH_RECORDS = (
     st.builds(lambda m, t: Conversation(m, t, HERE), RICH, TOOLS)
-    | st.builds(lambda m, d, t: Rated(m, d, t, HERE), RICH, st.booleans(), TOOLS)
+    | st.builds(lambda m, d, t: UnpairedPreference(m, d, t, HERE), RICH, st.booleans(), TOOLS)
     | st.builds(
         lambda t, other, m, tools: Preference(t[0], (t[1],), other, m, tools, HERE),
         tool_talk(),
@@ -119,7 +119,7 @@ PLAIN = (alpaca, erniekit, query_response)
     [
         (Conversation(CALL), (*PLAIN, text)),
         (Conversation((ASK, TELL), tools=({"name": "f"},)), (*PLAIN, text)),
-        (Rated((ASK, TELL), True), (erniekit, text)),
+        (UnpairedPreference((ASK, TELL), True), (erniekit, text)),
         (Preference((ASK,), (TELL, ASK, TELL), (TELL,)), (alpaca, query_response, text)),
         (Preference((ASK,), CALL[1:], (TELL,)), (*PLAIN, text)),
         (Document("a"), (*PLAIN, messages, preference)),

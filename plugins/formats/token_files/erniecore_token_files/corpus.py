@@ -84,13 +84,13 @@ def open_corpus(
     Raises:
         DataError: a damaged file, ids beyond the model's vocabulary, or nothing to predict.
     """
-    kept, held_out = [], []
+    kept, evaluation = [], []
     for file in _opened(sources, vocab_size):
         span, tail = split_tail(file, eval_fraction) if eval_fraction else (TokenSpan.whole(file), None)
         kept.append(_long_enough(span))
         if tail is not None and tail.num_tokens > 1:
-            held_out.append(tail)
-    return TokenFileCorpus(kept, sources), TokenFileCorpus(held_out) if held_out else None
+            evaluation.append(tail)
+    return TokenFileCorpus(kept, sources), TokenFileCorpus(evaluation) if evaluation else None
 
 
 def _opened(sources: Sequence[Source], vocab_size: int) -> list[TokenFile]:

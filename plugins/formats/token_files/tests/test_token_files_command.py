@@ -38,7 +38,7 @@ def ids(tok, text, *, end=True):
 
 
 @pytest.mark.parametrize("end", [True, False])
-def test_documents_are_tokenised_in_order(capsys, tmp_path, tok, text, end):
+def test_documents_are_tokenized_in_order(capsys, tmp_path, tok, text, end):
     words = [text, "--tokenizer", tok, "--out", tmp_path / "c", "--json", *([] if end else ["--no-append-eod"])]
     code, out, _ = build(capsys, *words)
     report = json.loads(out)

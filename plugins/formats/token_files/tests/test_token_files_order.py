@@ -43,7 +43,7 @@ def test_every_item_is_as_often_in_every_place():
     assert np.abs(counts - expected).max() < 5 * np.sqrt(expected)
 
 
-def test_neighbours_are_torn_apart():
+def test_neighbors_are_torn_apart():
     order = shuffle(5000)
     assert abs(np.corrcoef(order[:-1], order[1:])[0, 1]) < 0.05
     assert abs(np.corrcoef(np.arange(5000), order)[0, 1]) < 0.05

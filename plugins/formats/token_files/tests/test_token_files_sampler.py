@@ -1,4 +1,4 @@
-"""Batches of token files: every pair of neighbouring tokens once, in an order that neither ranks nor splits change."""
+"""Batches of token files: every pair of neighboring tokens once, in an order that neither ranks nor splits change."""
 
 import itertools
 from collections import Counter

@@ -1,4 +1,4 @@
-"""How long, how fast and on how many devices: the keys of ERNIEKit about the run and its optimisation."""
+"""How long, how fast and on how many devices: the keys of ERNIEKit about the run and its optimization."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ WHICH: tuple[Key, ...] = (
         ("from_modelscope", "flag", False),
     ),
     *without(
-        "both layouts of weights are recognised by their names and shapes",
+        "both layouts of weights are recognized by their names and shapes",
         ("use_huggingface_model", "flag", False),
         ("convert_from_hf", "flag", False),
         ("save_to_hf", "flag", False),

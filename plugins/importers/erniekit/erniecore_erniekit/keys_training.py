@@ -1,4 +1,4 @@
-"""ERNIEKit's keys about the run and its optimisation: steps, rates, precision, evaluation, checkpoints, losses of pairs."""
+"""ERNIEKit's keys about the run and its optimization: steps, rates, precision, evaluation, checkpoints, losses of pairs."""
 
 from __future__ import annotations
 

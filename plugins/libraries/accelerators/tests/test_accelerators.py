@@ -102,8 +102,8 @@ def test_a_card_that_is_not_there_is_refused_with_the_tool_that_lists_them(with_
 
 
 def test_what_nobody_has_shown_is_said():
-    (remark,) = device().warnings()
-    assert "has not been shown" in remark
+    (warning,) = device().warnings()
+    assert "has not been shown" in warning
     assert device(repeats=True).warnings() == []
     assert not device(repeats=False).deterministic
 

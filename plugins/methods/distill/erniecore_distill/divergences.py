@@ -35,7 +35,7 @@ def reverse_kl(log_p: Tensor, log_q: Tensor, beta: float) -> Tensor:
 def jsd(log_p: Tensor, log_q: Tensor, beta: float) -> Tensor:
     """b KL(P | M) + (1 - b) KL(Q | M) with M = b P + (1 - b) Q.
 
-    The generalised Jensen–Shannon divergence of Agarwal et al., "On-Policy Distillation of Language Models" (2023),
+    The generalized Jensen–Shannon divergence of Agarwal et al., "On-Policy Distillation of Language Models" (2023),
     arXiv:2306.13649; divided by b it tends to KL(P | Q) for b -> 0, divided by 1 - b to KL(Q | P) for b -> 1.
     """
     log_m = logaddexp(log_p + math.log(beta), log_q + math.log1p(-beta))

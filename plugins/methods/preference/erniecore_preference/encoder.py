@@ -17,7 +17,7 @@ import numpy as np
 from erniecore_text import Answer, Turns, shortened
 
 from erniecore.api import RowError
-from erniecore.api.data import Preference, Rated
+from erniecore.api.data import Preference, UnpairedPreference
 from erniecore.api.method import Origin, Record, Sample, Tokenizer
 
 if TYPE_CHECKING:
@@ -103,11 +103,11 @@ class PairEncoder:
 class RatedEncoder(PairEncoder):
     """Conversations whose last answer is desirable or not; all before it is its prompt."""
 
-    accepts: tuple[type, ...] = (Rated,)
+    accepts: tuple[type, ...] = (UnpairedPreference,)
 
     def encode(self, record: Record) -> Sequence[Sample]:
         """One sample. Raises ``RowError`` for an answer that does not fit, and for what ``Turns`` refuses."""
-        assert isinstance(record, Rated)
+        assert isinstance(record, UnpairedPreference)
         size = 0
         for prompt, why in shortened(record.messages[:-1]):
             answer = self.turns.answer(prompt, record.messages[-1:], record.tools, "$.messages[-1:]")

@@ -122,7 +122,7 @@ def robust(pairs: Pairs, o: Any) -> Scored:
 def dpop(pairs: Pairs, o: Any) -> Scored:
     """-log σ(b (z - l max(0, c0 - c))) with l = penalty; or -log σ(b z) + l max(0, c0 - c) with penalty_outside.
 
-    Pal et al., "Smaug: Fixing Failure Modes of Preference Optimisation with DPO-Positive" (2024), arXiv:2402.13228.
+    Pal et al., "Smaug: Fixing Failure Modes of Preference Optimization with DPO-Positive" (2024), arXiv:2402.13228.
     """
     lost = o.penalty * F.relu(-pairs.chosen_ratio)
     if o.penalty_outside:

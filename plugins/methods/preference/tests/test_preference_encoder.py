@@ -9,7 +9,7 @@ from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
 from erniecore.api import EnvironmentFault, RowError
-from erniecore.api.data import Message, Preference, Rated
+from erniecore.api.data import Message, Preference, UnpairedPreference
 from erniecore.api.method import IGNORE, Origin
 
 TOKENIZER = ToyTokenizer()
@@ -241,7 +241,9 @@ def test_answers_with_a_prompt_that_use_never_has_are_refused(thinking):
 
 
 def rated(*messages, desirable=True, max_length=1000):
-    (sample,) = RatedEncoder(TOKENIZER, max_length).encode(Rated(messages, desirable, origin=Origin("f", 3)))
+    (sample,) = RatedEncoder(TOKENIZER, max_length).encode(
+        UnpairedPreference(messages, desirable, origin=Origin("f", 3))
+    )
     return sample
 
 

@@ -21,7 +21,7 @@ from erniecore_preference.objective import PairObjective
 from erniecore_preference.plugin import PairPlugin
 from safetensors.numpy import load_file
 
-from erniecore.api.data import Message, Preference, Rated
+from erniecore.api.data import Message, Preference, UnpairedPreference
 from erniecore.api.method import IGNORE, Batch
 from erniecore.engine.scoring.differences import with_differences
 
@@ -42,7 +42,7 @@ def rated_samples(count=6):
     made = []
     for i in range(count):
         messages = (Message("user", "Q" * (1 + i)), Message("assistant", WORDS[i]))
-        made += RATED.encode(Rated(messages, desirable=i % 2 == 0))
+        made += RATED.encode(UnpairedPreference(messages, desirable=i % 2 == 0))
     return made
 
 

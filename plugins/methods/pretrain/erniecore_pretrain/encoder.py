@@ -33,7 +33,7 @@ class PretrainEncoder:
         self.tokenizer, self.max_length, self.keep_end = tokenizer, max_length, keep_end
 
     def encode(self, record: Record) -> Sequence[Sample]:
-        """The pieces of one document in order; raises ``RowError`` when it is blank."""
+        """The pieces of one document in order; raises ``RowError`` if it is empty."""
         assert isinstance(record, Document)
         if not record.text.strip():
             raise RowError("the document has no text", code=NOTHING_LEARNED, where="$")

@@ -135,7 +135,7 @@ def test_a_model_without_head_is_refused():
         RewardModel(bundle(toy_model()))
 
 
-def test_scores_do_not_depend_on_neighbours_or_order():
+def test_scores_do_not_depend_on_neighbors_or_order():
     rows = [[{"role": "user", "content": "Q" * i}, {"role": "assistant", "content": w}] for i, w in enumerate(WORDS, 1)]
     model = RewardModel(bundle(score_head_model()), batch_size=4)
     together = model.scores(rows)

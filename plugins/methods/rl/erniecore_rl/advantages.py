@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 SAME = 1e-9
 
 
-def centred(rewards_PG: Floats) -> Floats:
+def centered(rewards_PG: Floats) -> Floats:
     """A = r - mean(r) over the group.
 
     Liu et al., "Understanding R1-Zero-Like Training" (Dr. GRPO, 2025), arXiv:2503.20783."""
@@ -28,13 +28,13 @@ def standardized(rewards_PG: Floats) -> Floats:
     """A = (r - mean(r)) / std(r) over the group, with the divisor G in the variance; 0 where all are the same.
 
     Shao et al., "DeepSeekMath" (GRPO, 2024), arXiv:2402.03300."""
-    difference = centred(rewards_PG)
+    difference = centered(rewards_PG)
     std = np.sqrt((difference**2).mean(axis=1, keepdims=True))
     return difference / np.where(std > 0, std, 1.0)
 
 
 #: ``method.scale_rewards`` -> advantages of rewards [P, G]
-ADVANTAGES: Mapping[str, Callable[[Floats], Floats]] = {"std": standardized, "none": centred}
+ADVANTAGES: Mapping[str, Callable[[Floats], Floats]] = {"std": standardized, "none": centered}
 
 
 def zero_variance(rewards_PG: Floats) -> NDArray[np.bool_]:

@@ -19,7 +19,7 @@ from erniecore_ernie45.context import Context
 
 
 def normal(arch: Architecture) -> Any:
-    """Initialiser of every matrix: normal(0, ``initializer_range``)."""
+    """Initializer of every matrix: normal(0, ``initializer_range``)."""
     return paddle.ParamAttr(initializer=nn.initializer.Normal(0.0, arch.initializer_range))
 
 

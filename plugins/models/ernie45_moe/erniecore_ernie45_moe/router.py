@@ -47,7 +47,7 @@ def route(
         logits_TE = paddle.matmul(x_TH.astype("float32"), gate_HE)
         scores_TE = SCORES[scoring](logits_TE)
         experts_Tk = select(scores_TE, bias_E, num_selected)
-        weights_Tk = normalise(paddle.take_along_axis(scores_TE, experts_Tk, axis=1), norm_min)
+        weights_Tk = normalize(paddle.take_along_axis(scores_TE, experts_Tk, axis=1), norm_min)
     return Routing(logits_TE, scores_TE, experts_Tk, weights_Tk)
 
 
@@ -56,7 +56,7 @@ def select(scores_TE: Tensor, bias_E: Tensor, num_selected: int) -> Tensor:
     return ops.top_experts(scores_TE.detach() + bias_E.detach(), num_selected)
 
 
-def normalise(scores_Tk: Tensor, norm_min: float) -> Tensor:
+def normalize(scores_Tk: Tensor, norm_min: float) -> Tensor:
     """Scores divided by max(their sum, ``norm_min``)."""
     return scores_Tk / scores_Tk.sum(axis=-1, keepdim=True).clip(min=norm_min)
 
@@ -71,7 +71,7 @@ def hide_padding(routing: Routing, real_T: Tensor | None) -> Routing:
 
 def drop_over_capacity(routing: Routing, capacity: int, norm_min: float) -> Routing:
     """Each expert keeps its first ``capacity`` assignments in token order; what is left of a token's weights is
-    normalised again."""
+    normalized again."""
     num_experts = routing.scores.shape[1]
     slots_Tk = routing.experts
     taken_TE = assignments(slots_Tk, num_experts).cumsum(axis=0)
@@ -79,7 +79,7 @@ def drop_over_capacity(routing: Routing, capacity: int, norm_min: float) -> Rout
     kept_Tk = paddle.logical_and(place_Tk <= capacity, slots_Tk >= 0)
     scores_Tk = paddle.take_along_axis(routing.scores, slots_Tk.clip(min=0), axis=1) * kept_Tk.astype("float32")
     experts_Tk = paddle.where(kept_Tk, slots_Tk, paddle.full_like(slots_Tk, -1))
-    return routing._replace(experts=experts_Tk, weights=normalise(scores_Tk, norm_min))
+    return routing._replace(experts=experts_Tk, weights=normalize(scores_Tk, norm_min))
 
 
 def assignments(experts_Tk: Tensor, num_experts: int) -> Tensor:

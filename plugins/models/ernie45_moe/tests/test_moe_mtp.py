@@ -110,7 +110,7 @@ def test_weights_of_an_architecture_that_has_it_are_wanted(mtp, build):
         build(plugin, mtp.config, without, mtp=True)
 
 
-def test_a_turned_projection_is_recognised_by_its_shape(mtp, model, build):
+def test_a_turned_projection_is_recognized_by_its_shape(mtp, model, build):
     turned = {name: value.T if "mtp_linear_proj" in name else value for name, value in mtp.weights.items()}
     other = build(plugin, mtp.config, turned, mtp=True)
     name = "model.mtp_linear_proj.0.weight"

@@ -89,7 +89,7 @@ def test_loads_are_assignments_summed_over_tokens():
 
 
 @pytest.mark.parametrize("capacity", [1, 2, 4, T])
-def test_an_expert_keeps_its_first_assignments_and_weights_are_normalised_again(capacity):
+def test_an_expert_keeps_its_first_assignments_and_weights_are_normalized_again(capacity):
     before = example(3)
     after = drop_over_capacity(before, capacity, 1e-12)
     taken = [0] * E

@@ -1,4 +1,4 @@
-"""Pictures as the vision tower takes them: right size, normalised, cut into patches. numpy and Pillow; no paddle, no files
+"""Pictures as the vision tower takes them: right size, normalized, cut into patches. numpy and Pillow; no paddle, no files
 of videos: a video is a list of frames that the caller chose.
 
 Letters: F frames, h and w patches, p side of a patch, m patches along a square, N patches.

@@ -40,7 +40,7 @@ class Pictures(NamedTuple):
     """Images and videos of a batch, in the order in which their placeholders stand in the rows.
 
     Attributes:
-        pixel_values: float32 [N, values of a patch], normalised; ``image_grid_thw``: int64 [images, 3] (1, rows, columns).
+        pixel_values: float32 [N, values of a patch], normalized; ``image_grid_thw``: int64 [images, 3] (1, rows, columns).
         pixel_values_videos, video_grid_thw: the same of videos (frames, rows, columns).
         mm_token_type_ids: int64 [B, S]: 0 text, 1 at image placeholders, 2 at those of videos. None: found by their ids.
         moe_mm_token_type_ids: int64 [B, S], not 0 where the vision experts compute. None: placeholders and the tokens that

@@ -141,7 +141,7 @@ class VisionTower(nn.Layer):  # type: ignore[misc]
 
 
 def _runs(grids: Sequence[Grid]) -> Iterator[tuple[int, int, int]]:
-    """Neighbouring frames of the same number of patches go together."""
+    """Neighboring frames of the same number of patches go together."""
     start, count, area = 0, 0, 0
     for grid in grids:
         if count and grid.rows * grid.columns != area:

@@ -14,7 +14,7 @@ BUCKET = 6 << 20
 
 
 def buckets(slots: Sequence[Any]) -> Iterator[list[Any]]:
-    """Neighbouring slots of one dtype, up to ``BUCKET`` elements together; a larger one alone."""
+    """Neighboring slots of one dtype, up to ``BUCKET`` elements together; a larger one alone."""
     pending: list[Any] = []
     size = 0
     for slot in slots:

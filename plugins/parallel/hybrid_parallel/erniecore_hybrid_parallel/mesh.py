@@ -1,6 +1,6 @@
 """Which rank does what: coordinates of ranks and the groups that talk to each other, as pure functions of the degrees.
 
-Ranks count the innermost axis first: neighbours, which share a machine, share matrices; stages are furthest apart.
+Ranks count the innermost axis first: neighbors, which share a machine, share matrices; stages are furthest apart.
 """
 
 from __future__ import annotations
@@ -116,7 +116,7 @@ def problems(groups: Iterable[Iterable[int]], size: int, length: int) -> list[st
 
 
 def edges(line: list[int], direction: int, round_: bool) -> list[tuple[int, int]]:
-    """(sender, receiver) between neighbours of a pipeline; with ``round_``, between its ends too."""
+    """(sender, receiver) between neighbors of a pipeline; with ``round_``, between its ends too."""
     pairs = list(zip(line, line[1:] + line[:1], strict=True))
     pairs = pairs if round_ else pairs[:-1]
     return pairs if direction > 0 else [(b, a) for a, b in pairs]

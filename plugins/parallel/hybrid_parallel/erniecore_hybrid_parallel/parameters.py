@@ -189,13 +189,13 @@ def prepare(model: Any, layout: Layout, shards: ParameterShards) -> Any:
     done = set[str]()
     for name, owner, unit in list(_owners(model, layout)):
         parameter = _own(layers[owner], name)
-        behaviour: type | None = Unit
+        behavior: type | None = Unit
         if parameter is head_weight or layout.style(name) == "vocab":
             only_head = not (parameter is head_weight and transposed) and _of_head(model, parameter)
-            unit, behaviour = owner, None if only_head else LookUp
-        if behaviour is not None and unit not in done:
+            unit, behavior = owner, None if only_head else LookUp
+        if behavior is not None and unit not in done:
             done.add(unit)
-            model = replaced(model, unit, derived(sublayer(model, unit), behaviour, shards=shards, shared_members=[]))
+            model = replaced(model, unit, derived(sublayer(model, unit), behavior, shards=shards, shared_members=[]))
     return derived(model, GatheredHead, shards=shards, shared_members=[])
 
 

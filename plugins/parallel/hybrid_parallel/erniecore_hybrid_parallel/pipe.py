@@ -49,7 +49,7 @@ class Pipe:
     """The pipeline of this rank; the same object in every copy of a model.
 
     Args:
-        stage, stages, chunks: place and size. links: to the neighbours.
+        stage, stages, chunks: place and size. links: to the neighbors.
 
     Attributes:
         part: the one that is running; ``None`` between passes.
@@ -190,15 +190,15 @@ def open_pipe(mesh: Mesh, world: World, chunks: int) -> Pipe:
 def _channel(
     world: World, lines: list[list[int]], stage: int, side: int, direction: int, round_: bool, purpose: str
 ) -> Channel | None:
-    """To or from the neighbour on one ``side``; all groups of the purpose are made on the way."""
+    """To or from the neighbor on one ``side``; all groups of the purpose are made on the way."""
     found: Comm | None = None
     for line in lines:
         size = len(line)
         for sender, receiver in edges(line, direction, round_):
             comm = world.comm([[sender, receiver]], purpose)
-            neighbour = line[(stage + side) % size]
+            neighbor = line[(stage + side) % size]
             sends = side == direction
-            mine = (world.rank, neighbour) if sends else (neighbour, world.rank)
+            mine = (world.rank, neighbor) if sends else (neighbor, world.rank)
             if world.rank in line and (sender, receiver) == mine:
                 found = comm
     return None if found is None else Channel(found)

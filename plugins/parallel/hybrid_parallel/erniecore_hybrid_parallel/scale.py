@@ -71,7 +71,7 @@ def check(
 
 
 def _of_groups(mesh: Mesh, chunks: int) -> tuple[list[str], int]:
-    """Groups are disjoint and complete, and the rank map is one to one; channels join neighbours once."""
+    """Groups are disjoint and complete, and the rank map is one to one; channels join neighbors once."""
     found = [
         f"rank {r}: its place is another rank's" for r in range(mesh.size) if mesh.rank_at(mesh.coordinates(r)) != r
     ]

@@ -224,9 +224,9 @@ def _lay_layers(layers: Any, pipe: Pipe, split: Sequence[int]) -> None:
             layers[index] = derived(layers[index], SomePart, pipe=pipe, pipe_part=part)
 
 
-def _replace(model: Any, name: str, here: bool, behaviour: type, stand_in: Any, pipe: Pipe) -> None:
-    """Give a sublayer that is here its behaviour, and put something else in the place of one that is not."""
-    replaced(model, name, derived(_find(model, name), behaviour, pipe=pipe) if here else stand_in())
+def _replace(model: Any, name: str, here: bool, behavior: type, stand_in: Any, pipe: Pipe) -> None:
+    """Give a sublayer that is here its behavior, and put something else in the place of one that is not."""
+    replaced(model, name, derived(_find(model, name), behavior, pipe=pipe) if here else stand_in())
 
 
 def _find(model: Any, name: str) -> Any:

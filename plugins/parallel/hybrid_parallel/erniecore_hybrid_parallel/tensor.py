@@ -46,7 +46,7 @@ class Shard:
         return self
 
     def enter(self, x: Tensor) -> Tensor:
-        """``x`` for a matrix cut by columns; once for neighbours with one input, whose gradients are summed together.
+        """``x`` for a matrix cut by columns; once for neighbors with one input, whose gradients are summed together.
 
         It is held until :meth:`leave`: operators that have their inputs made again keep none of it alive."""
         last, entered = self._last

@@ -68,7 +68,7 @@ def _meet_once(one, other, size):
     return len({(first[rank], second[rank]) for rank in range(size)}) == size
 
 
-def test_tensor_ranks_are_neighbours():
+def test_tensor_ranks_are_neighbors():
     mesh = make_mesh(HybridConfig(tensor=4, sharding=2), 16)
     assert mesh.groups("tensor")[0] == [0, 1, 2, 3]
     assert mesh.groups("sharding")[0] == [0, 4]

@@ -38,10 +38,10 @@ _BLOCK = 2048
 _FITS = 2
 
 Floats: TypeAlias = NDArray[np.float32]
-Words: TypeAlias = NDArray[np.uint16]
+Arguments: TypeAlias = NDArray[np.uint16]
 
 
-def encode(weight: Floats, importance: Floats | None = None) -> tuple[Words, Floats]:
+def encode(weight: Floats, importance: Floats | None = None) -> tuple[Arguments, Floats]:
     """Words [10 G, O] and super scales float32 [O] of a weight [I, O] of finite values.
 
     The scale of each group is the best of some, fitted to its words by least squares; a group of zeros has scale 0 and
@@ -71,7 +71,7 @@ def encode(weight: Floats, importance: Floats | None = None) -> tuple[Words, Flo
     return words.transpose(1, 0, 2).reshape(groups * WORDS, outputs), super_scales
 
 
-def decode(words: Words, super_scales: Floats, inputs: int) -> Floats:
+def decode(words: Arguments, super_scales: Floats, inputs: int) -> Floats:
     """W' [I, O] of words [10 G, O]."""
     outputs = words.shape[1]
     grouped = words.reshape(-1, WORDS, outputs)
@@ -81,7 +81,7 @@ def decode(words: Words, super_scales: Floats, inputs: int) -> Floats:
     return whole
 
 
-def values(words: Words) -> Floats:
+def values(words: Arguments) -> Floats:
     """window - 4 of words [10, ..]: [64, ..]."""
     shifts = np.array(SHIFTS, np.uint16).reshape(-1, *[1] * (words.ndim - 1))
     windows = (words[:-1, None] >> shifts) & 7
@@ -90,7 +90,7 @@ def values(words: Words) -> Floats:
     return found
 
 
-def nearest(x: Floats, counts: Floats) -> Words:
+def nearest(x: Floats, counts: Floats) -> Arguments:
     """The words [10, n] whose values are nearest to x [64, n], with squares weighted by ``counts``; scale bits are 0."""
     found = np.zeros((WORDS, x.shape[1]), np.uint16)
     x_words, counts_words = (a[:-1].reshape(WORDS - 1, len(SHIFTS), -1) for a in (x, counts))

@@ -93,7 +93,7 @@ def check_corpus_opens_alike_twice(subject: Subject) -> None:
     with tempfile.TemporaryDirectory() as folder:
         path, found = _written(subject, folder), []
         for _ in range(2):
-            corpus, _held_out = _opened(subject, path)
+            corpus, _evaluation = _opened(subject, path)
             dataset, sampler = _loaded(corpus)
             order = sampler.sequences(0, 0, sampler.num_sequences(0))
             found.append((dataset.fingerprint(), corpus.contents(), [list(sequence) for sequence in order]))

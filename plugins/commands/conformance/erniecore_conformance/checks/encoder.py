@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from erniecore.api import RowError
-from erniecore.api.data import Conversation, Document, Preference, Rated
+from erniecore.api.data import Conversation, Document, Preference, UnpairedPreference
 from erniecore.api.method import IGNORE, Sample
 from erniecore_conformance.exercise import encoder_of
 from erniecore_conformance.expect import ensure, ensure_bits, ensure_equal
@@ -14,7 +14,7 @@ from erniecore_conformance.subjects import Subject
 from erniecore_conformance.toys.data import toy_records
 
 _ARRAYS = ("input_ids", "labels", "position_ids", "end_rows")
-_RECORDS = (Conversation, Document, Preference, Rated)
+_RECORDS = (Conversation, Document, Preference, UnpairedPreference)
 
 
 def _encoded(subject: Subject, max_length: int = 64) -> list[Sample]:

@@ -69,8 +69,8 @@ def check_every_name_is_kebab(subject: Subject) -> None:
     """The name is lower-case kebab: letters and digits in words joined by single hyphens, a letter first; also a point
     between digits, but not where several plugins of a kind have sections under their names."""
     name = subject.plugin.name
-    words = name if KINDS[subject.plugin.kind].many else _POINT.sub("", name)
-    ensure(bool(_KEBAB.fullmatch(words)), f"name {name!r} is not lower-case kebab")
+    args = name if KINDS[subject.plugin.kind].many else _POINT.sub("", name)
+    ensure(bool(_KEBAB.fullmatch(args)), f"name {name!r} is not lower-case kebab")
 
 
 def check_every_has_summary(subject: Subject) -> None:

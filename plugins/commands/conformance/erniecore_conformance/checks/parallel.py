@@ -90,7 +90,7 @@ def check_parallel_refuses_illegal_degrees(subject: Subject) -> None:
 
 
 def check_parallel_alone_keeps_the_model(subject: Subject) -> None:
-    """One process: the parallelised model has the same parameters and logits (<= 1e-6)."""
+    """One process: the parallelized model has the same parameters and logits (<= 1e-6)."""
     from erniecore_conformance.toys.compute import logits, random_ids
     from erniecore_conformance.toys.paddle_lm import toy_model
 

@@ -39,7 +39,7 @@ def check_reward_is_pure(subject: Subject) -> None:
         ensure_equal(found, first, "rewards of the same completions")
 
 
-def check_reward_ignores_neighbours(subject: Subject) -> None:
+def check_reward_ignores_neighbors(subject: Subject) -> None:
     """A completion alone gets the reward that it gets among others, in any order (<= 1e-6)."""
     completions = toy_completions()
     together, reordered = _rewards(subject, completions), _rewards(subject, completions[::-1])[::-1]
@@ -73,7 +73,7 @@ def check_reward_has_a_weight(subject: Subject) -> None:
 CHECKS = (
     Check(check_reward_gives_one_number_each),
     Check(check_reward_is_pure),
-    Check(check_reward_ignores_neighbours),
+    Check(check_reward_ignores_neighbors),
     Check(check_reward_survives_strange_completions),
     Check(check_reward_has_a_weight),
 )

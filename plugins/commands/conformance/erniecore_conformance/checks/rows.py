@@ -10,14 +10,14 @@ from dataclasses import fields, is_dataclass
 from typing import Any
 
 from erniecore.api import RowError
-from erniecore.api.data import Conversation, Document, Message, Preference, Rated
+from erniecore.api.data import Conversation, Document, Message, Preference, UnpairedPreference
 from erniecore.api.method import Origin
 from erniecore_conformance.expect import CheckFailed, NotApplicable, ensure, ensure_equal
 from erniecore_conformance.runner import Check
 from erniecore_conformance.subjects import Subject
 
 _ORIGIN = Origin("toy.jsonl", 7)
-_RECORDS = (Conversation, Document, Preference, Rated)
+_RECORDS = (Conversation, Document, Preference, UnpairedPreference)
 _WRONG: tuple[Any, ...] = (None, 12.5, True, "", [], {}, [None], {"a": 1})
 _STRANGE_ROWS: tuple[dict[str, Any], ...] = ({}, {"zzz": 1}, {"": None}, {"zzz": {"text": ["a"]}})
 _FOREIGN = (

@@ -1,4 +1,4 @@
-"""Checks for a method's gradients and behaviour in training, over the toy model."""
+"""Checks for a method's gradients and behavior in training, over the toy model."""
 
 from __future__ import annotations
 

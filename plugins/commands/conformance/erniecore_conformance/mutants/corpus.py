@@ -45,9 +45,9 @@ class _Changed(ToyCorpusPlugin):
     ) -> tuple[Corpus, Corpus | None]:
         from erniecore_conformance.toys.corpus_files import open_corpus
 
-        corpus, held_out = open_corpus(Path(sources[0].path), vocab_size, eval_fraction)
+        corpus, evaluation = open_corpus(Path(sources[0].path), vocab_size, eval_fraction)
         self.change(corpus)
-        return corpus, held_out
+        return corpus, evaluation
 
 
 class TooLong(_Changed):

@@ -71,7 +71,7 @@ class DropsQuestion(ToyFormatPlugin):
         return Conversation((short, record.messages[1]), origin=origin)
 
 
-class JoinsBlanks(ToyFormatPlugin):
+class JoinsEmptyTexts(ToyFormatPlugin):
     """Runs of blanks become one."""
 
     @hookimpl
@@ -133,7 +133,7 @@ MUTANTS = (
     mutant("format_parses_own_rows", NoOrigin),
     mutant("format_parsing_is_pure", Consumes),
     mutant("format_never_loses_text", DropsQuestion),
-    mutant("format_keeps_text_verbatim", JoinsBlanks),
+    mutant("format_keeps_text_verbatim", JoinsEmptyTexts),
     mutant("format_errors_have_paths", BareError),
     mutant("format_errors_have_paths", KeyErrors),
     mutant("format_refuses_empty_rows", AcceptsEmpty),

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from erniecore.api.data import Conversation, Document, Message, Preference, Rated
+from erniecore.api.data import Conversation, Document, Message, Preference, UnpairedPreference
 from erniecore.api.method import IGNORE, Batch, Completion, Origin, Record, Sample
 
 _WORDS = ("ant", "bee", "cat", "dog", "eel", "fox", "gnu", "hen")
@@ -31,14 +31,14 @@ def _preference(i: int) -> Record:
 
 
 def _rated(i: int) -> Record:
-    return Rated(_say(i, _WORDS[i]), desirable=i % 2 == 0, origin=Origin("toy.jsonl", i + 1))
+    return UnpairedPreference(_say(i, _WORDS[i]), desirable=i % 2 == 0, origin=Origin("toy.jsonl", i + 1))
 
 
 _MAKERS: dict[type, Callable[[int], Record]] = {
     Conversation: _conversation,
     Document: _document,
     Preference: _preference,
-    Rated: _rated,
+    UnpairedPreference: _rated,
 }
 
 

@@ -1,6 +1,7 @@
-"""A published model whose directory is not here: its recipe stands in for a plan; a run says what to fetch.
+"""A ``model.path`` that is not a local directory. A plan uses the recipe of the published model instead; a run fails and says
+what to download.
 
-Hubs name models ``baidu/ERNIE-4.5-0.3B-Paddle``; a recipe lists such names under ``published``. Nothing is downloaded.
+Model hubs use names such as ``baidu/ERNIE-4.5-0.3B-Paddle``; recipes list them under ``published``. Nothing is downloaded.
 """
 
 from __future__ import annotations
@@ -14,11 +15,11 @@ from erniecore.config.selection import PUBLISHED, recipes
 from erniecore.errors import CheckpointError
 
 if TYPE_CHECKING:
-    from erniecore.config.compose import Loaded
+    from erniecore.config.compose import LoadedSettings
 
 
-def plannable(loaded: Loaded) -> tuple[Loaded, str]:
-    """Settings whose model can be planned, and a note if a recipe stands in for its directory."""
+def plannable(loaded: LoadedSettings) -> tuple[LoadedSettings, str]:
+    """Settings whose model can be planned, and a note if they use a recipe in place of the missing directory."""
     path = _absent(loaded)
     name, recipe = _recipe(loaded, path) if path else ("", {})
     if not name:
@@ -32,8 +33,8 @@ def plannable(loaded: Loaded) -> tuple[Loaded, str]:
     return replace(loaded, settings=settings), note
 
 
-def require_directory(loaded: Loaded) -> None:
-    """Raise ``CheckpointError`` for a ``model.path`` that is no directory."""
+def require_directory(loaded: LoadedSettings) -> None:
+    """Raise ``CheckpointError`` if ``model.path`` is set and is not a directory."""
     path = _absent(loaded)
     if path:
         works = "; --dry-run works without it" if _recipe(loaded, path)[0] else ""
@@ -46,14 +47,14 @@ def require_directory(loaded: Loaded) -> None:
         )
 
 
-def _absent(loaded: Loaded) -> str:
-    """The ``model.path`` that is no directory here; else empty."""
+def _absent(loaded: LoadedSettings) -> str:
+    """``model.path`` if it is not a local directory, else empty."""
     path = loaded.settings.model.path
     return path if path and not Path(path).is_dir() else ""
 
 
-def _recipe(loaded: Loaded, path: str) -> tuple[str, dict[str, Any]]:
-    """Name and content of the recipe of the chosen model plugin that describes a published model; empty: none does."""
+def _recipe(loaded: LoadedSettings, path: str) -> tuple[str, dict[str, Any]]:
+    """Name and content of the model plugin's recipe for a published model; empty if there is none."""
     published = Path(path).name.lower()
     for name, text in recipes(loaded.plugins["model"]).items():
         recipe = yaml.parse(text, f"recipe {name}").data
