@@ -42,7 +42,7 @@ class ParallelConfig(Section):
         """Ranks along ``axis`` as the settings give them; 1 where there is no such axis, 0 where the rest decides."""
         return 1
 
-    def shares_positions(self) -> Sequence[str]:
+    def shards_positions(self) -> Sequence[str]:
         """The settings by which ranks have different positions of one row, such as ``parallel.context``; none: every rank
         has whole rows."""
         return ()

@@ -153,7 +153,7 @@ def test_holding_out_of_too_few_rows_holds_out_nothing(make_store):
 
 
 def test_holding_out_everything_is_an_error(make_store):
-    with pytest.raises(DataError, match="every row"):
+    with pytest.raises(DataError, match="no row is left"):
         train_eval_split(make_store([3]), 0.999999, seed=1)
 
 

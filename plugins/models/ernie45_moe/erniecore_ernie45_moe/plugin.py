@@ -41,7 +41,7 @@ class Ernie45MoePlugin(ModelPlugin):
     def ernie_check_settings(self, settings: Any) -> None:
         """A capacity counts the tokens of whole rows."""
         parallel: ParallelConfig = settings.parallel
-        for key in parallel.shares_positions() if settings.model.capacity else ():
+        for key in parallel.shards_positions() if settings.model.capacity else ():
             raise ConfigError.at(key, "a capacity counts the tokens of whole rows; leave model.capacity empty")
 
     @hookimpl

@@ -14,7 +14,7 @@ BUCKET = 6 << 20
 
 
 def buckets(slots: Sequence[Any]) -> Iterator[list[Any]]:
-    """Neighboring slots of one dtype, up to ``BUCKET`` elements together; a larger one alone."""
+    """Groups of adjacent slots with one dtype and up to ``BUCKET`` elements; a larger slot gets a bucket of its own."""
     pending: list[Any] = []
     size = 0
     for slot in slots:
@@ -29,7 +29,7 @@ def buckets(slots: Sequence[Any]) -> Iterator[list[Any]]:
 
 
 def by_comm(slots: Sequence[Any], comm_of: Callable[[Any], Comm]) -> list[tuple[Comm, list[Any]]]:
-    """Slots by the group that they talk to, groups in the order of their first slot: alike on all ranks of a group."""
+    """Slots by their process group, in the order of each group's first slot, which is the same on all ranks of a group."""
     found: dict[tuple[int, ...], tuple[Comm, list[Any]]] = {}
     for slot in slots:
         comm = comm_of(slot)
@@ -72,8 +72,8 @@ def sum_ends(slots: Sequence[Any], comm: Comm) -> None:
 
 
 @paddle.no_grad()  # type: ignore[untyped-decorator]
-def gather_parts(slots: Sequence[Any], comm: Comm) -> None:
-    """After each rank has updated its ``part`` of the flattened parameters: all parts into all ranks' parameters."""
+def all_gather_updates(slots: Sequence[Any], comm: Comm) -> None:
+    """All-gather the ``part`` of the flattened parameters that each rank has updated into the parameters of all ranks."""
     for bucket in buckets(slots):
         sizes = [-(-slot.parameter.size // comm.size) for slot in bucket]
         mine = paddle.zeros([sum(sizes)], bucket[0].parameter.dtype)

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from paddle import Tensor  # noqa: TID253
 
 from erniecore.api import EnvironmentFault
-from erniecore_hybrid_parallel.rollcall import RollCall
+from erniecore_hybrid_parallel.monitored_barrier import MonitoredBarrier
 
 #: backends without reduce_scatter and all_to_all
 POOR = ("gloo",)
@@ -41,7 +41,7 @@ def contact(what: str, who: str = "another one of the run") -> Iterator[None]:
 
 
 def num_bytes(tensor: Tensor) -> int:
-    """Of all elements."""
+    """Size of a tensor, in bytes."""
     return int(tensor.size) * int(tensor.element_size())
 
 
@@ -51,17 +51,17 @@ class Comm:
     Args:
         ranks: global ranks in order. group: of ``paddle.distributed``; ``None`` for a group of one.
         backend: ``gloo``, ``nccl``, ``bkcl``, ``xccl``, …
-        roll_call: made before each collective, where the backend's own patience is short.
+        barrier: called before each collective, for backends with a fixed timeout.
 
     Attributes:
         size: number of ranks. index: this rank's place among them.
-        sent: bytes that this rank has given to the others, as rings would send them.
+        sent: bytes that this rank has sent, counted as in ring algorithms.
     """
 
     def __init__(
-        self, ranks: Sequence[int], rank: int, group: Any, backend: str, roll_call: RollCall | None = None
+        self, ranks: Sequence[int], rank: int, group: Any, backend: str, barrier: MonitoredBarrier | None = None
     ) -> None:
-        self.ranks, self.group, self.backend, self.roll_call = tuple(ranks), group, backend, roll_call
+        self.ranks, self.group, self.backend, self.barrier = tuple(ranks), group, backend, barrier
         self.sent = 0
         self.size, self.index = len(self.ranks), self.ranks.index(rank)
         assert (self.size == 1) == (group is None)
@@ -71,12 +71,12 @@ class Comm:
         return self
 
     @contextmanager
-    def together(self, doing: str, amount: int) -> Iterator[None]:
+    def together(self, collective: str, amount: int) -> Iterator[None]:
         """Around what members do together: wait for the others, count ``amount`` bytes, and say what a failure means."""
-        if self.roll_call is not None:
-            self.roll_call(doing)
+        if self.barrier is not None:
+            self.barrier(collective)
         self.sent += amount
-        with contact(doing, self.others):
+        with contact(collective, self.others):
             yield
 
     @property
@@ -118,12 +118,12 @@ class Comm:
         first = paddle.moveaxis(tensor, axis, 0).contiguous() if axis else tensor.contiguous()
         length = first.shape[0] // self.size
         if self.backend in POOR:
-            part = self.all_reduce(first)[self.index * length : (self.index + 1) * length].clone()
+            shard = self.all_reduce(first)[self.index * length : (self.index + 1) * length].clone()
         else:
-            part = paddle.empty([length, *first.shape[1:]], first.dtype)
+            shard = paddle.empty([length, *first.shape[1:]], first.dtype)
             with self.together("reduce_scatter", num_bytes(first) * (self.size - 1) // self.size):
-                dist.stream.reduce_scatter(part, first, group=self.group)
-        return paddle.moveaxis(part, 0, axis).contiguous() if axis else part
+                dist.stream.reduce_scatter(shard, first, group=self.group)
+        return paddle.moveaxis(shard, 0, axis).contiguous() if axis else shard
 
     def all_to_all(self, tensor: Tensor, counts: NDArray[np.int64]) -> Tensor:
         """Rows for each rank, one after the other in ``tensor`` -> rows from each rank in the order of ranks.
@@ -150,11 +150,11 @@ class Comm:
         if tensor.shape[0]:
             padded[: tensor.shape[0]] = tensor
         everything = self.all_gather(padded)
-        parts = []
+        blocks = []
         for source in range(self.size):
             start = source * longest + int(counts[source, : self.index].sum())
-            parts.append(everything[start : start + int(counts[source, self.index])])
-        return paddle.concat(parts)
+            blocks.append(everything[start : start + int(counts[source, self.index])])
+        return paddle.concat(blocks)
 
     def broadcast(self, tensor: Tensor, source: int = 0) -> Tensor:
         """The tensor of the group's rank ``source``, in place."""

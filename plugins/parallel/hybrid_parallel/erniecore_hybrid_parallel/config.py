@@ -11,37 +11,41 @@ from erniecore.api.parallel import ParallelConfig
 class HybridConfig(ParallelConfig):
     """Degrees of each axis; their product is the number of processes."""
 
-    data: int = Field(0, ge=0, description="Replicas that see different rows; 0: what the processes leave.")
-    tensor: int = Field(1, ge=1, description="Ranks that share each matrix, by the model's layout.")
-    pipeline: int = Field(
-        1, ge=1, description="Stages: ranks that each run some of the layers, one micro-batch after the other."
-    )
+    data: int = Field(0, ge=0, description="Data-parallel size; 0: the number of processes divided by the other axes.")
+    tensor: int = Field(1, ge=1, description="Tensor-parallel size: ranks that shard each matrix.")
+    pipeline: int = Field(1, ge=1, description="Pipeline-parallel size: stages, each with some of the layers.")
     chunks: int = Field(
         1,
         ge=1,
-        description="Parts of the layers that each stage has and runs in turns: more of them leave it idle for less time, "
-        "and need more messages and memory.",
+        description="Virtual stages per pipeline stage (interleaved 1F1B). More of them shrink the bubble and need more "
+        "messages and memory.",
     )
     split: Literal["automatic"] | list[int] = Field(
         "automatic",
-        description="Layers of each of the pipeline x chunks parts, in the order of the model; `automatic`: so that the "
-        "dearest part, counting the head and further blocks on the last one, is as cheap as can be.",
+        description="Number of layers of each of the pipeline x chunks virtual stages; `automatic` minimizes the cost of "
+        "the most expensive one, including the head and MTP layers on the last.",
     )
     expert: int = Field(
-        1, ge=1, description="Ranks that share the experts, out of the data x sharding ones that see different rows."
+        1, ge=1, description="Expert-parallel size: ranks that shard the experts, a divisor of data x sharding."
     )
-    context: int = Field(1, ge=1, description="Ranks that share each row's positions, for long rows.")
-    sharding: int = Field(1, ge=1, description="Replicas that share the optimizer's state; they see different rows.")
+    context: int = Field(
+        1,
+        ge=1,
+        description="Context-parallel size: ranks that split the positions of each sequence, for long sequences.",
+    )
+    sharding: int = Field(1, ge=1, description="Data-parallel ranks that shard the optimizer state.")
     sharding_stage: Literal[1, 2, 3] = Field(
         1,
-        description="What `sharding` ranks share: 1 the optimizer's state, 2 also gradients, 3 also parameters, which are "
-        "fetched layer by layer.",
+        description="What the `sharding` ranks shard: 1 optimizer state, 2 also gradients, 3 also parameters, which are "
+        "all-gathered layer by layer.",
     )
     sequence: bool = Field(
-        False, description="Between matrices each `tensor` rank has some of the positions: less memory."
+        False,
+        description="Sequence parallelism: between sharded matrices each `tensor` rank has some of the positions, which saves "
+        "memory.",
     )
     timeout: float = Field(
-        600.0, gt=0, description="Seconds that a rank waits for the others at a meeting before the run ends."
+        600.0, gt=0, description="Seconds that a rank waits for the others in a collective before the run ends."
     )
 
     def degree(self, axis: str) -> int:
@@ -56,7 +60,7 @@ class HybridConfig(ParallelConfig):
         }
         return degrees.get(axis, 1)
 
-    def shares_positions(self) -> list[str]:
+    def shards_positions(self) -> list[str]:
         """``context`` and, between matrices, ``sequence``."""
         used = {"parallel.context": self.context > 1, "parallel.sequence": self.sequence}
         return [key for key, shared in used.items() if shared]

@@ -86,25 +86,25 @@ class GradientShards:
         mine = place.replicas.all_reduce(place.sharding.reduce_scatter(joined).flatten())
         start = 0
         for slot, size in zip(slots, sizes, strict=True):
-            held = self._range(slot)
-            if held is None:
-                part = mine[start : start + size].clone().reshape(slot.parameter.shape)
+            kept = self._range(slot)
+            if kept is None:
+                reduced = mine[start : start + size].clone().reshape(slot.parameter.shape)
             else:
-                part = mine[start : start + held[1] - held[0]].clone()
-            slot.reduced = part if slot.reduced is None else slot.reduced.add_(part)
+                reduced = mine[start : start + kept[1] - kept[0]].clone()
+            slot.reduced = reduced if slot.reduced is None else slot.reduced.add_(reduced)
             start += size
 
     def _shape(self, slot: Any) -> tuple[int, ...]:
-        """Of the gradient, alike on all ranks."""
+        """Shape of the gradient, equal on all ranks."""
         return self._place(slot.name).flat_of or tuple(slot.parameter.shape)
 
     def _range(self, slot: Any) -> tuple[int, int] | None:
-        """What of the flattened gradient is kept here; ``None``: all of it."""
+        """(start, stop) of the flattened gradient that this rank keeps; ``None``: all of it."""
         shape = self._place(slot.name).flat_of
         return slot.part if shape is None else self._place(slot.name).range_of(shape)
 
     def _rows(self, slot: Any, count: int) -> Tensor:
-        """The gradient, flat, padded, one of ``count`` rows per rank."""
+        """The flattened gradient, padded and reshaped to [count, n], one row per rank."""
         gradient = slot.parameter.grad
         if gradient is None:
             gradient = paddle.zeros(self._shape(slot), slot.parameter.dtype)

@@ -1,5 +1,5 @@
-"""Opening the processes and their groups. The only module that touches parts of Paddle which are not public: sub-groups
-on gloo need a store of their own, because their rendezvous keys have no prefix and collide.
+"""Creates the process groups. The only module that uses private parts of Paddle: on gloo each subgroup needs its own store,
+because their rendezvous keys have no prefix and would collide.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from paddle.distributed import collective  # noqa: TID253
 from erniecore.api import Cluster, EnvironmentFault
 from erniecore.api.launcher import free_port
 from erniecore_hybrid_parallel.comm import Comm, contact
-from erniecore_hybrid_parallel.rollcall import Door, Doors, RollCall
+from erniecore_hybrid_parallel.monitored_barrier import Address, Listener, MonitoredBarrier
 
-#: backends whose collectives give up after seconds that cannot be set: 30 of gloo
+#: backends whose collectives have a fixed timeout: 30 s for gloo
 IMPATIENT = ("gloo",)
-#: variable with the name of this machine in a run of several
+#: environment variable with the name of this node
 NODE = "ERNIECORE_NODE"
 #: bytes that a rank's address may take
 _TEXT = 400
@@ -35,13 +35,13 @@ _SOON, _LATER = 0.0005, 0.02
 
 
 class World:
-    """All processes: makes groups, and lets ranks wait for each other without a collective.
+    """All processes of the run: creates groups, and provides a barrier that needs no collective.
 
     Args:
-        cluster: this process and where they meet. timeout: seconds that a meeting may take.
+        cluster: this process and the rendezvous address. timeout: seconds that a rank waits at a barrier.
 
     Attributes:
-        roll_calls: of all groups, where the backend needs them; else ranks meet at the store.
+        barriers: of all groups, for backends with a fixed timeout; for others, ranks synchronize through the store.
     """
 
     def __init__(self, cluster: Cluster, timeout: float) -> None:
@@ -49,10 +49,10 @@ class World:
         self.backend, self.store = "", cast(Any, None)
         self._meetings = self._groups = 0
         self._stores: list[Any] = []
-        #: groups that were made; ``None`` where this rank is not in them, so that every rank counts alike
+        #: groups created so far; ``None`` if this rank is not a member, so that group numbers agree on all ranks
         self._known: dict[tuple[str, tuple[int, ...]], Comm | None] = {}
-        self._doors: Doors | None = None
-        self.roll_calls: list[RollCall] = []
+        self._listener: Listener | None = None
+        self.barriers: list[MonitoredBarrier] = []
         self._open(cluster)
 
     def _open(self, cluster: Cluster) -> None:
@@ -74,10 +74,10 @@ class World:
         self.store = core.create_or_get_global_tcp_store()
         everybody = tuple(range(self.size))
         if self.backend in IMPATIENT:
-            doors = Doors(self.rank, _own_address(), os.environ.get(NODE, socket.gethostname()), self.timeout)
-            doors.of = [Door(*json.loads(text)) for text in self._told(group, doors.own.to_json())]
-            self._doors = doors
-        self._known["", everybody] = Comm(everybody, self.rank, group, self.backend, self._roll_call(everybody, ""))
+            listener = Listener(self.rank, _own_address(), os.environ.get(NODE, socket.gethostname()), self.timeout)
+            listener.of = [Address(*json.loads(text)) for text in self._told(group, listener.own.to_json())]
+            self._listener = listener
+        self._known["", everybody] = Comm(everybody, self.rank, group, self.backend, self._barrier(everybody, ""))
 
     @staticmethod
     def _told(group: Any, text: str) -> list[str]:
@@ -88,16 +88,16 @@ class World:
             dist.all_gather(rows, paddle.to_tensor(row), group=group)
         return [row.numpy().tobytes().decode().strip() for row in rows]
 
-    def _roll_call(self, ranks: tuple[int, ...], purpose: str) -> RollCall | None:
-        if self._doors is None:
+    def _barrier(self, ranks: tuple[int, ...], purpose: str) -> MonitoredBarrier | None:
+        if self._listener is None:
             return None
-        self.roll_calls.append(self._doors.group(ranks, purpose))
-        return self.roll_calls[-1]
+        self.barriers.append(self._listener.group(ranks, purpose))
+        return self.barriers[-1]
 
     def watch(self, alarm: Callable[[], None]) -> None:
-        """See ``erniecore.api.parallel.ProcessGroup``."""
-        if self._doors is not None:
-            self._doors.alarm = alarm
+        """Register a function to call before a wait times out."""
+        if self._listener is not None:
+            self._listener.alarm = alarm
 
     @property
     def sent(self) -> int:
@@ -107,8 +107,8 @@ class World:
     @property
     def waiting(self) -> str:
         """What this rank waits for now, and for whom; ``""`` when it does not."""
-        found = next((w for call in self.roll_calls if (w := call.waiting) is not None), None)
-        return f"{found[0]} with {self._doors.name(found[1])}" if found and self._doors else ""
+        found = next((w for call in self.barriers if (w := call.waiting) is not None), None)
+        return f"{found[0]} with {self._listener.name(found[1])}" if found and self._listener else ""
 
     def comm(self, groups: Sequence[Sequence[int]], purpose: str = "") -> Comm:
         """The one of ``groups`` that this rank is in; every rank calls this with the same groups, in the same order. The
@@ -120,7 +120,7 @@ class World:
             if key not in self._known and len(members) > 1:
                 group, here = self._new_group(members), self.rank in members
                 if here:
-                    self._known[key] = Comm(members, self.rank, group, self.backend, self._roll_call(members, purpose))
+                    self._known[key] = Comm(members, self.rank, group, self.backend, self._barrier(members, purpose))
                 else:
                     self._known[key] = None
             mine = self._known.get(key) or mine

@@ -23,7 +23,7 @@ class HybridLayouts(LayoutSpace):
     def __init__(self, config: HybridConfig, shape: DecoderShape) -> None:
         self.config, self.shape = config, shape
         self._costs = costs_of(shape)
-        self._balanced = cache(lambda parts, speeds: balanced(self._costs, parts, speeds))
+        self._balanced = cache(lambda virtual_stages, speeds: balanced(self._costs, virtual_stages, speeds))
 
     def selected(self, processes: int) -> ParallelLayout:
         mesh = make_mesh(self.config, processes)
@@ -92,5 +92,5 @@ class HybridLayouts(LayoutSpace):
 
 
 def divisors(number: int) -> list[int]:
-    """In rising order."""
+    """The divisors of a number, in ascending order."""
     return [d for d in range(1, number + 1) if number % d == 0]

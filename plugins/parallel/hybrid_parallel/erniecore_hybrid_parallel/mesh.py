@@ -1,6 +1,6 @@
-"""Which rank does what: coordinates of ranks and the groups that talk to each other, as pure functions of the degrees.
+"""The device mesh: coordinates of ranks and their process groups, as pure functions of the parallel degrees.
 
-Ranks count the innermost axis first: neighbors, which share a machine, share matrices; stages are furthest apart.
+The innermost axis varies fastest: tensor-parallel ranks are neighbors on one machine, pipeline stages are furthest apart.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from math import prod
 
 #: innermost first
 AXES = ("tensor", "context", "sharding", "data", "pipeline")
-#: axes whose ranks see different rows
+#: axes whose ranks have different sequences
 BATCH = ("sharding", "data")
 
 
@@ -29,7 +29,7 @@ class Mesh:
 
     @property
     def size(self) -> int:
-        """Number of ranks."""
+        """Number of ranks in total."""
         return prod(self.degrees[axis] for axis in AXES)
 
     @property

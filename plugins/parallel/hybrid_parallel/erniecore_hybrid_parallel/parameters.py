@@ -86,8 +86,8 @@ class ParameterShards:
         flat, padding = gradient.flatten().astype(member.parameter.dtype), -gradient.size % place.sharding.size
         if padding:
             flat = paddle.concat([flat, paddle.zeros([padding], flat.dtype)])
-        part = place.replicas.all_reduce(place.sharding.reduce_scatter(flat))[: member.parameter.size].clone()
-        slot.reduced = part if slot.reduced is None else slot.reduced.add_(part)
+        local = place.replicas.all_reduce(place.sharding.reduce_scatter(flat))[: member.parameter.size].clone()
+        slot.reduced = local if slot.reduced is None else slot.reduced.add_(local)
 
 
 class Unit:
@@ -139,7 +139,6 @@ class GatheredHead:
     shared_members: list[Member]
 
     def head(self) -> tuple[Tensor, bool, Tensor | None]:
-        """See ``erniecore.api.model.CausalLM``."""
         weight, transposed, bias = super().head()  # type: ignore[misc]
         return self._gathered(weight), transposed, None if bias is None else self._gathered(bias)
 
@@ -232,11 +231,11 @@ def gathered(members: Iterable[Member]) -> Iterator[tuple[Member, Tensor]]:
     for same in kinds.values():
         comm = same[0].place.sharding
         sizes = [-(-prod(member.place.flat_of or ()) // comm.size) for member in same]
-        parts = []
+        flat = []
         for member, size in zip(same, sizes, strict=True):
-            part, padding = member.parameter.detach(), size - member.parameter.size
-            parts += [part, paddle.zeros([padding], part.dtype)] if padding else [part]
-        joined = comm.all_gather(paddle.concat(parts) if len(parts) > 1 else parts[0]).reshape([comm.size, -1])
+            local, padding = member.parameter.detach(), size - member.parameter.size
+            flat += [local, paddle.zeros([padding], local.dtype)] if padding else [local]
+        joined = comm.all_gather(paddle.concat(flat) if len(flat) > 1 else flat[0]).reshape([comm.size, -1])
         offset = 0
         for member, size in zip(same, sizes, strict=True):
             shape = member.place.flat_of or ()

@@ -1,7 +1,7 @@
-"""Which part of a model a stage of a pipeline runs at the moment, and what goes in and out of it. The layers that ask it
+"""The virtual stage that a rank runs at the moment, and the hidden states and gradients that it sends and receives. The layers
 are in ``stages.py``, the order of passes in ``schedules.py``.
 
-Part i of ``stages x chunks`` is chunk i // stages of stage i % stages. Letters: B batch, S positions, H hidden.
+Virtual stage i of ``stages x chunks`` is chunk i // stages of stage i % stages. Letters: B batch, S positions, H hidden.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from erniecore_hybrid_parallel.mesh import Mesh, edges
 
 @dataclass(frozen=True)
 class Links:
-    """Channels of a stage: activations from the stage before and to the next one, gradients the other way. With one stage
-    each, the first and the last have None at their ends; with several, the ends are linked too."""
+    """Channels of a stage: activations from the previous stage and to the next one, gradients the other way. With one chunk per
+    stage the first and the last stage have None at their ends; with several, the ends are connected too."""
 
     before: Channel | None
     after: Channel | None
@@ -39,7 +39,7 @@ class Links:
 
 @dataclass
 class Passed:
-    """What one micro-batch left behind in one part, for its backward pass: streams that came in and that went out."""
+    """What the forward pass of one micro-batch saves for its backward pass: received and sent hidden states."""
 
     inputs: list[Tensor] = field(default_factory=list)
     outputs: list[Tensor] = field(default_factory=list)
@@ -49,11 +49,11 @@ class Pipe:
     """The pipeline of this rank; the same object in every copy of a model.
 
     Args:
-        stage, stages, chunks: place and size. links: to the neighbors.
+        stage, stages, chunks: this stage, the number of stages, chunks per stage. links: to the neighbors.
 
     Attributes:
-        part: the one that is running; ``None`` between passes.
-        width, dtype: of the stream. auxiliary: names of what travels beside it.
+        virtual_stage: the one that is running; ``None`` outside of passes.
+        width, dtype: of the hidden states. auxiliary: names of the losses that are sent with them.
     """
 
     width, dtype = 0, "float32"
@@ -61,46 +61,50 @@ class Pipe:
 
     def __init__(self, stage: int, stages: int, chunks: int, links: Links) -> None:
         self.stage, self.stages, self.chunks, self.links = stage, stages, chunks, links
-        self.parts, self.part = stages * chunks, None
+        self.num_virtual_stages, self.virtual_stage = stages * chunks, None
         self.passed: Passed | None = None
         self._received: Tensor | None = None
-        self._beside: Tensor | None = None
+        self._auxiliary_sums: Tensor | None = None
         self._leaving: Tensor | None = None
 
-    part: int | None
+    virtual_stage: int | None
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Pipe:
         return self
 
-    def part_of(self, chunk: int) -> int:
-        """The part that is a chunk of this stage."""
+    def virtual_stage_of(self, chunk: int) -> int:
+        """The number of this stage's local chunk among all virtual stages."""
         return chunk * self.stages + self.stage
 
     @property
     def ends(self) -> bool:
-        """Whether what is computed now has a result: it is the last part, or between passes the last stage."""
-        return self.stage == self.stages - 1 if self.part is None else self.part == self.parts - 1
+        """Whether the head runs: on the last virtual stage, or outside of a pass on the last stage."""
+        return (
+            self.stage == self.stages - 1
+            if self.virtual_stage is None
+            else self.virtual_stage == self.num_virtual_stages - 1
+        )
 
     @contextmanager
-    def running(self, part: int) -> Iterator[None]:
-        """Within the block, ``part`` is the one that runs."""
-        before, self.part = self.part, part
+    def running(self, virtual_stage: int) -> Iterator[None]:
+        """Inside the block, this virtual stage runs."""
+        before, self.virtual_stage = self.virtual_stage, virtual_stage
         try:
             yield
         finally:
-            self.part = before
+            self.virtual_stage = before
 
     # ---- one forward pass
     def enter(self, batch: int, positions: int) -> None:
-        """Wait for the stream of the part before, if there is one."""
-        self._received = self._beside = None
-        if self.part == 0:
+        """Receive the hidden states of the previous virtual stage, if there is one."""
+        self._received = self._auxiliary_sums = None
+        if self.virtual_stage == 0:
             return
         channel = self.links.before
         assert channel is not None
         stream = channel.receive([batch, positions, self.width], self.dtype)
         if self.auxiliary:
-            self._beside = channel.receive([2, len(self.auxiliary)], "float32")
+            self._auxiliary_sums = channel.receive([2, len(self.auxiliary)], "float32")
         if paddle.is_grad_enabled():
             assert self.passed is not None, "gradients are wanted, but no schedule is running"
             stream.stop_gradient = False
@@ -108,20 +112,20 @@ class Pipe:
         self._received = stream
 
     def take(self) -> Tensor | None:
-        """The stream that came in, once; then None."""
+        """The received hidden states, once; then None."""
         stream, self._received = self._received, None
         return stream
 
     def give(self, stream: Tensor) -> Tensor:
-        """Keep what goes to the next part; returns what stands for the result here, [B, S, 1] zeros."""
+        """Keep the hidden states to send; returns a placeholder of zeros, [B, S, 1]."""
         self._leaving = stream
         return paddle.zeros([*stream.shape[:-1], 1], stream.dtype)
 
     def leave(self, auxiliary: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
-        """Send the stream, and beside it the sums of auxiliary losses so far, as plain numbers; on the last part, return
-        these sums over the whole model, whose gradient is that of this part's own."""
+        """Send the hidden states and, as plain numbers, the sums of auxiliary losses so far. On the last virtual stage, return
+        the sums over the whole model; their gradient is that of the local losses."""
         stream, self._leaving = self._leaving, None
-        if self.part == self.parts - 1:
+        if self.virtual_stage == self.num_virtual_stages - 1:
             return self._joined(auxiliary)
         assert stream is not None, "the norm after the last layer was not called"
         channel = self.links.after
@@ -136,28 +140,28 @@ class Pipe:
 
     @paddle.no_grad()  # type: ignore[untyped-decorator]
     def _sums(self, own: Mapping[str, Tensor]) -> Tensor:
-        """[2, names]: values, and in how many parts the name occurs."""
+        """[2, names]: summed losses, and in how many virtual stages each name occurs."""
         zero, one = paddle.zeros([]), paddle.ones([])
         values = [own[name].detach().astype("float32").reshape([]) if name in own else zero for name in self.auxiliary]
         found = paddle.stack([paddle.stack(values), paddle.stack([one if n in own else zero for n in self.auxiliary])])
-        return found if self._beside is None else found + self._beside
+        return found if self._auxiliary_sums is None else found + self._auxiliary_sums
 
     def _joined(self, own: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
-        if self._beside is None:
+        if self._auxiliary_sums is None:
             return own
         # where this part has the same names, nothing needs to be read from the device
-        occurs = None if own else self._beside[1].numpy()
+        occurs = None if own else self._auxiliary_sums[1].numpy()
         found = dict(own)
         for index, name in enumerate(self.auxiliary):
             if name in own:
-                found[name] = own[name] + self._beside[0, index]
+                found[name] = own[name] + self._auxiliary_sums[0, index]
             elif occurs is not None and occurs[index]:
-                found[name] = self._beside[0, index]
+                found[name] = self._auxiliary_sums[0, index]
         return found
 
     # ---- one backward pass
     def backward(self, passed: Passed, loss: Tensor | None) -> None:
-        """Gradients of what went out come in, those of what came in go out. ``loss``: its own part of the gradient."""
+        """Receive the gradients of the outputs, run the backward pass, and send those of the inputs. ``loss``: local losses."""
         with_graph = [] if loss is None or loss.stop_gradient else [(loss, None)]
         for stream in passed.outputs:
             channel = self.links.gradient_after
@@ -174,7 +178,7 @@ class Pipe:
 
 
 def open_pipe(mesh: Mesh, world: World, chunks: int) -> Pipe:
-    """The pipeline of this rank; every rank calls it, since groups are made."""
+    """The pipeline of this rank. Every rank calls it, because it creates process groups."""
     lines: list[list[int]] = mesh.groups("pipeline")
     line = next(ranks for ranks in lines if world.rank in ranks)
     stage, stages = line.index(world.rank), len(line)
@@ -190,7 +194,7 @@ def open_pipe(mesh: Mesh, world: World, chunks: int) -> Pipe:
 def _channel(
     world: World, lines: list[list[int]], stage: int, side: int, direction: int, round_: bool, purpose: str
 ) -> Channel | None:
-    """To or from the neighbor on one ``side``; all groups of the purpose are made on the way."""
+    """The channel to or from the neighbor on one ``side``; creates all groups of this purpose."""
     found: Comm | None = None
     for line in lines:
         size = len(line)

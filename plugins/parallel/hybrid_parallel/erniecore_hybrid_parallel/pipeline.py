@@ -24,7 +24,7 @@ def forward_backward(objective: Objective, batches: Sequence[Batch], ranks: Any)
     metrics = []
     for action in schedule(pipe.stage, pipe.stages, pipe.chunks, len(batches)):
         which = action.micro, action.chunk
-        with pipe.running(pipe.part_of(action.chunk)):
+        with pipe.running(pipe.virtual_stage_of(action.chunk)):
             if action.forward:
                 pipe.passed = Passed()
                 output = objective(batches[action.micro], totals)

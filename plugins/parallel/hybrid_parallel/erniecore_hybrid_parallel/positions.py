@@ -29,13 +29,13 @@ from erniecore.api.layers import derived
 from erniecore.api.method import IGNORE
 from erniecore.api.parallel import Features, SequenceStatistics
 from erniecore_hybrid_parallel.comm import Comm
-from erniecore_hybrid_parallel.regions import collect, join, part_of, total
+from erniecore_hybrid_parallel.regions import collect, join, local_slice, total
 from erniecore_hybrid_parallel.tensor import Shard
 
 Ints = NDArray[np.int64]
 
 
-class Share:
+class ContextShard:
     """Which positions this rank has: the same object in every copy of a model.
 
     Args:
@@ -46,7 +46,7 @@ class Share:
         self.context, self.shard = context, shard
         self.active = True
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> Share:
+    def __deepcopy__(self, memo: dict[int, Any]) -> ContextShard:
         return self
 
     @property
@@ -90,7 +90,7 @@ class Share:
     # ---- what a block asks whose statistics see whole rows
     def own(self, values_Bs: Tensor) -> Tensor:
         """Of the positions of this rank of the context those that are here."""
-        return part_of(values_Bs, self.shard.comm, 1) if self.shard.sequence else values_Bs
+        return local_slice(values_Bs, self.shard.comm, 1) if self.shard.sequence else values_Bs
 
     def joined(self, values: Tensor) -> Tensor:
         """[B, positions here, n] -> [B, S, n], in the order of the row."""
@@ -110,20 +110,20 @@ class RowAttention:
         ends: int32 [B, S], the first row that no longer sees each column.
     """
 
-    def __init__(self, share: Share, ends: NDArray[np.int32]) -> None:
-        self.share, self.ends = share, ends
+    def __init__(self, shard: ContextShard, ends: NDArray[np.int32]) -> None:
+        self.shard, self.ends = shard, ends
 
     def attention(self, q: Tensor, k: Tensor, v: Tensor, *, scale: float | None) -> Tensor:
         """q [B, s, hq, d], k, v [B, s, hk, d] -> [B, s, hq, d]."""
-        kv = self.share.collected(paddle.concat([k, v], axis=-1))
+        kv = self.shard.collected(paddle.concat([k, v], axis=-1))
         size, length = k.shape[-1], kv.shape[1]
-        chunk = length // (2 * self.share.context.size)
+        chunk = length // (2 * self.shard.context.size)
         found = []
-        for place, start in enumerate(self.share.mine(length)[::chunk].tolist()):
+        for place, start in enumerate(self.shard.mine(length)[::chunk].tolist()):
             stop, ends = start + chunk, self.ends[:, : start + chunk] - start
             # views would lose their strides when they are kept for recomputation
             rows = q[:, place * chunk : (place + 1) * chunk].contiguous()
-            keys, values = (part.contiguous() for part in (kv[:, :stop, :, :size], kv[:, :stop, :, size:]))
+            keys, values = (segment.contiguous() for segment in (kv[:, :stop, :, :size], kv[:, :stop, :, size:]))
             hidden = None if (ends >= chunk).all() else paddle.to_tensor(ends.reshape([-1, 1, stop, 1]))
             found.append(ops.attention(rows, keys, values, startend_row_indices=hidden, scale=scale))
         return paddle.concat(found, axis=1)
@@ -136,7 +136,6 @@ class RowIds:
         self.ids, self.mine = ids, mine
 
     def shifted(self, steps: int) -> Tensor:
-        """See ``ops.shifted``."""
         return paddle.to_tensor(np.roll(self.ids, -steps, axis=1)[:, self.mine])
 
 
@@ -162,7 +161,7 @@ class RowHead:
 class SharedRows:
     """A model that computes the hidden states of some positions."""
 
-    rows_share: Share
+    context_shard: ContextShard
 
     def features(
         self,
@@ -174,18 +173,18 @@ class SharedRows:
         cache: Any = None,
     ) -> Features:
         """As ``CausalLM.features``, of whole rows."""
-        share, inner = self.rows_share, super().features  # type: ignore[misc]
+        shard, inner = self.context_shard, super().features  # type: ignore[misc]
         if cache is not None:
-            with share.whole():
+            with shard.whole():
                 options = {"attention_mask": attention_mask, "startend_row_indices": startend_row_indices}
                 found: Features = inner(input_ids, position_ids=position_ids, cache=cache, **options)
             return found
         length = input_ids.shape[1]
-        ids, places, ends = whole_rows(share, input_ids, position_ids, attention_mask, startend_row_indices)
-        found = inner(*_own(share, ids), **_masks(share, places, ends))
+        ids, places, ends = whole_rows(shard, input_ids, position_ids, attention_mask, startend_row_indices)
+        found = inner(*_own(shard, ids), **_masks(shard, places, ends))
 
         def joined(hidden: Tensor) -> Tensor:
-            whole = share.joined(hidden)
+            whole = shard.joined(hidden)
             return whole if whole.shape[1] == length else whole[:, :length].contiguous()
 
         return replace(
@@ -195,20 +194,20 @@ class SharedRows:
     def head(self) -> tuple[Tensor, bool, Tensor | None]:
         """The head; it carries how a loss is shared."""
         weight, transposed, bias = super().head()  # type: ignore[misc]
-        if self.rows_share.context.size > 1:
+        if self.context_shard.context.size > 1:
             further = ops.sharded_parameters.of(weight)
-            head = RowHead(self.rows_share.context, None if isinstance(further, RowHead) else further)
+            head = RowHead(self.context_shard.context, None if isinstance(further, RowHead) else further)
             ops.sharded_parameters.bind(weight, head)
         return weight, transposed, bias
 
 
 def whole_rows(
-    share: Share, ids: Tensor, places: Tensor | None, mask: Tensor | None, ends: Tensor | None
+    shard: ContextShard, ids: Tensor, places: Tensor | None, mask: Tensor | None, ends: Tensor | None
 ) -> tuple[NDArray[Any], NDArray[Any], NDArray[np.int32]]:
     """Ids, positions and row indices [B, padded S]; what is hidden, by whatever argument, is hidden by its row index."""
     ids_BS = ids.numpy()
     batch, length = ids_BS.shape
-    size = share.padded(length)
+    size = shard.padded(length)
     columns = np.arange(length)
     given = None if places is None else places.numpy()
     places_BS = np.broadcast_to(columns, (batch, length)) if given is None else np.broadcast_to(given, (batch, length))
@@ -228,37 +227,37 @@ def whole_rows(
     return np.pad(ids_BS, more), np.pad(places_BS, more), ends_BS
 
 
-def _own(share: Share, ids: NDArray[Any]) -> tuple[Tensor]:
-    mine = share.mine(ids.shape[1])
+def _own(shard: ContextShard, ids: NDArray[Any]) -> tuple[Tensor]:
+    mine = shard.mine(ids.shape[1])
     own = paddle.to_tensor(ids[:, mine])
     ops.sharded_ids.bind(own, RowIds(ids, mine))
     return (own,)
 
 
-def _masks(share: Share, places: NDArray[Any], ends: NDArray[np.int32]) -> dict[str, Tensor]:
+def _masks(shard: ContextShard, places: NDArray[Any], ends: NDArray[np.int32]) -> dict[str, Tensor]:
     """Positions, and row indices: without a context as they are; else such that tell padding, and carry the rest."""
-    mine = share.mine(places.shape[1])
-    if share.context.size == 1:
+    mine = shard.mine(places.shape[1])
+    if shard.context.size == 1:
         indices = paddle.to_tensor(ends[:, None, :, None])
     else:
         real = ends[:, mine] > mine
         rows = np.where(real, len(mine), np.arange(len(mine))).astype(np.int32)
         indices = paddle.to_tensor(rows[:, None, :, None])
-        ops.sharded_masks.bind(indices, RowAttention(share, ends))
+        ops.sharded_masks.bind(indices, RowAttention(shard, ends))
     return {"position_ids": paddle.to_tensor(places[:, mine].astype(np.int64)), "startend_row_indices": indices}
 
 
-def share_rows(model: Any, share: Share) -> Any:
+def shard_positions(model: Any, shard: ContextShard) -> Any:
     """``model`` as one that computes its share of the positions of each row.
 
     Raises:
         ConfigError: a layer whose statistics cannot be computed from shared rows, such as a capacity.
     """
-    key = "parallel.context" if share.context.size > 1 else "parallel.sequence"
+    key = "parallel.context" if shard.context.size > 1 else "parallel.sequence"
     for name, layer in model.named_sublayers():
         if isinstance(layer, SequenceStatistics):
             try:
-                layer.shard_sequences(share)
+                layer.shard_sequences(shard)
             except ValueError as error:
                 raise ConfigError.at(key, f"{error} ({name})") from error
-    return derived(model, SharedRows, rows_share=share)
+    return derived(model, SharedRows, context_shard=shard)

@@ -16,10 +16,10 @@ from paddle import Tensor  # noqa: TID253
 
 from erniecore.api import Cluster, ConfigError
 from erniecore.api.parallel import BalancedModel, Layout, ParameterState, ShardSpec
-from erniecore_hybrid_parallel.buckets import all_reduce_gradients, by_comm, gather_parts, sum_ends
+from erniecore_hybrid_parallel.buckets import all_gather_updates, all_reduce_gradients, by_comm, sum_ends
 from erniecore_hybrid_parallel.comm import Comm
 from erniecore_hybrid_parallel.config import HybridConfig
-from erniecore_hybrid_parallel.experts import spread_experts
+from erniecore_hybrid_parallel.experts import shard_experts
 from erniecore_hybrid_parallel.gradients import GradientShards
 from erniecore_hybrid_parallel.groups import World, world_of
 from erniecore_hybrid_parallel.mesh import AXES, Mesh
@@ -27,33 +27,33 @@ from erniecore_hybrid_parallel.parameters import ParameterShards, prepare, share
 from erniecore_hybrid_parallel.pipe import open_pipe
 from erniecore_hybrid_parallel.placement import Placements
 from erniecore_hybrid_parallel.planning import check_generating
-from erniecore_hybrid_parallel.positions import Share, share_rows
-from erniecore_hybrid_parallel.stages import lay_out
+from erniecore_hybrid_parallel.positions import ContextShard, shard_positions
+from erniecore_hybrid_parallel.stages import build_stage
 from erniecore_hybrid_parallel.tensor import Shard, check_packed, shard_model
 
-#: bytes that each rank gives in the first round of an exchange; longer values need a second
+#: bytes per rank in the first round of ``all_gather_object``; longer values need a second round
 _ROUND = 2040
-#: seconds without an exchange that make the next one a meeting
+#: after this many seconds without an ``all_gather_object``, the next one waits at the store first
 _LONG = 2.0
 
 
 class Loads:
-    """See ``erniecore.api.parallel.LoadReduction``: over the ranks that see other rows, and over the stages of a pipeline."""
+    """Sums expert loads over the ranks with different sequences and gathers them over pipeline stages."""
 
     def __init__(self, batch: Comm, stages: Comm | None) -> None:
         self.batch, self.stages = batch, stages
 
     @property
     def splits_layers(self) -> bool:
-        """In a pipeline."""
+        """Whether the layers are on several pipeline stages."""
         return self.stages is not None
 
     def sum_tokens(self, loads: Tensor) -> Tensor:
-        """New, of the batch."""
+        """A new tensor: the loads of the whole batch."""
         return self.batch.all_reduce(loads.clone())
 
     def gather_layers(self, rows: Tensor) -> Tensor:
-        """Of all stages; ``rows`` where there is one."""
+        """Rows of all stages; ``rows`` itself without a pipeline."""
         return rows if self.stages is None else self.stages.all_gather(rows)
 
 
@@ -87,45 +87,45 @@ class HybridProcessGroup:
         return self
 
     def all_gather_object(self, value: Any) -> list[Any]:
-        """What every rank gave, in the order of ranks.
+        """The values of all ranks, in rank order.
 
-        Groups with a roll call wait as long as ``parallel.timeout``. Elsewhere the ranks meet at the store, which is slow,
-        where the last pause between two exchanges was long on any rank.
+        With a monitored barrier, ranks wait up to ``parallel.timeout``. Without one, they wait at the store first if the pause
+        since the last call was long on any rank, because that is slow.
         """
         self.parameters.release()  # between forward passes nothing is kept whole
         if self.size == 1:
             return [value]
         pause = time.monotonic() - self._exchanged
-        if self._meets and not self.world.roll_calls:
-            self.world.meet("exchange")
+        if self._meets and not self.world.barriers:
+            self.world.meet("all_gather_object")
         found = self._gathered([pause, value], self.everybody)
-        self._meets = max(part[0] for part in found) > _LONG
+        self._meets = max(pause for pause, _ in found) > _LONG
         self._exchanged = time.monotonic()
-        return [part[1] for part in found]
+        return [item for _, item in found]
 
     @property
     def waiting(self) -> str:
-        """What this rank waits for, and for whom."""
+        """The collective and the rank that this rank waits for."""
         return self.world.waiting
 
     def take_sent(self) -> int:
-        """Bytes that this rank gave to the others since the last call."""
+        """Bytes sent since the last call."""
         before, self._sent = self._sent, self.world.sent
         return self._sent - before
 
     def watch(self, alarm: Callable[[], None]) -> None:
-        """Whoever gives up waiting asks for everybody's stacks first."""
+        """Dump the stacks of all ranks before a wait times out."""
         self.world.watch(alarm)
 
     def _gathered(self, value: Any, comm: Comm) -> list[Any]:
         text = np.frombuffer(json.dumps(value).encode(), np.uint8)
-        parts, longest = self._round(text, _ROUND, comm)
+        gathered, longest = self._round(text, _ROUND, comm)
         if longest > _ROUND:
-            parts, _ = self._round(text, longest, comm)
-        return [json.loads(part.tobytes()) for part in parts]
+            gathered, _ = self._round(text, longest, comm)
+        return [json.loads(item.tobytes()) for item in gathered]
 
     def _round(self, text: Any, room: int, comm: Comm) -> tuple[list[Any], int]:
-        """What of each rank's bytes fits into ``room``, and how many the longest has."""
+        """The first ``room`` bytes of each rank's text, and the length of the longest."""
         row = np.zeros([1, 8 + room], np.uint8)
         row[0, :8] = np.frombuffer(np.int64(len(text)).tobytes(), np.uint8)
         row[0, 8 : 8 + min(len(text), room)] = text[:room]
@@ -134,19 +134,17 @@ class HybridProcessGroup:
         return [r[8 : 8 + size] for r, size in zip(rows, sizes, strict=True)], max(sizes)
 
     def shard_spec(self, name: str, shape: Sequence[int]) -> ShardSpec:
-        """What the table says."""
         return self.placements.of(name).shard_spec(name, shape)
 
     def update_range(self, name: str, shape: Sequence[int]) -> tuple[int, int] | None:
-        """The flattened parameter in equal parts, one per sharding rank; the last ones may be shorter or empty."""
+        """Sharding ranks update equal ranges of the flattened parameter; the last ones may be shorter or empty."""
         return self.placements.of(name).update_range(shape)
 
     def gather_to_host(self, tensor: Tensor, spec: ShardSpec) -> Any:
-        """The whole tensor as a numpy array."""
         return self.gather(tensor, spec).numpy()
 
     def gather(self, tensor: Tensor, spec: ShardSpec) -> Tensor:
-        """The flat ranges of the sharding ranks, then the cuts."""
+        """All-gathers the flat ranges of the sharding ranks, then the shards along the axis."""
         place, tensor = self.placements.of(spec.name), tensor.detach()
         if spec.flat is not None:
             cut = list(spec.shape)
@@ -160,70 +158,68 @@ class HybridProcessGroup:
         return tensor
 
     def shard_ranks(self, spec: ShardSpec) -> Sequence[int]:
-        """Ranks with the other cuts, and with the other ranges of them."""
         place = self.placements.of(spec.name)
         return place.cut.ranks if spec.flat is None else place.together
 
     def broadcast(self, array: Any, dtype: str, shape: Sequence[int], source: int) -> Any:
-        """To everybody: it is done once, at the end of a run."""
+        """Broadcast to all ranks; used once, at the end of a run."""
         mine = source == self.rank
         tensor = paddle.to_tensor(array, dtype=dtype) if mine else paddle.empty(list(shape), dtype)
         return self.everybody.broadcast(tensor, source).numpy()
 
     def attach(self, slots: Sequence[ParameterState]) -> None:
-        """From stage 2 on gradients are summed during the backward pass."""
+        """Sharding stages 2 and 3 reduce gradients during the backward pass."""
         if self.config.sharding_stage > 1:
             self.parameters.slots = {slot.name: slot for slot in slots}
             told = [slot for slot in slots if slot.name not in self.parameters.gathered]
-            self.shards = GradientShards(told, self.placements.of, self._exchange_in_stage)
+            self.shards = GradientShards(told, self.placements.of, self._all_gather_in_stage)
 
-    def _exchange_in_stage(self, value: Any) -> list[Any]:
-        """What the ranks of this stage gave: during a step, stages are not at the same place."""
+    def _all_gather_in_stage(self, value: Any) -> list[Any]:
+        """All-gather over the ranks of this stage; during a step, stages are at different points."""
         return self.all_gather_object(value) if self.pipe is None else self._gathered(value, self.peers)
 
     def backward_done(self) -> None:
-        """The backward pass of a micro-batch has ended."""
+        """Free gathered parameters and reduce the gradients of this micro-batch."""
         self.parameters.release()
         if self.shards is not None:
             self.shards.backward_done()
 
     def reduce_gradients(self, slots: Sequence[ParameterState]) -> None:
-        """Sum the gradients over the ranks that saw other rows, or parts of the same ones."""
+        """Sum gradients over the ranks with different sequences or different positions."""
         sum_ends([slot for slot in slots if slot.name in self.at_both_ends], self.ends)
         if self.shards is None:
             for comm, members in by_comm(slots, lambda slot: self.placements.of(slot.name).reduce):
                 all_reduce_gradients(members, comm)
 
     def counts_parameter(self, name: str) -> bool:
-        """Whether this rank's gradient of a parameter enters the global norm."""
         return self.placements.of(name).counts
 
     def updated(self, slots: Sequence[ParameterState]) -> None:
-        """Bring the other sharding ranks' parts into the parameters."""
+        """All-gather the ranges that the other sharding ranks updated."""
         parted = [slot for slot in slots if slot.part is not None]
         for comm, members in by_comm(parted, lambda slot: self.placements.of(slot.name).sharding):
-            gather_parts(members, comm)
+            all_gather_updates(members, comm)
 
     def prepare_parameters(self, model: Any, layout: Layout) -> Any:
-        """Before matrices are cut, where parameters will be sharded."""
+        """Called before tensor parallelism, if parameters will be sharded (stage 3)."""
         return prepare(model, layout, self.parameters)
 
     def share_parameters(self, model: Any, layout: Layout) -> None:
-        """Keep a range of each large parameter here (stage 3)."""
+        """Keep only this rank's range of each large parameter (stage 3)."""
         share(model, layout, self.parameters, self.placements)
 
     def parallelize(self, model: Any, layout: Layout) -> Any:
-        """The model with this rank's parts of its parameters, which are cut in place; the table says what they are.
+        """Shard the parameters of the model in place and record their placements.
 
         Raises:
-            ConfigError: what the ranks cannot divide, by the key of the axis.
+            ConfigError: a size that the ranks cannot divide, with the key of the axis.
         """
         shard = Shard(self.tensor, sequence=self.config.sequence)
         spread: list[str] = []
         if self.mesh.expert > 1 or self.tensor.size > 1:
             check_packed(model, "parallel.expert" if self.mesh.expert > 1 else "parallel.tensor")
             holders, cut = (self.world.comm(self.mesh.expert_groups(*axes)) for axes in ((), ("tensor",)))
-            spread = spread_experts(model, layout, holders, cut, shard)
+            spread = shard_experts(model, layout, holders, cut, shard)
             self.placements.put(spread, self.placements.experts())
         if self.mesh.expert > 1 and not spread:
             raise ConfigError.at("parallel.expert", "this model has no experts to spread over ranks")
@@ -235,29 +231,29 @@ class HybridProcessGroup:
             self.placements.put(partial, self.placements.along(summed=["tensor"]))
         context = self.world.comm(self.mesh.groups("context"))
         if context.size > 1 or shard.sequence:
-            model = share_rows(model, Share(context, shard))
+            model = shard_positions(model, ContextShard(context, shard))
         return model
 
     def share_layers(self, model: Any, layout: Layout, split: Sequence[int]) -> Any:
-        """The model with this stage's layers alone."""
+        """Keep only the layers of this pipeline stage."""
         assert self.pipe is not None
-        model, shared = lay_out(model, layout.stages, self.pipe, split)
+        model, shared = build_stage(model, layout.stages, self.pipe, split)
         self.at_both_ends = frozenset(shared)
         for name in shared if self.pipe.stage else ():  # the first stage counts them
             self.placements.put([name], replace(self.placements.of(name), counts=False))
         return model
 
     def attach_model(self, model: Any, objective: Any) -> None:
-        """Expert loads are counted over all rows. Raises as ``check_generating``."""
+        """Sum expert loads over the batch. Raises as ``check_generating``."""
         check_generating(self.config, objective.generates)
         if isinstance(model, BalancedModel):
             stages = self.world.comm(self.mesh.groups("pipeline")) if self.pipe is not None else None
             model.reduce_loads(Loads(self.batch, stages))
 
     def close(self) -> None:
-        """Nothing to give back: the process ends."""
+        """Nothing to close: the process ends."""
 
 
 def open_process_group(config: HybridConfig, mesh: Mesh, cluster: Cluster) -> HybridProcessGroup:
-    """Meet the other processes; raises ``EnvironmentFault`` when they do not come."""
+    """Connect to the other ranks. Raises ``EnvironmentFault`` if they do not connect in time."""
     return HybridProcessGroup(config, mesh, world_of(cluster, config.timeout))

@@ -1,4 +1,4 @@
-"""The ways into and out of the part of a model that ranks share, each with its conjugate as gradient."""
+"""Collectives at the boundaries of tensor- and sequence-parallel regions, each with its adjoint as gradient."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class _Join(PyLayer):  # type: ignore[misc]
 
     @staticmethod
     def backward(ctx: Any, dy: Tensor) -> Tensor:
-        return part_of(dy, ctx.comm, ctx.axis)
+        return local_slice(dy, ctx.comm, ctx.axis)
 
 
 class _Collect(PyLayer):  # type: ignore[misc]
@@ -76,7 +76,7 @@ class _Total(PyLayer):  # type: ignore[misc]
 
 
 def enter(x: Tensor, comm: Comm) -> Tensor:
-    """``x``, which every rank has; its gradient is the sum over ranks."""
+    """``x``, equal on all ranks; its gradient is summed over the ranks."""
     if comm.size == 1:
         return x
     y: Tensor = _Enter.apply(x, comm)
@@ -84,7 +84,7 @@ def enter(x: Tensor, comm: Comm) -> Tensor:
 
 
 def leave(x: Tensor, comm: Comm) -> Tensor:
-    """The sum over ranks, which every rank gets; its gradient is that of each summand."""
+    """The sum over ranks, on every rank; the gradient is passed through."""
     if comm.size == 1:
         return x
     y: Tensor = _Leave.apply(x, comm)
@@ -92,7 +92,7 @@ def leave(x: Tensor, comm: Comm) -> Tensor:
 
 
 def join(x: Tensor, comm: Comm, axis: int = -1) -> Tensor:
-    """Everybody's ``x`` along ``axis``; used alike on every rank, so each part's gradient is its own slice."""
+    """All ranks' ``x`` concatenated along ``axis``. All ranks use it in the same way, so each keeps its slice of the gradient."""
     if comm.size == 1:
         return x
     y: Tensor = _Join.apply(x, comm, axis % x.ndim)
@@ -100,7 +100,7 @@ def join(x: Tensor, comm: Comm, axis: int = -1) -> Tensor:
 
 
 def collect(x: Tensor, comm: Comm, axis: int) -> Tensor:
-    """Everybody's ``x`` along ``axis``; each rank does something else with it, so their gradients are summed."""
+    """All ranks' ``x`` concatenated along ``axis``. Ranks use it differently, so gradients are reduce-scattered."""
     if comm.size == 1:
         return x
     y: Tensor = _Collect.apply(x, comm, axis)
@@ -108,7 +108,7 @@ def collect(x: Tensor, comm: Comm, axis: int) -> Tensor:
 
 
 def scatter(x: Tensor, comm: Comm, axis: int) -> Tensor:
-    """This rank's part along ``axis`` of the sum over ranks: the adjoint of :func:`collect`."""
+    """This rank's slice along ``axis`` of the sum over ranks: the adjoint of :func:`collect`."""
     if comm.size == 1:
         return x
     y: Tensor = _Scatter.apply(x, comm, axis)
@@ -116,14 +116,14 @@ def scatter(x: Tensor, comm: Comm, axis: int) -> Tensor:
 
 
 def total(x: Tensor, comm: Comm) -> Tensor:
-    """The sum over ranks; each does something else with it, or takes a part of the gradient, so gradients are summed."""
+    """The sum over ranks; ranks use it differently, so gradients are summed too."""
     if comm.size == 1:
         return x
     y: Tensor = _Total.apply(x, comm)
     return y
 
 
-def part_of(x: Tensor, comm: Comm, axis: int) -> Tensor:
+def local_slice(x: Tensor, comm: Comm, axis: int) -> Tensor:
     """This rank's slice of ``x`` along ``axis``."""
     size = x.shape[axis] // comm.size
     return x.slice([axis], [comm.index * size], [(comm.index + 1) * size]).clone()

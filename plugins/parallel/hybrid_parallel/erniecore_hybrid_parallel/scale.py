@@ -58,15 +58,15 @@ def check(
     mesh = make_mesh(config, world_size)
     split = choose_split(config, shape) or (len(shape.layers),)
     found, groups = _of_groups(mesh, config.chunks)
-    held = [stage_names(layout, shapes, split, stage, config.pipeline) for stage in range(config.pipeline)]
-    found += _of_ownership(mesh, layout, shapes, held)
+    stage_params = [stage_names(layout, shapes, split, stage, config.pipeline) for stage in range(config.pipeline)]
+    found += _of_ownership(mesh, layout, shapes, stage_params)
     simulated = None
     try:
         simulated = simulate(config, shape, split, micros)
     except ScheduleError as error:
         found.append(str(error))
-    sizes = tuple(sum(prod(shapes[name]) for name in names) for names in held)
-    most = max(sum(_here(mesh, layout, name, shapes[name]) for name in names) for names in held)
+    sizes = tuple(sum(prod(shapes[name]) for name in names) for names in stage_params)
+    most = max(sum(_here(mesh, layout, name, shapes[name]) for name in names) for names in stage_params)
     return Checked(mesh, split, tuple(found), groups, sizes, most, simulated)
 
 
@@ -91,18 +91,23 @@ def stage_names(
     layout: Layout, shapes: Mapping[str, Sequence[int]], split: Sequence[int], stage: int, stages: int
 ) -> list[str]:
     """Names of the parameters that a stage holds."""
-    parts = layout.stages
-    if stages == 1 or parts is None:
+    names = layout.stages
+    if stages == 1 or names is None:
         return list(shapes)
-    mine = {index for part, layers in enumerate(ranges(split)) if part % stages == stage for index in layers}
+    mine = {
+        index
+        for virtual_stage, layers in enumerate(ranges(split))
+        if virtual_stage % stages == stage
+        for index in layers
+    }
     first, last = stage == 0, stage == stages - 1
-    tied = not any(name.startswith(tuple(f"{head}.weight" for head in parts.head)) for name in shapes)
-    further = any(name.startswith(tuple(f"{block}." for block in parts.further)) for name in shapes)
+    tied = not any(name.startswith(tuple(f"{head}.weight" for head in names.head)) for name in shapes)
+    further = any(name.startswith(tuple(f"{block}." for block in names.further)) for name in shapes)
 
     def here(name: str) -> bool:
-        if name.startswith(f"{parts.layers}."):
-            return int(name[len(parts.layers) + 1 :].partition(".")[0]) in mine
-        if name.startswith(f"{parts.embedding}."):
+        if name.startswith(f"{names.layers}."):
+            return int(name[len(names.layers) + 1 :].partition(".")[0]) in mine
+        if name.startswith(f"{names.embedding}."):
             return first or (last and (tied or further))
         return last
 
@@ -110,14 +115,16 @@ def stage_names(
 
 
 def _of_ownership(
-    mesh: Mesh, layout: Layout, shapes: Mapping[str, Sequence[int]], held: Sequence[Sequence[str]]
+    mesh: Mesh, layout: Layout, shapes: Mapping[str, Sequence[int]], stage_params: Sequence[Sequence[str]]
 ) -> list[str]:
     """Every parameter is on a stage, on two only if both ends share it; its cuts make the whole."""
     found = []
     both = f"{layout.stages.embedding}." if layout.stages else ""
     for name, shape in shapes.items():
-        stages = [stage for stage, names in enumerate(held) if name in {*names}] if len(held) > 1 else [0]
-        if len(stages) != 1 and not (name.startswith(both) and stages == [0, len(held) - 1]):
+        stages = (
+            [stage for stage, names in enumerate(stage_params) if name in {*names}] if len(stage_params) > 1 else [0]
+        )
+        if len(stages) != 1 and not (name.startswith(both) and stages == [0, len(stage_params) - 1]):
             found.append(f"{name} is on stages {stages}")
         axis, count = _cut(mesh, layout, name)
         if axis is None:
@@ -143,7 +150,7 @@ def _here(mesh: Mesh, layout: Layout, name: str, shape: Sequence[int]) -> int:
 
 def simulate(config: HybridConfig, shape: DecoderShape, split: Sequence[int], micros: int) -> Simulated:
     """One step in products per token; a backward pass costs twice a forward pass. Raises ``ScheduleError``."""
-    stages, costs = config.pipeline, costs_of(shape).parts(split)
+    stages, costs = config.pipeline, costs_of(shape).per_stage(split)
     orders = [schedule(stage, stages, config.chunks, micros) for stage in range(stages)]
     doubled = [2 * cost for cost in costs]
     return Simulation(orders, config.chunks, micros, forward=costs, backward=doubled).run()

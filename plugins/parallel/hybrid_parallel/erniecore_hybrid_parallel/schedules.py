@@ -59,11 +59,11 @@ def warmup_length(stage: int, stages: int, chunks: int) -> int:
 
 
 def bubble(stages: int, chunks: int, micros: int) -> float:
-    """Share of the time in which a stage of equal ones is idle: (p - 1) / (v m + p - 1), for m a multiple of p if v > 1."""
+    """Pipeline bubble: idle fraction of a stage of equal ones, (p - 1) / (v m + p - 1), for m a multiple of p if v > 1."""
     return (stages - 1) / (chunks * micros + stages - 1)
 
 
-def most_alive(stage: int, stages: int, chunks: int, micros: int) -> int:
-    """The most passes whose activations a stage keeps at a time; with several chunks and a short last group of
-    micro-batches it may be less."""
+def max_in_flight(stage: int, stages: int, chunks: int, micros: int) -> int:
+    """The most micro-batches in flight on a stage; with several chunks and a short last group of micro-batches there may be
+    fewer."""
     return min(warmup_length(stage, stages, chunks) + 1, chunks * micros)

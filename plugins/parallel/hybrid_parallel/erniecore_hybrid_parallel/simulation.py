@@ -74,7 +74,7 @@ class Simulation:
         message: float = 0.0,
     ) -> None:
         self.size, self.chunks, self.micros, self.message = len(orders), chunks, micros, message
-        self.parts = self.size * chunks
+        self.virtual_stages = self.size * chunks
         self.costs = {True: forward, False: backward}
         self.stages = [_Stage(order) for order in orders]
         self.sent: dict[tuple[bool, int], deque[tuple[int, int, float]]] = {}
@@ -100,22 +100,22 @@ class Simulation:
         if stage.at == len(stage.order):
             return False
         action = stage.order[stage.at]
-        part = action.chunk * self.size + index
+        virtual_stage = action.chunk * self.size + index
         direction = 1 if action.forward else -1
         start = stage.time
-        if 0 <= part - direction < self.parts:
+        if 0 <= virtual_stage - direction < self.virtual_stages:
             queue = self.sent.get((action.forward, index))
             if not queue:
                 return False
             micro, to, when = queue.popleft()
-            if (micro, to) != (action.micro, part):
+            if (micro, to) != (action.micro, virtual_stage):
                 raise ScheduleError(f"stage {index}: {action} would read what micro-batch {micro} sent to part {to}")
             start = max(start, when)
         stage.begin(action, index)
-        cost = self.costs[action.forward][part]
+        cost = self.costs[action.forward][virtual_stage]
         stage.time, stage.busy, stage.at = start + cost, stage.busy + cost, stage.at + 1
-        target = part + direction
-        if 0 <= target < self.parts:
+        target = virtual_stage + direction
+        if 0 <= target < self.virtual_stages:
             queue = self.sent.setdefault((action.forward, target % self.size), deque())
             queue.append((action.micro, target, stage.time + self.message))
         return True
@@ -135,7 +135,11 @@ def simulate(
     orders: Sequence[Sequence[Action]], chunks: int, micros: int, *, forward: float = 1.0, backward: float = 2.0
 ) -> Simulated:
     """Stages alike, each of which takes ``forward`` and ``backward`` seconds for a micro-batch through all its chunks."""
-    parts = len(orders) * chunks
+    virtual_stages = len(orders) * chunks
     return Simulation(
-        orders, chunks, micros, forward=[forward / chunks] * parts, backward=[backward / chunks] * parts
+        orders,
+        chunks,
+        micros,
+        forward=[forward / chunks] * virtual_stages,
+        backward=[backward / chunks] * virtual_stages,
     ).run()

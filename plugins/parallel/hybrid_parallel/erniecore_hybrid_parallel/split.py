@@ -22,8 +22,8 @@ class Costs:
     first: float
     last: float
 
-    def parts(self, split: Sequence[int]) -> list[float]:
-        """Costs of the parts of a split."""
+    def per_stage(self, split: Sequence[int]) -> list[float]:
+        """Cost of each virtual stage of a split."""
         ends = list(accumulate(split))
         found = [sum(self.layers[end - count : end]) for count, end in zip(split, ends, strict=True)]
         found[0] += self.first
@@ -46,28 +46,30 @@ def layer_cost(hidden: int, layer: LayerShape) -> float:
     return float(attention + 3 * hidden * layer.mlp + experts)
 
 
-def balanced(costs: Costs, parts: int, speeds: Sequence[float] = ()) -> tuple[int, ...]:
+def balanced(costs: Costs, virtual_stages: int, speeds: Sequence[float] = ()) -> tuple[int, ...]:
     """Layers of each part, at least one: of all splits the one whose most expensive part takes least; of these the most even
     one (least sum of squares).
 
     Args:
         speeds: of the parts, where they differ: a cost counts as cost / speed.
     """
-    count, speed = len(costs.layers), speeds or (1.0,) * parts
-    assert len(speed) == parts
+    count, speed = len(costs.layers), speeds or (1.0,) * virtual_stages
+    assert len(speed) == virtual_stages
     before = [0.0, *accumulate(costs.layers)]
     #: best[i]: (most expensive, squares, split) of the first i layers in the parts so far
     best: list[tuple[float, float, tuple[int, ...]] | None] = [(0.0, 0.0, ())] + [None] * count
-    for part in range(parts):
-        extra = (costs.first if part == 0 else 0.0) + (costs.last if part == parts - 1 else 0.0)
-        later = parts - 1 - part
+    for virtual_stage in range(virtual_stages):
+        extra = (costs.first if virtual_stage == 0 else 0.0) + (
+            costs.last if virtual_stage == virtual_stages - 1 else 0.0
+        )
+        later = virtual_stages - 1 - virtual_stage
         following: list[tuple[float, float, tuple[int, ...]] | None] = [None] * (count + 1)
-        for end in range(part + 1, count - later + 1):
+        for end in range(virtual_stage + 1, count - later + 1):
             choices = []
-            for start in range(part, end):
+            for start in range(virtual_stage, end):
                 earlier = best[start]
                 if earlier is not None:
-                    cost = (before[end] - before[start] + extra) / speed[part]
+                    cost = (before[end] - before[start] + extra) / speed[virtual_stage]
                     choices.append((max(earlier[0], cost), earlier[1] + cost * cost, (*earlier[2], end - start)))
             following[end] = min(choices) if choices else None
         best = following
@@ -82,7 +84,7 @@ def choose_split(config: HybridConfig, shape: DecoderShape | None) -> tuple[int,
     Raises:
         ConfigError: more parts than layers, a list that does not fit, or a model that says nothing of its layers.
     """
-    parts = config.pipeline * config.chunks
+    virtual_stages = config.pipeline * config.chunks
     if config.pipeline == 1:
         for key, neutral in (("chunks", 1), ("split", "automatic")):
             if getattr(config, key) != neutral:
@@ -91,15 +93,17 @@ def choose_split(config: HybridConfig, shape: DecoderShape | None) -> tuple[int,
     if shape is None:
         raise ConfigError.at("parallel.pipeline", "this model does not say what its layers are like")
     count = len(shape.layers)
-    if parts > count:
+    if virtual_stages > count:
         key = "parallel.chunks" if config.pipeline <= count else "parallel.pipeline"
-        raise ConfigError.at(key, f"{parts} parts for a model of {count} layers: each needs at least one")
+        raise ConfigError.at(
+            key, f"{virtual_stages} virtual stages for a model of {count} layers: each needs at least one"
+        )
     if config.split == "automatic":
-        return balanced(costs_of(shape), parts)
+        return balanced(costs_of(shape), virtual_stages)
     listed = tuple(config.split)
-    if len(listed) != parts:
-        wanted = f"{parts} = parallel.pipeline x parallel.chunks"
-        raise ConfigError.at("parallel.split", f"{len(listed)} numbers for {wanted} parts")
+    if len(listed) != virtual_stages:
+        wanted = f"{virtual_stages} = parallel.pipeline x parallel.chunks"
+        raise ConfigError.at("parallel.split", f"{len(listed)} numbers for {wanted} virtual stages")
     if min(listed) < 1 or sum(listed) != count:
         message = f"{sum(listed)} layers in all, none of them less than 1: the model has {count}"
         raise ConfigError.at("parallel.split", message)

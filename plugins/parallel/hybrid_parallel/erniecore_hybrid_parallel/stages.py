@@ -1,9 +1,9 @@
-"""A stage of a pipeline out of a built model, whose code stays as it is and whose parameters keep their names: layers of
-other stages become empty ones, the embedding of later stages becomes what comes in, the norm of earlier ones what goes
-out, and where there is no head, one stands in that gives zeros. Where these parts are in a model, its layout says.
+"""Turns a built model into a pipeline stage. Its code and parameter names stay the same: layers of other stages are replaced by
+empty ones, the embedding of later stages returns the received hidden states, the final norm of earlier stages sends its input,
+and a missing head returns zeros. The model's layout names these modules.
 
-An objective runs on every stage alike. Without the head its main loss is nothing; router losses of the layers that are here
-reach their gradient through it as usual.
+The objective runs on every stage. Without the head its main loss is zero; router losses of local layers get their gradients
+through it as usual.
 """
 
 from __future__ import annotations
@@ -22,21 +22,21 @@ from erniecore_hybrid_parallel.pipe import Pipe
 from erniecore_hybrid_parallel.split import ranges
 
 
-class StagedModel:
-    """A model of which this rank runs some parts."""
+class PipelineModel:
+    """A model of which this rank runs some virtual stages."""
 
     pipe: Pipe
     no_head: NoHead
 
     def features(self, input_ids: Tensor, **options: Any) -> Features:
-        """Of the part that runs; between passes, of all parts that are here, one after the other."""
+        """Hidden states of the virtual stage that runs; outside of a pass, all local virtual stages in turn."""
         if options.get("cache") is not None:
             raise ConfigError.at("parallel.pipeline", "a pipeline cannot generate text")
         pipe = self.pipe
-        if pipe.part is not None:
+        if pipe.virtual_stage is not None:
             return self._pass(input_ids, options)
         for chunk in range(pipe.chunks):
-            with pipe.running(pipe.part_of(chunk)):
+            with pipe.running(pipe.virtual_stage_of(chunk)):
                 found = self._pass(input_ids, options)
         return found
 
@@ -46,7 +46,7 @@ class StagedModel:
         return replace(found, auxiliary=self.pipe.leave(found.auxiliary))
 
     def head(self) -> tuple[Tensor, bool, Tensor | None]:
-        """The head, or what stands in for it."""
+        """The head, or :class:`NoHead` on other stages."""
         if not self.pipe.ends:
             weight = self.no_head.weight
             ops.sharded_parameters.bind(weight, self.no_head)
@@ -55,13 +55,13 @@ class StagedModel:
         return found
 
     def logits(self, hidden: Tensor) -> Tensor:
-        """float32; without the head [..., 1] zeros."""
+        """float32 logits; zeros of shape [..., 1] without the head."""
         found: Tensor = super().logits(hidden) if self.pipe.ends else _zeros(hidden)  # type: ignore[misc]
         return found
 
 
-class FirstOrNext:
-    """An embedding that is here: it embeds, unless a stream has come in."""
+class StageEmbedding:
+    """An embedding on this rank: embeds ids on the first virtual stage, else returns the received hidden states."""
 
     pipe: Pipe
 
@@ -72,32 +72,32 @@ class FirstOrNext:
         return found
 
 
-class LastOrOut:
-    """A norm that is here: it is applied on the last part, elsewhere its input goes out."""
+class StageNorm:
+    """A final norm on this rank: applied on the last virtual stage, else its input is sent to the next one."""
 
     pipe: Pipe
 
     def forward(self, x: Tensor) -> Tensor:
-        """[B, S, H] -> the same, or [B, S, 1]."""
+        """[B, S, H] -> [B, S, H] on the last virtual stage, else [B, S, 1]."""
         found: Tensor = super().forward(x) if self.pipe.ends else self.pipe.give(x)  # type: ignore[misc]
         return found
 
 
-class SomePart:
-    """A layer that is here; it does nothing while another part runs."""
+class StageLayer:
+    """A layer on this rank; it is skipped while another virtual stage runs."""
 
     pipe: Pipe
-    pipe_part: int
+    virtual_stage: int
 
     def forward(self, x: Tensor, *rest: Any, **options: Any) -> Any:
-        """As the layer; (x,) where it does nothing."""
-        if self.pipe.part != self.pipe_part:
+        """The layer's own output, or (x,) if it is skipped."""
+        if self.pipe.virtual_stage != self.virtual_stage:
             return (x,)
         return super().forward(x, *rest, **options)  # type: ignore[misc]
 
 
-class LastHead:
-    """A head that is here; zeros while another part than the last one runs."""
+class StageHead:
+    """A head on this rank; returns zeros unless the last virtual stage runs."""
 
     pipe: Pipe
 
@@ -107,8 +107,8 @@ class LastHead:
         return found
 
 
-class FurtherLayers:
-    """A list of layers that run on the last part; it looks empty while another one runs."""
+class LastStageLayers:
+    """A list of layers that run on the last virtual stage; empty while another one runs."""
 
     pipe: Pipe
 
@@ -119,8 +119,8 @@ class FurtherLayers:
         return super().__len__() if self.pipe.ends else 0  # type: ignore[misc]
 
 
-class Incoming(nn.Layer):  # type: ignore[misc]
-    """In the place of the embedding: the stream that came in."""
+class ReceivedInput(nn.Layer):  # type: ignore[misc]
+    """Replaces the embedding on later stages: returns the received hidden states."""
 
     def __init__(self, pipe: Pipe) -> None:
         super().__init__()
@@ -132,8 +132,8 @@ class Incoming(nn.Layer):  # type: ignore[misc]
         return stream
 
 
-class Outgoing(nn.Layer):  # type: ignore[misc]
-    """In the place of the final norm: what comes in goes to the next part."""
+class SentOutput(nn.Layer):  # type: ignore[misc]
+    """Replaces the final norm on earlier stages: its input is sent to the next virtual stage."""
 
     def __init__(self, pipe: Pipe) -> None:
         super().__init__()
@@ -143,8 +143,8 @@ class Outgoing(nn.Layer):  # type: ignore[misc]
         return self.pipe.give(x)
 
 
-class Elsewhere(nn.Layer):  # type: ignore[misc]
-    """In the place of a layer of another stage: nothing."""
+class EmptyLayer(nn.Layer):  # type: ignore[misc]
+    """Replaces a layer of another stage."""
 
     def forward(self, x: Tensor, *rest: Any, **options: Any) -> tuple[Tensor]:
         return (x,)
@@ -163,14 +163,14 @@ class NoHead(nn.Layer):  # type: ignore[misc]
 
     @property
     def weight(self) -> Tensor:
-        """[size, 1] zeros."""
+        """Zeros of shape [size, 1]."""
         return self._weights[0]
 
     def forward(self, hidden: Tensor) -> Tensor:
         return _zeros(hidden)
 
     def linear_cross_entropy(self, hidden: Tensor, weight: Tensor, labels: Tensor, **_: Any) -> Tensor:
-        """What ``ops.linear_cross_entropy`` gives with this head: zeros [T]."""
+        """As ``ops.linear_cross_entropy``: zeros [T]."""
         return paddle.zeros(hidden.shape[:1], "float32")
 
 
@@ -178,14 +178,14 @@ def _zeros(hidden: Tensor) -> Tensor:
     return paddle.zeros([*hidden.shape[:-1], 1], "float32")
 
 
-def lay_out(model: Any, stages: Stages | None, pipe: Pipe, split: Sequence[int]) -> tuple[Any, list[str]]:
-    """What this stage has of ``model``, whose layers are replaced.
+def build_stage(model: Any, stages: Stages | None, pipe: Pipe, split: Sequence[int]) -> tuple[Any, list[str]]:
+    """Build this rank's stage of ``model`` by replacing its layers.
 
     Returns:
-        It, and names of parameters that the first and the last stage both have: of the embedding, where the head or further
-        layers of the last stage use it.
+        The stage, and the names of parameters that both the first and the last stage have: those of the embedding, if the
+        head or further layers of the last stage use it.
     Raises:
-        PluginError: the layout does not say where the parts are, or they are not there.
+        PluginError: the layout does not name the modules, or the model does not have them.
     """
     if stages is None:
         raise PluginError("the model's layout does not say where a pipeline may cut", fix="set Layout.stages")
@@ -200,38 +200,38 @@ def lay_out(model: Any, stages: Stages | None, pipe: Pipe, split: Sequence[int])
         raise PluginError("the model has another number of layers than its plan", found=str(len(layers)))
     first, last = pipe.stage == 0, pipe.stage == pipe.stages - 1
     no_head = NoHead(int(weight.shape[0 if transposed else 1]), weight.dtype)
-    _lay_layers(layers, pipe, split)
-    _replace(model, stages.embedding, first or (last and shared), FirstOrNext, lambda: Incoming(pipe), pipe)
-    _replace(model, stages.norm, last, LastOrOut, lambda: Outgoing(pipe), pipe)
+    _place_layers(layers, pipe, split)
+    _replace(model, stages.embedding, first or (last and shared), StageEmbedding, lambda: ReceivedInput(pipe), pipe)
+    _replace(model, stages.norm, last, StageNorm, lambda: SentOutput(pipe), pipe)
     for name in stages.head:
         if child(model, name) is not None:
-            _replace(model, name, last, LastHead, lambda: no_head, pipe)
+            _replace(model, name, last, StageHead, lambda: no_head, pipe)
     for name in stages.further:
-        _replace(model, name, last, FurtherLayers, nn.LayerList, pipe)
+        _replace(model, name, last, LastStageLayers, nn.LayerList, pipe)
     model.no_head = no_head
     if all(parameter.stop_gradient for parameter in model.parameters()):
         raise ConfigError.at("parallel.split", f"stage {pipe.stage} would have nothing to train")
     both = [f"{stages.embedding}.{name}" for name, _ in embedding.named_parameters()] if shared else []
-    return derived(model, StagedModel, pipe=pipe), both
+    return derived(model, PipelineModel, pipe=pipe), both
 
 
-def _lay_layers(layers: Any, pipe: Pipe, split: Sequence[int]) -> None:
-    for part, indices in enumerate(ranges(split)):
+def _place_layers(layers: Any, pipe: Pipe, split: Sequence[int]) -> None:
+    for virtual_stage, indices in enumerate(ranges(split)):
         for index in indices:
-            if part % pipe.stages != pipe.stage:
-                layers[index] = Elsewhere()
+            if virtual_stage % pipe.stages != pipe.stage:
+                layers[index] = EmptyLayer()
                 continue
-            layers[index] = derived(layers[index], SomePart, pipe=pipe, pipe_part=part)
+            layers[index] = derived(layers[index], StageLayer, pipe=pipe, virtual_stage=virtual_stage)
 
 
-def _replace(model: Any, name: str, here: bool, behavior: type, stand_in: Any, pipe: Pipe) -> None:
-    """Give a sublayer that is here its behavior, and put something else in the place of one that is not."""
-    replaced(model, name, derived(_find(model, name), behavior, pipe=pipe) if here else stand_in())
+def _replace(model: Any, name: str, here: bool, behavior: type, replacement: Any, pipe: Pipe) -> None:
+    """Wrap a sublayer that is on this stage, or replace one that is not."""
+    replaced(model, name, derived(_find(model, name), behavior, pipe=pipe) if here else replacement())
 
 
 def _find(model: Any, name: str) -> Any:
-    """The sublayer of that name; the model itself for an empty one."""
+    """The sublayer of that name; the model itself for an empty name."""
     try:
         return sublayer(model, name)
     except KeyError as error:
-        raise PluginError("the model's layout names a part that is not there", where=name) from error
+        raise PluginError("the model's layout names a layer that the model does not have", where=name) from error

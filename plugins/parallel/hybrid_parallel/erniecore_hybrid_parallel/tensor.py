@@ -31,10 +31,10 @@ _HEADS = ("num_attention_heads", "num_key_value_heads")
 
 
 class Shard:
-    """The group that shares a model's matrices; the same object in every copy of the model.
+    """The tensor-parallel group; the same object in every copy of the model.
 
     Attributes:
-        sequence: between matrices each rank has some of the positions; what all have then is partly theirs: gradients of
+        sequence: sequence parallelism: between sharded matrices each rank has some of the positions, so the gradients of
             parameters there are sums over the ranks.
     """
 
@@ -46,9 +46,9 @@ class Shard:
         return self
 
     def enter(self, x: Tensor) -> Tensor:
-        """``x`` for a matrix cut by columns; once for neighbors with one input, whose gradients are summed together.
+        """``x`` for column-parallel matrices; layers with the same input share one collective, and their gradients are summed.
 
-        It is held until :meth:`leave`: operators that have their inputs made again keep none of it alive."""
+        The result is cached until :meth:`leave`, because operators that recompute their inputs do not keep it alive."""
         last, entered = self._last
         if last is None or last() is not x or not paddle.is_grad_enabled():
             entered = collect(x, self.comm, _positions(x)) if self.sequence else enter(x, self.comm)
@@ -60,7 +60,7 @@ class Shard:
         return self.comm.all_gather(x, _positions(x)) if self.sequence else x
 
     def leave(self, x: Tensor) -> Tensor:
-        """The sum over ranks: each gets it, or its positions of it."""
+        """The sum over ranks; with sequence parallelism, this rank's positions of it."""
         self._last = None, None
         return scatter(x, self.comm, _positions(x)) if self.sequence else leave(x, self.comm)
 
@@ -71,7 +71,7 @@ def _positions(x: Tensor) -> int:
 
 
 class Column:
-    """A linear layer that has some of its outputs."""
+    """A column-parallel linear layer: this rank has some of the outputs."""
 
     tensor_shard: Shard
 
@@ -174,11 +174,11 @@ def shard_model(model: Any, layout: Layout, shard: Shard, done: Collection[str] 
     changed, axes = set[int](), dict[str, int]()
     head_weight, tied, _ = model.head()
     for cut in cuts:
-        held = tensors_of(cut.layer, cut.name, cut.axis, comm, "parallel.tensor")
+        owned = tensors_of(cut.layer, cut.name, cut.axis, comm, "parallel.tensor")
         if cut.parameter is not None:
-            held[cut.name] = cut.parameter, cut.axis
-        for name, (tensor, axis) in held.items():
-            keep_part(tensor, axis, comm)
+            owned[cut.name] = cut.parameter, cut.axis
+        for name, (tensor, axis) in owned.items():
+            keep_shard(tensor, axis, comm)
             axes[name] = axis
         only_head = cut.parameter is head_weight and not tied  # a tied one is also the embedding, called with ids
         if id(cut.layer) not in changed and not only_head:
@@ -242,11 +242,11 @@ def find_codes(model: Any, layout: Layout) -> Iterator[Cut]:
             yield Cut(name, None, style, 1 if style == "column" else 0, layer, shape)
 
 
-def keep_part(parameter: Tensor, axis: int, comm: Comm) -> None:
-    """Shrink ``parameter`` in place to this rank's part: whoever holds it holds the part."""
+def keep_shard(parameter: Tensor, axis: int, comm: Comm) -> None:
+    """Replace the storage of ``parameter`` by this rank's shard, in place."""
     size = parameter.shape[axis] // comm.size
-    part = parameter.detach().slice([axis], [comm.index * size], [(comm.index + 1) * size]).contiguous().clone()
-    share_memory(part, parameter)
+    local = parameter.detach().slice([axis], [comm.index * size], [(comm.index + 1) * size]).contiguous().clone()
+    share_memory(local, parameter)
 
 
 def become(model: Any, cut: Cut, shard: Shard) -> None:

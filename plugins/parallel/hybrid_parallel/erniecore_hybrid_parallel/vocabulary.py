@@ -53,15 +53,15 @@ class _Work:
 
     def __init__(self, comm: Comm, learned: Any, local: Any, transposed: bool, chunk: int) -> None:
         self.comm, self.learned, self.local, self.transposed = comm, learned, local, transposed
-        self.pieces = [slice(start, start + chunk) for start in range(0, len(learned), chunk)]
+        self.chunks = [slice(start, start + chunk) for start in range(0, len(learned), chunk)]
 
     def logits(self, hidden_cH: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         logits = paddle.matmul(hidden_cH, weight, transpose_y=self.transposed)
         return logits if bias is None else logits + bias
 
-    def labels(self, piece: slice, size: int) -> tuple[Tensor, Tensor]:
+    def labels(self, chunk: slice, size: int) -> tuple[Tensor, Tensor]:
         """(column, clipped into this part; 1 where it is of this part), each [c, 1]."""
-        local = self.local[piece, None]
+        local = self.local[chunk, None]
         mine = (local >= 0) & (local < size)
         return paddle.to_tensor(np.clip(local, 0, size - 1)), paddle.to_tensor(mine.astype("float32"))
 
@@ -72,14 +72,14 @@ class _SharedCrossEntropy(PyLayer):  # type: ignore[misc]
         ctx.save_for_backward(hidden, weight, bias)
         ctx.work, ctx.norms = work, []
         loss_T = paddle.zeros(hidden.shape[:1], "float32")
-        if not work.pieces:
+        if not work.chunks:
             return loss_T
         hidden_nH = paddle.gather(hidden.detach(), paddle.to_tensor(work.learned))
         losses = []
-        for piece in work.pieces:
-            logits_cv = work.logits(hidden_nH[piece], weight.detach(), None if bias is None else bias.detach())
+        for chunk in work.chunks:
+            logits_cv = work.logits(hidden_nH[chunk], weight.detach(), None if bias is None else bias.detach())
             highest_c1 = work.comm.all_max(logits_cv.max(axis=1, keepdim=True))
-            column, mine = work.labels(piece, logits_cv.shape[1])
+            column, mine = work.labels(chunk, logits_cv.shape[1])
             label_c1 = paddle.take_along_axis(logits_cv, column, 1) * mine
             sums_c1 = (logits_cv - highest_c1).exp().sum(axis=1, keepdim=True)
             both = work.comm.all_reduce(paddle.concat([sums_c1, label_c1], axis=1))
@@ -94,17 +94,17 @@ class _SharedCrossEntropy(PyLayer):  # type: ignore[misc]
         work: _Work = ctx.work
         inputs = (hidden, weight) if bias is None else (hidden, weight, bias)
         grads = [None if f else paddle.zeros_like(x) for x, f in zip(inputs, work.frozen, strict=False)]
-        if not work.pieces:
+        if not work.chunks:
             return tuple(grads)
         where = paddle.to_tensor(work.learned)
         hidden_nH, dy_n1 = paddle.gather(hidden.detach(), where), paddle.gather(dy, where).unsqueeze(1)
         backs = []
-        for piece, norm_c1 in zip(work.pieces, ctx.norms, strict=True):
-            rows_cH = hidden_nH[piece]
+        for chunk, norm_c1 in zip(work.chunks, ctx.norms, strict=True):
+            rows_cH = hidden_nH[chunk]
             logits_cv = work.logits(rows_cH, weight.detach(), None if bias is None else bias.detach())
-            column, mine = work.labels(piece, logits_cv.shape[1])
+            column, mine = work.labels(chunk, logits_cv.shape[1])
             d_cv = (logits_cv - norm_c1).exp()
-            d_cv = paddle.put_along_axis(d_cv, column, -mine, 1, reduce="add") * dy_n1[piece]
+            d_cv = paddle.put_along_axis(d_cv, column, -mine, 1, reduce="add") * dy_n1[chunk]
             if grads[0] is not None:
                 backs.append(paddle.matmul(d_cv, weight.detach(), transpose_y=not work.transposed))
             if grads[1] is not None:

@@ -114,7 +114,7 @@ def words(hybrid_home):
     return make
 
 
-class Compared:
+class Expected:
     """Two finished runs, step by step and tensor by tensor."""
 
     def __init__(self, one, other, step=3):
@@ -151,5 +151,5 @@ class Compared:
 
 @pytest.fixture(scope="session")
 def compared():
-    """``Compared`` runs."""
-    return Compared
+    """``Expected`` runs."""
+    return Expected

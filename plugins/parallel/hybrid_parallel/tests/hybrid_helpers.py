@@ -53,8 +53,8 @@ def _differing(paddle, comm, members, rank, dtype):
     parts = np.split(sum(whole), n, axis=0)
     yield from check("reduce_scatter 0", comm.reduce_scatter(tensor.clone()), parts[me])
     wide = [data(r, 3, 2 * n) for r in members]
-    parts = np.split(sum(wide), n, axis=1)
-    yield from check("reduce_scatter 1", comm.reduce_scatter(paddle.to_tensor(wide[me]), 1), parts[me])
+    columns = np.split(sum(wide), n, axis=1)
+    yield from check("reduce_scatter 1", comm.reduce_scatter(paddle.to_tensor(wide[me]), 1), columns[me])
     yield from check("broadcast", comm.broadcast(tensor.clone(), n - 1), whole[n - 1])
     counts = [[(2 * i + 3 * j) % 5 for j in range(n)] for i in range(n)]  # uneven, with zeros
     rows = [data(r, sum(counts[i]), 2) for i, r in enumerate(members)]
@@ -66,7 +66,7 @@ def _differing(paddle, comm, members, rank, dtype):
 def _adjoints(comm, rank):
     """Names of ways whose gradient is not their adjoint: Σ_ranks <f(x), y> = Σ_ranks <x, f'(y)>, also with nothing to send."""
     import paddle
-    from erniecore_hybrid_parallel.experts import back, go, plan_journey
+    from erniecore_hybrid_parallel.experts import combine, dispatch, plan_dispatch
     from erniecore_hybrid_parallel.regions import collect, scatter, total
 
     wrong, rng = [], np.random.default_rng(rank)
@@ -85,9 +85,9 @@ def _adjoints(comm, rank):
         check(f"scatter {axis}", lambda x, axis=axis: scatter(x, comm, axis), 4, 8, 3)
     check("total", lambda x: total(x, comm), 4, 3)
     for experts in (rng.integers(-1, 4, (5, 2)), np.full((5, 2), -1), np.full((5, 2), 3 if rank else -1)):
-        journey = plan_journey(experts, 2, comm)
-        check(f"go {experts.tolist()}", lambda x, j=journey: go(x, j), 5, 3)
-        check(f"back {experts.tolist()}", lambda x, j=journey: back(x, j), max(journey.received, 1), 3)
+        plan = plan_dispatch(experts, 2, comm)
+        check(f"go {experts.tolist()}", lambda x, j=plan: dispatch(x, j), 5, 3)
+        check(f"back {experts.tolist()}", lambda x, j=plan: combine(x, j), max(plan.received, 1), 3)
     return wrong
 
 
@@ -198,7 +198,7 @@ def _built(words):
     return build(context, found, ranks, StopRequest(context.out / "control" / "stop"))
 
 
-def partly_held(cluster, root):
+def partial_names(cluster, root):
     """Two ranks hold different names, one of them in parts: save it, load it, and take it to rank 0. What is wrong."""
     from types import SimpleNamespace
 
@@ -219,14 +219,14 @@ def partly_held(cluster, root):
     mine = {("first", "last")[ranks.rank]: whole[("first", "last")[ranks.rank]]}
     mine["both"] = np.split(whole["both"], 2, axis=1)[ranks.rank]
     tensors = {name: paddle.to_tensor(array) for name, array in mine.items()}
-    held = {name: LocalShard(t, ranks.shard_spec(name, t.shape)) for name, t in tensors.items()}
+    local = {name: LocalShard(t, ranks.shard_spec(name, t.shape)) for name, t in tensors.items()}
     return [
-        *_saved_and_loaded(ranks, held, whole, root),
+        *_saved_and_loaded(ranks, local, whole, root),
         *_taken(full_weights(ranks, SimpleNamespace(state_dict=lambda: tensors)), ranks, whole),
     ]
 
 
-def _saved_and_loaded(ranks, held, whole, root):
+def _saved_and_loaded(ranks, local, whole, root):
     from concurrent.futures import ThreadPoolExecutor
     from pathlib import Path
 
@@ -236,12 +236,12 @@ def _saved_and_loaded(ranks, held, whole, root):
     from erniecore.checkpoint.writer import Save
     from erniecore.engine.training.gather import LocalArrays, assign, write_shards
 
-    plan = assign(ranks, {"model": held})
+    plan = assign(ranks, {"model": local})
     save = Save(Path(root), 1, {}, 3)
     directory = ranks.all_gather_object(str(save.begin(plan.num_bytes)) if ranks.rank == 0 else "")[0]
     with ThreadPoolExecutor(1) as executor:
         part = PartWriter(Path(directory), plan.of(ranks.rank), executor, 1)
-        write_shards(ranks, {"model": held}, plan, part, patient=True)
+        write_shards(ranks, {"model": local}, plan, part, patient=True)
         told = ranks.all_gather_object({file.name: file_json(file) for file in part.files})
     files = {name: file_from_json(name, entry) for part in told for name, entry in part.items()}
     if ranks.rank == 0:
@@ -250,10 +250,10 @@ def _saved_and_loaded(ranks, held, whole, root):
     checkpoint = load_checkpoint(Path(root) / "step-00000001")
     found = checkpoint.require("model", dict.fromkeys(whole, ((4, 6), "F32")))
     yield from (name for name in whole if found[name].tobytes() != whole[name].tobytes())
-    if sorted(len(part) for part in told) != [1, 1]:
+    if sorted(len(names) for names in told) != [1, 1]:
         yield f"files by rank: {told}"
-    mine = LocalArrays(found, held)
-    yield from (f"part of {name}" for name in held if mine[name].tobytes() != held[name].tensor.numpy().tobytes())
+    mine = LocalArrays(found, local)
+    yield from (f"part of {name}" for name in local if mine[name].tobytes() != local[name].tensor.numpy().tobytes())
 
 
 def _taken(model, ranks, whole):
@@ -264,7 +264,7 @@ def _taken(model, ranks, whole):
         yield "a model on rank 1"
 
 
-def roll_calls(cluster):
+def barriers(cluster):
     """What each rank is told when rank 1 does something else, when it is late, and when it has gone."""
     import time
 
@@ -290,11 +290,11 @@ def roll_calls(cluster):
     told.append(heard(lambda: other(paddle.ones([2]))))
     if cluster.rank == 1:
         time.sleep(2.0)  # late, and then it closes its connection
-        for peer in world.roll_calls[0].peers.values():
+        for peer in world.barriers[0].peers.values():
             peer.close()
         return told
     told.append(heard(lambda: group.all_reduce(paddle.ones([2]))))
-    world.roll_calls[0].peers[1].settimeout(60.0)
+    world.barriers[0].peers[1].settimeout(60.0)
     told.append(heard(lambda: group.all_reduce(paddle.ones([2]))))
     return told
 

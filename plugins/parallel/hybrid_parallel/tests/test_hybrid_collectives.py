@@ -27,7 +27,7 @@ def test_ways_between_ranks_are_adjoint(found):
 @pytest.mark.multiproc
 @pytest.mark.slow
 def test_who_is_late_gone_or_doing_something_else_is_named():
-    zero, one = on_ranks(2, f"{HELPERS}:roll_calls")
+    zero, one = on_ranks(2, f"{HELPERS}:barriers")
     assert zero == [
         0,
         400,  # a ring of two sends as much as the tensor has

@@ -15,8 +15,8 @@ CASES = [
     ({"parallel__sharding": 2, "parallel__data": -1}, "parallel.data", "must be ≥ 0"),
     ({"parallel__sharding_stage": 3}, "parallel.sharding_stage", "no meaning"),
     ({"parallel__sharding": 2, "parallel__sharding_stage": 4}, "parallel.sharding_stage", "must be one of 1, 2, 3"),
-    ({"parallel__pipeline": 3}, "parallel.pipeline", "3 parts for a model of 2 layers"),
-    ({"parallel__pipeline": 2, "parallel__chunks": 2}, "parallel.chunks", "4 parts"),
+    ({"parallel__pipeline": 3}, "parallel.pipeline", "3 virtual stages for a model of 2 layers"),
+    ({"parallel__pipeline": 2, "parallel__chunks": 2}, "parallel.chunks", "4 virtual stages"),
     ({"parallel__pipeline": 2, "parallel__split": "[2]"}, "parallel.split", "1 numbers for 2"),
     (
         {"parallel__sharding": 2, "parallel__sharding_stage": 3, "parallel__pipeline": 2},

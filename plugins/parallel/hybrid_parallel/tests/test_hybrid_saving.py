@@ -13,7 +13,7 @@ HELPERS = Path(__file__).with_name("hybrid_helpers.py")
 
 
 def test_ranks_that_hold_other_names_save_and_load_together(tmp_path):
-    assert on_ranks(2, f"{HELPERS}:partly_held", str(tmp_path / "ckpt")) == [[], []]
+    assert on_ranks(2, f"{HELPERS}:partial_names", str(tmp_path / "ckpt")) == [[], []]
 
 
 def test_both_ranks_write_half_of_the_bytes(words, tmp_path):

@@ -1,7 +1,7 @@
 """Orders of pipelines: they end, do every pass once, wait as long and keep as much as the formulas say."""
 
 import pytest
-from erniecore_hybrid_parallel.schedules import Action, bubble, most_alive, schedule
+from erniecore_hybrid_parallel.schedules import Action, bubble, max_in_flight, schedule
 from erniecore_hybrid_parallel.simulation import ScheduleError, Simulation, simulate
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -51,7 +51,7 @@ def test_chunks_divide_the_idle_time(stages, chunks, groups, backward):
 @given(stages, chunks, micros)
 def test_activations_that_are_kept(stages, chunks, micros):
     found = simulate(orders(stages, chunks, micros), chunks, micros)
-    most = [most_alive(stage, stages, chunks, micros) for stage in range(stages)]
+    most = [max_in_flight(stage, stages, chunks, micros) for stage in range(stages)]
     if chunks == 1 or micros % stages == 0:
         assert list(found.alive) == most
     assert all(one <= bound for one, bound in zip(found.alive, most, strict=True))

@@ -19,17 +19,17 @@ SMALL = DecoderShape(hidden=1024, vocab=103_424, tied=True, layers=(DENSE,) * 18
 @few
 @given(st.lists(st.integers(1, 9), min_size=2, max_size=8), st.integers(0, 20), st.integers(0, 20), st.data())
 def test_no_split_has_a_cheaper_most_expensive_part(layers, first, last, data):
-    parts = data.draw(st.integers(2, len(layers)))
-    speeds = tuple(data.draw(st.lists(st.floats(0.5, 2), min_size=parts, max_size=parts)))
+    num_stages = data.draw(st.integers(2, len(layers)))
+    speeds = tuple(data.draw(st.lists(st.floats(0.5, 2), min_size=num_stages, max_size=num_stages)))
     costs = Costs(tuple(map(float, layers)), float(first), float(last))
-    cuts = ([0, *inner, len(layers)] for inner in combinations(range(1, len(layers)), parts - 1))
+    cuts = ([0, *inner, len(layers)] for inner in combinations(range(1, len(layers)), num_stages - 1))
     every = [[b - a for a, b in pairwise(cut)] for cut in cuts]
-    found = balanced(costs, parts)
-    assert max(costs.parts(found)) == min(max(costs.parts(split)) for split in every)
-    slow = min(max(c / v for c, v in zip(costs.parts(split), speeds, strict=True)) for split in every)
-    uneven = balanced(costs, parts, speeds)
-    assert max(c / v for c, v in zip(costs.parts(uneven), speeds, strict=True)) == pytest.approx(slow)
-    assert [index for part in ranges(found) for index in part] == list(range(len(layers)))
+    found = balanced(costs, num_stages)
+    assert max(costs.per_stage(found)) == min(max(costs.per_stage(split)) for split in every)
+    slow = min(max(c / v for c, v in zip(costs.per_stage(split), speeds, strict=True)) for split in every)
+    uneven = balanced(costs, num_stages, speeds)
+    assert max(c / v for c, v in zip(costs.per_stage(uneven), speeds, strict=True)) == pytest.approx(slow)
+    assert [index for stage in ranges(found) for index in stage] == list(range(len(layers)))
 
 
 def test_the_head_makes_the_last_part_shorter():
@@ -51,8 +51,8 @@ def test_equal_layers_without_a_head_are_divided_evenly():
 @pytest.mark.parametrize(
     ("values", "shape", "key", "text"),
     [
-        ({"pipeline": 19}, SMALL, "parallel.pipeline", "19 parts for a model of 18 layers"),
-        ({"pipeline": 4, "chunks": 5}, SMALL, "parallel.chunks", "20 parts for a model of 18 layers"),
+        ({"pipeline": 19}, SMALL, "parallel.pipeline", "19 virtual stages for a model of 18 layers"),
+        ({"pipeline": 4, "chunks": 5}, SMALL, "parallel.chunks", "20 virtual stages for a model of 18 layers"),
         ({"pipeline": 2, "split": [9, 8]}, SMALL, "parallel.split", "17 layers in all"),
         ({"pipeline": 2, "split": [18, 0]}, SMALL, "parallel.split", "none of them less than 1"),
         ({"pipeline": 2, "split": [6, 6, 6]}, SMALL, "parallel.split", "3 numbers for 2"),

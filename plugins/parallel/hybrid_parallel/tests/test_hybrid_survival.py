@@ -94,8 +94,8 @@ def test_a_killed_rank_ends_the_run_by_name_and_it_continues_bit_for_bit(words, 
 
 def test_the_first_error_of_the_failing_rank_is_shown(words, tmp_path):
     (tmp_path / "out" / "control").mkdir(parents=True)
-    with (tmp_path / "out" / "control" / "lock-1").open("w") as held:
-        fcntl.flock(held, fcntl.LOCK_EX)
+    with (tmp_path / "out" / "control" / "lock-1").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
         process = start(words(tmp_path / "out", **TWO), tmp_path)
         _, errors = process.communicate()
     assert process.returncode == Exit.ENVIRONMENT

@@ -1,7 +1,7 @@
-"""Before a collective of a backend whose patience is short (gloo gives up after 30 s), the ranks of a group tell each other
-that they have come: one byte to each of the others, about 15 µs on one machine. Whoever is slow is waited for as long as
-``parallel.timeout`` says and named afterwards; whoever is gone, or whose network is, is named at once; and ranks that are
-about to do different things say so instead of waiting for each other. No tensors here.
+"""A monitored barrier before each collective, for backends with a short fixed timeout (gloo: 30 s). Each rank sends one byte to
+every other rank of the group, about 15 µs on one machine. A slow rank is waited for up to ``parallel.timeout`` and then named;
+a rank that has ended, or whose network is down, is named at once; ranks that start different collectives get an error instead
+of a deadlock.
 """
 
 from __future__ import annotations
@@ -15,49 +15,49 @@ from typing import NoReturn
 
 from erniecore.api import EnvironmentFault
 
-#: seconds of a silent network after which it is taken for broken: first probe, between probes, probes
+#: TCP keep-alive: seconds before the first probe, seconds between probes, number of probes
 KEEPALIVE = (5, 3, 5)
-#: what ranks do together, by the byte that they send
-DOINGS = ("", "all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast", "hand over")
+#: collectives by the byte that ranks send
+COLLECTIVES = ("", "all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast", "hand over")
 
 
 @dataclass(frozen=True)
-class Door:
-    """Where a rank can be reached, and the machine that it runs on."""
+class Address:
+    """Host, port and node name of a rank."""
 
     host: str
     port: int
     node: str
 
     def to_json(self) -> str:
-        """As text for the others."""
+        """As JSON, to send to the other ranks."""
         return json.dumps([self.host, self.port, self.node])
 
 
-class Doors:
-    """This rank's listener and everybody's address.
+class Listener:
+    """The listening socket of this rank and the addresses of all ranks.
 
     Args:
-        host: this machine's address as the others see it. node: its name. timeout: seconds that others may take.
+        host: address of this node, reachable from the others. node: its name. timeout: seconds to wait for other ranks.
 
     Attributes:
-        of: by rank. alarm: called before a rank is given up as too late.
+        of: address by rank. alarm: called before a wait times out.
     """
 
     def __init__(self, rank: int, host: str, node: str, timeout: float) -> None:
         self.rank, self.timeout = rank, timeout
         self._listener = socket.create_server(("", 0), backlog=1024)
-        self.own = Door(host, self._listener.getsockname()[1], node)
-        self.of: list[Door] = []
+        self.own = Address(host, self._listener.getsockname()[1], node)
+        self.of: list[Address] = []
         self.alarm: Callable[[], None] = lambda: None
         self._early: dict[tuple[str, int], socket.socket] = {}
 
     def name(self, rank: int) -> str:
-        """A rank with its machine, where there are several."""
-        several = len({door.node for door in self.of}) > 1
+        """A rank's number, with its node if there are several."""
+        several = len({address.node for address in self.of}) > 1
         return f"rank {rank} on {self.of[rank].node}" if several else f"rank {rank}"
 
-    def group(self, ranks: Sequence[int], purpose: str = "") -> RollCall:
+    def group(self, ranks: Sequence[int], purpose: str = "") -> MonitoredBarrier:
         """Connect the members of a group; all of them call this, for their groups in the same order."""
         key, peers = f"{purpose}/{','.join(map(str, ranks))}", {}
         for other in ranks:
@@ -68,12 +68,12 @@ class Doors:
                 peers[other] = self._accept(key, other)
         for peer in peers.values():
             _configure(peer, self.timeout)
-        return RollCall(self, peers)
+        return MonitoredBarrier(self, peers)
 
     def _connect(self, other: int, key: str) -> socket.socket:
-        door = self.of[other]
+        address = self.of[other]
         try:
-            peer = socket.create_connection((door.host, door.port), timeout=self.timeout)
+            peer = socket.create_connection((address.host, address.port), timeout=self.timeout)
         except OSError as error:
             raise self._unmet(other, str(error)) from error
         peer.sendall(f"{key} {self.rank}\n".encode())
@@ -102,44 +102,44 @@ class Doors:
 
 
 @dataclass(eq=False)
-class RollCall:
-    """The others of one group.
+class MonitoredBarrier:
+    """Connections of this rank to the other members of a group.
 
     Attributes:
-        doors: names of ranks. peers: rank -> connection. waiting: what is being waited for, and for whom.
+        listener: names of ranks. peers: rank -> connection. waiting: the collective and the rank that is waited for.
     """
 
-    doors: Doors
+    listener: Listener
     peers: Mapping[int, socket.socket]
     waiting: tuple[str, int] | None = field(default=None, init=False)
 
-    def __call__(self, doing: str) -> None:
-        """Wait until every member is about to do the same.
+    def __call__(self, collective: str) -> None:
+        """Wait until every member is about to start the same collective.
 
         Raises:
-            EnvironmentFault: one is gone, or did not come within the timeout, or does something else.
+            EnvironmentFault: a member has ended, did not arrive within the timeout, or starts another collective.
         """
-        mark = bytes([DOINGS.index(doing)])
+        mark = bytes([COLLECTIVES.index(collective)])
         for rank, peer in self.peers.items():
             try:
                 peer.sendall(mark)
             except OSError as error:
-                self._lost(rank, doing, error)
+                self._lost(rank, collective, error)
         for rank, peer in self.peers.items():
-            self.waiting = doing, rank
+            self.waiting = collective, rank
             try:
                 found = peer.recv(1)
             except OSError as error:
-                self._lost(rank, doing, error)
+                self._lost(rank, collective, error)
             if found != mark:
-                self._other(rank, doing, found)
+                self._other(rank, collective, found)
         self.waiting = None
 
-    def _lost(self, rank: int, doing: str, error: OSError) -> NoReturn:
-        name, late = self.doors.name(rank), type(error) is TimeoutError and not error.errno
+    def _lost(self, rank: int, collective: str, error: OSError) -> NoReturn:
+        name, late = self.listener.name(rank), type(error) is TimeoutError and not error.errno
         if late:
-            self.doors.alarm()
-            message = f"waited {self.doors.timeout:g} s for {name}"
+            self.listener.alarm()
+            message = f"waited {self.listener.timeout:g} s for {name}"
             fix = "look at its log and its stacks in logs/; parallel.timeout sets the patience"
         else:
             broken = isinstance(error, ConnectionResetError | BrokenPipeError)
@@ -147,15 +147,15 @@ class RollCall:
             fix = (
                 "look at the log of the rank that ended first" if broken else "look at the network and at that machine"
             )
-        raise EnvironmentFault(message, where=doing, found=str(error), fix=fix, code="ERN-E021") from error
+        raise EnvironmentFault(message, where=collective, found=str(error), fix=fix, code="ERN-E021") from error
 
-    def _other(self, rank: int, doing: str, found: bytes) -> NoReturn:
+    def _other(self, rank: int, collective: str, found: bytes) -> NoReturn:
         if not found:
-            self._lost(rank, doing, ConnectionResetError("connection closed"))
-        other = DOINGS[found[0]] if found[0] < len(DOINGS) else "something else"
+            self._lost(rank, collective, ConnectionResetError("connection closed"))
+        other = COLLECTIVES[found[0]] if found[0] < len(COLLECTIVES) else "something else"
         raise EnvironmentFault(
-            f"{self.doors.name(rank)} does {other} where this one does {doing}",
-            where=f"rank {self.doors.rank}",
+            f"{self.listener.name(rank)} does {other} where this one does {collective}",
+            where=f"rank {self.listener.rank}",
             fix="a bug in a plugin: the ranks of a group must do the same in the same order",
             code="ERN-E021",
         )
@@ -174,7 +174,7 @@ def _configure(peer: socket.socket, timeout: float) -> None:
 
 
 def _line(peer: socket.socket) -> str:
-    """One line of a peer that says who it is."""
+    """The first line that a peer sends: group and rank."""
     text = b""
     while not text.endswith(b"\n"):
         byte = peer.recv(1)
