@@ -13,14 +13,14 @@ ROWS = Path(__file__).with_name("rows")
 #: file -> kinds of its records, and the roles of the first one with what the last of them says
 READ = {
     "alpaca.jsonl": ("Conversation " * 3, "user assistant", "good day"),
-    "alpaca_kto.jsonl": ("Rated Rated", "user assistant", "hi"),
+    "alpaca_kto.jsonl": ("UnpairedPreference UnpairedPreference", "user assistant", "hi"),
     "alpaca_preference.jsonl": ("Preference", "user > assistant assistant", "no"),
     "array.jsonl": ("Conversation Conversation", "user assistant", "4"),
     "array_one_line.jsonl": ("Conversation Conversation", "user assistant", "4"),
     "dolly.jsonl": ("Conversation Conversation", "user assistant", "In 1822."),
     "hh_rlhf_prompt.jsonl": ("Preference", "user assistant user > assistant assistant", "7"),
     "lines.json": ("Conversation Conversation", "user assistant", "4"),
-    "llamafactory_kto.jsonl": ("Rated Rated", "user assistant", "4"),
+    "llamafactory_kto.jsonl": ("UnpairedPreference UnpairedPreference", "user assistant", "4"),
     "llamafactory_preference.jsonl": ("Preference", "user > assistant assistant", "5"),
     "object.json": ("Conversation", "user assistant", "4"),
     "object.jsonl": ("Conversation", "user assistant", "4"),
@@ -38,7 +38,7 @@ READ = {
     "sharegpt_openai_names.jsonl": ("Conversation " * 6, "user assistant", "4"),
     "text.jsonl": ("Document", "", "Once there was a mill."),
     "tool_result_behind_text.jsonl": ("Conversation", "user assistant tool assistant", "3 degrees."),
-    "trl_kto.jsonl": ("Rated Rated", "user assistant", "4"),
+    "trl_kto.jsonl": ("UnpairedPreference UnpairedPreference", "user assistant", "4"),
 }
 
 #: file -> the end of the one line that says what is wrong and what to do
