@@ -68,7 +68,7 @@ def text(value: object, where: str, *, allow_empty: bool = False) -> str:
         raise wrong_type(value, where, "a text")
     if not allow_empty and (not value or value.isspace()):
         raise RowError(
-            "the text is empty or only whitespace",
+            "the text is empty",
             code=EMPTY_TEXT,
             where=where,
             found=shorten(value),

@@ -52,7 +52,7 @@ REFUSED = {
     "chosen_without_prompt.jsonl": "add 'prompt', the question that both answer",
     "content.jsonl": "rename 'content' to 'text', or add --format text formats.text.field=content",
     "dialog.jsonl": "rename 'dialog' to 'messages', or add --format messages formats.messages.columns.messages=dialog",
-    "hh_rlhf.jsonl": "hh_rlhf.jsonl:3 $.rejected: ERN-D032 the text is blank (got ''); expected a text; fill it or remove "
+    "hh_rlhf.jsonl": "hh_rlhf.jsonl:3 $.rejected: ERN-D032 the text is empty (got ''); expected a text; fill it or remove "
     "the row",
     "images_beside.jsonl": "$.images: ERN-D036 the row has media, this format reads texts (got ['a.png']); expected a "
     "text-only row; leave the media out, or the row: no method trains on images, videos or sounds",
