@@ -52,7 +52,7 @@ def save_ours(tensors: dict[str, Any], place: Path) -> None:
     from erniecore.checkpoint.writer import Save
     from erniecore.engine.process_group import SingleProcess
     from erniecore.engine.training.gather import LocalShard, assign, write_shards
-    from erniecore.types import ShardSpec
+    from erniecore.types.process_group import ShardSpec
 
     groups = {"model": {name: LocalShard(t, ShardSpec(tuple(t.shape))) for name, t in tensors.items()}}
     plan, save = assign(SingleProcess(), groups), Save(place, 1, {}, 2)

@@ -162,7 +162,7 @@ def exact_match(model: Any, tokenizer: Any, rows: Sequence[Any]) -> float:
     """Share of greedy answers that are right."""
     from erniecore_generation.respond import generate_text
 
-    from erniecore.types import Message
+    from erniecore.types.records import Message
 
     prompts = [[Message("user", asked["content"])] for asked, _ in rows]
     answers = generate_text(model, tokenizer, prompts, max_new_tokens=8, batch_size=len(prompts))

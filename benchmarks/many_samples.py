@@ -23,7 +23,7 @@ from erniecore.data.sampler import PackedBatchSampler, SamplerSettings
 from erniecore.data.shard_dataset import Part, ShardDataset
 from erniecore.data.shard_files import Shard, ShardWriter, open_shard
 from erniecore.data.splits import train_eval_split
-from erniecore.types import IGNORE
+from erniecore.types.samples import IGNORE
 
 T = TypeVar("T")
 _BLOCK, _BLOCKS = 512, 64

@@ -63,7 +63,7 @@ def open_device(threads: int) -> None:
     from erniecore import kernels
     from erniecore.builtin.cpu import plugin
     from erniecore.engine import launch
-    from erniecore.types import Cluster
+    from erniecore.types.run import Cluster
 
     device = plugin.ernie_open_device(config=plugin.Config(threads=threads), cluster=Cluster())
     launch.apply_environment(device.environment())

@@ -19,7 +19,7 @@ from erniecore import registry
 from erniecore.api.command import layout_spaces
 from erniecore.api.planning import LayoutSpace
 from erniecore.config.yaml import parse
-from erniecore.types import DecoderShape
+from erniecore.types.shape import DecoderShape
 
 RANK = 32
 

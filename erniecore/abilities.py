@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from erniecore.errors import ConfigError
 
 if TYPE_CHECKING:
-    from erniecore.types import Device
+    from erniecore.types.run import Device
 
 #: what a device may lack, and what that means; plugins name what they cannot do without in ``Plugin.needs``
 ABILITIES: Mapping[str, str] = {

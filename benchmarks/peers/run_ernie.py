@@ -46,7 +46,7 @@ def open_device(threads: int) -> None:
 
     from erniecore.builtin.cpu import plugin
     from erniecore.engine.launch import apply_environment
-    from erniecore.types import Cluster
+    from erniecore.types.run import Cluster
 
     device = plugin.ernie_open_device(config=plugin.Config(threads=threads), cluster=Cluster())
     for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS"):
@@ -74,7 +74,7 @@ def make_batches(workload: Spec, num: int, seed: int) -> list[Any]:
     """One plain causal batch per step."""
     import numpy as np
 
-    from erniecore.types import Batch
+    from erniecore.types.samples import Batch
 
     B, S = workload["batch"], workload["seq"]
     tokens = make_tokens(num * B, S + 1, workload["model"]["vocab"], seed)
@@ -91,7 +91,7 @@ def make_pairs(workload: Spec, num: int, seed: int) -> list[Any]:
     from erniecore_preference.encoder import CHOSEN, REJECTED
 
     from erniecore.data.collate import collate
-    from erniecore.types import IGNORE, Sample
+    from erniecore.types.samples import IGNORE, Sample
 
     pairs, P, R = (workload["dpo"][name] for name in ("pairs", "prompt", "response"))
     tokens = make_tokens(2 * num * pairs, P + R, workload["model"]["vocab"], seed)

@@ -38,31 +38,12 @@ if TYPE_CHECKING:
         hookimpl,
     )
     from erniecore.sections import Field, Section
-    from erniecore.types import (
-        IGNORE,
-        Batch,
-        Cluster,
-        Conversation,
-        DecoderShape,
-        Device,
-        Document,
-        Encoder,
-        Json,
-        Layout,
-        LossOutput,
-        Message,
-        ModelBundle,
-        Objective,
-        Origin,
-        ParallelPlan,
-        Preference,
-        Record,
-        RunView,
-        Sample,
-        StateAdapter,
-        TensorMap,
-        Tokenizer,
-    )
+    from erniecore.types.model import Layout, ModelBundle, StateAdapter, TensorMap
+    from erniecore.types.records import Conversation, Document, Json, Message, Origin, Preference, Record
+    from erniecore.types.run import Cluster, Device, LossOutput, Objective, ParallelPlan, RunView
+    from erniecore.types.samples import IGNORE, Batch, Encoder, Sample
+    from erniecore.types.shape import DecoderShape
+    from erniecore.types.text import Tokenizer
     from erniecore.units import counted
 
 #: name -> (module, attribute or None for the module itself)
@@ -121,7 +102,12 @@ __all__ = [
 
 
 #: where the other names are, the cheapest to import first
-_LIGHT = tuple(f"erniecore.{name}" for name in ("errors", "types", "units", "capabilities", "sections", "plugin"))
+_TYPES = ("records", "samples", "shape", "text", "model", "run")
+_LIGHT = (
+    "erniecore.errors",
+    *(f"erniecore.types.{subject}" for subject in _TYPES),
+    *(f"erniecore.{name}" for name in ("units", "capabilities", "sections", "plugin")),
+)
 
 
 def __getattr__(name: str) -> object:

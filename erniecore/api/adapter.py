@@ -3,19 +3,10 @@
 from erniecore.capabilities import AdapterCapability
 from erniecore.plugin import AdapterPlugin
 from erniecore.sections import AdapterConfig
-from erniecore.types import (
-    AdaptedModel,
-    AdapterChoice,
-    ExpertLayer,
-    Layout,
-    PackedLayer,
-    Projection,
-    ProjectionLayer,
-    RankGroup,
-    RateFactors,
-    ShardableWeights,
-    Update,
-)
+from erniecore.types.decoder import Projection, Update
+from erniecore.types.experts import ExpertLayer
+from erniecore.types.model import Layout, PackedLayer, RankGroup, ShardableWeights
+from erniecore.types.protocols import AdaptedModel, AdapterChoice, ProjectionLayer, RateFactors
 
 __all__ = [
     "AdaptedModel",

@@ -27,9 +27,10 @@ if TYPE_CHECKING:
     from erniecore.config.compose import LoadedSettings as LoadedSettings
     from erniecore.plugin import Plugin
     from erniecore.sections import Section
-    from erniecore.types import DecoderShape, Tokenizer
     from erniecore.types.layouts import LayoutSpace
     from erniecore.types.planning import PlannedRun
+    from erniecore.types.shape import DecoderShape
+    from erniecore.types.text import Tokenizer
 
 __all__ = [
     "NOTHING",

@@ -3,22 +3,19 @@
 from erniecore import codes
 from erniecore.plugin import CorpusPlugin, DecompressorPlugin, FormatPlugin, RowReaderPlugin, SchemePlugin
 from erniecore.sections import FormatConfig
-from erniecore.types import (
-    IGNORE,
-    Batch,
+from erniecore.types.records import (
     Conversation,
     Document,
-    Encoder,
     Json,
     Message,
     Origin,
     Preference,
     Record,
     Role,
-    Sample,
     ToolCall,
     UnpairedPreference,
 )
+from erniecore.types.samples import IGNORE, Batch, Encoder, Sample
 
 __all__ = [
     "FormatConfig",

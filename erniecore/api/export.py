@@ -2,7 +2,9 @@
 
 from erniecore.builtin.exporters import ExportConfig
 from erniecore.capabilities import ExporterCapability
-from erniecore.types import MeasuredLayer, ModelBundle, StateAdapter, StoredLayer, StoredWeight, TensorMap, Tokenizer
+from erniecore.types.model import ModelBundle, StateAdapter, StoredWeight, TensorMap
+from erniecore.types.protocols import MeasuredLayer, StoredLayer
+from erniecore.types.text import Tokenizer
 
 __all__ = [
     "MeasuredLayer",

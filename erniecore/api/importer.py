@@ -3,7 +3,14 @@
 ``erniecore-key-tables`` has a base for importers: a table of the toolkit's keys, and the conversion of a file by it.
 """
 
-from erniecore.types import Imported, ImportedSetting, ImportNote, ImportTarget
-from erniecore.types.importing import ForeignKey, ForeignKeys, NoteKind
+from erniecore.types.importing import (
+    ForeignKey,
+    ForeignKeys,
+    Imported,
+    ImportedSetting,
+    ImportNote,
+    ImportTarget,
+    NoteKind,
+)
 
 __all__ = ["ForeignKey", "ForeignKeys", "ImportNote", "ImportTarget", "Imported", "ImportedSetting", "NoteKind"]

@@ -4,8 +4,8 @@ from erniecore.engine.launch import paddle_variables
 from erniecore.engine.processes.exits import read_exit
 from erniecore.engine.processes.network import free_port, interface_to, node_name
 from erniecore.sections import LauncherConfig
-from erniecore.types import Cluster
 from erniecore.types.launcher import Launcher, RankExit, RankJob, RunningRanks
+from erniecore.types.run import Cluster
 
 __all__ = [
     "Cluster",

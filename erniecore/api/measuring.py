@@ -13,7 +13,9 @@ from erniecore.engine.launch import default_device, paddle_variables, read_clust
 if TYPE_CHECKING:
     from erniecore.config.compose import LoadedSettings
     from erniecore.engine.training.data_path import DataPath
-    from erniecore.types import Cluster, DecoderShape, Device, ModelBundle
+    from erniecore.types.model import ModelBundle
+    from erniecore.types.run import Cluster, Device
+    from erniecore.types.shape import DecoderShape
 
 __all__ = [
     "data_path",

@@ -4,23 +4,11 @@ from erniecore.capabilities import MethodCapability
 from erniecore.engine.scoring.differences import with_differences
 from erniecore.plugin import MethodPlugin
 from erniecore.sections import MethodConfig, ReferenceUse
-from erniecore.types import (
-    IGNORE,
-    Batch,
-    CausalLM,
-    Completion,
-    Encoder,
-    Features,
-    LossOutput,
-    Objective,
-    Origin,
-    Record,
-    RewardFunction,
-    RunView,
-    Sample,
-    Segment,
-    Tokenizer,
-)
+from erniecore.types.model import CausalLM, Features
+from erniecore.types.records import Origin, Record
+from erniecore.types.run import LossOutput, Objective, RunView
+from erniecore.types.samples import IGNORE, Batch, Encoder, Sample
+from erniecore.types.text import Segment, Tokenizer
 
 __all__ = [
     "MethodConfig",
@@ -28,7 +16,6 @@ __all__ = [
     "ReferenceUse",
     "with_differences",
     "MethodCapability",
-    "Completion",
     "Batch",
     "CausalLM",
     "Encoder",
@@ -40,7 +27,6 @@ __all__ = [
     "Record",
     "RunView",
     "Sample",
-    "RewardFunction",
     "Segment",
     "Tokenizer",
 ]

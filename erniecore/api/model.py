@@ -2,52 +2,28 @@
 
 from erniecore.plugin import ModelPlugin
 from erniecore.sections import ModelConfig
-from erniecore.types import (
-    BalancedModel,
+from erniecore.types.model import (
     Cache,
     CausalLM,
-    ChatTemplate,
-    DecoderBlock,
-    DecoderPlan,
-    DecoderShape,
-    ExpertLayer,
     Features,
-    Json,
-    LayerShape,
     Layout,
-    LoadReduction,
     ModelBundle,
     MultiTokenPredictor,
-    Planned,
-    Projection,
-    ProjectionLayer,
-    RecomputableModel,
-    RoutedExperts,
-    Segment,
-    SequenceShard,
-    SequenceStatistics,
     Stages,
     StateAdapter,
     TensorMap,
-    Tokenizer,
-    WholeSequences,
 )
+from erniecore.types.protocols import RecomputableModel
+from erniecore.types.records import Json
+from erniecore.types.shape import DecoderShape, LayerShape
+from erniecore.types.text import ChatTemplate, Segment, Tokenizer
 
 __all__ = [
-    "ProjectionLayer",
     "RecomputableModel",
-    "BalancedModel",
-    "ExpertLayer",
-    "LoadReduction",
-    "SequenceShard",
-    "SequenceStatistics",
-    "WholeSequences",
     "ModelConfig",
     "Cache",
     "CausalLM",
     "ChatTemplate",
-    "DecoderBlock",
-    "DecoderPlan",
     "DecoderShape",
     "Features",
     "Json",
@@ -56,9 +32,6 @@ __all__ = [
     "MultiTokenPredictor",
     "ModelBundle",
     "ModelPlugin",
-    "Planned",
-    "Projection",
-    "RoutedExperts",
     "Segment",
     "Stages",
     "StateAdapter",

@@ -4,16 +4,8 @@ from erniecore.builtin.adamw import adamw_bytes
 from erniecore.config.adamw import AdamWConfig
 from erniecore.plugin import OptimizerPlugin
 from erniecore.sections import OptimizerConfig
-from erniecore.types import (
-    Optimizer,
-    ParameterRole,
-    ParameterSpec,
-    ParameterState,
-    ProcessGroup,
-    ShardSpec,
-    StateBytes,
-    TrainedParameter,
-)
+from erniecore.types.optimizer import Optimizer, ParameterRole, ParameterSpec, StateBytes, TrainedParameter
+from erniecore.types.process_group import ParameterState, ProcessGroup, ShardSpec
 
 __all__ = [
     "AdamWConfig",

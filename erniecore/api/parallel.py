@@ -2,44 +2,18 @@
 
 from erniecore.plugin import ParallelPlugin
 from erniecore.sections import ParallelConfig
-from erniecore.types import (
-    BalancedModel,
-    Batch,
-    Cluster,
-    DecoderShape,
-    ExpertLayer,
-    Features,
-    LayerShape,
-    Layout,
-    LoadReduction,
-    PackedLayer,
-    ParallelPlan,
-    ParameterState,
-    ProcessGroup,
-    RankGroup,
-    SequenceShard,
-    SequenceStatistics,
-    ShardableWeights,
-    ShardedIds,
-    ShardedMask,
-    ShardedParameter,
-    ShardSpec,
-    SourcedExperts,
-    Stages,
-    StepOutput,
-)
+from erniecore.types.model import Features, Layout, PackedLayer, RankGroup, ShardableWeights, Stages
+from erniecore.types.process_group import ParameterState, ProcessGroup, ShardSpec
+from erniecore.types.run import Cluster, ParallelPlan, StepOutput
+from erniecore.types.samples import Batch
+from erniecore.types.shape import DecoderShape, LayerShape
+from erniecore.types.sharding import ShardedIds, ShardedMask, ShardedParameter
 
 __all__ = [
-    "BalancedModel",
-    "ExpertLayer",
-    "LoadReduction",
     "ParameterState",
-    "SequenceShard",
-    "SequenceStatistics",
     "ShardedIds",
     "ShardedMask",
     "ShardedParameter",
-    "SourcedExperts",
     "ParallelConfig",
     "ParallelPlugin",
     "Batch",

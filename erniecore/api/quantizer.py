@@ -3,36 +3,19 @@
 from erniecore.capabilities import QuantizerCapability
 from erniecore.plugin import QuantizerPlugin
 from erniecore.sections import QuantizerConfig
-from erniecore.types import (
-    CacheCodec,
-    CalibratedModel,
-    ExpertLayer,
-    MeasuredLayer,
-    PackedLayer,
-    Projection,
-    ProjectionLayer,
-    QuantizerState,
-    RankGroup,
-    ShardableWeights,
-    SourcedExperts,
-    StoredLayer,
-    StoredWeight,
-)
+from erniecore.types.model import CacheCodec, PackedLayer, RankGroup, ShardableWeights, StoredWeight
+from erniecore.types.protocols import CalibratedModel, MeasuredLayer, QuantizerState, StoredLayer
 
 __all__ = [
     "CalibratedModel",
     "MeasuredLayer",
-    "ProjectionLayer",
     "QuantizerState",
     "StoredLayer",
-    "ExpertLayer",
-    "SourcedExperts",
     "QuantizerConfig",
     "QuantizerPlugin",
     "QuantizerCapability",
     "CacheCodec",
     "PackedLayer",
-    "Projection",
     "RankGroup",
     "ShardableWeights",
     "StoredWeight",

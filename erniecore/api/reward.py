@@ -1,7 +1,7 @@
 """What a reward function is written with: it computes the rewards of completions."""
 
 from erniecore.plugin import RewardConfig
-from erniecore.types import Completion, RewardFunction
+from erniecore.types.completions import Completion, RewardFunction
 
 __all__ = [
     "Completion",

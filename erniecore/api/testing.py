@@ -15,12 +15,13 @@ from erniecore.hookspecs import all_hooks, all_specifications
 from erniecore.kernels import OPERATORS
 from erniecore.kinds import KINDS
 from erniecore.registry import entries, find, load, load_object
-from erniecore.types import NOWHERE
+from erniecore.types.records import NOWHERE
 
 if TYPE_CHECKING:
-    from erniecore.types import Optimizer, ProcessGroup
     from erniecore.types.model import Layer as Layer
     from erniecore.types.model import Tensor as Tensor
+    from erniecore.types.optimizer import Optimizer
+    from erniecore.types.process_group import ProcessGroup
     from erniecore.types.samples import Array
 
 __all__ = [

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 
 from erniecore.config.adamw import AdamWConfig
 from erniecore.plugin import OptimizerPlugin, hookimpl
-from erniecore.types import ParameterSpec, StateBytes
+from erniecore.types.optimizer import ParameterSpec, StateBytes
 from erniecore.types.planning import BYTES
 
 if TYPE_CHECKING:
-    from erniecore.types import Optimizer, TrainedParameter
+    from erniecore.types.optimizer import Optimizer, TrainedParameter
 
 
 class AdamWPlugin(OptimizerPlugin):

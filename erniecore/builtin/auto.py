@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from erniecore.errors import DataError, RowError
 from erniecore.plugin import FormatPlugin, hookimpl
-from erniecore.types import Json, Origin, Record
+from erniecore.types.records import Json, Origin, Record
 
 if TYPE_CHECKING:
     from erniecore.data.parsing import RowParser

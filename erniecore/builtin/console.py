@@ -15,7 +15,7 @@ from weakref import WeakKeyDictionary
 from erniecore.builtin.events import plain
 from erniecore.engine.preparation.rundir import warning_text
 from erniecore.plugin import Plugin, hookimpl
-from erniecore.types import RunView
+from erniecore.types.run import RunView
 from erniecore.units import field_lines, size_text
 
 if TYPE_CHECKING:

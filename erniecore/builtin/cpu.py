@@ -15,7 +15,7 @@ from erniecore.errors import DeviceUnavailable
 from erniecore.plugin import DevicePlugin, hookimpl
 from erniecore.quiet import importing_paddle
 from erniecore.sections import DeviceConfig, Field
-from erniecore.types import Cluster, Device
+from erniecore.types.run import Cluster, Device
 from erniecore.units import size_text
 
 #: mallopt parameters (malloc.h)
@@ -45,7 +45,7 @@ class CpuConfig(DeviceConfig):
 
 
 class CpuDevice(Device):
-    """See ``erniecore.types.Device``.
+    """See ``erniecore.types.run.Device``.
 
     Args:
         config: the device's section.

@@ -12,7 +12,7 @@ from typing import Any
 
 from erniecore.engine.preparation.rundir import EVENTS_NAME
 from erniecore.plugin import Plugin, hookimpl
-from erniecore.types import RunView
+from erniecore.types.run import RunView
 
 
 class EventsPlugin(Plugin):

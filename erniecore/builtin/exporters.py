@@ -10,7 +10,7 @@ from typing import Literal
 from erniecore.capabilities import ExporterCapability
 from erniecore.plugin import Plugin, hookimpl
 from erniecore.sections import Field, Section
-from erniecore.types import ModelBundle
+from erniecore.types.model import ModelBundle
 
 
 class ExportConfig(Section):

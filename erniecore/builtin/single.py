@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from erniecore.errors import ConfigError
 from erniecore.plugin import ParallelPlugin, hookimpl
 from erniecore.sections import Section
-from erniecore.types import Cluster, ParallelPlan
 from erniecore.types.layouts import LayoutSpace, ParallelLayout
+from erniecore.types.run import Cluster, ParallelPlan
 
 if TYPE_CHECKING:
     from erniecore.types.model import Layer

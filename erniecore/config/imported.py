@@ -18,7 +18,8 @@ from erniecore.config.tree import COMMAND_LINE, Leaf, Place, Tree, merge
 from erniecore.errors import CheckpointError, ConfigError, PluginError, PluginNotFound, Problem, UsageError, shorten
 from erniecore.host import assemble
 from erniecore.plugin import Plugin
-from erniecore.types import Cluster, Imported, ImportedSetting, ImportTarget
+from erniecore.types.importing import Imported, ImportedSetting, ImportTarget
+from erniecore.types.run import Cluster
 
 BAD_VALUE, UNKNOWN = "ERN-C030", "ERN-C031"
 _OVERRIDE = re.compile(r"(?P<key>\w[\w.]*)=(?P<value>.*)", re.DOTALL)

@@ -17,7 +17,7 @@ from erniecore.config.compose import LoadedSettings
 from erniecore.config.settings import values
 from erniecore.config.yaml import scalar
 from erniecore.known import installed
-from erniecore.types import Cluster
+from erniecore.types.run import Cluster
 
 
 def write_resolved(loaded: LoadedSettings, path: Path, facts: Mapping[str, object] | None = None) -> Path:

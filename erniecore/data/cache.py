@@ -27,7 +27,7 @@ from erniecore.data.shard_files import Damaged, Shard, ShardWriter, open_shard
 from erniecore.data.sources import DataSource
 from erniecore.durable import replace_file, sync_directory
 from erniecore.errors import DataError
-from erniecore.types import Encoder
+from erniecore.types.samples import Encoder
 
 ENTRY = "entry.json"
 _FORMAT = 1

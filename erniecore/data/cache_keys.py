@@ -24,7 +24,7 @@ from erniecore.data.opening import ReadLimits
 from erniecore.data.sources import DataSource
 from erniecore.durable import file_hash
 from erniecore.errors import DataError
-from erniecore.types import Encoder
+from erniecore.types.samples import Encoder
 
 #: libraries whose version can change tokens
 _LIBRARIES = ("sentencepiece", "jinja2")

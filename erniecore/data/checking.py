@@ -18,7 +18,7 @@ from erniecore.data.sources import DataSource, resolve
 from erniecore.errors import DataError, RowError, UsageError
 from erniecore.plugin import FormatPlugin
 from erniecore.sections import FormatConfig, Section
-from erniecore.types import Json, Origin, Record
+from erniecore.types.records import Json, Origin, Record
 
 
 class _NoFormat(FormatPlugin):

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from erniecore.types import IGNORE, Batch, Sample
+from erniecore.types.samples import IGNORE, Batch, Sample
 
 if TYPE_CHECKING:
     from erniecore.types.samples import Array

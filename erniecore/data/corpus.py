@@ -17,7 +17,7 @@ from erniecore.data.sampler import BatchSampler, SamplerSettings
 from erniecore.errors import DataError
 from erniecore.host import call_one
 from erniecore.plugin import CorpusPlugin
-from erniecore.types import Encoder
+from erniecore.types.samples import Encoder
 
 
 class Corpus(ABC):

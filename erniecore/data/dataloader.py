@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from erniecore.data.collate import collate
 from erniecore.data.dataset import Dataset
 from erniecore.data.sampler import BatchSampler, MicroBatch
-from erniecore.types import Batch
+from erniecore.types.samples import Batch
 
 #: width of a batch that is all padding
 _EMPTY_WIDTH = 8

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from erniecore.data.order import index_dtype
-from erniecore.types import IGNORE, Origin, Sample
+from erniecore.types.records import Origin
+from erniecore.types.samples import IGNORE, Sample
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -8,7 +8,7 @@ from typing import Any, NoReturn
 from erniecore import codes
 from erniecore.data.opening import LIMITS, ReadLimits
 from erniecore.errors import RowError, shorten
-from erniecore.types import Json
+from erniecore.types.records import Json
 
 
 def decode_row(raw: bytes, position: int, limits: ReadLimits = LIMITS) -> Json | RowError:

@@ -20,7 +20,8 @@ from erniecore.data.opening import LIMITS, RawRow, ReadLimits
 from erniecore.data.row_statistics import MAX_ERRORS, RowStatistics
 from erniecore.data.sources import DataSource
 from erniecore.errors import DataError, ErnieError, PluginBroken, RowError
-from erniecore.types import Encoder, Origin, Record, Sample
+from erniecore.types.records import Origin, Record
+from erniecore.types.samples import Encoder, Sample
 
 #: A chunk ends with the row that reaches one of these.
 _CHUNK_ROWS, _CHUNK_BYTES = 512, 1 << 20

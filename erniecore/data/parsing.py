@@ -16,7 +16,7 @@ from erniecore.errors import DataError, ErnieError, PluginBroken, RowError
 from erniecore.host import call_one, implements
 from erniecore.plugin import FormatPlugin, Plugin
 from erniecore.sections import FormatConfig, Section
-from erniecore.types import Json, Origin, Record
+from erniecore.types.records import Json, Origin, Record
 
 #: rows that decide about a file's format
 DETECT_ROWS = 100

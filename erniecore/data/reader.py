@@ -17,7 +17,7 @@ from erniecore.data.folders import shards_of
 from erniecore.data.opening import LIMITS, DataFile, RawRow, ReadLimits, check_path, empty_file
 from erniecore.errors import RowError
 from erniecore.host import call_one
-from erniecore.types import Json
+from erniecore.types.records import Json
 
 
 def read_rows(path: Path, limits: ReadLimits = LIMITS) -> Iterator[tuple[int, Json | RowError]]:

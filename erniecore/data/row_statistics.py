@@ -12,7 +12,7 @@ from typing import Any
 
 from erniecore import codes
 from erniecore.errors import DataError
-from erniecore.types import Origin
+from erniecore.types.records import Origin
 
 MAX_ERRORS = 20
 #: reasons that only a method has; rows are right without it

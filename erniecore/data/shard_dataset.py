@@ -21,7 +21,8 @@ from erniecore import codes
 from erniecore.data.order import index_dtype
 from erniecore.data.shard_files import INDEX, Block, Shard
 from erniecore.errors import DataError
-from erniecore.types import IGNORE, Origin, Sample
+from erniecore.types.records import Origin
+from erniecore.types.samples import IGNORE, Sample
 
 if TYPE_CHECKING:
     from erniecore.types.samples import Array

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from erniecore.types import IGNORE
+from erniecore.types.samples import IGNORE
 
 if TYPE_CHECKING:
     from erniecore.data.dataset import ArrayDataset

@@ -23,7 +23,7 @@ from erniecore.units import size_text
 
 if TYPE_CHECKING:
     from erniecore.data.row_statistics import RowStatistics
-    from erniecore.types import Encoder
+    from erniecore.types.samples import Encoder
 
 #: bytes of text from which on ``data.cache: auto`` keeps samples on disk; compressed files count this many times
 _LARGE, _PACKED = 64 << 20, 5

@@ -14,7 +14,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from erniecore.engine.drift import config_hash
-from erniecore.types import Cluster, Device, Json, Layout, ParallelPlan, StateAdapter
+from erniecore.types.model import Layout, StateAdapter
+from erniecore.types.records import Json
+from erniecore.types.run import Cluster, Device, ParallelPlan
 
 if TYPE_CHECKING:
     from erniecore.config.settings import RunSettings

@@ -26,9 +26,10 @@ if TYPE_CHECKING:
     from erniecore.engine.context import RunContext
     from erniecore.engine.preparation.resume import Resumption
     from erniecore.engine.stop import StopRequest
-    from erniecore.types import ModelBundle, ProcessGroup, Tokenizer
-    from erniecore.types.model import Layer
+    from erniecore.types.model import Layer, ModelBundle
     from erniecore.types.planning import Plan, PlannedRun
+    from erniecore.types.process_group import ProcessGroup
+    from erniecore.types.text import Tokenizer
 
 
 @dataclass(frozen=True)
@@ -305,7 +306,7 @@ def export(source: ModelBundle | str | Path, out: str | Path, to: str = "hf") ->
     """
     from erniecore.engine.exporting.export import export_bundle, export_directory
     from erniecore.errors import UsageError
-    from erniecore.types import ModelBundle
+    from erniecore.types.model import ModelBundle
 
     if isinstance(source, str | Path):
         return export_directory(Path(source), Path(out), to).path

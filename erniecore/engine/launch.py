@@ -14,7 +14,7 @@ from typing import NamedTuple
 from erniecore import kernels, registry
 from erniecore.errors import EnvironmentFault
 from erniecore.host import assemble
-from erniecore.types import Cluster, Device
+from erniecore.types.run import Cluster, Device
 
 #: asks a process for its stacks; answered even while it is within a call of C++
 STACKS = signal.SIGUSR2

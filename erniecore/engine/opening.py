@@ -11,7 +11,8 @@ from erniecore.checkpoint import load_checkpoint
 from erniecore.engine import launch
 from erniecore.engine.preparation.resume import Resumption
 from erniecore.engine.views import check_views
-from erniecore.types import Cluster, Device, ParallelPlan, ProcessGroup
+from erniecore.types.process_group import ProcessGroup
+from erniecore.types.run import Cluster, Device, ParallelPlan
 
 if TYPE_CHECKING:
     from erniecore.host import Host

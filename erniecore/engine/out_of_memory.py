@@ -7,7 +7,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from erniecore.errors import MemoryFault, first_line, says_out_of_memory
-from erniecore.types import Device
+from erniecore.types.run import Device
 from erniecore.units import size_text
 
 if TYPE_CHECKING:

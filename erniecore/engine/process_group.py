@@ -8,7 +8,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from erniecore.plugin import hookimpl
-from erniecore.types import Cluster, ParameterState, ProcessGroup, ShardSpec
+from erniecore.types.process_group import ParameterState, ProcessGroup, ShardSpec
+from erniecore.types.run import Cluster
 
 if TYPE_CHECKING:
     from erniecore.types.model import Tensor
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class SingleProcess:
-    """A run of one process; see ``erniecore.types.ProcessGroup``."""
+    """A run of one process; see ``erniecore.types.process_group.ProcessGroup``."""
 
     rank, size, counts, replication_factor, waiting = 0, 1, True, 1, ""
 

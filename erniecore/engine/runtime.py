@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from erniecore import kernels
-from erniecore.types import Device
+from erniecore.types.run import Device
 
 #: key of the fingerprint in ``state.json``, and the one that 0.1.0 wrote
 KEY, KEY_BEFORE = "runtime", "circumstances"

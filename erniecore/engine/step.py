@@ -10,7 +10,9 @@ from typing import Any
 
 from erniecore.engine.process_group import sum_named
 from erniecore.plugin import hookimpl
-from erniecore.types import Batch, Objective, ProcessGroup, StepOutput
+from erniecore.types.process_group import ProcessGroup
+from erniecore.types.run import Objective, StepOutput
+from erniecore.types.samples import Batch
 
 
 class CoreStep:

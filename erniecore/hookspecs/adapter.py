@@ -10,8 +10,7 @@ from erniecore.hookspecs.marker import hookspec
 
 if TYPE_CHECKING:
     from erniecore.sections import Section
-    from erniecore.types import Layout
-    from erniecore.types.model import Layer
+    from erniecore.types.model import Layer, Layout
 
 
 class AdapterHooks:

@@ -8,7 +8,7 @@ from erniecore.hookspecs.marker import hookspec
 
 if TYPE_CHECKING:
     from erniecore.sections import Section
-    from erniecore.types import Cluster, Device
+    from erniecore.types.run import Cluster, Device
 
 
 class DeviceHooks:

@@ -10,7 +10,8 @@ from erniecore.hookspecs.marker import hookspec
 
 if TYPE_CHECKING:
     from erniecore.sections import Section
-    from erniecore.types import Json, ModelBundle
+    from erniecore.types.model import ModelBundle
+    from erniecore.types.records import Json
 
 
 class ExporterHooks:

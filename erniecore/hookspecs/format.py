@@ -8,7 +8,7 @@ from erniecore.hookspecs.marker import hookspec
 
 if TYPE_CHECKING:
     from erniecore.sections import Section
-    from erniecore.types import Json, Origin, Record
+    from erniecore.types.records import Json, Origin, Record
 
 
 class FormatHooks:

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 from erniecore.hookspecs.marker import hookspec
 
 if TYPE_CHECKING:
-    from erniecore.types import Imported, ImportTarget
-    from erniecore.types.importing import ForeignKeys
+    from erniecore.types.importing import ForeignKeys, Imported, ImportTarget
 
 
 class ImporterHooks:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from erniecore.hookspecs.marker import hookspec
 
 if TYPE_CHECKING:
-    from erniecore.types import RunView
+    from erniecore.types.run import RunView
 
 
 class LifecycleHooks:

@@ -9,8 +9,10 @@ from erniecore.hookspecs.marker import hookspec
 
 if TYPE_CHECKING:
     from erniecore.sections import Section
-    from erniecore.types import Batch, Encoder, Objective, StepOutput, Tokenizer
     from erniecore.types.model import Layer
+    from erniecore.types.run import Objective, StepOutput
+    from erniecore.types.samples import Batch, Encoder
+    from erniecore.types.text import Tokenizer
 
 
 class MethodHooks:

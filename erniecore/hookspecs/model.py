@@ -9,8 +9,10 @@ from erniecore.hookspecs.marker import hookspec
 
 if TYPE_CHECKING:
     from erniecore.sections import Section
-    from erniecore.types import DecoderShape, Json, Layout, StateAdapter, Tokenizer
-    from erniecore.types.model import Layer
+    from erniecore.types.model import Layer, Layout, StateAdapter
+    from erniecore.types.records import Json
+    from erniecore.types.shape import DecoderShape
+    from erniecore.types.text import Tokenizer
 
 
 class ModelHooks:

@@ -9,7 +9,8 @@ from erniecore.hookspecs.marker import hookspec
 
 if TYPE_CHECKING:
     from erniecore.sections import Section
-    from erniecore.types import Optimizer, ParameterSpec, ProcessGroup, StateBytes, TrainedParameter
+    from erniecore.types.optimizer import Optimizer, ParameterSpec, StateBytes, TrainedParameter
+    from erniecore.types.process_group import ProcessGroup
 
 
 class OptimizerHooks:

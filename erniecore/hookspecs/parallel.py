@@ -8,9 +8,11 @@ from erniecore.hookspecs.marker import hookspec
 
 if TYPE_CHECKING:
     from erniecore.sections import Section
-    from erniecore.types import Cluster, DecoderShape, Device, Layout, ParallelPlan, ProcessGroup
     from erniecore.types.layouts import LayoutSpace
-    from erniecore.types.model import Layer
+    from erniecore.types.model import Layer, Layout
+    from erniecore.types.process_group import ProcessGroup
+    from erniecore.types.run import Cluster, Device, ParallelPlan
+    from erniecore.types.shape import DecoderShape
 
 
 class ParallelHooks:

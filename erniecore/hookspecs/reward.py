@@ -9,7 +9,7 @@ from erniecore.hookspecs.marker import hookspec
 
 if TYPE_CHECKING:
     from erniecore.sections import Section
-    from erniecore.types import Completion
+    from erniecore.types.completions import Completion
 
 
 class RewardHooks:

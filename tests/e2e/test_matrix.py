@@ -14,7 +14,7 @@ from erniecore_conformance.toys.tokenizer import ToyTokenizer
 import erniecore
 from erniecore import registry
 from erniecore.errors import ErnieError
-from erniecore.types import Conversation, Document, Preference, UnpairedPreference
+from erniecore.types.records import Conversation, Document, Preference, UnpairedPreference
 
 METHODS = sorted(entry.name for entry in registry.entries("method"))
 ADAPTERS = ("none", "lora", "dora")

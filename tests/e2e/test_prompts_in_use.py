@@ -19,7 +19,7 @@ from erniecore_text import SentencePieceTokenizer
 
 import erniecore
 from erniecore.errors import RowError
-from erniecore.types import Conversation, Message, ToolCall
+from erniecore.types.records import Conversation, Message, ToolCall
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
 GOLDEN = FIXTURES / "prompts" / "transformers.json"

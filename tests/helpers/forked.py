@@ -19,7 +19,7 @@ from kills import fingerprint, kill_loop
 
 from erniecore.engine.launch import apply_environment, default_device, paddle_variables
 from erniecore.engine.processes.network import free_port
-from erniecore.types import Cluster
+from erniecore.types.run import Cluster
 
 
 class Forked:

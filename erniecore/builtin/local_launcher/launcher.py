@@ -26,8 +26,8 @@ from erniecore.engine.launch import STACKS, paddle_variables
 from erniecore.engine.processes.exits import read_exit
 from erniecore.engine.processes.job import PARENT
 from erniecore.engine.processes.network import NODE, free_port, interface_to
-from erniecore.types import Cluster
 from erniecore.types.launcher import Launcher, RankExit, RankJob, RunningRanks
+from erniecore.types.run import Cluster
 
 #: seconds that the other ranks have to end by themselves once one has failed, and again after being asked to
 GRACE = 10.0

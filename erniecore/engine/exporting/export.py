@@ -20,7 +20,10 @@ from erniecore.errors import CheckpointError, UsageError, shorten
 from erniecore.host import assemble
 from erniecore.plugin import Plugin
 from erniecore.sections import Section
-from erniecore.types import AdaptedModel, Conversation, Message, ModelBundle, Tokenizer
+from erniecore.types.model import ModelBundle
+from erniecore.types.protocols import AdaptedModel
+from erniecore.types.records import Conversation, Message
+from erniecore.types.text import Tokenizer
 
 if TYPE_CHECKING:
     from erniecore.types.samples import Array

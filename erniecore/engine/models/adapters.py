@@ -21,8 +21,8 @@ from erniecore.host import assemble
 
 if TYPE_CHECKING:
     from erniecore.plugin import Plugin
-    from erniecore.types import Json
     from erniecore.types.model import Layer
+    from erniecore.types.records import Json
 
 
 def adapter_directory(source: Path) -> Path:

@@ -21,7 +21,9 @@ from erniecore.engine.views import check_views
 from erniecore.errors import CheckpointError, EnvironmentFault, UsageError, nearest
 from erniecore.host import Host, assemble
 from erniecore.plugin import ModelPlugin, Plugin
-from erniecore.types import Json, ModelBundle, Tokenizer
+from erniecore.types.model import ModelBundle
+from erniecore.types.records import Json
+from erniecore.types.text import Tokenizer
 
 if TYPE_CHECKING:
     from erniecore.checkpoint import Checkpoint

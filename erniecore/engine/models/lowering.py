@@ -8,7 +8,8 @@ from typing import Any
 
 from paddle import nn
 
-from erniecore.types import Projection, ProjectionLayer
+from erniecore.types.decoder import Projection
+from erniecore.types.protocols import ProjectionLayer
 
 #: methods that define what a layer computes
 METHODS = ("forward", "features", "run", "logits", "head")

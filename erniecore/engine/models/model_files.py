@@ -29,7 +29,8 @@ from erniecore.checkpoint.tensors import DTYPES, LONG_NAMES, Array, Tensor
 from erniecore.engine import arrays
 from erniecore.engine.models.weights import SINGLE_NAME, check_maps, convert, state_of
 from erniecore.errors import CheckpointError, PluginError
-from erniecore.types import Json, ModelBundle, TensorMap
+from erniecore.types.model import ModelBundle, TensorMap
+from erniecore.types.records import Json
 
 if TYPE_CHECKING:
     from erniecore.types.model import Tensor as PaddleTensor

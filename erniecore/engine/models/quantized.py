@@ -20,13 +20,13 @@ from erniecore.config.tree import Leaf, Place, Tree
 from erniecore.engine.host_memory import release_freed
 from erniecore.errors import CheckpointError, ConfigError, PluginError
 from erniecore.host import assemble
-from erniecore.types import QuantizerState
+from erniecore.types.protocols import QuantizerState
 
 if TYPE_CHECKING:
     from erniecore.plugin import Plugin
     from erniecore.sections import Section
-    from erniecore.types import CacheCodec, Json, ModelBundle
-    from erniecore.types.model import Layer
+    from erniecore.types.model import CacheCodec, Layer, ModelBundle
+    from erniecore.types.records import Json
 
 #: key of config.json; ``quant_method`` of ours
 KEY, METHOD = "quantization_config", "erniecore"
@@ -149,7 +149,7 @@ def fill(bundle: ModelBundle, directory: Path) -> ModelBundle:
 
 def is_packed(model: Any) -> bool:
     """Whether weights or the KV cache of ``model`` are quantized."""
-    from erniecore.types import PackedLayer
+    from erniecore.types.model import PackedLayer
 
     return codec_of(model) is not None or any(isinstance(layer, PackedLayer) for layer in model.sublayers())
 

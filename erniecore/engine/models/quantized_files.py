@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from erniecore.checkpoint.directories import atomic_directory, write_directory_manifest
 from erniecore.engine.models import quantized
 from erniecore.errors import CheckpointError
-from erniecore.types import ModelBundle
+from erniecore.types.model import ModelBundle
 
 if TYPE_CHECKING:
     from erniecore.checkpoint.tensors import Tensor as Stored

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from erniecore.types import AdaptedModel
+from erniecore.types.protocols import AdaptedModel
 
 if TYPE_CHECKING:
     from erniecore.engine.preparation.reference import ReferenceKind

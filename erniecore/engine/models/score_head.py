@@ -9,7 +9,8 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from erniecore.types import Json, ModelBundle, StateAdapter, TensorMap
+from erniecore.types.model import ModelBundle, StateAdapter, TensorMap
+from erniecore.types.records import Json
 
 if TYPE_CHECKING:
     from erniecore.types.samples import Array

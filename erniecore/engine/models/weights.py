@@ -25,7 +25,7 @@ from erniecore.checkpoint.tensors import LONG_NAMES, Array, Tensor, same_bits
 from erniecore.engine import arrays
 from erniecore.engine.models.served_weights import decoded
 from erniecore.errors import CheckpointError, NumericsError, PluginError, shorten
-from erniecore.types import StateAdapter, TensorMap
+from erniecore.types.model import StateAdapter, TensorMap
 
 if TYPE_CHECKING:
     from erniecore.types.model import Layer

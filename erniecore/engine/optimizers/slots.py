@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class ParameterSlot:
-    """One parameter with its state; see ``erniecore.types.ParameterState``.
+    """One parameter with its state; see ``erniecore.types.process_group.ParameterState``.
 
     Args:
         given: the parameter. names: of its state tensors, zero at first, as large as what is updated here.

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from erniecore.abilities import check_needs
 from erniecore.errors import ConfigError
 from erniecore.kinds import RUN_KINDS
-from erniecore.types import Device
+from erniecore.types.run import Device
 
 if TYPE_CHECKING:
     from erniecore.config.core import TrainSection

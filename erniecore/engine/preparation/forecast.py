@@ -10,9 +10,10 @@ from erniecore import registry
 from erniecore.engine.preparation.model import adapter_shapes
 from erniecore.host import assemble
 from erniecore.plugin import Plugin
-from erniecore.types import Cluster, DecoderShape, Device, ParallelPlan
 from erniecore.types.layouts import LayoutSpace, ParallelLayout
 from erniecore.types.planning import Forecast, OptimizerState, Plan, PlannedRun
+from erniecore.types.run import Cluster, Device, ParallelPlan
+from erniecore.types.shape import DecoderShape
 
 if TYPE_CHECKING:
     from erniecore.config.settings import RunSettings

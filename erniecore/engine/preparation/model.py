@@ -14,8 +14,10 @@ from erniecore.engine.models.score_head import HeadChoice, has_score, without_he
 from erniecore.engine.optimizers.roles import trained_specs
 from erniecore.engine.preparation.plan import count_parameters
 from erniecore.errors import ConfigError
-from erniecore.types import Cluster, Json, Layout, ParallelPlan, StateAdapter, TensorMap
+from erniecore.types.model import Layout, StateAdapter, TensorMap
 from erniecore.types.planning import OptimizerState, Parameters
+from erniecore.types.records import Json
+from erniecore.types.run import Cluster, ParallelPlan
 
 if TYPE_CHECKING:
     from erniecore.config.settings import RunSettings

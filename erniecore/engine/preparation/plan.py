@@ -8,7 +8,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from math import prod
 
 from erniecore.config.core import TrainSection
-from erniecore.types import StateBytes, TensorMap
+from erniecore.types.model import TensorMap
+from erniecore.types.optimizer import StateBytes
 from erniecore.types.planning import BYTES, Parameters, Plan
 
 

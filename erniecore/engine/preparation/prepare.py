@@ -22,8 +22,8 @@ from erniecore.engine.preparation.reference import reference_kind
 from erniecore.engine.process_group import CoreProcessGroup
 from erniecore.engine.step import CoreStep
 from erniecore.errors import ConfigError
-from erniecore.types import Cluster, Device, ParallelPlan
 from erniecore.types.planning import OptimizerState, Parameters, Plan
+from erniecore.types.run import Cluster, Device, ParallelPlan
 
 if TYPE_CHECKING:
     from erniecore.config.compose import LoadedSettings

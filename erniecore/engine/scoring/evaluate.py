@@ -14,7 +14,9 @@ import paddle
 from erniecore.engine import metrics
 from erniecore.engine.process_group import SingleProcess, combine
 from erniecore.engine.scoring.differences import with_differences
-from erniecore.types import Batch, Objective, ProcessGroup
+from erniecore.types.process_group import ProcessGroup
+from erniecore.types.run import Objective
+from erniecore.types.samples import Batch
 
 if TYPE_CHECKING:
     from erniecore.types.model import Layer

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from erniecore.errors import Preempted
-from erniecore.types import Batch
+from erniecore.types.samples import Batch
 
 if TYPE_CHECKING:
     from erniecore.engine.training.run_data import RunData

@@ -38,7 +38,11 @@ from erniecore.engine.training.tokenizer import build_tokenizer
 from erniecore.engine.training.trainer import Trainer
 from erniecore.engine.training.watchdog import Watchdog, end_process
 from erniecore.errors import ConfigError
-from erniecore.types import Objective, Optimizer, ProcessGroup, RateFactors, Tokenizer
+from erniecore.types.optimizer import Optimizer
+from erniecore.types.process_group import ProcessGroup
+from erniecore.types.protocols import RateFactors
+from erniecore.types.run import Objective
+from erniecore.types.text import Tokenizer
 
 if TYPE_CHECKING:
     from erniecore.checkpoint import Checkpoint

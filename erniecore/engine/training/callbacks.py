@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 
 from erniecore.checkpoint.files import translated
 from erniecore.engine.preparation.rundir import log
-from erniecore.types import Objective, ProcessGroup
+from erniecore.types.process_group import ProcessGroup
+from erniecore.types.run import Objective
 
 if TYPE_CHECKING:
     from erniecore.config.settings import RunSettings

@@ -22,7 +22,8 @@ from erniecore.engine.models import quantized
 from erniecore.engine.models.model_files import save_model_directory
 from erniecore.engine.models.quantized_files import write_quantized
 from erniecore.engine.training.gather import FullWeights, full_weights, with_full_weights
-from erniecore.types import ModelBundle, ProcessGroup
+from erniecore.types.model import ModelBundle
+from erniecore.types.process_group import ProcessGroup
 
 if TYPE_CHECKING:
     from erniecore.engine.context import RunContext
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     from erniecore.host import Host
     from erniecore.plugin import Plugin
     from erniecore.sections import Section
-    from erniecore.types import Tokenizer
+    from erniecore.types.text import Tokenizer
 
 
 def export_model(

@@ -17,7 +17,7 @@ from erniecore.checkpoint.parts import PartWriter
 from erniecore.checkpoint.tensors import LONG_NAMES, PLAIN
 from erniecore.checkpoint.write_plan import Key, Spec, WritePlan, divide
 from erniecore.engine.arrays import Array, dtype_name, share_memory, to_numpy, to_tensor
-from erniecore.types import ProcessGroup, ShardSpec
+from erniecore.types.process_group import ProcessGroup, ShardSpec
 
 if TYPE_CHECKING:
     from erniecore.types.model import Tensor

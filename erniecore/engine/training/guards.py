@@ -17,7 +17,8 @@ import numpy as np
 
 from erniecore.codes import ID_OUT_OF_RANGE
 from erniecore.errors import DataError, NumericsError
-from erniecore.types import IGNORE, Batch, Origin
+from erniecore.types.records import Origin
+from erniecore.types.samples import IGNORE, Batch
 
 if TYPE_CHECKING:
     from erniecore.data.dataset import TokenizedDataset

@@ -19,7 +19,8 @@ import paddle
 from erniecore_ops import functions as ops
 from numpy.typing import NDArray
 
-from erniecore.types import IGNORE, Batch, LossOutput, Objective
+from erniecore.types.run import LossOutput, Objective
+from erniecore.types.samples import IGNORE, Batch
 
 if TYPE_CHECKING:
     from paddle import Tensor
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 
 
 class NextTokenObjective(Objective):
-    """See ``erniecore.types.Objective``.
+    """See ``erniecore.types.run.Objective``.
 
     Args:
         policy: a ``CausalLM``.

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from erniecore.errors import ConfigError
-from erniecore.types import RecomputableModel
+from erniecore.types.protocols import RecomputableModel
 
 if TYPE_CHECKING:
     from erniecore.types.model import Layer, Tensor

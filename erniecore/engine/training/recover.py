@@ -17,7 +17,8 @@ from erniecore.checkpoint.manifest import step_of
 from erniecore.checkpoint.verify import is_verified
 from erniecore.durable import replace_file
 from erniecore.engine import seed
-from erniecore.types import Batch, ProcessGroup
+from erniecore.types.process_group import ProcessGroup
+from erniecore.types.samples import Batch
 
 if TYPE_CHECKING:
     from erniecore.engine.training.state import TrainState

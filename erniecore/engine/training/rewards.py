@@ -11,7 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from erniecore.errors import PluginBroken, shorten
-from erniecore.types import Completion, RewardFunction
+from erniecore.types.completions import Completion, RewardFunction
 
 if TYPE_CHECKING:
     from erniecore.host import Host

@@ -20,13 +20,13 @@ from erniecore.data.splits import SplitReader
 from erniecore.durable import replace_file
 from erniecore.engine.training.guards import check_dataset
 from erniecore.errors import ErnieError
-from erniecore.types import Batch
+from erniecore.types.samples import Batch
 
 if TYPE_CHECKING:
     from erniecore.checkpoint import Checkpoint
     from erniecore.config.core import DataSection, EvalSection, TrainSection
     from erniecore.engine.context import RunContext
-    from erniecore.types import Tokenizer
+    from erniecore.types.text import Tokenizer
 
 
 @dataclass(frozen=True)

@@ -32,7 +32,7 @@ from erniecore.engine.process_group import any_rank
 from erniecore.engine.training.gather import assign, write_shards
 from erniecore.engine.training.state import checkpoint_groups
 from erniecore.errors import CheckpointError
-from erniecore.types import ProcessGroup
+from erniecore.types.process_group import ProcessGroup
 
 if TYPE_CHECKING:
     from erniecore.config.core import CheckpointSection

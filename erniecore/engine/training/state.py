@@ -17,7 +17,9 @@ from erniecore.engine.optimizers.state import load_exactly, load_state_arrays
 from erniecore.engine.training.ema import Ema
 from erniecore.engine.training.gather import LocalArrays, LocalShard, assign
 from erniecore.engine.training.guards import StepGuard
-from erniecore.types import Objective, Optimizer, ProcessGroup, ShardSpec
+from erniecore.types.optimizer import Optimizer
+from erniecore.types.process_group import ProcessGroup, ShardSpec
+from erniecore.types.run import Objective
 
 if TYPE_CHECKING:
     pass

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from erniecore.errors import ConfigError
-from erniecore.types import Tokenizer
+from erniecore.types.text import Tokenizer
 
 if TYPE_CHECKING:
     from erniecore.host import Host

@@ -24,8 +24,10 @@ from erniecore.engine.training.recover import checkpoint_for, keep_evidence, row
 from erniecore.engine.training.schedule import learning_rate
 from erniecore.engine.training.state import restore
 from erniecore.errors import NumericsError, Preempted
-from erniecore.types import Batch, ProcessGroup, StepOutput
 from erniecore.types.planning import Forecast
+from erniecore.types.process_group import ProcessGroup
+from erniecore.types.run import StepOutput
+from erniecore.types.samples import Batch
 
 if TYPE_CHECKING:
     from erniecore.engine.context import RunContext

@@ -19,7 +19,7 @@ from typing import IO, Any
 from erniecore.durable import replace_file
 from erniecore.engine.launch import STACKS
 from erniecore.errors import EnvironmentFault
-from erniecore.types import ProcessGroup
+from erniecore.types.process_group import ProcessGroup
 
 #: seconds between two looks, and from the stacks to the end: the others write theirs meanwhile
 LOOK, LINGER = 1.0, 3.0

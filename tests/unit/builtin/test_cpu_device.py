@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from erniecore.builtin.cpu import CpuConfig, CpuDevice, keep_freed_memory, plugin
-from erniecore.types import Cluster
+from erniecore.types.run import Cluster
 
 AMD = "processor\t: 0\nvendor_id\t: AuthenticAMD\nmodel name\t: AMD EPYC 7763\nflags\t\t: fpu sse2 fma avx2\n"
 ZEN5 = AMD.replace("avx2", "avx2 avx512f avx512dq avx512cd avx512bw avx512vl")

@@ -13,7 +13,7 @@ from erniecore.builtin.single import plugin as single
 from erniecore.config.core import LogSection
 from erniecore.errors import ConfigError
 from erniecore.plugin import EmptyConfig
-from erniecore.types import Cluster
+from erniecore.types.run import Cluster
 
 
 class Run(SimpleNamespace):

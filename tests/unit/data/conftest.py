@@ -11,7 +11,8 @@ from small_text import trained as trained
 from erniecore.data import cache, encode
 from erniecore.data.parsing import RowParser
 from erniecore.data.sources import DataSource
-from erniecore.types import IGNORE, Origin, Sample
+from erniecore.types.records import Origin
+from erniecore.types.samples import IGNORE, Sample
 
 
 @pytest.fixture(scope="session")

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from erniecore.data.collate import collate
-from erniecore.types import IGNORE
+from erniecore.types.samples import IGNORE
 
 ROWS = st.lists(st.lists(st.integers(1, 6), min_size=1, max_size=4), min_size=1, max_size=4)
 

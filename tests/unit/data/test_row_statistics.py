@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from erniecore import codes
 from erniecore.data.row_statistics import RowStatistics, describe
 from erniecore.errors import DataError, RowError
-from erniecore.types import Origin
+from erniecore.types.records import Origin
 
 FATES = st.lists(st.tuples(st.sampled_from("ab"), st.sampled_from(["keep", "cut", "drop"])), max_size=40)
 

@@ -12,7 +12,7 @@ from erniecore.data.order import is_eval_row
 from erniecore.data.sampler import PackedBatchSampler, SamplerSettings
 from erniecore.data.splits import train_eval_split
 from erniecore.errors import DataError
-from erniecore.types import Origin
+from erniecore.types.records import Origin
 
 PACKINGS = ["none", "padding-free", "sequential", "greedy"]
 

@@ -15,7 +15,8 @@ from erniecore.data.dataloader import DataLoader
 from erniecore.data.dataset import DatasetBuilder
 from erniecore.data.sampler import PackedBatchSampler, SamplerSettings
 from erniecore.host import assemble
-from erniecore.types import IGNORE, Origin, Sample
+from erniecore.types.records import Origin
+from erniecore.types.samples import IGNORE, Sample
 
 
 def toy_dataset(count=16, length=9, seed=0):

@@ -6,8 +6,8 @@ import pytest
 
 from erniecore.cli.app import main
 from erniecore.engine.preparation.forecast import layout_of
-from erniecore.types import Cluster, ParallelPlan
 from erniecore.types.layouts import ParallelLayout
+from erniecore.types.run import Cluster, ParallelPlan
 
 WORDS = ("run", "--dry-run", "--model", "ernie45", "model.size=tiny", "--method", "sft")
 NEEDED = "ernie45,sft,formats"

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from erniecore.data.dataset import DatasetBuilder
 from erniecore.engine.training.guards import StepGuard, check_dataset, check_token_ids, clip_scale
 from erniecore.errors import ConfigError, DataError, Exit, NumericsError
-from erniecore.types import IGNORE, Batch, Origin, Sample
+from erniecore.types.records import Origin
+from erniecore.types.samples import IGNORE, Batch, Sample
 
 NAN = float("nan")
 

@@ -4,7 +4,7 @@ import pytest
 
 from erniecore.engine.launch import apply_environment, paddle_variables, read_cluster
 from erniecore.errors import EnvironmentFault
-from erniecore.types import Cluster
+from erniecore.types.run import Cluster
 
 
 def test_no_launcher_is_one_process():

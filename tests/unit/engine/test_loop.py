@@ -14,7 +14,7 @@ from erniecore.engine.optimizers.state import state_arrays
 from erniecore.engine.scoring.evaluate import evaluate
 from erniecore.errors import ConfigError, DataError, NumericsError, Preempted
 from erniecore.plugin import Plugin, hookimpl
-from erniecore.types import Objective
+from erniecore.types.run import Objective
 
 
 def out_of(run):

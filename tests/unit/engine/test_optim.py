@@ -12,7 +12,8 @@ from erniecore.engine.optimizers.parameters import gradient_square_sum, trained_
 from erniecore.engine.optimizers.roles import is_decayed, layer_factors, role_of
 from erniecore.engine.optimizers.state import load_state_arrays, state_arrays
 from erniecore.errors import CheckpointError
-from erniecore.types import Layout, ParameterRole, Stages
+from erniecore.types.model import Layout, Stages
+from erniecore.types.optimizer import ParameterRole
 
 SETTINGS = AdamWConfig(beta1=0.9, beta2=0.95, epsilon=1e-6)
 SHAPES = {"layers.0.mlp.weight": (5, 3), "layers.0.norm.weight": (3,), "layers.1.mlp.bias": (4,)}

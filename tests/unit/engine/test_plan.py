@@ -10,7 +10,7 @@ from erniecore.config.adamw import AdamWConfig
 from erniecore.config.core import CheckpointSection, TrainSection
 from erniecore.engine.optimizers.roles import trained_specs
 from erniecore.engine.preparation.plan import count_parameters, estimate
-from erniecore.types import Layout, TensorMap
+from erniecore.types.model import Layout, TensorMap
 from erniecore.units import count_text
 
 

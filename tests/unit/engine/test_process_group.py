@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from erniecore.engine.process_group import SingleProcess, any_rank, combine, sum_named
-from erniecore.types import ShardSpec
+from erniecore.types.process_group import ShardSpec
 
 
 class Others(SingleProcess):

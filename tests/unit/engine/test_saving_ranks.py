@@ -18,7 +18,7 @@ from erniecore.engine.process_group import SingleProcess
 from erniecore.engine.training import saving
 from erniecore.engine.training.gather import LocalShard
 from erniecore.errors import CheckpointError
-from erniecore.types import ShardSpec
+from erniecore.types.process_group import ShardSpec
 
 SIZE = 2
 #: the calls that change the disk

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from erniecore.engine import metrics
 from erniecore.engine.scoring.evaluate import evaluate
 from erniecore.engine.step import forward_backward, total_normalizers
-from erniecore.types import IGNORE, Batch, LossOutput, Objective
+from erniecore.types.run import LossOutput, Objective
+from erniecore.types.samples import IGNORE, Batch
 
 
 class Mean(Objective):

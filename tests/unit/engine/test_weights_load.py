@@ -14,7 +14,7 @@ from erniecore.checkpoint.directories import write_directory_manifest
 from erniecore.engine.arrays import to_numpy
 from erniecore.engine.models.weights import load_weights
 from erniecore.errors import CheckpointError, NumericsError, PluginError
-from erniecore.types import TensorMap
+from erniecore.types.model import TensorMap
 
 V, H, E = 6, 4, 3
 

@@ -13,7 +13,7 @@ from safetensors.numpy import load_file
 from erniecore.engine.models import model_files
 from erniecore.engine.models.model_files import public_tensors, save_model_directory
 from erniecore.errors import CheckpointError, PluginError
-from erniecore.types import ModelBundle, TensorMap
+from erniecore.types.model import ModelBundle, TensorMap
 
 E, H = 4, 3
 

@@ -9,7 +9,7 @@ import paddle  # noqa: TID253
 from paddle import nn  # noqa: TID253
 
 from erniecore.api import CheckpointError
-from erniecore.api.layers import add_score_head
+from erniecore.api.building import add_score_head
 from erniecore_lora import adapt as adapting
 from erniecore_lora.config import LoraConfig, Variant
 from erniecore_lora.lowrank import STARTS, LowRank

@@ -16,7 +16,7 @@ from paddle import Tensor, nn  # noqa: TID253
 
 from erniecore.api import UsageError, ops
 from erniecore.api.adapter import ExpertLayer, PackedLayer, Projection, ShardableWeights, Update
-from erniecore.api.layers import projection_of
+from erniecore.api.decoding import projection_of
 from erniecore_lora.lowrank import LowRank
 from erniecore_lora.targets import MLP
 

@@ -31,7 +31,7 @@ def reference(talker):
     import paddle
 
     import erniecore
-    from erniecore.types import Message
+    from erniecore.types.records import Message
 
     model = erniecore.load_model(talker / "model")
     tokenizer = erniecore.load_tokenizer(talker / "model")

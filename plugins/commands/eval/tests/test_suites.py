@@ -18,7 +18,8 @@ from erniecore_eval.suites import (
 from hypothesis import given
 from hypothesis import strategies as st
 
-from erniecore.types import IGNORE, Conversation, Document, Message, Sample
+from erniecore.types.records import Conversation, Document, Message
+from erniecore.types.samples import IGNORE, Sample
 
 counts = st.integers(1, 500).flatmap(lambda n: st.tuples(st.integers(0, n), st.just(n)))
 

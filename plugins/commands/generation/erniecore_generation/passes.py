@@ -13,7 +13,7 @@ import paddle  # noqa: TID253
 from numpy.typing import NDArray
 
 from erniecore.api import ops
-from erniecore.api.model import DecoderPlan, Planned
+from erniecore.api.decoding import DecoderPlan, Planned
 from erniecore.api.model_files import codec_of
 from erniecore_generation.cache import StaticCache
 from erniecore_generation.sampling import Ints

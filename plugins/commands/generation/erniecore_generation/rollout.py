@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from erniecore.api.method import Completion
 from erniecore.api.model import Tokenizer
+from erniecore.api.reward import Completion
 from erniecore_generation.batching import Pool
 from erniecore_generation.completions import parse_completion, texts_of
 from erniecore_generation.generate import evaluating, stop_token_ids

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from erniecore.engine.models.bundles import load_bundle
 from erniecore.errors import UsageError
-from erniecore.types import Features
+from erniecore.types.model import Features
 
 FIXTURES = Path(__file__).parents[4] / "tests" / "fixtures" / "models"
 LENGTHS = (3, 9, 1, 6, 4, 12, 2)

@@ -8,7 +8,7 @@ from erniecore_generation.sampling import Sampling
 from erniecore_ops.attention import attention
 
 from erniecore.errors import UsageError
-from erniecore.types import Features
+from erniecore.types.model import Features
 
 VOCAB, LIMIT = 23, 24
 

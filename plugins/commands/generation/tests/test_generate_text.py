@@ -11,7 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from erniecore.errors import UsageError
-from erniecore.types import Features, Message, Segment, ToolCall
+from erniecore.types.model import Features
+from erniecore.types.records import Message, ToolCall
+from erniecore.types.text import Segment
 
 SPECIAL = {"<pad>": 256, "</s>": 257, "<sep>": 258, "<think>": 259, "</think>": 260}
 

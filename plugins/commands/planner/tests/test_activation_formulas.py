@@ -7,7 +7,7 @@ from erniecore_planner.activations import Work, activations, cache_bytes, logits
 from hypothesis import given
 from hypothesis import strategies as st
 
-from erniecore.types import DecoderShape, LayerShape
+from erniecore.types.shape import DecoderShape, LayerShape
 
 DENSE = LayerShape(heads=8, kv_heads=2, head_dim=16, mlp=96)
 ROUTED = LayerShape(heads=8, kv_heads=2, head_dim=16, mlp=32, experts=4, selected=2, expert=24)

@@ -7,7 +7,7 @@ from erniecore_planner.activations import Activations
 from erniecore_planner.flops import step_flops
 from erniecore_planner.memory import CPU_PROCESS, States, cpu_process, tensors_peak, transient
 
-from erniecore.types import DecoderShape, LayerShape
+from erniecore.types.shape import DecoderShape, LayerShape
 
 LAYER = LayerShape(heads=4, kv_heads=2, head_dim=8, mlp=48)
 SHAPE = DecoderShape(hidden=32, vocab=100, tied=True, layers=(LAYER,) * 2)

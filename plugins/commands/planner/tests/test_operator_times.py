@@ -9,7 +9,7 @@ from erniecore_planner.operators import CLASSES, UNITS, Costs, Load, Timed, betw
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from erniecore.types import DecoderShape, LayerShape
+from erniecore.types.shape import DecoderShape, LayerShape
 
 PLACE = ("cpu", "processor X, threads 1", "float32", "2026-01-02")
 COSTS = Costs(*PLACE, ((8, 1e10), (512, 1e11)), ((256, 1e11, 2e10),), dict.fromkeys(UNITS, 1e-9))

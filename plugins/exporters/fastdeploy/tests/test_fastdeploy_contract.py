@@ -15,7 +15,7 @@ from erniecore.checkpoint.floats import read_tensors, write_tensors
 from erniecore.engine.exporting.export import export_directory
 from erniecore.engine.models.bundles import load_bundle
 from erniecore.errors import UsageError
-from erniecore.types import StoredWeight
+from erniecore.types.model import StoredWeight
 
 
 @pytest.fixture(scope="module")

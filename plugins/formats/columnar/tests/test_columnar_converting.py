@@ -14,7 +14,7 @@ from erniecore.data.parsing import RowParser, installed_formats, load_format
 from erniecore.data.reader import read_rows
 from erniecore.data.row_statistics import RowStatistics
 from erniecore.errors import DataError, UsageError
-from erniecore.types import Conversation, Document, Message, Preference, ToolCall, UnpairedPreference
+from erniecore.types.records import Conversation, Document, Message, Preference, ToolCall, UnpairedPreference
 
 FORMATS = installed_formats()
 TALK = {"src": ["a", "b"], "tgt": ["c", "d"], "label": [0, 1]}

@@ -36,7 +36,7 @@ class AcceleratorConfig(DeviceConfig):
 
 
 class Accelerator(Device):
-    """See ``erniecore.types.Device``.
+    """See ``erniecore.types.run.Device``.
 
     Args:
         profile: the kind. config: the device's section. cluster: this process's place.

@@ -9,7 +9,7 @@ from erniecore_accelerators import Accelerator, AcceleratorConfig, Profile, Vari
 from erniecore import registry
 from erniecore.abilities import ABILITIES
 from erniecore.errors import ConfigError, DeviceUnavailable
-from erniecore.types import Cluster
+from erniecore.types.run import Cluster
 
 NAMES = ("cuda", "iluvatar", "metax", "npu", "xpu")
 

@@ -41,7 +41,7 @@ class NewTokens:
 
 
 if TYPE_CHECKING:
-    from erniecore.types import DecoderPlan
+    from erniecore.types.decoder import DecoderPlan
 
 
 class DecoderStep(Protocol):

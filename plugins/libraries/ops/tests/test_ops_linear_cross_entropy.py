@@ -5,7 +5,7 @@ import paddle
 import pytest
 from erniecore_ops import functions as ops
 
-from erniecore.types import IGNORE
+from erniecore.types.samples import IGNORE
 
 
 def reference(hidden, weight, labels, bias=None, transposed=False):

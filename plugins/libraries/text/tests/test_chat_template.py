@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from erniecore import codes
 from erniecore.errors import DataError, RowError
-from erniecore.types import Message, ToolCall
+from erniecore.types.records import Message, ToolCall
 
 CHAT = [Message("system", "Be brief."), Message("user", "2+2?"), Message("assistant", "4"), Message("user", "and 3?")]
 #: reasoning of earlier turns is only rendered when no prompt is asked for; tools as JSON

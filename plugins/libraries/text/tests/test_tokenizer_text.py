@@ -11,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from erniecore.errors import EnvironmentFault
-from erniecore.types import Message, Segment
+from erniecore.types.records import Message
+from erniecore.types.text import Segment
 
 TEXT = st.text(st.characters(exclude_categories=("Cs",)), max_size=60)
 #: texts full of things that look like control tokens and bytes

@@ -10,7 +10,7 @@ from erniecore_text.training import CONTROL, MIN_SIZE, read_texts, train
 
 from erniecore import codes
 from erniecore.errors import DataError, UsageError
-from erniecore.types import Message
+from erniecore.types.records import Message
 
 
 def test_training_is_deterministic(trained):

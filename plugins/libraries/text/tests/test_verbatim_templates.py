@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from erniecore.errors import RowError
-from erniecore.types import Message, ToolCall
+from erniecore.types.records import Message, ToolCall
 
 LOOP = "{% for m in messages %}%s{% endfor %}"
 THINKING = (

@@ -9,8 +9,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from erniecore.api import ConfigError, Field, Plugin, hookimpl
-from erniecore.api.method import Completion
-from erniecore.api.reward import RewardConfig
+from erniecore.api.reward import Completion, RewardConfig
 
 if TYPE_CHECKING:
     from erniecore_reward.scoring import RewardModel

@@ -6,7 +6,7 @@ from erniecore_model_init.new_model import init_model
 from erniecore_reward.function import plugin
 from erniecore_text.training import train
 
-from erniecore.api.layers import add_score_head
+from erniecore.api.building import add_score_head
 from erniecore.api.run import open_model
 from erniecore.engine.models.model_files import save_model_directory
 from erniecore.engine.models.score_head import completed

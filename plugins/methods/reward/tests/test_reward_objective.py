@@ -15,8 +15,8 @@ from erniecore_reward.plugin import plugin
 from erniecore_reward.scoring import RewardModel
 
 from erniecore.api import DataError, PluginError, RowError, UsageError
+from erniecore.api.building import add_score_head
 from erniecore.api.data import Message, Preference
-from erniecore.api.layers import add_score_head
 from erniecore.api.method import IGNORE, MethodCapability
 from erniecore.api.model import ModelBundle
 

@@ -10,7 +10,7 @@ import paddle  # noqa: TID253
 import pytest
 from erniecore_reward.objective import read
 
-from erniecore.api.layers import add_score_head
+from erniecore.api.building import add_score_head
 from erniecore.api.run import open_model
 from erniecore.api.testing import load
 from erniecore.engine.models.adapters import load_adapter

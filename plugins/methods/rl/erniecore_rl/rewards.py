@@ -13,8 +13,7 @@ from typing import Any, ClassVar, Literal
 from pydantic import field_validator
 
 from erniecore.api import Field, Plugin, hookimpl
-from erniecore.api.method import Completion
-from erniecore.api.reward import RewardConfig
+from erniecore.api.reward import Completion, RewardConfig
 
 #: 12, -0.5, 1,234.5, .5e-3; of 3-4 the second is 4
 NUMBER = re.compile(

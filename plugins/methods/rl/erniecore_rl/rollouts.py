@@ -13,7 +13,8 @@ import numpy as np
 from erniecore_generation.rollout import Rollout, completions_of, roll_out
 from erniecore_generation.sampling import Sampling
 
-from erniecore.api.method import RewardFunction, Tokenizer
+from erniecore.api.method import Tokenizer
+from erniecore.api.reward import RewardFunction
 from erniecore_rl.prompts import Prompt, streams
 
 if TYPE_CHECKING:

@@ -17,7 +17,8 @@ from erniecore_rl.upo import UpoObjective, best_and_worst
 
 from erniecore.api import CheckpointError, RowError
 from erniecore.api.data import Conversation, Message, Preference
-from erniecore.api.method import Origin, RewardFunction
+from erniecore.api.method import Origin
+from erniecore.api.reward import RewardFunction
 
 TOKENIZER = ToyTokenizer()
 SMALL = {"group_size": 4, "max_new_tokens": 5, "learn_batch_size": 64}

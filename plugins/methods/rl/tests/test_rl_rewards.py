@@ -3,7 +3,7 @@
 import pytest
 from erniecore_rl import rewards
 
-from erniecore.api.method import Completion
+from erniecore.api.reward import Completion
 
 
 def completion(answer, reference="", *, text=None, tokens=3, finished=True):

@@ -11,8 +11,7 @@ import paddle  # noqa: TID253
 from paddle import nn  # noqa: TID253
 
 from erniecore.api import ops
-from erniecore.api.layers import computes_as, projection_of, without_hooks
-from erniecore.api.model import DecoderBlock, DecoderPlan, Projection
+from erniecore.api.decoding import DecoderBlock, DecoderPlan, Projection, computes_as, projection_of, without_hooks
 from erniecore_ernie45.layers import MLP, Attention, Embedding, RMSNorm
 
 #: what describes a layer of a class; None: it is not what it was

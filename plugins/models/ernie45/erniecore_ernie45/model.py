@@ -8,18 +8,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import paddle  # noqa: TID253
 from paddle import Tensor, nn  # noqa: TID253
 
 from erniecore.api import Json
 from erniecore.api.layers import recompute
-from erniecore.api.model import Cache, DecoderPlan, Features
+from erniecore.api.model import Cache, Features
 from erniecore_ernie45.architecture import Architecture
 from erniecore_ernie45.context import Context, make_context
-from erniecore_ernie45.decoding import dense_block, plan_of
 from erniecore_ernie45.layers import DecoderLayer, Embedding, RMSNorm, call, linear
+
+if TYPE_CHECKING:
+    from erniecore.api.decoding import DecoderPlan
 
 GRANULARITIES = ("none", "full", "attention", "core-attention")
 
@@ -145,7 +147,9 @@ class Ernie45ForCausalLM(nn.Layer):  # type: ignore[misc]
         return self.lm_head.weight, False, bias
 
     def decoder_plan(self) -> DecoderPlan | None:
-        """Implements ``erniecore.api.Planned``."""
+        """Implements ``erniecore.api.decoding.Planned``."""
+        from erniecore_ernie45.decoding import dense_block, plan_of
+
         return plan_of(self, Ernie45ForCausalLM, {DecoderLayer: dense_block})
 
     def after_step(self, *, rate: float = 0.0) -> None:

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import paddle  # noqa: TID253
 from paddle import Tensor  # noqa: TID253
 
-from erniecore.api.model import LoadReduction
+from erniecore.api.experts import LoadReduction
 
 
 class Measured(NamedTuple):

@@ -6,8 +6,7 @@ from typing import Any
 
 from erniecore_ernie45.decoding import block_of, mlp_of
 
-from erniecore.api.layers import projection_of
-from erniecore.api.model import DecoderBlock, ProjectionLayer, RoutedExperts
+from erniecore.api.decoding import DecoderBlock, ProjectionLayer, RoutedExperts, projection_of
 from erniecore_ernie45_moe.layers import Experts, Gate, MoeBlock, Statics
 
 

@@ -14,7 +14,7 @@ from erniecore_ernie45.layers import MLP, DecoderLayer, normal
 from paddle import Tensor, nn  # noqa: TID253
 
 from erniecore.api import ops
-from erniecore.api.model import SequenceShard, WholeSequences
+from erniecore.api.experts import SequenceShard, WholeSequences
 from erniecore_ernie45_moe.architecture import MoeArchitecture
 from erniecore_ernie45_moe.balance import Measured
 from erniecore_ernie45_moe.config import RouterSection

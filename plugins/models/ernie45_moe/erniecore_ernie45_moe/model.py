@@ -7,23 +7,26 @@ Letters: B batch, S new positions, H hidden.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
 
 import paddle  # noqa: TID253
 from erniecore_ernie45.context import Context
-from erniecore_ernie45.decoding import dense_block, plan_of
 from erniecore_ernie45.layers import DecoderLayer
 from erniecore_ernie45.model import Ernie45ForCausalLM, run_layer
 from paddle import Tensor  # noqa: TID253
 
+from erniecore.api.experts import LoadReduction
 from erniecore.api.layers import child
-from erniecore.api.model import Cache, DecoderPlan, Features, LoadReduction
+from erniecore.api.model import Cache, Features
 from erniecore_ernie45_moe.architecture import MoeArchitecture
 from erniecore_ernie45_moe.balance import Balancer, Measured
 from erniecore_ernie45_moe.config import RouterSection
-from erniecore_ernie45_moe.decoding import routed_block
 from erniecore_ernie45_moe.layers import MoeBlock, MoeDecoderLayer, loss_coefficients
 from erniecore_ernie45_moe.mtp import MoeDecoder
 from erniecore_ernie45_moe.spread import Spreader
+
+if TYPE_CHECKING:
+    from erniecore.api.decoding import DecoderPlan
 
 
 class Ernie45MoeForCausalLM(Ernie45ForCausalLM):
@@ -91,7 +94,11 @@ class Ernie45MoeForCausalLM(Ernie45ForCausalLM):
         }
 
     def decoder_plan(self) -> DecoderPlan | None:
-        """Implements ``erniecore.api.Planned``; prediction layers are no part of it."""
+        """Implements ``erniecore.api.decoding.Planned``; prediction layers are no part of it."""
+        from erniecore_ernie45.decoding import dense_block, plan_of
+
+        from erniecore_ernie45_moe.decoding import routed_block
+
         layers = {DecoderLayer: dense_block, MoeDecoderLayer: routed_block}
         return plan_of(self, Ernie45MoeForCausalLM, layers)
 

@@ -20,8 +20,9 @@ from paddle import Tensor, nn  # noqa: TID253
 from paddle.autograd import PyLayer  # noqa: TID253
 
 from erniecore.api import ConfigError, PluginError
+from erniecore.api.experts import ExpertLayer, SourcedExperts
 from erniecore.api.layers import derived, replaced
-from erniecore.api.parallel import ExpertLayer, Layout, SourcedExperts
+from erniecore.api.parallel import Layout
 from erniecore_hybrid_parallel.comm import Comm
 from erniecore_hybrid_parallel.quantized import packed_names, tensors_of
 from erniecore_hybrid_parallel.tensor import Shard, keep_shard

@@ -25,9 +25,10 @@ from numpy.typing import NDArray
 from paddle import Tensor  # noqa: TID253
 
 from erniecore.api import ConfigError, ops
+from erniecore.api.experts import SequenceStatistics
 from erniecore.api.layers import derived
 from erniecore.api.method import IGNORE
-from erniecore.api.parallel import Features, SequenceStatistics
+from erniecore.api.parallel import Features
 from erniecore_hybrid_parallel.comm import Comm
 from erniecore_hybrid_parallel.regions import collect, join, local_slice, total
 from erniecore_hybrid_parallel.tensor import Shard

@@ -9,7 +9,7 @@ from erniecore_weight_only.schemes import Rule, choose, places
 from paddle import Tensor, nn  # noqa: TID253
 
 from erniecore.api import ConfigError, UsageError
-from erniecore.api.quantizer import ExpertLayer
+from erniecore.api.experts import ExpertLayer
 from erniecore_fp8_qat.layers import QatExperts, QatLinear, QatStack, fused
 from erniecore_fp8_qat.packed import PackedExperts, PackedLinear, PackedWeight, PackingContext
 from erniecore_fp8_qat.recipes import Recipe

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from paddle import nn  # noqa: TID253
 
 from erniecore.api import ConfigError, DataError
-from erniecore.api.quantizer import ExpertLayer
+from erniecore.api.experts import ExpertLayer
 from erniecore_ptq import rounding
 from erniecore_ptq.config import AwqConfig, GptqConfig
 from erniecore_ptq.layers import ScaledExperts, ScaledLinear

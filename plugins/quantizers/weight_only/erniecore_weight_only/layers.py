@@ -13,7 +13,8 @@ import paddle  # noqa: TID253
 from paddle import Tensor, nn  # noqa: TID253
 
 from erniecore.api import UsageError, ops
-from erniecore.api.quantizer import Projection, StoredWeight
+from erniecore.api.decoding import Projection
+from erniecore.api.quantizer import StoredWeight
 from erniecore_weight_only.codec import Packed, encode, matrix
 from erniecore_weight_only.matmul import grouped_matmul, matmul
 from erniecore_weight_only.schemes import STACKED, Scheme

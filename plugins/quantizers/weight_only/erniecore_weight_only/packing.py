@@ -9,7 +9,7 @@ import paddle  # noqa: TID253
 from paddle import nn  # noqa: TID253
 
 from erniecore.api import ConfigError, UsageError
-from erniecore.api.quantizer import ExpertLayer
+from erniecore.api.experts import ExpertLayer
 from erniecore_weight_only.layers import PackedExperts, PackedLinear, PackedWeight
 from erniecore_weight_only.schemes import Place, Rule, Scheme, choose, places
 

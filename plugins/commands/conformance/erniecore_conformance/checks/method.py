@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from erniecore.api.method import IGNORE, Batch, MethodCapability, Objective, RewardFunction, Sample
+from erniecore.api.method import IGNORE, Batch, MethodCapability, Objective, Sample
+from erniecore.api.reward import RewardFunction
 from erniecore_conformance.exercise import encoder_of
 from erniecore_conformance.expect import NotApplicable, ensure, ensure_bits, ensure_close, ensure_equal
 from erniecore_conformance.runner import Check
@@ -66,7 +67,7 @@ def _add_score_head(policy: Any) -> None:
     """As a run does before it builds the objective; the same head for every policy."""
     import paddle
 
-    from erniecore.api.layers import add_score_head
+    from erniecore.api.building import add_score_head
 
     paddle.seed(0)
     add_score_head(policy)

@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from erniecore.api.method import Completion
-from erniecore.api.reward import RewardConfig
+from erniecore.api.reward import Completion, RewardConfig
 from erniecore_conformance.expect import CheckFailed, ensure, ensure_equal
 from erniecore_conformance.runner import Check
 from erniecore_conformance.subjects import Subject

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from erniecore.api import Section, hookimpl
-from erniecore.api.method import Completion
-from erniecore.api.reward import RewardConfig
+from erniecore.api.reward import Completion, RewardConfig
 from erniecore_conformance.mutants.mutant import mutant
 from erniecore_conformance.toys.others import ToyRewardPlugin
 

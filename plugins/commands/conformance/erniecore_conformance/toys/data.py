@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from erniecore.api.data import Conversation, Document, Message, Preference, UnpairedPreference
-from erniecore.api.method import IGNORE, Batch, Completion, Origin, Record, Sample
+from erniecore.api.method import IGNORE, Batch, Origin, Record, Sample
+from erniecore.api.reward import Completion
 
 _WORDS = ("ant", "bee", "cat", "dog", "eel", "fox", "gnu", "hen")
 

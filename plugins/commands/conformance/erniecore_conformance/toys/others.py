@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from erniecore.api import Cluster, ConfigError, Field, Json, Plugin, RowError, Section, UsageError, hookimpl
 from erniecore.api.data import Conversation, FormatPlugin, Message
 from erniecore.api.device import Device, DevicePlugin
-from erniecore.api.method import Completion, Origin, Record, RunView
+from erniecore.api.method import Origin, Record, RunView
 from erniecore.api.model import ModelBundle
 from erniecore.api.parallel import ParallelConfig, ParallelPlan, ParallelPlugin, ProcessGroup
-from erniecore.api.reward import RewardConfig
+from erniecore.api.reward import Completion, RewardConfig
 
 if TYPE_CHECKING:
     from erniecore.api.testing import Layer
