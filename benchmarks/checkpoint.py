@@ -65,8 +65,8 @@ def save_ours(tensors: dict[str, Any], place: Path) -> None:
 
 def load_ours(tensors: dict[str, Any], place: Path, *, verify: bool) -> None:
     """Verified or not, into ``tensors``."""
-    from erniecore.checkpoint import load_checkpoint
-    from erniecore.checkpoint.verify import _verified
+    from erniecore.checkpoint.reader import load_checkpoint
+    from erniecore.checkpoint.verified import _verified
     from erniecore.engine.optimizers.state import load_exactly
 
     _verified.clear()  # what this process wrote it would not hash again

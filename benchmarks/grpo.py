@@ -22,7 +22,8 @@ from typing import Any
 from erniecore_demo import tasks
 
 import erniecore
-from erniecore.checkpoint import list_checkpoints, load_checkpoint
+from erniecore.checkpoint.manifest import list_checkpoints
+from erniecore.checkpoint.reader import load_checkpoint
 
 FAMILIES = ("reverse", "sort", "copy", "last")
 #: demonstrations and the share of wrong ones; questions for GRPO; held-out questions

@@ -1,19 +1,19 @@
 """For tools that read, verify and write checkpoints and model directories outside of a run. No paddle."""
 
-from erniecore.checkpoint import (
-    Checkpoint,
-    Finding,
+from erniecore.checkpoint.directories import MODEL_MANIFEST, verify_directory
+from erniecore.checkpoint.files import translated
+from erniecore.checkpoint.manifest import (
+    MANIFEST_NAME,
     Manifest,
     checkpoint_name,
     list_checkpoints,
-    load_checkpoint,
-    prune,
-    save_checkpoint,
-    verify_checkpoint,
+    read_manifest,
+    step_of,
 )
-from erniecore.checkpoint.directories import MODEL_MANIFEST, verify_directory
-from erniecore.checkpoint.files import translated
-from erniecore.checkpoint.manifest import MANIFEST_NAME, read_manifest, step_of
+from erniecore.checkpoint.reader import Checkpoint, load_checkpoint
+from erniecore.checkpoint.retention import prune
+from erniecore.checkpoint.save import save_checkpoint
+from erniecore.checkpoint.verify import Finding, verify_checkpoint
 from erniecore.engine.training.skipped_steps import find_list as find_bad_batch_list
 
 __all__ = [

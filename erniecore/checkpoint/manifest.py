@@ -40,6 +40,14 @@ def step_of(name: str) -> int | None:
     return int(match[1]) if match and checkpoint_name(int(match[1])) == name else None
 
 
+def list_checkpoints(root: Path) -> list[Path]:
+    """Directories ``step-*`` in ``root``, oldest first, whether damaged or not; [] when ``root`` does not exist."""
+    if not root.is_dir():
+        return []
+    steps = [(step, path) for path in root.iterdir() if (step := step_of(path.name)) is not None and path.is_dir()]
+    return [path for _, path in sorted(steps)]
+
+
 @dataclass(frozen=True, slots=True)
 class Manifest:
     """What a checkpoint consists of.

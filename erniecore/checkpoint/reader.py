@@ -6,17 +6,26 @@ Nothing is written here. Tensors are read when they are asked for.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from erniecore.checkpoint.comparing import compare_tensors, list_problems
 from erniecore.checkpoint.files import translated
 from erniecore.checkpoint.leftovers import set_aside
-from erniecore.checkpoint.manifest import STATE_NAME, Manifest, checkpoint_name, read_manifest, step_of
+from erniecore.checkpoint.manifest import (
+    STATE_NAME,
+    Manifest,
+    checkpoint_name,
+    list_checkpoints,
+    read_manifest,
+    step_of,
+)
 from erniecore.checkpoint.safetensors_io import damaged, open_tensors
 from erniecore.checkpoint.tensors import Array, Tensor
-from erniecore.checkpoint.verify import is_verified, verify_checkpoint
-from erniecore.errors import CheckpointError, nearest
+from erniecore.checkpoint.verified import is_verified
+from erniecore.checkpoint.verify import verify_checkpoint
+from erniecore.errors import CheckpointError
 
 
 class Tensors(Mapping[str, Array]):
@@ -81,52 +90,6 @@ class Checkpoint:
                 code="ERN-K004",
             )
         return found
-
-
-def compare_tensors(
-    found: Mapping[str, tuple[tuple[int, ...], str]],
-    expected: Mapping[str, tuple[tuple[int, ...], str]],
-    owner: str,
-) -> list[str]:
-    """What differs between the tensors found and those expected, one line each; missing ones with the nearest name."""
-    problems: list[str] = []
-    spare = [name for name in found if name not in expected]
-    for name, (shape, dtype) in expected.items():
-        if name not in found:
-            problems.append(f"{name} is missing" + hint(name, spare, problems))
-        elif found[name][0] != shape:
-            problems.append(f"{name} has shape {list(found[name][0])}, expected {list(shape)}")
-        elif dtype and found[name][1] != dtype:
-            problems.append(f"{name} has dtype {found[name][1]}, expected {dtype}")
-    problems += [f"{name} is not in {owner}" for name in spare]
-    return problems
-
-
-#: problems that a message lists
-_LISTED = 10
-
-
-def hint(name: str, others: Iterable[str], problems: list[str]) -> str:
-    """`` (near: ...)`` with the most similar of ``others``; nothing once so many problems are known that none is shown.
-
-    Similarity of thousands of names to thousands of others would take minutes.
-    """
-    near = nearest(name, others) if len(problems) < _LISTED else None
-    return f" (near: {near})" if near else ""
-
-
-def list_problems(problems: list[str], limit: int = _LISTED) -> str:
-    """The first ``limit`` problems as one text, and how many more there are."""
-    more = f"; and {len(problems) - limit} more" if len(problems) > limit else ""
-    return "; ".join(problems[:limit]) + more
-
-
-def list_checkpoints(root: Path) -> list[Path]:
-    """Directories ``step-*`` in ``root``, oldest first, whether damaged or not; [] when ``root`` does not exist."""
-    if not root.is_dir():
-        return []
-    steps = [(step, path) for path in root.iterdir() if (step := step_of(path.name)) is not None and path.is_dir()]
-    return [path for _, path in sorted(steps)]
 
 
 def load_checkpoint(path: Path, *, verify: bool = True) -> Checkpoint:

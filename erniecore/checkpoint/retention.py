@@ -10,9 +10,8 @@ import os
 from pathlib import Path
 
 from erniecore.checkpoint.leftovers import hidden_name, is_ours, remove_directory
-from erniecore.checkpoint.manifest import read_manifest
-from erniecore.checkpoint.reader import list_checkpoints
-from erniecore.checkpoint.verify import is_verified
+from erniecore.checkpoint.manifest import list_checkpoints, read_manifest
+from erniecore.checkpoint.verified import is_verified
 from erniecore.durable import sync_directory
 from erniecore.errors import CheckpointError
 

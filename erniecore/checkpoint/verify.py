@@ -15,6 +15,7 @@ from pathlib import Path
 from erniecore.checkpoint.files import translated
 from erniecore.checkpoint.manifest import MANIFEST_NAME, read_manifest
 from erniecore.checkpoint.safetensors_write import WrittenFile
+from erniecore.checkpoint.verified import remember_verified
 from erniecore.errors import CheckpointError
 
 _CHUNK = 1 << 22
@@ -32,12 +33,6 @@ class Finding:
 
     def __str__(self) -> str:
         return f"{self.file}: {self.tensor}: {self.message}" if self.tensor else f"{self.file}: {self.message}"
-
-
-#: what a file looked like when its bytes were last found right: (name, size, mtime in ns, inode)
-_Signature = tuple[tuple[str, int, int, int], ...]
-#: Checkpoints that this process verified already, so that retention does not hash them again at every save.
-_verified: dict[Path, _Signature] = {}
 
 
 def verify_checkpoint(directory: Path) -> list[Finding]:
@@ -62,22 +57,6 @@ def verify_checkpoint(directory: Path) -> list[Finding]:
     if not findings:
         remember_verified(directory)
     return findings
-
-
-def is_verified(directory: Path) -> bool:
-    """As ``verify_checkpoint``, but hashes nothing when this process has done so and no file changed since."""
-    known = _verified.get(directory.resolve())
-    return (known is not None and known == _signature(directory)) or not verify_checkpoint(directory)
-
-
-def remember_verified(directory: Path) -> None:
-    """Note that ``directory`` holds what its manifest says (also called by the writer, which hashed every byte)."""
-    _verified[directory.resolve()] = _signature(directory)
-
-
-def _signature(directory: Path) -> _Signature:
-    stats = [(path.name, path.stat()) for path in sorted(directory.iterdir())]
-    return tuple((name, stat.st_size, stat.st_mtime_ns, stat.st_ino) for name, stat in stats)
 
 
 def _findings(directory: Path, file: WrittenFile) -> list[Finding]:

@@ -20,9 +20,8 @@ from erniecore.checkpoint.files import free_bytes, require_space, translated
 from erniecore.checkpoint.leftovers import clear_leftovers, discard, hidden_name, is_ours, owner, remove_directory
 from erniecore.checkpoint.manifest import MANIFEST_NAME, STATE_NAME, Manifest, checkpoint_name
 from erniecore.checkpoint.retention import MINIMUM, prune
-from erniecore.checkpoint.safetensors_write import DEFAULT_SHARD_BYTES, WrittenFile, write_shards
-from erniecore.checkpoint.tensors import Array, Tensor
-from erniecore.checkpoint.verify import remember_verified
+from erniecore.checkpoint.safetensors_write import WrittenFile
+from erniecore.checkpoint.verified import remember_verified
 from erniecore.durable import replace_file, sync_directory, write_file
 from erniecore.errors import CheckpointError, shorten
 
@@ -31,54 +30,12 @@ LATEST_NAME = "latest.json"
 SAVING = ("saving a checkpoint", "older checkpoints are untouched")
 
 
-def save_checkpoint(
-    root: Path,
-    step: int,
-    tensors: Mapping[str, Mapping[str, Array | Tensor]],
-    state: Mapping[str, Any],
-    *,
-    keep: int = 3,
-    parent_step: int | None = None,
-    config_hash: str = "",
-    versions: Mapping[str, str] | None = None,
-    max_shard_bytes: int = DEFAULT_SHARD_BYTES,
-) -> Path:
-    """Save step ``step`` below ``root`` and remove checkpoints that ``keep`` no longer covers.
-
-    Args:
-        root: the run's ``ckpt`` directory; made when missing.
-        step: optimizer steps done. A checkpoint of the same step is replaced.
-        tensors: group (``model``, ``optim``, ``ema``: letters, digits, dots) -> name -> numpy array or ``Tensor``.
-            uint16 arrays are bfloat16.
-        state: JSON values only, with text keys.
-        keep: verified checkpoints to keep, at least 2.
-        parent_step, config_hash, versions: for the manifest.
-
-    Returns:
-        The new directory ``root/step-%08d``.
-
-    Raises:
-        CheckpointError: no space, a failing disk, no permission, a tensor or state that cannot be stored. Checkpoints
-            saved before are untouched and the temporary directory is removed.
-    """
-    items = _check_tensors(tensors)
-    save = Save(root, step, state, keep, parent_step=parent_step, config_hash=config_hash, versions=versions)
-    temporary = save.begin(sum(t.num_bytes for group in items.values() for t in group.values()))
-    files, groups = dict[str, WrittenFile](), dict[str, list[str]]()
-    with save.watched():
-        for group, members in items.items():
-            written = write_shards(temporary, group, members, max_shard_bytes, by_tensor=True)
-            groups[group] = [file.name for file in written]
-            files.update({file.name: file for file in written})
-    return save.finish(files, groups)
-
-
 class Save:
     """One save: a directory that others may write files into between :meth:`begin` and :meth:`finish`. Whatever fails,
     older checkpoints are untouched, and :meth:`discard` removes what there is.
 
     Args:
-        see :func:`save_checkpoint`.
+        see :func:`erniecore.checkpoint.save.save_checkpoint`.
     Raises:
         CheckpointError: a state that cannot be stored.
     """
@@ -172,14 +129,6 @@ def check_groups(groups: Iterable[str]) -> None:
     for group in groups:
         if not group.replace(".", "").isalnum():
             raise ValueError(f"a tensor group is named with letters, digits and dots, got {group!r}")
-
-
-def _check_tensors(tensors: Mapping[str, Mapping[str, Array | Tensor]]) -> dict[str, dict[str, Tensor]]:
-    check_groups(tensors)
-    return {
-        group: {name: Tensor.of(array, f"{group}: {name}") for name, array in members.items()}
-        for group, members in tensors.items()
-    }
 
 
 def _state_bytes(state: Mapping[str, Any]) -> bytes:

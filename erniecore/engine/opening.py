@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from erniecore import kernels
-from erniecore.checkpoint import load_checkpoint
+from erniecore.checkpoint.reader import load_checkpoint
 from erniecore.engine import launch
 from erniecore.engine.preparation.resume import Resumption
 from erniecore.engine.views import check_views

@@ -7,7 +7,8 @@ import subprocess
 
 import pytest
 
-from erniecore.checkpoint import list_checkpoints, newest_verified
+from erniecore.checkpoint.manifest import list_checkpoints
+from erniecore.checkpoint.reader import newest_verified
 from erniecore.errors import Exit
 
 SIX = {"train__max_steps": 6, "checkpoint__every": 2}

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
 
-from erniecore.checkpoint import list_checkpoints, load_checkpoint
+from erniecore.checkpoint.manifest import list_checkpoints
+from erniecore.checkpoint.reader import load_checkpoint
 from erniecore.errors import Exit
 
 #: the first update makes every weight about 1e30; what follows overflows

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from erniecore.checkpoint import load_checkpoint
+from erniecore.checkpoint.reader import load_checkpoint
 from erniecore.config.compose import load
 
 CONFIGS = Path(__file__).parents[1] / "fixtures/erniekit/configs/ERNIE-4.5-0.3B"

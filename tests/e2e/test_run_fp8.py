@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from erniecore.checkpoint import load_checkpoint
 from erniecore.checkpoint.floats import read_tensors
+from erniecore.checkpoint.reader import load_checkpoint
 from erniecore.errors import Exit
 
 

@@ -7,7 +7,7 @@ import sys
 import pytest
 
 import erniecore
-from erniecore.checkpoint import load_checkpoint
+from erniecore.checkpoint.reader import load_checkpoint
 from erniecore.cli.app import main
 from erniecore.errors import Exit
 

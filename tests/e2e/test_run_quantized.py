@@ -5,8 +5,8 @@ import json
 import numpy as np
 import pytest
 
-from erniecore.checkpoint import load_checkpoint
 from erniecore.checkpoint.floats import read_tensors, write_tensors
+from erniecore.checkpoint.reader import load_checkpoint
 from erniecore.errors import Exit
 
 

@@ -6,7 +6,8 @@ import signal
 
 import pytest
 
-from erniecore.checkpoint import list_checkpoints, load_checkpoint
+from erniecore.checkpoint.manifest import list_checkpoints
+from erniecore.checkpoint.reader import load_checkpoint
 from erniecore.errors import Exit
 
 pytestmark = pytest.mark.slow

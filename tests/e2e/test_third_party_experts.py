@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from erniecore.checkpoint import load_checkpoint
+from erniecore.checkpoint.reader import load_checkpoint
 
 SOURCE = Path(__file__).parents[1] / "fixtures" / "acme_moe" / "acme_moe"
 

@@ -17,7 +17,9 @@ from pathlib import Path
 from statistics import median
 from typing import Any, Protocol
 
-from erniecore.checkpoint import list_checkpoints, load_checkpoint, verify_checkpoint
+from erniecore.checkpoint.manifest import list_checkpoints
+from erniecore.checkpoint.reader import load_checkpoint
+from erniecore.checkpoint.verify import verify_checkpoint
 
 #: seconds that the other ranks have to end by themselves
 GRACE = 5.0

@@ -26,7 +26,7 @@ from erniecore.types.records import Json
 from erniecore.types.text import Tokenizer
 
 if TYPE_CHECKING:
-    from erniecore.checkpoint import Checkpoint
+    from erniecore.checkpoint.reader import Checkpoint
     from erniecore.sections import Section
 
 
@@ -81,8 +81,8 @@ def locate(source: Path) -> Located:
     Raises:
         UsageError: ``source`` is none of these, or does not exist.
     """
-    from erniecore.checkpoint import newest_verified
     from erniecore.checkpoint.manifest import MANIFEST_NAME
+    from erniecore.checkpoint.reader import newest_verified
     from erniecore.engine.models.adapters import base_of, find_adapter, quantized_base
 
     if not source.is_dir():
@@ -180,7 +180,7 @@ def load_checkpoint_bundle(
     Raises:
         CheckpointError: damaged, without settings, or with an adapter's weights only.
     """
-    from erniecore.checkpoint import load_checkpoint
+    from erniecore.checkpoint.reader import load_checkpoint
 
     checkpoint = load_checkpoint(path)
     settings, names = _settings_of(checkpoint)

@@ -120,7 +120,7 @@ def fill(bundle: ModelBundle, directory: Path) -> ModelBundle:
         PluginNotFound: the quantizer is not installed. ConfigError: settings that it does not take.
         CheckpointError: damaged files, or tensors that do not fit.
     """
-    from erniecore.checkpoint.reader import compare_tensors, list_problems
+    from erniecore.checkpoint.comparing import compare_tensors, list_problems
     from erniecore.checkpoint.safetensors_io import merge_shards
     from erniecore.checkpoint.tensors import LONG_NAMES
     from erniecore.engine import arrays

@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from erniecore.checkpoint.comparing import compare_tensors, hint, list_problems
 from erniecore.checkpoint.directories import MODEL_MANIFEST, verify_directory
 from erniecore.checkpoint.files import translated
-from erniecore.checkpoint.reader import compare_tensors, hint, list_problems
 from erniecore.checkpoint.safetensors_io import damaged, merge_shards, refuse_pickle
 from erniecore.checkpoint.safetensors_write import INDEX_NAME
 from erniecore.checkpoint.tensors import LONG_NAMES, Array, Tensor, same_bits

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from erniecore import retired
-from erniecore.checkpoint import Checkpoint, list_checkpoints, load_checkpoint, newest_verified
+from erniecore.checkpoint.manifest import list_checkpoints
+from erniecore.checkpoint.reader import Checkpoint, load_checkpoint, newest_verified
 from erniecore.codes import FILE_CHANGED, SAMPLES_CHANGED
 from erniecore.engine.drift import SPLIT, Difference, compare
 from erniecore.engine.preparation import rundir

@@ -45,7 +45,7 @@ from erniecore.types.run import Objective
 from erniecore.types.text import Tokenizer
 
 if TYPE_CHECKING:
-    from erniecore.checkpoint import Checkpoint
+    from erniecore.checkpoint.reader import Checkpoint
     from erniecore.engine.context import RunContext
     from erniecore.engine.preparation.resume import Resumption
     from erniecore.engine.stop import StopRequest

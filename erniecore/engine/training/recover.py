@@ -12,9 +12,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from erniecore.checkpoint import list_checkpoints
-from erniecore.checkpoint.manifest import step_of
-from erniecore.checkpoint.verify import is_verified
+from erniecore.checkpoint.manifest import list_checkpoints, step_of
+from erniecore.checkpoint.verified import is_verified
 from erniecore.durable import replace_file
 from erniecore.engine import seed
 from erniecore.types.process_group import ProcessGroup

@@ -23,7 +23,7 @@ from erniecore.errors import ErnieError
 from erniecore.types.samples import Batch
 
 if TYPE_CHECKING:
-    from erniecore.checkpoint import Checkpoint
+    from erniecore.checkpoint.reader import Checkpoint
     from erniecore.config.core import DataSection, EvalSection, TrainSection
     from erniecore.engine.context import RunContext
     from erniecore.types.text import Tokenizer

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from erniecore.checkpoint import Checkpoint
+from erniecore.checkpoint.reader import Checkpoint
 from erniecore.engine.optimizers.state import load_exactly, load_state_arrays
 from erniecore.engine.training.ema import Ema
 from erniecore.engine.training.gather import LocalArrays, LocalShard, assign

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING
 
-from erniecore.checkpoint import load_checkpoint
+from erniecore.checkpoint.reader import load_checkpoint
 from erniecore.engine import metrics, seed
 from erniecore.engine.optimizers.parameters import gradient_square_sum
 from erniecore.engine.preparation.rundir import log

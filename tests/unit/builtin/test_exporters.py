@@ -15,8 +15,8 @@ import pytest
 from erniecore_model_init.new_model import init_model
 from safetensors.numpy import load_file
 
-from erniecore.checkpoint import save_checkpoint
 from erniecore.checkpoint.directories import verify_directory
+from erniecore.checkpoint.save import save_checkpoint
 from erniecore.engine.arrays import to_numpy
 from erniecore.engine.exporting.export import compare_tokenizers, export_bundle, export_directory, verify_export
 from erniecore.engine.models import bundles

@@ -5,7 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from erniecore.checkpoint import load_checkpoint, newest_verified, save_checkpoint, verify_checkpoint
+from erniecore.checkpoint.reader import load_checkpoint, newest_verified
+from erniecore.checkpoint.save import save_checkpoint
+from erniecore.checkpoint.verify import verify_checkpoint
 from erniecore.errors import CheckpointError
 
 MODEL = "model-00001-of-00001.safetensors"

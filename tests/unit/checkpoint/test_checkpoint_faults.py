@@ -16,7 +16,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from erniecore.checkpoint import files, list_checkpoints, load_checkpoint, newest_verified, save_checkpoint, writer
+from erniecore.checkpoint import files, writer
+from erniecore.checkpoint.manifest import list_checkpoints
+from erniecore.checkpoint.reader import load_checkpoint, newest_verified
+from erniecore.checkpoint.save import save_checkpoint
 from erniecore.errors import CheckpointError
 
 #: the calls that change the disk
@@ -146,7 +149,7 @@ def test_a_fifth_more_than_needed_must_be_free(tmp_path, monkeypatch):
 CHILD = """
 import sys, numpy as np
 from pathlib import Path
-from erniecore.checkpoint import save_checkpoint
+from erniecore.checkpoint.save import save_checkpoint
 from erniecore.errors import CheckpointError
 root, size = Path(sys.argv[1]), int(sys.argv[2])
 for step in range(1, 9):

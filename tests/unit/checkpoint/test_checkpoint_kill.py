@@ -11,13 +11,14 @@ import time
 
 import pytest
 
-from erniecore.checkpoint import load_checkpoint, newest_verified
-from erniecore.checkpoint.reader import list_checkpoints
+from erniecore.checkpoint.manifest import list_checkpoints
+from erniecore.checkpoint.reader import load_checkpoint, newest_verified
 
 CHILD = """
 import sys, numpy as np
 from pathlib import Path
-from erniecore.checkpoint import newest_verified, load_checkpoint, save_checkpoint
+from erniecore.checkpoint.reader import load_checkpoint, newest_verified
+from erniecore.checkpoint.save import save_checkpoint
 root = Path(sys.argv[1])
 path, notes = newest_verified(root)
 step = load_checkpoint(path).step if path else 0

@@ -10,8 +10,9 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 
-from erniecore.checkpoint import load_checkpoint, newest_verified, verify_checkpoint
 from erniecore.checkpoint.parts import PartWriter
+from erniecore.checkpoint.reader import load_checkpoint, newest_verified
+from erniecore.checkpoint.verify import verify_checkpoint
 from erniecore.checkpoint.write_plan import divide
 from erniecore.checkpoint.writer import Save
 from erniecore.errors import CheckpointError

@@ -8,9 +8,11 @@ import shutil
 import numpy as np
 import pytest
 
-from erniecore.checkpoint import list_checkpoints, newest_verified, prune, save_checkpoint
 from erniecore.checkpoint.leftovers import clear_leftovers, hidden_name
-from erniecore.checkpoint.manifest import Manifest, read_manifest
+from erniecore.checkpoint.manifest import Manifest, list_checkpoints, read_manifest
+from erniecore.checkpoint.reader import newest_verified
+from erniecore.checkpoint.retention import prune
+from erniecore.checkpoint.save import save_checkpoint
 
 MODEL = "model-00001-of-00001.safetensors"
 

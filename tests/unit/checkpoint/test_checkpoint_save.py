@@ -7,8 +7,10 @@ import json
 import numpy as np
 import pytest
 
-from erniecore.checkpoint import list_checkpoints, load_checkpoint, newest_verified, save_checkpoint, verify_checkpoint
-from erniecore.checkpoint.manifest import read_manifest
+from erniecore.checkpoint.manifest import list_checkpoints, read_manifest
+from erniecore.checkpoint.reader import load_checkpoint, newest_verified
+from erniecore.checkpoint.save import save_checkpoint
+from erniecore.checkpoint.verify import verify_checkpoint
 from erniecore.errors import CheckpointError
 
 MODEL = {"w": np.arange(6, dtype=np.float32).reshape(2, 3), "b": np.array([1, 2, 3], np.uint16)}

@@ -8,7 +8,8 @@ import pytest
 from erniecore_conformance.toys.others import ToyDevice, ToyDevicePlugin
 from erniecore_report.plugin import plugin as report
 
-from erniecore.checkpoint import list_checkpoints, load_checkpoint
+from erniecore.checkpoint.manifest import list_checkpoints
+from erniecore.checkpoint.reader import load_checkpoint
 from erniecore.engine.arrays import to_numpy
 from erniecore.engine.optimizers.state import state_arrays
 from erniecore.engine.scoring.evaluate import evaluate

@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from erniecore.checkpoint import save_checkpoint
+from erniecore.checkpoint.save import save_checkpoint
 from erniecore.engine.drift import config_hash
 from erniecore.engine.preparation.resume import STATE_FORMAT, check_data, choose
 from erniecore.engine.preparation.rundir import opened

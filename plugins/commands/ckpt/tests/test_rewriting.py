@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 from erniecore_ckpt.rewriting import rewrite, tensor_hashes
 
-from erniecore.checkpoint import load_checkpoint, newest_verified, save_checkpoint
 from erniecore.checkpoint.manifest import read_manifest
+from erniecore.checkpoint.reader import load_checkpoint, newest_verified
+from erniecore.checkpoint.save import save_checkpoint
 from erniecore.errors import CheckpointError
 
 

@@ -230,9 +230,9 @@ def _saved_and_loaded(ranks, local, whole, root):
     from concurrent.futures import ThreadPoolExecutor
     from pathlib import Path
 
-    from erniecore.checkpoint import load_checkpoint
     from erniecore.checkpoint.manifest import file_from_json, file_json
     from erniecore.checkpoint.parts import PartWriter
+    from erniecore.checkpoint.reader import load_checkpoint
     from erniecore.checkpoint.writer import Save
     from erniecore.engine.training.gather import LocalArrays, assign, write_shards
 

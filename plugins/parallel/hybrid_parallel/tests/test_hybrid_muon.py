@@ -8,8 +8,8 @@ import pytest
 from erniecore_ckpt.rewriting import tensor_hashes
 from erniecore_conformance.processes import on_ranks
 
-from erniecore.checkpoint import load_checkpoint
 from erniecore.checkpoint.manifest import read_manifest
+from erniecore.checkpoint.reader import load_checkpoint
 from erniecore.cli.app import main
 
 pytest.importorskip("erniecore_muon")

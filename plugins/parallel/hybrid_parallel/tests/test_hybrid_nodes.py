@@ -13,7 +13,7 @@ import pytest
 
 from erniecore.api import Exit
 from erniecore.api.launcher import free_port
-from erniecore.checkpoint import load_checkpoint
+from erniecore.checkpoint.reader import load_checkpoint
 
 pytestmark = [pytest.mark.multiproc, pytest.mark.slow]
 LAYOUT = {"parallel__name": "hybrid", "parallel__data": 2, "log__every": 1, "train__max_steps": 40}

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from erniecore_conformance.processes import on_ranks
 
-from erniecore.checkpoint import load_checkpoint
+from erniecore.checkpoint.reader import load_checkpoint
 
 HELPERS = __file__.replace("test_hybrid_parity.py", "hybrid_helpers.py")
 #: runs of one process, with four rows per step

@@ -12,7 +12,8 @@ import time
 import pytest
 
 from erniecore.api import Exit
-from erniecore.checkpoint import list_checkpoints, load_checkpoint
+from erniecore.checkpoint.manifest import list_checkpoints
+from erniecore.checkpoint.reader import load_checkpoint
 
 pytestmark = [pytest.mark.multiproc, pytest.mark.slow]
 TWO = {"parallel__name": "hybrid", "parallel__sharding": 2, "log__every": 1}
