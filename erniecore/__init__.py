@@ -10,12 +10,12 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from erniecore.engine.entry import export as export
-    from erniecore.engine.entry import load_adapter as load_adapter
-    from erniecore.engine.entry import load_model as load_model
-    from erniecore.engine.entry import load_tokenizer as load_tokenizer
-    from erniecore.engine.entry import open_model as open_model
     from erniecore.engine.entry import run as run
+    from erniecore.engine.loading import export as export
+    from erniecore.engine.loading import load_adapter as load_adapter
+    from erniecore.engine.loading import load_model as load_model
+    from erniecore.engine.loading import load_tokenizer as load_tokenizer
+    from erniecore.engine.loading import open_model as open_model
 
 __version__ = "0.1.0"
 __all__ = ["__version__", "export", "generate", "load_adapter", "load_model", "load_tokenizer", "open_model", "run"]
@@ -29,7 +29,7 @@ def __getattr__(name: str) -> Any:
     if name in FROM_OTHERS:
         return _from_other(name, *FROM_OTHERS[name])
     if name in __all__:
-        return getattr(import_module("erniecore.engine.entry"), name)
+        return getattr(import_module("erniecore.engine.entry" if name == "run" else "erniecore.engine.loading"), name)
     raise AttributeError(f"module 'erniecore' has no attribute {name!r}")
 
 

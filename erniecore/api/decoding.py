@@ -1,4 +1,4 @@
-"""What a model's decoding step is described with: its layers as a ``DecoderPlan``. Imports paddle."""
+"""Building block: what a model's decoding step is described with: its layers as a ``DecoderPlan``. Imports paddle."""
 
 from erniecore.quiet import importing_paddle
 from erniecore.types.decoder import DecoderBlock, DecoderPlan, Planned, Projection, RoutedExperts

@@ -10,6 +10,7 @@ with importing_paddle():
     from erniecore.engine.exporting.export import logits as probe_logits
     from erniecore.engine.exporting.export import prompts as probe_prompts
     from erniecore.engine.exporting.export import verify_export
+    from erniecore.engine.models.config_json import QUANTIZATION as QUANTIZATION_KEY
     from erniecore.engine.models.model_files import (
         memory_dtype,
         provenance,
@@ -20,7 +21,6 @@ with importing_paddle():
         write_model_files,
         write_weights,
     )
-    from erniecore.engine.models.quantized import KEY as QUANTIZATION_KEY
     from erniecore.engine.models.quantized import codec_of, is_packed
     from erniecore.engine.models.score_head import completed as with_score_head
     from erniecore.engine.models.served_weights import HADAMARD

@@ -3,7 +3,7 @@
 from erniecore.quiet import importing_paddle
 
 with importing_paddle():
-    from erniecore.engine.entry import open_model
+    from erniecore.engine.loading import open_model
     from erniecore.engine.models.adapters import (
         adapter_directory,
         adapter_plugin,

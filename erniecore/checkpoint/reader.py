@@ -23,8 +23,7 @@ from erniecore.checkpoint.manifest import (
 )
 from erniecore.checkpoint.safetensors_io import damaged, open_tensors
 from erniecore.checkpoint.tensors import Array, Tensor
-from erniecore.checkpoint.verified import is_verified
-from erniecore.checkpoint.verify import verify_checkpoint
+from erniecore.checkpoint.verify import is_verified, verify_checkpoint
 from erniecore.errors import CheckpointError
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from erniecore.checkpoint.leftovers import hidden_name, is_ours, remove_directory
 from erniecore.checkpoint.manifest import list_checkpoints, read_manifest
-from erniecore.checkpoint.verified import is_verified
+from erniecore.checkpoint.verified import is_known
 from erniecore.durable import sync_directory
 from erniecore.errors import CheckpointError
 
@@ -29,11 +29,19 @@ def prune(root: Path, keep: int) -> list[Path]:
     num_verified = 0
     for path in reversed(list_checkpoints(root)):
         if num_verified < max(keep, MINIMUM):
-            num_verified += is_verified(path)
+            num_verified += _is_whole(path)
         elif _removable(path):
             _remove(path)
             removed.append(path)
     return removed
+
+
+def _is_whole(path: Path) -> bool:
+    if is_known(path):  # all that this process wrote
+        return True
+    from erniecore.checkpoint.verify import is_verified
+
+    return is_verified(path)
 
 
 def _removable(path: Path) -> bool:

@@ -10,12 +10,10 @@ _Signature = tuple[tuple[str, int, int, int], ...]
 _verified: dict[Path, _Signature] = {}
 
 
-def is_verified(directory: Path) -> bool:
-    """As ``verify_checkpoint``, but hashes nothing when this process has done so and no file changed since."""
-    from erniecore.checkpoint.verify import verify_checkpoint
-
+def is_known(directory: Path) -> bool:
+    """Whether this process has found ``directory`` whole, and no file of it changed since."""
     known = _verified.get(directory.resolve())
-    return (known is not None and known == _signature(directory)) or not verify_checkpoint(directory)
+    return known is not None and known == _signature(directory)
 
 
 def remember_verified(directory: Path) -> None:

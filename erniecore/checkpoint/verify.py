@@ -15,7 +15,7 @@ from pathlib import Path
 from erniecore.checkpoint.files import translated
 from erniecore.checkpoint.manifest import MANIFEST_NAME, read_manifest
 from erniecore.checkpoint.safetensors_write import WrittenFile
-from erniecore.checkpoint.verified import remember_verified
+from erniecore.checkpoint.verified import is_known, remember_verified
 from erniecore.errors import CheckpointError
 
 _CHUNK = 1 << 22
@@ -57,6 +57,11 @@ def verify_checkpoint(directory: Path) -> list[Finding]:
     if not findings:
         remember_verified(directory)
     return findings
+
+
+def is_verified(directory: Path) -> bool:
+    """As ``verify_checkpoint``, but hashes nothing when this process has done so and no file changed since."""
+    return is_known(directory) or not verify_checkpoint(directory)
 
 
 def _findings(directory: Path, file: WrittenFile) -> list[Finding]:

@@ -20,7 +20,7 @@ from erniecore.types.run import Cluster, Device, ParallelPlan
 
 if TYPE_CHECKING:
     from erniecore.config.settings import RunSettings
-    from erniecore.engine.models.score_head import HeadChoice
+    from erniecore.engine.preparation.head import HeadChoice
     from erniecore.engine.preparation.reference import ReferenceKind
     from erniecore.host import Host
     from erniecore.kernels import Choice

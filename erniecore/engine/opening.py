@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from erniecore import kernels
-from erniecore.checkpoint.reader import load_checkpoint
 from erniecore.engine import launch
-from erniecore.engine.preparation.resume import Resumption
 from erniecore.engine.views import check_views
 from erniecore.types.process_group import ProcessGroup
 from erniecore.types.run import Cluster, Device, ParallelPlan
 
 if TYPE_CHECKING:
+    from erniecore.engine.preparation.resume import Resumption
     from erniecore.host import Host
     from erniecore.sections import ParallelConfig
 
@@ -44,5 +44,7 @@ def share_choice(ranks: ProcessGroup, resumption: Resumption) -> Resumption:
     found = resumption.checkpoint
     path = ranks.all_gather_object("" if found is None else str(found.path.resolve()))[0]
     if path and found is None:
-        return Resumption(load_checkpoint(Path(path), verify=False))  # rank 0 has read every byte
+        from erniecore.checkpoint.reader import load_checkpoint
+
+        return replace(resumption, checkpoint=load_checkpoint(Path(path), verify=False))  # rank 0 has read every byte
     return resumption

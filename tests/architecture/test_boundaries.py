@@ -45,7 +45,8 @@ def test_no_unsafe_or_hidden_state(pattern):
 
 #: Packages of the core that may import paddle with themselves. ``BLOCKS`` are the building blocks of the public interface.
 BLOCKS = tuple(
-    f"erniecore.api.{layer}" for layer in ("adamw", "generation", "layers", "model_files", "ops", "run", "training")
+    f"erniecore.api.{layer}"
+    for layer in ("adamw", "decoding", "generation", "layers", "model_files", "ops", "run", "training")
 )
 HEAVY = ("erniecore.engine", "erniecore_ops", *BLOCKS)
 #: A program, which nobody imports by name.

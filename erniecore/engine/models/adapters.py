@@ -15,7 +15,7 @@ from erniecore.checkpoint.directories import (
     MODEL_MANIFEST,
     verify_directory,
 )
-from erniecore.engine.models.quantized import is_quantized
+from erniecore.engine.models.config_json import is_quantized
 from erniecore.errors import CheckpointError, PluginConflict, PluginNotFound, UsageError
 from erniecore.host import assemble
 

@@ -17,6 +17,7 @@ from erniecore.checkpoint.directories import QUANTIZED_DIRECTORY
 from erniecore.config.selection import plugin_for_directory
 from erniecore.engine import launch
 from erniecore.engine.models import quantized, score_head
+from erniecore.engine.models.config_json import QUANTIZATION, quantizer_of
 from erniecore.engine.views import check_views
 from erniecore.errors import CheckpointError, EnvironmentFault, UsageError, nearest
 from erniecore.host import Host, assemble
@@ -150,7 +151,7 @@ def load_bundle(directory: Path, *, dtype: str = "float32", tokenizer: bool = Tr
     # a model without the setting has no such layers; who needs them says so
     section = {"path": str(directory), **({"mtp": True} if mtp and "mtp" in plugin.Config.model_fields else {})}
     bundle, notes = build_bundle(plugin, section, directory if tokenizer else None, dtype)
-    if quantized.quantizer_of(bundle.architecture):
+    if quantizer_of(bundle.architecture):
         bundle = described(quantized.fill(bundle, directory), _provenance_of(directory), _generation_of(directory))
         return Opened(bundle, str(bundle.architecture.get("torch_dtype", dtype)), notes)
     report = load_weights(bundle.model, directory, bundle.adapter)
@@ -163,9 +164,9 @@ def load_bundle(directory: Path, *, dtype: str = "float32", tokenizer: bool = Tr
         notes.append(
             f"not part of this model: {', '.join(report.ignored[:3])}{' …' if len(report.ignored) > 3 else ''}"
         )
-    if quantized.KEY in bundle.architecture:
+    if QUANTIZATION in bundle.architecture:
         notes.append("quantized for servers; read as the numbers that its codes stand for")
-        bundle = replace(bundle, architecture={k: v for k, v in bundle.architecture.items() if k != quantized.KEY})
+        bundle = replace(bundle, architecture={k: v for k, v in bundle.architecture.items() if k != QUANTIZATION})
         stored = str(bundle.architecture.get("torch_dtype", bundle.architecture.get("dtype", stored)))
     bundle = described(bundle, _provenance_of(directory), _generation_of(directory))
     return Opened(bundle, stored, [str(report), *notes])

@@ -1,5 +1,6 @@
 """Directories of quantized models: our own tensor names, with the tensors of a quantizer plugin's layers. config.json names the
-plugin and its settings; the plugin builds the layers, and the files fill them bit for bit. Writing is ``quantized_files.py``.
+plugin and its settings (``config_json.py``); the plugin builds the layers, and the files fill them bit for bit. Writing is
+``quantized_files.py``.
 
 Importing this module is light.
 """
@@ -18,7 +19,8 @@ from erniecore.capabilities import QuantizerCapability
 from erniecore.config.problems import section_from
 from erniecore.config.tree import Leaf, Place, Tree
 from erniecore.engine.host_memory import release_freed
-from erniecore.errors import CheckpointError, ConfigError, PluginError
+from erniecore.engine.models.config_json import QUANTIZATION, is_quantized, quantizer_of
+from erniecore.errors import CheckpointError, PluginError
 from erniecore.host import assemble
 from erniecore.types.protocols import QuantizerState
 
@@ -26,42 +28,6 @@ if TYPE_CHECKING:
     from erniecore.plugin import Plugin
     from erniecore.sections import Section
     from erniecore.types.model import CacheCodec, Layer, ModelBundle
-    from erniecore.types.records import Json
-
-#: key of config.json; ``quant_method`` of ours
-KEY, METHOD = "quantization_config", "erniecore"
-
-
-def described(architecture: Json, name: str, settings: Json) -> dict[str, Any]:
-    """``architecture`` as that of a model quantized by plugin ``name`` with these settings."""
-    return {**architecture, KEY: {"quant_method": METHOD, "quantizer": name, "settings": dict(settings)}}
-
-
-def quantizer_of(architecture: Json) -> str:
-    """The quantizer that wrote a model with this config.json; empty: none of ours."""
-    found = architecture.get(KEY)
-    if not isinstance(found, dict) or found.get("quant_method") != METHOD:
-        return ""
-    return str(found.get("quantizer", ""))
-
-
-def is_quantized(directory: str | Path) -> bool:
-    """Whether a model directory holds weights of one of our quantizers."""
-    try:
-        content = json.loads((Path(directory) / "config.json").read_bytes())
-    except (OSError, ValueError):
-        return False
-    return isinstance(content, dict) and bool(quantizer_of(content))
-
-
-def refuse_training(architecture: Json) -> None:
-    """Raises ``ConfigError`` for a quantized base model, whose original weights are not available."""
-    name = quantizer_of(architecture)
-    if name:
-        message = (
-            f"this directory holds weights quantized by {name}; name the original model and add --quantizer {name}"
-        )
-        raise ConfigError.at("model.path", message)
 
 
 def check_device(directory: Path, device: Any) -> None:
@@ -126,7 +92,7 @@ def fill(bundle: ModelBundle, directory: Path) -> ModelBundle:
     from erniecore.engine import arrays
     from erniecore.engine.models.weights import check_manifest, convert, state_of
 
-    section = bundle.architecture[KEY]
+    section = bundle.architecture[QUANTIZATION]
     plugin, place = registry.load("quantizer", section["quantizer"]), Place(str(directory / "config.json"))
     settings: Tree = {name: Leaf(value, place) for name, value in dict(section.get("settings", {})).items()}
     model = apply(plugin, section_from(plugin.Config, settings), bundle.model)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from erniecore.checkpoint.directories import atomic_directory, write_directory_manifest
-from erniecore.engine.models import quantized
+from erniecore.engine.models.config_json import quantized_by
 from erniecore.errors import CheckpointError
 from erniecore.types.model import ModelBundle
 
@@ -28,7 +28,7 @@ def write_quantized(bundle: ModelBundle, out: Path, plugin: Plugin, config: Sect
     Raises:
         CheckpointError: the target is not free, or what was written differs.
     """
-    architecture = quantized.described(bundle.architecture, plugin.name, config.model_dump(mode="json"))
+    architecture = quantized_by(bundle.architecture, plugin.name, config.model_dump(mode="json"))
     provenance = {**bundle.provenance, "quantizer": plugin.name}
     bundle = replace(bundle, architecture=architecture, provenance=provenance)
     with atomic_directory(out) as target:

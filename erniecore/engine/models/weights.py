@@ -23,7 +23,6 @@ from erniecore.checkpoint.safetensors_io import damaged, merge_shards, refuse_pi
 from erniecore.checkpoint.safetensors_write import INDEX_NAME
 from erniecore.checkpoint.tensors import LONG_NAMES, Array, Tensor, same_bits
 from erniecore.engine import arrays
-from erniecore.engine.models.served_weights import decoded
 from erniecore.errors import CheckpointError, NumericsError, PluginError, shorten
 from erniecore.types.model import StateAdapter, TensorMap
 
@@ -31,6 +30,8 @@ if TYPE_CHECKING:
     from erniecore.types.model import Layer
     from erniecore.types.model import Tensor as PaddleTensor
 
+#: endings of tensors that a directory has beside quantized weights for a server
+_SERVED = ("_scale_inv", ".quant_weight", ".activation_scale")
 SINGLE_NAME = "model.safetensors"
 #: dtypes that convert into each other on request of the model
 _FLOATS = ("float16", "bfloat16", "float32", "float64")
@@ -75,7 +76,11 @@ def load_weights(layer: Layer, directory: Path, adapter: StateAdapter) -> LoadRe
     """
     files = open_weights(directory)
     check_manifest(directory, {path.name for path, _ in files.values()})
-    stored = decoded(files)
+    stored = files
+    if any(name.endswith(_SERVED) for name in files):
+        from erniecore.engine.models.served_weights import decoded
+
+        stored = decoded(files)
     tensors = {name: tensor for name, (_, tensor) in stored.items()}
     same_as_embedding = check_tied_head(layer.architecture, tensors, directory)
     names = [name for name in tensors if name not in same_as_embedding]

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 from erniecore.capabilities import MethodCapability
 from erniecore.engine.context import ModelDescription
-from erniecore.engine.models import quantized
-from erniecore.engine.models.score_head import HeadChoice, has_score, without_head
+from erniecore.engine.models.config_json import has_score, refuse_training
 from erniecore.engine.optimizers.roles import trained_specs
+from erniecore.engine.preparation.head import HeadChoice
 from erniecore.engine.preparation.plan import count_parameters
 from erniecore.errors import ConfigError
 from erniecore.types.model import Layout, StateAdapter, TensorMap
@@ -33,7 +33,7 @@ def read_model(host: Host, model: ModelConfig, method: Plugin) -> tuple[Json, St
         CheckpointError: config.json cannot be read. ConfigError: the directory holds quantized weights.
     """
     architecture: Json = host.hook.ernie_read_architecture(config=model)
-    quantized.refuse_training(architecture)
+    refuse_training(architecture)
     head = HeadChoice(stored=has_score(architecture), trained=MethodCapability.SCORE_HEAD in method.capabilities)
     adapter: StateAdapter = host.hook.ernie_state_adapter(architecture=architecture)
     return *head.described(architecture, adapter), head
@@ -75,7 +75,7 @@ def count_model(
     adapter = settings.adapter
     # under an adapter, the head is counted with what the adapter trains
     apart = adapter is not None and model.head.trained
-    maps = (without_head(model.state_adapter) if apart else model.state_adapter).maps("pt")
+    maps = (model.head.without_head(model.state_adapter) if apart else model.state_adapter).maps("pt")
     shapes = model.head.adapter_shapes(adapter_shapes(host, adapter, maps), model.architecture)
     packed = packed_bytes(host, settings.quantizer, maps)
     trained = trained_specs(maps, shapes, packed, settings.train.precision, model.layout)

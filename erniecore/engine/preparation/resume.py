@@ -1,22 +1,20 @@
-"""Whether and from where a run continues: decided before anything heavy is built. Loading is in ``state.py``."""
+"""Whether and from where a run continues: decided before anything heavy is built. The checkpoint is opened in
+``continuing.py`` and its tensors are loaded in ``training/restore.py``.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from erniecore import retired
 from erniecore.checkpoint.manifest import list_checkpoints
-from erniecore.checkpoint.reader import Checkpoint, load_checkpoint, newest_verified
-from erniecore.codes import FILE_CHANGED, SAMPLES_CHANGED
-from erniecore.engine.drift import SPLIT, Difference, compare
 from erniecore.engine.preparation import rundir
-from erniecore.errors import CheckpointError, DataError, UsageError, nearest
+from erniecore.errors import CheckpointError, UsageError, nearest
 
-#: version of the content of ``state.json``
-STATE_FORMAT = 2
+if TYPE_CHECKING:
+    from erniecore.checkpoint.reader import Checkpoint
 
 
 @dataclass(frozen=True)
@@ -30,7 +28,6 @@ class Resumption:
 
     checkpoint: Checkpoint | None = None
     notes: tuple[str, ...] = ()
-    differences: tuple[Difference, ...] = field(default=())
 
     def noting(self, *notes: str) -> Resumption:
         """The same with further notes."""
@@ -54,7 +51,7 @@ def choose(out: Path, resume: str, settings: Mapping[str, Any], hash_now: str, d
         rundir.refuse_used(out)
         return Resumption()
     if resume in ("auto", "must"):
-        path, notes = newest_verified(out / "ckpt")
+        path, notes = _newest(out / "ckpt")
         if path is None:
             return _anew(out, resume, notes, hash_now)
         why = f"continuing from {path}: the newest verified checkpoint"
@@ -71,35 +68,19 @@ def choose(out: Path, resume: str, settings: Mapping[str, Any], hash_now: str, d
             )
         _check_branch(out, path, hash_now)
         why = f"continuing from {path}: named by run.resume"
-    checkpoint = load_checkpoint(path)
-    if checkpoint.state.get("format") != STATE_FORMAT:
-        raise CheckpointError(
-            "this checkpoint was written by another version",
-            where=str(path),
-            found=f"state format {checkpoint.state.get('format')}",
-            expected=str(STATE_FORMAT),
-            fix="continue with the erniecore version that is named in its MANIFEST.json",
-        )
-    differences = changes(checkpoint, settings, data_size)
-    refuse(differences, checkpoint.path)
-    notes += [why, *(f"changed setting {d}" for d in differences)]
-    return Resumption(checkpoint, tuple(notes), tuple(differences))
+    from erniecore.engine.preparation.continuing import open_checkpoint
+
+    checkpoint, differences = open_checkpoint(path, settings, data_size)
+    return Resumption(checkpoint, (*notes, why, *(f"changed setting {d}" for d in differences)))
 
 
-def changes(checkpoint: Checkpoint, settings: Mapping[str, Any], data_size: int) -> list[Difference]:
-    """Settings that differ from the checkpoint's; one more where a step would have another number of rows."""
-    before = retired.renamed_settings(checkpoint.state["settings"])
-    rows = rows_per_step(before, checkpoint.state.get("data_size", 1)), rows_per_step(settings, data_size)
-    differences = compare(before, settings, same_rows=rows[0] == rows[1])
-    if rows[0] != rows[1] and not any(d.key in SPLIT for d in differences):
-        differences.append(Difference("rows per step, on all ranks together", *rows))
-    return differences
+def _newest(root: Path) -> tuple[Path | None, list[str]]:
+    """See ``newest_verified``; a new run has no directory to look into."""
+    if not root.is_dir():
+        return None, []
+    from erniecore.checkpoint.reader import newest_verified
 
-
-def rows_per_step(settings: Mapping[str, Any], data_size: int) -> int:
-    """Rows that all ranks together take for one optimizer step."""
-    train = settings["train"]
-    return int(train.get("batch_size", 1)) * int(train.get("accumulation", 1)) * data_size
+    return newest_verified(root)
 
 
 def _check_branch(out: Path, path: Path, hash_now: str) -> None:
@@ -149,44 +130,4 @@ def _check_owner(out: Path, hash_now: str) -> None:
             found=", ".join(foreign),
             fix="choose another run.out (--out)",
             code="ERN-C021",
-        )
-
-
-def refuse(differences: Sequence[Difference], where: Path) -> None:
-    """Raise ``UsageError`` naming every difference that would change the mathematics."""
-    bad = [d for d in differences if d.refused]
-    if bad:
-        raise UsageError(
-            f"{len(bad)} setting{'s differ' if len(bad) > 1 else ' differs'} from the checkpoint's and would change the "
-            "result: " + "; ".join(str(d) for d in bad),
-            where=str(where),
-            fix="use the old values, or choose another run.out (--out) for a new run",
-            code="ERN-C021",
-        )
-
-
-def check_data(before: Mapping[str, Any], now: Mapping[str, Any]) -> None:
-    """Raise ``DataError`` when a training file is not the one that the checkpoint saw, naming it.
-
-    Args:
-        before, now: ``data`` of ``state.json``: ``files`` (a list of ``path``, ``bytes``, ``sha256``).
-    """
-    old, new = before["files"], now["files"]
-    if len(old) != len(new):
-        raise DataError("the number of training files changed", found=str(len(new)), expected=str(len(old)))
-    for was, is_ in zip(old, new, strict=True):
-        if (was["bytes"], was["sha256"]) != (is_["bytes"], is_["sha256"]):
-            raise DataError(
-                "this training file changed since the checkpoint was saved",
-                where=is_["path"],
-                found=f"{is_['bytes']} bytes, sha256 {is_['sha256'][:12]}…",
-                expected=f"{was['bytes']} bytes, sha256 {was['sha256'][:12]}…",
-                fix="restore the file, or start a new run in another run.out",
-                code=FILE_CHANGED,
-            )
-    if before.get("fingerprint") != now.get("fingerprint"):
-        raise DataError(
-            "the same files give other samples than before",
-            fix="use the tokenizer, chat template and erniecore version that the checkpoint was made with",
-            code=SAMPLES_CHANGED,
         )

@@ -18,6 +18,8 @@ from erniecore.errors import EnvironmentFault, UsageError
 
 EVENTS_NAME = "events.jsonl"
 OURS = ("resolved.yaml", EVENTS_NAME, "data_report.json", "ckpt", "model", "quantized")
+#: version of the content of a checkpoint's ``state.json``
+STATE_FORMAT = 2
 log = logging.getLogger("erniecore")
 
 

@@ -16,24 +16,19 @@ import paddle
 
 import erniecore
 from erniecore.engine import seed
-from erniecore.engine.host_memory import release_freed
-from erniecore.engine.models.reference_model import make_reference
 from erniecore.engine.models.weights import load_weights
 from erniecore.engine.optimizers.parameters import trained_parameters
-from erniecore.engine.preparation.resume import STATE_FORMAT, check_data
-from erniecore.engine.preparation.rundir import end_path, log
+from erniecore.engine.preparation.rundir import STATE_FORMAT, end_path, log
 from erniecore.engine.runtime import KEY as RUNTIME
 from erniecore.engine.runtime import runtime_fingerprint
 from erniecore.engine.training.callbacks import Callbacks, View
-from erniecore.engine.training.ema import Ema
 from erniecore.engine.training.export import export_model
 from erniecore.engine.training.guards import StepGuard
 from erniecore.engine.training.recompute import set_recompute
-from erniecore.engine.training.rewards import reward_functions_of
 from erniecore.engine.training.run_data import RunData, build_run_data
 from erniecore.engine.training.saving import CheckpointSaver
 from erniecore.engine.training.skipped_steps import SkippedSteps
-from erniecore.engine.training.state import TrainState, restore
+from erniecore.engine.training.state import TrainState
 from erniecore.engine.training.tokenizer import build_tokenizer
 from erniecore.engine.training.trainer import Trainer
 from erniecore.engine.training.watchdog import Watchdog, end_process
@@ -49,6 +44,7 @@ if TYPE_CHECKING:
     from erniecore.engine.context import RunContext
     from erniecore.engine.preparation.resume import Resumption
     from erniecore.engine.stop import StopRequest
+    from erniecore.engine.training.ema import Ema
 
 
 def build(context: RunContext, resumption: Resumption, ranks: ProcessGroup, stop: StopRequest) -> Trainer:
@@ -60,6 +56,8 @@ def build(context: RunContext, resumption: Resumption, ranks: ProcessGroup, stop
     tokenizer = build_tokenizer(context.host, context.settings.model, context.model.vocab_size)
     data = build_run_data(context, tokenizer, resumption.checkpoint)
     if resumption.checkpoint is not None:
+        from erniecore.engine.preparation.continuing import check_data
+
         check_data(resumption.checkpoint.state["data"], data.state())
     return assemble(context, resumption.checkpoint, ranks, tokenizer, data, stop)
 
@@ -84,6 +82,8 @@ def assemble(
     watchdog = Watchdog(context.out, settings.run.hang_timeout, ranks, end)
     ranks.watch(watchdog.alarm)
     if checkpoint is not None:
+        from erniecore.engine.training.restore import restore
+
         restore(state, checkpoint, ranks)
         saver.saved = (state.step, checkpoint.path)
         if state.step > total_steps:
@@ -131,9 +131,15 @@ def build_state(
     ranks.attach_model(policy, objective)
     optimizer = build_optimizer(context, policy, ranks)
     train = settings.train
-    ema = Ema(policy.named_parameters(), train.ema) if train.ema else None
+    ema = _average(policy, train.ema) if train.ema else None
     guard = StepGuard(train.max_skips, spike_factor=train.spike_factor)
     return TrainState(policy, objective, optimizer, ema, guard, adapted=settings.adapter is not None)
+
+
+def _average(policy: Any, decay: float) -> Ema:
+    from erniecore.engine.training.ema import Ema
+
+    return Ema(policy.named_parameters(), decay)
 
 
 def build_model(context: RunContext, *, weights_follow: bool = False) -> Any:
@@ -152,6 +158,8 @@ def build_model(context: RunContext, *, weights_follow: bool = False) -> Any:
     if path and not replaced:
         log.info("weights: %s", load_weights(policy, Path(path), described.head.of_directory(described.state_adapter)))
     if settings.quantizer is not None:
+        from erniecore.engine.host_memory import release_freed
+
         policy = hook.ernie_quantize_model(config=settings.quantizer, model=policy, phase="train")
         release_freed()
     if settings.adapter is not None:
@@ -168,13 +176,19 @@ def build_objective(context: RunContext, policy: Any, tokenizer: Tokenizer, rank
         ConfigError: it keeps data from step to step, which several processes cannot.
     """
     settings = context.settings
-    reference = make_reference(policy, context.reference, adapted=settings.adapter is not None)
+    reference = None
+    if context.reference != "none":
+        from erniecore.engine.models.reference_model import make_reference
+
+        reference = make_reference(policy, context.reference, adapted=settings.adapter is not None)
     objective: Objective = context.host.hook.ernie_build_objective(
         config=settings.method, policy=policy, reference=reference, tokenizer=tokenizer
     )
     objective.loss_chunk = settings.train.loss_chunk
-    rewards = context.plugins.get("reward", ())
-    objective.reward_functions = reward_functions_of(context.host, rewards, settings.rewards)
+    if rewards := context.plugins.get("reward", ()):
+        from erniecore.engine.training.rewards import reward_functions_of
+
+        objective.reward_functions = reward_functions_of(context.host, rewards, settings.rewards)
     objective.all_gather_object, objective.counts = ranks.all_gather_object, ranks.counts
     if ranks.size > 1 and objective.repeats > 1:
         # what is carried from step to step differs by rank, and a checkpoint would hold rank 0's alone

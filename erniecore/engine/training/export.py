@@ -2,26 +2,16 @@
 
 from __future__ import annotations
 
-import copy
 import time
 from collections.abc import Callable, Mapping
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from erniecore.capabilities import QuantizerCapability
-from erniecore.checkpoint.directories import (
-    ADAPTER_DIRECTORY,
-    QUANTIZED_DIRECTORY,
-    atomic_directory,
-    write_directory_manifest,
-)
-from erniecore.engine.arrays import share_memory
-from erniecore.engine.models import quantized
+from erniecore.checkpoint.directories import ADAPTER_DIRECTORY, atomic_directory, write_directory_manifest
 from erniecore.engine.models.model_files import save_model_directory
-from erniecore.engine.models.quantized_files import write_quantized
-from erniecore.engine.training.gather import FullWeights, full_weights, with_full_weights
 from erniecore.types.model import ModelBundle
 from erniecore.types.process_group import ProcessGroup
 
@@ -30,7 +20,6 @@ if TYPE_CHECKING:
     from erniecore.engine.training.callbacks import Callbacks
     from erniecore.engine.training.state import TrainState
     from erniecore.host import Host
-    from erniecore.plugin import Plugin
     from erniecore.sections import Section
     from erniecore.types.text import Tokenizer
 
@@ -49,7 +38,7 @@ def export_model(
     Args:
         rebuilt: makes the model of the run again, with the weights that it started from.
     """
-    started, settings, plugins = time.perf_counter(), context.settings, context.plugins
+    started, settings = time.perf_counter(), context.settings
     ema = state.ema if settings.checkpoint.average else None
     facts = provenance(context, state, averaged=ema is not None)
     model = context.model
@@ -57,51 +46,40 @@ def export_model(
     path = None
     with ema.applied() if ema is not None else nullcontext():
         if state.adapted:
-            with with_full_weights(ranks, state.model, rebuilt) as full:
+            with _full_model(ranks, state.model, rebuilt) as full:
                 if context.is_main:
                     path = write_adapter(context.host, settings.adapter, full, context.out / ADAPTER_DIRECTORY, facts)
         else:
-            weights = full_weights(ranks, state.model)
-            if context.is_main:
+            weights = _full_weights(ranks, state.model)
+            if context.is_main and settings.quantizer is None:
+                path = save_model_directory(replace(bundle, model=weights), context.out / "model")
+            elif context.is_main:
+                from erniecore.engine.training.export_quantized import write_model, write_packed
+
                 path = write_model(bundle, weights, context.out / "model")
-                if settings.quantizer is not None and packs(plugins["quantizer"]):
-                    begun, target = time.perf_counter(), context.out / QUANTIZED_DIRECTORY
-                    full = copy.deepcopy(state.model) if weights is state.model else filled(rebuilt(), weights)
-                    own = replace(bundle, model=full)
-                    write_packed(own, plugins["quantizer"], settings.quantizer, settings.train.precision, target)
-                    took = time.perf_counter() - begun
-                    callbacks.emit("export", step=state.step, path=str(target), seconds=took)
+                write_packed(context, bundle, weights, rebuilt, partial(callbacks.emit, "export", step=state.step))
     if context.is_main and path is None:
         callbacks.warn("export", message="this adapter cannot be written; the checkpoint holds its weights")
     elif context.is_main:
         callbacks.emit("export", step=state.step, path=str(path), seconds=time.perf_counter() - started)
 
 
-def write_model(bundle: ModelBundle, weights: Any, target: Path) -> Path:
-    """``model/``: unrounded weights; without what a quantizer keeps with them."""
-    own = quantized.own_state(bundle.model)
-    if own:
-        weights = FullWeights({name: tensor for name, tensor in weights.state_dict().items() if name not in own})
-    return save_model_directory(replace(bundle, model=weights), target)
+def _full_weights(ranks: ProcessGroup, model: Any) -> Any:
+    """``model``, or its full weights where they are sharded; on rank 0."""
+    if ranks.size == 1:
+        return model
+    from erniecore.engine.training.full_weights import full_weights
+
+    return full_weights(ranks, model)
 
 
-def packs(quantizer: Plugin) -> bool:
-    """Whether a quantizer trains its weights, so that a run ends with a packed directory."""
-    return QuantizerCapability.TRAINABLE in quantizer.capabilities
+def _full_model(ranks: ProcessGroup, model: Any, rebuilt: Callable[[], Any]) -> AbstractContextManager[Any]:
+    """``model`` with its full weights within the block, on rank 0."""
+    if ranks.size == 1:
+        return nullcontext(model)
+    from erniecore.engine.training.full_weights import with_full_weights
 
-
-def filled(model: Any, weights: Any) -> Any:
-    """``model`` with the tensors of ``full_weights``."""
-    tensors = weights.state_dict()
-    for name, tensor in model.state_dict().items():
-        share_memory(tensors[name], tensor)
-    return model
-
-
-def write_packed(bundle: ModelBundle, quantizer: Plugin, config: Section, precision: str, target: Path) -> None:
-    """``quantized/``: the model as a quantizer that trains its weights packs it, with the scales that were trained."""
-    packed = replace(bundle, model=quantized.apply(quantizer, config, bundle.model))
-    write_quantized(packed, target, quantizer, config, precision)
+    return with_full_weights(ranks, model, rebuilt)
 
 
 def write_adapter(

@@ -1,5 +1,5 @@
-"""What a rollback needs when the numbers of a run break down for good: the evidence, and a checkpoint from before. The
-decision that a single step is bad is ``guards.py``; the rollback itself is ``Trainer``'s.
+"""Going back when the numbers of a run break down for good: the evidence, and a checkpoint from before. The decision that a
+single step is bad is ``guards.py``.
 
 Skipping a window of data after going back is what PaLM did about spikes (Chowdhery et al. 2022, section 5.1).
 """
@@ -13,15 +13,51 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from erniecore.checkpoint.manifest import list_checkpoints, step_of
-from erniecore.checkpoint.verified import is_verified
+from erniecore.checkpoint.reader import load_checkpoint
+from erniecore.checkpoint.verify import is_verified
 from erniecore.durable import replace_file
 from erniecore.engine import seed
+from erniecore.engine.training.restore import restore
+from erniecore.errors import NumericsError
 from erniecore.types.process_group import ProcessGroup
 from erniecore.types.samples import Batch
 
 if TYPE_CHECKING:
     from erniecore.engine.training.state import TrainState
+    from erniecore.engine.training.trainer import Trainer
     from erniecore.types.model import Tensor
+
+
+def roll_back(trainer: Trainer, error: NumericsError, batches: Sequence[Batch]) -> None:
+    """Continue from a checkpoint from before the first bad step, and skip the steps since ``train.rollback_window`` before
+    it.
+
+    Args:
+        error: why the guard gave up. batches: of the step at which it did.
+    Raises:
+        NumericsError: ``error`` itself, after ``train.max_rollbacks`` of them or without a checkpoint.
+    """
+    state, train, skipped = trainer.state, trainer.context.settings.train, trainer.skipped
+    if len(skipped.windows) >= train.max_rollbacks:
+        raise error
+    trainer.saver.settle(wait=True)
+    first, last = max(1, state.guard.first_bad - train.rollback_window), state.step + 1
+    path = checkpoint_for(trainer.ranks, trainer.context.out / "ckpt", first)
+    if path is None:
+        raise error
+    window = skipped.add(first, last, f"{error.message}: {error.where}", rows_of(batches))
+    state.optimizer.clear_gradients()
+    restore(state, load_checkpoint(path, verify=trainer.ranks.rank == 0), trainer.ranks)
+    trainer.saver.saved = (state.step, path)
+    trainer.callbacks.warn(
+        "rollback",
+        step=last,
+        to=state.step,
+        checkpoint=str(path),
+        skipped_steps=[window.first, window.last],
+        reason=window.why,
+        message=f"back to step {state.step}; steps {first} to {last} will be skipped ({skipped.path})",
+    )
 
 
 def checkpoint_for(ranks: ProcessGroup, root: Path, step: int) -> Path | None:

@@ -1,5 +1,5 @@
-"""What changes while a run trains: weights, optimizer state, averages, counters. What of it a checkpoint holds, and how it
-is restored. How checkpoints are written is ``saving.py``.
+"""What changes while a run trains: weights, optimizer state, averages, counters. What of it a checkpoint holds.
+How checkpoints are written is ``saving.py``, how one is read again ``restore.py``.
 
 There is no generator state: every random stream derives from (seed, purpose, step). The place in the data is the step.
 """
@@ -12,17 +12,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from erniecore.checkpoint.reader import Checkpoint
-from erniecore.engine.optimizers.state import load_exactly, load_state_arrays
-from erniecore.engine.training.ema import Ema
-from erniecore.engine.training.gather import LocalArrays, LocalShard, assign
+from erniecore.engine.training.gather import LocalShard
 from erniecore.engine.training.guards import StepGuard
 from erniecore.types.optimizer import Optimizer
 from erniecore.types.process_group import ProcessGroup, ShardSpec
 from erniecore.types.run import Objective
 
 if TYPE_CHECKING:
-    pass
+    from erniecore.engine.training.ema import Ema
 
 
 @dataclass(eq=False)
@@ -87,29 +84,3 @@ def checkpoint_groups(state: TrainState, ranks: ProcessGroup) -> dict[str, dict[
         arrays = {name: np.array(array) for name, array in carried.items()}
         groups["carried"] = {name: LocalShard(array, ShardSpec(array.shape)) for name, array in arrays.items()}
     return groups
-
-
-def restore(state: TrainState, checkpoint: Checkpoint, ranks: ProcessGroup) -> None:
-    """Continue where ``checkpoint`` was saved. All ranks together.
-
-    Raises:
-        CheckpointError: its tensors are not those of this run.
-    """
-    counters, groups = checkpoint.state, checkpoint_groups(state, ranks)
-    groups.pop("carried", None)  # of the present step
-    specs = assign(ranks, groups).specs
-    own = {
-        group: LocalArrays(checkpoint.require(group, {n: (s, d) for n, (d, s) in specs[group].items()}), members)
-        for group, members in groups.items()
-    }
-    load_exactly({name: shard.tensor for name, shard in groups["model"].items()}, own["model"], "weights")
-    load_state_arrays(state.optimizer, own["optim"], int(counters["num_updates"]))
-    if state.ema is not None:
-        state.ema.load_state_arrays(own["ema"])
-    if "objective" in own:
-        state.objective.load_state_arrays(own["objective"])
-    if "carried" in checkpoint.tensors:
-        state.objective.load_carried(dict(checkpoint.tensors["carried"].items()))
-    state.step, state.tokens = int(counters["step"]), int(counters["tokens"])
-    state.seconds = float(counters["seconds"])
-    state.guard.load_state(counters["guard"])

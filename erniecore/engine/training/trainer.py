@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING
 
-from erniecore.checkpoint.reader import load_checkpoint
 from erniecore.engine import metrics, seed
 from erniecore.engine.optimizers.parameters import gradient_square_sum
 from erniecore.engine.preparation.rundir import log
@@ -20,9 +19,7 @@ from erniecore.engine.scoring.differences import with_differences
 from erniecore.engine.scoring.evaluate import evaluate
 from erniecore.engine.training import guards
 from erniecore.engine.training.begin import every_sample
-from erniecore.engine.training.recover import checkpoint_for, keep_evidence, rows_of
 from erniecore.engine.training.schedule import learning_rate
-from erniecore.engine.training.state import restore
 from erniecore.errors import NumericsError, Preempted
 from erniecore.types.planning import Forecast
 from erniecore.types.process_group import ProcessGroup
@@ -218,8 +215,10 @@ class Trainer:
         try:
             applied = self._update(step, rate, means.get("loss", 0.0), grad_norm, batches)
         except NumericsError as error:
+            from erniecore.engine.training.recover import roll_back
+
             with self.watchdog.paused():
-                self._roll_back(error, batches)
+                roll_back(self, error, batches)
             return False
         seconds = time.perf_counter() - started
         state = self.state
@@ -244,6 +243,8 @@ class Trainer:
             bad = state.guard.judge(step, loss, grad_norm, batches, optimizer.gradients())
         finally:
             if state.guard.first_bad == step and self.ranks.rank == 0:
+                from erniecore.engine.training.recover import keep_evidence
+
                 keep_evidence(self.context.out, self._run.seed, state, step, loss, grad_norm, batches)
         if bad is not None:
             self.callbacks.warn("numerics", step=step, **bad._asdict())
@@ -291,37 +292,6 @@ class Trainer:
             self.last_metrics.update({f"eval/{name}": value for name, value in means.items()})
 
     # ---- leaving the straight way
-    def _roll_back(self, error: NumericsError, batches: Sequence[Batch]) -> None:
-        """Continue from a checkpoint from before the first bad step, and skip the steps since ``train.rollback_window`` before
-        it.
-
-        Args:
-            error: why the guard gave up. batches: of the step at which it did.
-        Raises:
-            NumericsError: ``error`` itself, after ``train.max_rollbacks`` of them or without a checkpoint.
-        """
-        state = self.state
-        if len(self.skipped.windows) >= self._train.max_rollbacks:
-            raise error
-        self.saver.settle(wait=True)
-        first, last = max(1, state.guard.first_bad - self._train.rollback_window), state.step + 1
-        path = checkpoint_for(self.ranks, self.context.out / "ckpt", first)
-        if path is None:
-            raise error
-        window = self.skipped.add(first, last, f"{error.message}: {error.where}", rows_of(batches))
-        state.optimizer.clear_gradients()
-        restore(state, load_checkpoint(path, verify=self.ranks.rank == 0), self.ranks)
-        self.saver.saved = (state.step, path)
-        self.callbacks.warn(
-            "rollback",
-            step=last,
-            to=state.step,
-            checkpoint=str(path),
-            skipped_steps=[window.first, window.last],
-            reason=window.why,
-            message=f"back to step {state.step}; steps {first} to {last} will be skipped ({self.skipped.path})",
-        )
-
     def _preempt(self) -> None:
         """Save and raise; the same command continues."""
         reason, step = self.stop_reason(), self.state.step

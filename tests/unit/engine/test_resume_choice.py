@@ -7,7 +7,8 @@ import pytest
 
 from erniecore.checkpoint.save import save_checkpoint
 from erniecore.engine.drift import config_hash
-from erniecore.engine.preparation.resume import STATE_FORMAT, check_data, choose
+from erniecore.engine.preparation.continuing import STATE_FORMAT, check_data
+from erniecore.engine.preparation.resume import choose
 from erniecore.engine.preparation.rundir import opened
 from erniecore.errors import CheckpointError, DataError, EnvironmentFault, Exit, UsageError
 

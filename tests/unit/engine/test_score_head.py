@@ -7,9 +7,10 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
 
-from erniecore.engine.entry import open_model
+from erniecore.engine.loading import open_model
+from erniecore.engine.models.config_json import has_score, with_score
 from erniecore.engine.models.model_files import save_model_directory
-from erniecore.engine.models.score_head import add_score_head, completed, has_score, head_map, with_score, without_head
+from erniecore.engine.models.score_head import add_score_head, completed, head_map, without_head
 from erniecore.errors import CheckpointError
 
 MODELS = Path(__file__).parents[2] / "fixtures" / "models"

@@ -165,9 +165,10 @@ def test_a_plugin_that_needs_what_the_device_lacks_is_refused_by_name():
 @pytest.mark.parametrize("quantizer", ["fp8-qat", "fp8-block", "fp8-ptq"])
 def test_directories_in_fp8_are_refused_where_a_device_has_none(quantizer, tmp_path):
     """Also outside of runs: what a quantizer of ours wrote says who it was."""
-    from erniecore.engine.models.quantized import check_device, described
+    from erniecore.engine.models.config_json import quantized_by
+    from erniecore.engine.models.quantized import check_device
 
-    (tmp_path / "config.json").write_text(json.dumps(described({}, quantizer, {})))
+    (tmp_path / "config.json").write_text(json.dumps(quantized_by({}, quantizer, {})))
     xpu = registry.load("device", "xpu").profile
     with pytest.raises(ConfigError, match=f"quantizer {quantizer} needs .*which device xpu lacks: train in bfloat16"):
         check_device(tmp_path, xpu)
