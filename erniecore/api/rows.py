@@ -6,6 +6,7 @@ from erniecore.data.checking import parsed, read_records, records, sources_of
 from erniecore.data.dataset import ArrayDataset
 from erniecore.data.decoding import decode_row
 from erniecore.data.encode import encode, encode_in_order
+from erniecore.data.json_rows import bounded_lines
 from erniecore.data.opening import DataFile, RawRow, ReadLimits, open_bytes, too_long
 from erniecore.data.packing import pack
 from erniecore.data.parsing import RowParser, installed_formats, load_format, writes_records
@@ -22,6 +23,7 @@ __all__ = [
     "RowParser",
     "RowStatistics",
     "Source",
+    "bounded_lines",
     "codes",
     "decode_row",
     "describe",

@@ -1,4 +1,4 @@
-"""Readers of the core: JSON, JSON Lines, plain text; gzip around any of them; ``file://`` URLs. How is in ``erniecore.data``."""
+"""Readers of the core: JSON, JSON Lines; gzip around any of them; ``file://`` URLs. How is in ``erniecore.data``."""
 
 from __future__ import annotations
 
@@ -48,20 +48,6 @@ class NewlineDelimitedJson(JsonLines):
     name = "ndjson"
 
 
-class TextReader(RowReaderPlugin):
-    """Documents of plain text."""
-
-    name = "txt"
-    summary = "Plain text: a document per line, paragraph or file, as the format says"
-
-    @hookimpl
-    def ernie_read_rows(self, file: DataFile) -> Iterator[RawRow]:
-        """As ``file.document`` cuts it."""
-        from erniecore.data.text_rows import read_text
-
-        return read_text(file)
-
-
 class Gzip(DecompressorPlugin):
     """Decompresses gzip while reading."""
 
@@ -89,4 +75,4 @@ class LocalFile(SchemePlugin):
 
 
 json, jsonl, ndjson = JsonArray(), JsonLines(), NewlineDelimitedJson()
-txt, gz, file = TextReader(), Gzip(), LocalFile()
+gz, file = Gzip(), LocalFile()

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from erniecore.api import Json, hookimpl
-from erniecore.api.data import FormatPlugin, Origin, Record
+from erniecore.api.data import FormatPlugin, Origin, Record, RowReaderPlugin
 from erniecore_formats import advice, columns
 from erniecore_formats import alpaca as alpaca_rows
 from erniecore_formats import erniekit as erniekit_rows
@@ -21,6 +22,9 @@ from erniecore_formats.config import (
     QueryResponseConfig,
     TextConfig,
 )
+
+if TYPE_CHECKING:
+    from erniecore.api.rows import DataFile, RawRow
 
 
 class AdvisedFormat(FormatPlugin):
@@ -187,5 +191,20 @@ class TextFormat(AdvisedFormat):
         return text_rows.write(record, config.field)
 
 
+class TextReader(RowReaderPlugin):
+    """Documents of plain text."""
+
+    name = "txt"
+    summary = "Plain text: a document per line, paragraph or file, as the format says"
+
+    @hookimpl
+    def ernie_read_rows(self, file: DataFile) -> Iterator[RawRow]:
+        """As ``file.document`` cuts it."""
+        from erniecore_formats.text_files import read_text
+
+        return read_text(file)
+
+
 erniekit, alpaca, messages = ErniekitFormat(), AlpacaFormat(), MessagesFormat()
 preference, query_response, text = PreferenceFormat(), QueryResponseFormat(), TextFormat()
+txt = TextReader()

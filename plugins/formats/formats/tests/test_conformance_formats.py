@@ -1,4 +1,4 @@
-"""The plugin keeps the rules that every format keeps."""
+"""The plugins keep the rules that every format and every reader keeps."""
 
 from erniecore_conformance import parametrize_checks
 
@@ -30,4 +30,9 @@ def test_conformance_of_preference(check):
 
 @parametrize_checks("format", "query-response")
 def test_conformance_of_query_response(check):
+    check()
+
+
+@parametrize_checks("reader", "txt")
+def test_conformance_of_text_files(check):
     check()

@@ -10,10 +10,8 @@ import json
 from collections.abc import Callable, Iterator, Mapping
 from typing import IO
 
-from erniecore import codes
-from erniecore.data.json_rows import bounded_lines
-from erniecore.data.opening import DataFile, RawRow, too_long
-from erniecore.errors import DataError, RowError
+from erniecore.api import DataError, RowError
+from erniecore.api.rows import DataFile, RawRow, bounded_lines, codes, too_long
 
 #: (number of the first line, its bytes; none: longer than the limit)
 _Block = tuple[int, "bytes | None"]

@@ -4,14 +4,14 @@ import io
 import json
 
 import pytest
+from erniecore_formats import text_files
+from erniecore_formats.text_files import split_text
 from hypothesis import given
 from hypothesis import strategies as st
 
 from erniecore import codes
-from erniecore.data import text_rows
 from erniecore.data.opening import ReadLimits
 from erniecore.data.reader import read_rows
-from erniecore.data.text_rows import split_text
 from erniecore.errors import DataError, RowError
 
 
@@ -36,7 +36,7 @@ def test_documents_together_hold_every_line_that_is_not_blank(lines, end):
 
 @pytest.mark.parametrize(("document", "lines"), [("line", [1, 2, 4]), ("paragraph", [1, 4]), ("file", [1])])
 def test_documents_beyond_the_limit_are_skipped(monkeypatch, document, lines):
-    monkeypatch.setattr(text_rows, "_CHUNK", 7)
+    monkeypatch.setattr(text_files, "_CHUNK", 7)
     found = cut(b"short\n" + b"x" * 100 + b"\n\nshort\n", document, limit=60)
     assert [n for n, _ in found] == lines
     codes_found = [getattr(r, "code", r) for _, r in found]
