@@ -3,9 +3,9 @@ imported by :func:`open_device` and by what is called after it.
 """
 
 from erniecore.checkpoint.directories import atomic_directory, check_target
-from erniecore.config.selection import recipes
+from erniecore.config.recipes import recipes
+from erniecore.config.sources import parse_value
 from erniecore.config.yaml import parse as parse_yaml
-from erniecore.config.yaml import parse_value
 from erniecore.engine.models.bundles import build_bundle, check_vocabulary, model_plugin, open_device, read_tokenizer
 from erniecore.engine.models.bundles import described as with_provenance
 from erniecore.engine.models.score_head import add_score_head

@@ -8,7 +8,7 @@ from erniecore.config.problems import Known
 from erniecore.config.recognize import importer_of, tables, unrecognized
 from erniecore.config.selection import select
 from erniecore.config.settings import composed, values
-from erniecore.config.yaml import scalar
+from erniecore.config.values import scalar
 from erniecore.kinds import FLAG_KINDS, KINDS, MANY, RUN_KINDS
 from erniecore.retired import current_key
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from erniecore.config import yaml
-from erniecore.config.selection import PUBLISHED, recipes
+from erniecore.config.recipes import PUBLISHED, recipes
 from erniecore.errors import CheckpointError
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
-from erniecore.config.yaml import scalar
+from erniecore.config.values import scalar
 from erniecore.sections import Section
 
 _TYPE_NAMES = {

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from erniecore import registry
-from erniecore.config import yaml
 from erniecore.config.recognize import OURS, article, read_document
+from erniecore.config.sources import parse_value
 from erniecore.config.tree import COMMAND_LINE, Leaf, Place, Tree, merge
 from erniecore.errors import CheckpointError, ConfigError, PluginError, PluginNotFound, Problem, UsageError, shorten
 from erniecore.host import assemble
@@ -82,7 +82,7 @@ def with_overrides(file: ForeignFile, overrides: Sequence[str]) -> ForeignFile:
         match = _OVERRIDE.fullmatch(argument)
         if match is None:
             raise UsageError(f"{argument!r} is not key=value", fix="override keys of the file, such as max_steps=10")
-        data[match["key"]] = yaml.parse_value(match["value"], f"command line: {argument}")
+        data[match["key"]] = parse_value(match["value"], f"command line: {argument}")
         typed[match["key"]] = argument
     return ForeignFile(file.path, data, file.lines, typed)
 

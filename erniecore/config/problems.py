@@ -1,21 +1,24 @@
-"""Pass 2: validate a section as strict JSON, and say what is wrong to the person who wrote it.
+"""What is wrong with settings, said to the person who wrote them.
 
 Pydantic's own messages appear only for errors that the table below does not know.
 """
 
 from __future__ import annotations
 
-import json
 import typing
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, get_args
 
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
+from erniecore import registry
 from erniecore.config.core import CORE_SECTIONS
+from erniecore.config.selection import Selection
+from erniecore.config.settings import SECTIONS, own_keys, plain_name
+from erniecore.config.strict import strict
 from erniecore.config.tree import COMMAND_LINE, Leaf, Place, Tree, leaves, place_of, plain
-from erniecore.errors import ConfigError, Problem, nearest, shorten
-from erniecore.kinds import MANY, RUN_KINDS
+from erniecore.errors import ConfigError, PluginError, Problem, nearest, shorten
+from erniecore.kinds import KINDS, MANY, RUN_KINDS
 from erniecore.sections import Section
 
 #: pydantic's error type -> our message; ``c`` is the error's context
@@ -90,36 +93,6 @@ def section_from(cls: type[Section], node: Leaf | Tree, key: str = "") -> Sectio
         known = Known(f"{key}.{name}".lstrip(".") for name in cls.model_fields)
         raise ConfigError([problem(cls, node, key, e, known) for e in error.errors(include_url=False)]) from None
     return section
-
-
-def strict(adapter: TypeAdapter[Any], node: Leaf | Tree) -> Any:
-    """``node`` as strict JSON: ``"yes"`` is not a truth value and ``"5"`` is not a number. What was typed on a command
-    line or in the environment (``run.name=2024``) is text where text is due. Raises ``ValidationError``."""
-    try:
-        return adapter.validate_json(json.dumps(plain(node)), strict=True)
-    except ValidationError as error:
-        as_text = _as_text(node, error.errors(include_url=False))
-        if as_text is None:
-            raise
-    return adapter.validate_json(json.dumps(plain(as_text)), strict=True)
-
-
-def _as_text(node: Leaf | Tree, errors: Iterable[Any]) -> Leaf | Tree | None:
-    """``node`` with the typed text where an error wants text; ``None`` when none does."""
-    wanted = {tuple(e["loc"]) for e in errors if e["type"] == "string_type"}
-    found = False
-
-    def visit(child: Leaf | Tree, path: tuple[str, ...]) -> Leaf | Tree:
-        nonlocal found
-        if isinstance(child, dict):
-            return {k: visit(c, (*path, k)) for k, c in child.items()}
-        if path in wanted and child.text is not None and not isinstance(child.value, (list, dict)):
-            found = True
-            return Leaf(child.text, child.place)
-        return child
-
-    result = visit(node, ())
-    return result if found else None
 
 
 def problem(cls: type[BaseModel], node: Leaf | Tree, key: str, error: Any, known: Known) -> Problem:
@@ -209,3 +182,73 @@ def unknown_section(name: str, node: Leaf | Tree, known: Known) -> list[Problem]
             found.append(place.problem(key, f"unknown section {name}{hint}"))
             files.add(place.source)
     return found
+
+
+def problems_of(chosen: Selection, errors: Iterable[Any]) -> list[Problem]:
+    """Everything that is wrong with the keys and values of a selection; ``errors``: pydantic's about the composed class."""
+    known = Known(known_keys(chosen.plugins), lambda key: _elsewhere(key, chosen))
+    found = [p for kind in RUN_KINDS if kind not in chosen.plugins for p in _unselected(kind, chosen.tree.get(kind))]
+    for name, node in chosen.tree.items():
+        if name not in SECTIONS:
+            found += unknown_section(name, node, known)
+    return found + _invalid(errors, chosen.tree, chosen.plugins, known)
+
+
+def _invalid(errors: Iterable[Any], tree: Tree, plugins: Mapping[str, Any], known: Known) -> list[Problem]:
+    """pydantic's errors about a composed class as problems with their places in ``tree``."""
+    found: list[Problem] = []
+    for error in errors:
+        name, *loc = error["loc"]
+        node = own_keys(name, tree.get(name, {}))
+        if name in MANY and not loc:
+            leaf = tree[name]
+            assert isinstance(leaf, Leaf)
+            found.append(leaf.place.problem(name, f"must be names or a mapping by name (got {leaf.value!r})"))
+        elif name in MANY:
+            cls = next(p.Config for p in plugins[MANY[name]] if p.name == loc[0])
+            child = node.get(loc[0], {}) if isinstance(node, dict) else {}
+            found.append(problem(cls, child, f"{name}.{loc[0]}", {**error, "loc": tuple(loc[1:])}, known))
+        elif name in SECTIONS:
+            cls = CORE_SECTIONS[name] if name in CORE_SECTIONS else plugins[name].Config
+            found.append(problem(cls, node, name, {**error, "loc": tuple(loc)}, known))
+    return found
+
+
+def known_keys(plugins: Mapping[str, Any]) -> list[str]:
+    """Every ``section.key`` of a selection of plugins."""
+    keys = [f"{name}.{f}" for name, cls in CORE_SECTIONS.items() for f in cls.model_fields]
+    for kind in RUN_KINDS:
+        if kind in plugins:
+            keys += [f"{kind}.name", *(f"{kind}.{f}" for f in plugins[kind].Config.model_fields)]
+    for section, kind in MANY.items():
+        keys += [f"{section}.{p.name}.{f}" for p in plugins.get(kind, ()) for f in p.Config.model_fields]
+    return keys
+
+
+def _unselected(kind: str, node: Leaf | Tree | None) -> list[Problem]:
+    """Keys below a kind that has no plugin; one problem per key."""
+    if node is None or KINDS[kind].required:  # reported already: nobody chose one
+        return []
+    message = f"belongs to {kind} plugins; none is selected, add {KINDS[kind].flag} NAME"
+    return [
+        leaf.place.problem(".".join(path), message)
+        for path, leaf in leaves(node, (kind,))
+        if not (path == (kind,) and leaf.value in (None, {})) and path != (kind, "name")
+    ]
+
+
+def _elsewhere(key: str, chosen: Selection) -> str:
+    """What to say of an unknown key that another plugin of the same kind has; empty: nothing."""
+    kind, _, name = key.partition(".")
+    if kind not in chosen.names:
+        return ""
+    for entry in registry.entries(kind):
+        if entry.status != registry.OK or entry.name == plain_name(chosen.names[kind]):
+            continue
+        try:
+            plugin = registry.load(kind, entry.name)
+        except PluginError:  # broken, and nobody named it
+            continue
+        if name in plugin.Config.model_fields:
+            return f"belongs to {kind} {entry.name}; selected is {chosen.names[kind]}"
+    return ""

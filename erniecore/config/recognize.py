@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any
 from erniecore import registry
 from erniecore.config import yaml
 from erniecore.config.core import CORE_SECTIONS
+from erniecore.config.values import Document
+from erniecore.config.values import Path as DataPath
 from erniecore.errors import ConfigError, Problem, UsageError, shorten
 from erniecore.host import assemble
 from erniecore.kinds import KINDS, MANY, RUN_KINDS
@@ -66,7 +68,7 @@ def importer_of_file(path: Path) -> Plugin | None:
     return importer_of(content, str(path))
 
 
-def read_document(path: Path) -> yaml.Document:
+def read_document(path: Path) -> Document:
     """A YAML or JSON file with the line of each key.
 
     Raises:
@@ -80,7 +82,7 @@ def read_document(path: Path) -> yaml.Document:
     return _json(text, str(path)) if path.suffix == ".json" else yaml.parse(text, str(path))
 
 
-def _json(text: str, source: str) -> yaml.Document:
+def _json(text: str, source: str) -> Document:
     """A JSON object; the line of a key is where its name first stands."""
     try:
         data = json.loads(text)
@@ -89,11 +91,11 @@ def _json(text: str, source: str) -> yaml.Document:
         raise ConfigError([Problem(source, line, "", f"no JSON: {error}")]) from error
     if not isinstance(data, dict):
         raise ConfigError([Problem(source, 1, "", f"must be an object of keys (got {shorten(data)})")])
-    lines: dict[yaml.Path, int] = {}
+    lines: dict[DataPath, int] = {}
     for key in data:
         place = text.find(json.dumps(key, ensure_ascii=False))
         lines[(key,)] = text.count("\n", 0, place) + 1 if place >= 0 else 0
-    return yaml.Document(data, lines)
+    return Document(data, lines)
 
 
 def refuse_foreign(content: Mapping[str, Any], source: str) -> None:

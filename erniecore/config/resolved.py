@@ -15,7 +15,7 @@ import erniecore
 from erniecore import kernels, registry
 from erniecore.config.compose import LoadedSettings
 from erniecore.config.settings import values
-from erniecore.config.yaml import scalar
+from erniecore.config.values import scalar
 from erniecore.known import installed
 from erniecore.types.run import Cluster
 

@@ -9,15 +9,13 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 from erniecore import registry
 from erniecore.capabilities import MethodCapability
-from erniecore.config import yaml
-from erniecore.config.sources import DirectorySource, RecipeSource, Source, merged
-from erniecore.config.tree import COMMAND_LINE, Leaf, Place, Tree, tree_of
+from erniecore.config.sources import DirectorySource, Source, merged
+from erniecore.config.tree import COMMAND_LINE, Leaf, Place, Tree
 from erniecore.errors import (
     CheckpointError,
     ConfigError,
@@ -25,7 +23,6 @@ from erniecore.errors import (
     PluginError,
     PluginNotFound,
     Problem,
-    nearest,
     shorten,
 )
 from erniecore.host import BUILTIN_CALLBACKS
@@ -61,7 +58,11 @@ def select(sources: Sequence[Source], required: Sequence[str]) -> Selection:
     """
     chosen = Selection(tuple(sources), merged(sources))
     _choose_model(chosen)
-    _add_recipe(chosen)
+    if (size := _text(_section(chosen.tree, "model").get("size"), "model.size")) and "model" in chosen.plugins:
+        from erniecore.config.recipes import recipe_source
+
+        chosen.sources = (*chosen.sources, recipe_source(chosen.plugins["model"], chosen.names["model"], *size))
+        chosen.tree = merged(chosen.sources)
     for kind in RUN_KINDS:
         if kind not in chosen.plugins:
             _choose(chosen, kind)
@@ -219,38 +220,6 @@ def _bad_config(file: Path, error: Exception) -> CheckpointError:
         message, found = "config.json is no JSON object", str(error) if isinstance(error, ValueError) else ""
         fix = _FETCH_AGAIN
     return CheckpointError(message, where=str(file), found=found, fix=fix, code="ERN-K021")
-
-
-#: key of a recipe with the names under which hubs have models that it describes; not a setting
-PUBLISHED = "published"
-
-
-def recipes(plugin: Plugin) -> dict[str, str]:
-    """Recipe name -> YAML text of a model plugin."""
-    if not (isinstance(plugin, ModelPlugin) and plugin.recipes):
-        return {}
-    found = [f for f in files(plugin.recipes).iterdir() if f.name.endswith(".yaml")]
-    return {f.name.removesuffix(".yaml"): f.read_text(encoding="utf-8") for f in found}
-
-
-def _add_recipe(chosen: Selection) -> None:
-    """The recipe that ``model.size`` names, below everything that the user wrote."""
-    section = _section(chosen.tree, "model")
-    size = _text(section.get("size"), "model.size")
-    if size is None or "model" not in chosen.plugins:
-        return
-    known, (name, place) = recipes(chosen.plugins["model"]), size
-    if name not in known:
-        close = nearest(name, known)
-        hint = f"; did you mean {close}?" if close else ""
-        names = ", ".join(sorted(known)) or "none"
-        message = f"{chosen.names['model']} has no recipe {name!r}{hint} (recipes: {names})"
-        raise ConfigError([place.problem("model.size", message)])
-    source = f"recipe {chosen.names['model']}/{name}"
-    recipe = tree_of(yaml.parse(known[name], source), source)
-    recipe.pop(PUBLISHED, None)
-    chosen.sources = (*chosen.sources, RecipeSource(recipe))
-    chosen.tree = merged(chosen.sources)
 
 
 def _many(tree: Tree, section: str, always: Sequence[str] = ()) -> list[tuple[str, Place | None]]:

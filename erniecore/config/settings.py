@@ -6,7 +6,7 @@ then validated as strict JSON.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any, ClassVar
 
@@ -25,10 +25,9 @@ from erniecore.config.core import (
     RunSection,
     TrainSection,
 )
-from erniecore.config.problems import Known, problem, strict
 from erniecore.config.sources import DefaultSource, Sourced
+from erniecore.config.strict import strict
 from erniecore.config.tree import Leaf, Tree
-from erniecore.errors import Problem
 from erniecore.kinds import MANY, RUN_KINDS
 from erniecore.sections import Section
 
@@ -124,37 +123,6 @@ def default_source(plugins: Mapping[str, Any]) -> DefaultSource:
     sections: Tree = {name: {} for name in (*CORE_SECTIONS, *(kind for kind in RUN_KINDS if kind in plugins))}
     many: Tree = {name: {p.name: {} for p in plugins.get(kind, ())} for name, kind in MANY.items()}
     return DefaultSource({**sections, **many})
-
-
-def problems_of(errors: Iterable[Any], tree: Tree, plugins: Mapping[str, Any], known: Known) -> list[Problem]:
-    """pydantic's errors about a composed class as problems with their places in ``tree``."""
-    found: list[Problem] = []
-    for error in errors:
-        name, *loc = error["loc"]
-        node = own_keys(name, tree.get(name, {}))
-        if name in MANY and not loc:
-            leaf = tree[name]
-            assert isinstance(leaf, Leaf)
-            found.append(leaf.place.problem(name, f"must be names or a mapping by name (got {leaf.value!r})"))
-        elif name in MANY:
-            cls = next(p.Config for p in plugins[MANY[name]] if p.name == loc[0])
-            child = node.get(loc[0], {}) if isinstance(node, dict) else {}
-            found.append(problem(cls, child, f"{name}.{loc[0]}", {**error, "loc": tuple(loc[1:])}, known))
-        elif name in SECTIONS:
-            cls = CORE_SECTIONS[name] if name in CORE_SECTIONS else plugins[name].Config
-            found.append(problem(cls, node, name, {**error, "loc": tuple(loc)}, known))
-    return found
-
-
-def known_keys(plugins: Mapping[str, Any]) -> list[str]:
-    """Every ``section.key`` of a selection of plugins."""
-    keys = [f"{name}.{f}" for name, cls in CORE_SECTIONS.items() for f in cls.model_fields]
-    for kind in RUN_KINDS:
-        if kind in plugins:
-            keys += [f"{kind}.name", *(f"{kind}.{f}" for f in plugins[kind].Config.model_fields)]
-    for section, kind in MANY.items():
-        keys += [f"{section}.{p.name}.{f}" for p in plugins.get(kind, ()) for f in p.Config.model_fields]
-    return keys
 
 
 def values(settings: RunSettings) -> list[tuple[tuple[str, ...], Any]]:

@@ -1,4 +1,4 @@
-"""Where settings come from: files with ``extends``, the environment, flags and ``section.key=value``.
+"""Where settings come from: the environment, flags and ``section.key=value``; files are in ``files.py``.
 
 Each is a source of pydantic-settings, which asks them from the highest to the lowest and merges what they give.
 Unlike the library's own sources they know the file and line of every value, and report names that nobody knows.
@@ -8,17 +8,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
-from typing import Any
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 from pydantic.fields import FieldInfo
 from pydantic_settings import BaseSettings, InitSettingsSource, PydanticBaseSettingsSource, SettingsConfigDict
 
 from erniecore import retired
-from erniecore.config import yaml
-from erniecore.config.recognize import refuse_foreign
-from erniecore.config.tree import COMMAND_LINE, Leaf, Place, Tree, leaves, merge, normal, tree_of
-from erniecore.errors import ConfigError, Problem, UsageError, did_you_mean, nearest, shorten
+from erniecore.config.tree import COMMAND_LINE, Leaf, Place, Tree, leaves, merge, normal
+from erniecore.config.values import plain_scalar
+from erniecore.errors import ConfigError, Problem, UsageError, did_you_mean, shorten
 from erniecore.kinds import FLAG_KINDS, MANY, RUN_KINDS
 
 #: Environment variables that start with ERNIE_ and are not settings.
@@ -33,7 +32,6 @@ FLAGS: dict[str, tuple[str, ...]] = {
     "seed": ("run", "seed"),
     **{name: ("launcher", name) for name in ("nproc", "nodes", "node_rank", "master", "restarts")},
 }
-MAX_EXTENDS = 16
 
 
 class Sourced(BaseSettings):
@@ -104,6 +102,20 @@ def _without(tree: Tree, above: Mapping[str, Any]) -> Tree:
     return kept
 
 
+class Read(NamedTuple):
+    """What the user wrote.
+
+    Attributes:
+        sources: from the highest to the lowest. problems: environment variables that are no settings.
+        notes: as in ``LoadedSettings``. advice: as in ``Imported``.
+    """
+
+    sources: tuple[Source, ...]
+    problems: list[Problem]
+    notes: tuple[str, ...] = ()
+    advice: Mapping[str, str] = MappingProxyType({})
+
+
 def merged(sources: Iterable[Source]) -> Tree:
     """What several sources say, the highest first."""
 
@@ -114,18 +126,6 @@ def merged(sources: Iterable[Source]) -> Tree:
 
     written: Any = Written
     return {key: restored(node) for key, node in (written(sources=tuple(sources)).model_extra or {}).items()}
-
-
-class FileSource(Source):
-    """The settings file, without what it extends."""
-
-
-class ExtendedSource(Source):
-    """The files that the settings file extends, later ones over earlier ones."""
-
-
-class ConvertedSource(Source):
-    """A settings file of another toolkit, converted."""
 
 
 class EnvironmentSource(Source):
@@ -151,10 +151,6 @@ class DirectorySource(Source):
     """The model plugin and the path that a model directory stands for."""
 
 
-class RecipeSource(Source):
-    """The recipe of the model that ``model.size`` names."""
-
-
 class DefaultSource(Source):
     """Sections of the core and of the chosen plugins; their classes hold the defaults."""
 
@@ -166,54 +162,6 @@ def command_line(overrides: Sequence[str], flags: Mapping[str, Any]) -> tuple[Ov
     """
     given = FlagSource(flags)
     return OverrideSource(from_overrides(overrides, given.tree)), given
-
-
-def read_file(path: Path, above: tuple[Path, ...] = ()) -> Tree:
-    """A settings file over the files that it ``extends``. Raises what :func:`own_and_extended` raises."""
-    own, extended = own_and_extended(path, above)
-    return merge(extended, own)
-
-
-def own_and_extended(path: Path, above: tuple[Path, ...] = ()) -> tuple[Tree, Tree]:
-    """A settings file, and the files that it ``extends`` (relative to it) as one tree.
-
-    Raises:
-        UsageError: the file cannot be read, is one of another toolkit, or extends itself.
-        ConfigError: it is not valid YAML.
-    """
-    shown, real = str(path), path.resolve()
-    if real in above or len(above) >= MAX_EXTENDS:
-        chain = " -> ".join(p.name for p in (*above, real))
-        raise UsageError("files extend each other in a circle" if real in above else "too many extends", found=chain)
-    try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        reason = getattr(error, "strerror", None) or "it is not UTF-8 text"
-        raise UsageError(f"cannot read the settings file: {reason}", where=shown, fix=_instead(path)) from error
-    document = yaml.parse(text, shown)
-    refuse_foreign(document.data, shown)
-    parents = document.data.pop("extends", None) or []
-    parents = [parents] if isinstance(parents, str) else parents
-    if not isinstance(parents, list) or not all(isinstance(p, str) for p in parents):
-        message = f"must be a file or a list of files (got {shorten(parents)})"
-        raise ConfigError([Problem(shown, document.lines[("extends",)], "extends", message)])
-    tree: Tree = {}
-    for parent in parents:
-        parent_path = path.parent / parent
-        if not parent_path.is_file():
-            message = f"no such file: {parent_path}"
-            raise ConfigError([Problem(shown, document.lines[("extends",)], "extends", message)])
-        tree = merge(tree, read_file(parent_path, (*above, real)))
-    return tree_of(document, shown), tree
-
-
-def _instead(path: Path) -> str:
-    """What may have been meant by a settings file that cannot be read."""
-    if (path.parent / "config.json").is_file():
-        return f"{path.parent} is a model directory: --model {path.parent}"
-    beside = [p.name for p in path.parent.glob("*.y*ml")] if path.parent.is_dir() else []
-    close = nearest(path.name, beside)
-    return f"did you mean {path.parent / close}?" if close and close != path.name else ""
 
 
 def from_environment(environ: Mapping[str, str]) -> tuple[Tree, list[Problem]]:
@@ -229,7 +177,7 @@ def from_environment(environ: Mapping[str, str]) -> tuple[Tree, list[Problem]]:
             hint = did_you_mean(name, known, "settings are ERNIE_SECTION__KEY", cutoff=0.8)
             problems.append(place.problem("", f"unknown name; {hint}"))
             continue
-        leaf = Leaf(yaml.parse_value(environ[name], place.source), place, text=environ[name])
+        leaf = Leaf(parse_value(environ[name], place.source), place, text=environ[name])
         tree = merge(tree, normal(_nested(path, leaf)))
     return tree, problems
 
@@ -272,15 +220,30 @@ def from_arguments(arguments: Sequence[str]) -> Tree:
     return tree
 
 
+def parse_value(text: str, source: str) -> Any:
+    """The value in ``section.key=value`` or an environment variable.
+
+    Lists, mappings and quoted text are YAML; everything else is one unquoted scalar, whatever it holds
+    (``C:/x: y`` and ``#1`` are text). Nothing at all is empty text. Raises ``ConfigError``.
+    """
+    stripped = text.strip()
+    if stripped[:1] in ("[", "{", '"', "'"):
+        from erniecore.config.yaml import parse_any
+
+        return parse_any(stripped, source)
+    try:
+        return plain_scalar(stripped) if stripped else ""
+    except ValueError as error:  # Python's limit for the digits of an integer
+        raise ConfigError([Problem(source, 0, "", str(error))]) from error
+
+
 def _typed(argument: str, neither: str, fix: str) -> tuple[list[str], Leaf]:
     """Path and value of ``some.key=value``."""
     key, equals, text = argument.partition("=")
     path = key.strip().split(".")
     if not equals or not all(re.fullmatch(r"[\w-]+", part) for part in path):
         raise UsageError(f"{argument!r} is neither {neither}", fix=fix)
-    leaf = Leaf(
-        yaml.parse_value(text, f"{COMMAND_LINE}: {argument}"), Place(COMMAND_LINE, argument=argument), text=text
-    )
+    leaf = Leaf(parse_value(text, f"{COMMAND_LINE}: {argument}"), Place(COMMAND_LINE, argument=argument), text=text)
     return path, leaf
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias, Union
 
 from erniecore import retired
-from erniecore.config import yaml
+from erniecore.config.values import Document, Path
 from erniecore.errors import ConfigError, Problem, shorten
 from erniecore.kinds import MANY, RUN_KINDS
 
@@ -44,7 +44,7 @@ class Leaf:
 
     value: Any
     place: Place
-    lines: Mapping[yaml.Path, int] = field(default_factory=dict)
+    lines: Mapping[Path, int] = field(default_factory=dict)
     text: str | None = None
 
 
@@ -91,10 +91,10 @@ def place_of(node: Leaf | Tree, path: Sequence[str | int]) -> Place | None:
     return first[1].place if first else None
 
 
-def tree_of(document: yaml.Document, source: str) -> Tree:
+def tree_of(document: Document, source: str) -> Tree:
     """A parsed file as a tree."""
 
-    def build(value: Any, path: yaml.Path) -> Leaf | Tree:
+    def build(value: Any, path: Path) -> Leaf | Tree:
         place = Place(source, document.lines.get(path, 0))
         if isinstance(value, dict) and value:
             return {key: build(child, (*path, key)) for key, child in value.items()}
@@ -161,7 +161,7 @@ def _named(node: Leaf | Tree) -> Leaf | Tree:
             result[item] = Leaf({}, place)
         elif isinstance(item, dict) and len(item) == 1:
             name, section = next(iter(item.items()))
-            document = yaml.Document(section or {}, {p[2:]: n for p, n in node.lines.items() if p[:2] == (i, name)})
+            document = Document(section or {}, {p[2:]: n for p, n in node.lines.items() if p[:2] == (i, name)})
             result[name] = tree_of(document, place.source) if section else Leaf({}, place)
         else:
             raise ConfigError([place.problem("callbacks", f"must be a name or `name: {{…}}` (got {shorten(item)})")])
@@ -172,7 +172,7 @@ def _sources(node: Leaf | Tree) -> Leaf | Tree:
     """One or several data files as a list of ``{path: …}``."""
     if isinstance(node, dict):
         first = next(leaves(node))[1].place
-        lines: dict[yaml.Path, int] = {(0, *path): leaf.place.line for path, leaf in leaves(node)}
+        lines: dict[Path, int] = {(0, *path): leaf.place.line for path, leaf in leaves(node)}
         return Leaf([plain(node)], first, lines)
     value = [node.value] if isinstance(node.value, str) else node.value
     if not isinstance(value, list):

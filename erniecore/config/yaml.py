@@ -1,4 +1,5 @@
-"""YAML 1.2 as settings files use it: the core schema, a line for every key, and limits. Not a general YAML reader.
+"""Files of YAML 1.2 as settings use it: the core schema, a line for every key, and limits. Not a general YAML reader; what a
+single value means is in ``values.py``.
 
 Unlike PyYAML's own loaders (YAML 1.1), ``1e-5`` is a number, ``on``, ``yes`` and ``2024-01-01`` are text, and a key
 given twice is an error. Tags, merge keys and several documents are refused; size, depth and what aliases expand to
@@ -7,16 +8,13 @@ are limited, so that a hostile file ends in an error and not in a full memory.
 
 from __future__ import annotations
 
-import json
-import math
-import re
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from collections.abc import Callable
+from typing import Any
 
 import yaml
 from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
+from erniecore.config.values import Document, Path, plain_scalar
 from erniecore.errors import ConfigError, Problem, shorten
 
 MAX_BYTES = 1 << 20
@@ -24,48 +22,8 @@ MAX_DEPTH = 32
 #: nodes after the expansion of aliases
 MAX_NODES = 50_000
 
-_BARE = re.compile(r"[A-Za-z][A-Za-z0-9_./-]*")
-#: printable for JSON, but a line break or refused for YAML
-_ESCAPED = re.compile("[\x7f-\x9f\u2028\u2029\ud800-\udfff\ufeff\ufffe\uffff]")
-
-#: Keys and list positions from the root to a value.
-Path: TypeAlias = "tuple[str | int, ...]"
 
 _TAG = "tag:yaml.org,2002:"
-_INT = re.compile(r"[-+]?[0-9]+")
-_OCTAL, _HEX = re.compile(r"0o[0-7]+"), re.compile(r"0x[0-9a-fA-F]+")
-_FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?")
-_INFINITE = re.compile(r"[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)")
-_CONSTANTS: dict[str, bool | None] = {
-    **dict.fromkeys(("", "~", "null", "Null", "NULL")),
-    **dict.fromkeys(("true", "True", "TRUE"), True),
-    **dict.fromkeys(("false", "False", "FALSE"), False),
-}
-
-
-@dataclass(frozen=True)
-class Document:
-    """A parsed file: plain data, and the 1-based line of every key and list item."""
-
-    data: dict[str, Any]
-    lines: dict[Path, int] = field(default_factory=dict)
-
-
-def plain_scalar(text: str) -> str | int | float | bool | None:
-    """The value of an unquoted scalar in the core schema."""
-    if text in _CONSTANTS:
-        return _CONSTANTS[text]
-    if _INT.fullmatch(text):
-        return int(text)
-    if _OCTAL.fullmatch(text):
-        return int(text[2:], 8)
-    if _HEX.fullmatch(text):
-        return int(text[2:], 16)
-    if _FLOAT.fullmatch(text):
-        return float(text)
-    if _INFINITE.fullmatch(text):
-        return float(text.lower().replace(".", ""))
-    return text
 
 
 class _Loader(yaml.SafeLoader):
@@ -185,16 +143,9 @@ def parse(text: str, source: str) -> Document:
     return Document(data, builder.lines)
 
 
-def parse_value(text: str, source: str) -> Any:
-    """The value in ``section.key=value`` or an environment variable.
-
-    Lists, mappings and quoted text are YAML; everything else is one unquoted scalar, whatever it holds
-    (``C:/x: y`` and ``#1`` are text). Nothing at all is empty text.
-    """
-    stripped = text.strip()
-    if stripped[:1] in ("[", "{", '"', "'"):
-        return _guarded(lambda: _build(stripped, _Builder()), source)
-    return _guarded(lambda: plain_scalar(stripped), source) if stripped else ""
+def parse_any(text: str, source: str) -> Any:
+    """One value of any kind, such as ``[1, 2]``. Raises ``ConfigError``."""
+    return _guarded(lambda: _build(text, _Builder()), source)
 
 
 def _build(text: str, builder: _Builder) -> Any:
@@ -219,23 +170,3 @@ def _guarded(action: Callable[[], Any], source: str) -> Any:
         raise ConfigError([Problem(source, mark.line + 1 if mark else 0, "", message)]) from error
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise ConfigError([Problem(source, 0, "", " ".join(str(error).split()))]) from error
-
-
-def scalar(value: Any) -> str:
-    """``value`` in one line of YAML 1.2, which :func:`parse` reads back; text without special characters stays bare."""
-    if isinstance(value, str):
-        bare = _BARE.fullmatch(value) and plain_scalar(value) == value
-        return value if bare else _quoted(value)
-    if isinstance(value, bool) or value is None:
-        return json.dumps(value)
-    if isinstance(value, float):
-        return repr(value) if math.isfinite(value) else (".nan" if math.isnan(value) else f"{value}".replace("i", ".i"))
-    if isinstance(value, int):
-        return str(value)
-    if isinstance(value, Mapping):
-        return "{" + ", ".join(f"{scalar(k)}: {scalar(v)}" for k, v in value.items()) + "}"
-    return "[" + ", ".join(scalar(v) for v in value) + "]"
-
-
-def _quoted(text: str) -> str:
-    return _ESCAPED.sub(lambda m: f"\\u{ord(m[0]):04x}", json.dumps(text, ensure_ascii=False))

@@ -113,12 +113,14 @@ def run_loaded(
         note: told of each restart. launched: this process is a rank that the run's launcher has started.
         listeners: objects with lifecycle hooks, beside the callbacks; called where the run has one process, this one.
     """
-    from erniecore.config.absent_model import require_directory
     from erniecore.engine.preparation.prepare import prepare
 
     default, faults = _default_callback(loaded)
     with _located(loaded), loaded.host.listening([*listeners, *default]):
-        require_directory(loaded)
+        if (path := loaded.settings.model.path) and not Path(path).is_dir():
+            from erniecore.config.absent_model import require_directory
+
+            require_directory(loaded)
         start = LauncherConfig() if launched else loaded.settings.launcher
         count = processes or start.nproc
         context = prepare(loaded, console=console, processes=count, name=name, nodes=start.nodes)

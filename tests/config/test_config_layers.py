@@ -9,15 +9,10 @@ from pydantic_settings import PydanticBaseSettingsSource
 
 from erniecore.config import yaml
 from erniecore.config.compose import load, read_sources
+from erniecore.config.files import FileSource, read_file
+from erniecore.config.recipes import RecipeSource
 from erniecore.config.settings import composed, default_source
-from erniecore.config.sources import (
-    FileSource,
-    OverrideSource,
-    RecipeSource,
-    from_environment,
-    merged,
-    read_file,
-)
+from erniecore.config.sources import OverrideSource, from_environment, merged
 from erniecore.config.tree import Leaf, Place, merge, plain, tree_of
 from erniecore.errors import (
     CheckpointError,

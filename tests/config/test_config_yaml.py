@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from erniecore.config import yaml
-from erniecore.config.yaml import scalar
+from erniecore.config.sources import parse_value
+from erniecore.config.values import scalar
 from erniecore.errors import ConfigError
 
 
@@ -129,12 +130,12 @@ def test_refused_with_its_line(text, message):
     ],
 )
 def test_values_of_words(text, value):
-    assert yaml.parse_value(text, "command line") == value
+    assert parse_value(text, "command line") == value
 
 
 def test_a_broken_list_is_an_error_of_the_word():
     with pytest.raises(ConfigError, match=r"^command line: a=\[1"):
-        yaml.parse_value("[1", "command line: a=[1")
+        parse_value("[1", "command line: a=[1")
 
 
 @given(st.text(max_size=60))
@@ -142,7 +143,7 @@ def test_any_text_parses_or_is_refused(text):
     with contextlib.suppress(ConfigError):
         yaml.parse(text, "f")
     with contextlib.suppress(ConfigError):
-        yaml.parse_value(text, "f")
+        parse_value(text, "f")
 
 
 PLAIN = st.recursive(

@@ -12,7 +12,7 @@ from erniecore_llamafactory.draft import Surroundings
 from erniecore_llamafactory.table import GROUPS, TABLE
 
 from erniecore.config import yaml
-from erniecore.config.compose import known_keys
+from erniecore.config.problems import known_keys
 from erniecore.kinds import RUN_KINDS
 
 FIXTURES = Path(__file__).with_name("fixtures")

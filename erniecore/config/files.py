@@ -1,0 +1,102 @@
+"""Settings files: ours with what they ``extend``, and those of another toolkit, converted by its importer."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from erniecore.config import yaml
+from erniecore.config.recognize import importer_of_file, refuse_foreign
+from erniecore.config.sources import EnvironmentSource, Read, Source, command_line, merged
+from erniecore.config.tree import Leaf, Tree, merge, tree_of
+from erniecore.errors import ConfigError, Problem, UsageError, nearest, shorten
+from erniecore.kinds import KINDS
+
+MAX_EXTENDS = 16
+
+
+class FileSource(Source):
+    """The settings file, without what it extends."""
+
+
+class ExtendedSource(Source):
+    """The files that the settings file extends, later ones over earlier ones."""
+
+
+class ConvertedSource(Source):
+    """A settings file of another toolkit, converted."""
+
+
+def read_with_file(
+    file: Path, overrides: Sequence[str], flags: Mapping[str, Any], environment: EnvironmentSource
+) -> Read:
+    """See ``compose.read_sources``."""
+    importer = importer_of_file(file)
+    if importer is None:
+        own, extended = own_and_extended(file)
+        above: tuple[Source, ...] = (*command_line(overrides, flags), environment)
+        return Read((*above, FileSource(own), ExtendedSource(extended)), environment.problems)
+    from erniecore.config.imported import is_override, layer_of
+
+    ours = [argument for argument in overrides if not is_override(argument)]
+    theirs = [argument for argument in overrides if is_override(argument)]
+    above = (*command_line(ours, flags), environment)
+    device = _named_plugin(merged(above), "device") or str(KINDS["device"].default)
+    layer = layer_of(file, importer, theirs, device)
+    return Read((*above, ConvertedSource(layer.tree)), environment.problems, layer.notes, layer.advice)
+
+
+def _named_plugin(tree: Tree, kind: str) -> str:
+    """The plugin that a tree names for a kind; empty: none."""
+    section = tree.get(kind)
+    name = section.get("name") if isinstance(section, dict) else None
+    return name.value if isinstance(name, Leaf) and isinstance(name.value, str) else ""
+
+
+def read_file(path: Path, above: tuple[Path, ...] = ()) -> Tree:
+    """A settings file over the files that it ``extends``. Raises what :func:`own_and_extended` raises."""
+    own, extended = own_and_extended(path, above)
+    return merge(extended, own)
+
+
+def own_and_extended(path: Path, above: tuple[Path, ...] = ()) -> tuple[Tree, Tree]:
+    """A settings file, and the files that it ``extends`` (relative to it) as one tree.
+
+    Raises:
+        UsageError: the file cannot be read, is one of another toolkit, or extends itself.
+        ConfigError: it is not valid YAML.
+    """
+    shown, real = str(path), path.resolve()
+    if real in above or len(above) >= MAX_EXTENDS:
+        chain = " -> ".join(p.name for p in (*above, real))
+        raise UsageError("files extend each other in a circle" if real in above else "too many extends", found=chain)
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or "it is not UTF-8 text"
+        raise UsageError(f"cannot read the settings file: {reason}", where=shown, fix=_instead(path)) from error
+    document = yaml.parse(text, shown)
+    refuse_foreign(document.data, shown)
+    parents = document.data.pop("extends", None) or []
+    parents = [parents] if isinstance(parents, str) else parents
+    if not isinstance(parents, list) or not all(isinstance(p, str) for p in parents):
+        message = f"must be a file or a list of files (got {shorten(parents)})"
+        raise ConfigError([Problem(shown, document.lines[("extends",)], "extends", message)])
+    tree: Tree = {}
+    for parent in parents:
+        parent_path = path.parent / parent
+        if not parent_path.is_file():
+            message = f"no such file: {parent_path}"
+            raise ConfigError([Problem(shown, document.lines[("extends",)], "extends", message)])
+        tree = merge(tree, read_file(parent_path, (*above, real)))
+    return tree_of(document, shown), tree
+
+
+def _instead(path: Path) -> str:
+    """What may have been meant by a settings file that cannot be read."""
+    if (path.parent / "config.json").is_file():
+        return f"{path.parent} is a model directory: --model {path.parent}"
+    beside = [p.name for p in path.parent.glob("*.y*ml")] if path.parent.is_dir() else []
+    close = nearest(path.name, beside)
+    return f"did you mean {path.parent / close}?" if close and close != path.name else ""
