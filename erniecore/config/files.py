@@ -31,7 +31,7 @@ class ConvertedSource(Source):
 def read_with_file(
     file: Path, overrides: Sequence[str], flags: Mapping[str, Any], environment: EnvironmentSource
 ) -> Read:
-    """See ``compose.read_sources``."""
+    """As ``compose.read_sources``, for a command with a settings file."""
     importer = importer_of_file(file)
     if importer is None:
         own, extended = own_and_extended(file)
