@@ -239,6 +239,8 @@ def known_plugins() -> str:
     for kind, names in found.items():
         if names:
             lines += [f"[{kind}]", *(f'{_toml_key(name)} = "{names[name]}"' for name in sorted(names)), ""]
+    types = {t: names for name, names in found["model"].items() for t in registry.load("model", name).model_types}
+    lines += ["# `model_type` of config.json.", "[model_type]", *(f'{t} = "{home}"' for t, home in types.items()), ""]
     lines += ["# What the list of commands says of those above."]
     lines += ["[help]", *(f"{_toml_key(name)} = {json.dumps(_help_line(name))}" for name in sorted(found["command"]))]
     return "\n".join(lines).rstrip() + "\n"

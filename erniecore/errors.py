@@ -236,6 +236,11 @@ def nearest(name: str, known: Iterable[str], cutoff: float = 0.6) -> str | None:
     return matches[0] if matches else None
 
 
+def article(name: str) -> str:
+    """``an adapter``, ``an ERNIEKit``, ``a model``."""
+    return f"{'an' if name[:1].upper() in 'AEIOU' else 'a'} {name}"
+
+
 def did_you_mean(name: str, known: Iterable[str], otherwise: str = "", cutoff: float = 0.6) -> str:
     """For ``fix=``: a question with the :func:`nearest` name, or ``otherwise`` when nothing is similar enough."""
     close = nearest(name, known, cutoff)

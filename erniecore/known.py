@@ -1,4 +1,5 @@
-"""Distributions by name: which one brings a plugin that is not installed (``known.toml``), and which provide paddle.
+"""Distributions by name: which one brings a plugin that is not installed (``known.toml``), and which provide paddle; and our
+settings by the names of other toolkits (``synonyms.toml``).
 
 Only used to word errors and reports; nothing is chosen by it.
 """
@@ -10,6 +11,7 @@ from collections.abc import Mapping
 from functools import lru_cache
 from importlib.metadata import PackageNotFoundError, version
 from importlib.resources import files
+from typing import Any
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -27,20 +29,27 @@ PADDLE_WHEELS = (
 )
 
 
-@lru_cache(maxsize=1)
-def _file() -> Mapping[str, Mapping[str, str]]:
-    """Section -> key -> value of ``known.toml``."""
-    return tomllib.loads(files("erniecore").joinpath("known.toml").read_text(encoding="utf-8"))
+@lru_cache(maxsize=2)
+def _file(name: str = "known.toml") -> Mapping[str, Mapping[str, Any]]:
+    """Section -> key -> value of a table."""
+    return tomllib.loads(files("erniecore").joinpath(name).read_text(encoding="utf-8"))
 
 
 def known() -> dict[tuple[str, str], str]:
     """(kind, name) -> distribution, as ``known.toml`` lists them."""
-    return {(kind, name): dist for kind, names in _file().items() if kind != "help" for name, dist in names.items()}
+    named = {kind: names for kind, names in _file().items() if kind not in ("help", "model_type")}
+    return {(kind, name): dist for kind, names in named.items() for name, dist in names.items()}
+
+
+def synonyms() -> dict[str, str]:
+    """Name elsewhere, in small letters with underscores -> our ``section.key``."""
+    table = _file("synonyms.toml").items()
+    return {name: f"{s}.{key}" for s, keys in table for key, names in keys.items() for name in names}
 
 
 def summary_of(command: str) -> str:
     """The help line of a command of ours, such as ``plan`` or ``data.build``; empty when it is not ours."""
-    return _file().get("help", {}).get(command, "")
+    return str(_file().get("help", {}).get(command, ""))
 
 
 def commands_in(prefix: str) -> list[str]:
@@ -52,6 +61,11 @@ def commands_in(prefix: str) -> list[str]:
 def home_of(kind: str, name: str) -> str:
     """The distribution that brings plugin ``name``; empty when nobody knows."""
     return known().get((kind, name), "")
+
+
+def reader_of(model_type: str) -> str:
+    """The distribution that reads models of a ``model_type``; empty when nobody knows."""
+    return str(_file().get("model_type", {}).get(model_type, ""))
 
 
 def installed(names: tuple[str, ...] = PADDLE_WHEELS) -> dict[str, str]:

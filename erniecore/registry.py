@@ -26,11 +26,13 @@ from erniecore.errors import (
     PluginIncompatible,
     PluginNotFound,
     UsageError,
+    article,
     did_you_mean,
+    nearest,
 )
 from erniecore.installed import Offer, State, offers, state
 from erniecore.kinds import KINDS
-from erniecore.known import home_of
+from erniecore.known import home_of, known
 
 if TYPE_CHECKING:
     from erniecore.plugin import Plugin
@@ -182,12 +184,17 @@ def find(kind: str, name: str) -> Entry:
 def _not_found(kind: str, name: str, plain: str) -> PluginNotFound:
     names = sorted({e.name for e in entries(kind)})
     elsewhere = [e.kind for e in all_entries() if e.name == plain and e.kind != kind]
-    home = home_of(kind, plain)
-    if elsewhere:
+    ours = [name for of_kind, name in known() if of_kind == kind]
+    close = plain if home_of(kind, plain) else nearest(plain, [*names, *ours], cutoff=0.7) or ""
+    home = home_of(kind, close) if close not in names else ""
+    if elsewhere and not home:
         other = KINDS[elsewhere[0]]
-        fix = f"{plain!r} is a {other.name}, not a {kind}" + (f": {other.flag} {plain}" if other.flag else "")
+        fix = f"{plain!r} is {article(other.name)}, not {article(kind)}" + (
+            f": {other.flag} {plain}" if other.flag else ""
+        )
     else:
-        fix = did_you_mean(plain, names, f"it comes with {home}" if home else "", cutoff=0.7)
+        meant = f"did you mean {close}?" if close not in ("", plain) else ""
+        fix = f"{meant} it comes with {home}".strip() if home else meant
     return PluginNotFound(
         f"no {kind} plugin {name!r} is installed",
         kind=kind,

@@ -2,10 +2,9 @@
 
 from erniecore import codes
 from erniecore.config.core import Source
-from erniecore.data.checking import parsed, read_records, records, sources_of
 from erniecore.data.dataset import ArrayDataset
 from erniecore.data.decoding import decode_row
-from erniecore.data.encode import encode, encode_in_order
+from erniecore.data.encode import encode, encode_in_order, parse
 from erniecore.data.json_rows import bounded_lines
 from erniecore.data.opening import DataFile, RawRow, ReadLimits, open_bytes, too_long
 from erniecore.data.packing import pack
@@ -33,12 +32,9 @@ __all__ = [
     "load_format",
     "open_bytes",
     "pack",
-    "parsed",
+    "parse",
     "read_rows",
-    "read_records",
-    "records",
     "resolve",
-    "sources_of",
     "too_long",
     "writes_records",
 ]

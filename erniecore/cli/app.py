@@ -15,7 +15,8 @@ import typer
 
 from erniecore.cli import render
 from erniecore.cli.group import CONTEXT, Lazy, LazyGroup
-from erniecore.errors import ErnieError, Exit, MemoryFault, UsageError, first_line, says_out_of_memory
+from erniecore.cli.usage import CLICK_ERROR, usage_error
+from erniecore.errors import ErnieError, Exit, MemoryFault, first_line, says_out_of_memory
 
 COMMANDS: dict[str, Lazy] = {
     "run": Lazy("erniecore.cli.run:run", "Train, evaluate and save (or --demo, or --dry-run)."),
@@ -28,9 +29,6 @@ COMMANDS: dict[str, Lazy] = {
     "serve": Lazy("erniecore.cli.serve:serve", "Let a model answer over the network, with a server plugin."),
     "version": Lazy("erniecore.cli.version:version", "Versions, and a block for bug reports."),
 }
-
-#: typer's usage errors, whichever click it is built on (it carries its own since 0.26).
-_CLICK_ERROR: type[Any] = typer.BadParameter.__mro__[2]
 
 
 def _root(
@@ -86,8 +84,8 @@ def _report(error: BaseException, *, debug: bool, as_json: bool) -> int:
     if type(error).__name__ == "NoArgsIsHelpError":
         render.show(str(error))
         return int(Exit.OK)
-    if isinstance(error, _CLICK_ERROR):
-        error = _usage_error(error)
+    if isinstance(error, CLICK_ERROR):
+        error = usage_error(error)
     if says_out_of_memory(error):
         cause, error = error, MemoryFault("out of memory", found=first_line(error), fix="use a smaller model")
         error.__cause__ = cause
@@ -106,16 +104,3 @@ def _report(error: BaseException, *, debug: bool, as_json: bool) -> int:
     )
     render.show_error(bug, as_json=as_json)
     return int(Exit.BUG)
-
-
-def _usage_error(error: Any) -> UsageError:
-    """typer's own error in our shape, with the nearest option."""
-    message = str(error.format_message()).split(" (Possible options")[0].rstrip(".")
-    message = message[:1].lower() + message[1:]
-    close = list(getattr(error, "possibilities", None) or ())
-    context = getattr(error, "ctx", None)
-    return UsageError(
-        message,
-        fix=f"did you mean {close[0]}?" if close else "",
-        next=f"{context.command_path} --help" if context is not None else "ernie --help",
-    )

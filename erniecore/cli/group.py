@@ -15,6 +15,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from erniecore.cli import render
+from erniecore.cli.usage import CLICK_ERROR
 from erniecore.errors import PluginBroken, UsageError, nearest
 from erniecore.retired import current_flags
 
@@ -89,6 +90,15 @@ class NearestGroup(TyperGroup):
         if not name.startswith("-") and self.get_command(ctx, name) is None:
             raise _unknown(ctx, name, self.list_commands(ctx))
         return super().resolve_command(ctx, args)
+
+    def invoke(self, ctx: Any) -> Any:
+        """As typer does; its errors know the command also where its parser does not say."""
+        try:
+            return super().invoke(ctx)
+        except CLICK_ERROR as error:
+            if error.ctx is None and (command := self.get_command(ctx, ctx.invoked_subcommand or "")):
+                error.ctx = type(ctx)(command, info_name=ctx.invoked_subcommand, parent=ctx)
+            raise
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         """One line per command; those of plugins are listed without importing any."""

@@ -12,10 +12,19 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from erniecore import registry
-from erniecore.config.recognize import OURS, article, read_document
+from erniecore.config.recognize import OURS, read_document
 from erniecore.config.sources import parse_value
 from erniecore.config.tree import COMMAND_LINE, Leaf, Place, Tree, merge
-from erniecore.errors import CheckpointError, ConfigError, PluginError, PluginNotFound, Problem, UsageError, shorten
+from erniecore.errors import (
+    CheckpointError,
+    ConfigError,
+    PluginError,
+    PluginNotFound,
+    Problem,
+    UsageError,
+    article,
+    shorten,
+)
 from erniecore.host import assemble
 from erniecore.plugin import Plugin
 from erniecore.types.importing import Imported, ImportedSetting, ImportTarget

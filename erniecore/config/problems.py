@@ -19,6 +19,7 @@ from erniecore.config.strict import strict
 from erniecore.config.tree import COMMAND_LINE, Leaf, Place, Tree, leaves, place_of, plain
 from erniecore.errors import ConfigError, PluginError, Problem, nearest, shorten
 from erniecore.kinds import KINDS, MANY, RUN_KINDS
+from erniecore.known import synonyms
 from erniecore.sections import Section
 
 #: pydantic's error type -> our message; ``c`` is the error's context
@@ -71,8 +72,12 @@ class Known:
         return f"unknown key; did you mean {close}?" if close else "unknown key"
 
     def suggest(self, key: str) -> str | None:
-        """The nearest key: a misspelling in the same section, the same name in another, then anything similar."""
+        """The nearest key: the one that others call so, a misspelling in the same section, the same name in another, then
+        anything similar."""
         section, _, name = key.rpartition(".")
+        ours = synonyms().get(name.lower().replace("-", "_"))
+        if ours in self.keys and key not in self.keys:
+            return ours
         beside = {k.rpartition(".")[2]: k for k in self.keys if k.rpartition(".")[0] == section}
         close = nearest(name, beside, cutoff=0.7)
         if close:

@@ -15,7 +15,7 @@ from erniecore.config import yaml
 from erniecore.config.core import CORE_SECTIONS
 from erniecore.config.values import Document
 from erniecore.config.values import Path as DataPath
-from erniecore.errors import ConfigError, Problem, UsageError, shorten
+from erniecore.errors import ConfigError, Problem, UsageError, article, shorten
 from erniecore.host import assemble
 from erniecore.kinds import KINDS, MANY, RUN_KINDS
 from erniecore.known import known
@@ -118,11 +118,6 @@ def tables() -> list[ForeignKeys]:
 def _table(importer: Plugin) -> ForeignKeys:
     found: ForeignKeys = assemble({"importer": importer}).call(importer, "ernie_describe_keys")
     return found
-
-
-def article(name: str) -> str:
-    """``an ERNIEKit``, ``a LLaMA-Factory``."""
-    return f"{'an' if name[:1] in 'AEIOU' else 'a'} {name}"
 
 
 def unrecognized(path: Path) -> UsageError:

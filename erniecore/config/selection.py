@@ -27,6 +27,7 @@ from erniecore.errors import (
 )
 from erniecore.host import BUILTIN_CALLBACKS
 from erniecore.kinds import KINDS, RUN_KINDS
+from erniecore.known import reader_of
 from erniecore.plugin import ModelPlugin, Plugin
 
 
@@ -198,12 +199,14 @@ def plugin_for_directory(directory: Path) -> str:
             fix=f"name one (--model {names[0]} model.path={directory}), or hide the others with ERNIE_PLUGINS",
         )
     if not names:
+        home = reader_of(model_type)
         raise PluginNotFound(
             f"no installed model plugin reads model_type {model_type!r}",
             kind="model",
             where=str(file),
             expected="one of " + ", ".join(sorted(readers)) if readers else "",
-            next="ernie plugins --kind model",
+            fix=f"{home} does" if home else "",
+            next=f"pip install {home}" if home else "ernie plugins --kind model",
         )
     return names[0]
 

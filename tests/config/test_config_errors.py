@@ -78,6 +78,9 @@ def test_in_a_file(toys, tmp_path, monkeypatch, text, line):
 WORDS = {
     "unknown": ("method.label_smoothin=0.1", "unknown key; did you mean method.label_smoothing?"),
     "section": ("trian.max_steps=3", "unknown key; did you mean train.max_steps?"),
+    "short name": ("train.lr=1e-5", "unknown key; did you mean train.learning_rate?"),
+    "name elsewhere": ("gradient_accumulation_steps=2", "unknown key; did you mean train.accumulation?"),
+    "name with hyphens": ("train.Per-Device-Train-Batch-Size=2", "unknown key; did you mean train.batch_size?"),
     "value": ("train.max_steps=-1", "must be ≥ 0 (got -1)"),
     "part": ("data.train=[{path: a, nmae: b}]", "data.train[0].nmae: unknown key"),
     "part's value": ("data.train=[{path: a, weight: 0}]", "data.train[0].weight must be > 0 (got 0)"),

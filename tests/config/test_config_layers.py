@@ -234,6 +234,15 @@ def test_two_plugins_for_one_model_type_are_a_conflict_and_not_a_matter_of_order
     assert "rival, toy" in caught.value.found
 
 
+def test_a_directory_whose_plugin_is_not_installed_names_the_distribution(toys, tmp_path, monkeypatch):
+    monkeypatch.setenv("ERNIE_PLUGINS", "toys,auto")
+    path = directory(tmp_path, json.dumps({"model_type": "ernie4_5_moe"}))
+    with pytest.raises(PluginNotFound, match="no installed model plugin reads model_type 'ernie4_5_moe'") as caught:
+        loaded(tmp_path, flags={**FLAGS, "model": str(path)})
+    assert caught.value.fix == "erniecore-ernie45-moe does"
+    assert caught.value.next == "pip install erniecore-ernie45-moe"
+
+
 @pytest.mark.parametrize("config", ["{", "{}", "[]", '"x"', '{"model_type": ["toy_type"]}'])
 def test_a_damaged_config_json(toys, tmp_path, config):
     with pytest.raises(CheckpointError, match=r"config\.json"):

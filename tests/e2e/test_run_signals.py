@@ -34,6 +34,27 @@ def test_preempted_run_continues_with_the_same_command(runner):
     assert runner.tensors(60, "stopped") == runner.tensors(60, "straight")
 
 
+@pytest.mark.parametrize(("words", "code"), [([], Exit.PREEMPTED), (["--now"], -signal.SIGKILL)], ids=["asked", "now"])
+def test_a_run_is_stopped_by_a_command_and_resumes(runner, capsys, words, code):
+    from erniecore.cli.app import main
+
+    out = str(runner.directory / "out")
+    options = {"checkpoint__every": 2, "train__max_steps": 4000, "log__every": 1}
+    process = runner.start(warm=True, **options)
+    next(line for line in process.stdout if line.startswith("save   step 2 "))
+    assert main(["runs", "stop", out, *words]) == 0
+    _, errors = process.communicate()
+    assert process.returncode == code, errors
+    reached = list_checkpoints(runner.directory / "out" / "ckpt")[-1]
+    assert load_checkpoint(reached).step >= 2
+    capsys.readouterr()
+    assert main(["runs", "stop", out, *words]) == Exit.USAGE
+    assert "nothing runs in this directory" in capsys.readouterr().err
+    assert not (runner.directory / "out" / "control" / "stop").exists()
+    code, out, errors = runner.signal_at(load_checkpoint(reached).step + 1, signal.SIGTERM, warm=True, **options)
+    assert code == Exit.PREEMPTED, errors
+
+
 def test_console_without_a_terminal_has_no_control_characters(runner):
     process = runner.start()
     out, errors = process.communicate()

@@ -112,6 +112,17 @@ def test_unknown_name_lists_the_installed_and_the_nearest(site):
     assert caught.value.exit_code == 2
 
 
+@pytest.mark.parametrize("name", ["ernie45-moe", "ernie45-mo"])
+def test_a_model_of_ours_that_is_not_installed_names_its_distribution(monkeypatch, name):
+    """Also where a plugin with a similar name is installed."""
+    monkeypatch.setenv("ERNIE_PLUGINS", "ernie45")
+    with pytest.raises(PluginNotFound) as caught:
+        registry.load("model", name)
+    meant = "" if name == "ernie45-moe" else "did you mean ernie45-moe? "
+    assert caught.value.fix == f"{meant}it comes with erniecore-ernie45-moe"
+    assert caught.value.next == "pip install erniecore-ernie45-moe"
+
+
 def test_a_dissimilar_name_gets_no_suggestion(site):
     with pytest.raises(PluginNotFound) as caught:
         registry.load("device", "tpu")
@@ -215,9 +226,10 @@ def test_allow_list_hides_others_but_the_core(site, monkeypatch, allowed):
 
 def test_known_toml_is_toml():
     data = tomllib.loads((ROOT / "erniecore/known.toml").read_text())
-    lines = data.pop("help")
+    lines, model_types = data.pop("help"), data.pop("model_type")
     assert known() == {(kind, name): dist for kind, names in data.items() for name, dist in names.items()}
     assert set(lines) == set(data["command"])
+    assert set(model_types.values()) == set(data["model"].values())
     assert all(summary_of(name) == line != "" for name, line in lines.items())
 
 

@@ -5,6 +5,7 @@ The exporter writes; this module opens the source, makes the target appear whole
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -54,6 +55,9 @@ def export_directory(source: Path, out: Path, to: str = "hf", options: Mapping[s
     _options(plugin, section)
     check_target(out)
     located = locate(source)
+    if located.adapter is not None:
+        merge = shlex.join(["ernie", "merge", str(located.adapter), "--base", str(located.path), "--out", str(out)])
+        raise UsageError("this run trained an adapter beside the weights", where=str(source), next=merge)
     notes = open_device()
     opened = open_located(located, plain=True)
     if "dtype" in plugin.Config.model_fields and not section.get("dtype"):
@@ -64,9 +68,7 @@ def export_directory(source: Path, out: Path, to: str = "hf", options: Mapping[s
 def export_bundle(bundle: ModelBundle, out: Path, to: str = "hf", options: Mapping[str, Any] | None = None) -> Path:
     """Export a model that is in memory; see :func:`export_directory`. Raises ``UsageError`` for one with an adapter."""
     if isinstance(bundle.model, AdaptedModel):
-        raise UsageError(
-            "this model has an adapter beside its weights", next="ernie merge ADAPTER --base DIR --out DIR"
-        )
+        raise UsageError("this model has an adapter beside its weights", fix="merge it first (`ernie merge`)")
     plugin = registry.load("exporter", to)
     if is_packed(bundle.model) and ExporterCapability.PACKED not in plugin.capabilities:
         raise UsageError(

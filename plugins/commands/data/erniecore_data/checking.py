@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 
 from erniecore.api import Section
 from erniecore.api.method import Encoder
-from erniecore.api.rows import ArrayDataset, RowStatistics, Source, codes, encode, sources_of
+from erniecore.api.rows import ArrayDataset, RowStatistics, Source, codes, encode
+from erniecore_data.reading import sources_of
 
 
 def check(

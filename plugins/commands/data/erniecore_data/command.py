@@ -111,9 +111,10 @@ def stats(
     as_json: JsonOption = False,
 ) -> None:
     """Turns, roles and lengths; with --model also tokens, the share of loss tokens and how full sequences get."""
-    from erniecore.api.rows import RowStatistics, records
+    from erniecore.api.rows import RowStatistics
     from erniecore_data.checking import check as check_files
     from erniecore_data.preview import open_preview
+    from erniecore_data.reading import records
     from erniecore_data.stats import RecordStats, token_stats
 
     wanted = open_preview(files or (), chosen, max_seq_len)
@@ -146,8 +147,9 @@ def _token_facts(dataset: ArrayDataset, vocabulary: int) -> dict[str, int]:
 
 def _samples(wanted: Preview, limit: int, line: int, element: int | None) -> list[Sample]:
     """The first samples, or those of one row. Raises the row's error where that row was asked for."""
-    from erniecore.api.rows import RowStatistics, describe, records
+    from erniecore.api.rows import RowStatistics, describe
     from erniecore_data.checking import check as check_files
+    from erniecore_data.reading import records
 
     found: list[Sample] = []
     encoder, statistics = wanted.encoder, RowStatistics(sys.maxsize)

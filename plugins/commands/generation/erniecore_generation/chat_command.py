@@ -75,7 +75,7 @@ def chat(
     from erniecore_generation.respond import Responder
 
     if tokenizer.chat_template is None:
-        raise UsageError("this model has no chat template", next="ernie generate --raw")
+        raise UsageError("this model has no chat template", next=f"ernie generate --raw --model {model} --prompt TEXT")
     responder = Responder(policy, tokenizer, generation=bundle.generation, speculative=speculative, thinking=thinking)
     on_terminal = sys.stdin.isatty()
     talk = Talk(responder, sampling, system=system, max_new_tokens=max_new_tokens, labels=on_terminal)

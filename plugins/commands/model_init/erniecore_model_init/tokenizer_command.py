@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
-from erniecore.api import EnvironmentFault
-from erniecore.api.command import JsonOption, new_group, show, show_json
+from erniecore.api import EnvironmentFault, UsageError
+from erniecore.api.command import JsonOption, new_group, note, show, show_json
 
 app = new_group("Train a tokenizer.")
 
@@ -23,17 +23,33 @@ def train(
     files: Annotated[
         list[Path], typer.Argument(metavar="FILE...", help="Texts (.txt) or data files (.json, .jsonl), also .gz.")
     ],
-    vocab_size: Annotated[int, typer.Option("--vocab-size", min=1, help="Ids in all, control tokens included.")],
     out: Annotated[
         Path, typer.Option("--out", metavar="DIR", help="Where to write; files of a tokenizer are replaced.")
     ],
+    vocab_size: Annotated[
+        int | None,
+        typer.Option(
+            "--vocab-size",
+            min=1,
+            metavar="N",
+            help="Ids in all, special tokens included; the nearest number that the text allows. Default: 8000.",
+        ),
+    ] = None,
+    exact: Annotated[bool, typer.Option("--exact", help="Refuse a --vocab-size that the text does not allow.")] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Train a SentencePiece tokenizer with ERNIE's control tokens; every string of data files is a text."""
-    from erniecore_text.training import read_texts
+    from erniecore_text.training import USUAL_SIZE, read_texts, train_nearest
     from erniecore_text.training import train as train_tokenizer
 
-    tokenizer = train_tokenizer(read_texts(files), vocab_size)
+    if exact and vocab_size is None:
+        raise UsageError("--exact needs a size", fix="add --vocab-size N")
+    if exact and vocab_size is not None:
+        tokenizer = train_tokenizer(read_texts(files), vocab_size)
+    else:
+        tokenizer = train_nearest(lambda: read_texts(files), vocab_size or USUAL_SIZE)
+    if vocab_size not in (None, tokenizer.vocab_size):
+        note(f"warning: the text does not allow {vocab_size} ids; took {tokenizer.vocab_size} (--exact refuses)")
     try:
         written = tokenizer.save(out)
     except OSError as error:

@@ -4,6 +4,7 @@ loaded again and compared bit for bit."""
 from __future__ import annotations
 
 import math
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -118,9 +119,10 @@ def quantize_directory(
     check_target(out)
     located = locate(source)
     if located.adapter is not None:
-        raise UsageError(
-            "this run trained an adapter", where=str(source), fix="ernie merge ADAPTER --base DIR --out DIR"
+        merge = shlex.join(
+            ["ernie", "merge", str(located.adapter), "--base", str(located.path), "--out", f"{source}-merged"]
         )
+        raise UsageError("this run trained an adapter beside the weights", where=str(source), next=merge)
     notes = open_device()
     opened = open_located(located)
     bundle = opened.bundle

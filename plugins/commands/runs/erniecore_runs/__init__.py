@@ -1,1 +1,1 @@
-"""Run directories read back: ``ernie runs list``, and the record of a run (``record.py``) for other plugins."""
+"""Run directories read back: ``ernie runs list`` and ``stop``, and the record of a run (``record.py``) for other plugins."""

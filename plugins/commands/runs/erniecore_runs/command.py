@@ -1,4 +1,6 @@
-"""``ernie runs list``: the runs in a directory. Reads events; no paddle, no numpy. ``report`` comes from another plugin."""
+"""``ernie runs list`` and ``stop``: the runs in a directory, and the end of one. Reads events and locks; no paddle, no numpy.
+``report`` comes from another plugin.
+"""
 
 from __future__ import annotations
 
@@ -7,14 +9,15 @@ from typing import Annotated, Any
 
 import typer
 
-from erniecore.api.command import JsonOption, new_group, note, show_json, show_table
+from erniecore.api import counted
+from erniecore.api.command import JsonOption, new_group, note, show, show_json, show_table
 
-app = new_group("List runs and write their reports.")
+app = new_group("List and stop runs, and write their reports.")
 
 
 @app.callback()
 def runs() -> None:
-    """List runs and write their reports."""
+    """List and stop runs, and write their reports."""
 
 
 @app.command("list")
@@ -33,6 +36,23 @@ def list_(
         return
     columns = ("name", "status", "steps", "loss", "path")
     show_table(columns, [[_cell(row[c]) for c in columns] for row in rows])
+
+
+@app.command()
+def stop(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="The directory of a run that is going on.")],
+    now: Annotated[
+        bool, typer.Option("--now", help="End its processes on this machine at once; the current steps are lost.")
+    ] = False,
+) -> None:
+    """Stop a run: it finishes its step, saves its state and exits with code 75. The same command resumes it."""
+    from erniecore_runs.stopping import ask_to_stop, kill
+
+    if not now:
+        ask_to_stop(run)
+        show(f"{run}: asked to stop; it finishes its step, saves and exits with code 75")
+        return
+    show(f"{run}: ended {counted(len(kill(run)), 'process')}; the same command resumes from the newest checkpoint")
 
 
 def describe(path: Path) -> dict[str, Any]:

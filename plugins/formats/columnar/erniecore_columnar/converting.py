@@ -10,6 +10,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from erniecore_data.reading import parsed, sources_of
+
 from erniecore.api import DataError, Json, Plugin, RowError, Section, UsageError
 from erniecore.api.data import Document, Message, Preference, Record, UnpairedPreference
 from erniecore.api.rows import (
@@ -18,8 +20,6 @@ from erniecore.api.rows import (
     Source,
     codes,
     installed_formats,
-    parsed,
-    sources_of,
     writes_records,
 )
 from erniecore_columnar.sinks import open_sink

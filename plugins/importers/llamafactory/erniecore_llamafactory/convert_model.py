@@ -141,7 +141,9 @@ def _saved(draft: LlamaDraft) -> None:
     """An adapter that is there already."""
     paths = draft.get("adapter_name_or_path") or []
     if len(paths) > 1 or (paths and draft.get("create_new_adapter")):
-        draft.fault("adapter_name_or_path", "merge the adapters into the model first: ernie merge ADAPTER --base DIR")
+        draft.fault(
+            "adapter_name_or_path", "merge the adapters into the model first: ernie merge ADAPTER --base DIR --out DIR"
+        )
     elif paths:
         draft.set("adapter.path", paths[0], "adapter_name_or_path")
     draft.drop("without an earlier adapter, the adapter is new", "create_new_adapter")

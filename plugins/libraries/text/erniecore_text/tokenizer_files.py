@@ -77,7 +77,7 @@ def read(directory: Path) -> tuple[bytes, TokenizerFiles]:
             where=str(path),
             expected="a SentencePiece model",
             fix="name a model directory, or train one",
-            next="ernie tokenizer train FILE… --vocab-size 4000 --out DIR",
+            next=f"ernie tokenizer train FILE --out {directory}",
         )
     model = path.read_bytes()
     open_model(model, str(path))

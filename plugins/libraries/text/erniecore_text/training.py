@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import io
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -44,8 +44,29 @@ CONTROL = (
 )
 #: <unk> <s> </s>, control tokens and bytes: no vocabulary is smaller
 MIN_SIZE = 3 + len(CONTROL) + 256
+#: ids where nobody says how many, if the text has as many
+USUAL_SIZE = 8000
 #: SentencePiece ignores longer sentences, so texts are cut (between lines where possible)
 _MAX_BYTES = 4000
+
+
+class SizeError(DataError):
+    """The text allows no vocabulary of this size; ``nearest`` is the size to try next (0: not known)."""
+
+    nearest = 0
+
+
+def train_nearest(texts: Callable[[], Iterable[str]], vocab_size: int = USUAL_SIZE) -> SentencePieceTokenizer:
+    """As :func:`train`, with the nearest size that the text allows. ``texts`` gives the same texts every time."""
+    size, tried = max(vocab_size, MIN_SIZE + 1), {0}
+    while True:
+        try:
+            return train(texts(), size)
+        except SizeError as error:
+            tried.add(size)
+            if error.nearest in tried:
+                raise
+            size = error.nearest
 
 
 def train(texts: Iterable[str], vocab_size: int) -> SentencePieceTokenizer:
@@ -53,7 +74,7 @@ def train(texts: Iterable[str], vocab_size: int) -> SentencePieceTokenizer:
 
     Raises:
         UsageError: ``vocab_size`` is below the control tokens and bytes.
-        DataError: there is no text, or not enough of it; the message names the largest possible size.
+        DataError: there is no text. SizeError: the text is too short for so many ids, or has more characters.
     """
     import sentencepiece
 
@@ -109,12 +130,13 @@ def _explained(message: str, vocab_size: int, count: int) -> DataError:
     if not count:
         return DataError("there is no text to train a tokenizer on", code=codes.NOTHING_LEFT)
     largest, smallest = re.search(r"<= (\d+)", message), re.search(r"vs (\d+)", message)
-    expected = "a size that fits the text"
+    expected, nearest = "a size that fits the text", 0
     if largest:
-        expected = f"at most {largest[1]}"
+        expected, nearest = f"at most {largest[1]}", int(largest[1])
     elif smallest:
-        expected = f"at least {int(smallest[1]) + 1}: every character of the text gets an id"
-    return DataError(
+        nearest = int(smallest[1]) + 1
+        expected = f"at least {nearest}: every character of the text gets an id"
+    error = SizeError(
         "the vocabulary does not fit the text",
         code=codes.VOCABULARY_SIZE,
         where="--vocab-size",
@@ -122,6 +144,8 @@ def _explained(message: str, vocab_size: int, count: int) -> DataError:
         expected=expected,
         fix="choose another size, or give more text",
     )
+    error.nearest = nearest
+    return error
 
 
 def _sentences(texts: Iterable[str]) -> Iterator[str]:

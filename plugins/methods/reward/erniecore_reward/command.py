@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from erniecore.api import DataError
+from erniecore.api import DataError, counted
 from erniecore.api.data import Conversation, Document, Message, Preference
 from erniecore.api.method import Record
 
@@ -29,15 +29,15 @@ def score(
 
     Pairs also get the margin of the preferred answer; the last line is the share of pairs in the right order.
     """
-    from erniecore.api.rows import read_records
+    from erniecore_data.reading import read_records
+
+    from erniecore.api.rows import describe
 
     records, errors = read_records(data, format)
     if errors:
-        first = errors[0]
         raise DataError(
-            f"{len(errors)} rows cannot be read",
-            where=f"{first.get('file')}:{first.get('line')}",
-            found=str(first.get("message")),
+            f"{counted(len(errors), 'row')} cannot be read",
+            found=f"the first: {describe(errors[0])}",
             next=f"ernie data check {data[0]}",
         )
     asked = [list(_conversations(record)) for record in records]

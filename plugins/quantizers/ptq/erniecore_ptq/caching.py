@@ -57,7 +57,7 @@ class KVCacheCodec(nn.Layer):  # type: ignore[misc]
         if self.static:
             if not self.known:
                 raise UsageError("the scales of this KV cache are not calibrated", where=f"layer {layer}, {part}",
-                                 fix="calibrate them: ernie quantize MODEL --to kv-cache --calib FILE")  # fmt: skip
+                                 fix="calibrate them: ernie quantize MODEL --to kv-cache --calib FILE --out DIR")  # fmt: skip
             return (_quantize(wide / self._scale(layer, part), self.quant_dtype),)
         scale = _scales(wide.abs().max(axis=-1, keepdim=True), self.quant_dtype)
         return _quantize(wide / scale, self.quant_dtype), scale

@@ -1,6 +1,6 @@
 """The records of files that may be bad: every file and row is read and counted, and none ends the reading.
 
-For commands on data files. A run refuses what it cannot use (``splits.SplitReader``).
+For commands on data files, also those of other distributions. A run refuses what it cannot use.
 """
 
 from __future__ import annotations
@@ -9,16 +9,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
-from erniecore import codes
-from erniecore.config.core import Source
-from erniecore.data.encode import parse
-from erniecore.data.parsing import RowParser
-from erniecore.data.row_statistics import RowStatistics
-from erniecore.data.sources import DataSource, resolve
-from erniecore.errors import DataError, RowError, UsageError
-from erniecore.plugin import FormatPlugin
-from erniecore.sections import FormatConfig, Section
-from erniecore.types.records import Json, Origin, Record
+from erniecore.api import DataError, Json, Origin, Record, RowError, Section, UsageError
+from erniecore.api.data import FormatConfig, FormatPlugin
+from erniecore.api.rows import DataSource, RowParser, RowStatistics, Source, codes, parse, resolve
 
 
 class _NoFormat(FormatPlugin):
