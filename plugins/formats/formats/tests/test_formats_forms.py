@@ -3,8 +3,8 @@
 from pathlib import Path
 
 import pytest
-
 from erniecore.data.checking import read_records, sources_of
+
 from erniecore.data.encode import encode
 from erniecore.data.row_statistics import describe
 
