@@ -90,7 +90,7 @@ def test_samples_are_those_of_a_run_with_the_same_settings(home, capsys, argumen
     assert main(["data", "show", *arguments, "--limit", "1"]) == 0
     out = capsys.readouterr().out
     assert "think_mode=True" in out
-    assert "⟦<response>\n0\n</response>\n<|im_end|>⟧" in out
+    assert "<response>\n0\n</response>\n<|im_end|>⟧" in out
     assert main(["data", "stats", *arguments]) == 0
     assert "in 6 samples" in capsys.readouterr().out
 

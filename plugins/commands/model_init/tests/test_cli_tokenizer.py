@@ -32,7 +32,7 @@ def test_train_writes_a_tokenizer(tmp_path, capsys):
     assert len(tokenizer.encode("zebra")) < 5
 
 
-WORDS = "only a few words 天地玄黄宇宙洪荒"
+FEW = "only a few arguments 天地玄黄宇宙洪荒"
 
 
 @pytest.mark.parametrize(
@@ -46,7 +46,7 @@ WORDS = "only a few words 天地玄黄宇宙洪荒"
     ],
 )
 def test_the_nearest_size_that_the_text_allows_is_taken(tmp_path, capsys, size, taken):
-    (tmp_path / "a.txt").write_text(WORDS)
+    (tmp_path / "a.txt").write_text(FEW)
     out = tmp_path / "t"
     assert main(["tokenizer", "train", str(tmp_path / "a.txt"), *size, "--out", str(out), "--json"]) == 0
     printed = capsys.readouterr()
@@ -60,11 +60,11 @@ def test_the_nearest_size_that_the_text_allows_is_taken(tmp_path, capsys, size, 
     ("size", "code", "said"), [("9000", 4, "at most 341"), ("10", 2, "at least"), ("290", 4, "at least 303")]
 )
 def test_exact_refuses_what_the_text_does_not_allow(tmp_path, capsys, size, code, said):
-    (tmp_path / "a.txt").write_text(WORDS)
-    words = ["tokenizer", "train", str(tmp_path / "a.txt"), "--out", str(tmp_path / "t"), "--exact"]
-    assert main([*words, "--vocab-size", size]) == code
+    (tmp_path / "a.txt").write_text(FEW)
+    arguments = ["tokenizer", "train", str(tmp_path / "a.txt"), "--out", str(tmp_path / "t"), "--exact"]
+    assert main([*arguments, "--vocab-size", size]) == code
     assert said in capsys.readouterr().err
-    assert main(words) == 2
+    assert main(arguments) == 2
     assert not (tmp_path / "t").exists()
 
 

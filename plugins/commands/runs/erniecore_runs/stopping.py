@@ -26,7 +26,7 @@ def ask_to_stop(run: Path) -> None:
     _check_running(run)
     control = run / "control" / "stop"
     control.touch()
-    if not held_locks(run):  # it has just ended: the next start must not find the file
+    if not taken_locks(run):  # it has just ended: the next start must not find the file
         control.unlink(missing_ok=True)
 
 
@@ -39,7 +39,7 @@ def kill(run: Path) -> list[int]:
     """
     _check_running(run)
     killed: list[int] = []
-    for lock in sorted(held_locks(run), key=lambda lock: lock.name.removeprefix("lock-").isdigit()):
+    for lock in sorted(taken_locks(run), key=lambda lock: lock.name.removeprefix("lock-").isdigit()):
         for process in holders(lock):
             try:
                 os.kill(process, signal.SIGKILL)
@@ -49,9 +49,9 @@ def kill(run: Path) -> list[int]:
                 raise _cannot(run, f"process {process} is another user's") from error
             killed.append(process)
     end = time.monotonic() + _PATIENCE
-    while held := held_locks(run):
+    while taken := taken_locks(run):
         if not killed or time.monotonic() > end:
-            raise _cannot(run, f"{held[0]} is held by a process that this machine does not show")
+            raise _cannot(run, f"{taken[0]} is taken by a process that this machine does not show")
         time.sleep(0.05)
     (run / "control" / "stop").unlink(missing_ok=True)
     return killed
@@ -74,16 +74,16 @@ def _check_running(run: Path) -> None:
             expected=f"a directory with {EVENTS_NAME}",
             next="ernie runs list",
         )
-    if not held_locks(run):
+    if not taken_locks(run):
         raise UsageError("nothing runs in this directory", where=str(run), next=f"ernie runs list {run}")
 
 
-def held_locks(run: Path) -> list[Path]:
+def taken_locks(run: Path) -> list[Path]:
     """The lock files of a run directory that some process holds."""
-    return [path for path in sorted((run / "control").glob("lock*")) if _is_held(path)]
+    return [path for path in sorted((run / "control").glob("lock*")) if _is_taken(path)]
 
 
-def _is_held(path: Path) -> bool:
+def _is_taken(path: Path) -> bool:
     with path.open("rb") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)

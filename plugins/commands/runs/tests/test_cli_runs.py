@@ -28,19 +28,19 @@ def test_a_directory_that_does_not_exist_has_no_runs(ernie, tmp_path):
     assert ernie("runs", "list", tmp_path / "nowhere")[0] == Exit.USAGE
 
 
-@pytest.mark.parametrize("words", [[], ["--now"]])
-def test_what_does_not_run_cannot_be_stopped(ernie, run_dir, tmp_path, words):
-    code, _, errors = ernie("runs", "stop", run_dir, *words)
+@pytest.mark.parametrize("arguments", [[], ["--now"]])
+def test_what_does_not_run_cannot_be_stopped(ernie, run_dir, tmp_path, arguments):
+    code, _, errors = ernie("runs", "stop", run_dir, *arguments)
     assert code == Exit.USAGE
     assert "nothing runs" in errors
     assert not (run_dir / "control" / "stop").exists()
-    code, _, errors = ernie("runs", "stop", tmp_path / "nowhere", *words)
+    code, _, errors = ernie("runs", "stop", tmp_path / "nowhere", *arguments)
     assert code == Exit.USAGE
     assert "not a run directory" in errors
 
 
-def test_a_lock_is_held_by_the_processes_that_the_kernel_names(run_dir):
-    from erniecore_runs.stopping import held_locks, holders
+def test_a_lock_is_taken_by_the_processes_that_the_kernel_names(run_dir):
+    from erniecore_runs.stopping import taken_locks, holders
 
     lock = run_dir / "control" / "lock-0"
     lock.parent.mkdir(exist_ok=True)
@@ -51,10 +51,10 @@ def test_a_lock_is_held_by_the_processes_that_the_kernel_names(run_dir):
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
     with subprocess.Popen([sys.executable, "-c", script, str(lock)], **pipes) as holder:
         holder.stdout.readline()
-        assert held_locks(run_dir) == [lock]
+        assert taken_locks(run_dir) == [lock]
         assert list(holders(lock)) == [holder.pid]
         holder.stdin.close()
-    assert held_locks(run_dir) == []
+    assert taken_locks(run_dir) == []
     assert list(holders(lock)) == []
 
 
