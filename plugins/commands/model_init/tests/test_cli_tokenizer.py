@@ -32,7 +32,7 @@ def test_train_writes_a_tokenizer(tmp_path, capsys):
     assert len(tokenizer.encode("zebra")) < 5
 
 
-FEW = "only a few arguments 天地玄黄宇宙洪荒"
+FEW = "only a few words 天地玄黄宇宙洪荒"
 
 
 @pytest.mark.parametrize(

@@ -40,7 +40,7 @@ def test_what_does_not_run_cannot_be_stopped(ernie, run_dir, tmp_path, arguments
 
 
 def test_a_lock_is_taken_by_the_processes_that_the_kernel_names(run_dir):
-    from erniecore_runs.stopping import taken_locks, holders
+    from erniecore_runs.stopping import holders, taken_locks
 
     lock = run_dir / "control" / "lock-0"
     lock.parent.mkdir(exist_ok=True)
