@@ -2,7 +2,7 @@
 model directory (dense-S), texts, length, batch and learning rate, every process from nothing, with a warm file cache.
 
 Called by ``python -m benchmarks.startup --peers ernie,pf``. ``pf`` is ``python -m paddleformers.cli.launcher train``, the
-process that trains; ``paddleformers-cli`` starts it behind two others (``pf-cli``), and fails without a GPU unless a card
+process that trains; ``paddleformers-cli`` starts it behind two others (``pf-cli``), and fails without a GPU unless an accelerator
 is named.
 """
 
@@ -94,12 +94,12 @@ def prepare(home: Path) -> dict[str, Start]:
     words = ["--model", str(home / "base"), "--method", "sft", "--data", str(home / "ours.jsonl")]
     words += ["--out", str(home / "out"), "log.every=1", *(f"{key}={value}" for key, value in OURS.items())]
     python = Path(environment_of("pf"))
-    card = {"CUDA_VISIBLE_DEVICES": "0", "PATH": f"{python.parent}{os.pathsep}{os.environ['PATH']}"}
+    accelerator = {"CUDA_VISIBLE_DEVICES": "0", "PATH": f"{python.parent}{os.pathsep}{os.environ['PATH']}"}
     train = ["train", str(home / "pf.yaml")]
     return {
         "ernie": Start([*ernie, "run", *words], r"^step +1/", {}),
-        "pf": Start([str(python), "-m", "paddleformers.cli.launcher", *train], r"\bloss: \d.*global_step", card),
-        "pf-cli": Start([str(python.parent / "paddleformers-cli"), *train], r"\bloss: \d.*global_step", card),
+        "pf": Start([str(python), "-m", "paddleformers.cli.launcher", *train], r"\bloss: \d.*global_step", accelerator),
+        "pf-cli": Start([str(python.parent / "paddleformers-cli"), *train], r"\bloss: \d.*global_step", accelerator),
     }
 
 

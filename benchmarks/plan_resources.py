@@ -1,4 +1,4 @@
-"""``python -m benchmarks.plan_resources``: the cards that ERNIEKit's documentation names for each of its runs, and whether
+"""``python -m benchmarks.plan_resources``: the accelerators that ERNIEKit's documentation names for each of its runs, and whether
 `ernie plan` says that the run fits on them. Nothing is measured; prints a table in Markdown.
 
 A row's model is a recipe of an installed plugin; a vision-language model is its text part with more bytes per parameter: its
@@ -26,13 +26,13 @@ RANK = 32
 
 @dataclass(frozen=True)
 class Row:
-    """A claim: ``cards`` cards of ``memory`` GB are enough. ``host``: GB of memory of a machine that may hold optimizer
+    """A claim: ``accelerators`` devices with ``memory`` GB are enough. ``host``: GB of host memory that may hold optimizer
     state."""
 
     model: str
     what: str
     length: int
-    cards: int
+    accelerators: int
     memory: int = 80
     host: int = 0
 
@@ -88,10 +88,12 @@ def adapter_parameters(shape: DecoderShape) -> int:
 
 
 def job_of(row: Row) -> Job:
-    """The run of a row in bfloat16, one row per micro-batch and card."""
+    """The run of a row in bfloat16, one row per micro-batch and accelerator."""
     shape = shape_of(row.model)
     more = VISION[row.model][1] * 1e9 / total_parameters(shape) if row.model in VISION else 1.0
-    job = Job(shape, row.length, 1, row.cards, weight=2 * more, gradient=2 * more, moments=8 * more, master=4 * more)
+    job = Job(
+        shape, row.length, 1, row.accelerators, weight=2 * more, gradient=2 * more, moments=8 * more, master=4 * more
+    )
     if "lora" in row.what:
         weight = more * (0.56 if "wint4" in row.what else 2.0)
         job = replace(job, adapter=adapter_parameters(shape), ranks=7 * RANK * len(shape.layers), weight=weight)
@@ -108,10 +110,10 @@ def space_of(job: Job) -> LayoutSpace:
 
 
 def found_for(row: Row) -> Found:
-    """What the search finds on exactly the claimed cards; rates are of no matter, so they are an H800's."""
+    """What the search finds on exactly the claimed accelerators; rates are of no matter, so they are an H800's."""
     accelerator = Machines(1, 8, "", row.memory * GB, 445e12, 3.35e12, link=200 * GB, host_memory=row.host * GB)
     job = job_of(row)
-    return search(job, space_of(job), uniform(row.cards, accelerator), [row.cards])
+    return search(job, space_of(job), uniform(row.accelerators, accelerator), [row.accelerators])
 
 
 def main() -> None:
@@ -126,9 +128,9 @@ def main() -> None:
         best = found.lowest_memory
         how, free = (degrees_text(best), best.free / GB) if best else ("", found.too_large[0].free / GB)
         length = f"{row.length // KIB}K"
-        cards = f"{row.cards} x {row.memory} GB" + (f", {row.host} GB host" if row.host else "")
+        accelerators = f"{row.accelerators} x {row.memory} GB" + (f", {row.host} GB host" if row.host else "")
         print(
-            f"| {row.model} | {row.what} | {length} | {cards} | {'yes' if best else 'NO'} | {how} | {free:.0f} |",
+            f"| {row.model} | {row.what} | {length} | {accelerators} | {'yes' if best else 'NO'} | {how} | {free:.0f} |",
             flush=True,
         )
 

@@ -149,18 +149,20 @@ def _profile_lines(profile: Profile) -> list[str]:
         f"* install: `{profile.install}`",
         f"* Paddle's name: `{profile.place}`; collectives: {profile.collectives}",
     ]
-    lines += [f"* cards are listed by `{profile.monitor}` and chosen with `{profile.visible}`"]
+    lines += [f"* devices are listed by `{profile.monitor}` and selected with `{profile.visible}`"]
     lines += [f"* dtypes: {', '.join(sorted(profile.dtypes))}"]
     lines += [f"* lacks `{ability}`: {instead}" for ability, instead in sorted(profile.lacks.items())]
     lines += ["", "| variable | value | why |", "|---|---|---|"]
     for name, variable in sorted(profile.variables.items()):
         only = " (only with `device.repeatable`)" if variable.deterministic else ""
         lines.append(f"| `{name}` | `{variable.value}` | {variable.why}{only} |")
-    if profile.cards:
-        lines += ["", "| card | memory | dense TFLOP/s | memory TB/s | source |", "|---|---|---|---|---|"]
-    for name, card in profile.cards.items():
-        rates = ", ".join(f"{dtype} {rate:g}" for dtype, rate in card.tflops.items())
-        lines.append(f"| {name} | {card.memory / 1e9:g} GB | {rates} | {card.bandwidth / 1e12:g} | {card.source} |")
+    if profile.accelerators:
+        lines += ["", "| accelerator | memory | dense TFLOP/s | memory TB/s | source |", "|---|---|---|---|---|"]
+    for name, accelerator in profile.accelerators.items():
+        rates = ", ".join(f"{dtype} {rate:g}" for dtype, rate in accelerator.tflops.items())
+        lines.append(
+            f"| {name} | {accelerator.memory / 1e9:g} GB | {rates} | {accelerator.bandwidth / 1e12:g} | {accelerator.source} |"
+        )
     return lines
 
 

@@ -41,7 +41,7 @@ AMBIGUOUS_FORMAT = "ERN-D038"
 TEMPLATE_BROKEN = "ERN-D040"
 TEMPLATE_REFUSED = "ERN-D041"
 TEMPLATE_CHANGES_TEXT = "ERN-D042"
-NOTHING_LEARNED = "ERN-D043"
+NO_TARGETS = "ERN-D043"
 TOO_LONG = "ERN-D044"
 WRONG_RECORD = "ERN-D045"
 NO_END_TOKEN = "ERN-D046"
@@ -111,15 +111,15 @@ MEANINGS: dict[str, str] = {
     TEMPLATE_BROKEN: "the chat template cannot be compiled or does more work than allowed",
     TEMPLATE_REFUSED: "the chat template refuses this conversation",
     TEMPLATE_CHANGES_TEXT: "the chat template changes the text of a message, so its parts cannot be told apart",
-    NOTHING_LEARNED: "nothing in the row is learned",
+    NO_TARGETS: "no token of the row is a target of the loss",
     TOO_LONG: "the row does not fit into max_seq_len, even after leaving out earlier turns",
     WRONG_RECORD: "the row is of a kind that the method cannot learn from",
-    NO_END_TOKEN: "a learned turn does not end with the template's end token, so the model would never stop",
+    NO_END_TOKEN: "a target turn does not end with the template's end token, so the model would never stop",
     PROMPT_DIFFERS: "the prompt in training would differ from the prompt in use",
     ID_OUT_OF_RANGE: "a token id is not below the vocabulary size",
     SAME_ANSWERS: "the preferred and the rejected answer are the same",
     CALIBRATION_TOO_SHORT: "the calibration data is shorter than the quantizer needs",
-    NO_QUESTION: "the row has no question with an answer behind it, so there is no prompt to complete",
+    NO_QUESTION: "the row does not end with a question and a reference answer, so there is no prompt to complete",
     NO_REFERENCE: "the reference answer, which completions are compared with, is empty",
     TOO_MANY_DROPPED: "more rows were dropped than data.max_drop allows",
     NOTHING_LEFT: "no row is left to learn from",

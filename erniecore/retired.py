@@ -18,10 +18,14 @@ KEYS: Mapping[str, str] = {
     "train.adam_epsilon": "optimizer.epsilon",
     "train.moments": "optimizer.moments",
     "train.optimizer_offload": "optimizer.offload",
+    "device.card": "device.index",
 }
 #: retired flag -> flag
 FLAGS: Mapping[str, str] = {
     "--scorer": "--reward",
+    "--answers": "--completions",
+    "--cards": "--accelerators",
+    "--card": "--accelerator",
 }
 
 

@@ -107,7 +107,7 @@ def make_pairs(workload: Spec, num: int, seed: int) -> list[Any]:
             labels=np.concatenate([np.full(shared, IGNORE), a[P:], b[P:]]),
             position_ids=np.concatenate([np.arange(P - 1 + R), np.arange(shared, P - 1 + R)]),
             end_rows=np.repeat([n, shared + R, n], [shared, R, R]).astype(np.int32),
-            fields={"sample": first, "answer": kind},
+            fields={"sample": first, "completion": kind},
         )
         for a, b in zip(chosen, rejected, strict=True)
     ]

@@ -162,7 +162,7 @@ def _samples(encoder: Encoder, record: Record) -> Sequence[Sample]:
         )
     samples = encoder.encode(record)
     if not samples:
-        raise RowError("nothing in the row is learned", code=codes.NOTHING_LEARNED, where="$")
+        raise RowError("no token of the row is a target of the loss", code=codes.NO_TARGETS, where="$")
     return samples
 
 

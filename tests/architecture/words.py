@@ -84,7 +84,7 @@ RULES = (
     _name("ahead", "multi-token prediction", "ahead", MODELS),
     _name("guess", "draft", "guess(es|er|ers|ed|ing)?", GENERATION),
     _both("follow up", "n-gram lookup", "follow ups?", GENERATION),
-    Rule("answer", "completion", r"\b(answers?)\b", r"\b(?<!reference )(?<!final )answers?\b", METHODS),
+    Rule("answer", "completion", r"\b(answers?)\b", r"\b(?<!reference )(?<!final )(?<!`)answers?\b", METHODS),
     _name("attempt", "completion, rollout", "attempts?|tried", METHODS),
     _both("scorer", "reward function", "scorers?"),
     _name("idle", "frozen", "idle", MODELS),

@@ -6,8 +6,9 @@ from erniecore_config import explain
 from typer.testing import CliRunner
 
 from erniecore import retired
+from erniecore.cli.app import build_cli
 from erniecore.cli.group import MultiValueCommand
-from erniecore.cli.options import FLAGS, NOTHING, Chosen, takes
+from erniecore.cli.options import NOTHING, Chosen, takes
 from erniecore.config import compose, sources
 from erniecore.config.tree import plain, retired_keys
 from erniecore.errors import ConfigError
@@ -106,10 +107,21 @@ def test_a_command_keeps_a_flag_of_its_own():
     assert retired.current_flags(["--scorer", "x"], {"--reward", "--scorer"}) == (["--scorer", "x"], [])
 
 
+def options_of(command, name="ernie", parent=None):
+    """Every option of a command and of the commands below it."""
+    yield from (option for parameter in command.params for option in parameter.opts)
+    if isinstance(command, typer.core.TyperGroup):
+        context = typer.Context(command, parent=parent, info_name=name)
+        for below in command.list_commands(context):
+            yield from options_of(command.get_command(context, below), below, context)
+
+
 def test_the_table_leads_to_keys_and_flags_that_exist():
     known = {e.key for owner, section, cls in explain.owners() for e in explain.section_keys(owner, section, cls)}
     for old, new in retired.KEYS.items():
         chosen = new.removesuffix(".name") in RUN_KINDS
         assert chosen or any(key == new or key.startswith(new + ".") for key in known), new
         assert not any(key == old or key.startswith(old + ".") for key in known), old
-    assert {new.removeprefix("--").replace("-", "_") for new in retired.FLAGS.values()} <= set(FLAGS)
+    options = set(options_of(build_cli()))
+    assert set(retired.FLAGS.values()) <= options
+    assert not set(retired.FLAGS) & options

@@ -142,7 +142,7 @@ def test_text_beside_token_files_can_be_held_out(runner, texts):
 
 
 def test_the_two_ways_learn_the_same_pairs(runner, texts):
-    """One epoch of the text and one of its token files have as many learned tokens, and start with the same loss."""
+    """One epoch of the text and one of its token files have as many loss tokens, and start with the same loss."""
     common = {"train__max_steps": 1, "train__batch_size": 200, "data__max_seq_len": 128, "data__eval_fraction": None}
     runner.run("text", **text(texts, **common))
     runner.run("tokens", **{**tokens(texts, **common), "data__train": texts / "one.bin", "data__mix": "concat"})

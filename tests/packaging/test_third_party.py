@@ -92,7 +92,7 @@ def test_the_example_is_listed(environment):
 def test_acme_is_one_distribution_with_three_plugins(environment):
     listed = json.loads(environment.run("ernie", "plugins", "--json"))
     mine = {(e["kind"], e["name"], e["status"]) for e in listed if e["distribution"] == "erniecore-acme"}
-    assert mine == {("model", "acme-lm", "ok"), ("method", "acme-dpo", "ok"), ("device", "acme-card", "ok")}
+    assert mine == {("model", "acme-lm", "ok"), ("method", "acme-dpo", "ok"), ("device", "acme-npu", "ok")}
 
 
 def test_acmes_method_trains_acmes_model(environment, base):
@@ -110,9 +110,9 @@ def test_acmes_method_trains_acmes_model(environment, base):
     assert losses[-1] < losses[0] - 0.1
 
 
-def test_acmes_card_is_refused(environment, base):
+def test_acmes_accelerator_is_refused(environment, base):
     words = (
-        "ernie run --model acme --method acme-dpo --device acme-card --data pairs.jsonl --out nowhere train.max_steps=1"
+        "ernie run --model acme --method acme-dpo --device acme-npu --data pairs.jsonl --out nowhere train.max_steps=1"
     )
     environment.run(*shlex.split(words), cwd=base, status=3)
 

@@ -190,7 +190,7 @@ def test_incompatible_is_refused_before_import(site):
 
 
 BROKEN = {
-    "raises": ("raise ValueError('no card')", "ValueError: no card"),
+    "raises": ("raise ValueError('no accelerator')", "ValueError: no accelerator"),
     "exits": ("import sys; sys.exit('bye')", "SystemExit: bye"),
     "missing": ("import no_such_module_here", "ModuleNotFoundError"),
     "nameless": ("x = 1", "AttributeError"),
@@ -210,7 +210,7 @@ def test_broken_says_whose_it_is(site, source, message):
 
 
 def test_broken_chains_the_cause(site):
-    callback(site, "bad", source="raise ValueError('no card')")
+    callback(site, "bad", source="raise ValueError('no accelerator')")
     with pytest.raises(PluginBroken) as caught:
         registry.load("callback", "bad")
     assert isinstance(caught.value.__cause__, ValueError)

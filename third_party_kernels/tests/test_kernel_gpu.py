@@ -23,7 +23,7 @@ def selftest(tmp_path, *words, **environ):
 
 @TRITON
 @pytest.mark.parametrize("arch", ["80", "90"])
-def test_all_are_compiled_for_a_card_that_is_not_here(tmp_path, arch):
+def test_all_are_compiled_for_an_accelerator_that_is_not_here(tmp_path, arch):
     done = selftest(tmp_path, "--compile", "--arch", arch)
     assert done.returncode == 0, done.stdout + done.stderr
     for operator in gpu_cases.OPERATORS:
@@ -48,7 +48,7 @@ def test_the_bench_runs_every_operator(tmp_path):
         assert word in done.stdout
 
 
-def test_without_a_card_it_says_so(tmp_path):
+def test_without_an_accelerator_it_says_so(tmp_path):
     done = selftest(tmp_path, "--device", "cuda", CUDA_VISIBLE_DEVICES="")
     assert done.returncode == 3
     assert "sees no CUDA device" in done.stdout

@@ -1,1 +1,1 @@
-"""Acme's plugins for erniecore: the model `acme-lm`, the method `acme-dpo`, the device `acme-card`."""
+"""Acme's plugins for erniecore: the model `acme-lm`, the method `acme-dpo`, the device `acme-npu`."""

@@ -13,6 +13,6 @@ def test_method(check):
     check()
 
 
-@parametrize_checks("device", "acme-card")
+@parametrize_checks("device", "acme-npu")
 def test_device(check):
     check()

@@ -1,4 +1,4 @@
-"""The loss by hand, however the pairs are packed; the card that is not there."""
+"""The loss by hand, however the pairs are packed; the accelerator that is not there."""
 
 from types import SimpleNamespace
 
@@ -7,7 +7,7 @@ import pytest
 
 from erniecore.api import Cluster, DeviceUnavailable
 from erniecore.api.method import IGNORE
-from erniecore_acme.card import plugin as card
+from erniecore_acme.npu import plugin as npu
 
 
 @pytest.mark.parametrize("margin", [0.0, 0.7])
@@ -26,13 +26,13 @@ def test_answers_of_packed_pairs():
 
     labels = np.array([[IGNORE, 5, 6, IGNORE, 7, IGNORE, 8, 9, IGNORE, 4]])
     sides = np.array([[1, 1, 1, 2, 2, 1, 1, 1, 2, 2]])
-    where, owner = answers_of(SimpleNamespace(labels=labels, fields={"answer": sides}))
+    where, owner = answers_of(SimpleNamespace(labels=labels, fields={"completion": sides}))
     assert where.tolist() == [1, 2, 4, 6, 7, 9]
     assert owner.tolist() == [0, 0, 1, 2, 2, 3]
 
 
-def test_the_card_is_refused_with_its_install_line():
-    device = card.ernie_open_device(config=card.Config(), cluster=Cluster())
+def test_the_accelerator_is_refused_with_its_install_line():
+    device = npu.ernie_open_device(config=npu.Config(), cluster=Cluster())
     with pytest.raises(DeviceUnavailable, match="paddle-acme") as caught:
         device.open()
     assert "wheels.acme.example" in caught.value.fix

@@ -41,6 +41,6 @@ class FocalEncoder:
         if n > self.max_length:
             raise RowError(f"{n} tokens do not fit into {self.max_length}", where="$")
         if not (labels != IGNORE).any():
-            raise RowError("no turn is learned", where="$")
+            raise RowError("no turn is a target of the loss", where="$")
         ends = np.full(n, n, dtype=np.int32)
         return [Sample(ids[:-1], labels, np.arange(n, dtype=np.int64), ends, origin=record.origin)]

@@ -1,4 +1,4 @@
-"""The focal loss (Lin et al., 2017, arXiv:1708.02002), averaged over the learned tokens of the whole step.
+"""The focal loss (Lin et al., 2017, arXiv:1708.02002), averaged over the loss tokens of the whole step.
 
     loss = (1 / N) sum over learned t of  -(1 - p(y_t))^gamma log p(y_t)
 

@@ -1,10 +1,10 @@
-"""What the processes of test_plugin_device.py do on a card of `hostcard`."""
+"""What the processes of test_plugin_device.py do on an accelerator of `hostcard`."""
 
 import numpy as np
 
 
 def facts(cluster):
-    """What one process sees of its card."""
+    """What one process sees of its accelerator."""
     import paddle
 
     from erniecore import registry
@@ -71,7 +71,7 @@ def collectives(cluster):
 
 
 def everything(cluster, cases):
-    """One launch: what a card is, its collectives, and a run for each case."""
+    """One launch: what an accelerator is, its collectives, and a run for each case."""
     import erniecore
 
     found = {"facts": facts(cluster), "collectives": collectives(cluster)}

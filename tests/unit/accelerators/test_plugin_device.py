@@ -1,5 +1,5 @@
-"""A device that Paddle loads as a plugin, as Ascend, Iluvatar and MetaX cards are: opened, asked, and trained on, alone and
-with two processes that talk over its own collectives. Its cards are this machine's memory."""
+"""A device that Paddle loads as a plugin, like Ascend, Iluvatar and MetaX accelerators: opened, described and trained on, by one
+process and by two with the device's own collectives. Its memory is that of the host."""
 
 import json
 import re
@@ -61,19 +61,19 @@ def ernie(*arguments):
 
 @pytest.fixture(scope="module")
 def together(hostcard, home):
-    """What two processes found, each on a card, and their runs."""
+    """What two processes found, each on an accelerator, and their runs."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("CUSTOM_DEVICE_ROOT", str(hostcard / "cards"))
+        patch.setenv("CUSTOM_DEVICE_ROOT", str(hostcard / "accelerators"))
         patch.setenv("HOSTCARD_MEMORY", str(64 << 20))
         patch.setenv("GLOG_minloglevel", "2")
         patch.syspath_prepend(str(hostcard / "site"))
-        on_card = ["device.name=hostcard", "parallel.name=hybrid"]
-        cases = [words(home, model, home / label, *on_card, *more) for label, (model, more) in LAYOUTS.items()]
+        on_accelerator = ["device.name=hostcard", "parallel.name=hybrid"]
+        cases = [words(home, model, home / label, *on_accelerator, *more) for label, (model, more) in LAYOUTS.items()]
         return on_ranks(2, f"{HELPERS}:everything", cases, device="hostcard")
 
 
 @pytest.mark.multiproc
-def test_each_process_has_a_card_of_its_own(together):
+def test_each_process_has_an_accelerator_of_its_own(together):
     assert [rank["facts"]["place"] for rank in together] == ["Place(hostcard:0)", "Place(hostcard:1)"]
 
 
@@ -87,11 +87,11 @@ def test_memory_streams_and_events(together):
 
 
 @pytest.mark.multiproc
-def test_a_card_of_which_paddle_knows_no_name_is_described(together):
+def test_an_accelerator_of_which_paddle_knows_no_name_is_described(together):
     assert together[1]["facts"]["describe"] == {
-        "card": "hostcard:1",
+        "device": "hostcard:1",
         "collectives": "shared memory",
-        "name": "host memory as cards",
+        "name": "host memory as accelerators",
     }
 
 
@@ -106,10 +106,10 @@ def test_two_cards_train_as_the_processor_does(together, home, label):
     np.testing.assert_allclose(steps(home / label), steps(home / f"cpu-{LAYOUTS[label][0]}"), rtol=1e-5)
 
 
-def test_one_card_trains_as_the_processor_does(cards, home):
-    done = ernie("run", *words(home, "ernie45", home / "card"), "--device", "hostcard")
+def test_one_accelerator_trains_as_the_processor_does(accelerators, home):
+    done = ernie("run", *words(home, "ernie45", home / "accelerator"), "--device", "hostcard")
     assert done.returncode == 0, done.stdout + done.stderr
-    np.testing.assert_allclose(steps(home / "card"), steps(home / "cpu-ernie45"), rtol=1e-6)
+    np.testing.assert_allclose(steps(home / "accelerator"), steps(home / "cpu-ernie45"), rtol=1e-6)
 
 
 def peak(run):
@@ -117,7 +117,7 @@ def peak(run):
     return max(event["peak_memory"] for event in events if event["event"] == "step")
 
 
-def test_the_optimizers_state_is_in_the_hosts_memory(cards, home):
+def test_the_optimizers_state_is_in_the_hosts_memory(accelerators, home):
     away = ("optimizer.offload=true", "checkpoint.every=2")
     stopped = ernie("run", *words(home, "ernie45", home / "away", *away, "run.until=2"), "--device", "hostcard")
     assert stopped.returncode == 75, stopped.stdout + stopped.stderr
@@ -130,7 +130,7 @@ def test_the_optimizers_state_is_in_the_hosts_memory(cards, home):
     assert peak(home / "here") - peak(home / "away") > trained / 2
 
 
-def test_writes_that_views_lose_are_refused(cards, home, monkeypatch):
+def test_writes_that_views_lose_are_refused(accelerators, home, monkeypatch):
     monkeypatch.setenv("FLAGS_use_stride_kernel", "0")
     done = ernie("run", *words(home, "ernie45", home / "lost"), "--device", "hostcard")
     assert done.returncode == 3
@@ -138,7 +138,7 @@ def test_writes_that_views_lose_are_refused(cards, home, monkeypatch):
     assert not (home / "lost" / "ckpt").exists()
 
 
-def test_a_full_card_ends_with_what_was_planned_and_what_it_has(cards, home, monkeypatch):
+def test_a_full_accelerator_ends_with_what_was_planned_and_what_it_has(accelerators, home, monkeypatch):
     monkeypatch.setenv("HOSTCARD_MEMORY", str(1 << 20))
     done = ernie("run", *words(home, "ernie45", home / "full"), "--device", "hostcard")
     assert done.returncode == 6, done.stdout + done.stderr

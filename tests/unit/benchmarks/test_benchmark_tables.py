@@ -116,10 +116,10 @@ def test_ours_is_a_share_of_each_peers_time_to_the_first_step(benchmarks):
     table = benchmarks("benchmarks.first_step").table
     runs = {"ernie": [5.0, 4.0, 3.0], "pf": [8.0, 16.0, 9.0]}
     found = {name: [{"wall_s": s, "cpu_s": s / 2, "others": 0.0} for s in seconds] for name, seconds in runs.items()}
-    ours, theirs, none = table({**found, "pf-cli": [{"error": "no\ncard"}]}).splitlines()[-3:]
+    ours, theirs, none = table({**found, "pf-cli": [{"error": "no\naccelerator"}]}).splitlines()[-3:]
     assert ours == "| ernie | 4.00 | 2.00 |  |  | 0.00 |"
     assert theirs == "| pf | 9.00 | 4.50 | 44% | 44% | 0.00 |"
-    assert none.startswith("| pf-cli | does not start: card |")
+    assert none.startswith("| pf-cli | does not start: accelerator |")
 
 
 def test_growth_with_experts_is_of_the_same_turns(benchmarks):

@@ -15,13 +15,13 @@ SPEC.loader.exec_module(table)
 
 
 def fit(row):
-    card = Machines(1, 8, "", row.memory * GB, 445e12, 3.35e12, link=200 * GB, host_memory=row.host * GB)
+    accelerator = Machines(1, 8, "", row.memory * GB, 445e12, 3.35e12, link=200 * GB, host_memory=row.host * GB)
     job = table.job_of(row)
-    return first_fit(job, table.space_of(job), uniform(row.cards, card))
+    return first_fit(job, table.space_of(job), uniform(row.accelerators, accelerator))
 
 
 def label(row):
-    return f"{row.model}-{row.what}-{row.length}-{row.cards}x{row.memory}".replace(" ", "-")
+    return f"{row.model}-{row.what}-{row.length}-{row.accelerators}x{row.memory}".replace(" ", "-")
 
 
 @pytest.mark.parametrize("row", table.ROWS, ids=label)

@@ -53,7 +53,7 @@ def test_rows_become_samples_or_entries_of_the_account(toy, tmp_path):
     assert report["reasons"] == {
         codes.MALFORMED: 1,
         codes.MISSING_FIELD: 1,
-        codes.NOTHING_LEARNED: 1,
+        codes.NO_TARGETS: 1,
         codes.LONE_SURROGATE: 1,
         codes.NOT_AN_OBJECT: 1,
         "cut": 1,

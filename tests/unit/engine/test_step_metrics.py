@@ -14,7 +14,7 @@ from erniecore.types.samples import IGNORE, Batch
 
 
 class Mean(Objective):
-    """Loss: mean over learned tokens of w · id."""
+    """Loss: mean over loss tokens of w · id."""
 
     def __init__(self):
         self.weight = paddle.to_tensor([2.0])

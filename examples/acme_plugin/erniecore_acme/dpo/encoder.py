@@ -1,5 +1,5 @@
 """A preference becomes one sample: prompt and preferred answer, then prompt and rejected answer, which do not see each
-other. The field `answer` numbers them, 1 and 2. numpy only.
+other. The field `completion` numbers them, 1 and 2. numpy only.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import numpy as np
 from erniecore.api import RowError
 from erniecore.api.data import Preference
 from erniecore.api.method import Record, Sample, Tokenizer
-from erniecore_text import Turns
+from erniecore_text import TurnEncoder
 
 
 class AcmeDpoEncoder:
@@ -20,13 +20,13 @@ class AcmeDpoEncoder:
     accepts: tuple[type, ...] = (Preference,)
 
     def __init__(self, tokenizer: Tokenizer, max_length: int) -> None:
-        self.turns, self.max_length = Turns(tokenizer), max_length
+        self.turns, self.max_length = TurnEncoder(tokenizer), max_length
 
     def encode(self, record: Record) -> Sequence[Sample]:
         """One sample; raises ``RowError`` where it is too long or the answers are the same."""
         assert isinstance(record, Preference)
         answers = [
-            self.turns.answer(record.prompt, turns, record.tools, where)
+            self.turns.encode_completion(record.prompt, turns, record.tools, where)
             for turns, where in ((record.chosen, "$.chosen"), (record.rejected, "$.rejected"))
         ]
         if answers[0].ids == answers[1].ids:
@@ -41,7 +41,7 @@ class AcmeDpoEncoder:
                 labels=np.concatenate([good, bad]),
                 position_ids=np.concatenate([np.arange(C), np.arange(R)]).astype(np.int64),
                 end_rows=np.repeat([C, C + R], [C, R]).astype(np.int32),
-                fields={"answer": np.repeat([1, 2], [C, R]).astype(np.int8)},
+                fields={"completion": np.repeat([1, 2], [C, R]).astype(np.int8)},
                 origin=record.origin,
             )
         ]

@@ -57,7 +57,7 @@ class AcmeDpoObjective(Objective):
 def answers_of(batch: Batch) -> tuple[Any, Any]:
     """Learned positions of the flattened batch, and the number of the answer that each belongs to; both int64 [T]."""
     (where,) = np.nonzero(batch.labels.reshape(-1) != IGNORE)
-    sides = batch.fields["answer"].reshape(-1)[where]
+    sides = batch.fields["completion"].reshape(-1)[where]
     changes = np.flatnonzero(np.diff(sides)) + 1
     owner = np.zeros(len(where), np.int64)
     owner[changes] = 1

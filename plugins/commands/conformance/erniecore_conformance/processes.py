@@ -55,7 +55,7 @@ def on_ranks(
     processes.
 
     Args:
-        arguments: JSON values. device: name of the plugin whose device each opens, one card per process.
+        arguments: JSON values. device: name of the plugin whose device each opens, one accelerator per process.
         threads: of each process.
 
     Returns:

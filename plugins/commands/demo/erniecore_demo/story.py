@@ -155,7 +155,7 @@ def _score(when: str, model: Path, answers: Path) -> tuple[Scores, list[Answer]]
     """Exact match on the held-out questions by family, (share, number of questions), and the answers themselves."""
     print(f"\nanswering {recipe.HELDOUT_ROWS} held-out questions {when} …", flush=True)
     heldout = answers.parent / "data/heldout.jsonl"
-    command = ("eval", "--model", model, "--data", heldout, "--generate", "--answers", answers)
+    command = ("eval", "--model", model, "--data", heldout, "--generate", "--completions", answers)
     result = _json(*command, "--max-new-tokens", recipe.MAX_NEW_TOKENS, "--batch-size", recipe.HELDOUT_ROWS, "--json")
     matches = {name: group["exact_match"] for name, group in result["groups"].items()}
     lines = answers.read_text(encoding="utf-8").splitlines()
@@ -172,7 +172,9 @@ def _show_answers(before: list[Answer], after: list[Answer]) -> None:
     rows = []
     for family in recipe.FAMILIES:
         old, new = next(pair for pair in zip(before, after, strict=True) if pair[0]["group"] == family)
-        rows.append((new["question"], new["reference"], _short(old["answer"]) or "(nothing)", _short(new["answer"])))
+        rows.append(
+            (new["question"], new["reference"], _short(old["completion"]) or "(nothing)", _short(new["completion"]))
+        )
     _print_table(("question", "right answer", "before", "after"), rows)
 
 

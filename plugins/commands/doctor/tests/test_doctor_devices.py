@@ -9,7 +9,7 @@ from erniecore.api import Cluster
 
 PROFILE = Profile(
     name="toy",
-    title="Toy card",
+    title="Toy accelerator",
     place="toy",
     packages=(("paddlepaddle-toy", "PaddlePaddle for toys"),),
     install="pip install paddlepaddle-toy",

@@ -1,1 +1,1 @@
-"""``ernie eval``: loss per token, bits per byte and exact answers with their uncertainty, by group."""
+"""``ernie eval``: loss per token, bits per byte and exact completions with their uncertainty, by group."""

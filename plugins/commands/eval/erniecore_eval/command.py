@@ -40,8 +40,8 @@ _Reference = Annotated[
         "--reference", metavar="DIR", help="Reference model of a preference method; none: a uniform distribution."
     ),
 ]
-_Answers = Annotated[
-    Path | None, typer.Option("--answers", metavar="FILE", help="Write each completion as a JSON line.")
+_Completions = Annotated[
+    Path | None, typer.Option("--completions", metavar="FILE", help="Write each completion as a JSON line.")
 ]
 
 
@@ -55,8 +55,8 @@ def evaluate(
     group_by: _GroupBy = "",
     batch_size: Annotated[int, typer.Option("--batch-size", min=1, help="Rows per batch.")] = 8,
     max_seq_len: Annotated[int, typer.Option("--max-seq-len", min=2, help="Tokens per row.")] = 2048,
-    answer: Annotated[bool, typer.Option("--generate", help="Also generate the last message of each row.")] = False,
-    answers: _Answers = None,
+    generate: Annotated[bool, typer.Option("--generate", help="Also generate the last message of each row.")] = False,
+    completions: _Completions = None,
     max_new_tokens: Annotated[
         int, typer.Option("--max-new-tokens", min=1, help="Most new tokens per completion.")
     ] = 64,
@@ -73,8 +73,8 @@ def evaluate(
     With a preference method (--method dpo): its metrics, such as the fraction of pairs whose chosen response is more likely.
     Rates come with their number of rows and Wilson's 95 % interval.
     """
-    if answers is not None and not answer:
-        raise UsageError("--answers needs --generate", fix="add --generate, which generates them")
+    if completions is not None and not generate:
+        raise UsageError("--completions needs --generate", fix="add --generate, which generates them")
     sampling = generation_options.sampling_from({}, seed, temperature=temperature, top_p=top_p)
     host, plugin = _method(method, reference)
     bundle, _ = generation_options.open_model(model, device, adapter, speculative=speculative)
@@ -86,10 +86,10 @@ def evaluate(
     table = ScoreTable()
     objective = _objective(host, plugin, bundle, reference, device)
     scoring.add_losses(table, items, objective, bundle, batch_size)
-    if answer:
+    if generate:
         how: dict[str, Any] = {"max_new_tokens": max_new_tokens, "batch_size": batch_size, "speculative": speculative}
         generated = scoring.add_completions(
-            table, items, bundle, sampling=sampling, on_completion=_keep(answers), **how
+            table, items, bundle, sampling=sampling, on_completion=_keep(completions), **how
         )
         generation_options.note_acceptance(speculative, generated)
     show(table, statistics, _facts(bundle, model, method, seed), as_json=as_json)
@@ -163,7 +163,7 @@ def _keep(file: Path | None) -> Callable[[Generated], None]:
             "group": generated.item.group,
             "question": generated.question,
             "reference": generated.reference,
-            "answer": generated.completion.content,
+            "completion": generated.completion.content,
             "correct": generated.correct,
             "finish_reason": generated.completion.finish_reason,
         }

@@ -146,9 +146,9 @@ def wilson(correct: int, n: int, z: float = Z95) -> tuple[float, float]:
     return (0.0 if correct == 0 else center - half), (1.0 if correct == n else center + half)
 
 
-def exact_match(answer: str, reference: str) -> bool:
+def exact_match(completion: str, reference: str) -> bool:
     """Exact match up to whitespace at the ends and its amount in between."""
-    return answer.split() == reference.split()
+    return completion.split() == reference.split()
 
 
 def split_prompt(record: Record) -> tuple[tuple[Message, ...], Message] | None:

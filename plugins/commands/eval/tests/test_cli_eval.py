@@ -1,4 +1,4 @@
-"""``ernie eval``: numbers against an independent computation, groups, dropped rows, answers."""
+"""``ernie eval``: numbers against an independent computation, groups, dropped rows, completions."""
 
 import json
 
@@ -41,12 +41,14 @@ def reference(talker):
         user, bot = (m["content"] for m in row["messages"])
         segments = tokenizer.chat_template.segments([Message("user", user)], add_generation_prompt=True)
         prompt = [i for part in tokenizer.encode_segments(segments) for i in part]
-        answer = [*tokenizer.encode(bot), tokenizer.eos_id]
+        completion = [*tokenizer.encode(bot), tokenizer.eos_id]
         with paddle.no_grad():
-            logits = model(paddle.to_tensor([[*prompt, *answer[:-1]]])).numpy()[0, len(prompt) - 1 :].astype("float64")
+            logits = (
+                model(paddle.to_tensor([[*prompt, *completion[:-1]]])).numpy()[0, len(prompt) - 1 :].astype("float64")
+            )
         logp = logits - np.log(np.exp(logits).sum(axis=-1, keepdims=True))
-        nll = -sum(logp[i, token] for i, token in enumerate(answer))
-        found.setdefault(row["task"], []).append((nll, len(answer), len(bot.encode())))
+        nll = -sum(logp[i, token] for i, token in enumerate(completion))
+        found.setdefault(row["task"], []).append((nll, len(completion), len(bot.encode())))
     return found
 
 
@@ -109,27 +111,27 @@ def test_nothing_usable_is_an_error(evaluate, tmp_path):
     assert f"the first: {file}:1" in err
 
 
-def test_answers_are_compared_counted_and_kept(report, tmp_path):
-    file = tmp_path / "answers.jsonl"
-    body = report("--generate", "--max-new-tokens", "6", "--answers", str(file))
+def test_completions_are_compared_counted_and_kept(report, tmp_path):
+    file = tmp_path / "completions.jsonl"
+    body = report("--generate", "--max-new-tokens", "6", "--completions", str(file))
     match = body["exact_match"]
-    answers = [json.loads(line) for line in file.read_text().splitlines()]
-    assert match["n"] == len(answers) == 10
-    assert match["correct"] == sum(a["correct"] for a in answers)
+    completions = [json.loads(line) for line in file.read_text().splitlines()]
+    assert match["n"] == len(completions) == 10
+    assert match["correct"] == sum(a["correct"] for a in completions)
     assert match["low"] <= match["score"] <= match["high"]
-    assert all(a["correct"] == (a["answer"].split() == a["reference"].split()) for a in answers)
+    assert all(a["correct"] == (a["completion"].split() == a["reference"].split()) for a in completions)
 
 
-def test_right_answers_count_as_right(report, talker, tmp_path):
-    """The model's own greedy answers as references: all must match, in batches too."""
-    answers = tmp_path / "answers.jsonl"
-    report("--generate", "--max-new-tokens", "6", "--answers", str(answers))
-    said = [json.loads(line) for line in answers.read_text().splitlines()]
-    usable = [a for a in said if a["answer"].strip() and "\N{REPLACEMENT CHARACTER}" not in a["answer"]]
+def test_right_completions_count_as_right(report, talker, tmp_path):
+    """The model's own greedy completions as references: all must match, in batches too."""
+    completions = tmp_path / "completions.jsonl"
+    report("--generate", "--max-new-tokens", "6", "--completions", str(completions))
+    said = [json.loads(line) for line in completions.read_text().splitlines()]
+    usable = [a for a in said if a["completion"].strip() and "\N{REPLACEMENT CHARACTER}" not in a["completion"]]
     own = tmp_path / "own.jsonl"
     with own.open("w") as file:
         for a in usable:
-            messages = [{"role": "user", "content": a["question"]}, {"role": "assistant", "content": a["answer"]}]
+            messages = [{"role": "user", "content": a["question"]}, {"role": "assistant", "content": a["completion"]}]
             file.write(json.dumps({"messages": messages, "task": a["group"]}) + "\n")
     for size in ("1", "4"):
         match = report("--generate", "--max-new-tokens", "6", "--batch-size", size, data=own)["exact_match"]
@@ -151,14 +153,14 @@ def test_the_report_says_what_the_score_depends_on(report, talker):
 @pytest.mark.parametrize(
     ("args", "code", "message"),
     [
-        (["--answers", "x"], Exit.USAGE, "add --generate"),
+        (["--completions", "x"], Exit.USAGE, "add --generate"),
         (["--method", "stf"], Exit.USAGE, "sft"),
         (["--format", "mesages"], Exit.USAGE, "messages"),
         (["--batch-size", "0"], Exit.USAGE, "--batch-size"),
         (["--generate", "--max-new-tokens", "96"], Exit.USAGE, "ask for at most"),
         (["--method", "kto"], Exit.USAGE, "name its directory with --reference"),
         (["--reference", "x"], Exit.USAGE, "leave it out"),
-        (["--generate", "--answers", "missing/x.jsonl"], Exit.USAGE, "an existing directory"),
+        (["--generate", "--completions", "missing/x.jsonl"], Exit.USAGE, "an existing directory"),
     ],
 )
 def test_refusals_say_what_to_do(evaluate, args, code, message):
@@ -175,7 +177,7 @@ def test_a_missing_file_is_an_error_of_the_data(evaluate, tmp_path):
 
 @pytest.fixture
 def pairs(talker, tmp_path):
-    """Preferences over the rows: the row's own answer against a longer or shorter one."""
+    """Preferences over the rows: the row's own completion against a longer or shorter one."""
     rows = [json.loads(line) for line in (talker / "rows.jsonl").read_text().splitlines()]
     file = tmp_path / "pairs.jsonl"
     lines = []
@@ -187,7 +189,7 @@ def pairs(talker, tmp_path):
     return file
 
 
-def test_preference_accuracy_is_the_share_of_likelier_preferred_answers(report, talker, pairs, tmp_path):
+def test_preference_accuracy_is_the_share_of_likelier_preferred_completions(report, talker, pairs, tmp_path):
     nlls = []
     for side in ("chosen", "rejected"):
         single = tmp_path / "single"

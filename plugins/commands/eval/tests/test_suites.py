@@ -79,12 +79,12 @@ def test_the_total_weighs_tokens_not_groups():
     assert table.groups["a"].as_json()["exact_match"]["score"] == 0.5
 
 
-@pytest.mark.parametrize(("answer", "same"), [(" 1  2\n", True), ("12", False), ("1 2 3", False), ("", False)])
-def test_exact_match_ignores_white_space_only(answer, same):
-    assert exact_match(answer, "1 2") is same
+@pytest.mark.parametrize(("completion", "same"), [(" 1  2\n", True), ("12", False), ("1 2 3", False), ("", False)])
+def test_exact_match_ignores_white_space_only(completion, same):
+    assert exact_match(completion, "1 2") is same
 
 
-def test_the_question_is_all_but_the_last_answer():
+def test_the_question_is_all_but_the_last_completion():
     user, bot = Message("user", "q"), Message("assistant", "a")
     assert split_prompt(Conversation((user, bot, user, bot))) == ((user, bot, user), bot)
     assert split_prompt(Conversation((bot,))) is None
@@ -92,7 +92,7 @@ def test_the_question_is_all_but_the_last_answer():
     assert split_prompt(Document("text")) is None
 
 
-def test_only_learned_tokens_count_and_bytes_are_utf8():
+def test_only_loss_tokens_count_and_bytes_are_utf8():
     class Letters:
         def decode(self, ids, *, skip_special):
             assert skip_special

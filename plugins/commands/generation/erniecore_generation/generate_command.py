@@ -124,7 +124,7 @@ def show_completion(completion: Completion, prompt: str, *, as_json: bool, strea
     """Print the completion, unless it was streamed already, and a note on stderr if it was truncated."""
     if as_json:
         body = {"prompt": prompt, **generation_options.completion_json(completion)}
-        show_json({"event": "answer", **body} if streamed else body, indent=None if streamed else 2)
+        show_json({"event": "completion", **body} if streamed else body, indent=None if streamed else 2)
         return
     show("" if streamed else completion.text)
     if completion.finish_reason == "length":

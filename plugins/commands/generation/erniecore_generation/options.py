@@ -94,7 +94,7 @@ def sampling_from(defaults: Json, seed: int, **given: float | int | None) -> Sam
 def open_model(
     source: Path, device: str, adapter: Path | None = None, *, speculative: str = "off"
 ) -> tuple[ModelBundle, Tokenizer]:
-    """Open the device and the model, with its prediction layers where ``speculative`` is ``mtp``; remarks go to stderr.
+    """Open the device and the model, with its prediction layers where ``speculative`` is ``mtp``; notes go to stderr.
 
     Raises:
         UsageError: no model there. ConfigError: no such layers. CheckpointError: without a tokenizer, or weights that do not fit.

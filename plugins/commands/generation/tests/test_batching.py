@@ -68,17 +68,17 @@ def pooled(model, rows, **options):
 
 
 class Oracle(NoDraft):
-    """Knows the answers and lies about some tokens, so that rows advance at different speeds."""
+    """Knows the completions and lies about some tokens, so that rows advance at different speeds."""
 
-    def __init__(self, answers, seed):
-        self.answers, self.numbers = answers, np.random.default_rng(seed)
+    def __init__(self, completions, seed):
+        self.completions, self.numbers = completions, np.random.default_rng(seed)
 
     def draft(self, inputs, draw):
         found = []
         for text in inputs.texts:
-            answer = next(a for p, a in self.answers if (p + a)[: len(text)] == text)
-            size = len(text) - (len(next(p for p, a in self.answers if a is answer)))
-            correct = answer[size : size + int(self.numbers.integers(0, 5))]
+            completion = next(a for p, a in self.completions if (p + a)[: len(text)] == text)
+            size = len(text) - (len(next(p for p, a in self.completions if a is completion)))
+            correct = completion[size : size + int(self.numbers.integers(0, 5))]
             found.append([t if self.numbers.random() < 0.8 else (t + 1) % 40 for t in correct])
         return found
 
@@ -103,7 +103,7 @@ def test_accepted_and_rejected_draft_tokens_change_no_token(toy, seed, slots, sa
     free = [alone(toy, row, sampling, 9, i)[0] for i, row in enumerate(rows)]
     oracle = Oracle(list(zip(rows, free, strict=True)), seed)
     stop = free[0][4]
-    expected = [answer[: answer.index(stop) + 1] if stop in answer else answer for answer in free]
+    expected = [completion[: completion.index(stop) + 1] if stop in completion else completion for completion in free]
     options = {"sampling": sampling, "max_new_tokens": 9, "slots": slots, "stop_ids": (stop,)}
     pool, _ = pooled(toy, rows, **options, drafter=oracle)
     assert [pool.completion_ids(row).tolist() for row in range(len(rows))] == expected

@@ -52,7 +52,7 @@ def test_keep_selects_rows_in_order_and_later_updates_go_to_them():
     np.testing.assert_array_equal(keys.numpy(), np.concatenate([old.numpy()[[2, 0]], new.numpy()], axis=1))
 
 
-def test_a_full_cache_is_an_error_not_a_wrong_answer():
+def test_a_full_cache_is_an_error_not_a_wrong_completion():
     cache = StaticCache(layers=1, capacity=3)
     cache.update(0, random(1, 3, 1, 2), random(1, 3, 1, 2))
     with pytest.raises(UsageError, match="at most 3"):

@@ -29,7 +29,7 @@ def saved(path):
     return json.loads(path.read_text(encoding="utf-8"))["messages"]
 
 
-def test_each_line_gets_an_answer_until_the_input_ends(chat, tmp_path):
+def test_each_line_gets_a_completion_until_the_input_ends(chat, tmp_path):
     code, out, err = chat("copy 1", "", "copy 2", f"/save {tmp_path / 'a'}")
     assert code == Exit.OK
     messages = saved(tmp_path / "a")
@@ -105,7 +105,7 @@ def test_sampling_comes_from_the_model_unless_given(chat, talker):
     assert len(greedy) == 1
 
 
-def test_an_interrupted_answer_keeps_what_was_said(talker, capsys):
+def test_an_interrupted_completion_keeps_what_was_said(talker, capsys):
     class Interrupted:
         def __init__(self):
             self.model = type("Model", (), {"architecture": {}})
@@ -123,7 +123,7 @@ def test_an_interrupted_answer_keeps_what_was_said(talker, capsys):
     assert "(stopped)" in capsys.readouterr().err
 
 
-def test_on_a_terminal_lines_are_prompted_and_answers_labeled(talker):
+def test_on_a_terminal_lines_are_prompted_and_completions_labeled(talker):
     """A real terminal: a pseudo-terminal whose other end types two lines."""
     import pty
 

@@ -22,14 +22,14 @@ def generate(talker, capsys):
     return run
 
 
-def test_the_answer_and_nothing_else_is_on_stdout(generate):
+def test_the_completion_and_nothing_else_is_on_stdout(generate):
     code, out, err = generate("--prompt", "copy 123", "--max-new-tokens", "5")
     assert code == Exit.OK
     assert out.endswith("\n")
     assert "note: the completion was truncated after 5 tokens" in err
 
 
-def test_json_holds_the_answer_taken_apart(generate):
+def test_json_holds_the_completion_taken_apart(generate):
     body = json.loads(generate("--prompt", "copy 123", "--max-new-tokens", "5", "--json")[1])
     assert body["prompt"] == "copy 123"
     assert len(body["ids"]) == body["new_tokens"] == 5
@@ -89,20 +89,20 @@ def test_mtp_layers_that_the_model_lacks_are_refused(generate):
     assert "no multi-token-prediction layers" in err
 
 
-def test_a_streamed_answer_is_the_same_text(generate):
+def test_a_streamed_completion_is_the_same_text(generate):
     args = ["--prompt", "copy 123", "--max-new-tokens", "20", "--temperature", "2"]
     assert generate(*args, "--stream")[1] == generate(*args)[1]
 
 
-def test_a_streamed_json_answer_is_lines(generate):
+def test_a_streamed_json_completion_is_lines(generate):
     lines = generate("--prompt", "copy 1", "--max-new-tokens", "9", "--stream", "--json")[1].splitlines()
-    *chunks, answer = map(json.loads, lines)
-    assert "".join(p["text"] for p in chunks) == answer["text"]
+    *chunks, completion = map(json.loads, lines)
+    assert "".join(p["text"] for p in chunks) == completion["text"]
     assert {p["event"] for p in chunks} == {"text"}
-    assert answer["event"] == "answer"
+    assert completion["event"] == "completion"
 
 
-def test_a_stop_string_ends_the_answer(generate):
+def test_a_stop_string_ends_the_completion(generate):
     args = ["--prompt", "copy 123", "--max-new-tokens", "20"]
     text = generate(*args)[1].rstrip("\n")
     stop = text[len(text) // 2]

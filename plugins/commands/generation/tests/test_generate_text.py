@@ -1,4 +1,4 @@
-"""Answers: characters and stop strings in streams, reasoning and calls, batching. The tokenizer writes UTF-8 bytes."""
+"""Completions: characters and stop strings in streams, reasoning and calls, batching. The tokenizer writes UTF-8 bytes."""
 
 import json
 
@@ -63,11 +63,11 @@ class Bytes:
 
 
 class Parrot(paddle.nn.Layer):
-    """Says a fixed answer that depends on the first byte of the prompt; the position is all it looks at."""
+    """Says a fixed completion that depends on the first byte of the prompt; the position is all it looks at."""
 
-    def __init__(self, answers):
+    def __init__(self, completions):
         super().__init__()
-        self.answers = answers
+        self.completions = completions
         self.architecture = {"vocab_size": 261, "num_hidden_layers": 1, "max_position_embeddings": 64}
 
     def features(self, input_ids, *, position_ids, attention_mask=None, cache=None):
@@ -81,8 +81,8 @@ class Parrot(paddle.nn.Layer):
             real = prompt_start[row][mask[row] == 1]
             length, said = int(real[0]) - ord("0"), 0
             said = len(real) - length
-            answer = self.answers[length]
-            out[row, -1, answer[said] if said < len(answer) else 0] = 1
+            completion = self.completions[length]
+            out[row, -1, completion[said] if said < len(completion) else 0] = 1
         return Features(hidden=paddle.to_tensor(out))
 
     def logits(self, hidden):
@@ -154,16 +154,16 @@ def test_hidden_control_tokens_do_not_show_and_structural_ones_do():
     ],
 )
 def test_reasoning_is_split_off(text, thinking, content, reasoning):
-    answer = parse_completion(text, thinking=thinking)
-    assert (answer.content, answer.reasoning, answer.tool_calls) == (content, reasoning, ())
+    completion = parse_completion(text, thinking=thinking)
+    assert (completion.content, completion.reasoning, completion.tool_calls) == (content, reasoning, ())
 
 
 def test_tool_calls_are_parsed_and_broken_ones_stay_visible():
     call = json.dumps({"name": "weather", "arguments": {"city": "北京"}}, ensure_ascii=False)
     text = f"Wait.\n<tool_call>\n{call}\n</tool_call>\n<tool_call>{{broken</tool_call>"
-    answer = parse_completion(text)
-    assert answer.tool_calls == (ToolCall("weather", '{"city": "北京"}'),)
-    assert answer.content == "Wait.\n\n<tool_call>{broken</tool_call>"
+    completion = parse_completion(text)
+    assert completion.tool_calls == (ToolCall("weather", '{"city": "北京"}'),)
+    assert completion.content == "Wait.\n\n<tool_call>{broken</tool_call>"
 
 
 @pytest.mark.parametrize("bad", ["[1]", '{"name": 3}', '"x"', ""])
@@ -179,14 +179,14 @@ def test_only_the_template_can_open_the_thinking_part():
     assert prompt_ids(tokenizer, Template("A:"), asked)[1] is False
 
 
-ANSWERS = {1: [*b"one", 257], 2: [*b"two STOP three", 257], 3: [*"三".encode()] * 30, 4: [*b"x", 260, *b"y", 258]}
+COMPLETIONS = {1: [*b"one", 257], 2: [*b"two STOP three", 257], 3: [*"三".encode()] * 30, 4: [*b"x", 260, *b"y", 258]}
 
 
 def ask(prompts, template=None, **options):
-    return generate_text(Parrot(ANSWERS), Bytes(template), prompts, **options)
+    return generate_text(Parrot(COMPLETIONS), Bytes(template), prompts, **options)
 
 
-def test_answers_end_for_the_reason_they_report():
+def test_completions_end_for_the_reason_they_report():
     options = {"stop": ["STOP"], "max_new_tokens": 9}
     got = ask(["1", "2x", "3xx", "4xxx"], Template(), **options)
     assert [(c.text, c.finish_reason) for c in got] == [

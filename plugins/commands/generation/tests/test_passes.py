@@ -171,7 +171,7 @@ def test_continuous_batching_with_draft_tokens(models, use, kind, draft):
     np.testing.assert_allclose(found[1][2], found[0][2], rtol=0, atol=1e-5 * np.abs(found[0][2]).max())
 
 
-def test_a_long_prompt_goes_layer_by_layer_and_its_answer_does_not(models, use, monkeypatch):
+def test_a_long_prompt_goes_layer_by_layer_and_its_completion_does_not(models, use, monkeypatch):
     model, calls, real = models["dense"], [], models["dense"].features
     use(2)
     with evaluating(model):

@@ -95,7 +95,7 @@ def test_frequency_counts_and_presence_does_not():
     np.testing.assert_allclose(got, [[1.0, 0.4, 0.2]])
 
 
-def test_history_separates_prompt_and_answer():
+def test_history_separates_prompt_and_completion():
     history = s.History([[1, 1], [2]], 4)
     history.add(np.array([3, 2]))
     history.add(np.array([3, 0]))

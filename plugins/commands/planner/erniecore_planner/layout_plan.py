@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from erniecore_accelerators import AcceleratorPlugin, Card
+from erniecore_accelerators import AcceleratorPlugin, AcceleratorSpec
 
 from erniecore.api import UsageError
 from erniecore.api.command import did_you_mean, layout_spaces, loadable_plugins, read_yaml
@@ -100,12 +100,12 @@ def _accelerator(run: PlannedRun, wanted: Wanted, environ: Mapping[str, str]) ->
     )
 
 
-def _known_accelerator(word: str) -> tuple[str, Card]:
+def _known_accelerator(word: str) -> tuple[str, AcceleratorSpec]:
     accelerators = {
         name: accelerator
         for plugin in loadable_plugins("device")
         if isinstance(plugin, AcceleratorPlugin)
-        for name, accelerator in plugin.profile.cards.items()
+        for name, accelerator in plugin.profile.accelerators.items()
     }
     found = [name for name in accelerators if word.lower() in name.lower()]
     if len(found) != 1:

@@ -15,7 +15,6 @@ from erniecore.api.command import (
     Chosen,
     JsonOption,
     load_settings,
-    note,
     planned_run,
     show_fields,
     show_json,
@@ -43,20 +42,14 @@ def plan(
         Path | None,
         typer.Option("--cluster", metavar="FILE", help="Machines, accelerators and links instead of --accelerator."),
     ] = None,
-    cards: Annotated[int, typer.Option("--cards", hidden=True)] = 0,
-    card: Annotated[str, typer.Option("--card", hidden=True)] = "",
     as_json: JsonOption = False,
 ) -> int:
-    """Say what a run would need: parameters, memory, disk, FLOPs and time. Takes the words of `ernie run`.
+    """Say what a run would need: parameters, memory, disk, FLOPs and time. Takes the arguments of `ernie run`.
 
     Exact: parameters, weights, gradients, optimizer state, checkpoints, KV cache. Estimated from shapes: activations, workspace
     and the peak. Step times only from what `ernie bench` has measured. With --accelerators: the fastest layout over
     that many, the cheapest and the one that needs least memory, with their settings.
     """
-    for old, value in (("--cards", cards), ("--card", card)):
-        if value:
-            note(f"warning: {old} is now {old.replace('card', 'accelerator')}, and goes away in version 0.3")
-    accelerators, accelerator = accelerators or cards, accelerator or card
     file, overrides = split_arguments(args)
     overrides += [f"data.max_seq_len={seq}"] if seq else []
     loaded = load_settings(file, overrides, chosen)

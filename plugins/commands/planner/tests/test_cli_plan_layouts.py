@@ -86,7 +86,7 @@ def test_the_old_spellings_work_and_warn(capsys, tmp_path):
     assert main(["plan", *args, "--cards", "8", "--card", "H100", "--json"]) == 0
     shown = capsys.readouterr()
     assert json.loads(shown.out) == now
-    assert "--cards is now --accelerators" in shown.err
+    assert "--cards is deprecated and will be removed in the next minor version; use --accelerators" in shown.err
     file = tmp_path / "cluster.yaml"
     file.write_text("machines:\n  - {count: 1, cards: 8, card: big, memory: 80, tflops: 300}\n")
     assert plan(capsys, *args, "--cluster", str(file))["accelerators"] == 8

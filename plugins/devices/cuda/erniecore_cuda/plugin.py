@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from erniecore_accelerators import AcceleratorPlugin, Card, Profile, Variable
+from erniecore_accelerators import AcceleratorPlugin, AcceleratorSpec, Profile, Variable
 
 GB = 10**9
 _FIXED = "reductions in a fixed order, so that results repeat bit for bit"
@@ -28,10 +28,12 @@ PROFILE = Profile(
         "NCCL_ALGO": Variable("Ring", _FIXED, deterministic=True),
         "NVIDIA_TF32_OVERRIDE": Variable("0", "float32 products keep float32's precision"),
     },
-    cards={
-        "NVIDIA A100-SXM4-80GB": Card(80 * GB, {"bfloat16": 312, "float16": 312}, 2.0e12, _SHEET),
-        "NVIDIA H100 80GB HBM3": Card(80 * GB, {"bfloat16": 989, "float16": 989, "float8": 1979}, 3.35e12, _SHEET),
-        "NVIDIA H200": Card(141 * GB, {"bfloat16": 989, "float16": 989, "float8": 1979}, 4.8e12, _SHEET),
+    accelerators={
+        "NVIDIA A100-SXM4-80GB": AcceleratorSpec(80 * GB, {"bfloat16": 312, "float16": 312}, 2.0e12, _SHEET),
+        "NVIDIA H100 80GB HBM3": AcceleratorSpec(
+            80 * GB, {"bfloat16": 989, "float16": 989, "float8": 1979}, 3.35e12, _SHEET
+        ),
+        "NVIDIA H200": AcceleratorSpec(141 * GB, {"bfloat16": 989, "float16": 989, "float8": 1979}, 4.8e12, _SHEET),
     },
     evidence="declared; no training step has run on such a device yet",
 )

@@ -20,7 +20,7 @@ PROFILE = Profile(
         "FLAGS_embedding_deterministic": Variable(
             "1", "embedding gradients add up in a fixed order", deterministic=True
         ),
-        "PADDLE_XCCL_BACKEND": Variable("iluvatar_gpu", "collectives run on the card"),
+        "PADDLE_XCCL_BACKEND": Variable("iluvatar_gpu", "collectives run on the accelerator"),
     },
     lacks={
         "fp8": "train in bfloat16",

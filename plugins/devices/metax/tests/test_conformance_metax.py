@@ -1,4 +1,4 @@
-"""The plugin keeps the rules that every device keeps; what needs the card is skipped where there is none."""
+"""The plugin keeps the rules that every device keeps; what needs the accelerator is skipped where there is none."""
 
 from erniecore_conformance import parametrize_checks
 

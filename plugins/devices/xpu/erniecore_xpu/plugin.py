@@ -21,10 +21,10 @@ PROFILE = Profile(
     collectives="BKCL",
     dtypes=frozenset({"float32", "bfloat16", "float16"}),
     variables={
-        "BKCL_ENABLE_XDR": Variable("1", "transfers between machines go from card to card"),
+        "BKCL_ENABLE_XDR": Variable("1", "transfers between machines go from accelerator to accelerator"),
         "BKCL_RDMA_FORCE_TREE": Variable("1", "trees between machines"),
         "BKCL_TREE_THRESHOLD": Variable("0", "trees for messages of every size"),
-        "CUDA_DEVICE_MAX_CONNECTIONS": Variable("8", "as many queues as ERNIEKit's settings for this card use"),
+        "CUDA_DEVICE_MAX_CONNECTIONS": Variable("8", "as many queues as ERNIEKit's settings for this accelerator use"),
         "XPUAPI_DEFAULT_SIZE": Variable("2205258752", "workspace of the vendor's operators, bytes"),
         "XPU_PADDLE_L3_SIZE": Variable("0", "the memory on the chip is left to the operators"),
     },

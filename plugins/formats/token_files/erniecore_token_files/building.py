@@ -30,7 +30,7 @@ class WholeDocuments:
         assert isinstance(record, Document)
         tokens = self.tokenizer.encode(record.text) if record.text.strip() else []
         if not tokens:
-            raise RowError("the document has no text", code=codes.NOTHING_LEARNED, where="$")
+            raise RowError("the document has no text", code=codes.NO_TARGETS, where="$")
         ids = np.asarray([*tokens, *([self.tokenizer.eos_id] if self.append_eod else [])], np.int64)
         n = len(ids)
         return [Sample(ids, ids, np.arange(n), np.full(n, n, np.int32), origin=record.origin)]

@@ -62,9 +62,7 @@ def batches(draft: Draft) -> None:
     else:
         draft.carry("gradient_accumulation_steps", "train.accumulation")
     if steps > 1 and draft.purpose == "train" and stage(draft) != "DPO" and not draft.get("token_balance_loss"):
-        text = (
-            "every learned token of a step counts the same; ERNIEKit takes the mean of each micro-batch, then of those"
-        )
+        text = "every loss token of a step counts the same; ERNIEKit takes the mean of each micro-batch, then of those"
         draft.note("differs", text, "gradient_accumulation_steps")
     if draft.get("pipeline_parallel_degree") > 1 and draft.has("batch_size") and steps > 0:
         draft.set("eval.batch_size", draft.get("batch_size") * steps, "batch_size")

@@ -21,8 +21,11 @@ VALUES = st.one_of(
 )  # fmt: skip
 KEY = st.one_of(st.sampled_from(sorted(KEYS)), st.sampled_from(["learning_rte", "vision_config.depth", "lora_rank.x"]))
 FILES = st.dictionaries(KEY, VALUES, max_size=12)
-CARD, DIRECTORY = Surroundings("card", frozenset({"bfloat16"})), Surroundings(config={"model_type": "ernie4_5_moe"})
-PLACES = st.sampled_from([Surroundings(), CARD, DIRECTORY])
+ACCELERATOR, DIRECTORY = (
+    Surroundings("accelerator", frozenset({"bfloat16"})),
+    Surroundings(config={"model_type": "ernie4_5_moe"}),
+)
+PLACES = st.sampled_from([Surroundings(), ACCELERATOR, DIRECTORY])
 
 
 @settings(max_examples=100, suppress_health_check=[HealthCheck.too_slow])

@@ -6,23 +6,25 @@ from erniecore_erniekit.draft import Surroundings
 
 MODEL = {"model_name_or_path": "baidu/ERNIE-4.5-0.3B-Paddle"}
 MOE = {"model_name_or_path": "baidu/ERNIE-4.5-21B-A3B-Paddle"}
-CARD = Surroundings("card", frozenset({"float32", "bfloat16", "float16"}))
+ACCELERATOR = Surroundings("accelerator", frozenset({"float32", "bfloat16", "float16"}))
 
 
 def settings(around=None, **given):
     """The settings of a file that trains."""
-    outcome = convert({"do_train": True, **given}, around or CARD)
+    outcome = convert({"do_train": True, **given}, around or ACCELERATOR)
     assert not outcome.problems
     return {key: setting.value for key, setting in outcome.settings.items()}
 
 
 def notice(key, **given):
     """The texts of the notices about a key."""
-    return " ".join(f"[{n.kind}] {n.text}" for n in convert({"do_train": True, **given}, CARD).notes if key in n.keys)
+    return " ".join(
+        f"[{n.kind}] {n.text}" for n in convert({"do_train": True, **given}, ACCELERATOR).notes if key in n.keys
+    )
 
 
 def problem(key, **given):
-    return convert({"do_train": True, **given}, CARD).problems[key]
+    return convert({"do_train": True, **given}, ACCELERATOR).problems[key]
 
 
 # ---- which model

@@ -14,14 +14,14 @@ from erniecore.config import yaml
 
 FIXTURES = Path(__file__).with_name("fixtures")
 INFO = DatasetInfo("data", json.loads((FIXTURES / "dataset_info.json").read_text()))
-CARD = Surroundings("card", frozenset({"float32", "bfloat16", "float16"}), info=INFO)
+ACCELERATOR = Surroundings("accelerator", frozenset({"float32", "bfloat16", "float16"}), info=INFO)
 
 
-def made(around=CARD, **given):
+def made(around=ACCELERATOR, **given):
     return convert({"do_train": True, **given}, around)
 
 
-def settings(around=CARD, **given):
+def settings(around=ACCELERATOR, **given):
     """The settings of a file that trains."""
     outcome = made(around, **given)
     assert not outcome.problems
@@ -314,14 +314,14 @@ def example(name):
 def test_files_for_other_commands(name, purpose, command):
     given = example(name)
     assert purpose_of(given) == purpose
-    assert convert(given, CARD).command.startswith(command)
-    assert bool(convert(given, CARD).command) == bool(command)
+    assert convert(given, ACCELERATOR).command.startswith(command)
+    assert bool(convert(given, ACCELERATOR).command) == bool(command)
 
 
 def test_evaluation():
     given = {"do_eval": True, "eval_dataset": "identity", "model_name_or_path": "m", "stage": "sft"}
     assert purpose_of(given) == "eval"
-    assert convert(given, CARD).command.startswith("ernie eval --model m --data data/identity.json")
+    assert convert(given, ACCELERATOR).command.startswith("ernie eval --model m --data data/identity.json")
 
 
 def test_muon_is_muon():

@@ -18,8 +18,8 @@ from erniecore.kinds import RUN_KINDS
 FIXTURES = Path(__file__).with_name("fixtures")
 ARGUMENTS = json.loads((FIXTURES / "args.json").read_text())
 EXAMPLES = sorted(FIXTURES.glob("*.yaml"))
-CARD = Surroundings(
-    "card",
+ACCELERATOR = Surroundings(
+    "accelerator",
     frozenset({"float32", "bfloat16", "float16"}),
     info=DatasetInfo("data", json.loads((FIXTURES / "dataset_info.json").read_text())),
 )
@@ -60,18 +60,18 @@ def test_every_argument_is_in_the_table():
 
 def test_every_argument_has_exactly_one_outcome():
     for name in ARGUMENTS:
-        made = convert({name: sample(name)}, CARD)
+        made = convert({name: sample(name)}, ACCELERATOR)
         assert outcomes(made, name) in (["mapped"], ["dropped"]), (name, made.problems)
 
 
 def test_every_argument_of_hugging_face_has_exactly_one_outcome():
     for name in set(TABLE.keys) - set(ARGUMENTS):
-        made = convert({name: sample(name)}, CARD)
+        made = convert({name: sample(name)}, ACCELERATOR)
         assert outcomes(made, name) in (["mapped"], ["dropped"]), (name, made.problems)
 
 
 def test_all_arguments_together_have_exactly_one_outcome_each():
-    made = convert({name: sample(name) for name in TABLE.keys}, CARD)
+    made = convert({name: sample(name) for name in TABLE.keys}, ACCELERATOR)
     assert {len(outcomes(made, name)) for name in TABLE.keys} == {1}
     assert set(made.problems) <= {"use_dora", "interleave_probs", "adapter_name_or_path", "model_name_or_path"}
 
@@ -100,7 +100,7 @@ def test_what_an_argument_becomes_is_a_setting(new):
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
 def test_every_example_is_imported(path):
     given = yaml.parse(path.read_text(), path.name).data
-    made = convert(given, CARD)
+    made = convert(given, ACCELERATOR)
     assert (made.unknown, made.problems) == ((), {})
     assert set(made.mapped) | set(made.dropped) == set(given)
     assert not set(made.mapped) & set(made.dropped)
@@ -113,6 +113,6 @@ def test_there_are_as_many_examples_as_were_copied():
 
 @pytest.mark.parametrize(("typo", "meant"), [("lora_rnak", "lora_rank"), ("cutof_len", "cutoff_len"), ("qqqq", "")])
 def test_unknown_arguments_have_a_suggestion(typo, meant):
-    made = convert({"stage": "sft", typo: 1}, CARD)
+    made = convert({"stage": "sft", typo: 1}, ACCELERATOR)
     assert made.unknown == (typo,)
     assert made.suggestions == ({typo: meant} if meant else {})

@@ -3,6 +3,14 @@ plugin is its profile; nothing here knows a vendor's name. Imports no paddle unt
 """
 
 from erniecore_accelerators.device import Accelerator, AcceleratorConfig, AcceleratorPlugin
-from erniecore_accelerators.profile import DECLARED, Card, Profile, Variable
+from erniecore_accelerators.profile import DECLARED, AcceleratorSpec, Profile, Variable
 
-__all__ = ["DECLARED", "Accelerator", "AcceleratorConfig", "AcceleratorPlugin", "Card", "Profile", "Variable"]
+__all__ = [
+    "DECLARED",
+    "Accelerator",
+    "AcceleratorConfig",
+    "AcceleratorPlugin",
+    "AcceleratorSpec",
+    "Profile",
+    "Variable",
+]

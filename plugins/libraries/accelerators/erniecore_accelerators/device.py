@@ -10,7 +10,7 @@ from erniecore.api import Cluster, DeviceUnavailable, Field, hookimpl
 from erniecore.api.device import Device, DeviceConfig, DevicePlugin, importing_paddle, size_text
 from erniecore_accelerators.profile import Profile
 
-#: place -> the module of ``paddle.device`` that counts its cards, for devices that paddle is built for
+#: place -> the module of ``paddle.device`` that counts its accelerators, for devices that paddle is built for
 COUNTERS = {"gpu": "cuda", "xpu": "xpu"}
 #: whether a distribution is installed
 Installed = Callable[[str], bool]
@@ -26,21 +26,22 @@ def is_installed(distribution: str) -> bool:
 
 
 class AcceleratorConfig(DeviceConfig):
-    """An accelerator."""
+    """Settings that all accelerators share."""
 
     repeatable: bool = Field(
         True,
-        description="Choose kernels whose results repeat bit for bit. `false` is faster, and needs run.deterministic=false.",
+        description="Use deterministic kernels, with results that are equal bit for bit. `false` is faster and needs "
+        "run.deterministic=false.",
     )
-    card: int = Field(-1, ge=-1, description="Which of the visible cards; -1: the rank's place on its machine.")
+    index: int = Field(-1, ge=-1, description="Index of the visible device; -1: the local rank.")
 
 
 class Accelerator(Device):
-    """See ``erniecore.types.run.Device``.
+    """A device that is described by a profile.
 
     Args:
         profile: the kind. config: the device's section. cluster: this process's place.
-        installed: asked for distributions; tests give their own.
+        installed: whether a distribution is installed; tests pass their own function.
     """
 
     def __init__(
@@ -50,16 +51,16 @@ class Accelerator(Device):
         self._repeatable = config.repeatable
         self.deterministic = config.repeatable and profile.repeats is not False
         self.lacks = profile.lacks
-        self.card = cluster.local_rank if config.card < 0 else config.card
+        self.index = cluster.local_rank if config.index < 0 else config.index
         self._installed, self._num_processes = installed, cluster.world_size
 
     def environment(self) -> Mapping[str, str]:
-        """The profile's variables; those for repeatable results only where these are wanted. Several processes also need
-        what ``paddle.distributed`` asks for: the card of this one and, on a plug-in device, the name of its backend."""
+        """The variables of the profile, those for deterministic kernels only with ``repeatable``. With several processes also the
+        variables of ``paddle.distributed``: the selected device and, for a custom device, the name of its backend."""
         chosen = {n: v for n, v in self.profile.variables.items() if self._repeatable or not v.deterministic}
         values = {name: variable.value for name, variable in chosen.items()}
         if self._num_processes > 1:
-            values[f"FLAGS_selected_{self.profile.place}s"] = str(self.card)
+            values[f"FLAGS_selected_{self.profile.place}s"] = str(self.index)
             if not self.profile.compiled:
                 values["PADDLE_DISTRI_BACKEND"] = "xccl"
         return dict(sorted(values.items()))
@@ -71,7 +72,7 @@ class Accelerator(Device):
         return []
 
     def preflight(self) -> None:
-        """Raise ``DeviceUnavailable`` unless exactly the packages of the profile are there. Imports nothing."""
+        """Raise ``DeviceUnavailable`` unless the packages of the profile, and no conflicting ones, are there. Imports nothing."""
         missing = [f"{name} ({what})" for name, what in self.profile.packages if not self._installed(name)]
         if missing:
             raise self._unavailable(
@@ -86,10 +87,10 @@ class Accelerator(Device):
             )
 
     def open(self) -> None:
-        """Import paddle and select the card.
+        """Import paddle and select the accelerator.
 
         Raises:
-            DeviceUnavailable: packages, driver or card are missing; fix: the vendor's command or tool.
+            DeviceUnavailable: packages, driver or accelerator are missing; fix: the vendor's command or tool.
         """
         self.preflight()
         with importing_paddle():
@@ -97,11 +98,11 @@ class Accelerator(Device):
         if not self._is_supported(paddle):
             raise self._unavailable("this paddle was not built for it", paddle.__version__, self.profile.install)
         count = self._count(paddle)
-        if self.card >= count:
-            found = f"{count} visible cards, and card {self.card} is wanted"
+        if self.index >= count:
+            found = f"{count} visible devices, device.index={self.index}"
             fix = f"look at `{self.profile.monitor}` and at {self.profile.visible}"
-            raise self._unavailable("there is no such card", found, fix)
-        paddle.set_device(f"{self.profile.place}:{self.card}")
+            raise self._unavailable("there is no such device", found, fix)
+        paddle.set_device(f"{self.profile.place}:{self.index}")
 
     def _is_supported(self, paddle: Any) -> bool:
         if self.profile.compiled:
@@ -119,22 +120,22 @@ class Accelerator(Device):
         return DeviceUnavailable(what, found=found, expected=expected, fix=fix)
 
     def describe(self) -> Mapping[str, str]:
-        """Name and memory of the card as paddle sees it, and the communication library. Of most plug-in devices paddle
-        knows neither: they are called by their kind."""
+        """Name and memory as Paddle reports them, and the communication library. Paddle reports neither for most custom
+        devices; they get the title of the profile."""
         import paddle
 
-        facts = {"card": f"{self.profile.place}:{self.card}", "collectives": self.profile.collectives}
+        facts = {"device": f"{self.profile.place}:{self.index}", "collectives": self.profile.collectives}
         try:
-            properties = paddle.device.get_device_properties(facts["card"])
+            properties = paddle.device.get_device_properties(facts["device"])
         except RuntimeError:  # "not supported for this device type"
             return {**facts, "name": self.profile.title}
         return {**facts, "name": str(properties.name), "memory": size_text(properties.total_memory)}
 
     def peak_memory(self) -> int:
-        """Most memory that tensors held on the card, bytes."""
+        """Peak memory allocated by tensors on the device, in bytes."""
         import paddle
 
-        return int(paddle.device.max_memory_allocated(f"{self.profile.place}:{self.card}"))
+        return int(paddle.device.max_memory_allocated(f"{self.profile.place}:{self.index}"))
 
 
 class AcceleratorPlugin(DevicePlugin):
@@ -149,5 +150,5 @@ class AcceleratorPlugin(DevicePlugin):
 
     @hookimpl
     def ernie_open_device(self, config: AcceleratorConfig, cluster: Cluster) -> Device:
-        """The card of this rank, not yet opened."""
+        """The accelerator of this rank, not yet opened."""
         return Accelerator(self.profile, config, cluster)

@@ -1,4 +1,4 @@
-"""A kind of accelerator as data: packages, variables, abilities, cards. Every value says why it is there, and
+"""A kind of accelerator as data: packages, variables, abilities, accelerators. Every value says why it is there, and
 ``evidence`` says what has run on real hardware.
 """
 
@@ -29,10 +29,10 @@ class Variable:
 
 
 @dataclass(frozen=True, slots=True)
-class Card:
-    """Published figures of a card: bytes of memory, dense TFLOP/s by dtype, bytes per second of its memory.
+class AcceleratorSpec:
+    """Published figures of an accelerator: memory in bytes, dense TFLOP/s by dtype, memory bandwidth in bytes per second.
 
-    Only figures with a primary source stand here: utilization is reported against them.
+    Each needs a primary source, because utilization is reported against them.
     """
 
     memory: int
@@ -52,13 +52,13 @@ class Profile:
         excludes: distributions that provide the same ``paddle`` package and must not be beside them.
         compiled: name of the function of ``paddle`` that says whether it was built for this device; empty for custom
             devices, which Paddle loads as plugins.
-        monitor: the vendor's tool that lists cards. visible: the variable that chooses cards.
+        monitor: the vendor's tool that lists devices. visible: the environment variable that selects devices.
         collectives: name of the communication library.
         variables: environment by name.
         dtypes: dtypes of matrix products.
         lacks: ability -> what to do without it; see ``ABILITIES``.
-        repeats: whether results repeat bit for bit with the deterministic variables; None: nobody has shown it.
-        cards: by the name that the driver gives them.
+        repeats: whether results are equal bit for bit with the deterministic variables; None: not shown.
+        accelerators: by the name that the driver gives them.
         evidence: what ran where.
     """
 
@@ -77,7 +77,7 @@ class Profile:
     variables: Mapping[str, Variable] = field(default_factory=dict)
     lacks: Mapping[str, str] = field(default_factory=dict)
     repeats: bool | None = None
-    cards: Mapping[str, Card] = field(default_factory=dict)
+    accelerators: Mapping[str, AcceleratorSpec] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         unknown = set(self.lacks) - set(ABILITIES)

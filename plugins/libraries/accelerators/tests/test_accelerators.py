@@ -17,7 +17,7 @@ NAMES = ("cuda", "iluvatar", "metax", "npu", "xpu")
 def profile(**changes):
     plain = {
         "name": "toy",
-        "title": "Toy card",
+        "title": "Toy accelerator",
         "place": "toy",
         "packages": (("paddlepaddle-toy", "PaddlePaddle for toys"),),
         "install": "pip install paddlepaddle-toy",
@@ -30,32 +30,35 @@ def profile(**changes):
     return Profile(**{**plain, **changes})
 
 
-def device(installed=("paddlepaddle-toy",), card=-1, local_rank=0, **changes):
+def device(installed=("paddlepaddle-toy",), index=-1, local_rank=0, **changes):
     cluster = Cluster(local_rank=local_rank)
     return Accelerator(
-        profile(**changes), AcceleratorConfig(card=card), cluster, installed=lambda name: name in installed
+        profile(**changes),
+        AcceleratorConfig(index=index),
+        cluster,
+        installed=lambda name: name in installed,
     )
 
 
 class FakePaddle(types.SimpleNamespace):
-    """Knows ``count`` cards of the custom device ``toy``; remembers which one is set."""
+    """Knows ``count`` accelerators of the custom device ``toy``; remembers which one is set."""
 
     def __init__(self, count):
-        cards = [f"toy:{i}" for i in range(count)]
+        accelerators = [f"toy:{i}" for i in range(count)]
         super().__init__(
             __version__="3.3.1",
             chosen=[],
             device=types.SimpleNamespace(
                 get_all_custom_device_type=lambda: ["toy"] if count else [],
-                get_available_custom_device=lambda: cards,
+                get_available_custom_device=lambda: accelerators,
             ),
         )
         self.set_device = self.chosen.append
 
 
 @pytest.fixture
-def with_cards(monkeypatch):
-    """``with_cards(n)``: the next ``import paddle`` sees n cards."""
+def with_accelerators(monkeypatch):
+    """``with_accelerators(n)``: the next ``import paddle`` sees n accelerators."""
 
     def install(count):
         fake = FakePaddle(count)
@@ -79,22 +82,22 @@ def test_two_distributions_of_paddle_are_refused():
     assert "pip uninstall -y paddlepaddle" in caught.value.fix
 
 
-def test_paddle_without_this_device_is_refused(with_cards):
-    with_cards(0)
+def test_paddle_without_this_device_is_refused(with_accelerators):
+    with_accelerators(0)
     with pytest.raises(DeviceUnavailable, match="not built for it"):
         device().open()
 
 
-@pytest.mark.parametrize(("card", "local_rank", "chosen"), [(-1, 0, "toy:0"), (-1, 1, "toy:1"), (0, 1, "toy:0")])
-def test_the_rank_takes_its_own_card_unless_told(with_cards, card, local_rank, chosen):
-    fake = with_cards(2)
-    device(card=card, local_rank=local_rank).open()
+@pytest.mark.parametrize(("index", "local_rank", "chosen"), [(-1, 0, "toy:0"), (-1, 1, "toy:1"), (0, 1, "toy:0")])
+def test_the_rank_takes_its_own_accelerator_unless_told(with_accelerators, index, local_rank, chosen):
+    fake = with_accelerators(2)
+    device(index=index, local_rank=local_rank).open()
     assert fake.chosen == [chosen]
 
 
-def test_a_card_that_is_not_there_is_refused_with_the_tool_that_lists_them(with_cards):
-    fake = with_cards(2)
-    with pytest.raises(DeviceUnavailable, match="no such card") as caught:
+def test_an_accelerator_that_is_not_there_is_refused_with_the_tool_that_lists_them(with_accelerators):
+    fake = with_accelerators(2)
+    with pytest.raises(DeviceUnavailable, match="no such device") as caught:
         device(local_rank=2).open()
     assert "toy-smi" in caught.value.fix
     assert "TOY_VISIBLE" in caught.value.fix
@@ -116,7 +119,7 @@ def test_variables_for_repeatable_results_can_be_left_out():
     assert not free.deterministic
 
 
-def test_several_processes_name_their_card_and_a_plug_in_device_its_backend():
+def test_several_processes_name_their_accelerator_and_a_plug_in_device_its_backend():
     kinds = {
         place: profile(place=place, compiled=compiled) for place, compiled in (("gpu", "is_compiled"), ("npu", ""))
     }
@@ -140,7 +143,7 @@ def test_profiles_are_complete(name):
     assert (found.name, found.install[:12]) == (name, "pip install ")
     assert all(isinstance(v, Variable) and v.value and v.why for v in found.variables.values())
     assert found.lacks.keys() <= ABILITIES.keys()
-    assert all(card.source for card in found.cards.values())
+    assert all(accelerator.source for accelerator in found.accelerators.values())
     assert not [v for v in found.variables.values() if "eth" in v.value or "/" in v.value]
 
 

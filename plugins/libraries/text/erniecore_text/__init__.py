@@ -4,14 +4,14 @@ from erniecore_text.detokenize import TextStream
 from erniecore_text.in_use import served_prompt
 from erniecore_text.template import JinjaChatTemplate
 from erniecore_text.tokenizer import SentencePieceTokenizer
-from erniecore_text.turns import Answer, Turns, shortened
+from erniecore_text.turns import EncodedCompletion, TurnEncoder, shortened
 
 __all__ = [
-    "Answer",
+    "EncodedCompletion",
     "JinjaChatTemplate",
     "SentencePieceTokenizer",
     "TextStream",
-    "Turns",
+    "TurnEncoder",
     "served_prompt",
     "shortened",
 ]

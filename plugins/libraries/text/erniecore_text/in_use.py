@@ -4,8 +4,8 @@ The prompt is the template's own, for exactly the messages before the turn. What
 template's rendering of the turn, which need not begin with that prompt:
 
 * with reasoning, or for templates without it, the rendering goes on where the prompt ends;
-* an answer without reasoning behind a prompt that opens it (``<think>``) has an empty one, in the form of a full one;
-* behind a prompt that has opened and closed it, such an answer follows at once.
+* a completion without reasoning behind a prompt that opens it (``<think>``) has an empty one, in the form of a full one;
+* behind a prompt that has opened and closed it, such a completion follows at once.
 
 Where none of these holds, nobody can say what the model would write, and the row is refused.
 """
@@ -47,14 +47,14 @@ class WrittenTurn(NamedTuple):
 def served_prompt(
     template: ChatTemplate, messages: Sequence[Message], tools: Sequence[Json] = (), thinking: bool | None = None
 ) -> list[Segment]:
-    """What the model is given for the next answer, in training and in use."""
+    """What the model is given for the next completion, in training and in use."""
     return template.segments(messages, tools, add_generation_prompt=True, thinking=thinking)
 
 
 def written_turn(
     tokenizer: Tokenizer, messages: Sequence[Message], turn: int, tools: Sequence[Json], where: str
 ) -> WrittenTurn:
-    """Message ``turn``, the assistant's, behind the prompt that it answers.
+    """Message ``turn``, the assistant's, behind the prompt that it completions.
 
     The prompt is the template's usual one where the turn can stand behind it, else one that asks for reasoning, or for
     none.
@@ -175,7 +175,7 @@ def _no_place(where: str) -> RowError:
 def _no_end(rest: list[Piece], end: str, where: str) -> RowError:
     tail = "".join(piece.text for piece in rest)[-20:]
     return RowError(
-        "a learned turn does not end with the end token",
+        "a target turn does not end with the end token",
         code=codes.NO_END_TOKEN,
         where=where,
         found=repr(tail),
@@ -197,10 +197,10 @@ def _differs(
     before = tokenizer.decode(served[max(0, at - _CONTEXT) : at], skip_special=False)
     found, expected = (repr(tokenizer.decode(ids[at : at + 1], skip_special=False)) for ids in (trained, served))
     return RowError(
-        "the chat template renders this answer behind another prompt than the one in use",
+        "the chat template renders this completion behind another prompt than the one in use",
         code=codes.PROMPT_DIFFERS,
         where=where,
         found=f"token {at}, behind {before!r}: {found}",
         expected=f"{expected}, as in the prompt",
-        fix="repair the template so that an answer begins with its generation prompt, or choose one with model.template",
+        fix="repair the template so that a completion begins with its generation prompt, or choose one with model.template",
     )

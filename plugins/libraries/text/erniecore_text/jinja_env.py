@@ -80,7 +80,7 @@ class ChatEnvironment(ImmutableSandboxedEnvironment):
         )
 
     def load_source(self, source: str) -> Any:
-        """Compile; raises ``jinja2.TemplateSyntaxError``."""
+        """Compile a template; raises ``jinja2.TemplateSyntaxError``."""
         return self.template_class.from_code(self, _compiled(source), self.make_globals(None))
 
     def start(self) -> None:

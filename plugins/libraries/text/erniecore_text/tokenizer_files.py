@@ -111,7 +111,7 @@ def read_template(directory: Path, files: TokenizerFiles) -> ChatTemplate | None
 
 
 def _turn_end(template: JinjaChatTemplate) -> str:
-    """What the template writes behind an answer, without whitespace: its last tag."""
+    """What the template writes behind a completion, without whitespace: its last tag."""
     probe = "probe" * 3
     messages = (Message("user", "question"), Message("assistant", probe))
     rest = template.render(messages, add_generation_prompt=False).rpartition(probe)[2].strip()

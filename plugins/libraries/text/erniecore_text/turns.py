@@ -1,6 +1,6 @@
-"""Turns of conversations as tokens: what the model is given, and what it learns to write. One answer may span several
-turns. A learned turn stands behind exactly the tokens that the model gets in use (``in_use.py``). numpy only; what a
-method makes of the tokens is its own matter.
+"""Encodes the turns of conversations: prompt tokens and completion tokens. A completion may span several turns. Target turns
+follow exactly the prompt tokens that the model gets at inference (``in_use.py``). numpy only; methods build samples from the
+tokens.
 """
 
 from __future__ import annotations
@@ -32,21 +32,21 @@ EARLIER_TURNS, SYSTEM_TEXT = "earlier turns left out", "system text left out"
 
 
 @dataclass(frozen=True)
-class Answer:
-    """Ids of the prompt, ids of the answer, and which of the latter are learned as targets."""
+class EncodedCompletion:
+    """Token ids of the prompt and of the completion, and which completion tokens are targets of the loss."""
 
     prompt: list[int]
     ids: list[int]
-    learned: list[bool]
+    is_target: list[bool]
 
     @property
     def size(self) -> int:
-        """Input positions of both: the last token is only a target."""
+        """Input positions of prompt and completion; the last token is only a target."""
         return len(self.prompt) + len(self.ids) - 1
 
 
-class Turns:
-    """Renders with the tokenizer's chat template.
+class TurnEncoder:
+    """Encodes conversations with the tokenizer's chat template.
 
     Raises:
         EnvironmentFault: the tokenizer has no chat template, or lacks the template's end tokens.
@@ -63,7 +63,7 @@ class Turns:
         for token in (template.turn_end, template.stop):
             if token not in tokenizer.special_tokens:
                 raise EnvironmentFault(
-                    "the tokenizer lacks a token of the chat template", found=token, expected="a control token"
+                    "the tokenizer lacks a token of the chat template", found=token, expected="a special token"
                 )
         self.tokenizer, self.template = tokenizer, template
         self.turn_end = tokenizer.special_tokens[template.turn_end]
@@ -71,77 +71,79 @@ class Turns:
         self._plans: dict[tuple[Shape, tuple[int, ...]], RenderPlan | None] = {}
 
     @staticmethod
-    def learned(messages: Sequence[Message]) -> list[int]:
-        """Indices of the assistant's messages that are to be learned."""
+    def target_turns(messages: Sequence[Message]) -> list[int]:
+        """Indices of the assistant messages that are targets of the loss."""
         return [i for i, m in enumerate(messages) if m.role == "assistant" and m.learn]
 
-    def answer(self, prompt: Sequence[Message], turns: Sequence[Message], tools: Sequence[Json], where: str) -> Answer:
-        """``turns`` behind ``prompt``; every assistant turn of ``turns`` is learned unless its ``learn`` is false.
+    def encode_completion(
+        self, prompt: Sequence[Message], turns: Sequence[Message], tools: Sequence[Json], where: str
+    ) -> EncodedCompletion:
+        """Encode ``turns`` as the completion of ``prompt``; all assistant turns with ``learn`` are targets.
 
         Args:
             where: JSON path for errors.
         Raises:
-            RowError: no turn is learned, one of them cannot be told apart from its prompt (see ``written_turn``), or they
-                cannot stand in one sequence.
+            RowError: no turn is a target, a turn cannot be separated from its prompt (see ``written_turn``), or the turns do
+                not fit into one sequence.
         """
-        answer = self.together([*(replace(m, learn=False) for m in prompt), *turns], tools, where, len(prompt))
-        if answer is None:
+        completion = self.encode_turns([*(replace(m, learn=False) for m in prompt), *turns], tools, where, len(prompt))
+        if completion is None:
             raise RowError(
-                "the turns of this answer do not share a prompt: in use the chat template renders the earlier ones otherwise",
+                "the turns of this completion have different prompts: the chat template renders earlier turns differently",
                 code=codes.PROMPT_DIFFERS,
                 where=where,
-                expected="turns that look the same when they are written and when they are read again",
+                expected="turns that are rendered in the same way as the last turn and as earlier turns",
                 fix="move all but the last turn into the prompt",
             )
-        return answer
+        return completion
 
-    def together(
+    def encode_turns(
         self, messages: Sequence[Message], tools: Sequence[Json], where: str, offset: int = 0
-    ) -> Answer | None:
-        """All learned turns in one sequence: the prompt of the last one and what is written behind it. ``None``: an earlier
-        one does not stand in it as it is written, so that each needs a sequence of its own.
+    ) -> EncodedCompletion | None:
+        """Encode all target turns as one sequence: the prompt of the first one and everything after it. ``None`` if an earlier
+        turn is rendered differently once others follow, so that each turn needs its own sequence.
 
         Args:
-            where, offset: JSON path for errors, and which message stands first there.
+            where, offset: JSON path for errors, and the index in it of the first message.
         Raises:
-            RowError: no turn is learned, or ``written_turn`` refuses one.
+            RowError: no turn is a target, or ``written_turn`` refuses one.
         """
-        learned = self.learned(messages)
-        if not learned:
+        targets = self.target_turns(messages)
+        if not targets:
             raise RowError(
-                "no turn is learned", code=codes.NOTHING_LEARNED, where=where, expected="an assistant's turn"
+                "no turn is a target of the loss", code=codes.NO_TARGETS, where=where, expected="an assistant turn"
             )
-        segments = self._sequence(messages, tools, learned, (where, offset))
-        return None if segments is None else self._tokens(segments, frozenset(learned))
+        segments = self._sequence(messages, tools, targets, (where, offset))
+        return None if segments is None else self._tokens(segments, frozenset(targets))
 
     def _sequence(
-        self, messages: Sequence[Message], tools: Sequence[Json], learned: list[int], place: tuple[str, int]
+        self, messages: Sequence[Message], tools: Sequence[Json], targets: list[int], place: tuple[str, int]
     ) -> Sequence[Segment] | None:
-        """The segments of :meth:`together`; made once for conversations that the template renders alike."""
+        """The segments of :meth:`encode_turns`; cached for conversations that the template renders in the same way."""
         template = self.template
         shape = (
-            template.shared_shape(messages[: learned[-1] + 1], tools)
+            template.shared_shape(messages[: targets[-1] + 1], tools)
             if isinstance(template, JinjaChatTemplate)
             else None
         )
         if shape is None:
-            return self._made(messages, tools, learned, place)
-        key = shape, tuple(learned)
+            return self._made(messages, tools, targets, place)
+        key = shape, tuple(targets)
         if key not in self._plans:
-            self._made(messages, tools, learned, place)  # an error shows the row's own text
+            self._made(messages, tools, targets, place)  # an error shows the row's own text
             if len(self._plans) >= MAX_SHAPES:
                 self._plans.clear()
             like = probe(shape, secrets.token_hex(12))
-            segments = self._made(like, tools, learned, place)
+            segments = self._made(like, tools, targets, place)
             self._plans[key] = None if segments is None else plan_of(segments, like)
         plan = self._plans[key]
         return None if plan is None else filled(plan, messages)
 
     def _made(
-        self, messages: Sequence[Message], tools: Sequence[Json], learned: list[int], place: tuple[str, int]
+        self, messages: Sequence[Message], tools: Sequence[Json], targets: list[int], place: tuple[str, int]
     ) -> list[Segment] | None:
         where, offset = place
-        turns = [written_turn(self.tokenizer, messages, i, tools, f"{where}[{i - offset}]") for i in learned]
+        turns = [written_turn(self.tokenizer, messages, i, tools, f"{where}[{i - offset}]") for i in targets]
         *earlier, last = turns
         whole = pieces(last.prompt) if earlier else []
         for turn in earlier:
@@ -150,31 +152,31 @@ class Turns:
                 return None
         return [*last.prompt, *last.completion]
 
-    def _tokens(self, segments: Sequence[Segment], learned: frozenset[int]) -> Answer:
-        """Cut where the first learned turn begins."""
+    def _tokens(self, segments: Sequence[Segment], targets: frozenset[int]) -> EncodedCompletion:
+        """Split where the first target turn begins."""
         ids: list[int] = []
-        targets: list[bool] = []
+        is_target: list[bool] = []
         for segment, part in zip(segments, self.tokenizer.encode_segments(segments), strict=True):
             ids += part
-            targets += [segment.generated and segment.message in learned] * len(part)
-        start = targets.index(True)
-        return Answer(ids[:start], ids[start:], targets[start:])
+            is_target += [segment.generated and segment.message in targets] * len(part)
+        start = is_target.index(True)
+        return EncodedCompletion(ids[:start], ids[start:], is_target[start:])
 
-    def arrays(self, answer: Answer) -> tuple[IntArray, IntArray]:
-        """(input ids, labels) of prompt and answer; as a target, the end of a turn is the token to stop with."""
-        ids = np.array(answer.prompt + answer.ids, np.int64)
-        start = len(answer.prompt)
+    def arrays(self, completion: EncodedCompletion) -> tuple[IntArray, IntArray]:
+        """(input ids, labels) of prompt and completion; the label of the end of a turn is the stop token."""
+        ids = np.array(completion.prompt + completion.ids, np.int64)
+        start = len(completion.prompt)
         labels = np.full(len(ids), IGNORE, np.int64)
         labels[start:] = ids[start:]
         labels[labels == self.turn_end] = self.stop
-        if not all(answer.learned):
-            labels[start:][~np.array(answer.learned)] = IGNORE
+        if not all(completion.is_target):
+            labels[start:][~np.array(completion.is_target)] = IGNORE
         return ids[:-1], labels[1:]
 
 
 def shortened(messages: Sequence[Message]) -> Iterator[tuple[Sequence[Message], str]]:
-    """The messages, then ever fewer with the reason: without the first turn, the first two, …, and at last without the
-    system text. A turn begins with a user's message and holds the answers, calls and results behind it."""
+    """The messages, then shorter versions with the reason: without the first turn, the first two, …, and last without the system
+    text. A turn is a user message with the assistant messages, tool calls and tool results after it."""
     yield messages, ""
     system = [m for m in messages[:1] if m.role == "system"]
     starts = [i for i, m in enumerate(messages) if m.role == "user"]

@@ -21,7 +21,7 @@ _LOOP = frozenset(["index", "index0", "revindex", "revindex0", "first", "last", 
 
 
 class Ask(NamedTuple):
-    """What a rendering ends with: a generation prompt or not, and one for an answer with reasoning or not."""
+    """What a rendering ends with: a generation prompt or not, and one for a completion with reasoning or not."""
 
     generation: bool = False
     thinking: bool | None = None

@@ -87,12 +87,12 @@ def test_generated_starts_behind_the_generation_prompt(thinking):
     assert "".join(s.text for s in pieces if s.generated) == "r\n</think>\na<|im_end|>"
 
 
-def test_answer_without_the_rest_of_the_generation_prompt_starts_behind_what_they_share(thinking):
+def test_completion_without_the_rest_of_the_generation_prompt_starts_behind_what_they_share(thinking):
     pieces = thinking.segments([Message("user", "q"), Message("assistant", "<b>a")])
     assert "".join(s.text for s in pieces if s.generated) == "<b>a<|im_end|>"
 
 
-def test_earlier_answer_that_the_rendering_changes_is_not_generated(thinking):
+def test_earlier_completion_that_the_rendering_changes_is_not_generated(thinking):
     chat = [Message("user", "q"), Message("assistant", "a", reasoning="r"), Message("user", "p")]
     pieces = thinking.segments(chat, add_generation_prompt=True)
     assert not any(s.generated for s in pieces)

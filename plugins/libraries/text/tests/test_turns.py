@@ -2,14 +2,14 @@
 
 import pytest
 from erniecore_conformance.toys.tokenizer import ToyTokenizer
-from erniecore_text import Answer, Turns, shortened
+from erniecore_text import EncodedCompletion, TurnEncoder, shortened
 
 from erniecore.api import RowError
 from erniecore.api.data import Message
 from erniecore.api.method import IGNORE
 
 TOKENIZER = ToyTokenizer()
-TURNS = Turns(TOKENIZER)
+TURNS = TurnEncoder(TOKENIZER)
 SYSTEM, Q, A = Message("system", "S"), Message("user", "q"), Message("assistant", "a")
 
 
@@ -17,42 +17,42 @@ def text(ids):
     return TOKENIZER.decode(list(ids), skip_special=False)
 
 
-def test_an_answer_starts_where_the_model_begins_to_write():
-    answer = TURNS.answer([SYSTEM, Q], [A], (), "$")
+def test_a_completion_starts_where_the_model_begins_to_write():
+    completion = TURNS.encode_completion([SYSTEM, Q], [A], (), "$")
     in_use = TOKENIZER.chat_template.render([SYSTEM, Q], add_generation_prompt=True)
-    assert text(answer.prompt) == in_use
-    assert text(answer.ids) == "a<|end_of_sentence|>"
-    assert answer.learned == [True, True]
+    assert text(completion.prompt) == in_use
+    assert text(completion.ids) == "a<|end_of_sentence|>"
+    assert completion.is_target == [True, True]
 
 
-def test_questions_within_an_answer_are_not_learned():
-    answer = TURNS.answer([Q], [A, Message("user", "w"), Message("assistant", "b")], (), "$")
-    learned = [i for i, yes in zip(answer.ids, answer.learned, strict=True) if yes]
+def test_questions_within_a_completion_are_not_learned():
+    completion = TURNS.encode_completion([Q], [A, Message("user", "w"), Message("assistant", "b")], (), "$")
+    learned = [i for i, yes in zip(completion.ids, completion.is_target, strict=True) if yes]
     assert text(learned) == "a<|end_of_sentence|>b<|end_of_sentence|>"
-    assert "w" in text(answer.ids)
+    assert "w" in text(completion.ids)
 
 
 def test_what_stands_behind_the_last_learned_turn_is_left_out():
     silent = Message("assistant", "zz", learn=False)
-    answer = TURNS.answer([Q], [A, Q, silent], (), "$")
-    assert text(answer.ids).endswith("a<|end_of_sentence|>")
+    completion = TURNS.encode_completion([Q], [A, Q, silent], (), "$")
+    assert text(completion.ids).endswith("a<|end_of_sentence|>")
 
 
 def test_the_size_counts_inputs_only():
-    answer = Answer([1, 2, 3], [4, 5], [True, True])
-    inputs, labels = TURNS.arrays(answer)
-    assert answer.size == len(inputs) == len(labels) == 4
+    completion = EncodedCompletion([1, 2, 3], [4, 5], [True, True])
+    inputs, labels = TURNS.arrays(completion)
+    assert completion.size == len(inputs) == len(labels) == 4
 
 
 def test_the_model_learns_to_stop_at_the_end_of_a_turn():
-    _, labels = TURNS.arrays(TURNS.answer([Q], [A], (), "$"))
+    _, labels = TURNS.arrays(TURNS.encode_completion([Q], [A], (), "$"))
     assert labels[-1] == TOKENIZER.special_tokens[TOKENIZER.chat_template.stop]
     assert (labels[:-2] == IGNORE).all()
 
 
-def test_an_answer_without_a_learned_turn_says_where():
-    with pytest.raises(RowError, match="no turn is learned") as caught:
-        TURNS.answer([Q], [Message("assistant", "a", learn=False)], (), "$.chosen")
+def test_a_completion_without_a_learned_turn_says_where():
+    with pytest.raises(RowError, match="no turn is a target of the loss") as caught:
+        TURNS.encode_completion([Q], [Message("assistant", "a", learn=False)], (), "$.chosen")
     assert caught.value.where == "$.chosen"
 
 

@@ -4,7 +4,7 @@ import pytest
 from erniecore_text.jinja_env import ChatEnvironment
 from erniecore_text.template import JinjaChatTemplate
 from erniecore_text.tokenizer import SentencePieceTokenizer
-from erniecore_text.turns import Turns
+from erniecore_text.turns import TurnEncoder
 from erniecore_text.verbatim import is_verbatim
 from hypothesis import given
 from hypothesis import strategies as st
@@ -44,12 +44,12 @@ CALLS = st.lists(st.builds(ToolCall, st.just("find"), st.sampled_from(['{"a": "b
 TOOLS = st.sampled_from([(), (), ({"name": "find", "description": "a <tool>"},)])
 
 
-def answers(calls):
+def completions(calls):
     return st.builds(Message, st.just("assistant"), TEXTS, TEXTS, calls.map(tuple), st.booleans())
 
 
 QUESTIONS = st.builds(Message, st.sampled_from(["user", "system", "tool"]), TEXTS)
-TALKS = st.lists(QUESTIONS | answers(st.just([])) | answers(CALLS), min_size=1, max_size=5)
+TALKS = st.lists(QUESTIONS | completions(st.just([])) | completions(CALLS), min_size=1, max_size=5)
 
 
 @pytest.fixture(scope="module", params=["plain", "thinking"])
@@ -74,10 +74,10 @@ def test_renderings_and_segments_are_the_same(both, talk, tools, generation):
 @given(talk=TALKS, tools=TOOLS)
 def test_samples_are_the_same(both, trained, talk, tools):
     def sample(template):
-        turns = Turns(SentencePieceTokenizer(trained.model, trained.files, template))
+        turns = TurnEncoder(SentencePieceTokenizer(trained.model, trained.files, template))
         try:
-            answer = turns.together(talk, tools, "$")
-            return answer and [part.tolist() for part in turns.arrays(answer)]
+            completion = turns.encode_turns(talk, tools, "$")
+            return completion and [part.tolist() for part in turns.arrays(completion)]
         except RowError as e:
             return str(e)
 

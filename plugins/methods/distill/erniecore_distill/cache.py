@@ -1,11 +1,11 @@
-"""A teacher's likeliest tokens on disk. numpy only; plain .npy files, mapped into memory when they are read.
+"""Caches a teacher's top-k log-probabilities on disk. numpy only; plain .npy files, memory-mapped when they are read.
 
     DIR/<teacher and settings>/facts.json
                               /shard-<content>/{keys,sizes,ids,log_p,rest}.npy
 
-A shard is a directory that appears whole, by a rename; what was not written yet when a process died is asked for again.
-The key of a sample is the hash of its ids and of the positions that are learned, so the same text is found again in
-another order, packing, file or run. Several processes may write into one cache.
+A shard is a directory that is written atomically by a rename; what was not written when a process died is computed again. The
+key of a sample is a hash of its ids and of the positions of its loss tokens, so it does not depend on order, packing, file or
+run. Several processes may write to one cache.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from erniecore.api import CheckpointError
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-#: bytes of new answers that are kept in memory before they become a shard
+#: bytes of new values that are kept in memory before they are written as a shard
 SHARD_BYTES = 1 << 26
 _FILES = ("keys", "sizes", "ids", "log_p", "rest")
 
 
-class Answers(NamedTuple):
+class TopLogProbs(NamedTuple):
     """Of n positions: ids int32 [n, k], log-probabilities float32 [n, k], and that of all other tokens [n]."""
 
     ids: NDArray[np.int32]
@@ -39,17 +39,17 @@ class Answers(NamedTuple):
 
 
 def key_of(input_ids: NDArray[Any], learned: NDArray[np.bool_]) -> bytes:
-    """16 bytes for what a teacher is asked: ids and the learned positions among them."""
+    """A key of 16 bytes for the ids of a sample and the positions of its loss tokens."""
     text = hashlib.sha256(np.ascontiguousarray(input_ids, np.int64).tobytes())
     text.update(np.packbits(learned).tobytes())
     return text.digest()[:16]
 
 
 class Cache:
-    """Answers by sample.
+    """Top-k log-probabilities by sample.
 
     Args:
-        home: ``method.cache``. facts: what the answers depend on besides the samples: the teacher and the settings.
+        home: ``method.cache``. facts: what the values depend on besides the samples: the teacher and the settings.
 
     Raises:
         CheckpointError: a shard cannot be read, or nothing can be written there.
@@ -60,7 +60,7 @@ class Cache:
         self.directory = home / hashlib.sha256(text.encode()).hexdigest()[:16]
         self.shards: dict[str, Mapping[str, NDArray[Any]]] = {}
         self.places: dict[bytes, tuple[str, int, int]] = {}
-        self.new: dict[bytes, Answers] = {}
+        self.new: dict[bytes, TopLogProbs] = {}
         try:
             self.directory.mkdir(parents=True, exist_ok=True)
             (self.directory / "facts.json").write_text(text + "\n", encoding="utf-8")
@@ -74,34 +74,34 @@ class Cache:
 
     @property
     def num_bytes(self) -> int:
-        """On disk."""
+        """Size on disk, in bytes."""
         return sum(file.stat().st_size for file in self.directory.glob("shard-*/*.npy"))
 
-    def get(self, key: bytes) -> Answers | None:
-        """What is known about a sample."""
+    def get(self, key: bytes) -> TopLogProbs | None:
+        """The cached values of a sample, if any."""
         if key in self.new:
             return self.new[key]
         if key not in self.places:
             return None
         name, start, end = self.places[key]
-        return Answers(*(np.array(self.shards[name][part][start:end]) for part in _FILES[2:]))
+        return TopLogProbs(*(np.array(self.shards[name][part][start:end]) for part in _FILES[2:]))
 
-    def add(self, key: bytes, answers: Answers) -> None:
-        """Keep what was found; on disk when enough has come together, or at :meth:`flush`."""
-        self.new[key] = answers
+    def add(self, key: bytes, values: TopLogProbs) -> None:
+        """Add values; they are written once there are enough of them, or by :meth:`flush`."""
+        self.new[key] = values
         if sum(a.ids.nbytes + a.log_p.nbytes + a.rest.nbytes for a in self.new.values()) >= SHARD_BYTES:
             self.flush()
 
     def flush(self) -> None:
-        """Write what is new as one shard. Raises ``CheckpointError`` when the disk does not take it."""
+        """Write all new values as one shard. Raises ``CheckpointError`` if that fails."""
         if not self.new:
             return
-        keys, answers = list(self.new), list(self.new.values())
+        keys, values = list(self.new), list(self.new.values())
         name = f"shard-{hashlib.sha256(b''.join(keys)).hexdigest()[:16]}"
         arrays: dict[str, NDArray[Any]] = {
             "keys": np.frombuffer(b"".join(keys), np.uint8).reshape(-1, 16),
-            "sizes": np.array([len(a.rest) for a in answers], np.int64),
-            **{part: np.concatenate([getattr(a, part) for a in answers]) for part in _FILES[2:]},
+            "sizes": np.array([len(a.rest) for a in values], np.int64),
+            **{part: np.concatenate([getattr(a, part) for a in values]) for part in _FILES[2:]},
         }
         temporary = self.directory / f".{name}-{os.getpid()}"
         try:
@@ -144,7 +144,7 @@ def _damaged(path: Path, found: str) -> CheckpointError:
         "a shard of the teacher's cache is damaged",
         where=str(path),
         found=found,
-        fix="remove this directory; it is made again",
+        fix="remove this directory; it will be rebuilt",
     )
 
 

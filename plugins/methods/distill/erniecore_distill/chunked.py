@@ -63,7 +63,6 @@ class WholeVocabulary:
     head: Head
 
     def compare(self, rows: slice, logits: Tensor, comparison: Comparison) -> tuple[Tensor, Tensor]:
-        """See :class:`Teaching`."""
         with paddle.no_grad():
             theirs = self.head.logits(self.hidden[rows]).astype(logits.dtype)
             log_p, best = F.log_softmax(theirs / comparison.temperature, axis=-1), theirs.argmax(axis=-1)
@@ -85,7 +84,6 @@ class TopTokens:
     rest: Tensor
 
     def compare(self, rows: slice, logits: Tensor, comparison: Comparison) -> tuple[Tensor, Tensor]:
-        """See :class:`Teaching`."""
         ids, log_p = self.ids[rows], paddle.concat([self.log_p[rows], self.rest[rows]], axis=-1)
         log_q = grouped(F.log_softmax(logits / comparison.temperature, axis=-1), ids)
         return comparison(log_p.astype(log_q.dtype), log_q), ids[:, 0]

@@ -1,8 +1,8 @@
-"""The objective of distillation, over the learned tokens of conversations:
+"""The objective of distillation, over the loss tokens of conversations:
 
     L = (1 / N) Σ_t [ alpha T² D(teacher_t, student_t) + (1 - alpha) (-log p(label_t | tokens ≤ t)) ]
 
-N: learned tokens of the whole step, D: ``method.divergence`` of both models' distributions at temperature T, whose
+N: loss tokens of the whole step, D: ``method.divergence`` of both models' distributions at temperature T, whose
 gradients shrink with 1 / T²: the factor keeps the two terms in proportion (Hinton et al., arXiv:1503.02531). Losses of
 routers and of multi-token prediction add their gradient as in fine-tuning.
 """
@@ -29,7 +29,7 @@ class DistillObjective(NextTokenObjective):
     """See ``erniecore.api.Objective``.
 
     Args:
-        config: the method's section. policy: the student. teacher: answers for each batch.
+        config: the method's section. policy: the student. teacher: its target distributions.
     """
 
     #: the loss is no likelihood: it has no perplexity

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from erniecore.api import ConfigError, UsageError
 from erniecore.api.run import open_model
 from erniecore_distill.cache import Cache
-from erniecore_distill.teachers import AskedTeacher, KeptTeacher, Teacher
+from erniecore_distill.teachers import CachedTeacher, OnlineTeacher, Teacher
 
 if TYPE_CHECKING:
     from erniecore.api.method import Tokenizer
@@ -29,7 +29,7 @@ def open_teacher(config: DistillConfig, policy: Any, tokenizer: Tokenizer) -> Te
         raise ConfigError.at("method.teacher", "name the model directory of the teacher")
     if not config.cache:
         model = checked_model(config, policy, tokenizer)
-        return AskedTeacher(model, top_k=config.top_k, temperature=config.temperature)
+        return OnlineTeacher(model, top_k=config.top_k, temperature=config.temperature)
     facts = {
         "teacher": fingerprint(model_directory(config.teacher)),
         "dtype": dtype_of(policy),
@@ -38,7 +38,7 @@ def open_teacher(config: DistillConfig, policy: Any, tokenizer: Tokenizer) -> Te
         "vocab_size": vocabulary(policy),
         "format": 1,
     }
-    return KeptTeacher(
+    return CachedTeacher(
         Cache(Path(config.cache), facts),
         lambda: checked_model(config, policy, tokenizer),
         top_k=config.top_k,

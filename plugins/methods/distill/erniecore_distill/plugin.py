@@ -42,7 +42,7 @@ class DistillPlugin(MethodPlugin):
         already (``ernie eval --reference DIR``)."""
         from erniecore_distill import opening
         from erniecore_distill.objective import DistillObjective
-        from erniecore_distill.teachers import AskedTeacher, Teacher
+        from erniecore_distill.teachers import OnlineTeacher, Teacher
 
         teacher: Teacher
         if reference is None:
@@ -50,7 +50,7 @@ class DistillPlugin(MethodPlugin):
         else:
             opening.check_top_k(config, policy)
             model = opening.same_size(reference, policy)
-            teacher = AskedTeacher(model, top_k=config.top_k, temperature=config.temperature)
+            teacher = OnlineTeacher(model, top_k=config.top_k, temperature=config.temperature)
         return DistillObjective(config, policy, teacher)
 
     @hookimpl
@@ -79,11 +79,11 @@ class DistillPlugin(MethodPlugin):
 def cache_of(run: Any) -> Any:
     """The cache of a run's teacher; None without one."""
     from erniecore_distill.objective import DistillObjective
-    from erniecore_distill.teachers import KeptTeacher
+    from erniecore_distill.teachers import CachedTeacher
 
     objective = run.objective
     teacher = objective.teacher if isinstance(objective, DistillObjective) else None
-    return teacher.cache if isinstance(teacher, KeptTeacher) else None
+    return teacher.cache if isinstance(teacher, CachedTeacher) else None
 
 
 plugin = DistillPlugin()

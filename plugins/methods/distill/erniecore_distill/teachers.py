@@ -1,5 +1,5 @@
-"""Teachers: a frozen model that is asked for every batch, or one whose likeliest tokens are kept on disk. How answers are
-compared is ``chunked.py``; the files are ``cache.py``.
+"""Teachers: an online teacher runs a frozen model for every batch; a cached teacher reads its top-k log-probabilities from disk.
+The divergences are in ``chunked.py``, the files in ``cache.py``.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import numpy as np
 import paddle  # noqa: TID253
 
 from erniecore.api.method import IGNORE, Batch
-from erniecore_distill.cache import Answers, Cache, key_of
+from erniecore_distill.cache import Cache, TopLogProbs, key_of
 from erniecore_distill.chunked import Head, Teaching, TopTokens, WholeVocabulary, chunks, top_tokens
 
 if TYPE_CHECKING:
@@ -20,18 +20,18 @@ if TYPE_CHECKING:
 
 
 class Teacher(Protocol):
-    """What the objective asks."""
+    """A source of target distributions."""
 
     def teaching(self, batch: Batch, chunk: int) -> Teaching:
-        """What it says about the learned positions of ``batch``, in their order."""
+        """The distributions at the loss tokens of ``batch``, in order."""
         ...
 
 
-class AskedTeacher:
-    """Asks the model for every batch, in the student's own rows.
+class OnlineTeacher:
+    """Runs the teacher model on every batch, with the student's packing.
 
     Args:
-        model: a frozen ``CausalLM``. top_k: 0: the whole vocabulary. temperature: of the comparison.
+        model: a frozen ``CausalLM``. top_k: 0: the whole vocabulary. temperature: of the divergence.
     """
 
     def __init__(self, model: Any, *, top_k: int = 0, temperature: float = 1.0) -> None:
@@ -39,7 +39,6 @@ class AskedTeacher:
         model.eval()
 
     def teaching(self, batch: Batch, chunk: int) -> Teaching:
-        """See :class:`Teacher`."""
         (where,) = np.nonzero(batch.labels.reshape(-1) != IGNORE)
         with paddle.no_grad():
             hidden_BSJ = self.model.features(
@@ -61,30 +60,28 @@ class AskedTeacher:
         return TopTokens(ids, log_p, rest)
 
 
-class KeptTeacher:
-    """Looks answers up, and asks the model where there are none yet: the first epoch of the first run fills the cache.
+class CachedTeacher:
+    """Reads cached values and runs the teacher for samples that have none; the first epoch of the first run fills the cache.
 
-    A sample is asked about alone in its row, so that what is kept depends on the sample and the teacher only, not on
-    what it was packed with.
+    The teacher gets one sample at a time, so that its values depend only on the sample and not on packing.
 
     Args:
-        cache: of this teacher, ``top_k`` and temperature. open_model: gives the model; called when it is first needed.
+        cache: for this teacher, ``top_k`` and temperature. open_model: opens the model; called when it is first needed.
     """
 
     def __init__(self, cache: Cache, open_model: Callable[[], Any], *, top_k: int, temperature: float) -> None:
         self.cache, self.open_model = cache, open_model
         self.top_k, self.temperature = top_k, temperature
-        self._asked: AskedTeacher | None = None
+        self._online: OnlineTeacher | None = None
 
     def teaching(self, batch: Batch, chunk: int) -> Teaching:
-        """See :class:`Teacher`."""
-        found = [self._answers(sample, chunk) for sample in samples_of(batch)]
+        found = [self._top_log_probs(sample, chunk) for sample in samples_of(batch)]
         ids, log_p, rest = (np.concatenate(parts) for parts in zip(*found, strict=True))
         return TopTokens(
             paddle.to_tensor(ids.astype(np.int64)), paddle.to_tensor(log_p), paddle.to_tensor(rest[:, None])
         )
 
-    def _answers(self, sample: Batch, chunk: int) -> Answers:
+    def _top_log_probs(self, sample: Batch, chunk: int) -> TopLogProbs:
         key = key_of(sample.input_ids, sample.labels != IGNORE)
         known = self.cache.get(key)
         if known is None:
@@ -92,11 +89,11 @@ class KeptTeacher:
             self.cache.add(key, known)
         return known
 
-    def _ask(self, sample: Batch, chunk: int) -> Answers:
-        if self._asked is None:
-            self._asked = AskedTeacher(self.open_model(), top_k=self.top_k, temperature=self.temperature)
-        top: Any = self._asked.teaching(sample, chunk)
-        return Answers(_array(top.ids, np.int32), _array(top.log_p), _array(top.rest)[:, 0])
+    def _ask(self, sample: Batch, chunk: int) -> TopLogProbs:
+        if self._online is None:
+            self._online = OnlineTeacher(self.open_model(), top_k=self.top_k, temperature=self.temperature)
+        top: Any = self._online.teaching(sample, chunk)
+        return TopLogProbs(_array(top.ids, np.int32), _array(top.log_p), _array(top.rest)[:, 0])
 
 
 def _array(tensor: Tensor, dtype: Any = np.float32) -> NDArray[Any]:
@@ -104,10 +101,7 @@ def _array(tensor: Tensor, dtype: Any = np.float32) -> NDArray[Any]:
 
 
 def samples_of(batch: Batch) -> Iterator[Batch]:
-    """The samples of a batch that are learned from, each in a row of its own, in the order of their positions.
-
-    A sample's columns end where it ends; a column of padding ends at itself.
-    """
+    """The samples of a batch with loss tokens, each as a batch of its own, in the order of their positions."""
     ends = batch.startend_row_indices[:, 0, :, 0]
     for row in range(len(ends)):
         start = 0

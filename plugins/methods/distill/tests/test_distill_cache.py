@@ -1,4 +1,4 @@
-"""The teacher's answers on disk: found again, whole or not at all, apart by teacher and settings."""
+"""The teacher's log-probabilities on disk: read again, complete or not at all, separate by teacher and settings."""
 
 import numpy as np
 import paddle  # noqa: TID253
@@ -6,8 +6,8 @@ import pytest
 from erniecore_conformance.toys.data import collate
 from erniecore_conformance.toys.paddle_lm import toy_model
 from erniecore_conformance.toys.tokenizer import ToyTokenizer
-from erniecore_distill.cache import Answers, Cache, key_of
-from erniecore_distill.teachers import AskedTeacher, KeptTeacher, samples_of
+from erniecore_distill.cache import Cache, TopLogProbs, key_of
+from erniecore_distill.teachers import CachedTeacher, OnlineTeacher, samples_of
 from erniecore_sft.encoder import SftEncoder
 
 from erniecore.api import CheckpointError
@@ -17,9 +17,9 @@ from erniecore.api.method import IGNORE
 FACTS = {"teacher": "a", "top_k": 3}
 
 
-def answers(n, seed=0):
+def values(n, seed=0):
     rng = np.random.default_rng(seed)
-    return Answers(
+    return TopLogProbs(
         rng.integers(0, 9, (n, 3)).astype(np.int32),
         rng.normal(size=(n, 3)).astype(np.float32),
         rng.normal(size=n).astype(np.float32),
@@ -48,21 +48,21 @@ WORDS = ("ant", "beetle", "cat", "dd", "eel")
 def test_what_was_kept_is_found_by_another_process(tmp_path):
     cache = Cache(tmp_path, FACTS)
     for name, n in (("one", 4), ("two", 1)):
-        cache.add(key(name), answers(n, n))
+        cache.add(key(name), values(n, n))
     cache.flush()
-    cache.add(key("three"), answers(2, 2))
+    cache.add(key("three"), values(2, 2))
     cache.flush()
     again = Cache(tmp_path, FACTS)
     assert len(again) == 3
     for name, n in (("one", 4), ("two", 1), ("three", 2)):
-        assert same(again.get(key(name)), answers(n, n))
+        assert same(again.get(key(name)), values(n, n))
     assert again.get(key("four")) is None
     assert again.num_bytes > 0
 
 
 def test_other_teachers_and_settings_have_other_directories(tmp_path):
     cache = Cache(tmp_path, FACTS)
-    cache.add(key("one"), answers(4))
+    cache.add(key("one"), values(4))
     cache.flush()
     for changed in ({"teacher": "b"}, {"top_k": 4}):
         assert len(Cache(tmp_path, {**FACTS, **changed})) == 0
@@ -78,7 +78,7 @@ def test_half_a_shard_is_no_shard(tmp_path):
 def test_two_processes_may_write_the_same(tmp_path):
     caches = [Cache(tmp_path, FACTS) for _ in range(2)]
     for cache in caches:
-        cache.add(key("one"), answers(4))
+        cache.add(key("one"), values(4))
     for cache in caches:
         cache.flush()
     assert len(Cache(tmp_path, FACTS)) == 1
@@ -88,7 +88,7 @@ def test_two_processes_may_write_the_same(tmp_path):
 @pytest.mark.parametrize("part", ["keys", "log_p"])
 def test_damage_is_an_error_with_a_remedy(tmp_path, part, damage):
     cache = Cache(tmp_path, FACTS)
-    cache.add(key("one"), answers(4))
+    cache.add(key("one"), values(4))
     cache.flush()
     damage(next(cache.directory.glob(f"shard-*/{part}.npy")))
     with pytest.raises(CheckpointError, match="damaged"):
@@ -97,7 +97,7 @@ def test_damage_is_an_error_with_a_remedy(tmp_path, part, damage):
 
 def test_a_pickle_is_refused(tmp_path):
     cache = Cache(tmp_path, FACTS)
-    cache.add(key("one"), answers(4))
+    cache.add(key("one"), values(4))
     cache.flush()
     file = next(cache.directory.glob("shard-*/keys.npy"))
     np.save(file, np.array([{"a": 1}]), allow_pickle=True)
@@ -132,17 +132,17 @@ class Opened:
 
 
 def kept(tmp_path, opened):
-    return KeptTeacher(Cache(tmp_path, FACTS), opened, top_k=3, temperature=2.0)
+    return CachedTeacher(Cache(tmp_path, FACTS), opened, top_k=3, temperature=2.0)
 
 
 def arrays(teaching):
     return [teaching.ids.numpy(), teaching.log_p.numpy(), teaching.rest.numpy()]
 
 
-def test_kept_answers_are_those_of_the_model(tmp_path):
+def test_cached_values_are_those_of_the_model(tmp_path):
     made = samples(*WORDS)
     batch = collate([made[:3], made[3:]])
-    asked = AskedTeacher(toy_model(1), top_k=3, temperature=2.0).teaching(batch, 0)
+    asked = OnlineTeacher(toy_model(1), top_k=3, temperature=2.0).teaching(batch, 0)
     found = kept(tmp_path, Opened()).teaching(batch, 2)
     np.testing.assert_array_equal(found.ids.numpy(), asked.ids.numpy())
     for one, two in zip(arrays(found)[1:], arrays(asked)[1:], strict=True):

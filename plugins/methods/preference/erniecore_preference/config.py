@@ -11,38 +11,38 @@ LengthNormalization = Literal["none", "mean", "balanced"]
 
 
 class PairConfig(MethodConfig):
-    """What every method over pairs has."""
+    """Settings of all methods over preference pairs."""
 
-    beta: float = Field(0.1, gt=0, description="Weight of the log-probabilities; high: stay close to the reference.")
+    beta: float = Field(0.1, gt=0, description="Scale of the log-ratios; larger values stay closer to the reference.")
     sft_weight: float = Field(
-        0.0, ge=0, description="Weight of the mean negative log-likelihood per token of the preferred answers."
+        0.0, ge=0, description="Weight of the mean negative log-likelihood per token of the chosen completions."
     )
 
     def needs_margin(self) -> bool:
-        """Whether every pair must say by how much its better answer is better."""
+        """Whether every pair must have a margin."""
         return False
 
     def normalization(self) -> LengthNormalization:
-        """How log-probabilities of answers of different lengths are compared."""
+        """How log-probabilities are normalized by length."""
         return "none"
 
 
 class ReferenceConfig(MethodConfig):
-    """A reference, and how it is kept."""
+    """Settings of the reference model."""
 
     reference: Literal["live", "precomputed"] = Field(
         "live",
         description="`live`: a frozen copy of the initial model, under an adapter the model with the adapter off. "
-        "`precomputed`: what the initial model makes of every training and held-out answer is computed once before the "
-        "first step and kept on disk, so that no second model is in memory.",
+        "`precomputed`: its log-probabilities of the training and eval splits are computed once before the first step and saved "
+        "to disk, so that no second model is in memory.",
     )
     reference_update_steps: int = Field(
-        0, ge=0, description="After every so many steps the policy becomes the reference. 0: the reference stays."
+        0, ge=0, description="Steps after which the reference is replaced by the policy; 0: never."
     )
     reference_cache: str = Field(
         "",
-        description="Directory of precomputed values, which later runs from the same weights use again. Empty: "
-        "`reference/` in the run's directory.",
+        description="Directory of precomputed log-probabilities, shared by runs from the same weights. Empty: `reference/` in "
+        "the run's directory.",
     )
 
     def reference_use(self) -> ReferenceUse:
@@ -51,25 +51,24 @@ class ReferenceConfig(MethodConfig):
 
 
 class ReferredConfig(ReferenceConfig, PairConfig):
-    """Pairs compared with the initial model."""
+    """Settings of losses over pairs with a reference model."""
 
     length_normalization: LengthNormalization = Field(
         "none",
         description="`none`: summed log-probabilities, as in the papers. `mean`: per token. `balanced`: per token, times the "
-        "mean length of the two answers (ERNIEKit's `normalize_logps`).",
+        "mean length of the two completions (ERNIEKit's `normalize_logps`).",
     )
 
     def normalization(self) -> LengthNormalization:
-        """``length_normalization``."""
         return self.length_normalization
 
 
 class ContrastConfig(ReferredConfig):
-    """Losses of the difference of the two log-ratios alone; they can do without a reference."""
+    """Settings of losses that depend only on the difference of the two log-ratios; the reference is optional."""
 
     reference_optional = True
     reference_free: bool = Field(
-        False, description="Compare with a uniform reference instead of the initial model: no second copy in memory."
+        False, description="Use a uniform reference instead of the initial model; no second copy in memory."
     )
 
     def reference_use(self) -> ReferenceUse:
@@ -78,62 +77,68 @@ class ContrastConfig(ReferredConfig):
 
 
 class DpoConfig(ContrastConfig):
-    """Direct preference optimization."""
+    """Settings of direct preference optimization."""
 
-    label_smoothing: float = Field(0.0, ge=0, lt=0.5, description="Assumed share of pairs in the wrong order (cDPO).")
+    label_smoothing: float = Field(
+        0.0, ge=0, lt=0.5, description="Assumed fraction of pairs with swapped labels (cDPO)."
+    )
     offset_alpha: float = Field(
         0.0,
         ge=0,
-        description="Weight of the rows' `margin`: the better answer must win by offset_alpha * ln(margin); every row then "
-        "needs a positive margin. 0: off.",
+        description="Offset of the reward difference: offset_alpha * ln(margin) (ODPO). Every row then needs a positive "
+        "`margin`. 0: off.",
     )
 
     def needs_margin(self) -> bool:
-        """With ``offset_alpha``."""
+        """True if ``offset_alpha`` is set."""
         return self.offset_alpha > 0
 
 
 class RobustConfig(ContrastConfig):
-    """DPO without the bias of wrong labels."""
+    """Robust DPO: unbiased under label noise."""
 
-    label_smoothing: float = Field(0.1, ge=0, lt=0.5, description="Known share of pairs in the wrong order.")
+    label_smoothing: float = Field(0.1, ge=0, lt=0.5, description="Known fraction of pairs with swapped labels.")
 
 
 class DpopConfig(ReferredConfig):
-    """DPO that keeps the preferred answers likely."""
+    """DPO-Positive: a penalty keeps the likelihood of chosen completions."""
 
-    penalty: float = Field(50.0, ge=0, description="Weight of what a preferred answer loses against the reference.")
+    penalty: float = Field(
+        50.0,
+        ge=0,
+        description="Weight of the decrease in log-probability of the chosen completion against the reference.",
+    )
     penalty_outside: bool = Field(
         False,
-        description="Add the penalty to the loss, as ERNIEKit does, not inside of the sigmoid, as the paper does.",
+        description="Add the penalty to the loss, as ERNIEKit does, instead of inside the sigmoid, as in the paper.",
     )
 
 
 class SimpoConfig(PairConfig):
-    """Simple preference optimization."""
+    """Settings of simple preference optimization."""
 
     beta: float = Field(2.0, gt=0, description="Weight of the mean log-probabilities per token.")
-    gamma: float = Field(1.0, ge=0, description="Margin by which the better answer must win, in units of the reward.")
-    label_smoothing: float = Field(0.0, ge=0, lt=0.5, description="Assumed share of pairs in the wrong order.")
+    gamma: float = Field(1.0, ge=0, description="Target reward margin between the chosen and the rejected completion.")
+    label_smoothing: float = Field(0.0, ge=0, lt=0.5, description="Assumed fraction of pairs with swapped labels.")
 
 
 class OrpoConfig(PairConfig):
-    """Odds ratio preference optimization."""
+    """Settings of odds ratio preference optimization."""
 
     beta: float = Field(0.1, gt=0, description="Weight of the odds ratio; lambda in the paper.")
     sft_weight: float = Field(
-        1.0, ge=0, description="Weight of the mean negative log-likelihood per token of the preferred answers."
+        1.0, ge=0, description="Weight of the mean negative log-likelihood per token of the chosen completions."
     )
 
 
 class KtoConfig(ReferenceConfig):
-    """Learning from single answers that are good or bad."""
+    """Kahneman-Tversky optimization over unpaired preferences."""
 
-    beta: float = Field(0.1, gt=0, description="Weight of the log-ratios; high: stay close to the reference.")
-    desirable_weight: float = Field(1.0, ge=0, description="Weight of rows with a desirable answer.")
-    undesirable_weight: float = Field(1.0, ge=0, description="Weight of rows with an undesirable answer.")
+    beta: float = Field(0.1, gt=0, description="Scale of the log-ratios; larger values stay closer to the reference.")
+    desirable_weight: float = Field(1.0, ge=0, description="Weight of rows with a desirable completion.")
+    undesirable_weight: float = Field(1.0, ge=0, description="Weight of rows with an undesirable completion.")
     kl: Literal["mismatched", "none"] = Field(
         "mismatched",
-        description="The reference point. `mismatched`: the divergence from the reference, estimated on questions with the "
-        "answers of other rows of the step, never below 0. `none`: 0, which saves two forward passes.",
+        description="Reference point. `mismatched`: the KL divergence from the reference, estimated from prompts with "
+        "completions of other rows of the step, at least 0. `none`: 0, which saves two forward passes.",
     )

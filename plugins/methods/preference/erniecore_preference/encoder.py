@@ -1,10 +1,10 @@
-"""Records to samples: the two answers of a pair share their prompt, rated answers stand alone. numpy only.
+"""Records to samples: the two completions of a pair share their prompt, rated completions stand alone. numpy only.
 
-A pair is one sample, [shared | chosen | rejected]. ``shared`` is the prompt but its last token, which each answer
-repeats, because it predicts the first token of both: the prompt is computed once, both answers see it and not each
-other, and both start at the same position. With P prompt tokens and answers of C and R tokens that makes
-P - 1 + C + R positions. Further per-token fields: ``sample`` is 1 at the first token; ``answer`` is CHOSEN where a
-preferred (or desirable) answer is predicted, REJECTED for the other kind, 0 before; ``margin`` is the row's margin.
+A pair is one sample, [shared | chosen | rejected]. ``shared`` is the prompt but its last token, which each completion
+repeats, because it predicts the first token of both: the prompt is computed once, both completions see it and not each
+other, and both start at the same position. With P prompt tokens and completions of C and R tokens that makes
+P - 1 + C + R positions. Further per-token fields: ``sample`` is 1 at the first token; ``completion`` is CHOSEN where a
+preferred (or desirable) completion is predicted, REJECTED for the other kind, 0 before; ``margin`` is the row's margin.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
-from erniecore_text import Answer, Turns, shortened
+from erniecore_text import EncodedCompletion, TurnEncoder, shortened
 
 from erniecore.api import RowError
 from erniecore.api.data import Preference, UnpairedPreference
@@ -23,7 +23,7 @@ from erniecore.api.method import Origin, Record, Sample, Tokenizer
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-MISSING, BAD_VALUE, TOO_LONG, SAME_ANSWERS = "ERN-D030", "ERN-D036", "ERN-D044", "ERN-D049"
+MISSING, BAD_VALUE, TOO_LONG, SAME_COMPLETIONS = "ERN-D030", "ERN-D036", "ERN-D044", "ERN-D049"
 CHOSEN, REJECTED = 1, 2
 
 
@@ -38,24 +38,24 @@ class PairEncoder:
     accepts: tuple[type, ...] = (Preference,)
 
     def __init__(self, tokenizer: Tokenizer, max_length: int, *, margin: bool = False) -> None:
-        self.turns, self.max_length, self.margin = Turns(tokenizer), max_length, margin
+        self.turns, self.max_length, self.margin = TurnEncoder(tokenizer), max_length, margin
 
     def encode(self, record: Record) -> Sequence[Sample]:
-        """One sample. The prompt is shortened by whole turns, answers never are.
+        """One sample. The prompt is shortened by whole turns, completions never are.
 
         Raises:
-            RowError: equal answers, answers that do not fit, a margin that is missing, and what ``Turns`` refuses.
+            RowError: equal completions, completions that do not fit, a margin that is missing, and what ``TurnEncoder`` refuses.
         """
         assert isinstance(record, Preference)
         margin = _margin(record) if self.margin else None
         size = 0
         for prompt, why in shortened(record.prompt):
-            chosen = self.turns.answer(prompt, record.chosen, record.tools, "$.chosen")
-            rejected = self.turns.answer(prompt, record.rejected, record.tools, "$.rejected")
+            chosen = self.turns.encode_completion(prompt, record.chosen, record.tools, "$.chosen")
+            rejected = self.turns.encode_completion(prompt, record.rejected, record.tools, "$.rejected")
             if (chosen.prompt, chosen.ids) == (rejected.prompt, rejected.ids):
                 raise RowError(
-                    "the preferred and the rejected answer are the same",
-                    code=SAME_ANSWERS,
+                    "the preferred and the rejected completion are the same",
+                    code=SAME_COMPLETIONS,
                     where="$.rejected",
                     fix="remove the row, there is nothing to prefer",
                 )
@@ -63,18 +63,24 @@ class PairEncoder:
             size = chosen.size + rejected.size - K
             if size <= self.max_length:
                 return [self._sample(chosen, rejected, K, why, margin, record)]
-        raise self._too_long("the two answers with the last question alone are too long", size)
+        raise self._too_long("the two completions with the last question alone are too long", size)
 
     def _sample(
-        self, chosen: Answer, rejected: Answer, K: int, why: str, margin: float | None, record: Preference
+        self,
+        chosen: EncodedCompletion,
+        rejected: EncodedCompletion,
+        K: int,
+        why: str,
+        margin: float | None,
+        record: Preference,
     ) -> Sample:
-        """K columns are shared; C and R belong to one answer."""
-        a, b = (self.turns.arrays(answer) for answer in (chosen, rejected))
+        """K columns are shared; C and R belong to one completion."""
+        a, b = (self.turns.arrays(completion) for completion in (chosen, rejected))
         C, R = chosen.size - K, rejected.size - K
         n = K + C + R
         fields: dict[str, NDArray[np.generic]] = {
             "sample": (np.arange(n) == 0).astype(np.int8),
-            "answer": np.repeat([0, CHOSEN, REJECTED], [K, C, R]).astype(np.int8),
+            "completion": np.repeat([0, CHOSEN, REJECTED], [K, C, R]).astype(np.int8),
         }
         if margin is not None:
             fields["margin"] = np.full(n, margin, np.float32)
@@ -96,33 +102,33 @@ class PairEncoder:
             where="$",
             found=f"{size} tokens",
             expected=f"at most {self.max_length} (data.max_seq_len)",
-            fix="raise data.max_seq_len; answers are not cut",
+            fix="raise data.max_seq_len; completions are not cut",
         )
 
 
 class RatedEncoder(PairEncoder):
-    """Conversations whose last answer is desirable or not; all before it is its prompt."""
+    """Conversations whose last completion is desirable or not; all before it is its prompt."""
 
     accepts: tuple[type, ...] = (UnpairedPreference,)
 
     def encode(self, record: Record) -> Sequence[Sample]:
-        """One sample. Raises ``RowError`` for an answer that does not fit, and for what ``Turns`` refuses."""
+        """One sample. Raises ``RowError`` for a completion that does not fit, and for what ``TurnEncoder`` refuses."""
         assert isinstance(record, UnpairedPreference)
         size = 0
         for prompt, why in shortened(record.messages[:-1]):
-            answer = self.turns.answer(prompt, record.messages[-1:], record.tools, "$.messages[-1:]")
-            size = answer.size
+            completion = self.turns.encode_completion(prompt, record.messages[-1:], record.tools, "$.messages[-1:]")
+            size = completion.size
             if size <= self.max_length:
                 side = CHOSEN if record.desirable else REJECTED
-                sample = answer_sample(self.turns, answer, side, why, record.origin)
-                shared, name = len(answer.prompt) - 1, "desirable" if record.desirable else "undesirable"
+                sample = completion_sample(self.turns, completion, side, why, record.origin)
+                shared, name = len(completion.prompt) - 1, "desirable" if record.desirable else "undesirable"
                 return [replace(sample, parts=(("prompt", shared), (name, len(sample) - shared)))]
-        raise self._too_long("the answer with the last question alone is too long", size)
+        raise self._too_long("the completion with the last question alone is too long", size)
 
 
-def answer_sample(turns: Turns, answer: Answer, side: int, why: str, origin: Origin) -> Sample:
-    """One answer behind its prompt; ``side``: CHOSEN or REJECTED."""
-    input_ids, labels = turns.arrays(answer)
+def completion_sample(turns: TurnEncoder, completion: EncodedCompletion, side: int, why: str, origin: Origin) -> Sample:
+    """One completion behind its prompt; ``side``: CHOSEN or REJECTED."""
+    input_ids, labels = turns.arrays(completion)
     n = len(input_ids)
     return Sample(
         input_ids=input_ids,
@@ -131,7 +137,7 @@ def answer_sample(turns: Turns, answer: Answer, side: int, why: str, origin: Ori
         end_rows=np.full(n, n, np.int32),
         fields={
             "sample": (np.arange(n) == 0).astype(np.int8),
-            "answer": np.where(np.arange(n) < len(answer.prompt) - 1, 0, side).astype(np.int8),
+            "completion": np.where(np.arange(n) < len(completion.prompt) - 1, 0, side).astype(np.int8),
         },
         truncated=why,
         origin=origin,
@@ -139,7 +145,7 @@ def answer_sample(turns: Turns, answer: Answer, side: int, why: str, origin: Ori
 
 
 def _shared(a: Sequence[int], b: Sequence[int]) -> int:
-    """Columns that both answers can share: where both prompts are alike, without the last token of either."""
+    """Columns that both completions can share: where both prompts are alike, without the last token of either."""
     longest = min(len(a), len(b)) - 1
     return next((i for i in range(longest) if a[i] != b[i]), longest)
 

@@ -1,7 +1,7 @@
-"""Which learned positions of a batch belong to which answer, however the samples were packed; and the mismatched pairs
+"""Which learned positions of a batch belong to which completion, however the samples were packed; and the mismatched pairs
 that KTO's reference point needs. numpy only.
 
-Letters: B batch, S sequence, T = B * S, n learned positions, A answers.
+Letters: B batch, S sequence, T = B * S, n learned positions, A completions.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Answers:
-    """The answers of a batch, in the order of their samples, the preferred one of a pair first.
+class Completions:
+    """The completions of a batch, in the order of their samples, the preferred one of a pair first.
 
     Attributes:
         where: int64 [n], learned positions in the flattened batch, ascending.
-        owner: int64 [n], the answer that each belongs to, ascending.
-        lengths: int64 [A], learned tokens.
-        rejected: bool [A], whether an answer is the rejected (or undesirable) one.
+        owner: int64 [n], the completion that each belongs to, ascending.
+        lengths: int64 [A], loss tokens.
+        rejected: bool [A], whether a completion is the rejected (or undesirable) one.
         first: int64 [A], the first learned position of each.
     """
 
@@ -44,29 +44,29 @@ class Answers:
         return len(self.lengths)
 
 
-def answers_of(batch: Batch) -> Answers:
-    """The answers by the fields ``sample`` and ``answer`` (see ``encoder.py``)."""
+def completions_of(batch: Batch) -> Completions:
+    """The completions by the fields ``sample`` and ``completion`` (see ``encoder.py``)."""
     (where,) = np.nonzero(batch.labels.reshape(-1) != IGNORE)
     samples = np.cumsum(batch.fields["sample"].reshape(-1), dtype=np.int64)[where]
-    sides = batch.fields["answer"].reshape(-1)[where].astype(np.int64)
+    sides = batch.fields["completion"].reshape(-1)[where].astype(np.int64)
     _, first, owner, lengths = np.unique(
         samples * 4 + sides, return_index=True, return_inverse=True, return_counts=True
     )
-    return Answers(where, owner.reshape(-1), lengths, sides[first] == REJECTED, where[first])
+    return Completions(where, owner.reshape(-1), lengths, sides[first] == REJECTED, where[first])
 
 
-#: key of a sample -> ids and labels of its answer
+#: key of a sample -> ids and labels of its completion
 Told = dict[str, tuple[list[int], list[int]]]
 
 
-def told_answers(batches: Sequence[Batch]) -> Told:
-    """The answers of ``batches`` as JSON values, so that other ranks can pair their prompts with them."""
+def told_completions(batches: Sequence[Batch]) -> Told:
+    """The completions of ``batches`` as JSON values, so that other ranks can pair their prompts with them."""
     parts = (part for batch in batches for part in _parts(batch))
     return {part.key: (part.ids[part.first + 1 :].tolist(), part.labels[part.first :].tolist()) for part in parts}
 
 
 def mismatched(batches: Sequence[Batch], size: int = 0, told: Told | None = None) -> list[Batch]:
-    """Each rated sample's prompt with the answer of another one, one row per batch; nothing for fewer than two different
+    """Each rated sample's prompt with the completion of another one, one row per batch; nothing for fewer than two different
     samples.
 
     The other one is the next in the order of hashes of their tokens, so the pairs depend on which samples there are and on
@@ -74,9 +74,9 @@ def mismatched(batches: Sequence[Batch], size: int = 0, told: Told | None = None
 
     Args:
         size: pairs per batch; 0: as many as the largest of ``batches`` has samples.
-        told: answers of all ranks, these included; None: there is one rank.
+        told: completions of all ranks, these included; None: there is one rank.
     """
-    told = told_answers(batches) if told is None else told
+    told = told_completions(batches) if told is None else told
     keys = sorted(told)
     if len(keys) < 2:
         return []
@@ -101,18 +101,18 @@ class _Part(NamedTuple):
 
 
 def _parts(batch: Batch) -> list[_Part]:
-    answers = answers_of(batch)
-    if not len(answers):
+    completions = completions_of(batch)
+    if not len(completions):
         return []
     ids, labels = batch.input_ids.reshape(-1), batch.labels.reshape(-1)
     starts = np.flatnonzero(batch.fields["sample"].reshape(-1))
-    lasts = np.append(answers.where[np.flatnonzero(np.diff(answers.owner))], answers.where[-1])
-    bounds = zip(starts, answers.first, lasts, strict=True)
+    lasts = np.append(completions.where[np.flatnonzero(np.diff(completions.owner))], completions.where[-1])
+    bounds = zip(starts, completions.first, lasts, strict=True)
     return [_Part(ids[s : e + 1], labels[s : e + 1], int(f - s)) for s, f, e in bounds]
 
 
 def _crossed(question: _Part, ids: Sequence[int], labels: Sequence[int]) -> tuple[Ints, Ints]:
-    """(ids, labels) of one sample's prompt and another one's answer."""
+    """(ids, labels) of one sample's prompt and another one's completion."""
     joined = np.concatenate([question.ids[: question.first + 1], ids])
     return joined.astype(np.int64), np.concatenate([np.full(question.first, IGNORE), labels]).astype(np.int64)
 
@@ -126,7 +126,7 @@ def _one_row(pairs: Sequence[tuple[Ints, Ints]]) -> Batch:
         labels=labels[None],
         position_ids=places[None],
         startend_row_indices=np.repeat(np.cumsum(sizes), sizes).astype(np.int32)[None, None, :, None],
-        fields={"sample": (places == 0).astype(np.int8)[None], "answer": (labels != IGNORE).astype(np.int8)[None]},
+        fields={"sample": (places == 0).astype(np.int8)[None], "completion": (labels != IGNORE).astype(np.int8)[None]},
         num_tokens=sum(sizes),
         num_samples=len(sizes),
     )

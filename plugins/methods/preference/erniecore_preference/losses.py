@@ -1,6 +1,6 @@
 """The losses: one pure function each, from summed log-probabilities to losses and rewards per pair. No models here.
 
-Notation: c, r log-probabilities of the preferred and the rejected answer under the policy, c0, r0 under the reference,
+Notation: c, r log-probabilities of the preferred and the rejected completion under the policy, c0, r0 under the reference,
 z = (c - r) - (c0 - r0); |c|, |r| lengths in tokens; b = beta, σ the logistic function. ``o`` is the method's section of
 the settings. All tensors are [n], one element per pair, float64 or float32.
 """
@@ -24,7 +24,7 @@ LEAST = -1e-9
 @dataclass(frozen=True, slots=True)
 class Pairs:
     """Summed log-probabilities of n pairs; those of the reference are 0 without one. ``margin``: None or [n], > 0.
-    ``points``: mean log-ratios of preferred and of rejected answers over a whole step; None: these are all of it."""
+    ``points``: mean log-ratios of preferred and of rejected completions over a whole step; None: these are all of it."""
 
     chosen: Tensor
     rejected: Tensor
@@ -37,17 +37,17 @@ class Pairs:
 
     @property
     def chosen_ratio(self) -> Tensor:
-        """c - c0."""
+        """c - c0, the log-ratio of chosen completions."""
         return self.chosen - self.reference_chosen
 
     @property
     def rejected_ratio(self) -> Tensor:
-        """r - r0."""
+        """r - r0, the log-ratio of rejected completions."""
         return self.rejected - self.reference_rejected
 
     @property
     def contrast(self) -> Tensor:
-        """z."""
+        """z, the difference of the two log-ratios."""
         return self.chosen_ratio - self.rejected_ratio
 
     def normalized(self, how: str) -> Pairs:
@@ -179,7 +179,7 @@ def orpo(pairs: Pairs, o: Any) -> Scored:
     """-b log σ(log odds(c) - log odds(r)), odds(x) = p / (1 - p) with p = exp(x / |x|); no reference.
 
     Hong et al., "ORPO: Monolithic Preference Optimization without Reference Model" (2024), arXiv:2403.07691; the
-    likelihood of the preferred answer, the paper's first term, is ``sft_weight``.
+    likelihood of the chosen completion, the paper's first term, is ``sft_weight``.
     """
     mean = pairs.normalized("mean")
     odds = [x - paddle.log(-paddle.expm1(x.clip(max=LEAST))) for x in (mean.chosen, mean.rejected)]
@@ -187,7 +187,7 @@ def orpo(pairs: Pairs, o: Any) -> Scored:
 
 
 def kto(ratio: Tensor, desirable: Tensor, kl: Tensor, o: Any) -> tuple[Tensor, Tensor]:
-    """w_d (1 - σ(b (ratio - kl))) for desirable answers, w_u (1 - σ(b (kl - ratio))) for the others.
+    """w_d (1 - σ(b (ratio - kl))) for desirable completions, w_u (1 - σ(b (kl - ratio))) for the others.
 
     Args:
         ratio: log-probability under the policy minus that under the reference, [n].

@@ -1,8 +1,8 @@
 """The objective over pairs, for every loss of ``losses.py``:
 
-    L = (1 / N) Σ_pairs loss(pair) + sft_weight (1 / M) Σ_pairs (-c)      N: pairs, M: tokens of preferred answers
+    L = (1 / N) Σ_pairs loss(pair) + sft_weight (1 / M) Σ_pairs (-c)      N: pairs, M: tokens of chosen completions
 
-N and M are those of the whole step. Policy and reference see each row once, prompt and both answers together.
+N and M are those of the whole step. Policy and reference see each row once, prompt and both completions together.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ import numpy as np
 import paddle  # noqa: TID253
 
 from erniecore.api.method import Batch, LossOutput
-from erniecore_preference.grouping import Answers, answers_of
+from erniecore_preference.grouping import Completions, completions_of
 from erniecore_preference.losses import OVER_STEPS, PairLoss, Pairs, Scored
-from erniecore_preference.reference import Compared
+from erniecore_preference.reference import ReferenceObjective
 from erniecore_preference.scoring import auxiliary_loss, log_probabilities, without_gradient
 
 if TYPE_CHECKING:
@@ -26,11 +26,11 @@ if TYPE_CHECKING:
     from erniecore_preference.scoring import Metrics
 
 
-#: constant field of a batch: mean log-ratios of the step's preferred and rejected answers
+#: constant field of a batch: mean log-ratios of the step's preferred and rejected completions
 POINTS = "reference_points"
 
 
-class PairObjective(Compared):
+class PairObjective(ReferenceObjective):
     """See ``erniecore.api.Objective``.
 
     Args:
@@ -52,46 +52,46 @@ class PairObjective(Compared):
             return batches
         sums = np.zeros(3)
         for batch in batches:
-            answers = answers_of(batch)
-            policy = without_gradient(self.policy, batch, answers, self.loss_chunk)
-            pairs = self._pairs(policy, batch, answers).normalized(self.normalization)
-            sums += [float(pairs.chosen_ratio.sum()), float(pairs.rejected_ratio.sum()), len(answers) / 2]
+            completions = completions_of(batch)
+            policy = without_gradient(self.policy, batch, completions, self.loss_chunk)
+            pairs = self._pairs(policy, batch, completions).normalized(self.normalization)
+            sums += [float(pairs.chosen_ratio.sum()), float(pairs.rejected_ratio.sum()), len(completions) / 2]
         *ratios, count = self.summed(sums.tolist())
         points = np.array(ratios) / max(count, 1)
         return [replace(b, fields={**b.fields, POINTS: np.tile(points, (*b.input_ids.shape, 1))}) for b in batches]
 
     def normalizers(self, batch: Batch) -> Mapping[str, float]:
-        """``pairs``; ``chosen``: tokens of preferred answers; ``seen``: all tokens but padding."""
-        answers = answers_of(batch)
+        """``pairs``; ``chosen``: tokens of chosen completions; ``seen``: all tokens but padding."""
+        completions = completions_of(batch)
         return {
-            "pairs": len(answers) / 2,
-            "chosen": float(answers.lengths[0::2].sum()),
+            "pairs": len(completions) / 2,
+            "chosen": float(completions.lengths[0::2].sum()),
             "seen": float(batch.num_tokens),
         }
 
     def __call__(self, batch: Batch, totals: Mapping[str, float]) -> LossOutput:
         """Loss and metrics of one micro-batch, see :func:`measured`."""
-        answers = answers_of(batch)
-        policy, auxiliary = log_probabilities(self.policy, batch, answers, self.loss_chunk)
+        completions = completions_of(batch)
+        policy, auxiliary = log_probabilities(self.policy, batch, completions, self.loss_chunk)
         extra, metrics = auxiliary_loss(auxiliary, batch, totals["seen"])
-        pairs = self._pairs(policy, batch, answers)  # the reference's pass too, in which other ranks may take part
-        if not len(answers):
+        pairs = self._pairs(policy, batch, completions)  # the reference's pass too, in which other ranks may take part
+        if not len(completions):
             return LossOutput(loss=policy.sum().astype("float32"), metrics={"loss": (0.0, 0.0)})
         scored = self.loss(pairs.normalized(self.normalization), self.config)
         loss = scored.loss.sum() / totals["pairs"]
         if self.config.sft_weight:
             loss = loss - pairs.chosen.sum() * (self.config.sft_weight / totals["chosen"])
         metrics.update(measured(pairs, scored))
-        metrics["loss"] = loss.detach() * totals["pairs"], len(answers) / 2
+        metrics["loss"] = loss.detach() * totals["pairs"], len(completions) / 2
         loss = loss.astype("float32")
         return LossOutput(loss=loss if extra is None else loss + extra, metrics=metrics)
 
-    def _pairs(self, policy: Tensor, batch: Batch, answers: Answers) -> Pairs:
-        reference = self.referred(batch, answers)
-        lengths = paddle.to_tensor(answers.lengths.astype("float64"))
+    def _pairs(self, policy: Tensor, batch: Batch, completions: Completions) -> Pairs:
+        reference = self.referred(batch, completions)
+        lengths = paddle.to_tensor(completions.lengths.astype("float64"))
         margin = None
         if "margin" in batch.fields:
-            margin = paddle.to_tensor(batch.fields["margin"].reshape(-1)[answers.first[0::2]].astype("float64"))
+            margin = paddle.to_tensor(batch.fields["margin"].reshape(-1)[completions.first[0::2]].astype("float64"))
         points = None
         if POINTS in batch.fields:
             points = tuple(batch.fields[POINTS].reshape(-1, 2)[0].tolist())
@@ -101,7 +101,7 @@ class PairObjective(Compared):
 
 def measured(pairs: Pairs, scored: Scored) -> Metrics:
     """Metrics as (sum, weight): ``rewards/*`` per pair, ``logps/*`` summed log-probabilities under the policy,
-    ``sft_loss`` negative log-likelihood per token of preferred answers, ``kl`` where the loss has a reference point."""
+    ``sft_loss`` negative log-likelihood per token of chosen completions, ``kl`` where the loss has a reference point."""
     n, better = float(pairs.chosen.shape[0]), scored.chosen_reward > scored.rejected_reward
     means = {
         "rewards/chosen": scored.chosen_reward,

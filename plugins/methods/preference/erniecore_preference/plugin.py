@@ -35,7 +35,7 @@ class ComparedPlugin(MethodPlugin):
             "kl": looked_up
             and isinstance(section, sections.KtoConfig)
             and section.kl != "none"
-            and "the reference point pairs questions with other answers at every step, which cannot be precomputed; "
+            and "the reference point pairs questions with other completions at every step, which cannot be precomputed; "
             "set method.kl=none, or method.reference=live",
             "reference_cache": section.reference_cache
             and not looked_up
@@ -47,7 +47,7 @@ class ComparedPlugin(MethodPlugin):
 
 
 class PairPlugin(ComparedPlugin):
-    """Learn from pairs of a preferred and a rejected answer; ``name`` chooses the loss."""
+    """Learn from pairs of a preferred and a rejected completion; ``name`` chooses the loss."""
 
     @hookimpl
     def ernie_build_objective(self, config: sections.PairConfig, policy: Any, reference: Any) -> Objective:
@@ -60,21 +60,21 @@ class PairPlugin(ComparedPlugin):
 
     @hookimpl
     def ernie_build_encoder(self, config: sections.PairConfig, tokenizer: Tokenizer, max_length: int) -> Encoder:
-        """Both answers of a pair behind one prompt."""
+        """Both completions of a pair behind one prompt."""
         from erniecore_preference.encoder import PairEncoder
 
         return PairEncoder(tokenizer, max_length, margin=config.needs_margin())
 
 
 class DpoPlugin(PairPlugin):
-    """Direct preference optimization."""
+    """Direct preference optimization (DPO)."""
 
-    name, summary = "dpo", "Direct preference optimization: preferred answers against rejected ones"
+    name, summary = "dpo", "Direct preference optimization: chosen completions against rejected ones"
     Config, capabilities = sections.DpoConfig, REFERENCE
 
 
 class IpoPlugin(PairPlugin):
-    """Identity preference optimization."""
+    """Identity preference optimization (IPO)."""
 
     name, summary = "ipo", "Identity preference optimization: a squared loss that does not overfit clear preferences"
     Config, capabilities = sections.ContrastConfig, REFERENCE
@@ -82,7 +82,7 @@ class IpoPlugin(PairPlugin):
 
 
 class HingePlugin(PairPlugin):
-    """Sequence likelihood calibration."""
+    """Sequence likelihood calibration (SLiC)."""
 
     name, summary = "hinge", "Preference hinge loss (SLiC): pairs that are far enough apart count no more"
     Config, capabilities = sections.ContrastConfig, REFERENCE
@@ -96,14 +96,14 @@ class RobustPlugin(PairPlugin):
 
 
 class DpopPlugin(PairPlugin):
-    """DPO-Positive."""
+    """DPO with a penalty on less likely chosen completions."""
 
-    name, summary = "dpop", "DPO-Positive: DPO that keeps preferred answers as likely as they were"
+    name, summary = "dpop", "DPO-Positive: DPO that keeps chosen completions as likely as they were"
     Config, capabilities = sections.DpopConfig, REFERENCE
 
 
 class SppoPlugin(PairPlugin):
-    """Self-play preference optimization."""
+    """Self-play preference optimization (SPPO)."""
 
     name, summary = "sppo", "Self-play preference optimization: log-ratios towards given probabilities of winning"
     Config, capabilities = sections.ReferredConfig, REFERENCE
@@ -111,9 +111,9 @@ class SppoPlugin(PairPlugin):
 
 
 class NcaPlugin(PairPlugin):
-    """Noise contrastive alignment."""
+    """Noise contrastive alignment (NCA)."""
 
-    name, summary = "nca", "Noise contrastive alignment: each answer against the reference, not only the difference"
+    name, summary = "nca", "Noise contrastive alignment: each completion against the reference, not only the difference"
     Config, capabilities = sections.ReferredConfig, REFERENCE
     expected_failures: ClassVar[dict[str, str]] = {
         "method_can_overfit": "the loss is never below 0.95: it wants a probability, not a certainty"
@@ -121,14 +121,14 @@ class NcaPlugin(PairPlugin):
 
 
 class KtoPairPlugin(PairPlugin):
-    """KTO over pairs."""
+    """The KTO loss over preference pairs."""
 
-    name, summary = "kto-pair", "KTO over pairs: each answer against the divergence of the other ones"
+    name, summary = "kto-pair", "KTO over pairs: each completion against the divergence of the other ones"
     Config, capabilities = sections.ReferredConfig, REFERENCE
 
 
 class SimpoPlugin(PairPlugin):
-    """Simple preference optimization."""
+    """Simple preference optimization (SimPO)."""
 
     name, summary = "simpo", "Simple preference optimization: mean log-probabilities and a margin, no reference"
     Config = sections.SimpoConfig
@@ -142,22 +142,22 @@ class OrpoPlugin(PairPlugin):
 
 
 class KtoPlugin(ComparedPlugin):
-    """Learn from single answers that are good or bad."""
+    """Learn from single completions that are good or bad."""
 
     name = "kto"
-    summary = "Kahneman-Tversky optimization: single answers that are desirable or not"
+    summary = "Kahneman-Tversky optimization: single completions that are desirable or not"
     Config, capabilities = sections.KtoConfig, REFERENCE
 
     @hookimpl
     def ernie_build_objective(self, config: sections.KtoConfig, policy: Any, reference: Any) -> Objective:
-        """The loss over rated answers."""
+        """The loss over rated completions."""
         from erniecore_preference.kto import KtoObjective
 
         return KtoObjective(config, policy, reference)
 
     @hookimpl
     def ernie_build_encoder(self, tokenizer: Tokenizer, max_length: int) -> Encoder:
-        """The last answer of a conversation, and whether it is desirable."""
+        """The last completion of a conversation, and whether it is desirable."""
         from erniecore_preference.encoder import RatedEncoder
 
         return RatedEncoder(tokenizer, max_length)

@@ -1,4 +1,4 @@
-"""What answers are compared with: a model that stays as it is, one that follows the policy from time to time, values
+"""What completions are compared with: a model that stays as it is, one that follows the policy from time to time, values
 that were computed once, or nothing. Not the loss.
 """
 
@@ -17,7 +17,7 @@ import paddle  # noqa: TID253
 
 from erniecore.api import CheckpointError
 from erniecore.api.method import Batch, Objective, ReferenceUse
-from erniecore_preference.grouping import Answers, answers_of
+from erniecore_preference.grouping import Completions, completions_of
 from erniecore_preference.scoring import without_gradient
 from erniecore_preference.table import Table, read_table, sample_keys, table_of, table_text, write_table
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 SAVE_EVERY = 4096
 
 
-class Compared(Objective):
+class ReferenceObjective(Objective):
     """The part of an objective that knows the reference; see ``erniecore.api.Objective`` for the members.
 
     Args:
@@ -39,7 +39,7 @@ class Compared(Objective):
 
     #: the losses are no likelihoods: they have no perplexity
     is_nll = False
-    #: answers of one sample
+    #: completions of one sample
     per_sample = 1
 
     def __init__(self, config: Any, policy: Any, reference: Any = None) -> None:
@@ -48,14 +48,14 @@ class Compared(Objective):
         self.every, self.looked_up = use.update_steps, use.source == "precomputed"
         self.table: Table | None = None
 
-    def referred(self, batch: Batch, answers: Answers) -> Tensor:
+    def referred(self, batch: Batch, completions: Completions) -> Tensor:
         """Log-probabilities under the reference, float64 [A]; zeros without one."""
         if self.looked_up:
             table = Table.empty(self.per_sample) if self.table is None else self.table
-            return paddle.to_tensor(table.look_up(batch, answers))
+            return paddle.to_tensor(table.look_up(batch, completions))
         if self.reference is None:
-            return paddle.zeros([len(answers)], "float64")
-        return without_gradient(self.reference, batch, answers, self.loss_chunk)
+            return paddle.zeros([len(completions)], "float64")
+        return without_gradient(self.reference, batch, completions, self.loss_chunk)
 
     # ---- a reference that follows
 
@@ -79,7 +79,6 @@ class Compared(Objective):
         return {name: theirs for name, (theirs, _) in self._moving().items()}
 
     def load_state_arrays(self, arrays: Mapping[str, NDArray[np.generic]]) -> None:
-        """What ``state_tensors`` gave."""
         for name, theirs in self.state_tensors().items():
             theirs.set_value(paddle.to_tensor(np.array(arrays[name])).astype(theirs.dtype))
 
@@ -131,12 +130,12 @@ class Compared(Objective):
         new_keys, new_values = [], []
         num_samples = num_computed = num_waiting = 0
         for batch in batches:
-            answers = answers_of(batch)
-            keys = sample_keys(batch, answers)
+            completions = completions_of(batch)
+            keys = sample_keys(batch, completions)
             num_samples += len(keys)
             if not table.knows(keys).all():
                 new_keys.append(keys)
-                new_values.append(without_gradient(self.policy, batch, answers, self.loss_chunk).numpy())
+                new_values.append(without_gradient(self.policy, batch, completions, self.loss_chunk).numpy())
                 num_computed, num_waiting = num_computed + len(keys), num_waiting + len(keys)
             if num_waiting >= SAVE_EVERY:
                 table, num_waiting = self._stored(table.with_rows(new_keys, new_values), kept), 0

@@ -1,6 +1,6 @@
-"""Log-probabilities of answers under a model, from hidden states at learned positions only: full logits never exist.
+"""Log-probabilities of completions under a model, from hidden states at learned positions only: full logits never exist.
 
-Letters: T = batch * sequence positions, H hidden, A answers.
+Letters: T = batch * sequence positions, H hidden, A completions.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import paddle  # noqa: TID253
 
 from erniecore.api import ops
 from erniecore.api.method import Batch
-from erniecore_preference.grouping import Answers
+from erniecore_preference.grouping import Completions
 
 if TYPE_CHECKING:
     from paddle import Tensor
@@ -21,8 +21,10 @@ if TYPE_CHECKING:
     Metrics = dict[str, tuple[Tensor | float, float]]
 
 
-def log_probabilities(model: Any, batch: Batch, answers: Answers, chunk: int) -> tuple[Tensor, Mapping[str, Tensor]]:
-    """Summed log-probability of each answer, float64 [A], and the auxiliary losses of the forward pass.
+def log_probabilities(
+    model: Any, batch: Batch, completions: Completions, chunk: int
+) -> tuple[Tensor, Mapping[str, Tensor]]:
+    """Summed log-probability of each completion, float64 [A], and the auxiliary losses of the forward pass.
 
     The sums are float64: rewards are small differences of long sums.
     """
@@ -35,19 +37,19 @@ def log_probabilities(model: Any, batch: Batch, answers: Answers, chunk: int) ->
     hidden_TH = features.hidden.reshape([-1, features.hidden.shape[-1]])
     labels = paddle.to_tensor(batch.labels.reshape(-1))
     nll_T = ops.linear_cross_entropy(hidden_TH, weight, labels, transposed=transposed, bias=bias, chunk=chunk)
-    if not len(answers):
+    if not len(completions):
         return nll_T[:0].astype("float64"), features.auxiliary
-    learned = nll_T.gather(paddle.to_tensor(answers.where)).astype("float64")
-    return -paddle.geometric.segment_sum(learned, paddle.to_tensor(answers.owner)), features.auxiliary
+    learned = nll_T.gather(paddle.to_tensor(completions.where)).astype("float64")
+    return -paddle.geometric.segment_sum(learned, paddle.to_tensor(completions.owner)), features.auxiliary
 
 
-def without_gradient(model: Any, batch: Batch, answers: Answers, chunk: int) -> Tensor:
+def without_gradient(model: Any, batch: Batch, completions: Completions, chunk: int) -> Tensor:
     """The same log-probabilities as constants, in evaluation mode; the model's mode is restored."""
     training = model.training
     model.eval()
     try:
         with paddle.no_grad():
-            return log_probabilities(model, batch, answers, chunk)[0]
+            return log_probabilities(model, batch, completions, chunk)[0]
     finally:
         if training:
             model.train()

@@ -1,4 +1,4 @@
-"""Log-probabilities of answers under the reference, computed once: a table by what a sample's tokens are, and its file.
+"""Log-probabilities of completions under the reference, computed once: a table by what a sample's tokens are, and its file.
 numpy only.
 
 A sample is known by a hash of its tokens up to its last learned one, so it does not matter in which batch, row, order or
@@ -18,7 +18,7 @@ import numpy as np
 from erniecore.api import CheckpointError
 from erniecore.api.method import Batch
 from erniecore.api.tensors import read_arrays, write_arrays
-from erniecore_preference.grouping import Answers
+from erniecore_preference.grouping import Completions
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -29,13 +29,13 @@ if TYPE_CHECKING:
     Values = NDArray[np.float64]
 
 
-def sample_keys(batch: Batch, answers: Answers) -> Keys:
-    """A hash of each sample, uint64 [N], in the order of their answers."""
+def sample_keys(batch: Batch, completions: Completions) -> Keys:
+    """A hash of each sample, uint64 [N], in the order of their completions."""
     starts = np.flatnonzero(batch.fields["sample"].reshape(-1))
-    owner = np.searchsorted(starts, answers.where, side="right") - 1
+    owner = np.searchsorted(starts, completions.where, side="right") - 1
     lasts = np.zeros(len(starts), np.int64)
-    np.maximum.at(lasts, owner, answers.where)
-    columns = [a.reshape(-1) for a in (batch.input_ids, batch.labels, batch.position_ids, batch.fields["answer"])]
+    np.maximum.at(lasts, owner, completions.where)
+    columns = [a.reshape(-1) for a in (batch.input_ids, batch.labels, batch.position_ids, batch.fields["completion"])]
     keys = []
     for start, last in zip(starts, lasts, strict=True):
         digest = hashlib.blake2b(digest_size=8)
@@ -47,14 +47,14 @@ def sample_keys(batch: Batch, answers: Answers) -> Keys:
 
 @dataclass(frozen=True)
 class Table:
-    """``keys`` uint64 [N] ascending; ``values`` float64 [N, k]: summed log-probabilities of each sample's k answers."""
+    """``keys`` uint64 [N] ascending; ``values`` float64 [N, k]: summed log-probabilities of each sample's k completions."""
 
     keys: Keys
     values: Values
 
     @classmethod
     def empty(cls, per_sample: int) -> Table:
-        """For samples of that many answers."""
+        """For samples of that many completions."""
         return cls(np.zeros(0, np.uint64), np.zeros((0, per_sample)))
 
     def with_rows(self, keys: Sequence[Keys], values: Sequence[Values]) -> Table:
@@ -64,16 +64,16 @@ class Table:
         return Table(joined, np.concatenate([self.values, *(part.reshape(-1, width) for part in values)])[first])
 
     def knows(self, keys: Keys) -> NDArray[np.bool_]:
-        """bool [N]."""
+        """bool [N]: whether each key is in the table."""
         if not len(self.keys):
             return np.zeros(len(keys), np.bool_)
         places = np.minimum(np.searchsorted(self.keys, keys), len(self.keys) - 1)
         found: NDArray[np.bool_] = self.keys[places] == keys
         return found
 
-    def look_up(self, batch: Batch, answers: Answers) -> Values:
-        """Log-probability of each answer of ``batch``, float64 [A]. Raises ``CheckpointError`` for an unknown sample."""
-        keys = sample_keys(batch, answers)
+    def look_up(self, batch: Batch, completions: Completions) -> Values:
+        """Log-probability of each completion of ``batch``, float64 [A]. Raises ``CheckpointError`` for an unknown sample."""
+        keys = sample_keys(batch, completions)
         unknown = np.flatnonzero(~self.knows(keys))
         if len(unknown):
             origin = batch.origins[int(unknown[0])] if batch.origins else None

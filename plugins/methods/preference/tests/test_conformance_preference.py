@@ -1,4 +1,4 @@
-"""The plugins keep the rules that every method keeps. Pairs have one encoder and one objective, single answers another:
+"""The plugins keep the rules that every method keeps. Pairs have one encoder and one objective, single completions another:
 ``dpo`` and ``kto`` pass all checks, the other losses those that a loss alone can break."""
 
 import pytest

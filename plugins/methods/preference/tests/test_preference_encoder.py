@@ -20,11 +20,11 @@ def user(text):
     return Message("user", text)
 
 
-def answer(text, **more):
+def completion(text, **more):
     return Message("assistant", text, **more)
 
 
-QUESTION, GOOD, BAD = (user("q"),), (answer("good"),), (answer("bad"),)
+QUESTION, GOOD, BAD = (user("q"),), (completion("good"),), (completion("bad"),)
 
 
 def pair(prompt=QUESTION, chosen=GOOD, rejected=BAD, **more):
@@ -41,12 +41,12 @@ def text(ids):
 
 
 def side(sample, which):
-    """What one answer's columns read and learn, the shared ones in front."""
-    mine = sample.fields["answer"] == which
-    return text(sample.input_ids[(sample.fields["answer"] == 0) | mine]), text(sample.labels[mine])
+    """What one completion's columns read and learn, the shared ones in front."""
+    mine = sample.fields["completion"] == which
+    return text(sample.input_ids[(sample.fields["completion"] == 0) | mine]), text(sample.labels[mine])
 
 
-def test_both_answers_follow_the_prompt():
+def test_both_completions_follow_the_prompt():
     sample = encode(pair([Message("system", "S"), user("q")]))
     assert side(sample, 1) == ("<s>System: S\nUser: q\nAssistant: good", "good</s>")
     assert side(sample, 2) == ("<s>System: S\nUser: q\nAssistant: bad", "bad</s>")
@@ -59,49 +59,55 @@ def test_the_prompt_is_there_once():
     assert sample.fields["sample"].tolist() == [1] + [0] * (len(sample) - 1)
 
 
-def test_both_answers_start_at_the_same_position():
+def test_both_completions_start_at_the_same_position():
     sample = encode(pair())
-    chosen, rejected = (sample.position_ids[sample.fields["answer"] == which] for which in (1, 2))
-    assert chosen[0] == rejected[0] == (sample.fields["answer"] == 0).sum()
+    chosen, rejected = (sample.position_ids[sample.fields["completion"] == which] for which in (1, 2))
+    assert chosen[0] == rejected[0] == (sample.fields["completion"] == 0).sum()
     assert (np.diff(chosen) == 1).all()
     assert (np.diff(rejected) == 1).all()
 
 
-def test_the_answers_do_not_see_each_other():
+def test_the_completions_do_not_see_each_other():
     sample = encode(pair())
-    K, C, n = (sample.fields["answer"] == 0).sum(), (sample.fields["answer"] == 1).sum(), len(sample)
+    K, C, n = (sample.fields["completion"] == 0).sum(), (sample.fields["completion"] == 1).sum(), len(sample)
     ends = sample.end_rows
     assert (set(ends[:K]), set(ends[K : K + C]), set(ends[K + C :])) == ({n}, {K + C}, {n})
 
 
-def test_answers_of_several_turns():
-    chosen = (answer("a"), user("more"), answer("b"))
-    sample = encode(pair(chosen=chosen, rejected=(answer("c"), user("why"), answer("d"))))
+def test_completions_of_several_turns():
+    chosen = (completion("a"), user("more"), completion("b"))
+    sample = encode(pair(chosen=chosen, rejected=(completion("c"), user("why"), completion("d"))))
     read, learned = side(sample, 1)
     assert read == "<s>User: q\nAssistant: a<|end_of_sentence|>User: more\nAssistant: b"
     assert learned == "a</s>b</s>"
     assert side(sample, 2)[1] == "c</s>d</s>"
 
 
-def test_earlier_answers_are_prompt():
-    sample = encode(pair([user("q"), answer("a"), user("p")]))
+def test_earlier_completions_are_prompt():
+    sample = encode(pair([user("q"), completion("a"), user("p")]))
     assert side(sample, 1)[0].startswith("<s>User: q\nAssistant: a<|end_of_sentence|>User: p\n")
     assert side(sample, 1)[1] == "good</s>"
 
 
-def test_turns_of_an_answer_that_are_not_learned_count_as_given():
-    chosen = (answer("a", learn=False), user("more"), answer("b"))
+def test_turns_of_a_completion_that_are_not_learned_count_as_given():
+    chosen = (completion("a", learn=False), user("more"), completion("b"))
     assert side(encode(pair(chosen=chosen)), 1)[1] == "b</s>"
 
 
-@pytest.mark.parametrize("chosen", [(answer("bad"),), (answer("", reasoning="bad"),)], ids=["messages", "tokens"])
-def test_equal_answers_are_refused(chosen):
+@pytest.mark.parametrize(
+    "chosen", [(completion("bad"),), (completion("", reasoning="bad"),)], ids=["messages", "tokens"]
+)
+def test_equal_completions_are_refused(chosen):
     with pytest.raises(RowError, match="the same") as e:
         encode(pair(chosen=chosen))
     assert e.value.code == "ERN-D049"
 
 
-LONG = (Message("system", "quick"), *(m for i in range(3) for m in (user(f"fox {i}"), answer("dog"))), user("fox 3"))
+LONG = (
+    Message("system", "quick"),
+    *(m for i in range(3) for m in (user(f"fox {i}"), completion("dog"))),
+    user("fox 3"),
+)
 
 
 def test_the_prompt_is_shortened_by_whole_turns():
@@ -119,7 +125,7 @@ def test_then_the_system_text_goes():
     assert sample.truncated == SYSTEM_TEXT
 
 
-def test_answers_are_never_cut():
+def test_completions_are_never_cut():
     shortest = len(encode(pair(LONG[-1:])))
     with pytest.raises(RowError, match=rf"{shortest} tokens.*at most {shortest - 1}") as e:
         encode(pair(LONG), shortest - 1)
@@ -128,10 +134,10 @@ def test_answers_are_never_cut():
 
 @settings(deadline=None, max_examples=60)
 @given(st.integers(2, 120), st.integers(0, 4), st.text(max_size=8), st.text(max_size=8))
-def test_whatever_the_limit_answers_are_whole(limit, turns, good, bad):
-    prompt = (*(m for i in range(turns) for m in (user(f"fox {i}"), answer("dog"))), user("q"))
+def test_whatever_the_limit_completions_are_whole(limit, turns, good, bad):
+    prompt = (*(m for i in range(turns) for m in (user(f"fox {i}"), completion("dog"))), user("q"))
     try:
-        sample = encode(pair(prompt, (answer("+" + good),), (answer("-" + bad),)), limit)
+        sample = encode(pair(prompt, (completion("+" + good),), (completion("-" + bad),)), limit)
     except RowError as e:
         event(e.code)
         return
@@ -153,9 +159,9 @@ def test_margins_that_are_wanted_must_be_there_and_positive(margin, code):
     assert (e.value.code, e.value.where) == (code, "$.margin")
 
 
-def test_an_answer_without_a_learned_turn_is_refused():
+def test_a_completion_without_a_learned_turn_is_refused():
     with pytest.raises(RowError) as e:
-        encode(pair(chosen=(answer("a", learn=False),)))
+        encode(pair(chosen=(completion("a", learn=False),)))
     assert (e.value.code, e.value.where) == ("ERN-D043", "$.chosen")
 
 
@@ -170,7 +176,7 @@ def test_tokenizer_without_template_is_refused():
 
 
 class Thinking:
-    """A template whose generation prompt opens a thought, which only the last answer keeps."""
+    """A template whose generation prompt opens a thought, which only the last completion keeps."""
 
     source, turn_end, stop = "", "<|end_of_sentence|>", "</s>"
 
@@ -212,26 +218,26 @@ def thinking():
     return encoder_of(Thinking())
 
 
-def test_an_answer_without_reasoning_has_an_empty_one_behind_the_same_prompt(thinking):
-    (sample,) = thinking.encode(pair(chosen=(answer("a", reasoning="r"),), rejected=(answer("b"),)))
+def test_a_completion_without_reasoning_has_an_empty_one_behind_the_same_prompt(thinking):
+    (sample,) = thinking.encode(pair(chosen=(completion("a", reasoning="r"),), rejected=(completion("b"),)))
     assert side(sample, 1) == ("<s>Uq\nA<think>r</think>a", "r</think>a</s>")
     assert side(sample, 2) == ("<s>Uq\nA<think></think>b", "</think>b</s>")
 
 
-def test_answers_whose_prompts_end_differently_share_what_is_alike():
+def test_completions_whose_prompts_end_differently_share_what_is_alike():
     encoder = encoder_of(Thinking(usual=False))
-    (sample,) = encoder.encode(pair(chosen=(answer("a", reasoning="r"),), rejected=(answer("b"),)))
+    (sample,) = encoder.encode(pair(chosen=(completion("a", reasoning="r"),), rejected=(completion("b"),)))
     assert side(sample, 1) == ("<s>Uq\nA<think>r</think>a", "r</think>a</s>")
     assert side(sample, 2) == ("<s>Uq\nA<think></think>b", "b</s>")
 
 
 def test_old_reasoning_is_left_out_of_the_prompt_as_in_use(thinking):
-    (sample,) = thinking.encode(pair([user("q"), answer("a", reasoning="r"), user("p")]))
+    (sample,) = thinking.encode(pair([user("q"), completion("a", reasoning="r"), user("p")]))
     assert side(sample, 1)[0] == "<s>Uq\nAa<|end_of_sentence|>Up\nA<think></think>good"
 
 
-def test_answers_with_a_prompt_that_use_never_has_are_refused(thinking):
-    session = (answer("a", reasoning="r"), user("p"), answer("b", reasoning="s"))
+def test_completions_with_a_prompt_that_use_never_has_are_refused(thinking):
+    session = (completion("a", reasoning="r"), user("p"), completion("b", reasoning="s"))
     with pytest.raises(RowError) as e:
         thinking.encode(pair(chosen=session))
     assert (e.value.code, e.value.where) == ("ERN-D047", "$.chosen")
@@ -248,18 +254,18 @@ def rated(*messages, desirable=True, max_length=1000):
 
 
 @pytest.mark.parametrize("desirable", [True, False])
-def test_the_last_answer_is_judged(desirable):
-    sample = rated(user("q"), answer("a"), user("p"), answer("b"), desirable=desirable)
+def test_the_last_completion_is_judged(desirable):
+    sample = rated(user("q"), completion("a"), user("p"), completion("b"), desirable=desirable)
     assert text(sample.input_ids) == "<s>User: q\nAssistant: a<|end_of_sentence|>User: p\nAssistant: b"
     assert text(sample.labels) == "b</s>"
-    assert set(sample.fields["answer"].tolist()) == {0, 1 if desirable else 2}
+    assert set(sample.fields["completion"].tolist()) == {0, 1 if desirable else 2}
     assert sample.origin == Origin("f", 3)
 
 
 def test_earlier_turns_of_a_rated_conversation_go_first():
-    short = len(rated(user("p"), answer("b")))
-    sample = rated(user("q"), answer("a"), user("p"), answer("b"), max_length=short)
+    short = len(rated(user("p"), completion("b")))
+    sample = rated(user("q"), completion("a"), user("p"), completion("b"), max_length=short)
     assert (text(sample.input_ids), sample.truncated) == ("<s>User: p\nAssistant: b", EARLIER_TURNS)
     with pytest.raises(RowError) as e:
-        rated(user("q"), answer("a"), user("p"), answer("b"), max_length=short - 1)
+        rated(user("q"), completion("a"), user("p"), completion("b"), max_length=short - 1)
     assert e.value.code == "ERN-D044"

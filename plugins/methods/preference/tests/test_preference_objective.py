@@ -14,7 +14,7 @@ from erniecore_conformance.toys.tokenizer import ToyTokenizer
 from erniecore_ernie45.plugin import plugin as ernie45
 from erniecore_preference import config as sections
 from erniecore_preference.encoder import PairEncoder, RatedEncoder
-from erniecore_preference.grouping import answers_of, mismatched
+from erniecore_preference.grouping import completions_of, mismatched
 from erniecore_preference.kto import KtoObjective
 from erniecore_preference.losses import LOSSES
 from erniecore_preference.objective import PairObjective
@@ -91,12 +91,12 @@ def assert_same(found, expected, tolerance):
         np.testing.assert_allclose(found.gradients[name] / scale, value / scale, atol=tolerance, err_msg=name)
 
 
-# ---- one row with both answers
+# ---- one row with both completions
 
 
 def split_rows(sample):
-    """The same pair as two plain causal rows, prompt and one answer each: (ids, labels)."""
-    side = sample.fields["answer"]
+    """The same pair as two plain causal rows, prompt and one completion each: (ids, labels)."""
+    side = sample.fields["completion"]
     return [(sample.input_ids[mine], sample.labels[mine]) for mine in ((side == 0) | (side == k) for k in (1, 2))]
 
 
@@ -119,7 +119,7 @@ def test_shared_prompt_gives_the_logits_of_two_rows():
         )[0].numpy()
         for which, (ids, _) in zip((1, 2), split_rows(sample), strict=True):
             alone = model(paddle.to_tensor(ids[None]))[0].numpy()
-            mine = (sample.fields["answer"] == 0) | (sample.fields["answer"] == which)
+            mine = (sample.fields["completion"] == 0) | (sample.fields["completion"] == which)
             np.testing.assert_allclose(shared[mine], alone, atol=1e-5)
 
 
@@ -191,7 +191,7 @@ def end_to_end_batch(tensors):
     )
     ends = np.where(ends == 0, np.arange(width), ends).astype(np.int32)
     return Batch(
-        ids, labels, positions, ends[:, None, :, None], {"sample": first.astype(np.int8), "answer": side.astype(np.int8)},
+        ids, labels, positions, ends[:, None, :, None], {"sample": first.astype(np.int8), "completion": side.astype(np.int8)},
         ids.size, 2,
     )  # fmt: skip
 
@@ -265,7 +265,7 @@ def test_metrics_follow_from_the_log_probabilities():
         assert found[name] == pytest.approx(np.mean([m[name] for m in singles]), rel=1e-5, abs=1e-6)
     assert found["rewards/margins"] == pytest.approx(found["rewards/chosen"] - found["rewards/rejected"], abs=1e-6)
     assert found["rewards/accuracies"] == np.mean([m["rewards/margins"] > 0 for m in singles])
-    tokens = sum(int((s.labels[s.fields["answer"] == 1] != IGNORE).sum()) for s in samples)
+    tokens = sum(int((s.labels[s.fields["completion"] == 1] != IGNORE).sum()) for s in samples)
     assert found["sft_loss"] == pytest.approx(-found["logps/chosen"] * len(samples) / tokens, rel=1e-6)
 
 
@@ -298,7 +298,7 @@ def test_offset_reads_the_margin_of_each_row():
 # ---- KTO's reference point
 
 
-def test_mismatched_pairs_have_each_prompt_and_each_answer_once():
+def test_mismatched_pairs_have_each_prompt_and_each_completion_once():
     samples = rated_samples()
     (batch,) = mismatched([collate([samples[:2], samples[2:]], padding=2)])
     starts = [*np.flatnonzero(batch.fields["sample"][0]), batch.input_ids.shape[1]]
@@ -309,8 +309,8 @@ def test_mismatched_pairs_have_each_prompt_and_each_answer_once():
         first = int((labels != IGNORE).argmax())
         assert (batch.input_ids[0, a + first + 1 : b] == labels[first:-1]).all()
         assert batch.startend_row_indices[0, 0, a:b, 0].tolist() == [b] * (b - a)
-        answer = tokenizer.decode([i for i in labels if i != IGNORE])
-        found.append((tokenizer.decode(batch.input_ids[0, a : a + first + 1]).count("Q"), answer))
+        completion = tokenizer.decode([i for i in labels if i != IGNORE])
+        found.append((tokenizer.decode(batch.input_ids[0, a : a + first + 1]).count("Q"), completion))
     assert sorted(q for q, _ in found) == list(range(1, 7))
     assert sorted(a for _, a in found) == sorted(WORDS)
     assert all(WORDS[q - 1] != a for q, a in found)
@@ -319,9 +319,9 @@ def test_mismatched_pairs_have_each_prompt_and_each_answer_once():
 def test_mismatched_pairs_do_not_depend_on_how_rows_are_dealt():
     samples = rated_samples()
     whole = mismatched([collate([[s] for s in samples])], size=2)
-    dealt = mismatched([collate([[s]]) for s in reversed(samples)], size=2)
+    shuffled = mismatched([collate([[s]]) for s in reversed(samples)], size=2)
     assert len(whole) == 3
-    assert [b.input_ids.tolist() for b in dealt] == [b.input_ids.tolist() for b in whole]
+    assert [b.input_ids.tolist() for b in shuffled] == [b.input_ids.tolist() for b in whole]
 
 
 def test_one_row_has_no_mismatched_pair():
@@ -336,7 +336,7 @@ def test_reference_point_is_the_mean_log_ratio_of_mismatched_pairs():
         objective = build("kto", toy_model(policy), frozen(reference))
         (pairs,) = mismatched([batch])
         sums = [log_likelihood(m, pairs) for m in (objective.policy, objective.reference)]
-        expected = max(0.0, (sums[0] - sums[1]) / len(answers_of(pairs)))
+        expected = max(0.0, (sums[0] - sums[1]) / len(completions_of(pairs)))
         assert objective.reference_point([batch]) == pytest.approx(expected, abs=1e-5)
 
 

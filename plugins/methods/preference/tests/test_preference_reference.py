@@ -1,4 +1,4 @@
-"""What answers are compared with: values that were computed once, a reference that follows, an adapter that is off."""
+"""What completions are compared with: values that were computed once, a reference that follows, an adapter that is off."""
 
 import copy
 import threading
@@ -14,7 +14,7 @@ from erniecore_lora.build import adapt
 from erniecore_lora.config import LoraConfig, Variant
 from erniecore_preference.config import DpoConfig, KtoConfig
 from erniecore_preference.encoder import PairEncoder
-from erniecore_preference.grouping import answers_of
+from erniecore_preference.grouping import completions_of
 from erniecore_preference.losses import LOSSES
 from erniecore_preference.objective import PairObjective
 from erniecore_preference.plugin import dpo, kto
@@ -31,8 +31,8 @@ ENCODER = PairEncoder(ToyTokenizer(), 100)
 def samples(count=6, first=0):
     made = []
     for i in range(first, first + count):
-        answers = [(Message("assistant", "ab" * (1 + i)),), (Message("assistant", "c" * (1 + i)),)]
-        made += ENCODER.encode(Preference((Message("user", "Q" * (1 + i)),), *answers))
+        completions = [(Message("assistant", "ab" * (1 + i)),), (Message("assistant", "c" * (1 + i)),)]
+        made += ENCODER.encode(Preference((Message("user", "Q" * (1 + i)),), *completions))
     return made
 
 
@@ -65,9 +65,9 @@ def test_values_of_the_table_are_those_of_a_frozen_copy(tmp_path):
     objective.begin(map(one, samples()), step=0, out=tmp_path)
     shift(policy)
     for batch in (collate([samples()[:3], samples()[3:]], padding=2), collate([[s] for s in reversed(samples())])):
-        answers = answers_of(batch)
-        expected = without_gradient(frozen, batch, answers, 1024).numpy()
-        np.testing.assert_allclose(objective.referred(batch, answers).numpy(), expected, rtol=1e-6)
+        completions = completions_of(batch)
+        expected = without_gradient(frozen, batch, completions, 1024).numpy()
+        np.testing.assert_allclose(objective.referred(batch, completions).numpy(), expected, rtol=1e-6)
         totals = objective.normalizers(batch)
         assert float(objective(batch, totals).loss) == pytest.approx(
             float(live(policy, frozen)(batch, totals).loss), abs=1e-6
@@ -121,7 +121,7 @@ def test_samples_with_the_same_tokens_but_other_labels_are_different():
     (sample,) = samples(1)
     other = copy.deepcopy(sample)
     other.labels[np.flatnonzero(other.labels >= 0)[0]] = -100
-    keys = [sample_keys(b, answers_of(b)) for b in (one(sample), one(other))]
+    keys = [sample_keys(b, completions_of(b)) for b in (one(sample), one(other))]
     assert keys[0] != keys[1]
 
 
@@ -131,8 +131,8 @@ def test_a_continued_run_takes_the_values_from_its_checkpoint(tmp_path):
     again.load_carried(objective.carried())
     assert again.begin(iter(()), step=3, out=tmp_path) == {}
     batch = collate([[s] for s in samples()])
-    answers = answers_of(batch)
-    assert (again.referred(batch, answers).numpy() == objective.referred(batch, answers).numpy()).all()
+    completions = completions_of(batch)
+    assert (again.referred(batch, completions).numpy() == objective.referred(batch, completions).numpy()).all()
 
 
 def test_trained_weights_are_no_reference(tmp_path):
@@ -203,11 +203,11 @@ def test_the_base_under_an_adapter_is_the_reference_without_a_copy():
     shift(policy, 0.3)
     policy.train()
     batch = collate([[s] for s in samples()])
-    answers = answers_of(batch)
-    found = without_gradient(reference, batch, answers, 1024).numpy()
-    np.testing.assert_array_equal(found, without_gradient(toy_model(0), batch, answers, 1024).numpy())
+    completions = completions_of(batch)
+    found = without_gradient(reference, batch, completions, 1024).numpy()
+    np.testing.assert_array_equal(found, without_gradient(toy_model(0), batch, completions, 1024).numpy())
     assert policy.training
-    assert np.abs(found - without_gradient(policy, batch, answers, 1024).numpy()).max() > 1e-3
+    assert np.abs(found - without_gradient(policy, batch, completions, 1024).numpy()).max() > 1e-3
 
 
 # ---- settings that contradict each other
@@ -251,7 +251,7 @@ def test_what_is_found_without_a_head_enters_no_sum():
 def test_values_are_those_of_the_one_rank_with_the_head_which_keeps_the_file(tmp_path):
     barrier, told = threading.Barrier(2), {}
     ranks = [looked_up(toy_model(seed)) for seed in (0, 1)]
-    expected = without_gradient(ranks[1].policy, batch := one(samples(1)[0]), answers_of(batch), 1024).numpy()
+    expected = without_gradient(ranks[1].policy, batch := one(samples(1)[0]), completions_of(batch), 1024).numpy()
 
     def begin(index):
         def all_gather_object(value):

@@ -13,7 +13,7 @@ from erniecore.api import RowError
 from erniecore.api.data import Document
 from erniecore.api.method import IGNORE, Record, Sample, Tokenizer
 
-NOTHING_LEARNED = "ERN-D043"
+NO_TARGETS = "ERN-D043"
 
 
 class PretrainEncoder:
@@ -36,7 +36,7 @@ class PretrainEncoder:
         """The pieces of one document in order; raises ``RowError`` if it is empty."""
         assert isinstance(record, Document)
         if not record.text.strip():
-            raise RowError("the document has no text", code=NOTHING_LEARNED, where="$")
+            raise RowError("the document has no text", code=NO_TARGETS, where="$")
         ids = np.asarray([*self.tokenizer.encode(record.text), self.tokenizer.eos_id], np.int64)
         targets = np.append(ids[1:], IGNORE)
         size = len(ids) if self.keep_end else len(ids) - 1

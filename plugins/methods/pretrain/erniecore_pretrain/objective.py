@@ -1,6 +1,6 @@
 """The loss of pre-training: mean negative log-likelihood of every next token, with or without borders between documents.
 
-The mean is over all learned tokens of the step, on all micro-batches and ranks: the token-balanced loss, in which a
+The mean is over all loss tokens of the step, on all micro-batches and ranks: the token-balanced loss, in which a
 token weighs the same whatever document, row or rank it is in.
 """
 

@@ -31,7 +31,7 @@ class PretrainPlugin(MethodPlugin):
 
     @hookimpl
     def ernie_build_encoder(self, config: PretrainConfig, tokenizer: Tokenizer, max_length: int) -> Encoder:
-        """Documents to samples."""
+        """Encodes documents as training samples."""
         from erniecore_pretrain.encoder import PretrainEncoder
 
         return PretrainEncoder(tokenizer, max_length, keep_end=not config.document_mask)

@@ -99,7 +99,7 @@ def test_every_token_weighs_the_same_in_whichever_micro_batch(document_mask):
         np.testing.assert_allclose(parts[name], value, atol=1e-6)
 
 
-def test_learned_tokens_are_counted_over_borders():
+def test_loss_tokens_are_counted_over_borders():
     batch, policy = three_documents(), toy_model()
     assert PretrainObjective(policy).normalizers(batch)["tokens"] == 11
     assert PretrainObjective(policy, document_mask=False).normalizers(batch)["tokens"] == 13

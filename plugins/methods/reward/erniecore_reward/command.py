@@ -1,4 +1,4 @@
-"""``ernie score``: the rewards of answers in data files. Paddle comes in once the arguments make sense."""
+"""``ernie score``: the rewards of completions in data files. Paddle comes in once the arguments make sense."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ def score(
         Path | None, typer.Option("--adapter", metavar="DIR", help="A saved adapter; a run brings its own.")
     ] = None,
     device: Annotated[str, typer.Option("--device", metavar="NAME", help="Device plugin.")] = "cpu",
-    batch_size: Annotated[int, typer.Option("--batch-size", min=1, help="Answers at a time.")] = 8,
+    batch_size: Annotated[int, typer.Option("--batch-size", min=1, help="Completions at a time.")] = 8,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object per row.")] = False,
 ) -> None:
-    """Rewards of answers: of the last one of each conversation, of both of each pair.
+    """Rewards of completions: of the last one of each conversation, of both of each pair.
 
-    Pairs also get the margin of the preferred answer; the last line is the share of pairs in the right order.
+    Pairs also get the margin of the chosen completion; the last line is the share of pairs in the right order.
     """
     from erniecore_data.reading import read_records
 
@@ -57,7 +57,7 @@ def score(
 def _conversations(record: Record) -> Iterator[Sequence[Message]]:
     """One, or for a pair the preferred one and the rejected one."""
     if isinstance(record, Document):
-        raise DataError("plain text has no answer to judge", where=record.origin.place())
+        raise DataError("plain text has no completion to judge", where=record.origin.place())
     if isinstance(record, Preference):
         yield [*record.prompt, *record.chosen]
         yield [*record.prompt, *record.rejected]

@@ -7,17 +7,17 @@ from erniecore.api.method import MethodConfig
 
 
 class RewardModelingConfig(MethodConfig):
-    """A reward model learned from pairs."""
+    """Settings of a reward model trained on preference pairs."""
 
     margin_weight: float = Field(
         0.0,
         ge=0,
-        description="Weight of the rows' `margin`: the better answer must win by margin_weight * margin; every row then "
-        "needs a margin, 0 or more. 0: margins are not read.",
+        description="Weight of the rows' `margin` in the loss: the target difference is margin_weight * margin. Every row then "
+        "needs a margin of at least 0. 0: margins are ignored.",
     )
-    label_smoothing: float = Field(0.0, ge=0, lt=0.5, description="Assumed share of pairs in the wrong order.")
+    label_smoothing: float = Field(0.0, ge=0, lt=0.5, description="Assumed fraction of pairs with swapped labels.")
     center_weight: float = Field(
         0.0,
         ge=0,
-        description="Weight of (r_chosen + r_rejected)^2, which keeps rewards around 0; pairs alone leave their level open.",
+        description="Weight of (r_chosen + r_rejected)^2, which centers rewards at 0; pairs alone do not determine their mean.",
     )

@@ -1,7 +1,7 @@
-"""Records to samples for a reward model: pairs behind one prompt, as preference methods have them, and single answers.
-What is learned is not the answer's tokens but what is read at its end. numpy only.
+"""Records to samples for a reward model: pairs behind one prompt, as preference methods have them, and single completions.
+What is learned is not the completion's tokens but what is read at its end. numpy only.
 
-An answer is read at its own end token (``turn_end`` of the chat template), with all of the answer before it: that
+A completion is read at its own end token (``turn_end`` of the chat template), with all of the completion before it: that
 position is the only one with a label, the token to stop with.
 """
 
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 from erniecore_preference.encoder import PairEncoder
-from erniecore_text import Answer, Turns
+from erniecore_text import EncodedCompletion, TurnEncoder
 
 from erniecore.api import Json, RowError
 from erniecore.api.data import Message, Preference
@@ -25,13 +25,17 @@ if TYPE_CHECKING:
 MISSING, BAD_VALUE, TOO_LONG = "ERN-D030", "ERN-D036", "ERN-D044"
 
 
-class ReadTurns(Turns):
+class RewardTurnEncoder(TurnEncoder):
     """Turns whose end token is an input too, and the one position that counts."""
 
-    def answer(self, prompt: Sequence[Message], turns: Sequence[Message], tools: Sequence[Json], where: str) -> Answer:
-        """As ``Turns.answer``; the token to stop with is added as the one target."""
-        answer = super().answer(prompt, turns, tools, where)
-        return Answer(answer.prompt, [*answer.ids, self.stop], [*([False] * len(answer.ids)), True])
+    def encode_completion(
+        self, prompt: Sequence[Message], turns: Sequence[Message], tools: Sequence[Json], where: str
+    ) -> EncodedCompletion:
+        """As ``TurnEncoder.encode_completion``; the token to stop with is added as the one target."""
+        completion = super().encode_completion(prompt, turns, tools, where)
+        return EncodedCompletion(
+            completion.prompt, [*completion.ids, self.stop], [*([False] * len(completion.ids)), True]
+        )
 
 
 class RewardEncoder(PairEncoder):
@@ -43,7 +47,7 @@ class RewardEncoder(PairEncoder):
 
     def __init__(self, tokenizer: Tokenizer, max_length: int, *, margin: bool = False) -> None:
         super().__init__(tokenizer, max_length)
-        self.turns, self.with_margin = ReadTurns(tokenizer), margin
+        self.turns, self.with_margin = RewardTurnEncoder(tokenizer), margin
 
     def encode(self, record: Record) -> Sequence[Sample]:
         """One sample.
@@ -82,11 +86,13 @@ def _margin(record: Preference) -> float:
     return record.margin
 
 
-def encode_answer(turns: ReadTurns, prompt: Sequence[Message], turn: Message, tools: Sequence[Json] = ()) -> list[int]:
+def encode_completion(
+    turns: RewardTurnEncoder, prompt: Sequence[Message], turn: Message, tools: Sequence[Json] = ()
+) -> list[int]:
     """Ids that are read to judge ``turn`` behind ``prompt``, its end token last; nothing is shortened.
 
     Raises:
-        RowError: what ``Turns.answer`` refuses.
+        RowError: what ``TurnEncoder.encode_completion`` refuses.
     """
-    answer = turns.answer(prompt, [turn], tools, "$.messages")
-    return [*answer.prompt, *answer.ids][:-1]
+    completion = turns.encode_completion(prompt, [turn], tools, "$.messages")
+    return [*completion.prompt, *completion.ids][:-1]

@@ -1,6 +1,6 @@
 """The losses of reward models: pure functions of rewards, one element per pair. No models here.
 
-Notation: c, r rewards of the preferred and the rejected answer; m margin; e label smoothing; σ the logistic function.
+Notation: c, r rewards of the preferred and the rejected completion; m margin; e label smoothing; σ the logistic function.
 All tensors are [n], float64 or float32.
 """
 

@@ -2,8 +2,8 @@
 
     L = (1 / N) Σ_pairs [ -log σ(c - r - w m) + center_weight (c + r)^2 ]        N: pairs of the whole step
 
-with the rewards c, r of both answers, read from the final hidden states at their end tokens by the model's ``score``
-head, in float32. Prompt and both answers are one pass.
+with the rewards c, r of both completions, read from the final hidden states at their end tokens by the model's ``score``
+head, in float32. Prompt and both completions are one pass.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import paddle  # noqa: TID253
-from erniecore_preference.grouping import Answers, answers_of
+from erniecore_preference.grouping import Completions, completions_of
 from erniecore_preference.scoring import auxiliary_loss
 
 from erniecore.api import PluginError
@@ -50,42 +50,42 @@ class RewardObjective(Objective):
 
     def normalizers(self, batch: Batch) -> Mapping[str, float]:
         """``pairs``; ``seen``: all tokens but padding."""
-        return {"pairs": len(answers_of(batch)) / 2, "seen": float(batch.num_tokens)}
+        return {"pairs": len(completions_of(batch)) / 2, "seen": float(batch.num_tokens)}
 
     def __call__(self, batch: Batch, totals: Mapping[str, float]) -> LossOutput:
         """Loss of one micro-batch; metrics ``rewards/*`` per pair, and ``router/*``."""
-        answers = answers_of(batch)
-        rewards, auxiliary = rewards_of(self.policy, batch, answers)
+        completions = completions_of(batch)
+        rewards, auxiliary = rewards_of(self.policy, batch, completions)
         extra, metrics = auxiliary_loss(auxiliary, batch, totals["seen"])
-        if not len(answers):
+        if not len(completions):
             return LossOutput(loss=rewards.sum().astype("float32"), metrics={"loss": (0.0, 0.0)})
         chosen, rejected = rewards[0::2], rewards[1::2]
-        losses = self._losses(chosen, rejected, batch, answers)
+        losses = self._losses(chosen, rejected, batch, completions)
         loss = (losses.sum() / totals["pairs"]).astype("float32")
         metrics.update(measured(chosen.detach(), rejected.detach()))
-        metrics["loss"] = losses.detach().sum(), len(answers) / 2
+        metrics["loss"] = losses.detach().sum(), len(completions) / 2
         return LossOutput(loss=loss if extra is None else loss + extra, metrics=metrics)
 
-    def _losses(self, chosen: Tensor, rejected: Tensor, batch: Batch, answers: Answers) -> Tensor:
+    def _losses(self, chosen: Tensor, rejected: Tensor, batch: Batch, completions: Completions) -> Tensor:
         config, margin = self.config, 0.0
         if config.margin_weight:
-            rows = batch.fields["margin"].reshape(-1)[answers.first[0::2]]
+            rows = batch.fields["margin"].reshape(-1)[completions.first[0::2]]
             margin = paddle.to_tensor(rows.astype("float64")) * config.margin_weight
         losses = bradley_terry(chosen, rejected, margin, label_smoothing=config.label_smoothing)
         return losses + config.center_weight * centering(chosen, rejected) if config.center_weight else losses
 
 
-def rewards_of(policy: Any, batch: Batch, answers: Answers) -> tuple[Tensor, Mapping[str, Tensor]]:
-    """The reward of each answer, float64 [A], and the auxiliary losses of the forward pass."""
+def rewards_of(policy: Any, batch: Batch, completions: Completions) -> tuple[Tensor, Mapping[str, Tensor]]:
+    """The reward of each completion, float64 [A], and the auxiliary losses of the forward pass."""
     features = policy.features(
         paddle.to_tensor(batch.input_ids),
         position_ids=paddle.to_tensor(batch.position_ids),
         startend_row_indices=paddle.to_tensor(batch.startend_row_indices),
     )
     hidden_TH = features.hidden.reshape([-1, features.hidden.shape[-1]])
-    if not len(answers):
+    if not len(completions):
         return hidden_TH[:0, 0].astype("float64"), features.auxiliary
-    return read(policy, hidden_TH.gather(paddle.to_tensor(answers.where))), features.auxiliary
+    return read(policy, hidden_TH.gather(paddle.to_tensor(completions.where))), features.auxiliary
 
 
 def read(policy: Any, hidden_AH: Tensor) -> Tensor:

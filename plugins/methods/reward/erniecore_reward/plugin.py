@@ -13,10 +13,10 @@ if TYPE_CHECKING:
 
 
 class RewardPlugin(MethodPlugin):
-    """Learn a scalar reward from pairs of a preferred and a rejected answer."""
+    """Learn a scalar reward from pairs of a preferred and a rejected completion."""
 
     name = "reward"
-    summary = "Reward model: a scalar head that learns which of two answers is better"
+    summary = "Reward model: a scalar head that learns which of two completions is better"
     Config = RewardModelingConfig
     capabilities = frozenset({MethodCapability.SCORE_HEAD})
 
@@ -29,7 +29,7 @@ class RewardPlugin(MethodPlugin):
 
     @hookimpl
     def ernie_build_encoder(self, config: RewardModelingConfig, tokenizer: Tokenizer, max_length: int) -> Encoder:
-        """Both answers of a pair behind one prompt, read at their end tokens."""
+        """Both completions of a pair behind one prompt, read at their end tokens."""
         from erniecore_reward.encoder import RewardEncoder
 
         return RewardEncoder(tokenizer, max_length, margin=config.margin_weight > 0)

@@ -19,7 +19,7 @@ class RewardModel:
     """A reward model in evaluation mode.
 
     Args:
-        bundle: a model with a ``score`` head, and its tokenizer. batch_size: answers at a time.
+        bundle: a model with a ``score`` head, and its tokenizer. batch_size: completions at a time.
 
     Raises:
         UsageError: the model has no score head. CheckpointError: it has no tokenizer.
@@ -27,7 +27,7 @@ class RewardModel:
 
     def __init__(self, bundle: ModelBundle, *, batch_size: int = 8) -> None:
         from erniecore.api.layers import child
-        from erniecore_reward.encoder import ReadTurns
+        from erniecore_reward.encoder import RewardTurnEncoder
 
         if child(bundle.model, "score") is None:
             raise UsageError(
@@ -39,7 +39,7 @@ class RewardModel:
         if bundle.tokenizer is None:
             raise CheckpointError("this reward model has no tokenizer", expected="tokenizer.model beside the weights")
         self.model, self.batch_size = bundle.model, batch_size
-        self.turns = ReadTurns(bundle.tokenizer)
+        self.turns = RewardTurnEncoder(bundle.tokenizer)
         self.longest = int(bundle.architecture.get("max_position_embeddings") or 0)
 
     @classmethod
@@ -76,14 +76,14 @@ class RewardModel:
             DataError: a conversation that does not end with the assistant, that the chat template refuses, or that is
                 longer than the model's context; nothing is cut.
         """
-        from erniecore_reward.encoder import encode_answer
+        from erniecore_reward.encoder import encode_completion
 
         rows = []
         for index, conversation in enumerate(conversations):
             messages = [as_message(message) for message in conversation]
             if len(messages) < 2 or messages[-1].role != "assistant":
                 raise DataError("a conversation must end with the assistant's message", where=f"conversation {index}")
-            rows.append(encode_answer(self.turns, messages[:-1], messages[-1], tools))
+            rows.append(encode_completion(self.turns, messages[:-1], messages[-1], tools))
             if self.longest and len(rows[-1]) > self.longest:
                 raise DataError(
                     "a conversation is longer than the model's context",
@@ -94,7 +94,7 @@ class RewardModel:
         return self._read(rows)
 
     def scores_of_texts(self, pairs: Sequence[tuple[str, str]]) -> list[float]:
-        """The reward of each (prompt, answer) in the words of the chat template: a prompt as the model was given it,
+        """The reward of each (prompt, completion) in the words of the chat template: a prompt as the model was given it,
         control tokens included, and what was written behind it without the token that ended it."""
         from erniecore.api.method import Segment
 

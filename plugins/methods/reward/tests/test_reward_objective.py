@@ -1,4 +1,4 @@
-"""Encoder, objective and scores: what is read where, and that one row with both answers equals two."""
+"""Encoder, objective and scores: what is read where, and that one row with both completions equals two."""
 
 import json
 
@@ -9,7 +9,7 @@ from erniecore_conformance.toys.data import collate
 from erniecore_conformance.toys.paddle_lm import toy_model
 from erniecore_conformance.toys.tokenizer import ToyTokenizer
 from erniecore_reward.config import RewardModelingConfig
-from erniecore_reward.encoder import ReadTurns, RewardEncoder, encode_answer
+from erniecore_reward.encoder import RewardEncoder, RewardTurnEncoder, encode_completion
 from erniecore_reward.objective import RewardObjective
 from erniecore_reward.plugin import plugin
 from erniecore_reward.scoring import RewardModel
@@ -51,16 +51,16 @@ def step(config, batches, model=None):
     return sum(float(o.loss) for o in outputs), outputs
 
 
-def test_each_answer_is_read_once_at_its_end_token():
+def test_each_completion_is_read_once_at_its_end_token():
     (sample,) = encoder().encode(pair(1))
-    turns = ReadTurns(ToyTokenizer())
+    turns = RewardTurnEncoder(ToyTokenizer())
     (where,) = np.nonzero(sample.labels != IGNORE)
     assert sample.input_ids[where].tolist() == [turns.turn_end] * 2
     assert sample.labels[where].tolist() == [turns.stop] * 2
-    side = sample.fields["answer"]
+    side = sample.fields["completion"]
     for which, message in ((1, pair(1).chosen[0]), (2, pair(1).rejected[0])):
         mine = sample.input_ids[(side == 0) | (side == which)]
-        assert mine.tolist() == encode_answer(turns, pair(1).prompt, message)
+        assert mine.tolist() == encode_completion(turns, pair(1).prompt, message)
 
 
 def test_length_counts_the_end_tokens():
@@ -109,12 +109,12 @@ def test_gradient_in_float64_reaches_head_and_model():
     chosen = [p for n, p in model.named_parameters() if n in ("score.weight", "norm.weight")]
 
     def value():
-        from erniecore_preference.grouping import answers_of
+        from erniecore_preference.grouping import completions_of
         from erniecore_reward.objective import rewards_of
 
-        answers = answers_of(batch)
-        rewards, _ = rewards_of(model, batch, answers)
-        return objective._losses(rewards[0::2], rewards[1::2], batch, answers).sum()
+        completions = completions_of(batch)
+        rewards, _ = rewards_of(model, batch, completions)
+        return objective._losses(rewards[0::2], rewards[1::2], batch, completions).sum()
 
     value().backward()
     for parameter in chosen:

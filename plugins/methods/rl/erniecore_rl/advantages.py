@@ -1,4 +1,4 @@
-"""How much better an answer is than the others to the same prompt; numpy only. Letters: P prompts, G answers each."""
+"""How much better a completion is than the others to the same prompt; numpy only. Letters: P prompts, G completions each."""
 
 from __future__ import annotations
 
@@ -38,6 +38,6 @@ ADVANTAGES: Mapping[str, Callable[[Floats], Floats]] = {"std": standardized, "no
 
 
 def zero_variance(rewards_PG: Floats) -> NDArray[np.bool_]:
-    """bool [P]: groups in which all answers are worth the same."""
+    """bool [P]: groups in which all completions are worth the same."""
     same: NDArray[np.bool_] = np.ptp(rewards_PG, axis=1) <= SAME
     return same

@@ -1,14 +1,18 @@
-"""Answers as samples, samples as micro-batches, and micro-batches as arrays for a checkpoint; numpy only.
+"""Packs completions into samples and micro-batches, and converts micro-batches to arrays for checkpoints; numpy only.
 
-Answers to one prompt share a sample, [prompt | answer 1 | answer 2 | …], where that is less work. As in
-``erniecore_preference.encoder``, ``prompt`` is without its last token, which every answer repeats because it predicts the
-answer's first token; all answers start at the same position and do not see each other.
+Completions of one prompt share a sample, [prompt | completion 1 | completion 2 | …], if that is less work. As in
+``erniecore_preference.encoder``, ``prompt`` excludes its last token, which each completion repeats because it predicts the
+completion's first token. All completions start at the same position and do not attend to each other.
 
-Per-token fields: ``sample`` is 1 at the first token; ``answer`` numbers the answers of a sample from 1, 0 in the prompt;
-``learn`` is 1 in answers that the policy gradient learns from; ``side`` is CHOSEN or REJECTED in answers that are one of a
-pair, else 0: the k-th CHOSEN answer of a micro-batch and its k-th REJECTED one are a pair; ``advantage``, ``sampled`` and
-``old`` (log-probability at the rollout, as the sampler and as the learner computed it) and ``reference`` (that under
-the reference) are for the position that predicts a token.
+Per-token fields:
+
+* ``sample``: 1 at the first token.
+* ``completion``: the number of the completion in its sample, from 1; 0 in the prompt.
+* ``learn``: 1 in completions that are part of the policy gradient.
+* ``side``: CHOSEN or REJECTED in completions of a pair, else 0. The k-th CHOSEN and the k-th REJECTED completion of a
+  micro-batch are a pair.
+* ``advantage``; ``sampled`` and ``old``: log-probability at the rollout, from the sampler and from the training code;
+  ``reference``: log-probability under the reference. At the position that predicts the token.
 """
 
 from __future__ import annotations
@@ -31,14 +35,14 @@ if TYPE_CHECKING:
     Ints = NDArray[np.int64]
 
 ARRAYS = ("input_ids", "labels", "position_ids", "startend_row_indices")
-#: a sample of so many tokens is hardly more work than a short one
+#: up to this number of tokens, a longer sample is hardly more work
 SHORT = 512
 
 
 @dataclass(frozen=True)
-class Piece:
-    """An answer that is learned from. ``inputs`` int64 [n]: the first is the prompt's last token; ``labels`` int64 [n];
-    ``sampled`` [n]: log-probabilities by the sampler, 0 where it was not sampled."""
+class TrainedCompletion:
+    """A completion to train on. ``inputs`` int64 [n], starting with the prompt's last token; ``labels`` int64 [n]; ``sampled``
+    [n]: log-probabilities from the sampler, 0 where a token was not sampled."""
 
     inputs: Ints
     labels: Ints
@@ -51,29 +55,29 @@ class Piece:
         return len(self.inputs)
 
 
-def sampled(prompt: Ints, rollout: Rollout, advantage: float, side: int = 0) -> Piece:
-    """A completion of the model; each of its tokens is learned."""
+def sampled(prompt: Ints, rollout: Rollout, advantage: float, side: int = 0) -> TrainedCompletion:
+    """A sampled completion; all of its tokens are loss tokens."""
     inputs = np.concatenate([prompt[-1:], rollout.ids[:-1]])
-    return Piece(inputs, rollout.ids, rollout.log_probs, advantage, learn=1, side=side)
+    return TrainedCompletion(inputs, rollout.ids, rollout.log_probs, advantage, learn=1, side=side)
 
 
-def given(answer: Given, side: int) -> Piece:
-    """An answer of a pair from the data."""
-    return Piece(answer.inputs, answer.labels, np.zeros(len(answer.inputs)), side=side)
+def given(completion: Given, side: int) -> TrainedCompletion:
+    """A completion of a pair from the data."""
+    return TrainedCompletion(completion.inputs, completion.labels, np.zeros(len(completion.inputs)), side=side)
 
 
-def samples_of(prompt: Ints, pieces: Sequence[Piece], origin: Origin) -> list[Sample]:
-    """One sample of all answers, or one for each: what has fewer pairs of tokens that attention looks at, because
-    answers in one sample are hidden from each other only after that."""
-    shared = len(prompt) - 1 + sum(map(len, pieces))
-    apart = sum((len(prompt) - 1 + len(piece)) ** 2 for piece in pieces)
+def samples_of(prompt: Ints, completions: Sequence[TrainedCompletion], origin: Origin) -> list[Sample]:
+    """One sample with all completions, or one per completion: whichever has fewer pairs of tokens in attention, because the mask
+    between completions saves no work."""
+    shared = len(prompt) - 1 + sum(map(len, completions))
+    apart = sum((len(prompt) - 1 + len(completion)) ** 2 for completion in completions)
     if shared <= SHORT or shared**2 <= apart:
-        return [_sample(prompt, pieces, origin)]
-    return [_sample(prompt, [piece], origin) for piece in pieces]
+        return [_sample(prompt, completions, origin)]
+    return [_sample(prompt, [completion], origin) for completion in completions]
 
 
-def _sample(prompt: Ints, pieces: Sequence[Piece], origin: Origin) -> Sample:
-    K, sizes = len(prompt) - 1, [len(piece) for piece in pieces]
+def _sample(prompt: Ints, completions: Sequence[TrainedCompletion], origin: Origin) -> Sample:
+    K, sizes = len(prompt) - 1, [len(completion) for completion in completions]
     n, ends = K + sum(sizes), K + np.cumsum(sizes)
 
     def spread(values: Sequence[float], dtype: Any) -> NDArray[Any]:
@@ -81,15 +85,17 @@ def _sample(prompt: Ints, pieces: Sequence[Piece], origin: Origin) -> Sample:
 
     fields: dict[str, NDArray[Any]] = {
         "sample": (np.arange(n) == 0).astype(np.int8),
-        "answer": spread(range(1, len(pieces) + 1), np.int32),
-        "learn": spread([piece.learn for piece in pieces], np.int8),
-        "side": spread([piece.side for piece in pieces], np.int8),
-        "advantage": spread([piece.advantage for piece in pieces], np.float64),
-        "sampled": np.concatenate([np.zeros(K), *(piece.sampled for piece in pieces)]),
+        "completion": spread(range(1, len(completions) + 1), np.int32),
+        "learn": spread([completion.learn for completion in completions], np.int8),
+        "side": spread([completion.side for completion in completions], np.int8),
+        "advantage": spread([completion.advantage for completion in completions], np.float64),
+        "sampled": np.concatenate([np.zeros(K), *(completion.sampled for completion in completions)]),
     }
     return Sample(
-        input_ids=np.concatenate([prompt[:-1], *(piece.inputs for piece in pieces)]),
-        labels=np.concatenate([np.full(K, IGNORE), *(piece.labels for piece in pieces)]).astype(np.int64),
+        input_ids=np.concatenate([prompt[:-1], *(completion.inputs for completion in completions)]),
+        labels=np.concatenate([np.full(K, IGNORE), *(completion.labels for completion in completions)]).astype(
+            np.int64
+        ),
         position_ids=np.concatenate([np.arange(K), *(np.arange(K, K + size) for size in sizes)]).astype(np.int64),
         end_rows=np.concatenate([np.full(K, n), np.repeat(ends, sizes)]).astype(np.int32),
         fields=fields,
@@ -98,17 +104,17 @@ def _sample(prompt: Ints, pieces: Sequence[Piece], origin: Origin) -> Sample:
 
 
 def unlearned(sample: Sample) -> Sample:
-    """The sample without anything to learn, for a step in which nothing is."""
+    """The sample with all labels masked, for a step without loss tokens."""
     return replace(sample, labels=np.full_like(sample.labels, IGNORE))
 
 
 def micro_batches(units: Sequence[Sequence[Sample]], size: int, pad_id: int) -> list[Batch]:
-    """About ``size`` answers per batch, in samples of similar length so that little is padded; the samples of a unit
-    stay together."""
+    """Batches of about ``size`` completions, with samples of similar length to reduce padding; the samples of a unit stay
+    together."""
     found: list[list[Sample]] = []
     room = 0
     for unit in sorted(units, key=lambda samples: max(map(len, samples))):
-        num = sum(int(sample.fields["answer"].max()) for sample in unit)
+        num = sum(int(sample.fields["completion"].max()) for sample in unit)
         if not found or num > room:
             found.append([])
             room = size
@@ -118,11 +124,11 @@ def micro_batches(units: Sequence[Sequence[Sample]], size: int, pad_id: int) -> 
 
 
 @dataclass(frozen=True)
-class Answers:
-    """The answers of a micro-batch in the order of their tokens.
+class Completions:
+    """The completions of a micro-batch in the order of their tokens.
 
     Attributes:
-        where: int64 [n], learned positions in the flattened batch. owner: int64 [n], the answer of each.
+        where: int64 [n], positions of loss tokens in the flattened batch. owner: int64 [n], the completion of each.
         lengths: int64 [a], tokens. learn: bool [a]; side: int8 [a], see above.
     """
 
@@ -133,15 +139,15 @@ class Answers:
     side: NDArray[np.int8]
 
 
-def answers_of(batch: Batch) -> Answers:
-    """Which learned positions belong to which answer, however the samples were packed."""
+def completions_of(batch: Batch) -> Completions:
+    """The completion of each loss token, independent of packing."""
     (where,) = np.nonzero(batch.labels.reshape(-1) != IGNORE)
     samples = np.cumsum(batch.fields["sample"].reshape(-1), dtype=np.int64)[where]
-    numbers = batch.fields["answer"].reshape(-1)[where].astype(np.int64)
+    numbers = batch.fields["completion"].reshape(-1)[where].astype(np.int64)
     keys = samples * (1 + int(numbers.max(initial=0))) + numbers
     _, first, owner, lengths = np.unique(keys, return_index=True, return_inverse=True, return_counts=True)
     learn, side = (batch.fields[name].reshape(-1)[where[first]] for name in ("learn", "side"))
-    return Answers(where, owner.reshape(-1), lengths, learn == 1, side)
+    return Completions(where, owner.reshape(-1), lengths, learn == 1, side)
 
 
 def with_field(batch: Batch, name: str, where: Ints, values: NDArray[np.floating[Any]]) -> Batch:

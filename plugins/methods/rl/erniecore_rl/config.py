@@ -9,81 +9,92 @@ from erniecore.api.method import MethodConfig, ReferenceUse
 
 
 class GrpoConfig(MethodConfig):
-    """Group-relative policy optimization."""
+    """Settings of group-relative policy optimization."""
 
     group_size: int = Field(8, ge=2, description="Completions per prompt; each is compared with the others.")
-    max_new_tokens: int = Field(128, ge=1, description="Tokens of an answer at most; it is cut off there.")
-    temperature: float = Field(
-        1.0, gt=0, description="Of sampling. Log-probabilities that are learned from have the same temperature."
+    max_new_tokens: int = Field(
+        128, ge=1, description="Maximum number of tokens of a completion; longer ones are cut off."
     )
-    top_k: int = Field(0, ge=0, description="Sample from the k most likely tokens; 0: all. Not seen by the loss.")
+    temperature: float = Field(
+        1.0, gt=0, description="Sampling temperature; the loss uses log-probabilities at the same temperature."
+    )
+    top_k: int = Field(0, ge=0, description="Sample from the k most likely tokens; 0: all. The loss ignores it.")
     top_p: float = Field(
-        1.0, gt=0, le=1, description="Sample from the nucleus of this probability. Not seen by the loss."
+        1.0,
+        gt=0,
+        le=1,
+        description="Nucleus sampling: the smallest set of tokens with this cumulative probability. The loss ignores it.",
     )
     min_p: float = Field(
-        0.0, ge=0, lt=1, description="Sample tokens of this share of the best one's probability. Not seen by the loss."
+        0.0,
+        ge=0,
+        lt=1,
+        description="Sample tokens with at least this fraction of the highest probability. The loss ignores it.",
     )
-    rollout_batch_size: int = Field(0, ge=0, description="Answers decoded together, in whole groups; 0: all of a step.")
+    rollout_batch_size: int = Field(
+        0, ge=0, description="Completions that are decoded together, in whole groups; 0: all of a step."
+    )
     learn_batch_size: int = Field(
-        16, ge=1, description="Answers per micro-batch when learning: a matter of memory, the result is the same."
+        16, ge=1, description="Completions per micro-batch of an update; affects memory, not the result."
     )
     updates_per_rollout: int = Field(
         1,
         ge=1,
-        description="Updates of the weights that learn from the same answers; steps count updates. With 1, the ratio of "
-        "probabilities is 1 and nothing is clipped.",
+        description="Optimizer steps per rollout. With 1, the importance ratio is 1 and nothing is clipped.",
     )
     ratio: Literal["token", "sequence"] = Field(
         "token",
-        description="Importance ratio: of each token (GRPO), or of the whole answer with its mean log-ratio (GSPO; epsilons of "
-        "3e-4 and 4e-4 go with it).",
+        description="Importance ratio per token (GRPO), or per completion from its mean log-ratio (GSPO, with epsilons of 3e-4 "
+        "and 4e-4).",
     )
     epsilon_low: float = Field(0.2, gt=0, lt=1, description="Ratios below 1 - this are clipped.")
     epsilon_high: float = Field(
-        0.28, gt=0, description="Ratios above 1 + this are clipped; higher than the other bound: clip-higher (DAPO)."
+        0.28, gt=0, description="Ratios above 1 + this are clipped; larger than `epsilon_low`: clip-higher (DAPO)."
     )
     normalization: Literal["token", "sequence", "constant"] = Field(
         "token",
-        description="Weight of a token. `token`: the same in all of the step (DAPO). `sequence`: 1 / length of its answer "
-        "(GRPO, GSPO). `constant`: 1 / max_new_tokens per answer (Dr. GRPO).",
+        description="Weight of a token. `token`: equal for all tokens of a step (DAPO). `sequence`: 1 / length of its completion "
+        "(GRPO, GSPO). `constant`: 1 / max_new_tokens (Dr. GRPO).",
     )
     scale_rewards: Literal["std", "none"] = Field(
         "std", description="Divide advantages by the group's standard deviation (GRPO), or not (Dr. GRPO)."
     )
     zero_variance: Literal["keep", "drop"] = Field(
         "keep",
-        description="Groups whose answers are all worth the same teach nothing. `keep`: they count in the denominators. `drop`: "
-        "they do not, and their forward passes are saved.",
+        description="Groups whose rewards are all equal have no gradient. `keep`: they count in the denominators. `drop`: they "
+        "do not, which saves their forward passes.",
     )
     mask_truncated: bool = Field(
-        False, description="Answers that were cut off are compared with, but not learned from (overlong filtering)."
+        False,
+        description="Exclude truncated completions from the loss; their rewards still count in the group (overlong "
+        "filtering).",
     )
     kl: float = Field(
         0.0,
         ge=0,
-        description="Weight of the divergence from the initial model (estimator k3); 0: off, no second model in memory.",
+        description="Weight of the KL divergence from the initial model (k3 estimator); 0: off, no reference in memory.",
     )
     solved_at: float = Field(
-        1.0, description="An answer of at least this reward counts as solved, in the metric `solved`."
+        1.0, description="Completions with at least this reward count as solved in the metric `solved`."
     )
 
     def reference_use(self) -> ReferenceUse:
-        """Nothing may be compared with the initial model."""
+        """No reference if ``kl`` is 0."""
         return ReferenceUse("none" if self.kl == 0 else "live")
 
 
 class UpoConfig(GrpoConfig):
-    """Unified preference optimization."""
+    """Settings of unified preference optimization."""
 
     pairs: Literal["online", "offline"] = Field(
         "online",
-        description="`online`: of each group the best answer against the worst; rows are conversations. `offline`: pairs from "
-        "the data; rows are preferences, whose better answer is also the reference answer for the rewards.",
+        description="`online`: the best completion of each group against the worst; rows are conversations. `offline`: pairs "
+        "from the data; rows are preference pairs, and the chosen completion is also the reference answer for the rewards.",
     )
     pair_weight: float = Field(0.5, ge=0, description="Weight of the DPO term; lambda. 0: GRPO.")
-    beta: float = Field(0.1, gt=0, description="Of the DPO term; high: stay close to the initial model.")
-    label_smoothing: float = Field(0.0, ge=0, lt=0.5, description="Assumed share of pairs in the wrong order.")
+    beta: float = Field(0.1, gt=0, description="Beta of the DPO term; larger values stay closer to the initial model.")
+    label_smoothing: float = Field(0.0, ge=0, lt=0.5, description="Assumed fraction of pairs with swapped labels.")
 
     def reference_use(self) -> ReferenceUse:
-        """Nothing may be compared with the initial model."""
+        """No reference if neither ``kl`` nor ``pair_weight`` is set."""
         return ReferenceUse("none" if self.kl == 0 and self.pair_weight == 0 else "live")

@@ -1,8 +1,8 @@
-"""Conversations to prompts with a reference answer. numpy only.
+"""Encodes conversations as prompts with a reference answer. numpy only.
 
-A sample is [prompt | reference answer]: the model completes the prompt, reward functions get the reference. Nothing of
-the reference is learned. Further per-token fields, those of ``erniecore_preference.encoder``: ``sample`` is 1 at the first token;
-``answer`` is CHOSEN where the reference is predicted, 0 before.
+A sample is [prompt | reference answer]: the model completes the prompt, and reward functions get the reference, which is not
+trained on. Per-token fields as in ``erniecore_preference.encoder``: ``sample`` is 1 at the first token; ``completion`` is
+CHOSEN where the reference is predicted, 0 before.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from erniecore_preference.encoder import CHOSEN, PairEncoder, answer_sample
-from erniecore_text import Turns, shortened
+from erniecore_preference.encoder import CHOSEN, PairEncoder, completion_sample
+from erniecore_text import TurnEncoder, shortened
 
 from erniecore.api import RowError
 from erniecore.api.data import Conversation
@@ -24,35 +24,35 @@ class PromptEncoder:
     """See ``erniecore.api.Encoder``.
 
     Args:
-        tokenizer: with a chat template. max_length: tokens of prompt and answer at most.
-        new_tokens: how many the model may write; they must fit behind the prompt.
+        tokenizer: with a chat template. max_length: maximum tokens of prompt and completion.
+        new_tokens: maximum tokens of a new completion; they must fit after the prompt.
     """
 
     accepts: tuple[type, ...] = (Conversation,)
 
     def __init__(self, tokenizer: Tokenizer, max_length: int, *, new_tokens: int) -> None:
-        self.turns, self.max_length, self.new_tokens = Turns(tokenizer), max_length, new_tokens
+        self.turns, self.max_length, self.new_tokens = TurnEncoder(tokenizer), max_length, new_tokens
 
     def encode(self, record: Record) -> Sequence[Sample]:
-        """One sample. The prompt is shortened by whole turns until both answers fit.
+        """One sample. The prompt is shortened by whole turns until the reference and a new completion fit.
 
         Raises:
-            RowError: no question, no reference answer, no room, and what ``Turns`` refuses.
+            RowError: no question, no reference answer, no room, and what ``TurnEncoder`` refuses.
         """
         assert isinstance(record, Conversation)
         check_row(record)
         reference = [replace(record.messages[-1], learn=True)]
         where, size = f"$.messages[{len(record.messages) - 1}]", 0
         for prompt, why in shortened(record.messages[:-1]):
-            answer = self.turns.answer(prompt, reference, record.tools, where)
-            size = max(answer.size, len(answer.prompt) + self.new_tokens)
+            completion = self.turns.encode_completion(prompt, reference, record.tools, where)
+            size = max(completion.size, len(completion.prompt) + self.new_tokens)
             if size <= self.max_length:
-                return [answer_sample(self.turns, answer, CHOSEN, why, record.origin)]
+                return [completion_sample(self.turns, completion, CHOSEN, why, record.origin)]
         raise too_long(size, self.max_length, self.new_tokens)
 
 
 class PairPromptEncoder(PairEncoder):
-    """Preferences as prompts: the preferred answer is the reference, and both answers are a pair to learn from."""
+    """Encodes preference pairs as prompts: the chosen completion is the reference answer, and both are a pair to train on."""
 
     def __init__(self, tokenizer: Tokenizer, max_length: int, *, new_tokens: int) -> None:
         super().__init__(tokenizer, max_length)
@@ -62,39 +62,39 @@ class PairPromptEncoder(PairEncoder):
         """One sample as ``PairEncoder`` makes it. Raises ``RowError`` as that does, and where no new tokens fit."""
         samples = super().encode(record)
         for sample in samples:
-            size = int((sample.fields["answer"] == 0).sum()) + 1 + self.new_tokens
+            size = int((sample.fields["completion"] == 0).sum()) + 1 + self.new_tokens
             if size > self.max_length:
                 raise too_long(size, self.max_length, self.new_tokens)
         return samples
 
 
 def check_row(record: Conversation) -> None:
-    """Raise ``RowError`` unless the row ends with a question and its answer."""
+    """Raise ``RowError`` unless the row ends with a user or tool message and an assistant message."""
     *asked, last = record.messages or (None,)
     if last is None or last.role != "assistant" or not asked or asked[-1].role not in ("user", "tool"):
         raise RowError(
-            "there is no question with an answer behind it",
+            "the row does not end with a question and a reference answer",
             code=NO_QUESTION,
             where="$.messages",
             found=", ".join(m.role for m in record.messages) or "no messages",
-            expected="…, user, assistant: the last answer is the one that completions are compared with",
+            expected="…, user, assistant: the last message is the reference answer for the reward functions",
         )
     if not (last.content.strip() or last.tool_calls):
         raise RowError(
             "the reference answer is empty",
             code=NO_REFERENCE,
             where=f"$.messages[{len(record.messages) - 1}].content",
-            expected="the correct answer, for the reward functions",
+            expected="the reference answer, for the reward functions",
         )
 
 
 def too_long(size: int, limit: int, new_tokens: int) -> RowError:
     """The error of a row that leaves no room."""
     return RowError(
-        "the last question with its answer, or with a new one, is too long",
+        "the last question and its reference answer, or a new completion, are too long",
         code=TOO_LONG,
         where="$",
-        found=f"{size} tokens, with {new_tokens} for a new answer (method.max_new_tokens)",
+        found=f"{size} tokens, with {new_tokens} for a new completion (method.max_new_tokens)",
         expected=f"at most {limit} (data.max_seq_len)",
         fix="raise data.max_seq_len, or lower method.max_new_tokens",
     )

@@ -1,8 +1,8 @@
 """The losses: pure functions of log-probabilities per token. No models here.
 
 Notation: l log-probability of a token under the policy, l0 under the policy that sampled it, lr under the reference;
-A advantage of its answer; r importance ratio. All tensors are [n], one element per learned token, float64 or float32;
-``owner`` int64 [n] ascending, the answer that a token belongs to; ``lengths`` [a], tokens of each answer.
+A advantage of its completion; r importance ratio. All tensors are [n], one element per loss token, float64 or float32;
+``owner`` int64 [n] ascending, the completion that a token belongs to; ``lengths`` [a], tokens of each completion.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def token_ratio(log_ratio: Tensor, owner: Tensor, lengths: Tensor) -> Tensor:
 
 
 def sequence_ratio(log_ratio: Tensor, owner: Tensor, lengths: Tensor) -> Tensor:
-    """r = exp(mean of l - l0 over the answer), the same for each of its tokens.
+    """r = exp(mean of l - l0 over the completion), the same for each of its tokens.
 
     Zheng et al., "Group Sequence Policy Optimization" (GSPO, 2025), arXiv:2507.18071.
     """
@@ -42,8 +42,8 @@ def clipped_loss(ratio: Tensor, advantage: Tensor, low: float, high: float) -> t
 
     Schulman et al. (2017), arXiv:1707.06347; two bounds: Yu et al., "DAPO" (2025), arXiv:2503.14476.
     """
-    free, held = ratio * advantage, ratio.clip(1 - low, 1 + high) * advantage
-    return -paddle.minimum(free, held), held < free
+    free, clipped = ratio * advantage, ratio.clip(1 - low, 1 + high) * advantage
+    return -paddle.minimum(free, clipped), clipped < free
 
 
 def k3(log_prob: Tensor, reference: Tensor) -> Tensor:
@@ -61,15 +61,15 @@ def per_token(lengths: NDArray[np.int64], limit: int, totals: Mapping[str, float
 
 
 def per_sequence(lengths: NDArray[np.int64], limit: int, totals: Mapping[str, float]) -> NDArray[np.float64]:
-    """1 / (length of the answer * answers of the step). Shao et al., "DeepSeekMath" (2024), arXiv:2402.03300."""
-    return 1 / (lengths * (totals["answers"] or 1.0))
+    """1 / (length of the completion * completions of the step). Shao et al., "DeepSeekMath" (2024), arXiv:2402.03300."""
+    return 1 / (lengths * (totals["completions"] or 1.0))
 
 
 def constant(lengths: NDArray[np.int64], limit: int, totals: Mapping[str, float]) -> NDArray[np.float64]:
-    """1 / (limit * answers of the step): no bias towards short or long answers. Liu et al. (2025), arXiv:2503.20783."""
-    return np.full(len(lengths), 1 / (limit * (totals["answers"] or 1.0)))
+    """1 / (limit * completions of the step): no bias towards short or long completions. Liu et al. (2025), arXiv:2503.20783."""
+    return np.full(len(lengths), 1 / (limit * (totals["completions"] or 1.0)))
 
 
 Weight = Callable[["NDArray[np.int64]", int, Mapping[str, float]], "NDArray[np.float64]"]
-#: ``method.normalization`` -> (lengths [a], max_new_tokens, totals of the step) -> weight of a token of each answer [a]
+#: ``method.normalization`` -> (lengths [a], max_new_tokens, totals of the step) -> weight of a token of each completion [a]
 WEIGHTS: Mapping[str, Weight] = {"token": per_token, "sequence": per_sequence, "constant": constant}

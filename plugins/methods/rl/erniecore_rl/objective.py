@@ -6,7 +6,7 @@ per prompt, their rewards are compared within the group, and the better ones bec
 with the ratio r, the weights w and the advantages A of the tables in ``losses.py`` and ``advantages.py``. The rollouts
 of a step may be learned from in further steps (``updates_per_rollout``); they are part of the checkpoint until then.
 
-Letters: T = batch * sequence positions, n learned tokens, a answers, P prompts, G answers each.
+Letters: T = batch * sequence positions, n loss tokens, a completions, P prompts, G completions each.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from erniecore.api import CheckpointError, ops
 from erniecore.api.method import Batch, LossOutput, Objective, Sample, Tokenizer
 from erniecore_rl import batches as laid
 from erniecore_rl.advantages import ADVANTAGES, zero_variance
-from erniecore_rl.batches import Answers, Piece, answers_of
+from erniecore_rl.batches import Completions, TrainedCompletion, completions_of
 from erniecore_rl.losses import RATIOS, WEIGHTS, clipped_loss, k3
 from erniecore_rl.prompts import Prompt, prompts_of
 from erniecore_rl.rollouts import ScoredRollouts, measured, score_rollouts
@@ -56,10 +56,10 @@ class GrpoObjective(Objective):
 
     # ---- rollouts
     def prepare(self, batches: Sequence[Batch], *, step: int, seed: int) -> list[Batch]:
-        """The answers to learn from in this step: new ones, or those of an earlier step that are not used up.
+        """The completions to learn from in this step: new ones, or those of an earlier step that are not used up.
 
         Raises:
-            CheckpointError: the step continues with answers that the checkpoint does not hold.
+            CheckpointError: the step continues with completions that the checkpoint does not hold.
         """
         self._step = step
         if (step - 1) % self.repeats == 0:
@@ -69,18 +69,18 @@ class GrpoObjective(Objective):
             self._measured = {}
         if not self._batches:
             raise CheckpointError(
-                "the checkpoint lacks the answers that this step learns from",
+                "the checkpoint lacks the completions that this step learns from",
                 found=f"step {step} of {self.repeats} per rollout",
                 fix="resume with the method.updates_per_rollout that the checkpoint was made with",
             )
         return self._batches
 
     def carried(self) -> dict[str, NDArray[Any]]:
-        """The answers that the next step learns from, too."""
+        """The completions that the next step learns from, too."""
         return laid.to_arrays(self._batches) if self._step % self.repeats else {}
 
     def load_carried(self, arrays: Mapping[str, NDArray[Any]]) -> None:
-        """Continue with the answers of a checkpoint."""
+        """Continue with the completions of a checkpoint."""
         self._batches = laid.from_arrays(arrays)
 
     def _rolled_out(self, prompts: Sequence[Prompt], seed: int) -> list[Batch]:
@@ -108,9 +108,9 @@ class GrpoObjective(Objective):
         """The samples of each prompt that has something to learn, in lists that stay in one micro-batch. Never empty."""
         units = []
         for group, prompt in enumerate(prompts):
-            pieces = self._pieces(group, prompt, scored)
-            if pieces:
-                units.append(laid.samples_of(prompt.ids, pieces, prompt.origin))
+            completions = self._completions(group, prompt, scored)
+            if completions:
+                units.append(laid.samples_of(prompt.ids, completions, prompt.origin))
         if units:
             return units
         nothing = laid.samples_of(
@@ -118,8 +118,8 @@ class GrpoObjective(Objective):
         )
         return [[laid.unlearned(sample) for sample in nothing]]
 
-    def _pieces(self, group: int, prompt: Prompt, scored: ScoredRollouts) -> list[Piece]:
-        """The answers to one prompt that are learned from."""
+    def _completions(self, group: int, prompt: Prompt, scored: ScoredRollouts) -> list[TrainedCompletion]:
+        """The completions to one prompt that are learned from."""
         rewards, rollouts = scored.rewards[group : group + 1], scored.group(group)
         if self.config.zero_variance == "drop" and zero_variance(rewards)[0]:
             return []
@@ -132,34 +132,34 @@ class GrpoObjective(Objective):
         ]
 
     def _learned(self, scored: ScoredRollouts, group: int) -> NDArray[np.bool_]:
-        """bool [G]: all answers of a group, or those that were not cut off."""
+        """bool [G]: all completions of a group, or those that were not cut off."""
         return np.array([r.finished or not self.config.mask_truncated for r in scored.group(group)])
 
     def _sides(self, rewards: NDArray[np.float64], learned: NDArray[np.bool_]) -> NDArray[np.int8]:
-        """int8 [G]: which answers of a group make a pair. None here."""
+        """int8 [G]: which completions of a group make a pair. None here."""
         return np.zeros(len(rewards), np.int8)
 
     def _with_log_probs(self, batch: Batch) -> Batch:
-        """``batch`` with the log-probabilities that the answers have now, by the code that will learn from them."""
-        answers = answers_of(batch)
+        """``batch`` with the log-probabilities that the completions have now, by the code that will learn from them."""
+        completions = completions_of(batch)
         for name, model in (("old", self.policy), ("reference", self.reference)):
             if model is not None:
-                batch = laid.with_field(batch, name, answers.where, self._constant(model, batch, answers))
+                batch = laid.with_field(batch, name, completions.where, self._constant(model, batch, completions))
         return batch
 
-    def _constant(self, model: Any, batch: Batch, answers: Answers) -> NDArray[np.float64]:
+    def _constant(self, model: Any, batch: Batch, completions: Completions) -> NDArray[np.float64]:
         training = model.training
         model.eval()
         try:
             with paddle.no_grad():
-                values: NDArray[np.float64] = self._log_probs(model, batch, answers)[0].numpy()
+                values: NDArray[np.float64] = self._log_probs(model, batch, completions)[0].numpy()
                 return values
         finally:
             if training:
                 model.train()
 
-    def _log_probs(self, model: Any, batch: Batch, answers: Answers) -> tuple[Tensor, Mapping[str, Tensor]]:
-        """Log-probability of each learned token under softmax(logits / temperature), float64 [n], and the auxiliary
+    def _log_probs(self, model: Any, batch: Batch, completions: Completions) -> tuple[Tensor, Mapping[str, Tensor]]:
+        """Log-probability of each loss token under softmax(logits / temperature), float64 [n], and the auxiliary
         losses of the forward pass. Only learned positions reach the head."""
         features = model.features(
             paddle.to_tensor(batch.input_ids),
@@ -175,66 +175,68 @@ class GrpoObjective(Objective):
         nll_T = ops.linear_cross_entropy(
             hidden_TH, weight, labels, transposed=transposed, bias=bias, chunk=self.loss_chunk
         )
-        if not len(answers.where):
+        if not len(completions.where):
             return nll_T[:0].astype("float64"), features.auxiliary
-        return -nll_T.gather(paddle.to_tensor(answers.where)).astype("float64"), features.auxiliary
+        return -nll_T.gather(paddle.to_tensor(completions.where)).astype("float64"), features.auxiliary
 
     # ---- learning
     def normalizers(self, batch: Batch) -> Mapping[str, float]:
-        """``tokens`` and ``answers`` that are learned from; ``seen``: all tokens but padding."""
+        """``tokens`` and ``completions`` that are learned from; ``seen``: all tokens but padding."""
         if "advantage" not in batch.fields:
-            return {"answers": float(batch.num_samples)}
-        answers = answers_of(batch)
+            return {"completions": float(batch.num_samples)}
+        completions = completions_of(batch)
         return {
-            "tokens": float(answers.lengths[answers.learn].sum()),
-            "answers": float(answers.learn.sum()),
+            "tokens": float(completions.lengths[completions.learn].sum()),
+            "completions": float(completions.learn.sum()),
             "seen": float(batch.num_tokens),
         }
 
     def __call__(self, batch: Batch, totals: Mapping[str, float]) -> LossOutput:
-        """Loss and metrics of one micro-batch of a rollout; greedy answers and their reward for other batches."""
+        """Loss and metrics of one micro-batch of a rollout; greedy completions and their reward for other batches."""
         if "advantage" not in batch.fields:
             return self._evaluated(batch)
-        answers = answers_of(batch)
-        log_probs, auxiliary = self._log_probs(self.policy, batch, answers)
+        completions = completions_of(batch)
+        log_probs, auxiliary = self._log_probs(self.policy, batch, completions)
         extra, metrics = auxiliary_loss(auxiliary, batch, totals["seen"])
         # the first micro-batch also reports what was measured at the rollout
         metrics.update(self._measured if self._batches and batch is self._batches[0] else {})
-        if not len(answers.where):
+        if not len(completions.where):
             return LossOutput(loss=log_probs.sum().astype("float32"), metrics={**metrics, "loss": (0.0, 0.0)})
-        loss, more = self._loss(log_probs, batch, answers, totals)
+        loss, more = self._loss(log_probs, batch, completions, totals)
         metrics.update(more)
-        metrics["loss"] = loss.detach() * (totals["answers"] or 1.0), float(answers.learn.sum())
+        metrics["loss"] = loss.detach() * (totals["completions"] or 1.0), float(completions.learn.sum())
         loss = loss.astype("float32")
         return LossOutput(loss=loss if extra is None else loss + extra, metrics=metrics)
 
     def _loss(
-        self, log_probs: Tensor, batch: Batch, answers: Answers, totals: Mapping[str, float]
+        self, log_probs: Tensor, batch: Batch, completions: Completions, totals: Mapping[str, float]
     ) -> tuple[Tensor, Metrics]:
         """The scalar loss, and means per token: ``clipped`` share, ``log_ratio`` |l - l0|, ``kl``, and ``sampling_gap``, the
         difference of l0 between the sampler's computation and the learner's."""
         c = self.config
-        owner, lengths = paddle.to_tensor(answers.owner), paddle.to_tensor(answers.lengths.astype("float64"))
-        log_ratio = log_probs - self._field(batch, "old", answers)
+        owner, lengths = paddle.to_tensor(completions.owner), paddle.to_tensor(completions.lengths.astype("float64"))
+        log_ratio = log_probs - self._field(batch, "old", completions)
         ratio = RATIOS[c.ratio](log_ratio, owner, lengths)
-        losses, clipped = clipped_loss(ratio, self._field(batch, "advantage", answers), c.epsilon_low, c.epsilon_high)
-        learned = answers.learn[answers.owner].astype("float64")
+        losses, clipped = clipped_loss(
+            ratio, self._field(batch, "advantage", completions), c.epsilon_low, c.epsilon_high
+        )
+        learned = completions.learn[completions.owner].astype("float64")
         n, mask = float(learned.sum()), paddle.to_tensor(learned)
-        gap = np.abs(batch.fields["sampled"] - batch.fields["old"]).reshape(-1)[answers.where]
+        gap = np.abs(batch.fields["sampled"] - batch.fields["old"]).reshape(-1)[completions.where]
         metrics: Metrics = {
             "sampling_gap": (float((gap * learned).sum()), n),
             "clipped": ((clipped.astype("float64") * mask).sum(), n),
             "log_ratio": ((log_ratio.detach().abs() * mask).sum(), n),
         }
         if c.kl:
-            divergence = k3(log_probs, self._field(batch, "reference", answers))
+            divergence = k3(log_probs, self._field(batch, "reference", completions))
             losses = losses + c.kl * divergence
             metrics["kl"] = (divergence.detach() * mask).sum(), n
-        weights = WEIGHTS[c.normalization](answers.lengths, c.max_new_tokens, totals)[answers.owner]
+        weights = WEIGHTS[c.normalization](completions.lengths, c.max_new_tokens, totals)[completions.owner]
         return (losses * paddle.to_tensor(weights * learned)).sum(), metrics
 
-    def _field(self, batch: Batch, name: str, answers: Answers) -> Tensor:
-        return paddle.to_tensor(batch.fields[name].reshape(-1)[answers.where])
+    def _field(self, batch: Batch, name: str, completions: Completions) -> Tensor:
+        return paddle.to_tensor(batch.fields[name].reshape(-1)[completions.where])
 
     def _evaluated(self, batch: Batch) -> LossOutput:
         scored = self._roll_out(list(prompts_of(batch)), Sampling(), 1)

@@ -17,7 +17,7 @@ SMALL: Mapping[str, Any] = {"group_size": 4, "max_new_tokens": 6, "learn_batch_s
 
 
 class GrpoPlugin(MethodPlugin):
-    """Learn from comparing several answers to the same prompt."""
+    """Learn from comparing several completions to the same prompt."""
 
     name = "grpo"
     summary = "Group-relative policy optimization with verifiable rewards (GRPO, DAPO, Dr. GRPO, GSPO)"
@@ -27,7 +27,7 @@ class GrpoPlugin(MethodPlugin):
 
     @hookimpl
     def ernie_check_settings(self, settings: Any) -> None:
-        """A prompt must fit beside a new answer."""
+        """A prompt must fit beside a new completion."""
         tokens, limit = settings.method.max_new_tokens, settings.data.max_seq_len
         if tokens >= limit:
             raise ConfigError.at("method.max_new_tokens", f"leaves no room for a prompt in data.max_seq_len ({limit})")
@@ -48,7 +48,7 @@ class GrpoPlugin(MethodPlugin):
 
 
 class UpoPlugin(GrpoPlugin):
-    """Learn from comparing answers, and from pairs of them."""
+    """Learn from comparing completions, and from pairs of them."""
 
     name = "upo"
     summary = "Unified preference optimization: clipped policy gradient and a DPO term over pairs"

@@ -1,6 +1,6 @@
-"""The prompts of a batch, however its samples were packed; numpy only.
+"""Extracts the prompts of a batch, independent of packing; numpy only.
 
-Letters: S sequence, P tokens of a prompt, n tokens of an answer.
+Letters: S sequence, P tokens of a prompt, n tokens of a completion.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class Given(NamedTuple):
-    """An answer from the data: int64 [n] inputs, the first of which is the prompt's last token, and labels."""
+    """A completion from the data: int64 [n] inputs, the first of which is the prompt's last token, and labels."""
 
     inputs: Ints
     labels: Ints
@@ -31,7 +31,7 @@ class Given(NamedTuple):
 
 @dataclass(frozen=True)
 class Prompt:
-    """A prompt with its answers from the data.
+    """A prompt with its completions from the data.
 
     Attributes:
         ids: int64 [P]. chosen: the reference answer. rejected: the worse one of a pair, or None.
@@ -50,7 +50,7 @@ class Prompt:
 
 
 def prompts_of(batch: Batch) -> Iterator[Prompt]:
-    """Every prompt of a batch, by the fields ``sample`` and ``answer`` (see ``encoder.py``)."""
+    """Every prompt of a batch, by the fields ``sample`` and ``completion`` (see ``encoder.py``)."""
     origins = iter(batch.origins)
     S = batch.input_ids.shape[1]
     for b in range(len(batch.input_ids)):
@@ -61,17 +61,17 @@ def prompts_of(batch: Batch) -> Iterator[Prompt]:
 
 
 def _prompt(batch: Batch, b: int, part: slice, origin: Origin) -> Prompt:
-    ids, labels, side = batch.input_ids[b, part], batch.labels[b, part], batch.fields["answer"][b, part]
+    ids, labels, side = batch.input_ids[b, part], batch.labels[b, part], batch.fields["completion"][b, part]
     K = int((side == 0).sum())
     chosen, rejected = (Given(ids[side == s], labels[side == s]) for s in (CHOSEN, REJECTED))
     return Prompt(ids[: K + 1], chosen, rejected if len(rejected.inputs) else None, origin)
 
 
 def streams(prompts: Sequence[Prompt], copies: int) -> list[int]:
-    """A random stream for each of ``copies`` answers to each prompt, in this order.
+    """A random stream for each of ``copies`` completions of each prompt, in this order.
 
-    It depends on the prompt's tokens and on how often they came before, not on their place: packing, order and
-    micro-batches change no answer.
+    It depends on the prompt's tokens and on how often they occurred before, not on their position, so packing, order and
+    micro-batches do not change completions.
     """
     seen: Counter[bytes] = Counter()
     found = []

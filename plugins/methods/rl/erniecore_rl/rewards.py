@@ -73,7 +73,7 @@ class Contains(VerifiableReward):
 
 
 class RegexConfig(RewardConfig):
-    """Section of ``regex``."""
+    """Settings of the reward ``regex``."""
 
     pattern: str = Field(description="Regular expression of Python's `re`; `.` also matches a line end.")
     where: Literal["answer", "text"] = Field(
@@ -107,7 +107,7 @@ class Regex(VerifiableReward):
 
 
 class NumericConfig(RewardConfig):
-    """Section of ``numeric``."""
+    """Settings of the reward ``numeric``."""
 
     absolute: float = Field(0.0, ge=0, description="Difference that still counts as equal.")
     relative: float = Field(1e-6, ge=0, description="The same as a fraction of the reference.")
@@ -136,7 +136,7 @@ class Numeric(VerifiableReward):
 
 
 class LengthConfig(RewardConfig):
-    """Section of ``length-penalty``."""
+    """Settings of the reward ``length-penalty``."""
 
     free: int = Field(64, ge=0, description="Tokens that cost nothing.")
     limit: int = Field(
@@ -153,7 +153,7 @@ def length_cost(config: LengthConfig, completion: Completion) -> float:
 
 
 class LengthPenalty(VerifiableReward):
-    """Long completions cost."""
+    """A penalty for long completions."""
 
     name, summary = "length-penalty", "0 for short completions, down to -1 for long ones"
     Config = LengthConfig

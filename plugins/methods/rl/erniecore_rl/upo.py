@@ -2,8 +2,8 @@
 
     L = L_GRPO + pair_weight (1 / N) Σ_pairs -log σ(beta z)        N: pairs of the step
 
-where z is the log-ratio of the better answer to the initial model less that of the worse one. Pairs are the best and the
-worst answer of a group (online), or come with the data (offline). ERNIE 4.5 technical report (2025), section 4: PPO
+where z is the log-ratio of the better completion to the initial model less that of the worse one. Pairs are the best and the
+worst completion of a group (online), or come with the data (offline). ERNIE 4.5 technical report (2025), section 4: PPO
 with a pairwise term; its weights are not published, so ``pair_weight`` is to be chosen, and groups stand in for a critic.
 """
 
@@ -20,7 +20,7 @@ from erniecore_preference.losses import Pairs, dpo
 
 from erniecore.api.method import Batch, Tokenizer
 from erniecore_rl.advantages import SAME
-from erniecore_rl.batches import Answers, Piece, answers_of, given
+from erniecore_rl.batches import Completions, TrainedCompletion, completions_of, given
 from erniecore_rl.objective import GrpoObjective
 from erniecore_rl.prompts import Prompt
 from erniecore_rl.rollouts import ScoredRollouts
@@ -43,30 +43,30 @@ class UpoObjective(GrpoObjective):
         """Those of the policy gradient, and ``pairs``."""
         found = dict(super().normalizers(batch))
         if "side" in batch.fields:
-            found["pairs"] = float((answers_of(batch).side == CHOSEN).sum())
+            found["pairs"] = float((completions_of(batch).side == CHOSEN).sum())
         return found
 
-    def _pieces(self, group: int, prompt: Prompt, scored: ScoredRollouts) -> list[Piece]:
-        pieces = super()._pieces(group, prompt, scored)
+    def _completions(self, group: int, prompt: Prompt, scored: ScoredRollouts) -> list[TrainedCompletion]:
+        completions = super()._completions(group, prompt, scored)
         if prompt.rejected is not None:
-            pieces += [given(prompt.chosen, CHOSEN), given(prompt.rejected, REJECTED)]
-        return pieces
+            completions += [given(prompt.chosen, CHOSEN), given(prompt.rejected, REJECTED)]
+        return completions
 
     def _sides(self, rewards: NDArray[np.float64], learned: NDArray[np.bool_]) -> NDArray[np.int8]:
         return best_and_worst(rewards, learned) if self.config.pairs == "online" else super()._sides(rewards, learned)
 
     def _loss(
-        self, log_probs: Tensor, batch: Batch, answers: Answers, totals: Mapping[str, float]
+        self, log_probs: Tensor, batch: Batch, completions: Completions, totals: Mapping[str, float]
     ) -> tuple[Tensor, Metrics]:
         """The policy gradient and the pairs; metrics ``pairs/loss``, ``pairs/accuracy`` and ``pairs/margin`` per pair."""
-        loss, metrics = super()._loss(log_probs, batch, answers, totals)
-        chosen, rejected = (np.flatnonzero(answers.side == side) for side in (CHOSEN, REJECTED))
+        loss, metrics = super()._loss(log_probs, batch, completions, totals)
+        chosen, rejected = (np.flatnonzero(completions.side == side) for side in (CHOSEN, REJECTED))
         if not self.config.pair_weight or not len(chosen):
             return loss, metrics
-        owner = paddle.to_tensor(answers.owner)
+        owner = paddle.to_tensor(completions.owner)
         ours = paddle.geometric.segment_sum(log_probs, owner)
-        theirs = paddle.geometric.segment_sum(self._field(batch, "reference", answers), owner)
-        lengths = paddle.to_tensor(answers.lengths.astype("float64"))
+        theirs = paddle.geometric.segment_sum(self._field(batch, "reference", completions), owner)
+        lengths = paddle.to_tensor(completions.lengths.astype("float64"))
         better, worse = paddle.to_tensor(chosen), paddle.to_tensor(rejected)
         parts = [x.gather(index) for x in (ours, theirs, lengths) for index in (better, worse)]
         scored = dpo(Pairs(*parts), self.dpo)
@@ -78,8 +78,8 @@ class UpoObjective(GrpoObjective):
 
 
 def best_and_worst(rewards: NDArray[np.float64], usable: NDArray[np.bool_]) -> NDArray[np.int8]:
-    """int8 [G]: CHOSEN at the best usable answer of a group, REJECTED at its worst one, else 0; all 0 in a group without a
-    difference. Of equal answers the first is taken."""
+    """int8 [G]: CHOSEN at the best usable completion of a group, REJECTED at its worst one, else 0; all 0 in a group without a
+    difference. Of equal completions the first is taken."""
     sides = np.zeros(len(rewards), np.int8)
     best = int(np.argmax(np.where(usable, rewards, -np.inf)))
     worst = int(np.argmin(np.where(usable, rewards, np.inf)))

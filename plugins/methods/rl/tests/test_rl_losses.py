@@ -40,16 +40,16 @@ def test_on_policy_loss_is_minus_the_mean_advantage_and_its_gradient_that_of_rei
     [
         (1.5, 1.0, -1.28, True),  # already much likelier: no more gain
         (1.1, 1.0, -1.1, False),
-        (0.5, 1.0, -0.5, False),  # a good answer that became unlikely is always learned
+        (0.5, 1.0, -0.5, False),  # a good completion that became unlikely is always learned
         (0.5, -1.0, 0.8, True),  # already much unlikelier
         (0.9, -1.0, 0.9, False),
         (1.5, -1.0, 1.5, False),
     ],
 )
 def test_clipping_takes_the_smaller_gain(ratio, advantage, loss, clipped):
-    found, held = clipped_loss(tensor(ratio), tensor(advantage), 0.2, 0.28)
+    found, is_clipped = clipped_loss(tensor(ratio), tensor(advantage), 0.2, 0.28)
     assert float(found) == pytest.approx(loss)
-    assert bool(held) is clipped
+    assert bool(is_clipped) is clipped
 
 
 def test_clipped_tokens_have_no_gradient():
@@ -63,9 +63,9 @@ def test_clipped_tokens_have_no_gradient():
 def test_ratio_of_a_sequence_is_the_geometric_mean_of_its_tokens(random):
     log_ratio = random.normal(0, 0.3, 6)
     found = RATIOS["sequence"](tensor(log_ratio), paddle.to_tensor(OWNER), tensor(LENGTHS)).numpy()
-    for answer in range(3):
-        expected = np.exp(log_ratio[answer == OWNER].mean())
-        np.testing.assert_allclose(found[answer == OWNER], expected, rtol=1e-14)
+    for completion in range(3):
+        expected = np.exp(log_ratio[completion == OWNER].mean())
+        np.testing.assert_allclose(found[completion == OWNER], expected, rtol=1e-14)
 
 
 def test_ratio_of_a_sequence_does_not_change_when_every_token_is_doubled(random):
@@ -108,7 +108,7 @@ def test_k3_is_unbiased_and_never_negative(random):
     [("token", [1 / 10] * 3), ("sequence", [1 / 12, 1 / 8, 1 / 4]), ("constant", [1 / 32] * 3)],
 )
 def test_weights_of_a_token(name, expected):
-    totals = {"tokens": 10.0, "answers": 4.0}
+    totals = {"tokens": 10.0, "completions": 4.0}
     np.testing.assert_allclose(WEIGHTS[name](LENGTHS, 8, totals), expected, rtol=1e-15)
 
 
@@ -123,7 +123,7 @@ def test_advantages_of_a_group():
 
 
 def test_group_gradient_points_at_the_best_arm_of_a_bandit():
-    """Exact expectation over groups of one-token answers: the policy goes to the arm that pays most."""
+    """Exact expectation over groups of one-token completions: the policy goes to the arm that pays most."""
     logits = tensor([0.0, 0.0, 0.0], grad=True)
     pays = np.array([0.2, 1.0, 0.5])
     generator = np.random.default_rng(0)

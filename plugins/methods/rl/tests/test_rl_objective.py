@@ -8,7 +8,8 @@ from erniecore_generation.rollout import Rollout, completions_of, roll_out
 from erniecore_generation.sampling import Sampling
 from erniecore_preference.encoder import CHOSEN, REJECTED
 from erniecore_rl import batches
-from erniecore_rl.batches import answers_of, from_arrays, to_arrays
+from erniecore_rl.batches import completions_of as completions_in
+from erniecore_rl.batches import from_arrays, to_arrays
 from erniecore_rl.config import GrpoConfig, UpoConfig
 from erniecore_rl.encoder import PairPromptEncoder, PromptEncoder
 from erniecore_rl.objective import GrpoObjective
@@ -24,8 +25,8 @@ TOKENIZER = ToyTokenizer()
 SMALL = {"group_size": 4, "max_new_tokens": 5, "learn_batch_size": 64}
 
 
-def conversation(question, answer="ok", **more):
-    return Conversation((Message("user", question), Message("assistant", answer, **more)))
+def conversation(question, completion="ok", **more):
+    return Conversation((Message("user", question), Message("assistant", completion, **more)))
 
 
 def encoded(records, encoder=None, per_row=1):
@@ -72,7 +73,7 @@ def learned(made, batches):
         ((Message("user", "q"), Message("assistant", " ")), "ERN-D076"),
     ],
 )
-def test_rows_without_question_or_answer_are_refused(messages, code):
+def test_rows_without_question_or_completion_are_refused(messages, code):
     with pytest.raises(RowError) as caught:
         PromptEncoder(TOKENIZER, 64, new_tokens=5).encode(Conversation(messages))
     assert caught.value.code == code
@@ -88,13 +89,13 @@ def test_new_tokens_must_fit_behind_the_prompt():
     assert len(sample) <= 70
 
 
-def test_earlier_turns_make_room_for_the_answer():
+def test_earlier_turns_make_room_for_the_completion():
     turns = (Message("user", "x" * 20), Message("assistant", "y" * 9), Message("user", "q"), Message("assistant", "a"))
     (sample,) = PromptEncoder(TOKENIZER, 40, new_tokens=10).encode(Conversation(turns))
     assert sample.truncated
 
 
-def test_a_reference_answer_is_used_though_it_is_not_to_be_learned():
+def test_a_reference_completion_is_used_though_it_is_not_to_be_learned():
     batch = encoded([conversation("q", "right", learn=False)])
     (prompt,) = prompts_of(batch)
     assert TOKENIZER.decode(prompt.reference.tolist()) == "right"
@@ -113,7 +114,7 @@ def test_prompts_come_back_out_of_packed_rows():
         assert all(p.rejected is None for p in found)
 
 
-def test_pairs_come_back_with_both_answers():
+def test_pairs_come_back_with_both_completions():
     pair = Preference((Message("user", "q"),), (Message("assistant", "good"),), (Message("assistant", "bad"),))
     (prompt,) = prompts_of(encoded([pair], PairPromptEncoder(TOKENIZER, 64, new_tokens=5)))
     assert TOKENIZER.decode(prompt.ids.tolist()) == "User: q\nAssistant: "
@@ -126,18 +127,18 @@ def test_pairs_come_back_with_both_answers():
 
 def test_rollouts_are_what_the_model_says_with_the_probabilities_it_says():
     model, prompt = toy_model(), [1, 80, 81]
-    (answer,) = roll_out(
+    (completion,) = roll_out(
         model, TOKENIZER, [prompt], sampling=Sampling(do_sample=True, temperature=0.7, seed=5), max_new_tokens=6
     )
-    ids = paddle.to_tensor([prompt + answer.ids.tolist()])
+    ids = paddle.to_tensor([prompt + completion.ids.tolist()])
     logits = model(ids).numpy()[0].astype(np.float64)[len(prompt) - 1 : -1] / 0.7
     log_p = logits - np.log(np.exp(logits).sum(-1, keepdims=True))
-    np.testing.assert_allclose(answer.log_probs, log_p[np.arange(len(answer.ids)), answer.ids], atol=1e-5)
-    np.testing.assert_allclose(answer.entropies, -(np.exp(log_p) * log_p).sum(-1), atol=1e-5)
+    np.testing.assert_allclose(completion.log_probs, log_p[np.arange(len(completion.ids)), completion.ids], atol=1e-5)
+    np.testing.assert_allclose(completion.entropies, -(np.exp(log_p) * log_p).sum(-1), atol=1e-5)
 
 
 @pytest.mark.parametrize("batch_size", [0, 4, 8])
-def test_copies_are_the_answers_of_prompts_that_are_given_so_often(batch_size):
+def test_copies_are_the_completions_of_prompts_that_are_given_so_often(batch_size):
     prompts, sampling = [[1, 80, 81], [1, 90], [1, 70, 71, 72]], Sampling(do_sample=True, seed=5)
     copied = roll_out(
         toy_model(), TOKENIZER, prompts, sampling=sampling, max_new_tokens=6, copies=4, batch_size=batch_size
@@ -149,7 +150,7 @@ def test_copies_are_the_answers_of_prompts_that_are_given_so_often(batch_size):
     assert len({tuple(r.ids.tolist()) for r in copied}) > 6
 
 
-def test_attempts_read_answers_and_reference_in_the_same_way():
+def test_attempts_read_completions_and_reference_in_the_same_way():
     ids, right = [*TOKENIZER.encode("<think>so</think>4"), 2], [*TOKENIZER.encode("4"), 2]
     rollouts = [Rollout(np.array(i), np.zeros(len(i)), np.zeros(len(i)), True) for i in (ids, right)]
     thought, plain = completions_of(TOKENIZER, TOKENIZER.encode("q"), rollouts, right)
@@ -158,7 +159,7 @@ def test_attempts_read_answers_and_reference_in_the_same_way():
     assert (thought.num_tokens, thought.finished) == (len(ids), True)
 
 
-def test_answers_do_not_depend_on_packing_order_or_micro_batches():
+def test_completions_do_not_depend_on_packing_order_or_micro_batches():
     records = [conversation(f"q{i}") for i in range(4)]
     ways = [
         [encoded(records)],
@@ -178,7 +179,7 @@ def test_answers_do_not_depend_on_packing_order_or_micro_batches():
     assert found[1:] == found[:1] * 3
 
 
-def test_another_seed_gives_other_answers():
+def test_another_seed_gives_other_completions():
     batch = encoded([conversation("q")])
     one, two = (objective().prepare([batch], step=1, seed=seed)[0].input_ids for seed in (1, 2))
     assert one.shape != two.shape or (one != two).any()
@@ -202,7 +203,7 @@ def test_micro_batches_of_learning_change_nothing(size, rows):
 
 
 @pytest.mark.parametrize("config", [{}, {"ratio": "sequence"}, {"normalization": "sequence"}, {"temperature": 0.7}])
-def test_answers_that_share_their_prompt_are_learned_as_answers_in_samples_of_their_own(monkeypatch, config):
+def test_completions_that_share_a_prompt_train_as_in_separate_samples(monkeypatch, config):
     given = [encoded([conversation("q" * 9), conversation("rst")])]
     shared = objective(**config)
     expected = learned(shared, shared.prepare(given, step=1, seed=9))
@@ -214,21 +215,21 @@ def test_answers_that_share_their_prompt_are_learned_as_answers_in_samples_of_th
     (batch,) = apart.prepare(given, step=1, seed=9)
     totals, loss, gradient = learned(apart, [batch])
     assert len(batch.labels) == 8
-    assert (totals["tokens"], totals["answers"]) == (expected[0]["tokens"], expected[0]["answers"])
+    assert (totals["tokens"], totals["completions"]) == (expected[0]["tokens"], expected[0]["completions"])
     assert loss == pytest.approx(expected[1], abs=1e-6)
     np.testing.assert_allclose(gradient, expected[2], atol=1e-6)
 
 
-@pytest.mark.parametrize(("prompt", "answer", "samples"), [(20, 10, 1), (600, 10, 1), (20, 300, 4), (2000, 300, 1)])
-def test_long_answers_are_not_put_into_one_sample(prompt, answer, samples):
+@pytest.mark.parametrize(("prompt", "completion", "samples"), [(20, 10, 1), (600, 10, 1), (20, 300, 4), (2000, 300, 1)])
+def test_long_completions_are_not_put_into_one_sample(prompt, completion, samples):
     ids = np.arange(prompt)
-    rollout = Rollout(np.arange(answer), np.zeros(answer), np.zeros(answer), True)
+    rollout = Rollout(np.arange(completion), np.zeros(completion), np.zeros(completion), True)
     found = batches.samples_of(ids, [batches.sampled(ids, rollout, 1.0)] * 4, Origin("", 0))
     assert len(found) == samples
-    assert sum(int((s.labels >= 0).sum()) for s in found) == 4 * answer
+    assert sum(int((s.labels >= 0).sum()) for s in found) == 4 * completion
 
 
-def test_groups_of_equal_answers_teach_nothing():
+def test_groups_of_equal_completions_teach_nothing():
     made = objective(score=lambda completions: [0.5] * len(completions))
     batches = made.prepare([encoded([conversation("q")])], step=1, seed=9)
     assert not learned(made, batches)[2].any()
@@ -242,7 +243,7 @@ def test_dropped_groups_leave_the_denominators():
     given = [encoded([conversation("q0"), conversation("q1")])]
     keep, drop = (objective(score=only_first, zero_variance=how) for how in ("keep", "drop"))
     kept, dropped = (learned(m, m.prepare(given, step=1, seed=9)) for m in (keep, drop))
-    assert (kept[0]["answers"], dropped[0]["answers"]) == (8, 4)
+    assert (kept[0]["completions"], dropped[0]["completions"]) == (8, 4)
     np.testing.assert_allclose(
         dropped[2] * dropped[0]["tokens"], kept[2] * kept[0]["tokens"], atol=1e-5
     )  # the same sum, divided by less
@@ -259,14 +260,17 @@ def test_a_step_without_anything_to_learn_has_a_gradient_of_zero_and_no_loss():
     assert not any(bool(g.any()) for g in gradients)
 
 
-def test_truncated_answers_are_compared_with_but_not_learned():
+def test_truncated_completions_are_compared_with_but_not_learned():
     made, masked = objective(), objective(mask_truncated=True)
     given = [encoded([conversation("q")])]
     (batch,), (without,) = (m.prepare(given, step=1, seed=9) for m in (made, masked))
     ended = (batch.labels == TOKENIZER.eos_id).any(axis=1) | (batch.labels == 3).any(axis=1)
-    assert made.normalizers(batch)["answers"] == 4
-    assert masked.normalizers(without)["answers"] == ended.sum()
-    assert masked(without, {"tokens": 1.0, "answers": 1.0, "seen": 9.0}).metrics["truncated"] == (4 - ended.sum(), 4)
+    assert made.normalizers(batch)["completions"] == 4
+    assert masked.normalizers(without)["completions"] == ended.sum()
+    assert masked(without, {"tokens": 1.0, "completions": 1.0, "seen": 9.0}).metrics["truncated"] == (
+        4 - ended.sum(),
+        4,
+    )
 
 
 def test_held_out_rows_are_answered_greedily():
@@ -278,10 +282,10 @@ def test_held_out_rows_are_answered_greedily():
     assert made(batch, made.normalizers(batch)).metrics["length"] == output.metrics["length"]
 
 
-# ---- further updates from the same answers
+# ---- further updates from the same completions
 
 
-def test_answers_are_kept_for_further_updates_and_carried_over_a_restart():
+def test_completions_are_kept_for_further_updates_and_carried_over_a_restart():
     given = [encoded([conversation("q"), conversation("r")])]
     made = objective(updates_per_rollout=2)
     assert made.repeats == 2
@@ -299,8 +303,8 @@ def test_answers_are_kept_for_further_updates_and_carried_over_a_restart():
     assert made.prepare(given, step=3, seed=11)[0] is not first[0]
 
 
-def test_a_checkpoint_without_the_answers_is_refused():
-    with pytest.raises(CheckpointError, match="answers"):
+def test_a_checkpoint_without_the_completions_is_refused():
+    with pytest.raises(CheckpointError, match="completions"):
         objective(updates_per_rollout=2).prepare([encoded([conversation("q")])], step=2, seed=9)
 
 
@@ -335,9 +339,9 @@ def test_pairs_stay_in_one_micro_batch_and_start_at_ln_2(size):
     batches = made.prepare([encoded([conversation(f"q{i}" * (i + 1)) for i in range(3)])], step=1, seed=9)
     total = 0.0
     for batch in batches:
-        sides = answers_of(batch).side.tolist()
+        sides = completions_in(batch).side.tolist()
         assert sides.count(CHOSEN) == sides.count(REJECTED)
-        output = made(batch, {"tokens": 1.0, "answers": 1.0, "seen": 1.0, "pairs": 1.0})
+        output = made(batch, {"tokens": 1.0, "completions": 1.0, "seen": 1.0, "pairs": 1.0})
         if CHOSEN in sides:
             loss, n = output.metrics["pairs/loss"]
             assert float(loss) / n == pytest.approx(np.log(2), abs=1e-6)
@@ -359,5 +363,5 @@ def test_given_pairs_are_no_part_of_the_policy_gradient():
     made = objective(UpoObjective, reference=toy_model(), pairs="offline")
     batches = made.prepare([batch], step=1, seed=9)
     totals = [made.normalizers(b) for b in batches]
-    assert sum(t["answers"] for t in totals) == 4
+    assert sum(t["completions"] for t in totals) == 4
     assert sum(t["pairs"] for t in totals) == 1

@@ -6,8 +6,8 @@ from erniecore_rl import rewards
 from erniecore.api.reward import Completion
 
 
-def completion(answer, reference="", *, text=None, tokens=3, finished=True):
-    return Completion("", answer if text is None else text, answer, "", reference, finished, tokens)
+def completion(content, reference="", *, text=None, tokens=3, finished=True):
+    return Completion("", content if text is None else text, content, "", reference, finished, tokens)
 
 
 def reward(plugin, one, **config):
@@ -16,7 +16,7 @@ def reward(plugin, one, **config):
 
 
 @pytest.mark.parametrize(
-    ("answer", "reference", "config", "expected"),
+    ("content", "reference", "config", "expected"),
     [
         ("4", "4", {}, 1.0),
         (" 4\n", "4", {}, 1.0),
@@ -26,12 +26,12 @@ def reward(plugin, one, **config):
         ("Paris", "paris", {"ignore_case": True}, 1.0),
     ],
 )
-def test_exact_match(answer, reference, config, expected):
-    assert reward(rewards.exact_match, completion(answer, reference), **config) == expected
+def test_exact_match(content, reference, config, expected):
+    assert reward(rewards.exact_match, completion(content, reference), **config) == expected
 
 
 @pytest.mark.parametrize(
-    ("answer", "reference", "expected"),
+    ("content", "reference", "expected"),
     [
         ("the answer is 4 .", "4", 1.0),
         ("the answer is 42", "4", 0.0),
@@ -40,12 +40,12 @@ def test_exact_match(answer, reference, config, expected):
         ("x", "", 0.0),
     ],
 )
-def test_contains_whole_words(answer, reference, expected):
-    assert reward(rewards.contains, completion(answer, reference)) == expected
+def test_contains_whole_words(content, reference, expected):
+    assert reward(rewards.contains, completion(content, reference)) == expected
 
 
 @pytest.mark.parametrize(
-    ("answer", "config", "expected"),
+    ("content", "config", "expected"),
     [
         ("12", {"pattern": r"\d+"}, 1.0),
         ("12 and", {"pattern": r"\d+"}, 0.0),
@@ -53,8 +53,8 @@ def test_contains_whole_words(answer, reference, expected):
         ("a\nb", {"pattern": "a.b"}, 1.0),
     ],
 )
-def test_regex(answer, config, expected):
-    assert reward(rewards.regex, completion(answer), **config) == expected
+def test_regex(content, config, expected):
+    assert reward(rewards.regex, completion(content), **config) == expected
 
 
 def test_regex_can_look_at_the_thinking_part():
@@ -90,7 +90,7 @@ def test_last_number(text, number):
 
 
 @pytest.mark.parametrize(
-    ("answer", "reference", "config", "expected"),
+    ("content", "reference", "config", "expected"),
     [
         ("about 3.14", "3.14159", {"absolute": 0.01}, 1.0),
         ("about 3.1", "3.14159", {"absolute": 0.01}, 0.0),
@@ -100,8 +100,8 @@ def test_last_number(text, number):
         ("so 2 + 2 = 4", "#### 4", {}, 1.0),
     ],
 )
-def test_numeric(answer, reference, config, expected):
-    assert reward(rewards.numeric, completion(answer, reference), **config) == expected
+def test_numeric(content, reference, config, expected):
+    assert reward(rewards.numeric, completion(content, reference), **config) == expected
 
 
 @pytest.mark.parametrize(("tokens", "expected"), [(1, 0.0), (10, 0.0), (15, -0.5), (20, -1.0), (99, -1.0)])

@@ -13,5 +13,5 @@ class SftConfig(MethodConfig):
         0.1, ge=0, description="Weight of the multi-token-prediction loss, for models that predict further tokens."
     )
     accuracy: bool = Field(
-        False, description="Also report the share of learned tokens that are the most likely one; costs time."
+        False, description="Also report the share of loss tokens that are the most likely one; costs time."
     )

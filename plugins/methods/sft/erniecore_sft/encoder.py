@@ -11,13 +11,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
-from erniecore_text import Answer, Turns, shortened
+from erniecore_text import EncodedCompletion, TurnEncoder, shortened
 
 from erniecore.api import Json, RowError
 from erniecore.api.data import Conversation, Message
 from erniecore.api.method import Record, Sample, Tokenizer
 
-NOTHING_LEARNED, TOO_LONG = "ERN-D043", "ERN-D044"
+NO_TARGETS, TOO_LONG = "ERN-D043", "ERN-D044"
 #: why a row gave fewer samples than it has learned turns
 SOME_TURNS = "a turn too long left out"
 
@@ -35,31 +35,31 @@ class SftEncoder:
     accepts: tuple[type, ...] = (Conversation,)
 
     def __init__(self, tokenizer: Tokenizer, max_length: int) -> None:
-        self.turns, self.max_length = Turns(tokenizer), max_length
+        self.turns, self.max_length = TurnEncoder(tokenizer), max_length
 
     def encode(self, record: Record) -> Sequence[Sample]:
         """One sample, or one per learned turn; raises ``RowError`` when none of them fits or nothing is learned."""
         assert isinstance(record, Conversation)
-        learned = self.turns.learned(record.messages)
-        if not learned:
+        targets = self.turns.target_turns(record.messages)
+        if not targets:
             raise RowError(
-                "no turn is learned", code=NOTHING_LEARNED, where="$", expected="an assistant turn with label 1"
+                "no turn is a target of the loss", code=NO_TARGETS, where="$", expected="an assistant turn with label 1"
             )
-        answer = self.turns.together(record.messages, record.tools, "$.messages")
-        if answer is None:
-            return self._by_turn(record, learned)
-        return [replace(self._fitting(answer, record.messages, record.tools), origin=record.origin)]
+        completion = self.turns.encode_turns(record.messages, record.tools, "$.messages")
+        if completion is None:
+            return self._by_turn(record, targets)
+        return [replace(self._fitting(completion, record.messages, record.tools), origin=record.origin)]
 
-    def _by_turn(self, record: Conversation, learned: Sequence[int]) -> list[Sample]:
-        """Each learned turn as an answer to what the model is given in use."""
+    def _by_turn(self, record: Conversation, targets: Sequence[int]) -> list[Sample]:
+        """Each learned turn as a completion to what the model is given in use."""
         samples: list[Sample] = []
         too_long: RowError | None = None
-        for turn in learned:
+        for turn in targets:
             messages = [*(replace(m, learn=False) for m in record.messages[:turn]), record.messages[turn]]
             try:
-                answer = self.turns.together(messages, record.tools, "$.messages")
-                assert answer is not None  # one turn
-                samples.append(replace(self._fitting(answer, messages, record.tools), origin=record.origin))
+                completion = self.turns.encode_turns(messages, record.tools, "$.messages")
+                assert completion is not None  # one turn
+                samples.append(replace(self._fitting(completion, messages, record.tools), origin=record.origin))
             except RowError as e:
                 if e.code != TOO_LONG:
                     raise
@@ -70,16 +70,16 @@ class SftEncoder:
             samples[0] = replace(samples[0], truncated=samples[0].truncated or SOME_TURNS)
         return samples
 
-    def _fitting(self, whole: Answer, messages: Sequence[Message], tools: Sequence[Json]) -> Sample:
+    def _fitting(self, whole: EncodedCompletion, messages: Sequence[Message], tools: Sequence[Json]) -> Sample:
         """The sample, shortened by whole turns from the left until it fits. ``whole``: all ``messages``."""
         size = 0
         for left, why in shortened(messages):
-            if not self.turns.learned(left):
+            if not self.turns.target_turns(left):
                 break
-            answer = self.turns.together(left, tools, "$.messages", len(left) - len(messages)) if why else whole
-            size = answer.size if answer is not None else size
-            if answer is not None and size <= self.max_length:
-                return self._sample(answer, why)
+            completion = self.turns.encode_turns(left, tools, "$.messages", len(left) - len(messages)) if why else whole
+            size = completion.size if completion is not None else size
+            if completion is not None and size <= self.max_length:
+                return self._sample(completion, why)
         raise RowError(
             "the last turn alone is too long",
             code=TOO_LONG,
@@ -89,8 +89,8 @@ class SftEncoder:
             fix="raise data.max_seq_len, or split the row",
         )
 
-    def _sample(self, answer: Answer, truncated: str) -> Sample:
-        input_ids, labels = self.turns.arrays(answer)
+    def _sample(self, completion: EncodedCompletion, truncated: str) -> Sample:
+        input_ids, labels = self.turns.arrays(completion)
         n = len(input_ids)
         return Sample(
             input_ids=input_ids,

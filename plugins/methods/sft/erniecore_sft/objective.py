@@ -1,4 +1,4 @@
-"""The loss of supervised fine-tuning: mean negative log-likelihood of the learned tokens of the assistant's turns."""
+"""The loss of supervised fine-tuning: mean negative log-likelihood of the loss tokens of the assistant's turns."""
 
 from __future__ import annotations
 

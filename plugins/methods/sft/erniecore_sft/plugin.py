@@ -22,14 +22,14 @@ class SftPlugin(MethodPlugin):
 
     @hookimpl
     def ernie_build_objective(self, config: SftConfig, policy: Any) -> Objective:
-        """Mean negative log-likelihood of the learned tokens."""
+        """Mean negative log-likelihood of the loss tokens."""
         from erniecore_sft.objective import SftObjective
 
         return SftObjective(policy, mtp_weight=config.mtp_weight, accuracy=config.accuracy)
 
     @hookimpl
     def ernie_build_encoder(self, tokenizer: Tokenizer, max_length: int) -> Encoder:
-        """Conversations to samples."""
+        """Encodes conversations as training samples."""
         from erniecore_sft.encoder import SftEncoder
 
         return SftEncoder(tokenizer, max_length)

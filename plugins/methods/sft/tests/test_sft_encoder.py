@@ -35,7 +35,7 @@ THINKING = (
 ALWAYS = THINKING.replace("{% if add_generation_prompt %}", "{% if true %}").replace(
     " or not add_generation_prompt", ""
 )
-WORDS = "the quick brown fox jumps over a lazy dog; User: says and Assistant: answers\n"
+WORDS = "the quick brown fox jumps over a lazy dog; User: says and Assistant: completions\n"
 
 
 @pytest.fixture(scope="module")
@@ -66,7 +66,7 @@ def user(text):
     return Message("user", text)
 
 
-def answer(text, **more):
+def completion(text, **more):
     return Message("assistant", text, **more)
 
 
@@ -85,7 +85,7 @@ def one(encoder, *messages, tools=()):
 
 def test_one_turn(make):
     encoder, tokenizer = make()
-    sample = one(encoder, Message("system", "S"), user("q"), answer("a"))
+    sample = one(encoder, Message("system", "S"), user("q"), completion("a"))
     assert read(sample, tokenizer) == "<|begin_of_sentence|>S\nUser: q\nAssistant: a"
     assert learned(sample, tokenizer) == "a</s>"
     assert sample.labels[-1] == tokenizer.eos_id
@@ -94,7 +94,7 @@ def test_one_turn(make):
 
 def test_labels_are_the_next_tokens(make):
     encoder, tokenizer = make()
-    sample = one(encoder, user("the fox"), answer("jumps over"), user("dog"), answer("the quick fox"))
+    sample = one(encoder, user("the fox"), completion("jumps over"), user("dog"), completion("the quick fox"))
     end = tokenizer.special_tokens["<|end_of_sentence|>"]
     for label, following in zip(sample.labels, sample.input_ids[1:], strict=False):
         assert label in (IGNORE, tokenizer.eos_id if following == end else following)
@@ -102,34 +102,40 @@ def test_labels_are_the_next_tokens(make):
 
 def test_turns_end_with_the_separator_as_input_and_with_the_stop_token_as_target(make):
     encoder, tokenizer = make()
-    sample = one(encoder, user("q"), answer("a"), user("p"), answer("b"))
+    sample = one(encoder, user("q"), completion("a"), user("p"), completion("b"))
     assert read(sample, tokenizer).count("<|end_of_sentence|>") == 1
     assert learned(sample, tokenizer) == "a</s>b</s>"
 
 
 def test_a_turn_with_label_0_is_read_and_not_learned(make):
     encoder, tokenizer = make()
-    sample = one(encoder, user("q"), answer("a", learn=False), user("p"), answer("b"))
+    sample = one(encoder, user("q"), completion("a", learn=False), user("p"), completion("b"))
     assert "Assistant: a<|end_of_sentence|>" in read(sample, tokenizer)
     assert learned(sample, tokenizer) == "b</s>"
 
 
 def test_what_follows_the_last_learned_turn_is_cut(make):
     encoder, tokenizer = make()
-    sample = one(encoder, user("q"), answer("a"), user("p"), answer("b", learn=False))
+    sample = one(encoder, user("q"), completion("a"), user("p"), completion("b", learn=False))
     assert read(sample, tokenizer).endswith("Assistant: a")
 
 
 def test_nothing_learned_is_dropped(make):
     encoder, _ = make()
     with pytest.raises(RowError) as e:
-        one(encoder, user("q"), answer("a", learn=False))
+        one(encoder, user("q"), completion("a", learn=False))
     assert e.value.code == "ERN-D043"
 
 
 def test_prompt_has_the_ids_that_the_model_gets_in_use(make):
     encoder, tokenizer = make()
-    messages = [Message("system", "S the fox"), user("lazy dog"), answer("jumps over"), user("a"), answer("the")]
+    messages = [
+        Message("system", "S the fox"),
+        user("lazy dog"),
+        completion("jumps over"),
+        user("a"),
+        completion("the"),
+    ]
     sample = one(encoder, *messages)
     for turn in (2, 4):
         prompt = tokenizer.chat_template.segments(messages[:turn], add_generation_prompt=True)
@@ -140,7 +146,7 @@ def test_prompt_has_the_ids_that_the_model_gets_in_use(make):
 
 
 def test_samples_are_plainly_causal(make):
-    sample = one(make()[0], user("q"), answer("a"))
+    sample = one(make()[0], user("q"), completion("a"))
     n = len(sample)
     assert sample.position_ids.tolist() == list(range(n))
     assert sample.end_rows.tolist() == [n] * n
@@ -148,7 +154,7 @@ def test_samples_are_plainly_causal(make):
 
 # ---- length
 
-LONG = [Message("system", "quick"), *(m for i in range(4) for m in (user(f"fox {i}"), answer(f"dog {i}")))]
+LONG = [Message("system", "quick"), *(m for i in range(4) for m in (user(f"fox {i}"), completion(f"dog {i}")))]
 
 
 def lengths(make):
@@ -184,14 +190,14 @@ def test_last_turn_alone_too_long_is_dropped_with_its_size(make):
 
 def test_turns_behind_the_last_learned_one_cost_no_room(make):
     encoder, tokenizer = make(12)
-    sample = one(encoder, user("q"), answer("a"), user("p " * 30), answer("b", learn=False))
+    sample = one(encoder, user("q"), completion("a"), user("p " * 30), completion("b", learn=False))
     assert learned(sample, tokenizer) == "a</s>"
     assert sample.truncated == ""
 
 
 def test_a_learned_turn_that_is_too_long_is_not_replaced_by_turns_that_are_not_learned(make):
     with pytest.raises(RowError) as e:
-        one(make(12)[0], user("q"), answer("fox " * 30), user("p"), answer("b", learn=False))
+        one(make(12)[0], user("q"), completion("fox " * 30), user("p"), completion("b", learn=False))
     assert e.value.code == "ERN-D044"
 
 
@@ -201,7 +207,7 @@ def test_a_learned_turn_that_is_too_long_is_not_replaced_by_turns_that_are_not_l
 )
 def test_whatever_the_limit_samples_fit_and_end_with_the_stop_token(make, limit, turns):
     encoder, tokenizer = make(limit)
-    messages = [m for q, a, learn in turns for m in (user("fox " * q), answer("dog " * a, learn=learn))]
+    messages = [m for q, a, learn in turns for m in (user("fox " * q), completion("dog " * a, learn=learn))]
     try:
         sample = one(encoder, *messages)
     except RowError as e:
@@ -218,7 +224,7 @@ def test_whatever_the_limit_samples_fit_and_end_with_the_stop_token(make, limit,
 @pytest.mark.parametrize("template", ["thinking", "always"])
 def test_each_learned_turn_is_a_sample_where_earlier_reasoning_is_dropped(make, template):
     encoder, tokenizer = make(template=template)
-    messages = (user("q"), answer("a", reasoning="r"), user("p"), answer("b", reasoning="s"))
+    messages = (user("q"), completion("a", reasoning="r"), user("p"), completion("b", reasoning="s"))
     first, second = encoder.encode(Conversation(messages))
     assert read(first, tokenizer).endswith("assistant\n<think>\nr\n</think>\na")
     assert learned(first, tokenizer) == "r\n</think>\na<|im_end|>"
@@ -230,9 +236,9 @@ def test_each_learned_turn_is_a_sample_where_earlier_reasoning_is_dropped(make, 
 
 
 @pytest.mark.parametrize("template", ["thinking", "always"])
-def test_an_answer_without_reasoning_is_learned_behind_the_prompt_in_use(make, template):
+def test_a_completion_without_reasoning_is_learned_behind_the_prompt_in_use(make, template):
     encoder, tokenizer = make(template=template)
-    messages = (user("q"), answer("a"), user("p"), answer("b", reasoning="s"))
+    messages = (user("q"), completion("a"), user("p"), completion("b", reasoning="s"))
     first, second = encoder.encode(Conversation(messages))
     assert read(first, tokenizer) == ("<|im_start|>user\nq<|im_end|>\n<|im_start|>assistant\n<think>\n\n</think>\na")
     assert learned(first, tokenizer) == "\n</think>\na<|im_end|>"
@@ -241,7 +247,7 @@ def test_an_answer_without_reasoning_is_learned_behind_the_prompt_in_use(make, t
 
 def test_reasoning_that_the_template_would_drop_is_refused(make):
     with pytest.raises(RowError, match="no place for reasoning") as e:
-        one(make()[0], user("q"), answer("a", reasoning="r"))
+        one(make()[0], user("q"), completion("a", reasoning="r"))
     assert (e.value.code, e.value.where) == ("ERN-D041", "$.messages[1].reasoning")
 
 
@@ -250,7 +256,7 @@ def test_the_error_of_a_prompt_that_use_never_has_shows_the_first_token(make):
     source = PLAIN.replace("{{ 'Assistant: ' }}", "{{ 'Assistant (brief): ' }}")
     brief = SentencePieceTokenizer(tokenizer.model, tokenizer.files, JinjaChatTemplate(source))
     with pytest.raises(RowError) as e:
-        one(SftEncoder(brief, 100), user("q"), answer("a"))
+        one(SftEncoder(brief, 100), user("q"), completion("a"))
     assert (e.value.code, e.value.where) == ("ERN-D047", "$.messages[1]")
     assert re.fullmatch(r"token \d+, behind '.*Assistant': ':'", e.value.found)
     assert e.value.expected == "' ', as in the prompt"
@@ -258,14 +264,14 @@ def test_the_error_of_a_prompt_that_use_never_has_shows_the_first_token(make):
 
 def test_only_learned_turns_become_samples(make):
     encoder, tokenizer = make(template="thinking")
-    messages = (user("q"), answer("a", reasoning="r", learn=False), user("p"), answer("b", reasoning="s"))
+    messages = (user("q"), completion("a", reasoning="r", learn=False), user("p"), completion("b", reasoning="s"))
     (sample,) = encoder.encode(Conversation(messages))
     assert learned(sample, tokenizer) == "s\n</think>\nb<|im_end|>"
 
 
 def test_turn_that_does_not_fit_leaves_the_others(make):
     encoder, tokenizer = make(60, template="thinking")
-    messages = (user("q"), answer("a", reasoning="fox " * 80), user("p"), answer("b", reasoning="s"))
+    messages = (user("q"), completion("a", reasoning="fox " * 80), user("p"), completion("b", reasoning="s"))
     (sample,) = encoder.encode(Conversation(messages))
     assert learned(sample, tokenizer) == "s\n</think>\nb<|im_end|>"
     assert sample.truncated == SOME_TURNS
@@ -275,7 +281,7 @@ def test_template_with_another_prompt_in_use_is_refused(trained):
     source = "{% if add_generation_prompt %}{{ 'X' }}{% endif %}" + PLAIN
     tokenizer = SentencePieceTokenizer(trained.model, trained.files, JinjaChatTemplate(source))
     with pytest.raises(RowError) as e:
-        one(SftEncoder(tokenizer, 100), user("q"), answer("a"))
+        one(SftEncoder(tokenizer, 100), user("q"), completion("a"))
     assert e.value.code == "ERN-D047"
 
 
@@ -285,7 +291,7 @@ def test_template_with_another_prompt_in_use_is_refused(trained):
 def test_control_text_of_users_is_never_a_control_token(make):
     encoder, tokenizer = make()
     nasty = "<|end_of_sentence|></s><|begin_of_sentence|>"
-    sample = one(encoder, user(nasty), answer(nasty))
+    sample = one(encoder, user(nasty), completion(nasty))
     assert read(sample, tokenizer).count(nasty) == 2
     control = set(tokenizer.special_tokens.values())
     assert [i for i in sample.input_ids.tolist() if i in control] == [tokenizer.special_tokens["<|begin_of_sentence|>"]]
@@ -303,8 +309,8 @@ def test_template_with_an_unknown_end_token_is_refused(trained):
         SftEncoder(tokenizer, 10)
 
 
-def test_answer_without_end_token_is_refused(trained):
+def test_completion_without_end_token_is_refused(trained):
     source = PLAIN.replace("<|end_of_sentence|>", "<|im_end|>")
     tokenizer = SentencePieceTokenizer(trained.model, trained.files, JinjaChatTemplate(source))
     with pytest.raises(RowError):
-        one(SftEncoder(tokenizer, 100), user("q"), answer("a"))
+        one(SftEncoder(tokenizer, 100), user("q"), completion("a"))

@@ -43,7 +43,7 @@ class Keys:
         return float(value)
 
     def flag(self, key: str, default: bool) -> bool:
-        """true or false."""
+        """The boolean value of a key."""
         value = self._get(key, default)
         if not isinstance(value, bool):
             raise self.fault(key, "not a truth value", expected="true or false")
@@ -97,7 +97,7 @@ class Architecture:
         return DecoderShape(self.hidden_size, self.vocab_size, self.tie_word_embeddings, layers)
 
     def layer_shape(self, index: int) -> LayerShape:
-        """Of layer ``index``."""
+        """Shape of the layer at this index."""
         return LayerShape(self.num_attention_heads, self.num_key_value_heads, self.head_dim, self.intermediate_size)
 
     @classmethod

@@ -123,7 +123,7 @@ class DecoderLayer(nn.Layer):  # type: ignore[misc]
             return (x_BSH + self.mlp(normed_BSH),)
 
     def attend(self, x_BSH: Tensor, context: Context) -> Tensor:
-        """The attention half."""
+        """The attention block with its residual connection."""
         normed_BSH = self.input_layernorm(x_BSH)
         if context.recompute == "attention":
             return x_BSH + recompute(self.self_attn, normed_BSH, context)

@@ -147,7 +147,6 @@ class Ernie45ForCausalLM(nn.Layer):  # type: ignore[misc]
         return self.lm_head.weight, False, bias
 
     def decoder_plan(self) -> DecoderPlan | None:
-        """Implements ``erniecore.api.decoding.Planned``."""
         from erniecore_ernie45.decoding import dense_block, plan_of
 
         return plan_of(self, Ernie45ForCausalLM, {DecoderLayer: dense_block})

@@ -74,7 +74,7 @@ class Ernie45StateAdapter:
         yield rules.same("model.norm.weight", (arch.hidden_size,))
 
     def inside(self, rules: Rules) -> Iterator[TensorMap]:
-        """The layers."""
+        """Tensor maps of all decoder layers."""
         for index in range(self.arch.num_hidden_layers):
             yield from self.layer(rules, f"model.layers.{index}.")
 
@@ -94,7 +94,7 @@ class Ernie45StateAdapter:
         yield from rules.linear(f"{name}self_attn.o_proj", heads, arch.hidden_size, arch.use_bias)
 
     def mlp(self, rules: Rules, name: str, width: int) -> Iterator[TensorMap]:
-        """One SwiGLU MLP."""
+        """Tensor maps of one SwiGLU MLP."""
         arch = self.arch
         parts = {"gate_proj": width, "up_proj": width}
         yield from rules.fused(name, "up_gate_proj", parts, arch.hidden_size, arch.use_bias)

@@ -55,7 +55,6 @@ class Experts(nn.Layer):  # type: ignore[misc]
         return self.create_parameter(shape, attr=normal(arch), dtype=paddle.get_default_dtype())
 
     def expert_shapes(self) -> dict[str, tuple[int, ...]]:
-        """See ``erniecore.api.model.ExpertLayer``."""
         return {name: tuple(stack.shape) for name, stack in self.named_parameters(include_sublayers=False)}
 
     def forward(self, x_TH: Tensor, experts_Tk: Tensor, weights_Tk: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""Pictures as the vision tower takes them: right size, normalized, cut into patches. numpy and Pillow; no paddle, no files
+"""Image preprocessing for the vision tower: resize, normalize, split into patches. numpy and Pillow; no paddle, no files
 of videos: a video is a list of frames that the caller chose.
 
 Letters: F frames, h and w patches, p side of a patch, m patches along a square, N patches.
@@ -22,18 +22,18 @@ from erniecore_ernie45_vl.positions import TEMPORAL_MERGE, Grid
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-    Picture: TypeAlias = "Image | str | Path"
+    ImageSource: TypeAlias = "Image | str | Path"
 
 Floats: TypeAlias = NDArray[np.float32]
 #: patches along a square in every published model
 MERGE = 2
-#: of a picture's longer side to the shorter one; beyond it the picture is squeezed
+#: of an image's longer side to the shorter one; beyond it the image is squeezed
 MOST_ASPECT = 200
 
 
 @dataclass(frozen=True)
 class Sizing:
-    """How pictures are brought to size. ``fewest`` and ``most``: pixels of an image; of a frame where ``of_video`` made it."""
+    """Limits of the image size. ``fewest`` and ``most``: pixels of an image, or of a video frame if ``of_video`` made it."""
 
     patch: int = 14
     merge: int = MERGE
@@ -53,26 +53,26 @@ class Sizing:
 
 
 class Pixels(NamedTuple):
-    """Patches float32 [N, 3 p p] of all pictures, one after the other, and their grids int64 [pictures, 3]."""
+    """Patches float32 [N, 3 p p] of all images, one after the other, and their grids int64 [images, 3]."""
 
     values: Floats
     grids: NDArray[np.int64]
 
     @property
     def tokens(self) -> list[int]:
-        """How many tokens each picture becomes."""
+        """How many tokens each image becomes."""
         return [Grid(*map(int, grid)).merged(MERGE).size for grid in self.grids]
 
 
 def smart_size(height: int, width: int, sizing: Sizing) -> tuple[int, int]:
     """The nearest size with sides that are multiples of ``factor``, and with a number of pixels inside the limits.
 
-    Halves are rounded to even; a picture longer than ``MOST_ASPECT`` times its width is squeezed to that.
-    Raises ``ValueError`` for an empty picture, and where no size is inside the limits.
+    Halves are rounded to even; an image longer than ``MOST_ASPECT`` times its width is squeezed to that.
+    Raises ``ValueError`` for an empty image, and where no size is inside the limits.
     """
     factor = sizing.factor
     if min(height, width) < 1:
-        raise ValueError(f"a picture of {width} x {height} pixels")
+        raise ValueError(f"an image of {width} x {height} pixels")
     if max(height, width) > MOST_ASPECT * min(height, width):
         short = _nearest(min(height, width), factor)
         height, width = (MOST_ASPECT * short, short) if height > width else (short, MOST_ASPECT * short)
@@ -92,23 +92,23 @@ def _nearest(side: float, factor: int) -> int:
     return max(factor, round(side / factor) * factor)
 
 
-def to_rgb(picture: Image) -> Image:
+def to_rgb(image: Image) -> Image:
     """Three channels of 8 bits. What is transparent becomes white; 16-bit grey is divided by 256."""
     Image = pillow()
-    if picture.mode.startswith("I;16"):
-        picture = Image.fromarray((np.asarray(picture) >> 8).astype(np.uint8))
-    if picture.mode in ("RGBA", "LA") or "transparency" in picture.info:
-        rgba = picture.convert("RGBA")
+    if image.mode.startswith("I;16"):
+        image = Image.fromarray((np.asarray(image) >> 8).astype(np.uint8))
+    if image.mode in ("RGBA", "LA") or "transparency" in image.info:
+        rgba = image.convert("RGBA")
         white = Image.new("RGBA", rgba.size, (255, 255, 255, 255))
-        picture = Image.alpha_composite(white, rgba)
-    return picture.convert("RGB")
+        image = Image.alpha_composite(white, rgba)
+    return image.convert("RGB")
 
 
-def resized(picture: Image, size: tuple[int, int]) -> NDArray[np.uint8]:
+def resized(image: Image, size: tuple[int, int]) -> NDArray[np.uint8]:
     """uint8 [height, width, 3] of ``size``, bicubic."""
     Image = pillow()
     height, width = size
-    return np.asarray(picture.resize((width, height), Image.Resampling.BICUBIC))
+    return np.asarray(image.resize((width, height), Image.Resampling.BICUBIC))
 
 
 def patches(frames: NDArray[np.uint8], sizing: Sizing) -> Floats:
@@ -122,41 +122,41 @@ def patches(frames: NDArray[np.uint8], sizing: Sizing) -> Floats:
     return np.ascontiguousarray(ordered.reshape(-1, channels * p * p))
 
 
-def read_images(pictures: Sequence[Picture], sizing: Sizing | None = None) -> Pixels:
-    """Each picture by itself, in its own size.
+def read_images(images: Sequence[ImageSource], sizing: Sizing | None = None) -> Pixels:
+    """Each image by itself, in its own size.
 
-    Raises ``OSError`` for a file that is no picture, ``ValueError`` as :func:`smart_size`."""
-    return _joined([([picture], sizing or Sizing()) for picture in pictures])
+    Raises ``OSError`` for a file that is no image, ``ValueError`` as :func:`smart_size`."""
+    return _joined([([image], sizing or Sizing()) for image in images])
 
 
-def read_videos(videos: Sequence[Sequence[Picture]], sizing: Sizing | None = None) -> Pixels:
+def read_videos(videos: Sequence[Sequence[ImageSource]], sizing: Sizing | None = None) -> Pixels:
     """Each video as its frames, all of the size of the first; the last one is repeated where their number is odd.
 
     Raises ``ValueError`` for a video without frames or with frames of several sizes."""
     return _joined([(frames, sizing or Sizing().of_video()) for frames in videos], TEMPORAL_MERGE)
 
 
-def _joined(items: Sequence[tuple[Sequence[Picture], Sizing]], multiple: int = 1) -> Pixels:
+def _joined(items: Sequence[tuple[Sequence[ImageSource], Sizing]], multiple: int = 1) -> Pixels:
     if not items:
         raise ValueError("no pictures")
-    parts = [_one(pictures, sizing, multiple) for pictures, sizing in items]
+    parts = [_one(images, sizing, multiple) for images, sizing in items]
     return Pixels(np.concatenate([values for values, _ in parts]), np.array([grid for _, grid in parts], np.int64))
 
 
-def _one(pictures: Sequence[Picture], sizing: Sizing, multiple: int) -> tuple[Floats, Grid]:
-    opened = [to_rgb(_opened(picture)) for picture in pictures]
-    sizes = {picture.size for picture in opened}
+def _one(images: Sequence[ImageSource], sizing: Sizing, multiple: int) -> tuple[Floats, Grid]:
+    opened = [to_rgb(_opened(image)) for image in images]
+    sizes = {image.size for image in opened}
     if len(sizes) != 1:
         raise ValueError(f"frames of one size are expected, found {sorted(sizes) or 'none'}")
     width, height = sizes.pop()
     size = smart_size(height, width, sizing)
     opened += opened[-1:] * (-len(opened) % multiple)
-    frames = np.stack([resized(picture, size) for picture in opened])
+    frames = np.stack([resized(image, size) for image in opened])
     return patches(frames, sizing), Grid(len(opened), size[0] // sizing.patch, size[1] // sizing.patch)
 
 
-def _opened(picture: Any) -> Image:
-    opened: Image = pillow().open(picture) if isinstance(picture, (str, Path)) else picture
+def _opened(image: Any) -> Image:
+    opened: Image = pillow().open(image) if isinstance(image, (str, Path)) else image
     return opened
 
 
@@ -166,4 +166,4 @@ def pillow() -> Any:
         return import_module("PIL.Image")
     except ImportError as error:
         fix = "pip install 'erniecore-ernie45-vl[images]'"
-        raise EnvironmentFault("reading pictures needs Pillow", fix=fix) from error
+        raise EnvironmentFault("reading images needs Pillow", fix=fix) from error

@@ -1,4 +1,4 @@
-"""A decoder layer whose routed experts come in two kinds: tokens of text go to one, tokens of pictures to the other, each
+"""A decoder layer whose routed experts come in two kinds: tokens of text go to one, tokens of images to the other, each
 by its own router. Everything else of a layer is shared. Batches of text alone take the path of the text model.
 
 Letters: B batch, S positions, T = B S tokens, H hidden, E experts of a kind.
@@ -27,17 +27,17 @@ class VlContext(Context):
 
     Attributes:
         vision: bool [B, S], true at tokens that go to the vision experts; None: there are none.
-        pictures: [M, H], what stands in the stream instead of embeddings, and ``places``: int64 [B S], for each token its
-            row among embeddings (first) and pictures (behind them); None where there are no pictures.
+        images: [M, H], what stands in the stream instead of embeddings, and ``places``: int64 [B S], for each token its
+            row among embeddings (first) and images (behind them); None where there are no images.
     """
 
     vision: Tensor | None = None
-    pictures: Tensor | None = None
+    images: Tensor | None = None
     places: Tensor | None = None
 
     @classmethod
     def of(cls, context: Context, **vision: Any) -> VlContext:
-        """``context`` with what pictures add."""
+        """``context`` with what images add."""
         return cls(**{field.name: getattr(context, field.name) for field in fields(Context)}, **vision)
 
 
@@ -87,7 +87,6 @@ class VlDecoderLayer(MoeDecoderLayer):
     """Attention and a mixture of two kinds of experts."""
 
     def mix(self, normed_BSH: Tensor, context: Context) -> tuple[Any, ...]:
-        """See :class:`VlBlock`."""
         mixed: tuple[Any, ...] = self.mlp(
             normed_BSH, context.real, context.vision if isinstance(context, VlContext) else None
         )

@@ -1,5 +1,5 @@
 """How each parameter of the vision-language model may be sharded, as data: the text part as in the text model, experts of
-both kinds alike. What pictures pass before the layers is small and whole on every rank."""
+both kinds alike. What images pass before the layers is small and whole on every rank."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """ERNIE 4.5 VL as a causal language model that also reads images and videos: the mixture-of-experts text model with a
 vision tower before it, positions on three axes, and experts of their own for vision tokens.
 
-Letters: B batch, S new positions, H hidden, N patches, M tokens of pictures.
+Letters: B batch, S new positions, H hidden, N patches, M tokens of images.
 """
 
 from __future__ import annotations
@@ -36,15 +36,15 @@ from erniecore_ernie45_vl.resampler import Resampler
 from erniecore_ernie45_vl.vision import VisionTower
 
 
-class Pictures(NamedTuple):
-    """Images and videos of a batch, in the order in which their placeholders stand in the rows.
+class VisionInputs(NamedTuple):
+    """Images and videos of a batch, in the order of their placeholders in the sequences.
 
     Attributes:
         pixel_values: float32 [N, values of a patch], normalized; ``image_grid_thw``: int64 [images, 3] (1, rows, columns).
         pixel_values_videos, video_grid_thw: the same of videos (frames, rows, columns).
         mm_token_type_ids: int64 [B, S]: 0 text, 1 at image placeholders, 2 at those of videos. None: found by their ids.
-        moe_mm_token_type_ids: int64 [B, S], not 0 where the vision experts compute. None: placeholders and the tokens that
-            stand around pictures.
+        moe_mm_token_type_ids: int64 [B, S], not 0 for tokens of the vision experts. None: placeholders and the begin and end
+            tokens around them.
     """
 
     pixel_values: Tensor | None = None
@@ -77,11 +77,11 @@ class VlDecoder(MoeDecoder):
         self.resampler_model = Resampler(arch)
 
     def embed(self, input_ids: Tensor, context: Context) -> Tensor:
-        """Embeddings, with pictures in the place of their placeholders."""
+        """Token embeddings, with image embeddings in place of the placeholders."""
         x_BSH = super().embed(input_ids, context)
-        if not isinstance(context, VlContext) or context.pictures is None:
+        if not isinstance(context, VlContext) or context.images is None:
             return x_BSH
-        rows = paddle.concat([x_BSH.reshape([-1, x_BSH.shape[-1]]), context.pictures])
+        rows = paddle.concat([x_BSH.reshape([-1, x_BSH.shape[-1]]), context.images])
         return paddle.gather(rows, context.places).reshape(x_BSH.shape)
 
 
@@ -116,18 +116,18 @@ class Ernie45VlForConditionalGeneration(Ernie45MoeForCausalLM):
         attention_mask: Tensor | None = None,
         startend_row_indices: Tensor | None = None,
         cache: Cache | None = None,
-        **pictures: Tensor | None,
+        **inputs: Tensor | None,
     ) -> Features:
         """Everything below the head.
 
         Args:
-            position_ids: [B, S], or [B, S, 3] as (time, height, width). Left out, text counts up, and rows with pictures
-                get the positions of ``positions.token_positions``; while decoding after pictures they must be given.
-            pictures: fields of :class:`Pictures`; for the pass whose ids hold the placeholders.
+            position_ids: [B, S], or [B, S, 3] as (time, height, width). Left out, text counts up, and rows with images
+                get the positions of ``positions.token_positions``; while decoding after images they must be given.
+            inputs: fields of :class:`VisionInputs`; for the pass whose ids hold the placeholders.
         Raises:
             ValueError: pixels, grids and placeholders that do not fit each other.
         """
-        seen = Pictures(**pictures)
+        seen = VisionInputs(**inputs)
         grids = seen.grids(self.vl.vision.merge)
         masks = {"attention_mask": attention_mask, "startend_row_indices": startend_row_indices}
         if grids:
@@ -137,26 +137,26 @@ class Ernie45VlForConditionalGeneration(Ernie45MoeForCausalLM):
             return self.run(input_ids, context)
         ids_BS, kinds_BS = input_ids.numpy(), self.kinds(input_ids, seen)
         if position_ids is None:
-            position_ids, _ = self.positions(input_ids, attention_mask=attention_mask, **pictures)
+            position_ids, _ = self.positions(input_ids, attention_mask=attention_mask, **inputs)
         context = self.make_context(input_ids, position_ids=position_ids, cache=cache, **masks)
         given = seen.moe_mm_token_type_ids
         routed_BS = routed_as_vision(ids_BS, kinds_BS, self.vl.markers) if given is None else given.numpy() != 0
-        vision = {"pictures": self.look(seen, grids), "places": self.places(kinds_BS, grids)}
+        vision = {"images": self.encode_images(seen, grids), "places": self.places(kinds_BS, grids)}
         context = VlContext.of(context, vision=paddle.to_tensor(routed_BS), **vision)
         return self.run(input_ids, context)
 
     def check_markers(self) -> None:
-        """Raises ``ValueError`` where the vocabulary has no tokens for pictures."""
+        """Raises ``ValueError`` if the vocabulary has no placeholder tokens for images."""
         for name, token in asdict(self.vl.markers).items():
             if name != "video" and token >= self.vl.vocab_size:
-                raise ValueError(f"the vocabulary of {self.vl.vocab_size} has no token for pictures: {name} is {token}")
+                raise ValueError(f"the vocabulary of {self.vl.vocab_size} has no token for images: {name} is {token}")
 
     def positions(
-        self, input_ids: Tensor, *, attention_mask: Tensor | None = None, **pictures: Tensor | None
+        self, input_ids: Tensor, *, attention_mask: Tensor | None = None, **inputs: Tensor | None
     ) -> tuple[Tensor, Tensor]:
-        """Positions int64 [B, S, 3] of rows with pictures, and int64 [B], the position of the token that follows each: where
+        """Positions int64 [B, S, 3] of rows with images, and int64 [B], the position of the token that follows each: where
         decoding goes on, the same on all axes."""
-        seen, real_BS = Pictures(**pictures), None if attention_mask is None else attention_mask.numpy() != 0
+        seen, real_BS = VisionInputs(**inputs), None if attention_mask is None else attention_mask.numpy() != 0
         merge = self.vl.vision.merge
         found = token_positions(self.kinds(input_ids, seen), seen.grids(merge), merge, real_BS)
         positions_BS3, following_B = map(paddle.to_tensor, found)
@@ -174,22 +174,22 @@ class Ernie45VlForConditionalGeneration(Ernie45MoeForCausalLM):
         cos, sin = ops.rope_tables_3d(position_ids, head_dim, self.arch.rope_theta, axes)
         return replace(context, cos=cos, sin=sin)
 
-    def kinds(self, input_ids: Tensor, seen: Pictures) -> Ints:
-        """0, 1 or 2 for each token: see :class:`Pictures`."""
+    def kinds(self, input_ids: Tensor, seen: VisionInputs) -> Ints:
+        """0, 1 or 2 for each token: see :class:`VisionInputs`."""
         if seen.mm_token_type_ids is not None:
             return np.asarray(seen.mm_token_type_ids.numpy())
         return kinds_of(input_ids.numpy(), self.vl.markers)
 
-    def look(self, seen: Pictures, grids: dict[int, list[Grid]]) -> Tensor:
+    def encode_images(self, seen: VisionInputs, grids: dict[int, list[Grid]]) -> Tensor:
         """Tokens [M, H] of all images, then of all videos."""
         pixels = {IMAGE: seen.pixel_values, VIDEO: seen.pixel_values_videos}
         found = [self.model.resampler_model(self.vision_model(pixels[k], grids[k]), grids[k]) for k in grids]
         return paddle.concat(found)
 
     def places(self, kinds_BS: Ints, grids: dict[int, list[Grid]]) -> Tensor:
-        """For each token its row among embeddings and the pictures behind them.
+        """For each token its row among embeddings and the images behind them.
 
-        Raises ``ValueError`` for another number of placeholders than of tokens of pictures."""
+        Raises ``ValueError`` for another number of placeholders than of tokens of images."""
         kinds_T = kinds_BS.reshape(-1)
         places_T, start = np.arange(len(kinds_T)), len(kinds_T)
         for kind, found in grids.items():
@@ -202,10 +202,10 @@ class Ernie45VlForConditionalGeneration(Ernie45MoeForCausalLM):
         return paddle.to_tensor(places_T)
 
 
-#: parts of parameter names that only pictures pass
+#: parts of the names of parameters that are used for images only
 VISION_PARTS = ("vision_model.", ".resampler_model.", ".vision_experts.", ".gate.weight_1")
 
 
 def is_vision(name: str) -> bool:
-    """Whether only pictures pass this parameter."""
+    """Whether this parameter is used for images only."""
     return any(part in name for part in VISION_PARTS)

@@ -1,7 +1,7 @@
 """Where tokens of text, images and videos stand: positions (time, height, width) of every token, and of every patch in its
-picture. Pure numpy over ids and grids; no weights, no paddle.
+image. Pure numpy over ids and grids; no weights, no paddle.
 
-Letters: B rows, S positions, N patches or tokens of pictures.
+Letters: B rows, S positions, N patches or tokens of images.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ TEMPORAL_MERGE = 2
 
 
 class Grid(NamedTuple):
-    """Patches of a picture: frames, rows, columns. An image has one frame, a video an even number."""
+    """Patches of an image: frames, rows, columns. An image has one frame, a video an even number."""
 
     frames: int
     rows: int
@@ -33,7 +33,7 @@ class Grid(NamedTuple):
 
     @property
     def size(self) -> int:
-        """Cells."""
+        """Number of cells of the grid."""
         return self.frames * self.rows * self.columns
 
 
@@ -63,7 +63,7 @@ def patch_places(grids: Sequence[Grid], merge: int) -> Ints:
 
 
 def frame_pairs(grids: Sequence[Grid], merge: int) -> tuple[Ints, Ints]:
-    """Indices [N] into the spatial tokens of all pictures: of the even and of the odd frame that become one. An image's
+    """Indices [N] into the spatial tokens of all images: of the even and of the odd frame that become one. An image's
     single frame is both."""
     even, odd, start = [], [], 0
     for grid in grids:
@@ -99,7 +99,7 @@ def token_positions(
 ) -> tuple[Ints, Ints]:
     """Positions int64 [B, S, 3] as (time, height, width), and the position that follows each row, int64 [B].
 
-    Text counts up on all three axes together. A picture that starts at s has (s + frame, s + row, s + column), and the
+    Text counts up on all three axes together. An image that starts at s has (s + frame, s + row, s + column), and the
     token after it stands at the largest position so far + 1: also after videos that are longer than they are wide.
 
     Args:

@@ -1,4 +1,4 @@
-"""Conversations with pictures as text: what stands where, with a placeholder for each token of a picture. Text of users is
+"""Conversations with images as text: what stands where, with a placeholder for each token of an image. Text of users is
 never read as control tokens. No pixels here.
 """
 
@@ -11,7 +11,7 @@ from typing import Any
 from erniecore.api.model import Segment
 
 #: kind of a part -> its word, and the name in its tokens
-PICTURES = {"image": ("Picture", "IMAGE"), "video": ("Video", "VIDEO")}
+MEDIA = {"image": ("Picture", "IMAGE"), "video": ("Video", "VIDEO")}
 _THOUGHT = re.compile(r"\s*<think>\n?(?P<thought>.*?)\n?</think>\s*(?P<answer>.*)", re.DOTALL)
 
 
@@ -28,20 +28,20 @@ def segments(
         messages: roles system, user, assistant; the content of a user is text, or a list of parts
             ``{"type": "text", "text": …}``, ``{"type": "image"}``, ``{"type": "video"}``. An assistant's
             ``reasoning_content``, or thoughts in its content, are kept.
-        tokens: for ``image`` and ``video`` how many tokens each picture has, in the order of the conversation.
+        tokens: for ``image`` and ``video`` how many tokens each image has, in the order of the conversation.
         think: the answer begins with thoughts; else with empty ones.
     Raises:
-        ValueError: another role or part, and pictures without numbers or the reverse.
+        ValueError: another role or part, and images without numbers or the reverse.
     """
-    left = {kind: iter(list(tokens.get(kind, ()))) for kind in PICTURES}
-    seen = dict.fromkeys(PICTURES, 0)
+    left = {kind: iter(list(tokens.get(kind, ()))) for kind in MEDIA}
+    seen = dict.fromkeys(MEDIA, 0)
     found = [Segment("<|begin_of_sentence|>", trusted=True)]
     for index, message in enumerate(messages):
         for text, trusted, generated in _pieces(message, left, seen):
             found.append(Segment(text, trusted, index, generated))
     for kind, spare in left.items():
         if next(spare, None) is not None:
-            raise ValueError(f"more pictures than the conversation has parts of type {kind}")
+            raise ValueError(f"more images than the conversation has parts of type {kind}")
     if add_generation_prompt:
         found.append(Segment("\nAssistant: " + ("<think>" if think else "<think>\n\n</think>\n\n"), trusted=True))
     return [segment for segment in found if segment.text]
@@ -56,7 +56,7 @@ def _pieces(
     elif role == "user":
         yield "User: ", True, False
         for part in [{"type": "text", "text": content}] if isinstance(content, str) else content:
-            yield (part["text"], False, False) if part["type"] == "text" else (_picture(part, left, seen), True, False)
+            yield (part["text"], False, False) if part["type"] == "text" else (_media(part, left, seen), True, False)
     elif role == "assistant":
         yield "\nAssistant: ", True, False
         thought, answer = _thought(message)
@@ -67,15 +67,15 @@ def _pieces(
         raise ValueError(f"a message of {role!r}; expected system, user or assistant")
 
 
-def _picture(part: Mapping[str, Any], left: Mapping[str, Iterator[int]], seen: dict[str, int]) -> str:
+def _media(part: Mapping[str, Any], left: Mapping[str, Iterator[int]], seen: dict[str, int]) -> str:
     kind = part["type"]
-    if kind not in PICTURES:
-        raise ValueError(f"a part of type {kind!r}; expected text, {' or '.join(PICTURES)}")
+    if kind not in MEDIA:
+        raise ValueError(f"a part of type {kind!r}; expected text, {' or '.join(MEDIA)}")
     count = next(left[kind], None)
     if count is None:
         raise ValueError(f"the conversation has more parts of type {kind} than there are pictures")
     seen[kind] += 1
-    word, name = PICTURES[kind]
+    word, name = MEDIA[kind]
     return f"{word} {seen[kind]}:<|{name}_START|>" + f"<|{name}_PLACEHOLDER|>" * count + f"<|{name}_END|>"
 
 

@@ -32,7 +32,7 @@ class Resampler(nn.Layer):  # type: ignore[misc]
         self.after_norm = RMSNorm(arch.hidden_size, arch.rms_norm_eps)
 
     def forward(self, x_NC: Tensor, grids: Sequence[Grid]) -> Tensor:
-        """[N, C] in the tower's order -> [M, H] in the order of the pictures' placeholders."""
+        """[N, C] in the tower's order -> [M, H] in the order of the images' placeholders."""
         squares_QW = self.spatial_linear(x_NC.reshape([x_NC.shape[0] // self.merge**2, -1]))
         even_M, odd_M = (paddle.to_tensor(indices) for indices in frame_pairs(grids, self.merge))
         pairs = [paddle.gather(squares_QW, even_M), paddle.gather(squares_QW, odd_M)]

@@ -27,7 +27,6 @@ class Ernie45VlStateAdapter(Ernie45MoeStateAdapter):
         self.vl = arch
 
     def maps(self, layout: str, names: Sequence[str] = ()) -> Sequence[TensorMap]:
-        """See ``StateAdapter``."""
         before = next((name[: name.index(TOWER)] for name in names if TOWER in name), "")
         maps = super().maps(layout, names)
         if not before:
@@ -35,7 +34,7 @@ class Ernie45VlStateAdapter(Ernie45MoeStateAdapter):
         return [_under(before, entry) if entry.name.startswith(TOWER) else entry for entry in maps]
 
     def inside(self, rules: Rules) -> Iterator[TensorMap]:
-        """Layers, then what pictures pass before them."""
+        """Tensor maps of the decoder layers, then of vision tower and resampler."""
         yield from super().inside(rules)
         yield from map(frozen, self.resampler(rules))
         yield from map(frozen, self.tower(rules))
@@ -63,7 +62,7 @@ class Ernie45VlStateAdapter(Ernie45MoeStateAdapter):
         yield rules.same(f"{name}after_norm.weight", (self.vl.hidden_size,))
 
     def tower(self, rules: Rules) -> Iterator[TensorMap]:
-        """The vision tower."""
+        """Tensor maps of the vision tower."""
         vision = self.vl.vision
         size, wide = vision.hidden_size, vision.intermediate_size
         yield rules.matrix(f"{TOWER}patch_embed.proj.weight", vision.patch_values, size)

@@ -1,4 +1,4 @@
-"""The vision tower: patches of pictures of any size -> one vector per patch. It sees each frame by itself, in both
+"""The vision tower: patches of images of any size -> one vector per patch. It sees each frame by itself, in both
 directions, and knows a patch's place by rotary positions on two axes.
 
 Letters: N patches, C width of the tower, F frames of the same size, n patches of a frame, h heads, d head size.
@@ -122,7 +122,7 @@ class VisionTower(nn.Layer):  # type: ignore[misc]
         self.ln = Norm(arch.vision.hidden_size, arch.vision.norm_eps)
 
     def forward(self, pixels_NP: Tensor, grids: Sequence[Grid]) -> Tensor:
-        """Patches of all pictures one after the other, squares of patches together -> [N, C].
+        """Patches of all images one after the other, squares of patches together -> [N, C].
 
         Raises ``ValueError`` for grids of another number of patches."""
         total = sum(grid.size for grid in grids)
@@ -135,7 +135,7 @@ class VisionTower(nn.Layer):  # type: ignore[misc]
         return self.ln(x_NC)
 
     def frames(self, grids: Sequence[Grid]) -> Frames:
-        """Of these pictures."""
+        """Rotary tables and attention windows of these images."""
         places_1N2 = paddle.to_tensor(patch_places(grids, self.arch.merge)[None].astype(np.int64))
         return Frames(*ops.rope_tables_2d(places_1N2, self.arch.head_dim, THETA), list(_runs(grids)))
 

@@ -53,7 +53,7 @@ def test_the_plan_counts_every_parameter(name):
     assert total_parameters(shape) + idle + shape.beside == round(billions(maps_of(name)) * 1e9)
 
 
-def test_what_only_pictures_pass_is_neither_trained_nor_active():
+def test_what_only_images_pass_is_neither_trained_nor_active():
     parts = ("vision_model.", "resampler_model.", "vision_experts.", "gate.weight_1")
     for entry in maps_of("tiny"):
         if any(part in entry.name for part in parts):

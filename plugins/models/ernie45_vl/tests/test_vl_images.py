@@ -32,7 +32,7 @@ def test_size_and_grid(name, stored, models_dir):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_resized_picture(name, stored, models_dir):
+def test_resized_image(name, stored, models_dir):
     """Exact with the Pillow that made it, a grey level apart with others."""
     golden = stored[f"{name}.ernie_vl.resized_uint8"]
     found = resized(to_rgb(Image.open(models_dir / "preprocess" / f"{name}.png")), golden.shape[:2])
@@ -40,12 +40,12 @@ def test_resized_picture(name, stored, models_dir):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_patches_of_the_resized_picture(name, stored):
+def test_patches_of_the_resized_image(name, stored):
     found = patches(stored[f"{name}.ernie_vl.resized_uint8"][None], Sizing())
     np.testing.assert_allclose(found, stored[f"{name}.ernie_vl.pixel_values"], atol=1e-5, rtol=0)
 
 
-def test_pictures_stand_one_after_the_other(models_dir, stored):
+def test_images_stand_one_after_the_other(models_dir, stored):
     files = [models_dir / "preprocess" / f"{name}.png" for name in NAMES]
     together, apart = read_images(files), [read_images([file]) for file in files]
     np.testing.assert_array_equal(together.values, np.concatenate([one.values for one in apart]))

@@ -201,7 +201,7 @@ def test_greedy_answers(case, cached, vl, model, cache):
 
 
 def answer(vl, case, model, cache):
-    """16 tokens, each the likeliest; pictures are seen in the first pass, or without a cache in every pass."""
+    """16 tokens, each the likeliest; images are seen in the first pass, or without a cache in every pass."""
     start = {
         name[len(case) + 1 :]: paddle.to_tensor(a) for name, a in vl.tensors.items() if name.startswith(f"{case}.")
     }

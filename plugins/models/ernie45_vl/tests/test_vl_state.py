@@ -37,7 +37,7 @@ VARIANTS = {
 
 
 @pytest.mark.parametrize("changes", VARIANTS.values(), ids=VARIANTS)
-def test_other_architectures_see_pictures_and_keep_their_weights(changes, vl, build):
+def test_other_architectures_see_images_and_keep_their_weights(changes, vl, build):
     hub = json.loads((vl.directory / "config.hub_style.json").read_text())
     tower = changes.get("tower", {})
     config = {**hub, **changes, "vision_config": {**hub["vision_config"], **tower}}

@@ -1,5 +1,4 @@
-"""A model together with the pictures of one prompt, so that whatever decodes text decodes answers about them: pictures are
-seen with the prompt, and later tokens go on where their positions end."""
+"""Binds the images and videos of one prompt to a model, so that text generation works unchanged."""
 
 from __future__ import annotations
 
@@ -11,16 +10,16 @@ from erniecore.api.model import Cache, Features
 from erniecore_ernie45_vl.model import Ernie45VlForConditionalGeneration
 
 
-class Seeing(nn.Layer):  # type: ignore[misc]
-    """Implements ``erniecore.api.model.CausalLM`` for ``erniecore.generate``: one prompt, which may have several answers.
+class MultimodalModel(nn.Layer):  # type: ignore[misc]
+    """A ``erniecore.api.model.CausalLM`` for ``erniecore.generate``: one prompt with images, and one or more completions.
 
     Args:
-        pictures: fields of ``model.Pictures``, but for the kinds of tokens, which are found by their ids.
+        inputs: fields of ``model.VisionInputs``, except the token types, which follow from the ids.
     """
 
-    def __init__(self, model: Ernie45VlForConditionalGeneration, **pictures: Tensor) -> None:
+    def __init__(self, model: Ernie45VlForConditionalGeneration, **inputs: Tensor) -> None:
         super().__init__()
-        self.model, self.architecture, self.pictures = model, model.architecture, pictures
+        self.model, self.architecture, self.inputs = model, model.architecture, inputs
         self.shift = 0
 
     def features(
@@ -32,7 +31,7 @@ class Seeing(nn.Layer):  # type: ignore[misc]
         cache: Cache | None = None,
         **masks: Tensor | None,
     ) -> Features:
-        """The prompt first; with a cache, what follows then comes with the positions that text alone would have.
+        """Prefill with the images, then decode with text positions shifted behind them.
 
         Raises ``ValueError`` for several prompts or a padded one."""
         if cache is not None and cache.length:
@@ -41,19 +40,17 @@ class Seeing(nn.Layer):  # type: ignore[misc]
                 input_ids, position_ids=position_ids + self.shift, attention_mask=attention_mask, cache=cache, **masks
             )
         if attention_mask is not None or input_ids.shape[0] != 1:
-            raise ValueError("pictures are seen with one prompt at a time, without padding")
-        positions, following = self.model.positions(input_ids, **self.pictures)
+            raise ValueError("images need one prompt at a time, without padding")
+        positions, following = self.model.positions(input_ids, **self.inputs)
         self.shift = int(following[0]) - input_ids.shape[1]
-        return self.model.features(input_ids, position_ids=positions, cache=cache, **self.pictures, **masks)
+        return self.model.features(input_ids, position_ids=positions, cache=cache, **self.inputs, **masks)
 
     def logits(self, hidden: Tensor) -> Tensor:
-        """See ``CausalLM``."""
         logits: Tensor = self.model.logits(hidden)
         return logits
 
     def head(self) -> Any:
-        """See ``CausalLM``."""
         return self.model.head()
 
     def after_step(self, *, rate: float = 0.0) -> None:
-        """Nothing is trained."""
+        """Does nothing: the model is not trained."""

@@ -1,4 +1,4 @@
-"""The device `acme-card`: a card that Paddle loads as a plugin, described as data. There is no such card, so opening
+"""The device `acme-npu`: an accelerator that Paddle loads as a plugin, described as data. It does not exist, so opening
 it ends with exit code 3 and the command that would install it; never with another device.
 """
 
@@ -7,10 +7,10 @@ from __future__ import annotations
 from erniecore_accelerators import DECLARED, AcceleratorPlugin, Profile, Variable
 
 PROFILE = Profile(
-    name="acme-card",
-    title="Acme card",
+    name="acme-npu",
+    title="Acme accelerator",
     place="acme",
-    packages=(("paddlepaddle", "PaddlePaddle for the host"), ("paddle-acme", "its plugin for the card")),
+    packages=(("paddlepaddle", "PaddlePaddle for the host"), ("paddle-acme", "its plugin for the accelerator")),
     install="pip install paddlepaddle paddle-acme -i https://wheels.acme.example/simple/",
     monitor="acme-smi",
     visible="ACME_VISIBLE_DEVICES",
@@ -22,10 +22,10 @@ PROFILE = Profile(
 )
 
 
-class AcmeCardPlugin(AcceleratorPlugin):
-    """Acme cards."""
+class AcmeNpuPlugin(AcceleratorPlugin):
+    """Opens Acme accelerators, of which there are none."""
 
-    name, summary, profile = "acme-card", "Acme cards (an example: there is no such card)", PROFILE
+    name, summary, profile = "acme-npu", "Acme accelerators (an example: there is no such device)", PROFILE
 
 
-plugin = AcmeCardPlugin()
+plugin = AcmeNpuPlugin()

@@ -1,4 +1,4 @@
-"""Positions of text and pictures, pictures of several sizes beside each other, refused inputs, and text without any."""
+"""Positions of text and images, images of several sizes beside each other, refused inputs, and text without any."""
 
 import numpy as np
 import paddle  # noqa: TID253
@@ -35,7 +35,7 @@ def model(vl, build):
 
 @st.composite
 def rows(draw):
-    """A row of text and pictures: kinds of its tokens, and the grids."""
+    """A row of text and images: kinds of its tokens, and the grids."""
     kinds, grids = [], {IMAGE: [], VIDEO: []}
     for _ in range(draw(st.integers(0, 3))):
         kinds += [0] * draw(st.integers(1, 4))
@@ -71,7 +71,7 @@ def test_every_patch_has_its_place_once_and_squares_are_together(rows, columns, 
     assert (squares // 2 == squares[:, :1] // 2).all()
 
 
-def test_pictures_of_other_rows_change_nothing(vl, model):
+def test_images_of_other_rows_change_nothing(vl, model):
     """Three images of different sizes in two left-padded rows, against the second row by itself."""
     given = {name: vl.tensors[f"two_images.{name}"] for name in vl.numbers["batches"]["two_images"]}
     patches = given["image_grid_thw"].prod(axis=1)
@@ -110,7 +110,7 @@ def drop(given, name):
         (lambda g: {**g, "mm_token_type_ids": g["mm_token_type_ids"] * 0 + 1}, "an image is missing"),
     ],
 )
-def test_pictures_that_do_not_fit_are_refused(change, message, vl, model):
+def test_images_that_do_not_fit_are_refused(change, message, vl, model):
     with pytest.raises(ValueError, match=message):
         model(**change(image(vl)))
 
@@ -129,9 +129,9 @@ def test_one_placeholder_for_both_needs_the_kinds():
         kinds_of(np.zeros((1, 3)), Markers(5, 5, 1, 2, 3, 4))
 
 
-def test_a_vocabulary_without_markers_sees_no_pictures(vl, build):
+def test_a_vocabulary_without_markers_sees_no_images(vl, build):
     small = build(plugin, {**vl.config, "text_config": {**vl.config["text_config"], "vocab_size": 64}})
-    with pytest.raises(ValueError, match="no token for pictures: image is 504"):
+    with pytest.raises(ValueError, match="no token for images: image is 504"):
         small(**image(vl))
 
 
