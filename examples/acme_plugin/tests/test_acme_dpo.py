@@ -21,12 +21,12 @@ def test_a_policy_that_is_its_reference(toy_policy, toy_tokenizer, toy_batch, ma
     assert found == pytest.approx(np.log1p(np.exp(margin)), rel=1e-5)
 
 
-def test_answers_of_packed_pairs():
-    from erniecore_acme.dpo.objective import answers_of
+def test_completions_of_packed_pairs():
+    from erniecore_acme.dpo.objective import completions_of
 
     labels = np.array([[IGNORE, 5, 6, IGNORE, 7, IGNORE, 8, 9, IGNORE, 4]])
     sides = np.array([[1, 1, 1, 2, 2, 1, 1, 1, 2, 2]])
-    where, owner = answers_of(SimpleNamespace(labels=labels, fields={"completion": sides}))
+    where, owner = completions_of(SimpleNamespace(labels=labels, fields={"completion": sides}))
     assert where.tolist() == [1, 2, 4, 6, 7, 9]
     assert owner.tolist() == [0, 0, 1, 2, 2, 3]
 

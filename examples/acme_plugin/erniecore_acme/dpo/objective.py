@@ -39,7 +39,7 @@ class AcmeDpoObjective(Objective):
 
     def __call__(self, batch: Batch, totals: Mapping[str, float]) -> LossOutput:
         """Loss of one micro-batch."""
-        where, owner = answers_of(batch)
+        where, owner = completions_of(batch)
         if not len(where):
             zero = paddle.zeros([])
             return LossOutput(zero, {"loss": (zero, 0.0)})
@@ -54,7 +54,7 @@ class AcmeDpoObjective(Objective):
         return LossOutput(total / (totals["pairs"] or 1.0), metrics)
 
 
-def answers_of(batch: Batch) -> tuple[Any, Any]:
+def completions_of(batch: Batch) -> tuple[Any, Any]:
     """Learned positions of the flattened batch, and the number of the answer that each belongs to; both int64 [T]."""
     (where,) = np.nonzero(batch.labels.reshape(-1) != IGNORE)
     sides = batch.fields["completion"].reshape(-1)[where]
