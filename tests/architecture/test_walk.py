@@ -80,7 +80,7 @@ def test_the_tool_counts_what_is_handed_on(tmp_path):
         "    keeper = Keeper(loaded.settings)\n    keeper.reads()\n    keeper.rests()\n    unknown(loaded)\n"
     )
     code = tool.Code(tmp_path, ("erniecore",))
-    found = tool.Walk(code, "erniecore.start:start", ("LoadedSettings", "Settings"), False)
+    found = tool.Walk(code, "erniecore.start:start", ("Loaded", "Settings"), False)
     names = [tool.label(stop) for stop in found.stops]
     assert names == ["start", "passed", "deeper", "Keeper.__init__", "Keeper.reads"]
     assert found.lost == {"erniecore.start: unknown"}

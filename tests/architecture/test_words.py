@@ -40,7 +40,7 @@ def test_exceptions_are_still_needed(found):
 @pytest.mark.parametrize(
     ("path", "source", "word"),
     [
-        ("erniecore/a.py", "loss_tokens = 1\n", "loss tokens"),
+        ("erniecore/a.py", "learned_tokens = 1\n", "learned tokens"),
         ("erniecore/a.py", "class AskedTeacher: ...\n", "asked teacher"),
         ("erniecore/a.py", "def f(held): ...\n", "held"),
         ("erniecore/roll_call.py", "a = 1\n", "roll call"),

@@ -1,4 +1,4 @@
-"""A preference becomes one sample: prompt and preferred answer, then prompt and rejected answer, which do not see each
+"""A preference becomes one sample: prompt and chosen completion, then prompt and rejected completion, which do not see each
 other. The field `completion` numbers them, 1 and 2. numpy only.
 """
 
@@ -23,15 +23,15 @@ class AcmeDpoEncoder:
         self.turns, self.max_length = TurnEncoder(tokenizer), max_length
 
     def encode(self, record: Record) -> Sequence[Sample]:
-        """One sample; raises ``RowError`` where it is too long or the answers are the same."""
+        """One sample; raises ``RowError`` where it is too long or the completions are the same."""
         assert isinstance(record, Preference)
-        answers = [
+        completions = [
             self.turns.encode_completion(record.prompt, turns, record.tools, where)
             for turns, where in ((record.chosen, "$.chosen"), (record.rejected, "$.rejected"))
         ]
-        if answers[0].ids == answers[1].ids:
-            raise RowError("the two answers are the same", where="$.rejected")
-        (chosen, good), (rejected, bad) = (self.turns.arrays(answer) for answer in answers)
+        if completions[0].ids == completions[1].ids:
+            raise RowError("the two completions are the same", where="$.rejected")
+        (chosen, good), (rejected, bad) = (self.turns.arrays(completion) for completion in completions)
         C, R = len(chosen), len(rejected)
         if self.max_length < C + R:
             raise RowError(f"{C + R} tokens do not fit into {self.max_length}", where="$")

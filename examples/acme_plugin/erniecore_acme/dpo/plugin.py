@@ -12,11 +12,11 @@ class AcmeDpoConfig(MethodConfig):
     """Section `method` of the settings when this method is chosen."""
 
     beta: float = Field(0.1, gt=0, description="How strongly the policy is held to the reference.")
-    margin: float = Field(0.0, ge=0, description="By how much an answer must be better to count as learned.")
+    margin: float = Field(0.0, ge=0, description="By how much a completion must be better to count as learned.")
 
 
 class AcmeDpoPlugin(MethodPlugin):
-    """Learns from pairs of answers."""
+    """Learns from pairs of completions."""
 
     name = "acme-dpo"
     summary = "direct preference optimization with a margin"
