@@ -5,7 +5,7 @@
 c and r are the log-probabilities of the preferred and the rejected completion under the policy, c0 and r0 under the
 reference; N counts the pairs of the whole step.
 
-Letters: B batch, S sequence, T learned positions, A completions (the two of a pair follow each other).
+Letters: B batch, S sequence, T loss tokens, A completions (the two of a pair follow each other).
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class AcmeDpoObjective(Objective):
 
 
 def completions_of(batch: Batch) -> tuple[Any, Any]:
-    """Learned positions of the flattened batch, and the number of the completion that each belongs to; both int64 [T]."""
+    """Positions of loss tokens in the flattened batch, and the number of the completion of each; both int64 [T]."""
     (where,) = np.nonzero(batch.labels.reshape(-1) != IGNORE)
     sides = batch.fields["completion"].reshape(-1)[where]
     changes = np.flatnonzero(np.diff(sides)) + 1
@@ -65,7 +65,7 @@ def completions_of(batch: Batch) -> tuple[Any, Any]:
 
 
 def log_probabilities(model: Any, batch: Batch, where: Any, owner: Any) -> Tensor:
-    """Of each completion, summed over its tokens, float32 [A]; only learned positions reach the head."""
+    """Of each completion, summed over its tokens, float32 [A]; only loss tokens reach the head."""
     features = model.features(
         paddle.to_tensor(batch.input_ids),
         position_ids=paddle.to_tensor(batch.position_ids),
