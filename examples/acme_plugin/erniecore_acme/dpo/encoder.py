@@ -1,5 +1,5 @@
-"""Encodes a preference pair as one sample: prompt and chosen completion, then prompt and rejected completion, which do not
-attend to each other. The field `completion` numbers them, 1 and 2. numpy only.
+"""Encodes a preference pair as one sample: prompt and chosen completion, then prompt and rejected completion, which
+do not attend to each other. The field `completion` numbers them, 1 and 2. numpy only.
 """
 
 from __future__ import annotations
