@@ -1,6 +1,6 @@
 # Two commands to begin with: `make demo` and `make test`. Everything runs in .venv, which they create.
 SHELL := /bin/bash
-VENV := .venv
+VENV ?= .venv
 BIN := $(VENV)/bin
 # The first interpreter that is new enough and can make virtual environments.
 PYTHON ?= $(shell for p in python3 python3.12 python3.11 python3.10 python3.13; do \
@@ -11,7 +11,7 @@ EDITABLE := $(foreach p,$(PLUGINS) $(KERNELS),-e ./$(p))
 # Test processes: one more than cores, because some tests wait for others.
 JOBS ?= $(shell echo $$(( $$(nproc 2>/dev/null || echo 2) + 1 )))
 
-.PHONY: install demo test test-all lint docs bench wheels clean
+.PHONY: install demo test test-all test-commands test-pythons lint docs bench wheels clean
 
 install: $(VENV)/.ready
 
@@ -19,15 +19,15 @@ $(VENV)/.ready: pyproject.toml $(addsuffix pyproject.toml,$(PLUGINS)) $(wildcard
 	@test -n "$(PYTHON)" || { echo "erniecore needs Python 3.10 to 3.13 with the venv module; set PYTHON=/path/to/python3"; exit 3; }
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet 'flit_core>=3.11,<5' 'setuptools>=77,<81'
-	$(BIN)/pip install --quiet --no-compile --no-build-isolation -e '.[cpu,data,dev]' $(EDITABLE)
+	$(BIN)/pip install --quiet --no-compile --no-build-isolation -e '.[cpu,data,test,dev]' $(EDITABLE)
 	@touch $@
 
 demo: $(VENV)/.ready
-	$(BIN)/ernie run --demo
+	$(BIN)/ernie run --demo $(OUT:%=--out %)
 
 # Byte code is kept, whatever the shell says: compiling paddle's sources takes twice as long as importing them does.
-test test-all lint: export PYTHONDONTWRITEBYTECODE =
-test test-all lint: export PYTHONPYCACHEPREFIX = $(CURDIR)/$(VENV)/pycache
+test test-all test-commands lint demo: export PYTHONDONTWRITEBYTECODE =
+test test-all test-commands lint: export PYTHONPYCACHEPREFIX = $(CURDIR)/$(VENV)/pycache
 
 # One thread per test process: the suite runs on all cores by itself.
 test: $(VENV)/.ready
@@ -36,6 +36,14 @@ test: $(VENV)/.ready
 # Also every adapter with every method on every model, where `make test` takes them in turn.
 test-all: $(VENV)/.ready
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) --dist loadscope --no-loadscope-reorder --all-combinations
+
+# The command line, the settings and the generated pages: the part that depends on the version of Python.
+test-commands: $(VENV)/.ready
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n $(JOBS) -p no:cacheprovider tests/cli tests/config tests/docs/test_api_pages.py tests/docs/test_generated.py
+
+# The demo and `make test-commands` on every other supported Python of this machine.
+test-pythons:
+	.ci/pythons
 
 lint: $(VENV)/.ready
 	$(BIN)/ruff check .

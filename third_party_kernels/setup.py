@@ -17,7 +17,8 @@ from setuptools.command.bdist_wheel import bdist_wheel
 from setuptools.command.build_ext import build_ext
 
 PACKAGE = "ernie_third_party_kernels"
-MARKED = f'-DERNIE_SOURCES="{runpy.run_path(str(Path(PACKAGE, "sources.py")))["mark"](Path(PACKAGE))}"'
+SOURCES = runpy.run_path(str(Path(PACKAGE, "sources.py")))
+MARKED = f'-DERNIE_SOURCES="{SOURCES["mark"](Path(PACKAGE))}"'
 COMMON = [
     "-std=c++17",
     "-O3",
@@ -55,15 +56,30 @@ def run(command: list[str]) -> None:
     subprocess.run(command, check=True, capture_output=True, text=True)
 
 
+def is_current(library: Path) -> bool:
+    """Whether an earlier installation left what would be compiled now: from these sources, with the flags of this file."""
+    return (
+        library.is_file()
+        and library.stat().st_mtime >= Path(__file__).stat().st_mtime
+        and SOURCES["is_current"](library, Path(PACKAGE))
+    )
+
+
 class Build(build_ext):
-    """Runs the compiler as it is: these are plain libraries, not modules of Python."""
+    """Runs the compiler as it is: these are plain libraries, not modules of Python. One that an editable installation has
+    put beside its sources stays as long as it is current, whichever interpreter asks: processes that run may use it.
+    """
 
     def get_ext_filename(self, fullname: str) -> str:
         return fullname.replace(".", "/") + ".so"
 
     def build_extension(self, ext: Extension) -> None:
-        target = Path(self.get_ext_fullpath(ext.name))
+        target, beside = Path(self.get_ext_fullpath(ext.name)), Path(self.get_ext_filename(ext.name))
         target.parent.mkdir(parents=True, exist_ok=True)
+        if is_current(beside):
+            if beside.resolve() != target.resolve():
+                shutil.copy2(beside, target)
+            return
         objects = [str(Path(self.build_temp, ext.name, source).with_suffix(".o")) for source in ext.sources]
         try:
             for source, made in zip(ext.sources, objects, strict=True):
@@ -74,6 +90,11 @@ class Build(build_ext):
         except (OSError, subprocess.CalledProcessError) as error:
             target.unlink(missing_ok=True)
             self.warn(f"{target.name} was not built: {getattr(error, 'stderr', '') or error}")
+
+    def copy_extensions_to_source(self) -> None:
+        """The new ones; copying a file over itself would pull it away from under its users."""
+        self.extensions = [e for e in self.extensions if not is_current(Path(self.get_ext_filename(e.name)))]
+        super().copy_extensions_to_source()
 
 
 class Wheel(bdist_wheel):

@@ -73,5 +73,36 @@ def test_with_a_compiler_the_kernels_run(wheel_with, core, make_environment):
     assert environment.run("python", "-c", code) == "rotate\n"
 
 
+@pytest.mark.skipif(shutil.which("c++") is None, reason="there is no compiler")
+def test_an_editable_package_is_compiled_again_only_when_its_sources_changed(tmp_path):
+    """Other processes may use the libraries: installing once more must not pull them away."""
+    shutil.copytree(
+        ROOT / "third_party_kernels", tmp_path / "source", ignore=shutil.ignore_patterns("build", "*.egg-info")
+    )
+    package, log = tmp_path / "source" / "ernie_third_party_kernels", tmp_path / "compiler.log"
+    (tmp_path / "c++").write_text(f'#!/bin/sh\necho "$@" >> {log}\nexit 1\n')
+    (tmp_path / "c++").chmod(0o755)
+
+    def libraries():
+        return {library.name: library.stat().st_ino for library in package.glob("*.so")}
+
+    def install():
+        command = [sys.executable, "setup.py", "--quiet", "build_ext", "--inplace"]
+        environment = {**os.environ, "CXX": str(tmp_path / "c++")}
+        subprocess.run(command, cwd=package.parent, check=True, env=environment, capture_output=True)
+
+    for library in package.glob("*.so"):
+        library.touch()
+    before = libraries()
+    assert before
+    install()
+    assert libraries() == before
+    assert not log.exists()
+    with (package / "common.h").open("a") as header:
+        header.write("// changed\n")
+    install()
+    assert len(log.read_text().splitlines()) == len(before)
+
+
 def test_not_installed_is_the_reference_without_a_warning(core, make_environment):
     assert make_environment(core).run("python", "-c", SAYS) == "reference (all) ()\n"
