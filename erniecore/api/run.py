@@ -7,6 +7,7 @@ with importing_paddle():
     from erniecore.engine.models.adapters import (
         adapter_directory,
         adapter_plugin,
+        base_of,
         load_adapter,
         named_directory,
         origin_of,
@@ -17,6 +18,7 @@ with importing_paddle():
 __all__ = [
     "adapter_directory",
     "adapter_plugin",
+    "base_of",
     "load_adapter",
     "load_bundle",
     "locate",

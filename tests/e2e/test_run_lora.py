@@ -45,7 +45,7 @@ def test_train_use_merge(ernie, runner, base):
 
     beside = answer(ernie, "--model", runner.home / base, "--adapter", out)
     assert beside == answer(ernie, "--model", out)
-    outcome = ernie("merge", out, "--base", runner.home / base, "--out", merged, "--json")
+    outcome = ernie("merge", out, "--out", merged, "--json")
     assert outcome.code == 0, outcome.err
     done = json.loads(outcome.out)
     assert 0 < done["difference"] <= 1e-4 * max(done["largest"], 1)

@@ -1,8 +1,7 @@
 """The directory layout of Hugging Face PEFT: ``adapter_config.json`` and ``adapter_model.safetensors``. numpy only.
 
 ``base_model.model.<module>.lora_A.weight`` is [r, in] and ``.lora_B.weight`` [out, r]: both are ours transposed. Routed
-experts are modules of their own, ``….experts.3.up_proj``, as in public checkpoints. PEFT itself writes them fused where
-transformers has fused them; that is read too (:func:`unfuse`).
+experts are stacked parameters (``stacked.py``), or modules of their own, ``….experts.3.up_proj``; both are read.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -20,15 +19,30 @@ from erniecore.api.tensors import read_tensors
 from erniecore_lora.config import Variant
 from erniecore_lora.saved import Description, Factors, pair_up, refuse
 from erniecore_lora.shapes import Size
-from erniecore_lora.targets import Target, shortest_suffixes
+from erniecore_lora.stacked import unfuse
+from erniecore_lora.targets import shortest_suffixes
 
 if TYPE_CHECKING:
     from erniecore_lora.saved import Array
+
+__all__ = [
+    "CONFIG",
+    "WEIGHTS",
+    "Named",
+    "adapter_config",
+    "describe",
+    "public_tensors",
+    "public_whole",
+    "read",
+    "unfuse",
+]
 
 CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 PREFIX = "base_model.model."
 _KEY = re.compile(r"base_model\.model\.(?P<module>.+)\.lora_(?P<part>A|B|magnitude_vector)(\.default)?(\.weight)?")
 _PARTS = {"A": "a", "B": "b", "magnitude_vector": "magnitude"}
+
+_WEIGHT = ".weight"
 
 #: trained whole beside the updates: the head of a reward model
 WHOLE = "score.weight"
@@ -90,65 +104,22 @@ def read_whole(description: Description) -> Array | None:
     return None if found is None else np.ascontiguousarray(found.T)
 
 
-def unfuse(description: Description, modules: Mapping[str, Factors], known: Sequence[Target]) -> Mapping[str, Factors]:
-    """Updates of stacked parameters as updates of single experts, for a model with these targets.
+class Named(NamedTuple):
+    """What an adapter changes, by public name: layers and whole parameters, each with rank and alpha.
 
-    PEFT nests one wrapper per parameter: ``experts.base_layer`` and ``experts`` are gate and up side by side [.., 2 I]
-    and down; widths tell which. A is [E r, in], B [out, r E] with the experts innermost.
+    Attributes:
+        modules, parameters: name -> rank and alpha.
+        others: names of both that could have an update and have none, so that no ending names them.
     """
-    stacks: dict[str, dict[str, Target]] = {}
-    for target in known:
-        if target.num_experts:
-            stacks.setdefault(target.layer, {})[target.parameter] = target
-    apart: dict[str, Factors] = {}
-    for name, factors in modules.items():
-        stack = stacks.get(name.removesuffix(".base_layer"))
-        apart.update({name: factors} if stack is None else _experts(description, name, factors, stack))
-    return apart
+
+    modules: Mapping[str, Size]
+    parameters: Mapping[str, Size]
+    others: Sequence[str]
 
 
-def _experts(description: Description, name: str, factors: Factors, stack: Mapping[str, Target]) -> dict[str, Factors]:
-    layer = name.removesuffix(".base_layer")
-    experts, hidden, width = stack["gate_proj"].shape
-    parts = {
-        (hidden, 2 * width): ("gate_up_proj", ("gate_proj", "up_proj")),
-        (width, hidden): ("down_proj", ("down_proj",)),
-    }.get((factors.a.shape[0], factors.b.shape[1]))
-    if parts is None or factors.a.shape[1] % experts:
-        raise CheckpointError(
-            "this update fits none of the experts' matrices",
-            where=f"{description.file.parent}: {name}",
-            found=f"{factors.a.shape[0]} inputs, {factors.b.shape[1]} outputs, {factors.a.shape[1]} ranks",
-            code="ERN-K004",
-        )
-    parameter, targets = parts
-    rank = factors.a.shape[1] // experts
-    a = factors.a.reshape(hidden if parameter == "gate_up_proj" else width, experts, rank)
-    b = factors.b.reshape(rank, experts, -1)
-    alpha = description.alpha_of(f"{layer}.{parameter}")
-    found = {}
-    for expert in range(experts):
-        for target, part in zip(targets, np.split(b[:, expert], len(targets), axis=1), strict=True):
-            found[f"{layer}.{expert}.{target}"] = Factors(a[:, expert], part, alpha=alpha)
-    return found
-
-
-def adapter_config(
-    sizes: Mapping[str, Size],
-    others: Sequence[str],
-    *,
-    magnitudes: bool,
-    dropout: float,
-    base: str,
-    whole: bool = False,
-) -> dict[str, Any]:
-    """adapter_config.json.
-
-    Args:
-        sizes: public module -> rank and alpha of its update.
-        others: modules that could have one and have none, so that ``target_modules`` does not name them.
-        whole: the head of a reward model is among the tensors.
-    """
+def adapter_config(named: Named, *, magnitudes: bool, dropout: float, base: str, whole: bool = False) -> dict[str, Any]:
+    """adapter_config.json. ``whole``: the head of a reward model is among the tensors."""
+    sizes = {**named.modules, **named.parameters}
     rank = Counter(size.rank for size in sizes.values()).most_common(1)[0][0]
     alpha = Counter(size.alpha for size in sizes.values()).most_common(1)[0][0]
     stabilized = {size.rank_stabilized for size in sizes.values()}
@@ -169,11 +140,21 @@ def adapter_config(
         "r": rank,
         "rank_pattern": {module: size.rank for module, size in sizes.items() if size.rank != rank},
         "revision": None,
-        "target_modules": shortest_suffixes(sizes, others),
+        "target_modules": shortest_suffixes(named.modules, named.others),
+        "target_parameters": _parameters(named) or None,
         "task_type": "SEQ_CLS" if whole else "CAUSAL_LM",
         "use_dora": magnitudes,
         "use_rslora": stabilized.pop(),
     }
+
+
+def _parameters(named: Named) -> list[str]:
+    """Endings of the parameters; that of a layer's ``weight`` keeps the layer's name, because norms have one, too."""
+    layers = [name.removesuffix(_WEIGHT) for name in named.parameters if name.endswith(_WEIGHT)]
+    rest = [name for name in named.parameters if not name.endswith(_WEIGHT)]
+    others = [name.removesuffix(_WEIGHT) for name in named.others]
+    endings = [ending + _WEIGHT for ending in shortest_suffixes(layers, [*others, *named.modules])]
+    return sorted([*endings, *shortest_suffixes(rest, [*named.others, *named.modules])])
 
 
 def public_tensors(module: str, factors: Factors) -> dict[str, Array]:

@@ -12,6 +12,7 @@ from erniecore.api.adapter import AdapterCapability, AdapterPlugin, Layout
 from erniecore_lora.config import DoraConfig, LoraConfig, LoraPlusConfig, RsLoraConfig, Variant
 
 if TYPE_CHECKING:
+    from erniecore.api.method import RunView
     from erniecore_lora.saved import Description
 
 
@@ -71,6 +72,15 @@ class LoraPlugin(AdapterPlugin):
         from erniecore_lora.save import save
 
         return save(model, target, base=base)
+
+    @hookimpl
+    def ernie_run_start(self, run: RunView) -> None:
+        """Say before the first step that PEFT will not read what the run leaves."""
+        from erniecore_lora.save import unreadable
+
+        why = unreadable(run.model) if run.is_main else ""
+        if why:
+            run.emit("warning", kind="adapter", message=why)
 
     @hookimpl
     def ernie_match_adapter(self, directory: Path) -> bool:

@@ -48,9 +48,9 @@ class Description:
         return " and ".join(words) or "lora"
 
     def alpha_of(self, module: str) -> float:
-        """alpha of one module."""
+        """alpha of one module, which a pattern may name by its ``weight``."""
         for pattern, alpha in self.alpha_pattern.items():
-            if re.match(rf"(.*\.)?({pattern})$", module):
+            if any(re.match(rf"(.*\.)?({pattern})$", name) for name in (module, f"{module}.weight")):
                 return float(alpha)
         return self.alpha
 

@@ -88,7 +88,7 @@ def train_a_little(model, seed=1):
             low.magnitude.set_value(low.magnitude * (1 + 0.1 * paddle.rand(low.magnitude.shape)))
 
 
-EXPERTS = ("attention", "model.layers.[1-9]*.mlp.experts.*")
+EXPERTS = ("attention", "mlp.experts.*")
 WRITTEN = {
     "lora": ("dense", plugin.lora, {"rank": 4}),
     "some layers": ("dense", plugin.lora, {"targets": ("layers.1.self_attn.q_proj", "down_proj")}),
@@ -98,6 +98,18 @@ WRITTEN = {
     "pissa rslora": ("dense", plugin.rslora, {"rank": 4, "init": "pissa"}),
     "experts": ("moe", plugin.lora, {"rank": 4, "targets": EXPERTS, "dropout": 0.1}),
     "experts rslora": ("moe", plugin.rslora, {"rank": 4, "targets": EXPERTS}),
+    "all of a model with experts": ("moe", plugin.lora, {"rank": 4}),
+    "all, rslora": ("moe", plugin.rslora, {"rank": 4}),
+    "all, pissa": ("moe", plugin.lora, {"rank": 4, "init": "pissa"}),
+    "gate of experts": ("moe", plugin.lora, {"rank": 3, "targets": ("mlp.experts.gate_proj",)}),
+    "up and down of experts": (
+        "moe",
+        plugin.lora,
+        {"rank": 3, "targets": ("mlp.experts.up_proj", "mlp.experts.down_proj")},
+    ),
+    "down of experts of a layer": ("moe", plugin.lora, {"rank": 3, "targets": ("layers.1.mlp.experts.down_proj",)}),
+    "shared experts": ("moe", plugin.lora, {"rank": 3, "targets": ("*.shared_experts.*", "v_proj")}),
+    "a dense layer": ("moe", plugin.lora, {"rank": 3, "targets": ("layers.0.mlp.*",)}),
 }
 
 

@@ -14,8 +14,11 @@ from erniecore.api.command import JsonOption, note, show, show_json
 
 def merge(
     adapter: Annotated[Path, typer.Argument(help="A run, or the directory of an adapter (erniecore, PEFT, ERNIEKit).")],
-    base: Annotated[Path, typer.Option(metavar="DIR", help="Model directory that the adapter belongs to.")],
     out: Annotated[Path, typer.Option(metavar="DIR", help="Where to write; new, empty, or an earlier model of ours.")],
+    base: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="Model directory that the adapter belongs to [what its run was given]."),
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Write the base with the adapter merged into its weights, in the public layout.

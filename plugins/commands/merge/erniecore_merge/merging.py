@@ -15,6 +15,7 @@ from erniecore.api.corpus import file_hash
 from erniecore.api.run import (
     adapter_directory,
     adapter_plugin,
+    base_of,
     load_adapter,
     load_bundle,
     open_device,
@@ -45,19 +46,23 @@ class Merged(NamedTuple):
     notes: list[str]
 
 
-def merge_directory(source: Path, base: Path, out: Path) -> Merged:
+def merge_directory(source: Path, base: Path | None, out: Path) -> Merged:
     """Write ``base`` with the adapter in ``source`` merged into its weights; opens the ``cpu`` device.
 
     Merged in float32, compared with the unmerged model, then stored in the dtype of ``base`` and read back.
 
+    Args:
+        base: ``None``: the one that the adapter's run was trained on.
+
     Raises:
-        UsageError: already merged into this base, or an adapter that cannot be merged.
+        UsageError: no base is known, already merged into this base, or an adapter that cannot be merged.
         NumericsError: merged and unmerged logits differ by more than ``TOLERANCE`` of the largest.
         CheckpointError: the target is not free, something is damaged or does not fit.
     """
     directory = adapter_directory(source)
     check_target(out)
     plugin, own = adapter_plugin(directory), fingerprint(directory)
+    base = _known_base(directory) if base is None else base
     if AdapterCapability.MERGE not in plugin.capabilities:
         raise UsageError("this adapter cannot be merged", where=str(directory), found=plugin.name)
     merged_before = _merged_into(base)
@@ -104,6 +109,15 @@ def fingerprint(directory: Path) -> str:
     """sha256 of the adapter's weight files, in one; identifies an adapter wherever it is stored."""
     hashes = [file_hash(path) for path in sorted(directory.glob("*.safetensors"))]
     return hashlib.sha256("".join(hashes).encode()).hexdigest()
+
+
+def _known_base(directory: Path) -> Path:
+    """What the run that trained the adapter was given as its model."""
+    try:
+        return base_of(directory)
+    except UsageError as error:
+        error.fix, error.next = "name it", f"ernie merge {directory} --base DIR --out DIR"
+        raise
 
 
 def _merged_into(base: Path) -> list[str]:

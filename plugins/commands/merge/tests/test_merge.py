@@ -91,6 +91,13 @@ def test_adapter_of_another_model_is_refused(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_base_that_nobody_knows_must_be_named(tmp_path):
+    with pytest.raises(UsageError, match="does not say where its base is") as caught:
+        merging.merge_directory(ADAPTER, None, tmp_path / "out")
+    assert caught.value.next == f"ernie merge {ADAPTER} --base DIR --out DIR"
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_directory_that_is_no_adapter(tmp_path):
     with pytest.raises(UsageError, match="a whole model, not an adapter") as caught:
         adapters.adapter_plugin(DENSE)
