@@ -212,6 +212,12 @@ def test_unknown_keys_stop_a_run(capsys, tmp_path):
     assert "qq=1: ERNIEKit has no such key" in run(capsys, "run", old, "qq=1", "--dry-run", code=2).err
 
 
+def test_a_key_that_the_toolkit_ignores_stops_nothing_and_is_said(capsys, tmp_path):
+    old = write(tmp_path, OLD + "eval_iters: 10\n")
+    shown = run(capsys, "run", old, "--dry-run").out
+    assert "eval_iters: ERNIEKit has no such key and ignores it" in " ".join(shown.split())
+
+
 def test_a_json_file_of_settings_runs(capsys, tmp_path):
     old = write(tmp_path, json.dumps({"model_name_or_path": "baidu/ERNIE-4.5-0.3B-PT", "do_train": True}), "old.json")
     assert json.loads(run(capsys, "run", old, "--dry-run", "--json").out)["model"] == "ernie45"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from erniecore_key_tables import Key, only, part, renamed, without
+from erniecore_key_tables import Key, ignored, only, part, renamed, without
 
 MEMORY = "saves memory in a way that this optimizer does not have; the result is the same"
 EXACT = "checkpoints are one format: exact, hashed, written atomically, with everything that a resume needs"
@@ -72,6 +72,8 @@ STEPS: tuple[Key, ...] = (
     ),
     part("evaluation_strategy", "text", "no", "eval.every", "no: only at the end; epoch: max_steps / num_train_epochs"),
     part("eval_steps", "whole", None, "eval.every", "with `evaluation_strategy: steps`"),
+    ignored("eval_iters", "ERNIEKit has no such key and ignores it; `max_evaluate_steps` bounds an evaluation"),
+    ignored("eval_batch_size", "ERNIEKit has no such key and ignores it; `batch_size` is that of evaluations, too"),
     renamed("max_evaluate_steps", "whole", -1, "eval.max_steps", "-1: all", _steps),
     part("save_strategy", "text", "no", "checkpoint.every", "no: only at the end; epoch: max_steps / num_train_epochs"),
     part("save_steps", "whole", 500, "checkpoint.every", "with `save_strategy: steps`"),

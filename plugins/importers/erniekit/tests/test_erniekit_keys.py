@@ -112,6 +112,14 @@ def test_unknown_keys_have_a_suggestion(typo, meant):
     assert outcome.suggestions == ({typo: meant} if meant else {})
 
 
+@pytest.mark.parametrize("key", ["eval_iters", "eval_batch_size"])
+def test_a_key_of_published_files_that_erniekit_ignores_is_dropped_with_a_note(key):
+    outcome = convert({"stage": "SFT", key: 10})
+    assert (outcome.unknown, outcome.problems) == ((), {})
+    assert outcome.dropped[key].startswith("ERNIEKit has no such key and ignores it")
+    assert [(note.kind, note.keys) for note in outcome.notes if key in note.keys] == [("hint", (key,))]
+
+
 def test_keys_of_a_group_belong_to_it():
     assert TABLE.split({"vision_config.depth": 16, "learning_rate.x": 1}) == (
         {"vision_config": 16},

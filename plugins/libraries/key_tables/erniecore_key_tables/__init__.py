@@ -5,9 +5,9 @@ page of the table. Reads no file, imports no plugin, knows no toolkit.
 
 from erniecore_key_tables.convert import SECTIONS, convert, convert_each
 from erniecore_key_tables.draft import Draft
-from erniecore_key_tables.table import Key, KeyTable, Left, only, part, renamed, without
+from erniecore_key_tables.table import Key, KeyTable, Left, ignored, only, part, renamed, without
 from erniecore_key_tables.values import one_of
 
 __all__ = [
-    "SECTIONS", "Draft", "Key", "KeyTable", "Left", "convert", "convert_each", "one_of", "only", "part", "renamed", "without",
+    "SECTIONS", "Draft", "Key", "KeyTable", "Left", "convert", "convert_each", "ignored", "one_of", "only", "part", "renamed", "without",
 ]  # fmt: skip

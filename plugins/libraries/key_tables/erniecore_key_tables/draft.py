@@ -75,8 +75,8 @@ class Draft:
     def leave(self, left: Left, old: str) -> None:
         """As :meth:`drop`, with a note if the training differs."""
         self.drop(left.reason, old)
-        if left.differs and old in self.given:
-            self.note("differs", left.reason, old)
+        if (left.differs or left.ignored) and old in self.given:
+            self.note("differs" if left.differs else "hint", left.reason, old)
 
     def note(self, kind: NoteKind, text: str, *olds: str) -> None:
         """Something to know."""

@@ -13,10 +13,12 @@ from erniecore_key_tables import values
 
 @dataclass(frozen=True, slots=True)
 class Left:
-    """A value that becomes no setting. ``differs``: the training would be another one in the toolkit."""
+    """A value that becomes no setting. ``differs``: the training would be another one in the toolkit; ``ignored``: it means
+    nothing in the toolkit either, and the user should know."""
 
     reason: str
     differs: bool = False
+    ignored: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +55,11 @@ def part(old: str, type: str, default: Any, new: str, note: str = "") -> Key:
 def without(note: str, *keys: tuple[str, str, Any]) -> tuple[Key, ...]:
     """Keys that become nothing, all for the same reason."""
     return tuple(Key(*key, "", note) for key in keys)
+
+
+def ignored(old: str, note: str) -> Key:
+    """A key that files have and the toolkit does not: it goes on without it."""
+    return Key(old, "any", None, "", note, lambda value: Left(note, ignored=True))
 
 
 def only(old: str, type: str, default: Any, harmless: Any, note: str, otherwise: str) -> Key:
