@@ -9,5 +9,6 @@ from erniecore_key_tables.table import Key, KeyTable, Left, ignored, only, part,
 from erniecore_key_tables.values import one_of
 
 __all__ = [
-    "SECTIONS", "Draft", "Key", "KeyTable", "Left", "convert", "convert_each", "ignored", "one_of", "only", "part", "renamed", "without",
+    "SECTIONS", "Draft", "Key", "KeyTable", "Left",
+    "convert", "convert_each", "ignored", "one_of", "only", "part", "renamed", "without",
 ]  # fmt: skip
