@@ -11,7 +11,7 @@ EDITABLE := $(foreach p,$(PLUGINS) $(KERNELS),-e ./$(p))
 # Test processes: one more than cores, because some tests wait for others.
 JOBS ?= $(shell echo $$(( $$(nproc 2>/dev/null || echo 2) + 1 )))
 
-.PHONY: install demo test test-all test-commands test-pythons lint docs bench wheels clean
+.PHONY: install demo test test-all test-signals test-commands test-pythons lint docs bench wheels clean
 
 install: $(VENV)/.ready
 
@@ -36,6 +36,10 @@ test: $(VENV)/.ready
 # Also every adapter with every method on every model, where `make test` takes them in turn.
 test-all: $(VENV)/.ready
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) --dist loadscope --no-loadscope-reorder --all-combinations
+
+# Signals at 200 random moments of a run, from the start of its process to its end; some 15 minutes.
+test-signals: $(VENV)/.ready
+	$(BIN)/python tests/helpers/signal_cases.py --each 40
 
 # The command line, the settings and the generated pages: the part that depends on the version of Python.
 test-commands: $(VENV)/.ready

@@ -108,6 +108,7 @@ def errors_page() -> str:
     """Exit codes and error codes."""
     lines = [NOTICE + "# Errors and exit codes", "", "## Exit codes", "", "| code | name |", "|---|---|"]
     lines += [f"| {int(e)} | {e.name.lower()} |" for e in errors.Exit]
+    lines += ["", "A command other than `run` that a signal ends exits with 128 and its number: 143 after SIGTERM."]
     lines += ["", "## Error codes", "", "| code | exit | class | meaning |", "|---|---|---|---|"]
     classes = [c for c in vars(errors).values() if inspect.isclass(c) and issubclass(c, errors.ErnieError)]
     for cls in sorted(classes, key=lambda c: c.code):

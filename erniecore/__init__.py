@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from erniecore.engine.entry import run as run
-    from erniecore.engine.loading import export as export
     from erniecore.engine.loading import load_adapter as load_adapter
     from erniecore.engine.loading import load_model as load_model
     from erniecore.engine.loading import load_tokenizer as load_tokenizer
@@ -21,15 +20,29 @@ __version__ = "0.1.0"
 __all__ = ["__version__", "export", "generate", "load_adapter", "load_model", "load_tokenizer", "open_model", "run"]
 
 
-#: functions of this package that another distribution brings, and the modules that have them
-FROM_OTHERS = {"generate": "erniecore_generation.generate"}
+#: functions of this package that another distribution brings: its name and the module
+FROM_OTHERS = {
+    "export": ("erniecore-export", "erniecore_export.exporting"),
+    "generate": ("erniecore-generation", "erniecore_generation.generate"),
+}
 
 
 def __getattr__(name: str) -> Any:
     if name in FROM_OTHERS:
-        from erniecore.registry import library
-
-        return getattr(library(FROM_OTHERS[name], f"erniecore.{name}"), name)
+        return _from_other(name, *FROM_OTHERS[name])
     if name in __all__:
         return getattr(import_module("erniecore.engine.entry" if name == "run" else "erniecore.engine.loading"), name)
     raise AttributeError(f"module 'erniecore' has no attribute {name!r}")
+
+
+def _from_other(name: str, distribution: str, module: str) -> Any:
+    try:
+        return getattr(import_module(module), name)
+    except ModuleNotFoundError as error:
+        if error.name != module.partition(".")[0]:
+            raise
+        from erniecore.errors import PluginNotFound
+
+        raise PluginNotFound(
+            f"erniecore.{name} comes with {distribution}", next=f"pip install {distribution}"
+        ) from error

@@ -1,10 +1,28 @@
-"""``python -m erniecore`` is ``ernie``."""
+"""``ernie``, which is also ``python -m erniecore``. Signals are caught before anything else is imported."""
 
 from __future__ import annotations
 
 import sys
 
-from erniecore.cli.app import main
+from erniecore import signals, streams
+
+
+def main() -> int:
+    """Run the command that was typed; the exit code."""
+    streams.complete()
+    signals.install()
+    try:
+        from erniecore.cli.app import main as command
+
+        code = command()
+    except BaseException as error:
+        found = signals.outcome(error, sys.argv[1:])
+        if found is None:
+            raise
+        code = found[0]
+        streams.write(sys.stderr, found[1])
+    return signals.finish(code)
+
 
 if __name__ == "__main__":
     sys.exit(main())

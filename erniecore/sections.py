@@ -160,3 +160,12 @@ BASES: dict[str, type[Section]] = {
 def default(name: str) -> Section:
     """An instance of the base class ``name`` for a kind of which no plugin was chosen; empty for ``""``."""
     return BASES.get(name, EmptyConfig)()
+
+
+class ExportConfig(Section):
+    """Options of exporters that write weights."""
+
+    dtype: Literal["", "float32", "bfloat16", "float16"] = Field(
+        "", description="Dtype of the stored weights; empty: as they are in memory. Router weights stay float32."
+    )
+    max_shard_bytes: int = Field(5 * 1000**3, ge=1, description="Larger weights are cut into shards of this size.")

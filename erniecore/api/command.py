@@ -140,12 +140,15 @@ def store_text(path: Path, text: str, doing: str) -> None:
         replace_file(path, text.encode())
 
 
-def plugin_settings(cls: type[Section], overrides: Sequence[str]) -> Section:
-    """The section of a plugin with ``KEY=VALUE`` arguments of a command over its defaults. Raises ``ConfigError``."""
+def plugin_settings(cls: type[Section], given: Sequence[str] | Mapping[str, Any], name: str = "") -> Section:
+    """The section ``name`` of a plugin with ``KEY=VALUE`` arguments, or values, over its defaults. Raises ``ConfigError``."""
     from erniecore.config.problems import section_from
     from erniecore.config.sources import from_arguments
+    from erniecore.config.tree import Leaf, Place
 
-    return section_from(cls, from_arguments(overrides))
+    if isinstance(given, Mapping):
+        return section_from(cls, {key: Leaf(value, Place("options")) for key, value in given.items()}, name)
+    return section_from(cls, from_arguments(given), name)
 
 
 def open_tokenizer(directory: Path) -> tuple[Tokenizer, int]:

@@ -1,21 +1,26 @@
 """What a launcher is written with: starting, watching and ending the ranks of a run. No paddle."""
 
+from erniecore.builtin.local_launcher.config import LocalConfig
+from erniecore.builtin.local_launcher.launcher import LocalRanks, clusters
 from erniecore.engine.launch import paddle_variables
 from erniecore.engine.processes.exits import read_exit
-from erniecore.engine.processes.network import free_port, interface_to, node_name
+from erniecore.engine.processes.network import NODE, free_port, node_name
 from erniecore.sections import LauncherConfig
 from erniecore.types.launcher import Launcher, RankExit, RankJob, RunningRanks
 from erniecore.types.run import Cluster
 
 __all__ = [
+    "NODE",
     "Cluster",
     "Launcher",
     "LauncherConfig",
+    "LocalConfig",
+    "LocalRanks",
     "RankExit",
     "RankJob",
     "RunningRanks",
+    "clusters",
     "free_port",
-    "interface_to",
     "node_name",
     "paddle_variables",
     "read_exit",

@@ -4,12 +4,9 @@ from erniecore.quiet import importing_paddle
 
 with importing_paddle():
     from erniecore.checkpoint.directories import write_directory_manifest, write_json
-    from erniecore.checkpoint.tensors import LONG_NAMES, Array
+    from erniecore.checkpoint.tensors import LONG_NAMES, Array, same_bits
     from erniecore.checkpoint.tensors import Tensor as StoredTensor
-    from erniecore.engine.arrays import all_finite
-    from erniecore.engine.exporting.export import logits as probe_logits
-    from erniecore.engine.exporting.export import prompts as probe_prompts
-    from erniecore.engine.exporting.export import verify_export
+    from erniecore.engine.arrays import all_finite, dtype_name, to_numpy
     from erniecore.engine.models.config_json import QUANTIZATION as QUANTIZATION_KEY
     from erniecore.engine.models.model_files import (
         memory_dtype,
@@ -19,6 +16,7 @@ with importing_paddle():
         save_model_directory,
         write_assets,
         write_model_files,
+        write_structured,
         write_weights,
     )
     from erniecore.engine.models.quantized import codec_of, is_packed
@@ -35,21 +33,22 @@ __all__ = [
     "all_finite",
     "codec_of",
     "convert",
+    "dtype_name",
     "is_packed",
     "memory_dtype",
     "open_weights",
-    "probe_logits",
-    "probe_prompts",
     "provenance",
     "public_config",
     "public_tensors",
+    "same_bits",
     "save_model_directory",
     "state_of",
-    "verify_export",
+    "to_numpy",
     "with_score_head",
     "write_assets",
     "write_directory_manifest",
     "write_json",
     "write_model_files",
+    "write_structured",
     "write_weights",
 ]

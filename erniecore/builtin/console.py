@@ -1,5 +1,6 @@
 """``console``: what a person, or a script with ``--json``, sees of a run. On a terminal one live line and, above it, what
 stays; elsewhere one line every ``log.every`` steps without control characters. The facts are those of events.jsonl.
+A console that can no longer be written, as after ``| head``, is given up with a warning; the run goes on.
 """
 
 from __future__ import annotations
@@ -8,13 +9,16 @@ import json
 import os
 import sys
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TextIO
 from weakref import WeakKeyDictionary
 
+from erniecore import streams
 from erniecore.builtin.events import plain
 from erniecore.engine.preparation.rundir import warning_text
 from erniecore.plugin import Plugin, hookimpl
+from erniecore.signals import told
 from erniecore.types.run import RunView
 from erniecore.units import field_lines, size_text
 
@@ -194,7 +198,8 @@ def _warning(shown: Shown, event: Event) -> str:
 def _end(shown: Shown, event: Event) -> str:
     peak, planned = event.get("tensor_memory"), event.get("planned_memory")
     memory = f"  peak memory {size_text(peak)} (estimated {size_text(planned)})" if peak and planned else ""
-    done = f"{event['status']}  {event['steps']} steps  {event['tokens']} tokens  {event['seconds']:.1f} s"
+    status = told(event["reason"]).partition(" ")[0] if event.get("reason") else event["status"]
+    done = f"{status}  {event['steps']} steps  {event['tokens']} tokens  {event['seconds']:.1f} s"
     if event.get("planned_seconds") and event["steps"]:
         done += f" ({event['seconds'] / event['steps']:.3g} s per step, planned {event['planned_seconds']:.3g})"
     return f"end    {done}{memory}  {shown.out}"
@@ -251,12 +256,19 @@ class ConsolePlugin(Plugin):
     def ernie_event(self, run: RunView, event: Event) -> None:
         if run not in _displays:
             _displays[run] = choose(run.console, sys.stdout, Shown(run.settings.log.every, run.total_steps, run.out))
-        _displays[run].show(event)
+        try:
+            _displays[run].show(event)
+        except (OSError, ValueError) as error:  # nobody reads it, the disk is full, it was closed, it has other letters
+            _displays[run] = NoDisplay()
+            streams.silence(sys.stdout)
+            message = f"the console cannot be written, the run goes on without it: {error}"
+            run.emit("warning", kind="console", message=message)
 
     @hookimpl
     def ernie_run_end(self, run: RunView) -> None:
         if run in _displays:
-            _displays.pop(run).close()
+            with suppress(OSError, ValueError):
+                _displays.pop(run).close()
 
 
 plugin = ConsolePlugin()

@@ -13,10 +13,11 @@ from typing import Annotated, Any
 
 import typer
 
+from erniecore import signals
 from erniecore.cli import render
 from erniecore.cli.group import CONTEXT, Lazy, LazyGroup
 from erniecore.cli.usage import CLICK_ERROR, usage_error
-from erniecore.errors import ErnieError, Exit, MemoryFault, first_line, says_out_of_memory
+from erniecore.errors import ErnieError, Exit, MemoryFault, Preempted, first_line, says_out_of_memory
 
 COMMANDS: dict[str, Lazy] = {
     "run": Lazy("erniecore.cli.run:run", "Train, evaluate and save (or --demo, or --dry-run)."),
@@ -25,7 +26,6 @@ COMMANDS: dict[str, Lazy] = {
         "erniecore.cli.nested:data", "Check, show and count data files; the token cache; build token files, convert."
     ),
     "model": Lazy("erniecore.cli.nested:model", "Create and check model directories."),
-    "export": Lazy("erniecore.cli.export:export", "Write a trained model for others to load."),
     "serve": Lazy("erniecore.cli.serve:serve", "Let a model answer over the network, with a server plugin."),
     "version": Lazy("erniecore.cli.version:version", "Versions, and a block for bug reports."),
 }
@@ -72,11 +72,14 @@ def main(argv: Sequence[str] | None = None) -> int:
         if isinstance(end.__context__, BrokenPipeError):  # click makes an exit of it before we see it
             return _report(end.__context__, debug=debug, as_json=as_json)
         return end.code if isinstance(end.code, int) else int(Exit.OK if end.code is None else Exit.BUG)
-    except (KeyboardInterrupt, typer.Abort):
-        render.note("interrupted")
-        return int(Exit.INTERRUPTED)
     except BaseException as error:
-        return _report(error, debug=debug, as_json=as_json)
+        found = None if isinstance(error, Preempted) else signals.outcome(error, args)
+        if found is None and isinstance(error, typer.Abort):
+            found = int(Exit.INTERRUPTED), "interrupted"
+        if found is None:
+            return _report(error, debug=debug, as_json=as_json)
+        render.note(found[1])
+        return found[0]
 
 
 def _report(error: BaseException, *, debug: bool, as_json: bool) -> int:

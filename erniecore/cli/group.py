@@ -5,6 +5,7 @@ The table of the core's commands lives in ``app.py``; further ones come from ``e
 
 from __future__ import annotations
 
+import signal
 import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ from erniecore.cli import render
 from erniecore.cli.usage import CLICK_ERROR
 from erniecore.errors import PluginBroken, UsageError, nearest
 from erniecore.retired import current_flags
+from erniecore.signals import Stopped
 
 #: ``-h`` everywhere; inherited by every subcommand.
 CONTEXT: dict[str, Any] = {"help_option_names": ["-h", "--help"]}
@@ -120,6 +122,13 @@ class LazyGroup(NearestGroup):
     def __init__(self, *args: Any, table: Mapping[str, Lazy] | None = None, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.table: dict[str, Lazy] = dict(table or {})
+
+    def invoke(self, ctx: Any) -> Any:
+        """As typer does, which would turn Ctrl-C into an exit code without a word."""
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt as error:
+            raise Stopped(signal.SIGINT) from error
 
     def own_commands(self, ctx: Any) -> list[str]:
         """In the order of the table."""

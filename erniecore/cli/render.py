@@ -11,7 +11,8 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any, TextIO
 
-from erniecore.errors import ConfigError, ErnieError
+from erniecore import streams
+from erniecore.errors import ConfigError, ErnieError, Preempted
 from erniecore.units import field_lines
 
 #: How the parts of an error are called on the console.
@@ -25,11 +26,14 @@ def error_text(error: ErnieError) -> str:
         headline = f"{count} problem{'s' if count != 1 else ''} in the settings"
     else:
         headline = error.message
-    left, right = f"error {error.code}  {headline}", f"exit {int(error.exit_code)}"
+    stopped = isinstance(error, Preempted)  # as asked: no error, and the remedy is no repair
+    left, right = headline if stopped else f"error {error.code}  {headline}", f"exit {int(error.exit_code)}"
     lines = [f"{left:<70}  {right}"]
     if isinstance(error, ConfigError):
         lines += [f"  {problem}" for problem in error.problems]
     fields = error.fields()
+    if stopped:
+        return "\n".join([*lines, f"  {error.fix}"])
     lines += [f"  {label:<7} {_indented(fields[name])}" for name, label in _LABELS.items() if name in fields]
     return "\n".join(lines)
 
@@ -51,7 +55,7 @@ def error_json(error: ErnieError) -> dict[str, Any]:
 def show_error(error: ErnieError, *, as_json: bool = False) -> None:
     """Print an error: to stderr, or as a JSON line to stdout."""
     if as_json:
-        show_json(error_json(error), indent=None)
+        streams.write(sys.stdout, json.dumps(error_json(error), ensure_ascii=False, default=str))
         return
     headline, *rest = error_text(error).split("\n")
     if use_color(sys.stderr):
@@ -59,11 +63,11 @@ def show_error(error: ErnieError, *, as_json: bool = False) -> None:
         from rich.text import Text
 
         console = Console(stderr=True, highlight=False, soft_wrap=True)
-        console.print(Text(headline, style="bold red"))
+        console.print(Text(headline, style="" if isinstance(error, Preempted) else "bold red"))
         for line in rest:
             console.print(Text(line))
         return
-    print("\n".join([headline, *rest]), file=sys.stderr)
+    streams.write(sys.stderr, "\n".join([headline, *rest]))
 
 
 def show_json(value: object, *, indent: int | None = 2) -> None:
@@ -84,7 +88,7 @@ def show_fields(fields: Sequence[tuple[str, str]], width: int = 80) -> None:
 
 def note(message: str) -> None:
     """Print a note to stderr; stdout has only the command's output."""
-    print(message, file=sys.stderr)
+    streams.write(sys.stderr, message)
 
 
 def table_text(headers: Sequence[str], rows: Sequence[Sequence[object]]) -> str:

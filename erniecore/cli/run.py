@@ -32,6 +32,7 @@ def run(
     resume: Annotated[
         str | None, typer.Option("--resume", metavar="auto|never|must|DIR", help="Where to continue; default auto.")
     ] = None,
+    new: Annotated[bool, typer.Option("--new", help="Start a new run, as --resume never; default: continue.")] = False,
     nproc: NprocOption = None,
     nodes: NodesOption = None,
     node_rank: NodeRankOption = None,
@@ -48,8 +49,11 @@ def run(
 
     Settings come from FILE, from SECTION.KEY=VALUE arguments and from the flags; `ernie config show` takes the same arguments
     and prints every value with its source. FILE may also be a settings file of another toolkit (`ernie plugins --kind
-    importer`), which is converted.
+    importer`), which is converted. The same command continues a run that has not finished.
     """
+    if new and resume is not None:
+        raise UsageError("--new and --resume exclude each other", fix="leave one of them out")
+    resume = "never" if new else resume
     if demo:
         return _demo(chosen["out"] or "", as_json)
     from erniecore.config import compose

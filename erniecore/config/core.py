@@ -13,7 +13,11 @@ class RunSection(Section):
     """What this run is and where it writes."""
 
     name: str = Field("", description="Name of the run; empty: made from date, method and model.")
-    out: str = Field("", description="Run directory. Empty: `runs/<name>`.")
+    out: str = Field(
+        "",
+        description="Run directory. Empty: `runs/<name>`; without a name, that of the newest unfinished run of the same "
+        "settings and data in `runs/`, or a new one.",
+    )
     seed: int = Field(42, ge=0, lt=2**32, description="Every random stream derives from (seed, purpose, step).")
     deterministic: bool = Field(
         True,
@@ -219,9 +223,12 @@ class EvalSection(Section):
 class CheckpointSection(Section):
     """Saving and keeping checkpoints."""
 
-    every: int = Field(0, ge=0, description="Save every so many steps; 0: only at the end.")
-    minutes: float = Field(
-        0.0, ge=0, description="Save also when so many minutes have passed since the last save; 0: only by steps."
+    every: int = Field(0, ge=0, description="Save every so many steps; 0: by the clock and at the end.")
+    minutes: float | None = Field(
+        None,
+        ge=0,
+        description="Save also when so many minutes have passed since the last save; 0: only by steps. Empty: 10, or "
+        "as many as keep what saving costs (training waits, and steps are slower) at 1 % of the time.",
     )
     background: bool = Field(
         True,

@@ -5,22 +5,25 @@ device has set its environment.
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from erniecore import registry
+from erniecore.engine.launch import read_cluster
 from erniecore.engine.processes.network import node_name
-from erniecore.errors import ConfigError, PluginBroken, PluginError
+from erniecore.errors import ConfigError, EnvironmentFault, PluginBroken, PluginError
 from erniecore.kinds import KINDS
 from erniecore.plugin import Plugin
 from erniecore.sections import LauncherConfig
 
 if TYPE_CHECKING:
     from erniecore.config.compose import LoadedSettings
+    from erniecore.config.settings import RunSettings
     from erniecore.engine.context import RunContext
     from erniecore.engine.preparation.resume import Resumption
     from erniecore.engine.stop import StopRequest
@@ -64,8 +67,6 @@ def run(
     Raises:
         ErnieError: with ``exit_code``, as the command line would end; ``Preempted`` after SIGTERM or SIGINT.
     """
-    import os
-
     from erniecore.config.compose import load
 
     loaded = load(None if file is None else Path(file), overrides, {}, os.environ)
@@ -107,27 +108,56 @@ def run_loaded(
 ) -> RunResult:
     """Train with settings that are already loaded; see :func:`run`.
 
+    Without ``run.out`` and ``run.name`` this continues the newest unfinished run of the same settings and data in ``runs/``
+    that no other process uses, or starts a new one there.
+
     Args:
         processes: on this machine; 0: as the settings need (``launcher.nproc``, ``parallel``). name: of the run, if it has
             none.
-        note: told of each restart. launched: this process is a rank that the run's launcher has started.
+        note: told which run it is, and of each restart. launched: this process is a rank that the run's launcher has started.
         listeners: objects with lifecycle hooks, beside the callbacks; called where the run has one process, this one.
     """
     from erniecore.engine.preparation.prepare import prepare
 
     default, faults = _default_callback(loaded)
-    with _located(loaded), loaded.host.listening([*listeners, *default]):
+    with _located(loaded), loaded.host.listening([*listeners, *default]), ExitStack() as locks:
         if (path := loaded.settings.model.path) and not Path(path).is_dir():
             from erniecore.config.absent_model import require_directory
 
             require_directory(loaded)
         start = LauncherConfig() if launched else loaded.settings.launcher
         count = processes or start.nproc
-        context = prepare(loaded, console=console, processes=count, name=name, nodes=start.nodes)
+        make = partial(prepare, loaded, console=console, processes=count, nodes=start.nodes)
+        context = make(name=name) if name else _chosen(loaded.settings, make, locks, note)
         context.device.preflight()
         if context.num_processes > 1 or start.restarts or start.nodes > 1:
             return _run_ranks(context, loaded, note)
         return _run_here(context, partial(write_resolved_file, loaded), [*faults, *loaded.notes])
+
+
+def _chosen(
+    settings: RunSettings, make: Callable[..., RunContext], locks: ExitStack, note: Callable[[str], None]
+) -> RunContext:
+    """The run that these settings mean where they name none. It is ours from here on until ``locks`` is closed: of two
+    commands that begin together, the second one finds it taken and looks on."""
+    from erniecore.engine.preparation import rundir, unfinished
+    from erniecore.engine.preparation.prepare import name_of
+
+    if settings.run.out or settings.run.name or settings.launcher.nodes > 1 or read_cluster(os.environ).world_size > 1:
+        return make()
+    for tries in range(9, -1, -1):
+        fresh = name_of(settings.run, settings.plugins, shared=False)
+        choice = unfinished.choose(settings.model_dump(mode="json"), fresh)
+        context = make(name=choice.name)
+        try:
+            locks.enter_context(rundir.locked(context.out, "lock-run"))
+            break
+        except EnvironmentFault as error:
+            if error.code != "ERN-E011" or not tries:
+                raise
+    if choice.note:
+        note(f"note: {choice.note}")
+    return context
 
 
 def _default_callback(loaded: LoadedSettings) -> tuple[list[Plugin], list[str]]:
@@ -177,17 +207,18 @@ def _run_here(context: RunContext, write_resolved: Callable[[Path], None], notes
     """
     from erniecore.checkpoint.files import require_space
     from erniecore.engine import opening
-    from erniecore.engine.preparation import resume, rundir
+    from erniecore.engine.preparation import resume, rundir, unfinished
     from erniecore.engine.stop import StopRequest
 
     settings, cluster, device = context.settings, context.cluster, context.device
     stop = StopRequest(context.out / "control" / "stop")
-    with rundir.opened(context.out, cluster.rank), stop.listening():
+    with stop.listening(), rundir.opened(context.out, cluster.rank):
         rundir.log.info("rank %d of %d on %s", cluster.rank, cluster.world_size, node_name())
         resumption = resume.Resumption()
         if context.is_main:  # the others would see what it has written meanwhile; they hear of it
             hash_now, data_size = context.config_hash, context.parallel_plan.data_size
             resumption = resume.choose(context.out, settings.run.resume, context.settings_json, hash_now, data_size)
+            unfinished.record(context.out, context.settings_json)
         if resumption.checkpoint is None:
             require_space(context.out, context.plan.checkpoint, "the first checkpoint")
         warnings = [*context.warnings, *opening.open_device(device, cluster, context.kernels), *notes]

@@ -1,4 +1,4 @@
-"""Loading and exporting models from Python; the commands that use a model call the same functions. Importing this module is
+"""Loading models from Python; the commands that use a model call the same functions. Importing this module is
 light: paddle comes in after the device has set its environment.
 """
 
@@ -78,27 +78,3 @@ def load_tokenizer(path: str | Path) -> Tokenizer:
     if located.is_checkpoint:
         raise UsageError("a checkpoint holds no tokenizer", where=str(path), fix="name the run's model directory")
     return open_tokenizer(located.path)[0]
-
-
-def export(source: ModelBundle | str | Path, out: str | Path, to: str = "hf") -> Path:
-    """Write a model for others to load; what was written is loaded again and compared.
-
-    Args:
-        source: what :func:`open_model` returned, or a model, run or checkpoint directory.
-        out: a new or empty directory, or an earlier export. to: an exporter plugin.
-
-    Raises:
-        CheckpointError: the target is not free, or the export differs from the model.
-    """
-    from erniecore.engine.exporting.export import export_bundle, export_directory
-    from erniecore.errors import UsageError
-    from erniecore.types.model import ModelBundle
-
-    if isinstance(source, str | Path):
-        return export_directory(Path(source), Path(out), to).path
-    if not isinstance(source, ModelBundle):
-        raise UsageError(
-            "a model alone has no tokenizer and no names of its weights",
-            fix="export its directory, or what erniecore.open_model returns",
-        )
-    return export_bundle(source, Path(out), to)

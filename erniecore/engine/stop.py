@@ -1,21 +1,22 @@
 """Being asked to stop: a signal or the file ``control/stop`` in the run directory. Before training there is nothing to
 save and a signal ends the run at once. From :meth:`StopRequest.defer` on the loop asks once per step, so that the step
-is finished and saved; then only the second interrupt from the keyboard ends the process at once.
+is finished and saved; then only the second interrupt from the keyboard ends the process at once. Signals outside of a run
+are ``erniecore/signals.py``.
 """
 
 from __future__ import annotations
 
+import os
 import signal
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
 from erniecore.errors import Preempted
-
-SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)
+from erniecore.signals import SIGNALS, InterruptedTwice, told
 
 
 class StopRequest:
@@ -27,6 +28,7 @@ class StopRequest:
 
     def __init__(self, control: Path) -> None:
         self.control, self._reason, self._deferred = control, "", False
+        self._numbers: tuple[signal.Signals, ...] = ()
 
     @property
     def reason(self) -> str:
@@ -41,23 +43,29 @@ class StopRequest:
 
     @contextmanager
     def listening(self) -> Iterator[None]:
-        """Catch the signals within the block (only possible in the main thread; elsewhere the file remains)."""
+        """Catch the signals within the block, but for those that the process ignores (only possible in the main thread;
+        elsewhere the file remains). Before training, whatever error follows a signal is its doing: ``Preempted``."""
         if threading.current_thread() is not threading.main_thread():
             yield
             return
         before: dict[signal.Signals, Callable[..., Any] | int | None] = {}
         try:
             before = {number: signal.getsignal(number) for number in SIGNALS}
+            self._numbers = tuple(number for number in SIGNALS if before[number] is not signal.SIG_IGN)
             self.install()
             yield
+        except Exception as error:
+            if isinstance(error, Preempted) or self._deferred or not self._reason:
+                raise
+            raise self._early() from error  # a library may turn an exception into another one
         finally:
             for number, handler in before.items():
-                signal.signal(number, handler)
+                signal.signal(number, signal.SIG_DFL if handler is None else handler)
 
     def install(self) -> None:
-        """Set the handlers (again: importing paddle puts its own in their place)."""
+        """Set the handlers (again: a library may have put its own in their place)."""
         if threading.current_thread() is threading.main_thread():
-            for number in SIGNALS:
+            for number in self._numbers:
                 signal.signal(number, self._on_signal)
 
     def defer(self) -> None:
@@ -71,7 +79,13 @@ class StopRequest:
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
         name = signal.Signals(number).name
         if number == signal.SIGINT and self._reason == name:
-            raise KeyboardInterrupt
+            raise InterruptedTwice
         self._reason = name
         if not self._deferred:
-            raise Preempted(f"stopped by {name} before the first step", fix="the same command starts again")
+            raise self._early()
+        if number == signal.SIGINT:
+            with suppress(OSError):
+                os.write(2, b"\ninterrupted: finishes the step and saves; Ctrl-C again ends at once\n")
+
+    def _early(self) -> Preempted:
+        return Preempted(f"{told(self._reason)} before the first step", fix="the same command starts again")

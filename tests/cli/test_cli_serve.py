@@ -100,6 +100,35 @@ def test_without_any_server_the_way_to_one_is_named(site, capsys):
     assert "ernie new plugin --kind server" in error
 
 
+PATIENT = """
+    import time
+    from erniecore.api import Plugin, Section, hookimpl
+    from erniecore.engine.launch import default_device
+
+    class Patient(Plugin):
+        kind, name, summary, Config = "server", "patient", "imports paddle and waits", Section
+
+        @hookimpl
+        def ernie_serve(self, config, directory):
+            default_device("cpu").open()
+            print("serving", flush=True)
+            time.sleep(600)
+
+    plugin = Patient()
+"""
+
+
+def test_a_server_that_is_asked_to_stop_says_so_and_dumps_nothing(site, model):
+    site.add("patient", {"erniecore.servers": {"patient": "patient_server:plugin"}}, {"patient_server.py": PATIENT})
+    command = [sys.executable, "-m", "erniecore", "serve", "--model", str(model), "--backend", "patient"]
+    pipe = subprocess.PIPE
+    process = subprocess.Popen(command, env=site.environ(), stdout=pipe, stderr=pipe, text=True)
+    assert process.stdout.readline() == "serving\n"
+    process.terminate()
+    _, errors = process.communicate()
+    assert (process.returncode, errors) == (128 + 15, "stopped by SIGTERM\n")
+
+
 def test_nothing_heavy_is_imported(serve, site, model):
     code = (
         "import sys\nfrom erniecore.cli.app import main\n"

@@ -2,7 +2,6 @@
 
 import json
 import os
-import random
 import re
 import shutil
 import signal
@@ -12,20 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-
-
-def write_rows(path, count, seed, *, template="{a} plus {b}"):
-    """Additions as conversations."""
-    rng = random.Random(seed)
-    with path.open("w") as file:
-        for _ in range(count):
-            a, b = rng.randint(0, 30), rng.randint(0, 30)
-            turns = [
-                {"role": "user", "content": template.format(a=a, b=b)},
-                {"role": "assistant", "content": f"{a + b}"},
-            ]
-            file.write(json.dumps({"messages": turns}) + "\n")
-    return path
+from small_model import make_home
 
 
 class Outcome(NamedTuple):
@@ -146,24 +132,7 @@ def snapshot():
 @pytest.fixture(scope="session")
 def home(tmp_path_factory):
     """A directory with the models ``base`` (dense) and ``moe``, their tokenizer ``tok``, ``train.jsonl``, ``eval.jsonl``."""
-    from erniecore_model_init.new_model import init_model
-    from erniecore_text.training import train
-
-    home = tmp_path_factory.mktemp("e2e")
-    texts = [f"{a} plus {b} {a + b}" for a in range(31) for b in range(31)] + [
-        "the quick brown fox jumps over dogs"
-    ] * 9
-    (home / "tok").mkdir()
-    train(texts, 320).save(home / "tok")
-    size = (
-        "hidden_size=32,intermediate_size=64,num_hidden_layers=2,num_attention_heads=4,num_key_value_heads=2,head_dim=8"
-    )
-    init_model("ernie45", size, home / "tok", home / "base", seed_value=1)
-    small = "hidden_size=32,num_hidden_layers=2,num_attention_heads=4,num_key_value_heads=2"
-    init_model("ernie45-moe", small, home / "tok", home / "moe", seed_value=1)
-    write_rows(home / "train.jsonl", 90, 1)
-    write_rows(home / "eval.jsonl", 12, 2)
-    return home
+    return make_home(tmp_path_factory.mktemp("e2e"))
 
 
 class Runner:

@@ -1,8 +1,12 @@
 """Stopping a real process: exit codes, what is on disk, what the console showed."""
 
 import json
+import os
 import re
+import shlex
 import signal
+import subprocess
+import sys
 
 import pytest
 
@@ -14,15 +18,85 @@ pytestmark = pytest.mark.slow
 LONG = {"train__max_steps": 100_000, "checkpoint__every": 0}
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGUSR1])
+SAID = {signal.SIGINT: "interrupted", signal.SIGTERM: "stopped by SIGTERM", signal.SIGHUP: "stopped by SIGHUP"}
+
+
+@pytest.mark.parametrize("number", [*SAID, signal.SIGUSR1])
 def test_signal_finishes_the_step_saves_and_exits_75(runner, number):
     # once with an interpreter that begins anew, as users' do
     code, out, errors = runner.signal_at(3, number, warm=number != signal.SIGTERM, **LONG)
+    assert f"{SAID.get(number, 'stopped by SIGUSR1')} after step" in errors
+    assert "the same command continues this run" in errors
+    assert "error" not in errors
+    assert f"end    {SAID.get(number, 'stopped').split()[0]}  " in out
     assert code == Exit.PREEMPTED, errors
     last = max(runner.curve())
     assert load_checkpoint(list_checkpoints(runner.directory / "out" / "ckpt")[-1]).step == last
     assert runner.events("run_end")[-1]["status"] == "preempted"
     assert "Traceback" not in out + errors
+
+
+SLOW = """
+    import time
+    from erniecore.api import Plugin, hookimpl
+
+    class Slow(Plugin):
+        kind, name, summary = "callback", "slow", "takes its time over a checkpoint"
+
+        @hookimpl
+        def ernie_checkpoint_saved(self):
+            print("slow", flush=True)
+            time.sleep(600)
+
+    plugin = Slow()
+"""
+
+
+def test_a_second_interrupt_ends_at_once_and_says_how_to_go_on(runner, site):
+    site.add("slow", {"erniecore.callbacks": {"slow": "slow_callback:plugin"}}, {"slow_callback.py": SLOW})
+    command = [sys.executable, "-m", "erniecore", "run", *runner.words(log__every=1, **LONG), "--callback", "slow"]
+    pipe = subprocess.PIPE
+    environ = site.environ(OMP_NUM_THREADS="1")
+    with subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True, env=environ) as process:
+        for line in process.stdout:
+            if line.startswith("step   3/") or line == "slow\n":
+                process.send_signal(signal.SIGINT)
+        errors = process.stderr.read()
+    assert process.returncode == Exit.INTERRUPTED, errors
+    assert "interrupted: finishes the step and saves; Ctrl-C again ends at once\n" in errors
+    assert errors.endswith("interrupted, ended at once; the same command continues from the newest checkpoint\n")
+    assert runner.events("run_end")[-1]["status"] == "interrupted"
+
+
+#: what becomes of stdout and stderr, and how many warnings it is worth
+CONSOLES = {"gone": 1, "full": 1, "closed": 0}
+
+
+@pytest.mark.parametrize("console", CONSOLES)
+def test_a_console_that_cannot_be_written_ends_no_run(runner, console):
+    runner.complete("whole", train__max_steps=12)
+    redirect = {"gone": "", "full": ">/dev/full 2>&1", "closed": ">&- 2>&-"}[console]
+    command = [sys.executable, "-m", "erniecore", "run", *runner.words(train__max_steps=12, log__every=1)]
+    if console == "gone":
+        line = f"({shlex.join(command)} 2>&1; echo $? > code) | head -2 > /dev/null"
+    else:
+        line = f"{shlex.join(command)} {redirect}; echo $? > code"
+    environ = {k: v for k, v in os.environ.items() if not k.startswith("ERNIE_")}
+    subprocess.run(["bash", "-c", line], cwd=runner.directory, env=environ, check=True)
+    assert (runner.directory / "code").read_text() == "0\n"
+    warnings = [e for e in runner.events("warning") if e["kind"] == "console"]
+    assert len(warnings) == CONSOLES[console], warnings
+    assert runner.events("run_end")[-1]["status"] == "finished"
+    assert runner.tensors(12) == runner.tensors(12, "whole")
+
+
+def test_a_log_that_cannot_be_written_is_one_warning(runner):
+    (runner.directory / "out" / "logs").mkdir(parents=True)
+    (runner.directory / "out" / "logs" / "rank-0.log").symlink_to("/dev/full")
+    runner.run(train__max_steps=4)
+    (warning,) = [e for e in runner.events("warning") if e["kind"] == "log"]
+    assert "rank-0.log cannot be written" in warning["message"]
+    assert runner.events("run_end")[-1]["status"] == "finished"
 
 
 def test_preempted_run_continues_with_the_same_command(runner):

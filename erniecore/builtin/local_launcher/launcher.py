@@ -1,6 +1,5 @@
-"""Ranks as processes of this machine, alone or beside other machines (``agents.py``): starts them and ends them all when one
-fails. Their collectives are ``paddle.distributed``'s, whose variables are set here as its own launcher sets them; no paddle
-in this process.
+"""Ranks as processes of this machine: starts them and ends them all when one fails. Their collectives are
+``paddle.distributed``'s, whose variables are set here as its own launcher sets them; no paddle in this process.
 
 Why not ``python -m paddle.distributed.launch`` itself, which may start a run as well: it gives the other ranks three
 seconds when one fails and thirty after SIGTERM, too little to save a large state; it ends with the number of a signal
@@ -14,18 +13,16 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-from erniecore.builtin.local_launcher.agents import AgentGroup, Node
 from erniecore.builtin.local_launcher.config import LocalConfig
-from erniecore.builtin.local_launcher.rendezvous import Rendezvous
 from erniecore.engine.launch import STACKS, paddle_variables
 from erniecore.engine.processes.exits import read_exit
 from erniecore.engine.processes.job import PARENT
-from erniecore.engine.processes.network import NODE, free_port, interface_to
+from erniecore.engine.processes.network import free_port
 from erniecore.types.launcher import Launcher, RankExit, RankJob, RunningRanks
 from erniecore.types.run import Cluster
 
@@ -36,52 +33,24 @@ FINISH = 60.0
 
 
 class LocalLauncher(Launcher):
-    """Starts ranks as processes of this node; agents on other nodes start theirs."""
+    """A launcher whose ranks are child processes of this one, on one machine."""
 
     def __init__(self, config: LocalConfig) -> None:
-        """Raises ``ConfigError`` for a node that cannot be."""
-        self.node = Node(config.nodes, config.node_rank, config.master)
-        self.nodes, self.node_rank = config.nodes, config.node_rank
         self.ranks_per_node, self.restarts = config.nproc, config.restarts
-        self._rendezvous: Rendezvous | None = None
-
-    def open(self, note: Callable[[str], None]) -> None:
-        """With several nodes, listen on the first one. Raises ``EnvironmentFault`` if the port is taken."""
-        self._rendezvous = Rendezvous(self.node, note) if self.nodes > 1 else None
 
     def start(self, job: RankJob) -> LocalRanks:
-        """Start this node's processes. Raises ``EnvironmentFault`` if the nodes do not find each other."""
-        group = self._rendezvous.join(job.ranks_per_node, free_port) if self._rendezvous is not None else None
-        ranks = LocalRanks(job, group)
-        try:
-            master = group.world.master if group else f"127.0.0.1:{free_port()}"
-            ranks.start(clusters(self.node, job.ranks_per_node, master))
-        except BaseException:
-            ranks.close()
-            raise
+        """Start one process per rank; they find each other at a free port of this machine."""
+        ranks = LocalRanks(job)
+        ranks.start(clusters(job.ranks_per_node, f"127.0.0.1:{free_port()}"))
         return ranks
 
-    def close(self) -> None:
-        """Stop accepting connections from agents."""
-        if self._rendezvous is not None:
-            self._rendezvous.close()
 
-
-def clusters(node: Node, count: int, master: str) -> list[Cluster]:
+def clusters(count: int, master: str, nodes: int = 1, node_rank: int = 0) -> list[Cluster]:
     """The ranks of a node."""
-    first, world = node.rank * count, node.nodes * count
+    first, world = node_rank * count, nodes * count
     return [
-        Cluster(rank=first + n, world_size=world, local_rank=n, num_nodes=node.nodes, master=master)
-        for n in range(count)
+        Cluster(rank=first + n, world_size=world, local_rank=n, num_nodes=nodes, master=master) for n in range(count)
     ]
-
-
-def node_variables(group: AgentGroup | None) -> dict[str, str]:
-    """What ranks must know of their node: its name, and the interface that leads to the others."""
-    if group is None:
-        return {}
-    interface = os.environ.get("GLOO_SOCKET_IFNAME") or interface_to(group.node.host)
-    return {NODE: group.name, **({"GLOO_SOCKET_IFNAME": interface} if interface else {})}
 
 
 @dataclass(eq=False)
@@ -94,16 +63,27 @@ class Rank:
 
 
 class LocalRanks(RunningRanks):
-    """The processes of one start on this machine."""
+    """The processes of one start on this machine.
 
-    def __init__(self, job: RankJob, group: AgentGroup | None) -> None:
-        self.job, self.group = job, group
+    Args:
+        node: name of this machine, where there are several. variables: what its ranks must know of it.
+    """
+
+    def __init__(self, job: RankJob, node: str = "", variables: Mapping[str, str] | None = None) -> None:
+        self.job, self.node, self.variables = job, node, variables or {}
         self.ranks: list[Rank] = []
         self._streams = contextlib.ExitStack()
 
     def start(self, places: Iterable[Cluster]) -> None:
-        """Start one process per place."""
-        shared = {**os.environ, **self.job.environment, **node_variables(self.group), PARENT: str(os.getpid())}
+        """Start one process per place, or none."""
+        try:
+            self._start(places)
+        except BaseException:
+            self.close()
+            raise
+
+    def _start(self, places: Iterable[Cluster]) -> None:
+        shared = {**os.environ, **self.job.environment, **self.variables, PARENT: str(os.getpid())}
         for place in places:
             stdout, stderr = self._streams.enter_context(_streams(self.job.out, place.rank))
             process = subprocess.Popen(
@@ -117,26 +97,27 @@ class LocalRanks(RunningRanks):
             self.ranks.append(Rank(place.rank, process))
 
     def wait(self) -> Sequence[RankExit]:
-        stopped = _watch(self.ranks, self.group)
-        node = self.group.name if self.group else ""
-        exits = [
-            read_exit(self.job.out, r.number, r.process.returncode, r.ended, stopped=r.number in stopped, node=node)
+        stopped = _watch(self.ranks, self.failed_elsewhere)
+        out, node = self.job.out, self.node
+        return [
+            read_exit(out, r.number, r.process.returncode, r.ended, stopped=r.number in stopped, node=node)
             for r in self.ranks
         ]
-        return exits if self.group is None else self.group.gather(exits)
+
+    def failed_elsewhere(self, failed: bool) -> bool:
+        """Whether a rank of another node has failed; asked again and again. ``failed``: one of this node has."""
+        return False
 
     def signal(self, number: int) -> None:
         _send(self.ranks, number)
 
     def close(self) -> None:
-        """Kill what still runs, and leave the other agents."""
+        """Kill what still runs."""
         for rank in self.ranks:
             if rank.process.poll() is None:
                 rank.process.kill()
             rank.process.wait()
         self._streams.close()
-        if self.group is not None:
-            self.group.close()
 
 
 @contextlib.contextmanager
@@ -153,7 +134,7 @@ def _send(ranks: Iterable[Rank], number: int) -> None:
                 rank.process.send_signal(number)
 
 
-def _watch(ranks: Sequence[Rank], group: AgentGroup | None = None) -> set[int]:
+def _watch(ranks: Sequence[Rank], failed_elsewhere: Callable[[bool], bool]) -> set[int]:
     """Wait for all of this node; once one has failed, or rank 0 has finished, the others have limited time. Returns the
     ranks that had to be stopped."""
     limits: list[tuple[float, int]] = []
@@ -171,7 +152,7 @@ def _watch(ranks: Sequence[Rank], group: AgentGroup | None = None) -> set[int]:
         if not alive:
             return asked
         failed = any(rank.ended and rank.process.returncode for rank in ranks)
-        if group is not None and group.look(failed) and not limits:
+        if failed_elsewhere(failed) and not limits:
             now = time.monotonic()
             limits = [(now + GRACE, signal.SIGTERM), (now + 2 * GRACE, signal.SIGKILL)]
         frozen = [rank for rank in alive if limits and state_of(rank.process.pid) == "T"]

@@ -9,8 +9,10 @@ import fcntl
 import json
 import logging
 import os
+import sys
+import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +23,34 @@ OURS = ("resolved.yaml", EVENTS_NAME, "data_report.json", "ckpt", "model", "quan
 #: version of the content of a checkpoint's ``state.json``
 STATE_FORMAT = 2
 log = logging.getLogger("erniecore")
+#: seconds to try to take a lock: a process that only checks whether a run is in use takes its locks, too
+_PATIENCE = 1.0
+
+
+class RankLog(logging.FileHandler):
+    """The log of a rank. A log that cannot be written ends no run: the rest of it is dropped.
+
+    Attributes:
+        fault: why, once that has happened; whoever tells the user empties it.
+    """
+
+    fault, _dropped = "", False
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if not self._dropped:
+            super().emit(record)
+
+    def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 - logging's name
+        self.fault, self._dropped = f"{self.baseFilename} cannot be written: {sys.exc_info()[1]}", True
+
+
+def log_fault() -> str:
+    """Why this process's log can no longer be written, once; else empty."""
+    for handler in log.handlers:
+        if isinstance(handler, RankLog) and handler.fault:
+            fault, handler.fault = handler.fault, ""
+            return fault
+    return ""
 
 
 @contextmanager
@@ -32,7 +62,7 @@ def opened(out: Path, rank: int) -> Iterator[None]:
     """
     with locked(out, f"lock-{rank}"):
         with _writing(out):
-            handler = logging.FileHandler(out / "logs" / f"rank-{rank}.log", encoding="utf-8")
+            handler = RankLog(out / "logs" / f"rank-{rank}.log", encoding="utf-8")
         handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
         log.addHandler(handler)
         before = log.level, log.propagate
@@ -44,7 +74,8 @@ def opened(out: Path, rank: int) -> Iterator[None]:
             log.setLevel(before[0])
             log.propagate = before[1]
             log.removeHandler(handler)
-            handler.close()
+            with suppress(OSError):
+                handler.close()
 
 
 @contextmanager
@@ -75,15 +106,37 @@ def _writing(out: Path) -> Iterator[None]:
 
 
 def _take(lock: int, out: Path) -> None:
+    end = time.monotonic() + _PATIENCE
+    while not _flock(lock, fcntl.LOCK_EX):
+        if time.monotonic() > end:
+            holder = os.pread(lock, 100, 0).decode(errors="replace").strip()
+            raise EnvironmentFault(
+                "another process is training in this directory",
+                where=str(out),
+                found=holder,
+                fix="wait for it, stop it with SIGTERM, or choose another run.out",
+                code="ERN-E011",
+            )
+        time.sleep(0.05)
+    os.ftruncate(lock, 0)
+    os.pwrite(lock, f"process {os.getpid()} on {os.uname().nodename}\n".encode(), 0)
+
+
+def _flock(lock: int, kind: int) -> bool:
     try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as error:
-        raise EnvironmentFault(
-            "another process is training in this directory",
-            where=str(out),
-            fix="wait for it, stop it (`ernie runs stop`), or choose another run.out",
-            code="ERN-E011",
-        ) from error
+        fcntl.flock(lock, kind | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    return True
+
+
+def in_use(out: Path) -> bool:
+    """Whether a process holds one of the directory's locks."""
+    for path in (out / "control").glob("lock*"):
+        with suppress(OSError), path.open("rb") as file:
+            if not _flock(file.fileno(), fcntl.LOCK_SH):
+                return True
+    return False
 
 
 def used(out: Path) -> list[str]:

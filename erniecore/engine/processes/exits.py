@@ -12,6 +12,7 @@ from typing import Any
 from erniecore import errors
 from erniecore.engine.preparation.rundir import end_path
 from erniecore.errors import ConfigError, EnvironmentFault, ErnieError, Exit, Problem
+from erniecore.signals import InterruptedTwice
 from erniecore.types.launcher import RankExit
 
 
@@ -58,7 +59,7 @@ def restored(ended: RankExit, out: Path) -> BaseException:
         fix = "continue with the same command; if it happens again, look at memory and at the kernel's log"
         return EnvironmentFault(f"a process of the run {how}", where=place, fix=fix, code="ERN-E020")
     if record["class"] == "KeyboardInterrupt":
-        return KeyboardInterrupt()
+        return InterruptedTwice()
     fields = dict(record["fields"])
     if record.get("problems"):
         return ConfigError([Problem(**problem) for problem in record["problems"]])

@@ -18,8 +18,8 @@ from erniecore.checkpoint.writer import LATEST_NAME
 from erniecore.engine.preparation.rundir import EVENTS_NAME, end_path, locked
 from erniecore.engine.processes.exits import result
 from erniecore.engine.processes.job import Launch
-from erniecore.engine.stop import SIGNALS
 from erniecore.errors import EnvironmentFault
+from erniecore.signals import SIGNALS
 from erniecore.types.launcher import Launcher, RunningRanks
 
 #: codes of transient failures

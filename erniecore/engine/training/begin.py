@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from erniecore.errors import Preempted
+from erniecore.signals import told
 from erniecore.types.samples import Batch
 
 if TYPE_CHECKING:
@@ -23,5 +24,5 @@ def every_sample(data: RunData, size: int, stop_reason: Callable[[], str]) -> It
             continue
         for start in range(0, len(loader.dataset), size):
             if reason := stop_reason():  # of any rank: the passes of a model may need all of them
-                raise Preempted(f"stopped by {reason} before the first step of this session", fix="run it again")
+                raise Preempted(f"{told(reason)} before the first step of this session", fix="run it again")
             yield loader.batch_of(range(start, min(start + size, len(loader.dataset))))

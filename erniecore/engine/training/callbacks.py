@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from erniecore.checkpoint.files import translated
-from erniecore.engine.preparation.rundir import log
+from erniecore.engine.preparation.rundir import log, log_fault
 from erniecore.types.process_group import ProcessGroup
 from erniecore.types.run import Objective
 
@@ -81,6 +81,8 @@ class View:
             log.info("%s %s", event, {k: v for k, v in fields.items() if k != "plan"})
         with translated(self._out, "writing an event", "checkpoints are untouched"):
             self._host.hook.ernie_event(run=self, event=full)
+        if fault := log_fault():
+            self.emit("warning", kind="log", message=fault)
 
 
 class Callbacks:

@@ -41,6 +41,8 @@ if TYPE_CHECKING:
 
 #: bytes that may wait to be written while the run waits for them too
 _WAITING = 256 << 20
+#: where the settings name no interval: seconds between two saves, and the share of the time that they may cost
+_INTERVAL, _SHARE = 600.0, 0.01
 #: seconds after which ranks that wait for each other's files talk again
 _KEEP_ALIVE = 1.0
 #: one at a time, in order; the interpreter waits for it when it ends
@@ -136,16 +138,26 @@ class CheckpointSaver:
         self.saved: tuple[int, Path] | None = None
         self._pending: PendingSave | None = None
         self._failed, self._last_save = 0, time.monotonic()
+        # seconds: that the last save cost, of a step while nothing is written, that steps took longer than that
+        self._cost, self._usual, self._slower = 0.0, 0.0, 0.0
 
     def is_due(self, step: int) -> bool:
         """By steps, by the clock, or because the file ``control/save`` asks for it (and is removed); the same on all ranks,
         whose clocks differ."""
         section, asked = self._section, self._out / "control" / "save"
-        late = section.minutes and time.monotonic() - self._last_save >= 60 * section.minutes
+        interval = max(_INTERVAL, self._cost / _SHARE) if section.minutes is None else 60 * section.minutes
+        late = interval and time.monotonic() - self._last_save >= interval
         wanted = any_rank(self._ranks, "save" if asked.exists() or late else "")
         if wanted:
             asked.unlink(missing_ok=True)
         return bool(wanted) or (section.every > 0 and step % section.every == 0)
+
+    def step_took(self, seconds: float) -> None:
+        """Told of every step: those beside a save that is being written are slower, which is part of what it costs."""
+        if self._pending is not None:
+            self._slower += seconds - self._usual
+        else:
+            self._usual = 0.9 * self._usual + 0.1 * seconds if self._usual else seconds
 
     def save(self, state: TrainState, *, background: bool = False) -> Path | None:
         """Write the checkpoint of ``state.step``, unless it has just been written; returns its directory.
@@ -174,7 +186,7 @@ class CheckpointSaver:
         except BaseException:
             part.abort()
             raise
-        stall = time.perf_counter() - started
+        stall, self._slower = time.perf_counter() - started, 0.0
         self._pending = PendingSave(state.step, plan, started, begun, part, stall)
         return None if background else self.settle(wait=True, strict=True)
 
@@ -221,7 +233,9 @@ class CheckpointSaver:
             return None
         self.saved, self._failed = (pending.step, outcome), 0
         seconds = time.perf_counter() - pending.started
-        facts = {"bytes": pending.plan.num_bytes, "seconds": seconds, "stall": seconds if strict else pending.stall}
+        stall = seconds if strict else pending.stall
+        self._cost = stall + max(self._slower, 0.0)
+        facts = {"bytes": pending.plan.num_bytes, "seconds": seconds, "stall": stall}
         self._callbacks.emit("checkpoint", step=pending.step, path=str(outcome), **facts)
         self._callbacks.checkpoint_saved(outcome)
         return outcome

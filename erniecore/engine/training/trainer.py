@@ -21,6 +21,7 @@ from erniecore.engine.training import guards
 from erniecore.engine.training.begin import every_sample
 from erniecore.engine.training.schedule import learning_rate
 from erniecore.errors import NumericsError, Preempted
+from erniecore.signals import told
 from erniecore.types.planning import Forecast
 from erniecore.types.process_group import ProcessGroup
 from erniecore.types.run import StepOutput
@@ -106,11 +107,13 @@ class Trainer:
             raise
         finally:
             try:
-                if self.ranks.size == 1 or error is None or isinstance(error, _SHARED):
+                own = self.ranks.size == 1 and not isinstance(error, KeyboardInterrupt)
+                if own or error is None or isinstance(error, _SHARED):
                     self.saver.settle(wait=True)
                 else:
                     self.saver.abandon()
-                self.callbacks.emit("run_end", status=_status(error), **self._totals())
+                why = {"reason": self._stop_reason} if isinstance(error, Preempted) else {}
+                self.callbacks.emit("run_end", status=_status(error), **why, **self._totals())
                 self.callbacks.run_end(error)
             except Exception:
                 log.exception("a callback failed at the end of the run")
@@ -146,7 +149,9 @@ class Trainer:
             step = state.step + 1
             if self.skipped.covers(step):
                 state.step = step
-            elif not self._step(step):
+            elif self._step(step):
+                self.saver.step_took(self.last_metrics["seconds"])
+            else:
                 continue
             self.saver.settle(wait=False)
             if due(step, self._eval.every) and step < self.total_steps:
@@ -299,7 +304,7 @@ class Trainer:
             path = self.saver.save(self.state)
         self.stop.clear_control()
         raise Preempted(
-            f"stopped by {reason} after step {step} of {self.total_steps}; saved {path}", fix=self._resume_hint()
+            f"{told(reason)} after step {step} of {self.total_steps}; saved {path}", fix=self._resume_hint()
         )
 
     def _resume_hint(self) -> str:
@@ -308,14 +313,14 @@ class Trainer:
             return "raise run.until, or leave it out, and run the same command"
         if self._run.resume in ("auto", "must"):
             return "the same command continues this run"
-        return "continue with --resume auto"
+        return "continue with --resume auto instead of --resume never or --new"
 
 
 def _status(error: BaseException | None) -> str:
     if error is None:
         return "finished"
     table = {Preempted: "preempted", KeyboardInterrupt: "interrupted"}
-    return table.get(type(error), "failed")
+    return next((status for kind, status in table.items() if isinstance(error, kind)), "failed")
 
 
 def due(step: int, every: int) -> bool:

@@ -19,19 +19,20 @@ class ReportPlugin(Plugin):
     summary = "writes report.html and loss.png at the end of a run"
 
     @hookimpl
-    def ernie_run_end(self, run: RunView) -> None:
-        """On the main rank. A failure is a warning: checkpoints and model, which the run was for, are there already."""
-        if not run.is_main:
+    def ernie_run_end(self, run: RunView, error: BaseException | None) -> None:
+        """On the main rank, unless somebody pressed Ctrl-C twice and waits. A failure is a warning: checkpoints and model,
+        which the run was for, are there already."""
+        if not run.is_main or isinstance(error, KeyboardInterrupt):
             return
         try:
             from erniecore_report.write import write_report
 
             for note in write_report(run.out).notes:
                 log.info("report: %s", note)  # run_end has been said, so the rank's log has it
-        except Exception as error:
+        except Exception as fault:
             log.exception("the report could not be written")
             with contextlib.suppress(ErnieError, OSError):  # a disk that took no report may take no event either
-                why = error.strerror if isinstance(error, OSError) and error.strerror else error
+                why = fault.strerror if isinstance(fault, OSError) and fault.strerror else fault
                 remedy = f"`ernie runs report {run.out}` tries again"
                 run.emit("warning", kind="report", message=f"the report could not be written: {why}; {remedy}")
 

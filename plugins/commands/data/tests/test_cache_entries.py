@@ -5,7 +5,8 @@ import time
 
 import pytest
 from erniecore_data.cache_entries import entries, remove_old
-from erniecore_token_cache.locks import locked
+
+from erniecore.data.cache_locks import locked
 
 
 @pytest.fixture

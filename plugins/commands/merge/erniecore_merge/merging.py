@@ -70,7 +70,9 @@ def merge_directory(source: Path, base: Path | None, out: Path) -> Merged:
         raise UsageError("this adapter is merged into this base already", where=str(base), fix="use it as it is")
     notes = open_device() + _other_base(directory, base)
     # these import paddle, which reads the device's environment when it is imported
-    from erniecore.api.model_files import verify_export, write_model_files
+    from erniecore_export.exporting import verify_export
+
+    from erniecore.api.model_files import write_model_files
 
     opened = load_bundle(base)
     bundle = opened.bundle
@@ -86,8 +88,9 @@ def merge_directory(source: Path, base: Path | None, out: Path) -> Merged:
 def _merge(bundle: ModelBundle, directory: Path) -> tuple[ModelBundle, float, float]:
     """The merged model, which takes the place of the given one; largest difference, largest logit."""
     import numpy as np
+    from erniecore_export.exporting import probe_logits, probe_prompts
 
-    from erniecore.api.model_files import probe_logits, probe_prompts, with_score_head
+    from erniecore.api.model_files import with_score_head
 
     probes = probe_prompts(bundle)
     model: Any = load_adapter(bundle.model, directory)

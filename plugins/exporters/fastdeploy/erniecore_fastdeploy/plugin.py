@@ -25,9 +25,10 @@ class FastDeployExporter(Plugin):
     @hookimpl
     def ernie_export(self, config: ExportConfig, bundle: ModelBundle, target: Path) -> Path:
         """Write, check. Raises ``UsageError`` for a scheme that FastDeploy does not load, and ``CheckpointError``."""
+        from erniecore_export.exporting import verify_export
         from erniecore_model_check.rules import require_contract
 
-        from erniecore.api.model_files import is_packed, verify_export, write_model_files
+        from erniecore.api.model_files import is_packed, write_model_files
         from erniecore_fastdeploy.export import write_packed
 
         if is_packed(bundle.model):

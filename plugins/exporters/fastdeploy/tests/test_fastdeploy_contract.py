@@ -4,6 +4,7 @@ import json
 import shutil
 
 import pytest
+from erniecore_export.exporting import export_directory
 from erniecore_fastdeploy.contract import layout_of
 from erniecore_fastdeploy.export import check_rounding
 from erniecore_fastdeploy.paddle_layout import Packed, packed_of
@@ -12,7 +13,6 @@ from erniecore_model_init.new_model import init_model
 from erniecore_quantize.quantize import quantize_directory
 
 from erniecore.checkpoint.floats import read_tensors, write_tensors
-from erniecore.engine.exporting.export import export_directory
 from erniecore.engine.models.bundles import load_bundle
 from erniecore.errors import UsageError
 from erniecore.types.model import StoredWeight

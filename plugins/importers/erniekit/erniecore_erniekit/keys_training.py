@@ -75,7 +75,7 @@ STEPS: tuple[Key, ...] = (
     ignored("eval_iters", "ERNIEKit has no such key and ignores it; `max_evaluate_steps` bounds an evaluation"),
     ignored("eval_batch_size", "ERNIEKit has no such key and ignores it; `batch_size` is that of evaluations, too"),
     renamed("max_evaluate_steps", "whole", -1, "eval.max_steps", "-1: all", _steps),
-    part("save_strategy", "text", "no", "checkpoint.every", "no: only at the end; epoch: max_steps / num_train_epochs"),
+    part("save_strategy", "text", "no", "checkpoint.every", "no: by the clock; epoch: max_steps / num_train_epochs"),
     part("save_steps", "whole", 500, "checkpoint.every", "with `save_strategy: steps`"),
     part("save_total_limit", "whole", None, "checkpoint.keep", "1: 2, because the newest may be damaged; absent: 3"),
     part(

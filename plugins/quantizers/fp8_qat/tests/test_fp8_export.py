@@ -65,10 +65,9 @@ def test_what_does_not_fit_stays_and_is_named():
 @pytest.fixture(scope="module")
 def exported(tmp_path_factory):
     """A small mixture of experts as ``hf-fp8`` writes it, and as ``hf`` does."""
+    from erniecore_export.exporting import export_directory
     from erniecore_model_init.new_model import init_model
     from erniecore_text.training import train
-
-    from erniecore.engine.exporting.export import export_directory
 
     home = tmp_path_factory.mktemp("fp8")
     (home / "tok").mkdir()

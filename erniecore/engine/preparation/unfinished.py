@@ -1,0 +1,133 @@
+"""Which run a command without ``--out`` means: the unfinished one in ``runs/`` that the same settings and data began, or a
+new one. Reads small files only; a run that a process works on is left to it. No paddle.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from erniecore.checkpoint.manifest import list_checkpoints
+from erniecore.durable import replace_file
+from erniecore.engine.drift import compare
+from erniecore.engine.preparation import rundir
+from erniecore.errors import CheckpointError, DataError
+
+#: where runs without ``run.out`` are
+ROOT = Path("runs")
+#: in a run directory: the settings that the run was started with
+_SETTINGS = Path("control", "run.json")
+#: bytes at the end of events.jsonl among which the last ``run_end`` is
+_TAIL = 1 << 16
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The name of the run, below :data:`ROOT`, and what the user should read about it."""
+
+    name: str
+    note: str = ""
+
+
+def record(out: Path, settings: Mapping[str, Any]) -> None:
+    """Leave in ``out`` what :func:`choose` compares."""
+    replace_file(out / _SETTINGS, json.dumps({"settings": settings}).encode())
+
+
+def choose(settings: Mapping[str, Any], fresh: str, *, root: Path = ROOT) -> Choice:
+    """The newest unfinished run of these settings and this data, or ``fresh``.
+
+    Args:
+        settings: as JSON; ``run.resume`` decides: ``never``, or a checkpoint's directory, is always a new run.
+
+    Raises:
+        CheckpointError: ``run.resume`` is ``must``, and there is no such run.
+    """
+    resume = settings["run"]["resume"]
+    found = {path: _reason(path, settings) for path in _unfinished(root)} if resume in ("auto", "must") else {}
+    same = [path for path, reason in found.items() if not reason]
+    if same:
+        more = f"; the newest of {len(same)}, then {', '.join(map(str, same[1:]))}" if len(same) > 1 else ""
+        return Choice(same[0].name, f"continues {same[0]}, the unfinished run of this command (--new: another){more}")
+    if resume == "must":
+        said = "; ".join(f"{path}: {reason}" for path, reason in found.items())
+        raise CheckpointError(
+            "no unfinished run to continue",
+            where=str(root),
+            found=said,
+            fix="start one with --resume auto, or name its directory with --out",
+        )
+    names = (fresh if not n else f"{fresh}-{n + 1}" for n in range(1000))
+    name = next(name for name in names if not (root / name).exists())
+    path, reason = next(iter(found.items()), (root, ""))
+    return Choice(name, f"a new run, {root / name}: the unfinished {path} {reason}" if reason else "")
+
+
+def _unfinished(root: Path) -> Iterator[Path]:
+    """Runs below ``root`` that have not finished, the newest first."""
+    known = [path.parent.parent for path in root.glob(f"*/{_SETTINGS}")]
+    for path in sorted(known, key=lambda path: (_last_change(path), path.name), reverse=True):
+        if _status(path) != "finished":
+            yield path
+
+
+def _last_change(path: Path) -> float:
+    with suppress(OSError):
+        return (path / rundir.EVENTS_NAME).stat().st_mtime
+    return (path / _SETTINGS).stat().st_mtime
+
+
+def _status(path: Path) -> str:
+    """With which the last start of a run ended; empty: it did not say."""
+    with suppress(OSError), (path / rundir.EVENTS_NAME).open("rb") as file:
+        file.seek(max(0, file.seek(0, os.SEEK_END) - _TAIL))
+        for line in reversed(file.read().splitlines()):
+            with suppress(ValueError):
+                event = json.loads(line)
+                if isinstance(event, dict) and event.get("event") in ("run_start", "run_end"):
+                    return str(event.get("status", ""))
+    return ""
+
+
+def _reason(path: Path, settings: Mapping[str, Any]) -> str:
+    """Why a run is another one than that of ``settings``; empty: it is the same."""
+    try:
+        before = json.loads((path / _SETTINGS).read_bytes())["settings"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return "says not which settings it has"
+    differences = [str(d) for d in compare(before, settings) if not d.safe]
+    if differences:
+        more = f" and {len(differences) - 2} more" if len(differences) > 2 else ""
+        return f"has other settings ({', '.join(differences[:2])}{more})"
+    if rundir.in_use(path):
+        return "is in use by another process"
+    changed = _changed_file(path)
+    return f"has seen other data ({changed} has changed)" if changed else ""
+
+
+def _changed_file(path: Path) -> str:
+    """A training file that is not the one that the newest checkpoint has seen."""
+    for checkpoint in reversed(list_checkpoints(path / "ckpt")):
+        try:
+            files = json.loads((checkpoint / "state.json").read_bytes())["data"]["files"]
+            saved = checkpoint.stat().st_mtime
+        except (OSError, ValueError, KeyError, TypeError):
+            continue  # damaged: an older one counts
+        return next((str(file["path"]) for file in files if _changed(file, saved)), "")
+    return ""
+
+
+def _changed(file: Mapping[str, Any], saved: float) -> bool:
+    """Whether a data file is another one; it is read only where something has happened to it since ``saved``."""
+    from erniecore.data.cache_keys import content_of, stamp_of
+
+    with suppress(OSError, DataError):  # what is gone, or was at a URL, is told where it is read
+        path = Path(file["path"])
+        if max(ns for _, _, *times in stamp_of(path) for ns in times) > saved * 1e9:
+            return bool(content_of(path)["sha256"] != file["sha256"])
+    return False

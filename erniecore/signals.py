@@ -1,0 +1,143 @@
+"""Signals that ask a process to end, from its first line to its last: exit codes instead of tracebacks, also while paddle
+is imported, which turns an exception into another one and puts handlers of its own in the place of ours. What a run
+makes of them is ``engine/stop.py``. Imports nothing heavy.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import signal
+import sys
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from types import FrameType
+
+from erniecore import streams
+from erniecore.errors import Exit
+
+SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1)
+#: while this extension is loaded, an exception would become an ImportError, with a text on stderr
+_LIBRARY = "paddle.base.libpaddle"
+
+
+class Stopped(BaseException):
+    """A signal asks the process to end, and nothing else has been arranged for it."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(signal.Signals(number).name)
+        self.number = number
+
+
+class InterruptedTwice(KeyboardInterrupt):
+    """The second Ctrl-C: end at once, without saving."""
+
+
+def install() -> None:
+    """The first thing that a process of ours does. What is ignored, as under ``nohup``, stays ignored."""
+    atexit.register(_ignore)
+    for number in SIGNALS:
+        if number != signal.SIGINT and signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, _stop)
+
+
+def _stop(number: int, frame: FrameType | None) -> None:
+    raise Stopped(number)
+
+
+def outcome(error: BaseException, words: Sequence[str]) -> tuple[int, str] | None:
+    """Exit code and text where a signal has caused ``error``, whatever it was turned into on the way; else None.
+
+    Args:
+        words: of the command line: ``run`` starts again, other commands end with 128 and the signal's number.
+    """
+    chain: list[BaseException] = []
+    found: BaseException | None = error
+    while found is not None and found not in chain:
+        chain.append(found)
+        found = found.__cause__ or found.__context__
+    causes = [each for each in chain if isinstance(each, Stopped | KeyboardInterrupt)]
+    if not causes:
+        return None
+    if any(isinstance(cause, InterruptedTwice) for cause in causes):
+        return int(Exit.INTERRUPTED), f"{told('')}; the same command continues from the newest checkpoint"
+    number = getattr(causes[-1], "number", int(signal.SIGINT))
+    what = told(signal.Signals(number).name)
+    if words[:1] == ["run"]:
+        return int(Exit.PREEMPTED), f"{what} before the first step; the same command starts again"
+    return 128 + number, what
+
+
+def told(reason: str) -> str:
+    """What happened, in a few words. ``reason``: a signal's name or what else asked for a stop; empty: a second Ctrl-C."""
+    return {"": "interrupted, ended at once", "SIGINT": "interrupted"}.get(reason, f"stopped by {reason}")
+
+
+def finish(code: int) -> int:
+    """The exit code is decided: a further signal ends the process with it, whatever still goes on in threads."""
+    for stream in (sys.stdout, sys.stderr):
+        streams.flush(stream)
+    if code == Exit.INTERRUPTED and threading.active_count() > 1:  # nobody waits for what they write
+        os._exit(code)
+    for number in SIGNALS:
+        signal.signal(number, lambda *_: os._exit(code))
+    # CPython notes a KeyboardInterrupt that leaves an `exec`, as in dataclasses, and kills itself at the end; the next one
+    # clears the note
+    exec("")
+    return code
+
+
+def _ignore() -> None:
+    """The interpreter now puts the default handlers back; a signal amid its last cleaning up changes no exit code."""
+    for number in SIGNALS:
+        signal.signal(number, signal.SIG_IGN)
+
+
+@contextmanager
+def guarding_import() -> Iterator[None]:
+    """Around an import that may be the first one of paddle. A signal ends it at the next module that it looks for; the
+    handler of before decides what follows. A second Ctrl-C ends the process at once."""
+    if _LIBRARY in sys.modules or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    finder = _Finder()
+    sys.meta_path.insert(0, finder)
+    try:
+        yield
+    finally:
+        sys.meta_path.remove(finder)
+        for caught, handler in finder.before.items():
+            signal.signal(caught, handler)
+        for number in finder.came:
+            signal.raise_signal(number)
+
+
+class _Finder:
+    """Finds no module, but is asked for every one: a place to look at signals, and to take them back from paddle."""
+
+    def __init__(self) -> None:
+        now = {number: signal.getsignal(number) for number in SIGNALS}
+        self.before = {n: handler for n, handler in now.items() if handler not in (signal.SIG_IGN, None)}
+        self.came: list[int] = []
+        self._library = False
+        self._listen()
+
+    def _listen(self) -> None:
+        for number in self.before:
+            signal.signal(number, self._note)
+
+    def _note(self, number: int, frame: FrameType | None) -> None:
+        if number == signal.SIGINT and number in self.came:
+            os.write(2, f"\n{told('')}\n".encode())
+            os._exit(Exit.INTERRUPTED)
+        self.came.append(number)
+
+    def find_spec(self, name: str, path: object = None, target: object = None) -> None:
+        """Find nothing, as the import system understands it; raises ``Stopped`` after a signal."""
+        if threading.current_thread() is not threading.main_thread():
+            return
+        self._listen()
+        self._library |= name == _LIBRARY
+        if self.came and (not self._library or _LIBRARY in sys.modules):
+            raise Stopped(self.came[0])

@@ -1,0 +1,54 @@
+"""``ernie export``: a trained model for others to load. The work is in ``exporting.py`` and the exporter plugin."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from erniecore.api import UsageError
+from erniecore.api.command import JsonOption, did_you_mean, note, show, show_json
+
+
+def export(
+    directory: Annotated[Path, typer.Argument(help="A model directory, a run directory or a checkpoint (step-…).")],
+    out: Annotated[Path, typer.Option(help="Where to write; new, empty, or an earlier export.")],
+    to: Annotated[
+        str,
+        typer.Option(
+            help="Exporter: hf (public layout), hf-fp8 (FP8 by blocks), fastdeploy, safetensors (own names), or a plugin's."
+        ),
+    ] = "hf",
+    dtype: Annotated[
+        str, typer.Option(help="float32, bfloat16 or float16; empty: as the source stores its weights.")
+    ] = "",
+    as_json: JsonOption = False,
+) -> None:
+    """Write a model for others to load, load it again and compare; fails if anything differs."""
+    from erniecore_export.exporting import export_directory
+
+    check_dtype(dtype)
+    done = export_directory(directory, out, to, {"dtype": dtype} if dtype else {})
+    files = sorted(path for path in done.path.rglob("*") if path.is_file())
+    if as_json:
+        listed = {str(path.relative_to(done.path)): path.stat().st_size for path in files}
+        show_json({"path": str(done.path), "to": to, "files": listed, "notes": done.notes})
+        return
+    for text in done.notes:
+        note(f"note: {text}")
+    total = sum(path.stat().st_size for path in files)
+    show(f"{done.path}: {len(files)} files, {total:,} bytes, exported to {to}")
+
+
+def check_dtype(dtype: str) -> None:
+    """Raises ``UsageError`` for a word that is no dtype of an exporter."""
+    known = ("float32", "bfloat16", "float16")
+    if dtype and dtype not in known:
+        raise UsageError(
+            "no such dtype",
+            where="--dtype",
+            found=dtype,
+            expected="one of " + ", ".join(known),
+            fix=did_you_mean(dtype, known),
+        )

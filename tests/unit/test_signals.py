@@ -1,0 +1,135 @@
+"""What signals make of errors, and of an import of paddle."""
+
+import os
+import signal
+import sys
+
+import pytest
+
+from erniecore import signals
+from erniecore.errors import ConfigError, DeviceUnavailable, Exit
+from erniecore.signals import InterruptedTwice, Stopped, outcome
+
+
+def turned(cause, *errors):
+    """``cause`` as libraries hand it on: each error raised while the one before was handled, some of them ``from`` it."""
+    for number, error in enumerate(errors):
+        try:
+            try:
+                raise cause
+            except BaseException as caught:
+                raise error from (caught if number % 2 else None)
+        except BaseException as caught:
+            cause = caught
+    return cause
+
+
+@pytest.mark.parametrize(
+    ("error", "words", "code", "text"),
+    [
+        (KeyboardInterrupt(), ["run", "x.yaml"], Exit.PREEMPTED, "interrupted before the first step"),
+        (Stopped(signal.SIGTERM), ["run"], Exit.PREEMPTED, "stopped by SIGTERM before"),
+        (Stopped(signal.SIGHUP), ["serve"], 129, "stopped by SIGHUP"),
+        (KeyboardInterrupt(), ["chat"], 130, "interrupted"),
+        (InterruptedTwice(), ["run"], Exit.INTERRUPTED, "the same command continues"),
+        (turned(Stopped(signal.SIGTERM), ImportError("initialization failed")), ["eval"], 143, "SIGTERM"),
+        (turned(KeyboardInterrupt(), ImportError(), DeviceUnavailable("no paddle")), ["run"], 75, "starts again"),
+        (turned(InterruptedTwice(), Stopped(signal.SIGINT)), ["run"], Exit.INTERRUPTED, "ended at once"),
+    ],
+)
+def test_exit_codes(error, words, code, text):
+    found, said = outcome(error, words)
+    assert found == code
+    assert text in said
+
+
+def test_other_errors_are_no_signals():
+    assert outcome(turned(OSError(), ConfigError.at("a.b", "wrong")), ["run"]) is None
+
+
+#: as paddle: a library that takes SIGTERM, and is asked to end while it is imported
+LIBRARY = """
+import os, signal, sys
+sys.imported.append(__name__)
+signal.signal(signal.SIGTERM, lambda *_: sys.imported.append("dump"))
+try:
+    import taker_first
+except Exception:
+    pass
+import taker_second
+"""
+
+
+@pytest.fixture
+def library(tmp_path, monkeypatch):
+    """``library(text)``: ``import taker`` runs what paddle does, with ``text`` in the module that it imports first."""
+    monkeypatch.delitem(sys.modules, "paddle.base.libpaddle", raising=False)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setattr(sys, "imported", [], raising=False)
+
+    def write(text):
+        (tmp_path / "taker.py").write_text(LIBRARY)
+        (tmp_path / "taker_first.py").write_text(f"import os, signal, sys\nsys.imported.append(__name__)\n{text}\n")
+        (tmp_path / "taker_second.py").write_text("import sys\nsys.imported.append(__name__)\n")
+
+    yield write
+    for name in ("taker", "taker_first", "taker_second"):
+        sys.modules.pop(name, None)
+
+
+def import_it():
+    with signals.guarding_import():
+        import taker  # noqa: F401
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+def test_a_signal_ends_an_import_at_the_next_module_and_is_ours(library, number):
+    library(f"os.kill(os.getpid(), {int(number)})\nimport taker_third")
+    before = {n: signal.getsignal(n) for n in signals.SIGNALS}
+
+    def ours(number, frame):
+        raise Stopped(number)
+
+    try:
+        for each in signals.SIGNALS:
+            signal.signal(each, ours)
+        with pytest.raises(Stopped, match=number.name):
+            import_it()
+        assert sys.imported == ["taker", "taker_first"]
+        assert signal.getsignal(number) is ours
+    finally:
+        for each, handler in before.items():
+            signal.signal(each, handler)
+
+
+def test_without_a_signal_everything_is_imported_and_the_handlers_are_back(library):
+    library("")
+    before = signal.getsignal(signal.SIGTERM)
+    import_it()
+    assert sys.imported == ["taker", "taker_first", "taker_second"]
+    assert signal.getsignal(signal.SIGTERM) == before
+
+
+def test_a_second_interrupt_ends_an_import_at_once(library):
+    library("os.kill(os.getpid(), 2)\nos.kill(os.getpid(), 2)\nsys.imported.append('went on')")
+    pid = os.fork()
+    if not pid:
+        try:
+            import_it()
+        finally:
+            os._exit(99)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == Exit.INTERRUPTED
+
+
+def test_what_is_ignored_stays_ignored():
+    pid = os.fork()
+    if not pid:
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)  # nohup
+        signals.install()
+        os.kill(os.getpid(), signal.SIGHUP)
+        try:
+            os.kill(os.getpid(), signal.SIGTERM)
+        except Stopped:
+            os._exit(7)
+        os._exit(99)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 7
