@@ -112,7 +112,7 @@ MEANINGS: dict[str, str] = {
     TEMPLATE_REFUSED: "the chat template refuses this conversation",
     TEMPLATE_CHANGES_TEXT: "the chat template changes the text of a message, so its parts cannot be told apart",
     NO_TARGETS: "no token of the row is a target of the loss",
-    TOO_LONG: "the row does not fit into max_seq_len, even after leaving out earlier turns",
+    TOO_LONG: "the row does not fit into data.max_seq_len, as far as data.too_long lets it be shortened",
     WRONG_RECORD: "the row is of a kind that the method cannot learn from",
     NO_END_TOKEN: "a target turn does not end with the template's end token, so the model would never stop",
     PROMPT_DIFFERS: "the prompt in training would differ from the prompt in use",

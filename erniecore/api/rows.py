@@ -4,8 +4,7 @@ from erniecore import codes
 from erniecore.config.core import Source
 from erniecore.data.dataset import ArrayDataset
 from erniecore.data.decoding import decode_row
-from erniecore.data.encode import encode, encode_in_order, parse
-from erniecore.data.json_rows import bounded_lines
+from erniecore.data.encode import build_encoder, encode, encode_in_order, parse
 from erniecore.data.opening import DataFile, RawRow, ReadLimits, open_bytes, too_long
 from erniecore.data.packing import pack
 from erniecore.data.parsing import RowParser, installed_formats, load_format, writes_records
@@ -22,7 +21,7 @@ __all__ = [
     "RowParser",
     "RowStatistics",
     "Source",
-    "bounded_lines",
+    "build_encoder",
     "codes",
     "decode_row",
     "describe",

@@ -1,51 +1,15 @@
-"""Readers of the core: JSON, JSON Lines; gzip around any of them; ``file://`` URLs. How is in ``erniecore.data``."""
+"""Readers of the core: gzip around files of any kind, and ``file://`` URLs."""
 
 from __future__ import annotations
 
 import gzip
 import zlib
-from collections.abc import Iterator
 from io import BufferedIOBase
 from pathlib import Path
-from typing import IO, TYPE_CHECKING
+from typing import IO
 from urllib.parse import unquote, urlsplit
 
-from erniecore.plugin import DecompressorPlugin, RowReaderPlugin, SchemePlugin, hookimpl
-
-if TYPE_CHECKING:
-    from erniecore.data.opening import DataFile, RawRow
-
-
-class JsonArray(RowReaderPlugin):
-    """An array of rows, or rows one after the other."""
-
-    name, summary = "json", "A JSON array of rows"
-
-    @hookimpl
-    def ernie_read_rows(self, file: DataFile) -> Iterator[RawRow]:
-        """Yields one row per array element."""
-        from erniecore.data.json_rows import read_json
-
-        return read_json(file, array=True)
-
-
-class JsonLines(RowReaderPlugin):
-    """One row per line; also an array, or rows over several lines."""
-
-    name, summary = "jsonl", "JSON Lines: a row per line"
-
-    @hookimpl
-    def ernie_read_rows(self, file: DataFile) -> Iterator[RawRow]:
-        """Yields one row per line."""
-        from erniecore.data.json_rows import read_json
-
-        return read_json(file, array=False)
-
-
-class NewlineDelimitedJson(JsonLines):
-    """JSON Lines by their other name."""
-
-    name = "ndjson"
+from erniecore.plugin import DecompressorPlugin, SchemePlugin, hookimpl
 
 
 class Gzip(DecompressorPlugin):
@@ -74,5 +38,4 @@ class LocalFile(SchemePlugin):
         return Path(unquote(urlsplit(url).path))
 
 
-json, jsonl, ndjson = JsonArray(), JsonLines(), NewlineDelimitedJson()
 gz, file = Gzip(), LocalFile()

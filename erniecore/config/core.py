@@ -72,6 +72,14 @@ class DataSection(Section):
     eval: tuple[Source, ...] = Field((), description="Validation data for `eval.every` and the final evaluation.")
     format: str = Field("auto", description="Format plugin for sources that name none.")
     max_seq_len: int = Field(2048, ge=2, description="Maximum tokens per sample and per packed sequence.")
+    too_long: Literal["auto", "drop", "turns", "truncate"] = Field(
+        "auto",
+        description="What becomes of rows with more than `max_seq_len` tokens; all of it is counted. `drop`: they are dropped. "
+        "`turns`: the earliest turns are left out, then the system text; a row whose last turn does not fit is dropped. "
+        "`truncate`: of conversations the last turns are left out, then question or answer are cut; of preferences the earliest "
+        "turns are left out, then the question is cut at its start, then both answers at their ends. `auto`: the method's own, "
+        "`truncate` for `sft`, `distill` and preferences, `turns` for `reward`, `grpo` and `upo`.",
+    )
     packing: Literal["none", "padding-free", "sequential", "greedy"] = Field(
         "greedy",
         description="`none`: one sample per sequence, padded to the longest of the batch. `padding-free`: the samples of a batch "

@@ -19,9 +19,12 @@ from erniecore.data.decoding import decode_row
 from erniecore.data.opening import LIMITS, RawRow, ReadLimits
 from erniecore.data.row_statistics import MAX_ERRORS, RowStatistics
 from erniecore.data.sources import DataSource
-from erniecore.errors import DataError, ErnieError, PluginBroken, RowError
+from erniecore.errors import ConfigError, DataError, ErnieError, PluginBroken, RowError
+from erniecore.host import Host
+from erniecore.sections import Section
 from erniecore.types.records import Origin, Record
 from erniecore.types.samples import Encoder, Sample
+from erniecore.types.text import Tokenizer
 
 #: A chunk ends with the row that reaches one of these.
 _CHUNK_ROWS, _CHUNK_BYTES = 512, 1 << 20
@@ -37,6 +40,15 @@ class Job:
     encoder: Encoder | None
     limits: ReadLimits = LIMITS
     max_errors: int = MAX_ERRORS
+
+
+def build_encoder(host: Host, config: Section, tokenizer: Tokenizer, max_length: int, too_long: str) -> Encoder:
+    """The encoder of the method in ``host``. Raises ``ConfigError`` for a choice of ``data.too_long`` that it does not know."""
+    hook = host.hook.ernie_build_encoder
+    if too_long != "auto" and not any("too_long" in found.argnames for found in hook.get_hookimpls()):
+        raise ConfigError.at("data.too_long", f"the method shortens rows in its own way: use auto (got {too_long})")
+    encoder: Encoder = hook(config=config, tokenizer=tokenizer, max_length=max_length, too_long=too_long)
+    return encoder
 
 
 class Chunk(NamedTuple):

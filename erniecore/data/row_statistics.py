@@ -137,7 +137,10 @@ class RowStatistics:
         if self.failures:
             raise self.failures[0]
         rows, dropped = self.total("rows"), self.total("dropped")
-        first = self.errors[0] if self.errors else None
+        too_long = 2 * self._reasons()[codes.TOO_LONG] > dropped
+        listed = [e for e in self.errors if not too_long or e["code"] == codes.TOO_LONG] or self.errors
+        first = listed[0] if listed else None
+        lengthen = f"{first['fix']}, or " if too_long and first and "fix" in first else ""
         example = f"; the first: {describe(first)}" if first else ""
         files = " ".join(self.files)
         of_method = first is not None and first["code"].startswith(_OF_METHOD)
@@ -159,19 +162,19 @@ class RowStatistics:
                 where=files,
                 found=f"{dropped} of {rows} rows ({dropped / rows:.2%}){example}",
                 expected=f"at most {max_drop:.2%} (data.max_drop)",
-                fix="repair the rows, or raise data.max_drop",
+                fix=f"{lengthen or 'repair the rows, or '}raise data.max_drop",
                 next=command,
             )
 
+    def _reasons(self) -> Counter[str]:
+        return sum((count.reasons for count in self.files.values()), Counter())
+
     def as_dict(self) -> dict[str, Any]:
         """JSON form: totals, reasons, files, the first errors."""
-        reasons: Counter[str] = Counter()
-        for count in self.files.values():
-            reasons.update(count.reasons)
         parts = ("rows", "kept", "truncated", "dropped", "samples")
         return {
             **{part: self.total(part) for part in parts},
-            "reasons": dict(sorted(reasons.items())),
+            "reasons": dict(sorted(self._reasons().items())),
             "errors": self.errors,
             "errors_not_listed": self.total("dropped") + len(self.failures) - len(self.errors),
             "files": {name: count.as_dict() for name, count in self.files.items()},

@@ -35,8 +35,9 @@ class MethodHooks:
         """
 
     @hookspec(firstresult=True)
-    def ernie_build_encoder(self, config: Section, tokenizer: Tokenizer, max_length: int) -> Encoder:
+    def ernie_build_encoder(self, config: Section, tokenizer: Tokenizer, max_length: int, too_long: str) -> Encoder:
         """How one record becomes samples of at most ``max_length`` tokens. No paddle; also used by ``ernie data``.
+        ``too_long`` is ``data.too_long``; where the hook does not take it, only ``auto`` may be chosen.
 
         Example::
 

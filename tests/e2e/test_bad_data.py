@@ -57,7 +57,7 @@ def account(outcome):
 def test_bad_row_is_named_and_only_it_is_dropped(ernie, home, tmp_path, case):
     bad, code, place, remedy = case
     file = write(tmp_path / "rows.jsonl", bad)
-    words = ["data", "check", file, "--model", home / "base", "--max-seq-len", 64]
+    words = ["data", "check", file, "--model", home / "base", "--max-seq-len", 64, "data.too_long=drop"]
     outcome = ernie(*words)
     assert outcome.code == Exit.DATA
     (line,) = (line for line in outcome.out.splitlines() if f"{file}:8" in line)
@@ -99,10 +99,22 @@ def test_longest_row_is_bounded_in_memory(measure, tmp_path):
     assert peak < usual + 100  # the row itself has 100 MiB; what is read of it at a time has less
 
 
-def test_shortened_rows_are_counted_apart(ernie, home, tmp_path):
-    file = write(tmp_path / "rows.jsonl", pair("1 plus 2", times=20))
-    report = account(ernie("data", "check", file, "--model", home / "base", "--max-seq-len", 64, "--json"))
-    assert (report["kept"], report["truncated"], report["dropped"]) == (19, 1, 0)
+@pytest.mark.parametrize(
+    ("row", "too_long", "counts", "reason"),
+    [
+        (pair("1 plus 2", times=20), "auto", (19, 1, 0), "later turns left out"),
+        (pair("1 plus 2", times=20), "turns", (19, 1, 0), "earlier turns left out"),
+        (pair("1 plus 2", times=20), "drop", (19, 0, 1), "ERN-D044"),
+        (pair("1 plus 2 " * 100), "auto", (19, 1, 0), "prompt cut"),
+        (pair("1 plus 2 " * 100), "turns", (19, 0, 1), "ERN-D044"),
+    ],
+)
+def test_long_rows_are_shortened_as_asked_and_counted_apart(ernie, home, tmp_path, row, too_long, counts, reason):
+    file = write(tmp_path / "rows.jsonl", row)
+    words = ["data", "check", file, "--model", home / "base", "--max-seq-len", 64, f"data.too_long={too_long}"]
+    report = account(ernie(*words, "--json"))
+    assert (report["kept"], report["truncated"], report["dropped"]) == counts
+    assert report["reasons"] == {reason: 1}
 
 
 FILES = {
@@ -130,6 +142,14 @@ def test_file_that_cannot_be_learned_from_ends_the_run_before_it_starts(refuses,
     refuses(["run", *runner.words(data__train=file)], Exit.DATA, file, message, remedy=remedy)
     assert not list((runner.directory / "out").glob("ckpt/step-*"))
     assert not (runner.directory / "out" / "model").exists()
+
+
+def test_too_many_long_rows_end_the_run_with_the_setting_that_keeps_them(refuses, runner):
+    file = runner.directory / "a.jsonl"
+    file.write_text("\n".join(["{", *ROWS, pair("1 plus 2 " * 400), pair("1 plus 3 " * 400)]))
+    words = runner.words(data__train=file, data__too_long="turns")
+    remedy = "set data.too_long=truncate, or raise data.max_seq_len, or split the row, or raise data.max_drop"
+    refuses(["run", *words], Exit.DATA, file, "3 of 23 rows (13.04%)", "ERN-D044", remedy=remedy)
 
 
 def test_after_repair_the_same_command_runs(ernie, runner):

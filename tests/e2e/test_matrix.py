@@ -51,7 +51,12 @@ def turn(role, content):
 
 def accepts_of(method):
     plugin = registry.load("method", method)
-    given = {"config": plugin.Config.model_construct(), "tokenizer": ToyTokenizer(), "max_length": 64}
+    given = {
+        "config": plugin.Config.model_construct(),
+        "tokenizer": ToyTokenizer(),
+        "max_length": 64,
+        "too_long": "auto",
+    }
     build = plugin.ernie_build_encoder
     names = build.__code__.co_varnames[1 : build.__code__.co_argcount]
     return build(**{name: given[name] for name in names}).accepts

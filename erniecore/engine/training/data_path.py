@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from erniecore.data.corpus import corpus_of
 from erniecore.data.dataloader import DataLoader
+from erniecore.data.encode import build_encoder
 from erniecore.data.sampler import PackedBatchSampler
 from erniecore.data.splits import Split, SplitReader
 from erniecore.engine.training.run_data import Place, training_sampling
@@ -53,7 +54,5 @@ def open_data_path(loaded: LoadedSettings) -> DataPath:
     if any(corpus_of(source.path) for source in settings.data.train):
         raise UsageError("a corpus is read as it is; there is nothing to encode", where="data.train")
     tokenizer = build_tokenizer(context.host, settings.model, context.model.vocab_size)
-    encoder = context.host.hook.ernie_build_encoder(
-        config=settings.method, tokenizer=tokenizer, max_length=settings.data.max_seq_len
-    )
+    encoder = build_encoder(context.host, settings.method, tokenizer, settings.data.max_seq_len, settings.data.too_long)
     return DataPath(context, SplitReader(settings.data, settings.formats, encoder), tokenizer.pad_id)

@@ -15,6 +15,7 @@ from erniecore.checkpoint.files import translated
 from erniecore.data.corpus import Corpus, corpus_of_split, open_corpus
 from erniecore.data.dataloader import DataLoader
 from erniecore.data.dataset import TokenizedDataset
+from erniecore.data.encode import build_encoder
 from erniecore.data.sampler import PackedBatchSampler, SamplerSettings
 from erniecore.data.splits import SplitReader
 from erniecore.durable import replace_file
@@ -88,9 +89,7 @@ def build_run_data(context: RunContext, tokenizer: Tokenizer, checkpoint: Checkp
         DataError: no data, an unreadable file, too many dropped rows, ids beyond the model's vocabulary.
     """
     settings, plan = context.settings, context.parallel_plan
-    encoder = context.host.hook.ernie_build_encoder(
-        config=settings.method, tokenizer=tokenizer, max_length=settings.data.max_seq_len
-    )
+    encoder = build_encoder(context.host, settings.method, tokenizer, settings.data.max_seq_len, settings.data.too_long)
     command = shlex.join(["ernie", "data", "check", str(context.out)])  # its resolved.yaml has all settings
     reader = SplitReader(settings.data, settings.formats, encoder, command)
     place = Place(settings.run.seed, plan.data_rank, plan.data_size)

@@ -39,6 +39,6 @@ def test_conformance_of_events(check):
     check()
 
 
-@pytest.mark.parametrize("name", ["json", "jsonl", "ndjson", "gz", "file"])
+@pytest.mark.parametrize("name", ["gz", "file"])
 def test_conformance_of_readers(name):
     assert_conforms("reader", name)

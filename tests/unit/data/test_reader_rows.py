@@ -5,11 +5,11 @@ import json
 from pathlib import Path
 
 import pytest
+from erniecore_formats import json_rows
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from erniecore import codes
-from erniecore.data import json_rows
 from erniecore.data.decoding import decode_row
 from erniecore.data.opening import ReadLimits
 from erniecore.data.reader import read_rows
@@ -175,7 +175,7 @@ def test_json_file_may_hold_lines(tmp_path):
 
 @pytest.mark.parametrize("name", ["d.json", "d.jsonl"])
 def test_arrays_and_spread_out_objects_are_read_by_either_name(tmp_path, name):
-    assert rows(write(tmp_path, b'[{"a": 1}, {"a": 2}]', name)) == [(1, {"a": 1}), (1, {"a": 2})]
+    assert rows(write(tmp_path, b'[{"a": 1}, {"a": 2}]', name)) == [(-1, {"a": 1}), (-2, {"a": 2})]
     assert rows(write(tmp_path, b'\n{\n "a": {"b": "}\\"{"}\n}\n{\n "a": 2}', name)) == [
         (2, {"a": {"b": '}"{'}}),
         (5, {"a": 2}),

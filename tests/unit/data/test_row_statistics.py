@@ -90,6 +90,20 @@ def test_rows_that_the_method_refuses_are_not_sent_to_a_check_that_finds_nothing
     assert e.value.next == "ernie data check runs/a"
 
 
+@pytest.mark.parametrize(("long", "short", "named"), [(3, 2, True), (2, 3, False)])
+def test_the_setting_for_long_rows_is_named_first_where_most_rows_are_dropped_for_their_length(long, short, named):
+    statistics = RowStatistics()
+    statistics.read("a", 20)
+    for line in range(short + long):
+        code, fix = (codes.MALFORMED, "") if line < short else (codes.TOO_LONG, "set data.too_long=truncate")
+        statistics.drop(Origin("a", line + 1), RowError("bad", code=code, where="$", fix=fix))
+    with pytest.raises(DataError) as e:
+        statistics.check(0.01)
+    assert e.value.fix.startswith("set data.too_long=truncate, or raise data.max_drop") == named
+    assert e.value.fix.endswith("raise data.max_drop")
+    assert f"the first: a:{short + 1 if named else 1}: " in e.value.found
+
+
 def test_a_file_that_failed_is_an_error_however_many_rows_are_good():
     statistics = account([("a", "keep")] * 5)
     statistics.fail("b", DataError("gone", code=codes.MISSING_FILE, where="b"))

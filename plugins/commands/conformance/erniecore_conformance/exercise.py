@@ -45,11 +45,17 @@ def _tiny_recipe(subject: Subject) -> dict[str, Any]:
     return section
 
 
-def encoder_of(subject: Subject, max_length: int = 64) -> Any:
+def encoder_of(subject: Subject, max_length: int = 64, too_long: str = "auto") -> Any:
     """A method plugin's encoder over the toy tokenizer."""
     from erniecore_conformance.toys.tokenizer import ToyTokenizer
 
-    return subject.call("ernie_build_encoder", config=subject.config(), tokenizer=ToyTokenizer(), max_length=max_length)
+    return subject.call(
+        "ernie_build_encoder",
+        config=subject.config(),
+        tokenizer=ToyTokenizer(),
+        max_length=max_length,
+        too_long=too_long,
+    )
 
 
 def _light_device(subject: Subject) -> None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from erniecore.api import UsageError
 from erniecore.api.command import load_settings, split_files
-from erniecore.api.rows import Source
+from erniecore.api.rows import Source, build_encoder
 
 if TYPE_CHECKING:
     from erniecore.api import Section
@@ -75,9 +75,7 @@ def open_preview(arguments: Sequence[str], chosen: Mapping[str, Any], max_seq_le
         raise UsageError("no data file is named", fix=fix, next="ernie data check --help")
     data, encoder = settings.data, None
     if tokenizer is not None:
-        encoder = loaded.host.hook.ernie_build_encoder(
-            config=settings.method, tokenizer=tokenizer, max_length=data.max_seq_len
-        )
+        encoder = build_encoder(loaded.host, settings.method, tokenizer, data.max_seq_len, data.too_long)
     pasted = (*arguments, *_typed({**chosen, "max-seq-len": max_seq_len}))
     return Preview(sources, data.format, settings.formats, data.max_seq_len, tokenizer, encoder, vocabulary, pasted)
 

@@ -185,10 +185,8 @@ def test_show_of_one_row_of_the_wrong_kind(write, model, capsys):
 
 
 def test_stats_of_tokens_say_how_many_rows_are_missing(write, model, capsys):
-    assert (
-        main(["data", "stats", write(GOOD, {"src": "two " * 50, "tgt": "2"}), "--model", model, "--max-seq-len", "40"])
-        == 0
-    )
+    arguments = ["--model", model, "--max-seq-len", "40", "data.too_long=turns"]
+    assert main(["data", "stats", write(GOOD, {"src": "two " * 50, "tgt": "2"}), *arguments]) == 0
     assert "dropped:    1 row;" in capsys.readouterr().out
 
 

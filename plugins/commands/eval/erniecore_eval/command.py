@@ -139,7 +139,7 @@ def _items(
     from erniecore_eval.items import read_items
 
     length = min(max_seq_len, int(bundle.architecture.get("max_position_embeddings") or max_seq_len))
-    given = {"config": plugin.Config(), "tokenizer": bundle.tokenizer, "max_length": length}
+    given = {"config": plugin.Config(), "tokenizer": bundle.tokenizer, "max_length": length, "too_long": "auto"}
     encoder = host.call(plugin, "ernie_build_encoder", **given)
     return read_items([Source(path=file) for file in files], encoder, **options)
 

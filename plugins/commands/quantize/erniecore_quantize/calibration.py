@@ -69,6 +69,6 @@ def read_rows(files: Sequence[str], method: str, bundle: ModelBundle, max_seq_le
         )
     plugin = load("method", method)
     length = min(max_seq_len, int(bundle.architecture.get("max_position_embeddings") or max_seq_len))
-    given = {"config": plugin.Config(), "tokenizer": bundle.tokenizer, "max_length": length}
+    given = {"config": plugin.Config(), "tokenizer": bundle.tokenizer, "max_length": length, "too_long": "auto"}
     encoder = assemble({"method": plugin}).call(plugin, "ernie_build_encoder", **given)
     return Rows(method, read_items([Source(path=file) for file in files], encoder)[0])

@@ -191,6 +191,38 @@ class TextFormat(AdvisedFormat):
         return text_rows.write(record, config.field)
 
 
+class JsonArray(RowReaderPlugin):
+    """An array of rows, or rows one after the other."""
+
+    name, summary = "json", "A JSON array of rows"
+
+    @hookimpl
+    def ernie_read_rows(self, file: DataFile) -> Iterator[RawRow]:
+        """Yields one row per array element."""
+        from erniecore_formats.json_rows import read_json
+
+        return read_json(file, array=True)
+
+
+class JsonLines(RowReaderPlugin):
+    """One row per line; also an array, or rows over several lines."""
+
+    name, summary = "jsonl", "JSON Lines: a row per line"
+
+    @hookimpl
+    def ernie_read_rows(self, file: DataFile) -> Iterator[RawRow]:
+        """Yields one row per line."""
+        from erniecore_formats.json_rows import read_json
+
+        return read_json(file, array=False)
+
+
+class NewlineDelimitedJson(JsonLines):
+    """JSON Lines by their other name."""
+
+    name = "ndjson"
+
+
 class TextReader(RowReaderPlugin):
     """Documents of plain text."""
 
@@ -207,4 +239,4 @@ class TextReader(RowReaderPlugin):
 
 erniekit, alpaca, messages = ErniekitFormat(), AlpacaFormat(), MessagesFormat()
 preference, query_response, text = PreferenceFormat(), QueryResponseFormat(), TextFormat()
-txt = TextReader()
+json, jsonl, ndjson, txt = JsonArray(), JsonLines(), NewlineDelimitedJson(), TextReader()

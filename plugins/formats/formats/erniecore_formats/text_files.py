@@ -11,7 +11,8 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import IO
 
 from erniecore.api import DataError, RowError
-from erniecore.api.rows import DataFile, RawRow, bounded_lines, codes, too_long
+from erniecore.api.rows import DataFile, RawRow, codes, too_long
+from erniecore_formats.json_rows import bounded_lines
 
 #: (number of the first line, its bytes; none: longer than the limit)
 _Block = tuple[int, "bytes | None"]

@@ -15,7 +15,6 @@ from erniecore_formats import checks
 #: role names in data files -> ours; ``function_call`` is an assistant message that is a call
 ROLES: Mapping[str, str] = {
     "system": "system",
-    "developer": "system",
     "user": "user",
     "human": "user",
     "assistant": "assistant",
@@ -28,6 +27,7 @@ ROLES: Mapping[str, str] = {
     "observation": "tool",
     "function": "tool",
     "tool_response": "tool",
+    "developer": "system",
 }
 #: what may follow what; the first message follows ``""``
 _FOLLOWS = {

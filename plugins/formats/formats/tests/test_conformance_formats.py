@@ -33,6 +33,16 @@ def test_conformance_of_query_response(check):
     check()
 
 
+@parametrize_checks("reader", "jsonl")
+def test_conformance_of_json_lines(check):
+    check()
+
+
+@parametrize_checks("reader", "json")
+def test_conformance_of_json_arrays(check):
+    check()
+
+
 @parametrize_checks("reader", "txt")
 def test_conformance_of_text_files(check):
     check()

@@ -3,8 +3,9 @@
 from pathlib import Path
 
 import pytest
-from erniecore.data.checking import read_records, sources_of
+from erniecore_data.reading import read_records, sources_of
 
+from erniecore.config.core import Source
 from erniecore.data.encode import encode
 from erniecore.data.row_statistics import describe
 
@@ -112,7 +113,7 @@ def test_form_is_refused_in_one_line_that_says_what_to_do(name):
 
 @pytest.mark.parametrize("name", sorted(READ | REFUSED))
 def test_every_row_is_kept_truncated_or_dropped(name):
-    sources, failed = sources_of([ROWS / name], "auto")
+    sources, failed = sources_of([Source(path=str(ROWS / name))], "auto")
     _, statistics = encode(sources, None)
     kept, truncated, dropped = (statistics.total(part) for part in ("kept", "truncated", "dropped"))
     assert statistics.total("rows") == kept + truncated + dropped

@@ -34,6 +34,8 @@ def data(draft: Draft) -> None:
         if stage(draft) == "PT" and setting and any(source.get("format") == "text" for source in setting.value):
             draft.set("formats.text.field", "tgt", f"{split}_dataset_type")
     draft.carry("max_seq_len", "data.max_seq_len", pin=True)
+    if stage(draft) != "PT":
+        draft.set("data.too_long", "turns", "max_seq_len")
     if draft.has("use_template"):
         if not draft.get("use_template") and stage(draft) != "PT":
             draft.leave(

@@ -64,7 +64,7 @@ SOURCES: tuple[Key, ...] = (
 )
 
 ROWS: tuple[Key, ...] = (
-    part("max_seq_len", "whole", 4096, "data.max_seq_len"),
+    part("max_seq_len", "whole", 4096, "data.max_seq_len, data.too_long"),
     *without(
         "prompts are cut by whole turns to what `data.max_seq_len` leaves; ERNIEKit's data code does not read it either",
         ("max_prompt_len", "whole", 2048),

@@ -54,11 +54,11 @@ class DistillPlugin(MethodPlugin):
         return DistillObjective(config, policy, teacher)
 
     @hookimpl
-    def ernie_build_encoder(self, tokenizer: Tokenizer, max_length: int) -> Encoder:
+    def ernie_build_encoder(self, tokenizer: Tokenizer, max_length: int, too_long: str) -> Encoder:
         """Conversations to samples, as in fine-tuning."""
         from erniecore_sft.encoder import SftEncoder
 
-        return SftEncoder(tokenizer, max_length)
+        return SftEncoder(tokenizer, max_length, "truncate" if too_long == "auto" else too_long)
 
     @hookimpl
     def ernie_checkpoint_saved(self, run: RunView) -> None:

@@ -4,20 +4,30 @@ A pair is one sample, [shared | chosen | rejected]. ``shared`` is the prompt but
 repeats, because it predicts the first token of both: the prompt is computed once, both completions see it and not each
 other, and both start at the same position. With P prompt tokens and completions of C and R tokens that makes
 P - 1 + C + R positions. Further per-token fields: ``sample`` is 1 at the first token; ``completion`` is CHOSEN where a
-preferred (or desirable) completion is predicted, REJECTED for the other kind, 0 before; ``margin`` is the row's margin.
+preferred (or desirable) completion is predicted, REJECTED for the other kind, 0 before; ``margin`` is the row's margin. Rows
+that are too long are shortened as ``data.too_long`` says.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
-from erniecore_text import EncodedCompletion, TurnEncoder, shortened
+from erniecore_text import (
+    COMPLETION_CUT,
+    PROMPT_CUT,
+    EncodedCompletion,
+    Prompts,
+    TurnEncoder,
+    beginning,
+    cut_turn,
+    shortened,
+)
 
 from erniecore.api import RowError
-from erniecore.api.data import Preference, UnpairedPreference
+from erniecore.api.data import Message, Preference, UnpairedPreference
 from erniecore.api.method import Origin, Record, Sample, Tokenizer
 
 if TYPE_CHECKING:
@@ -33,15 +43,20 @@ class PairEncoder:
     Args:
         tokenizer: with a chat template. max_length: tokens of a sample at most.
         margin: keep the rows' margins, and refuse rows without one.
+        too_long: what becomes of longer rows. ``drop``; ``turns``: without the earliest turns of the prompt, texts stay whole;
+            ``truncate``: then the last question is cut at its start, down to a quarter of the sample, then both completions at
+            their ends, to the same length.
     """
 
     accepts: tuple[type, ...] = (Preference,)
+    #: whether completions may be cut
+    cuts_completions = True
 
-    def __init__(self, tokenizer: Tokenizer, max_length: int, *, margin: bool = False) -> None:
-        self.turns, self.max_length, self.margin = TurnEncoder(tokenizer), max_length, margin
+    def __init__(self, tokenizer: Tokenizer, max_length: int, *, margin: bool = False, too_long: str = "turns") -> None:
+        self.turns, self.max_length, self.margin, self.too_long = TurnEncoder(tokenizer), max_length, margin, too_long
 
     def encode(self, record: Record) -> Sequence[Sample]:
-        """One sample. The prompt is shortened by whole turns, completions never are.
+        """One sample.
 
         Raises:
             RowError: equal completions, completions that do not fit, a margin that is missing, and what ``TurnEncoder`` refuses.
@@ -49,32 +64,63 @@ class PairEncoder:
         assert isinstance(record, Preference)
         margin = _margin(record) if self.margin else None
         size = 0
-        for prompt, why in shortened(record.prompt):
-            chosen = self.turns.encode_completion(prompt, record.chosen, record.tools, "$.chosen")
-            rejected = self.turns.encode_completion(prompt, record.rejected, record.tools, "$.rejected")
-            if (chosen.prompt, chosen.ids) == (rejected.prompt, rejected.ids):
+        for prompt, why in prompts(record.prompt, self.too_long):
+            pair = self._completions(prompt, record)
+            if (pair[0].prompt, pair[0].ids) == (pair[1].prompt, pair[1].ids):
                 raise RowError(
                     "the preferred and the rejected completion are the same",
                     code=SAME_COMPLETIONS,
                     where="$.rejected",
                     fix="remove the row, there is nothing to prefer",
                 )
-            K = _shared(chosen.prompt, rejected.prompt)
-            size = chosen.size + rejected.size - K
+            size = _size(*pair)
             if size <= self.max_length:
-                return [self._sample(chosen, rejected, K, why, margin, record)]
-        raise self._too_long("the two completions with the last question alone are too long", size)
+                return [self._sample(*pair, why, margin, record)]
+            if self.too_long == "truncate" and sum(m.role == "user" for m in prompt) == 1:
+                cut = self._cut(prompt, pair, record)
+                if cut is not None:
+                    return [self._sample(*cut[0], ", ".join(filter(None, [why, cut[1]])), margin, record)]
+        raise self._refused("the two completions with the last question alone are too long", size)
+
+    def _completions(
+        self, prompt: Sequence[Message], record: Preference
+    ) -> tuple[EncodedCompletion, EncodedCompletion]:
+        chosen = self.turns.encode_completion(prompt, record.chosen, record.tools, "$.chosen")
+        return chosen, self.turns.encode_completion(prompt, record.rejected, record.tools, "$.rejected")
+
+    def _cut(
+        self, prompt: Sequence[Message], pair: tuple[EncodedCompletion, EncodedCompletion], record: Preference
+    ) -> tuple[tuple[EncodedCompletion, EncodedCompletion], str] | None:
+        """As much of question and completions as fits; None where the cut completions would be alike, or nothing fits."""
+        completions = sum(len(completion.ids) for completion in pair)
+        forms = Prompts(
+            prompt,
+            lambda messages: max(len(a.prompt) for a in self._completions(messages, record)),
+            self.max_length + 1,
+            self.turns.tokenizer,
+        )
+        if self.cuts_completions:
+            fitting = forms.beside(completions, question_first=True)
+        else:
+            fitting = forms.within(self.max_length + 1 - completions)
+        if fitting is None:
+            return None
+        pair, why = self._completions(fitting, record), [] if fitting is prompt else [PROMPT_CUT]
+        over = _size(*pair) - self.max_length
+        if over > 0:
+            first, second = (len(completion.ids) for completion in pair)
+            half = (first + second - over) // 2
+            count = max(half, first + second - over - min(first, second))  # a short completion stays whole
+            if half < 1:
+                return None
+            pair, why = (beginning(pair[0], count), beginning(pair[1], count)), [*why, COMPLETION_CUT]
+        return None if pair[0].ids == pair[1].ids else (pair, ", ".join(why))
 
     def _sample(
-        self,
-        chosen: EncodedCompletion,
-        rejected: EncodedCompletion,
-        K: int,
-        why: str,
-        margin: float | None,
-        record: Preference,
+        self, chosen: EncodedCompletion, rejected: EncodedCompletion, why: str, margin: float | None, record: Preference
     ) -> Sample:
         """K columns are shared; C and R belong to one completion."""
+        K = _shared(chosen.prompt, rejected.prompt)
         a, b = (self.turns.arrays(completion) for completion in (chosen, rejected))
         C, R = chosen.size - K, rejected.size - K
         n = K + C + R
@@ -95,14 +141,15 @@ class PairEncoder:
             parts=(("prompt", K), ("chosen", C), ("rejected", R)),
         )
 
-    def _too_long(self, message: str, size: int) -> RowError:
+    def _refused(self, message: str, size: int) -> RowError:
+        raising = "raise data.max_seq_len"
         return RowError(
-            message,
+            message if self.too_long == "turns" else "the row is too long",
             code=TOO_LONG,
             where="$",
             found=f"{size} tokens",
             expected=f"at most {self.max_length} (data.max_seq_len)",
-            fix="raise data.max_seq_len; completions are not cut",
+            fix=raising if self.too_long == "truncate" else f"set data.too_long=truncate, or {raising}",
         )
 
 
@@ -115,15 +162,26 @@ class RatedEncoder(PairEncoder):
         """One sample. Raises ``RowError`` for a completion that does not fit, and for what ``TurnEncoder`` refuses."""
         assert isinstance(record, UnpairedPreference)
         size = 0
-        for prompt, why in shortened(record.messages[:-1]):
-            completion = self.turns.encode_completion(prompt, record.messages[-1:], record.tools, "$.messages[-1:]")
+
+        def completed(prompt: Sequence[Message]) -> EncodedCompletion:
+            return self.turns.encode_completion(prompt, record.messages[-1:], record.tools, "$.messages[-1:]")
+
+        for prompt, why in prompts(record.messages[:-1], self.too_long):
+            completion = completed(prompt)
             size = completion.size
             if size <= self.max_length:
-                side = CHOSEN if record.desirable else REJECTED
-                sample = completion_sample(self.turns, completion, side, why, record.origin)
-                shared, name = len(completion.prompt) - 1, "desirable" if record.desirable else "undesirable"
-                return [replace(sample, parts=(("prompt", shared), (name, len(sample) - shared)))]
-        raise self._too_long("the completion with the last question alone is too long", size)
+                return [self._rated(completion, why, record)]
+            if self.too_long == "truncate" and sum(m.role == "user" for m in prompt) == 1:
+                cut = cut_turn(prompt, completed, self.max_length + 1, self.turns.tokenizer, question_first=True)
+                if cut is not None:
+                    return [self._rated(cut[0], ", ".join(filter(None, [why, cut[1]])), record)]
+        raise self._refused("the completion with the last question alone is too long", size)
+
+    def _rated(self, completion: EncodedCompletion, why: str, record: UnpairedPreference) -> Sample:
+        side = CHOSEN if record.desirable else REJECTED
+        sample = completion_sample(self.turns, completion, side, why, record.origin)
+        shared, name = len(completion.prompt) - 1, "desirable" if record.desirable else "undesirable"
+        return replace(sample, parts=(("prompt", shared), (name, len(sample) - shared)))
 
 
 def completion_sample(turns: TurnEncoder, completion: EncodedCompletion, side: int, why: str, origin: Origin) -> Sample:
@@ -142,6 +200,15 @@ def completion_sample(turns: TurnEncoder, completion: EncodedCompletion, side: i
         truncated=why,
         origin=origin,
     )
+
+
+def prompts(messages: Sequence[Message], too_long: str) -> Iterable[tuple[Sequence[Message], str]]:
+    """A prompt and, unless rows are dropped, ever shorter ones with the reason (``erniecore_text.shortened``)."""
+    return [(messages, "")] if too_long == "drop" else shortened(messages)
+
+
+def _size(chosen: EncodedCompletion, rejected: EncodedCompletion) -> int:
+    return chosen.size + rejected.size - _shared(chosen.prompt, rejected.prompt)
 
 
 def _shared(a: Sequence[int], b: Sequence[int]) -> int:

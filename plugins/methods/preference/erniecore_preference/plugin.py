@@ -59,11 +59,15 @@ class PairPlugin(ComparedPlugin):
         return PairObjective(LOSSES[self.name], config, policy, reference if compares else None)
 
     @hookimpl
-    def ernie_build_encoder(self, config: sections.PairConfig, tokenizer: Tokenizer, max_length: int) -> Encoder:
-        """Both completions of a pair behind one prompt."""
+    def ernie_build_encoder(
+        self, config: sections.PairConfig, tokenizer: Tokenizer, max_length: int, too_long: str
+    ) -> Encoder:
+        """Both completions of a pair behind one prompt; rows that are too long are truncated unless ``data.too_long`` says
+        otherwise."""
         from erniecore_preference.encoder import PairEncoder
 
-        return PairEncoder(tokenizer, max_length, margin=config.needs_margin())
+        too_long = "truncate" if too_long == "auto" else too_long
+        return PairEncoder(tokenizer, max_length, margin=config.needs_margin(), too_long=too_long)
 
 
 class DpoPlugin(PairPlugin):
@@ -156,11 +160,11 @@ class KtoPlugin(ComparedPlugin):
         return KtoObjective(config, policy, reference)
 
     @hookimpl
-    def ernie_build_encoder(self, tokenizer: Tokenizer, max_length: int) -> Encoder:
-        """The last completion of a conversation, and whether it is desirable."""
+    def ernie_build_encoder(self, tokenizer: Tokenizer, max_length: int, too_long: str) -> Encoder:
+        """The last completion of a conversation, and whether it is desirable; too long as for pairs."""
         from erniecore_preference.encoder import RatedEncoder
 
-        return RatedEncoder(tokenizer, max_length)
+        return RatedEncoder(tokenizer, max_length, too_long="truncate" if too_long == "auto" else too_long)
 
 
 dpo, ipo, hinge, robust, dpop = DpoPlugin(), IpoPlugin(), HingePlugin(), RobustPlugin(), DpopPlugin()

@@ -4,13 +4,17 @@ import itertools
 
 import numpy as np
 import pytest
+from erniecore_conformance.toys.tokenizer import ToyTokenizer
 from erniecore_pretrain.encoder import PretrainEncoder
+from erniecore_pretrain.plugin import plugin
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from erniecore.api import RowError
+from erniecore.api import ConfigError, RowError
 from erniecore.api.data import Document
 from erniecore.api.method import IGNORE, Origin
+from erniecore.data.encode import build_encoder
+from erniecore.host import assemble
 
 END = 2
 
@@ -68,3 +72,13 @@ def test_blank_documents_are_refused(text):
     with pytest.raises(RowError) as caught:
         encode(text, 8)
     assert caught.value.code == "ERN-D043"
+
+
+def test_a_choice_for_long_rows_is_refused_since_documents_are_always_cut_into_pieces():
+    with pytest.raises(
+        ConfigError, match=r"data\.too_long: the method shortens rows in its own way: use auto \(got drop\)"
+    ):
+        build_encoder(assemble({"method": plugin}), plugin.Config(), ToyTokenizer(), 8, "drop")
+    assert build_encoder(assemble({"method": plugin}), plugin.Config(), ToyTokenizer(), 8, "auto").encode(
+        Document("long")
+    )

@@ -28,11 +28,14 @@ class RewardPlugin(MethodPlugin):
         return RewardObjective(config, policy)
 
     @hookimpl
-    def ernie_build_encoder(self, config: RewardModelingConfig, tokenizer: Tokenizer, max_length: int) -> Encoder:
-        """Both completions of a pair behind one prompt, read at their end tokens."""
+    def ernie_build_encoder(
+        self, config: RewardModelingConfig, tokenizer: Tokenizer, max_length: int, too_long: str
+    ) -> Encoder:
+        """Both completions of a pair behind one prompt, read at their end tokens. By default no text is cut."""
         from erniecore_reward.encoder import RewardEncoder
 
-        return RewardEncoder(tokenizer, max_length, margin=config.margin_weight > 0)
+        too_long = "turns" if too_long == "auto" else too_long
+        return RewardEncoder(tokenizer, max_length, margin=config.margin_weight > 0, too_long=too_long)
 
 
 plugin = RewardPlugin()

@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from erniecore_preference.encoder import CHOSEN, PairEncoder, completion_sample
-from erniecore_text import TurnEncoder, shortened
+from erniecore_preference.encoder import CHOSEN, PairEncoder, completion_sample, prompts
+from erniecore_text import PROMPT_CUT, EncodedCompletion, Prompts, TurnEncoder
 
 from erniecore.api import RowError
-from erniecore.api.data import Conversation
+from erniecore.api.data import Conversation, Message
 from erniecore.api.method import Record, Sample, Tokenizer
 
 TOO_LONG, NO_QUESTION, NO_REFERENCE = "ERN-D044", "ERN-D075", "ERN-D076"
@@ -26,15 +26,18 @@ class PromptEncoder:
     Args:
         tokenizer: with a chat template. max_length: maximum tokens of prompt and completion.
         new_tokens: maximum tokens of a new completion; they must fit after the prompt.
+        too_long: of longer prompts. ``drop``; ``turns``: without their earliest turns, texts stay whole; ``truncate``: then
+            the last question is cut, too, and keeps its end.
     """
 
     accepts: tuple[type, ...] = (Conversation,)
 
-    def __init__(self, tokenizer: Tokenizer, max_length: int, *, new_tokens: int) -> None:
+    def __init__(self, tokenizer: Tokenizer, max_length: int, *, new_tokens: int, too_long: str = "turns") -> None:
         self.turns, self.max_length, self.new_tokens = TurnEncoder(tokenizer), max_length, new_tokens
+        self.too_long = too_long
 
     def encode(self, record: Record) -> Sequence[Sample]:
-        """One sample. The prompt is shortened by whole turns until the reference and a new completion fit.
+        """One sample. The prompt is shortened until the reference and a new completion fit.
 
         Raises:
             RowError: no question, no reference answer, no room, and what ``TurnEncoder`` refuses.
@@ -42,20 +45,32 @@ class PromptEncoder:
         assert isinstance(record, Conversation)
         check_row(record)
         reference = [replace(record.messages[-1], learn=True)]
-        where, size = f"$.messages[{len(record.messages) - 1}]", 0
-        for prompt, why in shortened(record.messages[:-1]):
-            completion = self.turns.encode_completion(prompt, reference, record.tools, where)
-            size = max(completion.size, len(completion.prompt) + self.new_tokens)
-            if size <= self.max_length:
-                return [completion_sample(self.turns, completion, CHOSEN, why, record.origin)]
-        raise too_long(size, self.max_length, self.new_tokens)
+        where, needed = f"$.messages[{len(record.messages) - 1}]", 0
+
+        def completed(prompt: Sequence[Message]) -> EncodedCompletion:
+            return self.turns.encode_completion(prompt, reference, record.tools, where)
+
+        def size(prompt: Sequence[Message]) -> int:
+            completion = completed(prompt)
+            return max(completion.size, len(completion.prompt) + self.new_tokens)
+
+        for prompt, why in prompts(record.messages[:-1], self.too_long):
+            needed = size(prompt)
+            if needed <= self.max_length:
+                return [completion_sample(self.turns, completed(prompt), CHOSEN, why, record.origin)]
+            if self.too_long == "truncate" and sum(m.role == "user" for m in prompt) == 1:
+                shorter = Prompts(prompt, size, self.max_length, self.turns.tokenizer).within(self.max_length)
+                if shorter is not None:
+                    reasons = ", ".join(filter(None, [why, PROMPT_CUT]))
+                    return [completion_sample(self.turns, completed(shorter), CHOSEN, reasons, record.origin)]
+        raise too_long(needed, self.max_length, self.new_tokens)
 
 
 class PairPromptEncoder(PairEncoder):
     """Encodes preference pairs as prompts: the chosen completion is the reference answer, and both are a pair to train on."""
 
-    def __init__(self, tokenizer: Tokenizer, max_length: int, *, new_tokens: int) -> None:
-        super().__init__(tokenizer, max_length)
+    def __init__(self, tokenizer: Tokenizer, max_length: int, *, new_tokens: int, too_long: str = "turns") -> None:
+        super().__init__(tokenizer, max_length, too_long=too_long)
         self.new_tokens = new_tokens
 
     def encode(self, record: Record) -> Sequence[Sample]:
@@ -96,5 +111,5 @@ def too_long(size: int, limit: int, new_tokens: int) -> RowError:
         where="$",
         found=f"{size} tokens, with {new_tokens} for a new completion (method.max_new_tokens)",
         expected=f"at most {limit} (data.max_seq_len)",
-        fix="raise data.max_seq_len, or lower method.max_new_tokens",
+        fix="set data.too_long=truncate, or raise data.max_seq_len, or lower method.max_new_tokens",
     )

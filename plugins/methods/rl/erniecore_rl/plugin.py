@@ -40,11 +40,12 @@ class GrpoPlugin(MethodPlugin):
         return GrpoObjective(config, policy, None if config.reference_use().source == "none" else reference, tokenizer)
 
     @hookimpl
-    def ernie_build_encoder(self, config: Any, tokenizer: Tokenizer, max_length: int) -> Encoder:
-        """Prompts with their reference answers."""
+    def ernie_build_encoder(self, config: Any, tokenizer: Tokenizer, max_length: int, too_long: str) -> Encoder:
+        """Prompts with their reference answers. By default no text is cut."""
         from erniecore_rl.encoder import PromptEncoder
 
-        return PromptEncoder(tokenizer, max_length, new_tokens=config.max_new_tokens)
+        too_long = "turns" if too_long == "auto" else too_long
+        return PromptEncoder(tokenizer, max_length, new_tokens=config.max_new_tokens, too_long=too_long)
 
 
 class UpoPlugin(GrpoPlugin):
@@ -62,14 +63,15 @@ class UpoPlugin(GrpoPlugin):
         return UpoObjective(config, policy, None if config.reference_use().source == "none" else reference, tokenizer)
 
     @hookimpl
-    def ernie_build_encoder(self, config: Any, tokenizer: Tokenizer, max_length: int) -> Encoder:
-        """Prompts with their reference answers, or with their pairs."""
+    def ernie_build_encoder(self, config: Any, tokenizer: Tokenizer, max_length: int, too_long: str) -> Encoder:
+        """Prompts with their reference answers, or with their pairs. By default no text is cut."""
         from erniecore_rl.encoder import PairPromptEncoder, PromptEncoder
 
         make: type[PairPromptEncoder | PromptEncoder] = (
             PairPromptEncoder if config.pairs == "offline" else PromptEncoder
         )
-        return make(tokenizer, max_length, new_tokens=config.max_new_tokens)
+        too_long = "turns" if too_long == "auto" else too_long
+        return make(tokenizer, max_length, new_tokens=config.max_new_tokens, too_long=too_long)
 
 
 grpo, upo = GrpoPlugin(), UpoPlugin()

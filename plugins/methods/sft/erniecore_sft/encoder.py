@@ -2,7 +2,8 @@
 
 The prompt of every learned turn has exactly the tokens that the model gets in use. Where one sequence keeps this promise
 for all of them, it is one sample; where it does not (templates that drop the reasoning of earlier turns), every learned
-turn is a sample of its own. No paddle; works with any ``ChatTemplate``.
+turn is a sample of its own. Rows that are too long are shortened as ``data.too_long`` says. No paddle; works with any
+``ChatTemplate``.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
-from erniecore_text import EncodedCompletion, TurnEncoder, shortened
+from erniecore_text import LATER_TURNS, EncodedCompletion, TurnEncoder, cut_turn, longest_fitting, shortened
 
 from erniecore.api import Json, RowError
 from erniecore.api.data import Conversation, Message
@@ -27,6 +28,8 @@ class SftEncoder:
 
     Args:
         tokenizer: with a chat template. max_length: tokens of a sample at most.
+        too_long: what becomes of longer rows. ``drop``; ``turns``: without their earliest turns, texts stay whole;
+            ``truncate``: without their last turns, and the first one that is learned cut.
 
     Raises:
         EnvironmentFault: the tokenizer has no chat template, or lacks the template's end tokens.
@@ -34,8 +37,8 @@ class SftEncoder:
 
     accepts: tuple[type, ...] = (Conversation,)
 
-    def __init__(self, tokenizer: Tokenizer, max_length: int) -> None:
-        self.turns, self.max_length = TurnEncoder(tokenizer), max_length
+    def __init__(self, tokenizer: Tokenizer, max_length: int, too_long: str = "turns") -> None:
+        self.turns, self.max_length, self.too_long = TurnEncoder(tokenizer), max_length, too_long
 
     def encode(self, record: Record) -> Sequence[Sample]:
         """One sample, or one per learned turn; raises ``RowError`` when none of them fits or nothing is learned."""
@@ -59,9 +62,11 @@ class SftEncoder:
             try:
                 completion = self.turns.encode_turns(messages, record.tools, "$.messages")
                 assert completion is not None  # one turn
+                if samples and self.too_long == "truncate" and completion.size > self.max_length:
+                    raise self._refused(completion.size)
                 samples.append(replace(self._fitting(completion, messages, record.tools), origin=record.origin))
             except RowError as e:
-                if e.code != TOO_LONG:
+                if e.code != TOO_LONG or self.too_long == "drop":
                     raise
                 too_long = e
         if too_long is not None:
@@ -71,22 +76,64 @@ class SftEncoder:
         return samples
 
     def _fitting(self, whole: EncodedCompletion, messages: Sequence[Message], tools: Sequence[Json]) -> Sample:
-        """The sample, shortened by whole turns from the left until it fits. ``whole``: all ``messages``."""
-        size = 0
-        for left, why in shortened(messages):
+        """The sample, shortened until it fits. ``whole``: all ``messages``."""
+        if whole.size <= self.max_length:
+            return self._sample(whole, "")
+        if self.too_long == "truncate":
+            return self._truncated(whole.size, messages, tools)
+        size = whole.size
+        for left, why in shortened(messages) if self.too_long == "turns" else ():
             if not self.turns.target_turns(left):
                 break
             completion = self.turns.encode_turns(left, tools, "$.messages", len(left) - len(messages)) if why else whole
             size = completion.size if completion is not None else size
             if completion is not None and size <= self.max_length:
                 return self._sample(completion, why)
-        raise RowError(
-            "the last turn alone is too long",
+        raise self._refused(size)
+
+    def _truncated(self, size: int, messages: Sequence[Message], tools: Sequence[Json]) -> Sample:
+        """Without the last turns as long as one is learned, then without those before it; then question or completion are cut,
+        and only where that does not help the system text goes."""
+
+        def fitting(end: int) -> EncodedCompletion | None:
+            completion = self.turns.encode_turns(messages[:end], tools, "$.messages")
+            return completion if completion is not None and completion.size <= self.max_length else None
+
+        first = self.turns.target_turns(messages)[0]
+        ends = [i for i, m in enumerate(messages) if m.role == "user" and i > first]
+        end = longest_fitting(ends, lambda end: fitting(end) is not None)
+        if end is not None and (completion := fitting(end)) is not None:
+            return self._sample(completion, LATER_TURNS)
+        for left, why in shortened(messages[: ends[0] if ends else len(messages)]):
+            made = self._cut(left, tools)
+            if made is not None:
+                reasons = [LATER_TURNS if ends else "", why, made[1]]
+                return self._sample(made[0], ", ".join(filter(None, reasons)))
+        raise self._refused(size)
+
+    def _cut(self, messages: Sequence[Message], tools: Sequence[Json]) -> tuple[EncodedCompletion, str] | None:
+        """The messages, if need be with a shorter question or completion; None where they do not fit, or have earlier turns."""
+        start = self.turns.target_turns(messages)[0]
+
+        def completed(prompt: Sequence[Message]) -> EncodedCompletion:
+            return self.turns.encode_completion(prompt, messages[start:], tools, "$.messages")
+
+        completion = completed(messages[:start])
+        if completion.size <= self.max_length:
+            return completion, ""
+        if sum(m.role == "user" for m in messages) > 1:
+            return None
+        return cut_turn(messages[:start], completed, self.max_length + 1, self.turns.tokenizer)
+
+    def _refused(self, size: int) -> RowError:
+        raising = "raise data.max_seq_len, or split the row"
+        return RowError(
+            "the last turn alone is too long" if self.too_long == "turns" else "the row is too long",
             code=TOO_LONG,
             where="$",
             found=f"{size} tokens",
             expected=f"at most {self.max_length} (data.max_seq_len)",
-            fix="raise data.max_seq_len, or split the row",
+            fix=raising if self.too_long == "truncate" else f"set data.too_long=truncate, or {raising}",
         )
 
     def _sample(self, completion: EncodedCompletion, truncated: str) -> Sample:

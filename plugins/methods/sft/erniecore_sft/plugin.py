@@ -28,11 +28,12 @@ class SftPlugin(MethodPlugin):
         return SftObjective(policy, mtp_weight=config.mtp_weight, accuracy=config.accuracy)
 
     @hookimpl
-    def ernie_build_encoder(self, tokenizer: Tokenizer, max_length: int) -> Encoder:
-        """Encodes conversations as training samples."""
+    def ernie_build_encoder(self, tokenizer: Tokenizer, max_length: int, too_long: str) -> Encoder:
+        """Encodes conversations as training samples; rows that are too long are truncated unless ``data.too_long`` says
+        otherwise."""
         from erniecore_sft.encoder import SftEncoder
 
-        return SftEncoder(tokenizer, max_length)
+        return SftEncoder(tokenizer, max_length, "truncate" if too_long == "auto" else too_long)
 
 
 plugin = SftPlugin()

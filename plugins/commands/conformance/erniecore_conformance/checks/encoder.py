@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import product
 from typing import Any
 
 from erniecore.api import RowError
@@ -65,8 +66,8 @@ def check_method_encoder_respects_length(subject: Subject) -> None:
     """No sample is longer than ``max_length``; one that was cut says why, unless the record's samples hold all of its
     tokens; what cannot be cut is a ``RowError``."""
     whole = encoder_of(subject)
-    for max_length in (24, 12, 3):
-        encoder = encoder_of(subject, max_length)
+    for max_length, too_long in product((24, 12, 3), ("auto", "drop", "turns", "truncate")):
+        encoder = encoder_of(subject, max_length, too_long)
         for record in toy_records(encoder.accepts):
             try:
                 samples = encoder.encode(record)

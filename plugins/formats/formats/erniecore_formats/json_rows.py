@@ -10,10 +10,8 @@ import re
 from collections.abc import Iterator
 from typing import IO
 
-from erniecore import codes
-from erniecore.data.decoding import decode_row
-from erniecore.data.opening import DataFile, RawRow, too_long
-from erniecore.errors import DataError, RowError, shorten
+from erniecore.api import DataError, RowError, shorten
+from erniecore.api.rows import DataFile, RawRow, codes, decode_row, too_long
 
 _CHUNK = 1 << 20
 #: structure outside of strings: whole strings first, then brackets, commas and the start of a string that goes on
@@ -183,10 +181,14 @@ class _ArraySplitter:
 
     def _element_position(self) -> int:
         """See ``Origin``: on the first line all elements may stand, so there each has its index."""
+        line = self._element_line()
+        self._index += 1
+        return -1 - self._index if line == 1 else line
+
+    def _element_line(self) -> int:
         first = _SPACE.match(self._buffer, self._start)
         self._advance(first.end() if first else self._start)
-        self._index += 1
-        return -1 - self._index if self._line == 1 else self._line
+        return self._line
 
     def _advance(self, until: int) -> None:
         if until > self._counted:
@@ -220,6 +222,9 @@ class _ObjectSplitter(_ArraySplitter):
             if not self._depth:
                 yield from self._element(at + 1, last=False)
                 self._start = at + 1
+
+    def _element_position(self) -> int:
+        return self._element_line()
 
     def _check_end(self) -> None:
         self._closed = not self._depth and not self._buffer[self._start :].strip()
