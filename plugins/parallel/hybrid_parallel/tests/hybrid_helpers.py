@@ -116,7 +116,7 @@ def codes(cluster, cases):
     """For each case: name -> SHA-256 of what the quantizer stores of each weight, whole, before the first step."""
     import hashlib
 
-    from erniecore.engine.training.gather import full_weights
+    from erniecore.engine.training.full_weights import full_weights
 
     found = []
     for words in cases:
@@ -207,7 +207,8 @@ def partial_names(cluster, root):
     from erniecore_hybrid_parallel.planning import make_mesh
     from erniecore_hybrid_parallel.process_group import open_process_group
 
-    from erniecore.engine.training.gather import LocalShard, full_weights
+    from erniecore.engine.training.full_weights import full_weights
+    from erniecore.engine.training.gather import LocalShard
 
     config = HybridConfig(tensor=2)
     ranks = open_process_group(config, make_mesh(config, 2), cluster)
@@ -234,7 +235,8 @@ def _saved_and_loaded(ranks, local, whole, root):
     from erniecore.checkpoint.parts import PartWriter
     from erniecore.checkpoint.reader import load_checkpoint
     from erniecore.checkpoint.writer import Save
-    from erniecore.engine.training.gather import LocalArrays, assign, write_shards
+    from erniecore.engine.training.gather import assign, write_shards
+    from erniecore.engine.training.restore import LocalArrays
 
     plan = assign(ranks, {"model": local})
     save = Save(Path(root), 1, {}, 3)
