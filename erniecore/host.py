@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import pluggy
 
@@ -80,10 +81,24 @@ class Host:
 
 
 class _Manager(pluggy.PluginManager):
-    """Does not look for marks on what every object has: that is half of the names, and pluggy looks thoroughly."""
+    """Asks pluggy, which looks thoroughly, only about what is marked or belongs to the object itself."""
 
     def parse_hookimpl_opts(self, plugin: object, name: str) -> pluggy.HookimplOpts | None:
-        return None if name.startswith("__") else super().parse_hookimpl_opts(plugin, name)
+        own = vars(plugin) if hasattr(plugin, "__dict__") else ()
+        return super().parse_hookimpl_opts(plugin, name) if name in own or name in _marked(type(plugin)) else None
+
+
+#: class -> names whose values carry the mark of ``@hookimpl``, also below a ``staticmethod``
+_MARKED: WeakKeyDictionary[type, frozenset[str]] = WeakKeyDictionary()
+
+
+def _marked(cls: type) -> frozenset[str]:
+    if cls not in _MARKED:
+        values = [(name, value) for base in cls.__mro__ for name, value in vars(base).items()]
+        _MARKED[cls] = frozenset(
+            n for n, v in values if hasattr(v, "erniecore_impl") or hasattr(getattr(v, "__func__", v), "erniecore_impl")
+        )
+    return _MARKED[cls]
 
 
 def assemble(plugins: Mapping[str, Plugin | Sequence[Plugin]], *, extra: Sequence[object] = ()) -> Host:

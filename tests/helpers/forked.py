@@ -16,8 +16,9 @@ from pathlib import Path
 from typing import Any
 
 from kills import fingerprint, kill_loop
+from warm import import_all
 
-from erniecore.engine.launch import apply_environment, default_device, paddle_variables
+from erniecore.engine.launch import paddle_variables
 from erniecore.engine.processes.network import free_port
 from erniecore.types.run import Cluster
 
@@ -103,22 +104,11 @@ def _run(words: Sequence[str]) -> None:
     run_loaded(load(None, words, {}, os.environ), console="none")
 
 
-def _warm() -> None:
-    """Import once what every rank needs."""
-    # its environment is that of several ranks
-    device = default_device("cpu", Cluster(world_size=2, master="127.0.0.1:1"))
-    apply_environment(device.environment())
-    device.open()
-    from erniecore.engine.training import build, trainer
-
-    assert build
-    assert trainer
-
-
 def main() -> None:
     """Read the request, run the loop for each case, print the reports."""
     request = json.loads(sys.argv[1])
-    _warm()
+    # its environment is that of several ranks
+    import_all(paddle_variables(Cluster(world_size=2, master="127.0.0.1:1")))
     reports = []
     for case in request["cases"]:
         out, straight = Path(case["out"]), Path(case["straight"])

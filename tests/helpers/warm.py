@@ -16,6 +16,7 @@ import contextlib
 import importlib
 import json
 import os
+import pkgutil
 import runpy
 import select
 import signal
@@ -37,13 +38,44 @@ WANTED = (
     "erniecore.cli.app",
     "erniecore.cli.run",
     "erniecore.config.compose",
-    "erniecore_text.template",
-    "erniecore_text.tokenizer",
+    "erniecore.api.planning",
+    "erniecore.api.training",
+    "erniecore.builtin.auto",
+    "erniecore.builtin.console",
+    "erniecore.builtin.events",
+    "erniecore.builtin.local_launcher.plugin",
+    "erniecore.builtin.readers",
+    "erniecore.builtin.single",
+    "erniecore.config.resolved",
+    "erniecore.data.encode",
     "erniecore.engine.entry",
+    "erniecore.engine.optimizers.adamw",
+    "erniecore.engine.preparation.forecast",
+    "erniecore.engine.preparation.prepare",
+    "erniecore.engine.step",
     "erniecore.engine.training.build",
+    "erniecore.engine.training.next_token",
     "erniecore.engine.training.trainer",
+    "ernie_third_party_kernels.kernel_set",
     "matplotlib.backends.backend_agg",
     "matplotlib.figure",
+    "sentencepiece",
+)
+#: distributions of which most commands import something: all their modules
+WANTED_WHOLE = (
+    "erniecore_columnar",
+    "erniecore_ernie45",
+    "erniecore_ernie45_moe",
+    "erniecore_formats",
+    "erniecore_generation",
+    "erniecore_hybrid_parallel",
+    "erniecore_lora",
+    "erniecore_ops",
+    "erniecore_planner",
+    "erniecore_preference",
+    "erniecore_sft",
+    "erniecore_text",
+    "erniecore_token_files",
 )
 
 
@@ -183,7 +215,7 @@ def serve(address: str) -> None:
     import ctypes
 
     ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
-    _import_all()
+    import_all({})
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(address + ".new")
@@ -255,15 +287,34 @@ def _be(request: dict[str, Any], numbers: list[int]) -> None:
         os._exit(code)
 
 
-def _import_all() -> None:
-    """Import what commands need, with the variables that the device wants set before."""
+def import_all(environ: Mapping[str, str]) -> None:
+    """Import what commands need, with the variables that the device wants set before in a process with ``environ``."""
     from erniecore.engine.launch import apply_environment
 
-    device = _device({})
+    device = _device(environ)
     apply_environment(device.environment())
     device.open()
     for name in WANTED:
         importlib.import_module(name)
+    for name in WANTED_WHOLE:
+        for module in pkgutil.iter_modules(importlib.import_module(name).__path__, f"{name}."):
+            importlib.import_module(module.name)
+    _remember()
+
+
+def _remember() -> None:
+    """What a process finds out once and keeps: which plugins there are, the settings of usual ones, chat templates."""
+    from erniecore_ernie45.templating import TEMPLATES, builtin_source
+    from erniecore_text import JinjaChatTemplate
+
+    from erniecore.config.compose import load
+    from erniecore.registry import all_entries
+
+    all_entries()
+    for model in ("ernie45", "ernie45-moe"):
+        load(None, [f"model.name={model}", "model.size=tiny", "method.name=sft", "data.train=none.jsonl"], {}, {})
+    for name in TEMPLATES:
+        JinjaChatTemplate(builtin_source(name))
 
 
 def _device(environ: Mapping[str, str]) -> Any:
