@@ -4,7 +4,8 @@ of its own on top of the one that runs the tests, so that ``pip install`` on a p
 A line that starts with ``$ `` is a command (a trailing backslash continues it); the lines below it are what it prints:
 each must appear, in this order, where ``…`` stands for anything and a line that is only ``…`` for any lines.
 ``<!-- exit: 2 -->`` before a block expects that exit code of its last command; ``<!-- file: name -->`` before any other
-block writes that block to a file, so a page can show a file and then use it.
+block writes that block to a file, so a page can show a file and then use it. ``<!-- shorter: train.max_steps=3 -->``
+before a block adds these words to its ``ernie run``, except in ``make test-all``: for runs of more than a few seconds.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ class Command:
     text: str
     output: list[str] = field(default_factory=list)
     exit: int = 0
+    shorter: str = ""
 
 
 @dataclass
@@ -56,8 +58,19 @@ def steps(page: Path) -> list[Command | File]:
             commands = _commands(match["body"], first)
             if commands and note.startswith("exit:"):
                 commands[-1].exit = int(note.removeprefix("exit:"))
+            if note.startswith("shorter:"):
+                _shorten(commands, note.removeprefix("shorter:").strip(), first)
             found += commands
     return found
+
+
+def _shorten(commands: list[Command], words: str, line: int) -> None:
+    """Raises ``ValueError`` where there is no run to be shortened."""
+    runs = [command for command in commands if command.text.startswith("ernie run ")]
+    if not runs:
+        raise ValueError(f"line {line}: no `ernie run` that {words} could shorten")
+    for command in runs:
+        command.shorter = f"{command.text} {words}"
 
 
 def _commands(body: str, first: int) -> list[Command]:
@@ -77,14 +90,15 @@ def _commands(body: str, first: int) -> list[Command]:
     return commands
 
 
-def run_page(page: Path, directory: Path, warm: Warm) -> None:
+def run_page(page: Path, directory: Path, warm: Warm, whole: bool = False) -> None:
     """Run every step of ``page``; raises ``AssertionError`` that names page, line and command.
 
-    ``ernie`` is a fork of ``warm``, which has imported paddle, except on pages that install something.
+    ``ernie`` is a fork of ``warm``, which has imported paddle, until a page installs something. ``whole``: no run is
+    shortened.
     """
     environment = {k: v for k, v in os.environ.items() if not k.startswith("ERNIE_")}
-    installs = "\n$ pip install" in page.read_text(encoding="utf-8")
-    bin_directory = _overlay(directory.with_name(directory.name + "-env"), "" if installs else warm.address())
+    bin_directory = _overlay(directory.with_name(directory.name + "-env"))
+    _ask(bin_directory, warm.address())
     environment["PATH"] = f"{bin_directory}{os.pathsep}{environment['PATH']}"
     environment.update(NO_COLOR="1", COLUMNS="200", TERM="dumb", PIP_NO_INDEX="1", PIP_NO_BUILD_ISOLATION="0")
     # a page's `export` ends with its command: what is measured must not reach the plans of who runs the tests
@@ -101,7 +115,9 @@ def run_page(page: Path, directory: Path, warm: Warm) -> None:
             continue
         # make has its own environment, which it may have to build first
         where, variables = (ROOT, dict(os.environ)) if step.text.startswith("make ") else (directory, environment)
-        shell = ["bash", "-euo", "pipefail", "-c", step.text]
+        shell = ["bash", "-euo", "pipefail", "-c", step.text if whole else step.shorter or step.text]
+        if step.text.startswith("pip install"):
+            _begin_anew(bin_directory)
         done = subprocess.run(
             shell, cwd=where, env=variables, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
         )
@@ -115,22 +131,32 @@ def run_page(page: Path, directory: Path, warm: Warm) -> None:
         )
 
 
-def _overlay(home: Path, warm: str) -> Path:
-    """A virtual environment that sees everything of the present one; returns its directory of programs. ``warm``: address of
-    the server that is asked for ``ernie``; empty: it begins with a fresh interpreter."""
+def _overlay(home: Path) -> Path:
+    """A virtual environment that sees everything of the present one; returns its directory of programs."""
     venv.create(home, with_pip=False, symlinks=True)
     site = next(home.glob("lib/python*/site-packages"))
     outer = [path for path in sys.path if path.endswith("site-packages")]
     lines = [f"import site; site.addsitedir({path!r})" for path in outer]
     (site / "outer.pth").write_text("\n".join(lines) + "\n")
     programs = home / "bin"
-    for name, module in {"ernie": "erniecore", "pip": "pip", "pytest": "pytest"}.items():
-        (programs / name).write_text(f'#!/bin/sh\nexec "{programs / "python"}" -m {module} "$@"\n')
-        (programs / name).chmod(0o755)
-    if warm:
-        asking = f'exec "{programs / "python"}" -I -S "{CLIENT}" "{warm}" "$@"'
-        (programs / "ernie").write_text(f"#!/bin/sh\n{asking}\n")
+    for name in ("pip", "pytest"):
+        _program(programs, name, f"-m {name}")
     return programs
+
+
+def _ask(programs: Path, address: str) -> None:
+    """``ernie`` asks the server at ``address``."""
+    _program(programs, "ernie", f'-I -S "{CLIENT}" "{address}"')
+
+
+def _begin_anew(programs: Path) -> None:
+    """``ernie`` begins with a fresh interpreter, which sees what was installed."""
+    _program(programs, "ernie", "-m erniecore")
+
+
+def _program(programs: Path, name: str, words: str) -> None:
+    (programs / name).write_text(f'#!/bin/sh\nexec "{programs / "python"}" {words} "$@"\n')
+    (programs / name).chmod(0o755)
 
 
 def first_missing(expected: list[str], printed: list[str]) -> str | None:

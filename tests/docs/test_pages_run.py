@@ -19,10 +19,46 @@ PAGES = [
 ]
 
 
+def pages(part):
+    """A third of the pages, because a class is what one of several test processes takes."""
+    return pytest.mark.parametrize("page", PAGES[part::3], ids=lambda p: str(p.relative_to(ROOT)))
+
+
+class Pages:
+    def test_page_runs(self, page, tmp_path, warm, request):
+        console.run_page(page, tmp_path, warm, whole=request.config.getoption("--all-combinations"))
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("page", PAGES, ids=lambda p: str(p.relative_to(ROOT)))
-def test_page_runs(page, tmp_path, warm):
-    console.run_page(page, tmp_path, warm)
+@pages(0)
+class TestFirstPages(Pages):
+    pass
+
+
+@pytest.mark.slow
+@pages(1)
+class TestSecondPages(Pages):
+    pass
+
+
+@pytest.mark.slow
+@pages(2)
+class TestThirdPages(Pages):
+    pass
+
+
+def test_runs_are_shortened_only_where_a_page_says_so(tmp_path):
+    (tmp_path / "page.md").write_text(
+        "<!-- shorter: train.max_steps=3 -->\n```console\n$ ernie version\n$ ernie run a.yaml \\\n  b=1\n```\n"
+        "```console\n$ ernie run a.yaml\n```\n"
+    )
+    assert [(step.text, step.shorter) for step in console.steps(tmp_path / "page.md")] == [
+        ("ernie version", ""),
+        ("ernie run a.yaml \\\n  b=1", "ernie run a.yaml \\\n  b=1 train.max_steps=3"),
+        ("ernie run a.yaml", ""),
+    ]
+    with pytest.raises(ValueError, match="could shorten"):
+        console._shorten(console._commands("$ ernie eval\n", 1), "train.max_steps=3", 1)
 
 
 def test_a_wrong_page_is_noticed(tmp_path):
