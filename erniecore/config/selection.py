@@ -239,7 +239,8 @@ def _first(node: Leaf | Tree) -> Place | None:
 
 
 def _formats(tree: Tree) -> list[Plugin]:
-    """The formats that sources, ``data.format`` or ``formats`` name; ``auto`` brings all others that work."""
+    """The formats that sources, ``data.format`` or ``formats`` name. What else is installed, and may be found by ``auto``, is no
+    part of the settings: they stay the same when it comes or goes."""
     names: dict[str, Place | None] = dict(_many(tree, "formats"))
     data = _section(tree, "data")
     default = _text(data.get("format"), "data.format") or (KINDS["format"].default or "", None)
@@ -251,7 +252,4 @@ def _formats(tree: Tree) -> list[Plugin]:
             name = source.get("format") if isinstance(source, dict) else None
             if name and isinstance(name, str) and isinstance(leaf, Leaf):
                 names.setdefault(name, leaf.place)
-    plugins = [_load("format", name, place) for name, place in names.items()]
-    if "auto" in names:
-        plugins += [plugin for plugin in registry.loadable("format") if plugin.name not in names]
-    return plugins
+    return [_load("format", name, place) for name, place in names.items()]

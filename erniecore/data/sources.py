@@ -10,6 +10,7 @@ from erniecore import registry
 from erniecore.config.core import Source
 from erniecore.data.file_types import located
 from erniecore.data.parsing import RowParser, detect, installed_formats
+from erniecore.errors import DataError, PluginError
 from erniecore.plugin import Plugin
 from erniecore.sections import Section
 
@@ -35,13 +36,18 @@ class DataSource:
 
 
 def resolve(
-    sources: Sequence[Source], default_format: str = "auto", sections: Mapping[str, Section] | None = None
+    sources: Sequence[Source],
+    default_format: str = "auto",
+    sections: Mapping[str, Section] | None = None,
+    known: Mapping[str, str] | None = None,
 ) -> list[DataSource]:
     """Sources with their parsers.
 
     Args:
         default_format: for sources that name none; ``auto`` decides by the rows.
         sections: settings of formats by name.
+        known: path -> the format that ``auto`` found before. If it still fits the rows, no other is asked: one that has been
+            installed since does not matter.
 
     Raises:
         DataError: a file cannot be read, or ``auto`` finds no single format.
@@ -54,7 +60,9 @@ def resolve(
     for source in sources:
         name = source.format or default_format
         path = located(source.path)
-        if name == "auto":
+        if name == "auto" and known and _fits(known.get(source.path, ""), path):
+            name = known[source.path]
+        elif name == "auto":
             candidates = installed_formats() if candidates is None else candidates
             name = detect(path, candidates)
             plugins.setdefault(name, candidates[name])
@@ -62,3 +70,11 @@ def resolve(
         fetched = None if path == Path(source.path) else path
         out.append(DataSource(source.path, RowParser(plugin, given.get(name)), source.weight, fetched))
     return out
+
+
+def _fits(name: str, path: Path) -> bool:
+    """Whether a format is installed, and rows of the file have its shape."""
+    try:
+        return bool(name) and detect(path, {name: registry.load("format", name)}) == name
+    except (DataError, PluginError):
+        return False

@@ -62,13 +62,20 @@ class SplitReader:
     """Reads splits one after the other.
 
     Attributes:
-        command: checks the same rows in the same way.
+        command: checks the same rows in the same way. known: path -> format, see :func:`resolve`.
         report: the content of ``data_report.json`` so far: row statistics per split; also after an error.
         summary: a line per split for the console. warnings: things the user should know.
     """
 
-    def __init__(self, data: DataSection, sections: Mapping[str, Section], encoder: Encoder, command: str = "") -> None:
-        self.data, self.sections, self.encoder, self.command = data, sections, encoder, command
+    def __init__(
+        self,
+        data: DataSection,
+        sections: Mapping[str, Section],
+        encoder: Encoder,
+        command: str = "",
+        known: Mapping[str, str] | None = None,
+    ) -> None:
+        self.data, self.sections, self.encoder, self.command, self.known = data, sections, encoder, command, known
         self.report: dict[str, Any] = {}
         self.summary: list[str] = []
         self.warnings: list[str] = []
@@ -92,7 +99,7 @@ class SplitReader:
 
     def split(self, name: str, wanted: Sequence[Source]) -> Split:
         """Read and tokenize the sources of one split. Raises ``DataError``."""
-        sources = resolve(wanted, self.data.format, self.sections)
+        sources = resolve(wanted, self.data.format, self.sections, self.known)
         dataset, statistics, contents = self._encode(name, sources)
         self.report[name] = {**statistics.as_dict(), **self.report.get(name, {})}
         statistics.check(self.data.max_drop, self.command)

@@ -118,12 +118,13 @@ def test_a_format_is_loaded_because_a_source_names_it(toys, tmp_path):
     assert result.settings.formats["rows"].column == "x"
 
 
-def test_auto_brings_the_installed_formats_but_no_broken_one(toys, tmp_path):
-    toys.add("bad", {"erniecore.formats": {"bad": "bad_format:plugin"}}, {"bad_format.py": "raise ValueError"})
-    names = [p.name for p in loaded(tmp_path).plugins["format"]]
-    assert names[0] == "auto"
-    assert "rows" in names
-    assert "bad" not in names
+def test_installed_formats_that_nobody_names_are_no_part_of_the_settings(toys, tmp_path):
+    before = loaded(tmp_path)
+    toys.add("bad", {"erniecore.formats": {"bad": "bad_format:plugin"}}, {"bad_format.py": "raise KeyboardInterrupt"})
+    result = loaded(tmp_path)
+    assert [p.name for p in result.plugins["format"]] == ["auto"]
+    assert result.settings == before.settings
+    assert "rows" in loaded(tmp_path, "formats: {rows: {column: x}}").settings.formats
 
 
 def test_a_broken_plugin_that_is_named_stops_the_run(toys, tmp_path):

@@ -87,6 +87,6 @@ def check_data(before: Mapping[str, Any], now: Mapping[str, Any]) -> None:
     if before.get("fingerprint") != now.get("fingerprint"):
         raise DataError(
             "the same files give other samples than before",
-            fix="use the tokenizer, chat template and erniecore version that the checkpoint was made with",
+            fix="use the tokenizer, chat template, settings of `formats` and erniecore version that the checkpoint was made with",
             code=SAMPLES_CHANGED,
         )

@@ -30,6 +30,9 @@ if TYPE_CHECKING:
     from erniecore.types.text import Tokenizer
 
 
+REPORT = "data_report.json"
+
+
 @dataclass(frozen=True)
 class RunData:
     """Batches of one rank.
@@ -91,7 +94,7 @@ def build_run_data(context: RunContext, tokenizer: Tokenizer, checkpoint: Checkp
     settings, plan = context.settings, context.parallel_plan
     encoder = build_encoder(context.host, settings.method, tokenizer, settings.data.max_seq_len, settings.data.too_long)
     command = shlex.join(["ernie", "data", "check", str(context.out)])  # its resolved.yaml has all settings
-    reader = SplitReader(settings.data, settings.formats, encoder, command)
+    reader = SplitReader(settings.data, settings.formats, encoder, command, _known_formats(context.out))
     place = Place(settings.run.seed, plan.data_rank, plan.data_size)
     counted = checkpoint.state["data"] if checkpoint is not None else {}
     opening = _Opening(reader, settings.data, place, tokenizer.pad_id, context.model.vocab_size, counted)
@@ -191,10 +194,22 @@ def evaluation_sampling(
     return SamplerSettings.evaluation(data, evaluation.batch_size or train.batch_size, **place._asdict())
 
 
+def _known_formats(out: Path) -> dict[str, str]:
+    """Path -> format of the files that an earlier start of this run has read, as its ``data_report.json`` says."""
+    try:
+        report = json.loads((out / REPORT).read_bytes())
+        files = {
+            path: count for name in ("train", "eval") for path, count in report.get(name, {}).get("files", {}).items()
+        }
+        return {path: str(count["format"]) for path, count in files.items()}
+    except (OSError, ValueError, TypeError, KeyError, AttributeError):
+        return {}
+
+
 def _write_report(out: Path, report: Mapping[str, Any]) -> None:
     text = json.dumps(report, indent=1, ensure_ascii=False) + "\n"
     with translated(out, "writing data_report.json"):
-        replace_file(out / "data_report.json", text.encode())
+        replace_file(out / REPORT, text.encode())
 
 
 def _known_sequences(counted: Mapping[str, Any], fingerprint: str) -> dict[int, int]:
