@@ -20,29 +20,15 @@ __version__ = "0.1.0"
 __all__ = ["__version__", "export", "generate", "load_adapter", "load_model", "load_tokenizer", "open_model", "run"]
 
 
-#: functions of this package that another distribution brings: its name and the module
-FROM_OTHERS = {
-    "export": ("erniecore-export", "erniecore_export.exporting"),
-    "generate": ("erniecore-generation", "erniecore_generation.generate"),
-}
+#: functions of this package that another distribution brings, and the modules that have them
+FROM_OTHERS = {"export": "erniecore_export.exporting", "generate": "erniecore_generation.generate"}
 
 
 def __getattr__(name: str) -> Any:
     if name in FROM_OTHERS:
-        return _from_other(name, *FROM_OTHERS[name])
+        from erniecore.registry import library
+
+        return getattr(library(FROM_OTHERS[name], f"erniecore.{name}"), name)
     if name in __all__:
         return getattr(import_module("erniecore.engine.entry" if name == "run" else "erniecore.engine.loading"), name)
     raise AttributeError(f"module 'erniecore' has no attribute {name!r}")
-
-
-def _from_other(name: str, distribution: str, module: str) -> Any:
-    try:
-        return getattr(import_module(module), name)
-    except ModuleNotFoundError as error:
-        if error.name != module.partition(".")[0]:
-            raise
-        from erniecore.errors import PluginNotFound
-
-        raise PluginNotFound(
-            f"erniecore.{name} comes with {distribution}", next=f"pip install {distribution}"
-        ) from error

@@ -13,7 +13,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import lru_cache
+from importlib import import_module
 from importlib.metadata import EntryPoint
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from stevedore.named import NamedExtensionManager
@@ -278,3 +280,19 @@ def load_object(entry: Entry) -> Any:
             where=entry.origin(),
             fix="repair or remove that distribution; --debug shows the traceback",
         ) from cause
+
+
+def library(module: str, wanted: str) -> ModuleType:
+    """A module of a distribution of ours that may be left out, found by import and not by name.
+
+    Args:
+        wanted: what needs it, for the error. Raises ``PluginNotFound`` where it is not installed.
+    """
+    package = module.partition(".")[0]
+    try:
+        return import_module(module)
+    except ModuleNotFoundError as error:
+        if error.name != package:
+            raise
+        home = package.replace("_", "-")
+        raise PluginNotFound(f"{wanted} comes with {home}", next=f"pip install {home}") from error

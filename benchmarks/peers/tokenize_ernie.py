@@ -18,10 +18,10 @@ def main() -> None:
     parser.add_argument("--workers", type=int, required=True)
     args = parser.parse_args()
     from erniecore_text.tokenizer import SentencePieceTokenizer
+    from erniecore_token_cache.cache import TokenCache
 
     from erniecore import registry
     from erniecore.config.core import Source
-    from erniecore.data.cache import TokenCache
     from erniecore.data.sources import resolve
     from erniecore.host import assemble
 

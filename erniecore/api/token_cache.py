@@ -1,6 +1,46 @@
-"""For tools that manage the token cache of runs: where it is, and the locks of its entries."""
+"""Building block: what a token cache is made of: sources encoded in chunks, and files that are written whole. For
+``erniecore-token-cache`` and tools that manage the cache of runs; imports numpy.
+"""
 
-from erniecore.data.cache_locks import try_locked
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from erniecore.data.contents import content_of
+from erniecore.data.encode import Cached, Chunk, Job, source_chunks
+from erniecore.data.encode import run as encode_chunks
+from erniecore.data.file_types import FileTypes
+from erniecore.data.folders import shards_of
+from erniecore.data.opening import LIMITS
+from erniecore.data.order import index_dtype
+from erniecore.data.row_statistics import MAX_ERRORS
 from erniecore.data.splits import user_cache
+from erniecore.durable import file_hash, replace_file, sync_directory
+from erniecore.plugin import RowReaderPlugin
 
-__all__ = ["try_locked", "user_cache"]
+if TYPE_CHECKING:
+    from erniecore.types.samples import Array as Array
+
+__all__ = [
+    "LIMITS",
+    "MAX_ERRORS",
+    "Cached",
+    "Chunk",
+    "Job",
+    "content_of",
+    "encode_chunks",
+    "file_hash",
+    "index_dtype",
+    "reader_of",
+    "replace_file",
+    "shards_of",
+    "source_chunks",
+    "sync_directory",
+    "user_cache",
+]
+
+
+def reader_of(file: Path) -> RowReaderPlugin | None:
+    """What reads the rows of a file; None where nothing installed does."""
+    return FileTypes().of(file).reader

@@ -11,10 +11,10 @@ from collections.abc import Generator, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from dataclasses import dataclass, replace
 from multiprocessing import get_context
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from erniecore import codes
-from erniecore.data.dataset import ArrayDataset, DatasetBuilder, concatenate
+from erniecore.data.dataset import ArrayDataset, DatasetBuilder, TokenizedDataset, concatenate
 from erniecore.data.decoding import decode_row
 from erniecore.data.opening import LIMITS, RawRow, ReadLimits
 from erniecore.data.row_statistics import MAX_ERRORS, RowStatistics
@@ -58,6 +58,16 @@ class Chunk(NamedTuple):
     first_row: int
     rows: list[RawRow]
     group: tuple[int, int] = (0, 0)
+
+
+@dataclass(frozen=True)
+class Cached:
+    """Samples from a token cache, the statistics of their rows, the contents of the files, and what the cache did."""
+
+    dataset: TokenizedDataset
+    statistics: RowStatistics
+    contents: tuple[dict[str, Any], ...]
+    report: dict[str, Any]
 
 
 Result = tuple[tuple[int, int], ArrayDataset, RowStatistics]

@@ -6,18 +6,22 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from erniecore.config.core import DataSection, Source
+from erniecore.data.contents import content_of
 from erniecore.data.dataset import Subset, TokenizedDataset
+from erniecore.data.encode import Cached, encode
 from erniecore.data.file_types import FileTypes
 from erniecore.data.folders import shards_of
 from erniecore.data.order import index_dtype, is_eval_row
 from erniecore.data.sources import DataSource, resolve
 from erniecore.errors import DataError
+from erniecore.registry import library
 from erniecore.sections import Section
 from erniecore.units import size_text
 
@@ -25,6 +29,8 @@ if TYPE_CHECKING:
     from erniecore.data.row_statistics import RowStatistics
     from erniecore.types.samples import Encoder
 
+#: the package that keeps samples on disk; another distribution
+TOKEN_CACHE = "erniecore_token_cache"
 #: bytes of text from which on ``data.cache: auto`` keeps samples on disk; compressed files count this many times
 _LARGE, _PACKED = 64 << 20, 5
 
@@ -114,24 +120,28 @@ class SplitReader:
     def _encode(
         self, name: str, sources: Sequence[DataSource]
     ) -> tuple[TokenizedDataset, RowStatistics, tuple[dict[str, Any], ...]]:
-        from erniecore.data.cache_keys import content_of
-        from erniecore.data.encode import encode
-
         workers = self.data.workers
-        directory = cache_directory(self.data.cache, [source.path for source in sources])
+        directory = self._cache_directory(sources)
         if directory is None:
             dataset, statistics = encode(sources, self.encoder, workers=workers)
             contents = () if statistics.failures else tuple(content_of(source.path) for source in sources)
             return dataset, statistics, contents
-        from erniecore.data.cache import TokenCache
-
-        cached = TokenCache(directory, self._warn).encode(sources, self.encoder, workers=workers)
+        cache: Any = library(f"{TOKEN_CACHE}.cache", f"data.cache={self.data.cache}")
+        cached: Cached = cache.TokenCache(directory, self._warn).encode(sources, self.encoder, workers=workers)
         self.report[name] = {"cache": cached.report}
         made = sum(entry["made"] for entry in cached.report["entries"])
         shards = sum(entry["shards"] for entry in cached.report["entries"])
         how = "reused" if not made else "made" if made == shards else f"{made} of {shards} shards made"
         self.summary.append(f"cache: {name} {size_text(cached.report['bytes'])} in {directory} ({how})")
         return cached.dataset, cached.statistics, cached.contents
+
+    def _cache_directory(self, sources: Sequence[DataSource]) -> Path | None:
+        """Where the samples of ``sources`` are kept; ``None``: in memory."""
+        directory = cache_directory(self.data.cache, [source.path for source in sources])
+        if directory is not None and self.data.cache == "auto" and find_spec(TOKEN_CACHE) is None:
+            self._warn("samples stay in memory, because no token cache is installed: pip install erniecore-token-cache")
+            return None
+        return directory
 
     def _warn(self, text: str) -> None:
         if text not in self.warnings:

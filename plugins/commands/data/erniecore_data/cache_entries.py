@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from erniecore.api.token_cache import try_locked
+from erniecore_token_cache.locks import try_locked
 
 _ENTRY = "entry.json"
 _DAY = 86400.0

@@ -5,8 +5,7 @@ import time
 
 import pytest
 from erniecore_data.cache_entries import entries, remove_old
-
-from erniecore.data.cache_locks import locked
+from erniecore_token_cache.locks import locked
 
 
 @pytest.fixture

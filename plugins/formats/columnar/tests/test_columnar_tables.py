@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from erniecore import codes
-from erniecore.data.cache_keys import content_of
+from erniecore.data.contents import content_of
 from erniecore.data.folders import shards_of
 from erniecore.data.opening import ReadLimits
 from erniecore.data.reader import read_rows

@@ -7,14 +7,17 @@ import numpy as np
 import pytest
 from erniecore_text.template import JinjaChatTemplate
 from erniecore_text.tokenizer import SentencePieceTokenizer
+from erniecore_token_cache.cache import TokenCache
+from erniecore_token_cache.keys import _code_of, entry_key
+from erniecore_token_cache.shard_dataset import Part, ShardDataset
+from erniecore_token_cache.shard_files import Damaged, ShardWriter, open_shard
 
 from erniecore import codes
 from erniecore.data import encode
-from erniecore.data.cache import TokenCache
-from erniecore.data.cache_keys import _code_of, content_of, entry_key
+from erniecore.data.contents import content_of
 from erniecore.data.dataset import DatasetBuilder
-from erniecore.data.shard_dataset import Part, ShardDataset
-from erniecore.data.shard_files import Damaged, ShardWriter, open_shard
+from erniecore.data.parsing import RowParser
+from erniecore.data.sources import DataSource
 from erniecore.errors import DataError, PluginBroken
 
 
@@ -201,6 +204,33 @@ def test_code_of_what_the_encoder_holds_is_part_of_the_key(site, source, jsonl):
     assert key() != before
 
 
+def test_code_of_what_reads_the_file_is_part_of_the_key(toy, site, tmp_path):
+    code = (
+        "import json\n"
+        "from erniecore.api import hookimpl\n"
+        "from erniecore.api.data import RowReaderPlugin\n"
+        "class Reader(RowReaderPlugin):\n"
+        "    name, summary = 'toyrows', 'for tests'\n"
+        "    @hookimpl\n"
+        "    def ernie_read_rows(self, file): yield 1, b'{}'\n"
+        "plugin = Reader()\n"
+    )
+    site.add("toyreader", {"erniecore.readers": {"toyrows": "toyreader:plugin"}}, {"toyreader.py": code})
+    (tmp_path / "a.toyrows").write_text("a")
+    made = DataSource(str(tmp_path / "a.toyrows"), RowParser(toy.plugin, toy.Config()))
+
+    def key():
+        _code_of.cache_clear()
+        return entry_key(made, content_of(made.path), toy.Encoder(6), encode.LIMITS)[0]
+
+    before = key()
+    assert key() == before
+    import toyreader
+
+    Path(toyreader.__file__).write_text(code + "# reads otherwise\n")
+    assert key() != before
+
+
 def test_encoder_without_a_stable_description_is_refused(source, jsonl, tmp_path):
     with pytest.raises(DataError, match="cannot be told apart") as e:
         TokenCache(tmp_path / "c").encode([source(jsonl("a.jsonl", 1))], Encoder(None, lambda: 1))
@@ -295,7 +325,7 @@ def test_foreign_ids_are_found_on_disk(make_sample, tmp_path):
 
 
 def test_shard_of_another_format_is_damaged(tmp_path, monkeypatch):
-    monkeypatch.setattr("erniecore.data.shard_files.FORMAT", 99)
+    monkeypatch.setattr("erniecore_token_cache.shard_files.FORMAT", 99)
     ShardWriter(tmp_path / "s").finish({})
     monkeypatch.undo()
     with pytest.raises(Damaged, match="format 99"):

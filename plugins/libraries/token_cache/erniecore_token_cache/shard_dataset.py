@@ -17,15 +17,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from erniecore import codes
-from erniecore.data.order import index_dtype
-from erniecore.data.shard_files import INDEX, Block, Shard
-from erniecore.errors import DataError
-from erniecore.types.records import Origin
-from erniecore.types.samples import IGNORE, Sample
+from erniecore.api import IGNORE, DataError, Origin, Sample
+from erniecore.api.data import codes
+from erniecore.api.token_cache import index_dtype
+from erniecore_token_cache.shard_files import INDEX, Block, Shard
 
 if TYPE_CHECKING:
-    from erniecore.types.samples import Array
+    from erniecore.api.token_cache import Array
 
 #: files that are held open
 _MAX_OPEN = 256
@@ -51,7 +49,7 @@ class _Place(NamedTuple):
 
 
 class ShardDataset:
-    """See ``dataset.TokenizedDataset``.
+    """See ``erniecore.data.dataset.TokenizedDataset``.
 
     Args:
         parts: source after source, in order. files: names of the sources.

@@ -5,16 +5,17 @@ import os
 
 import numpy as np
 import pytest
+from erniecore_token_cache.cache import TokenCache
+from erniecore_token_cache.locks import locked, try_locked
 
 from erniecore.config.core import DataSection, Source
-from erniecore.data import encode
-from erniecore.data.cache import TokenCache
-from erniecore.data.cache_locks import locked, try_locked
+from erniecore.data import encode, splits
 from erniecore.data.dataloader import DataLoader
 from erniecore.data.parsing import RowParser
 from erniecore.data.sampler import PackedBatchSampler, SamplerSettings
 from erniecore.data.sources import DataSource
 from erniecore.data.splits import SplitReader, cache_directory, user_cache
+from erniecore.errors import PluginNotFound
 
 
 def shards(directory):
@@ -77,6 +78,21 @@ def test_small_files_stay_in_memory_and_large_ones_do_not(tmp_path, jsonl):
     assert cache_directory("auto", [path, packed], {"XDG_CACHE_HOME": "/x"}) == user_cache({"XDG_CACHE_HOME": "/x"})
     assert cache_directory("off", [path, packed]) is None
     assert cache_directory(str(tmp_path), [path]) == tmp_path
+
+
+def test_without_this_distribution_large_files_stay_in_memory_and_a_directory_is_refused(
+    toy, jsonl, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(splits, "TOKEN_CACHE", "erniecore_absent_cache")
+    monkeypatch.setattr(splits, "_LARGE", 1)
+    section = DataSection(format="words", train=(Source(path=str(jsonl("a.jsonl", 6))),))
+    reader = SplitReader(section, {}, toy.Encoder(6))
+    assert len(reader.train(1)[0].dataset) == 6
+    assert [warning for warning in reader.warnings if "pip install erniecore-token-cache" in warning]
+    named = section.model_copy(update={"cache": str(tmp_path / "c")})
+    with pytest.raises(PluginNotFound, match="comes with erniecore-absent-cache") as e:
+        SplitReader(named, {}, toy.Encoder(6)).train(1)
+    assert e.value.next == "pip install erniecore-absent-cache"
 
 
 def test_run_reports_its_cache(toy, jsonl, tmp_path):

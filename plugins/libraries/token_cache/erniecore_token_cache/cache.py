@@ -1,6 +1,6 @@
 """The token cache: tokenized sources on disk, shared by runs and processes and verified whenever they are opened.
 
-An entry is a directory named by its key (``cache_keys.py``) with shards (``shard_files.py``) and, once it is complete,
+An entry is a directory named by its key (``keys.py``) with shards (``shard_files.py``) and, once it is complete,
 ``entry.json``. Files are written atomically, so an interrupted build continues where it stopped, and a damaged shard is
 rebuilt from its rows with a warning.
 """
@@ -16,18 +16,25 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from erniecore import codes
-from erniecore.data.cache_keys import content_of, entry_key, stamp_of, unreadable
-from erniecore.data.cache_locks import locked
-from erniecore.data.encode import Chunk, Job, run, source_chunks
-from erniecore.data.opening import LIMITS, ReadLimits
-from erniecore.data.row_statistics import MAX_ERRORS, RowStatistics
-from erniecore.data.shard_dataset import Part, ShardDataset
-from erniecore.data.shard_files import Damaged, Shard, ShardWriter, open_shard
-from erniecore.data.sources import DataSource
-from erniecore.durable import replace_file, sync_directory
-from erniecore.errors import DataError
-from erniecore.types.samples import Encoder
+from erniecore.api import DataError
+from erniecore.api.data import Encoder, codes
+from erniecore.api.rows import DataSource, ReadLimits, RowStatistics
+from erniecore.api.token_cache import (
+    LIMITS,
+    MAX_ERRORS,
+    Cached,
+    Chunk,
+    Job,
+    content_of,
+    encode_chunks,
+    replace_file,
+    source_chunks,
+    sync_directory,
+)
+from erniecore_token_cache.keys import entry_key, stamp_of, unreadable
+from erniecore_token_cache.locks import locked
+from erniecore_token_cache.shard_dataset import Part, ShardDataset
+from erniecore_token_cache.shard_files import Damaged, Shard, ShardWriter, open_shard
 
 ENTRY = "entry.json"
 _FORMAT = 1
@@ -42,7 +49,7 @@ class Entry:
     """One source in the cache.
 
     Attributes:
-        stamp, content: of the data file, as in ``cache_keys``. about: what the key stands for.
+        stamp, content: of the data file, as in ``keys.py``. about: what the key stands for.
         shards: those that are whole, by number; complete when ``count`` says so.
         count: of shards; -1: not known yet. made: shards that this process wrote.
     """
@@ -70,16 +77,6 @@ class Entry:
     def bytes(self) -> int:
         """Size on disk, in bytes."""
         return sum(shard.bytes for shard in self.shards.values())
-
-
-@dataclass(frozen=True)
-class Cached:
-    """Samples from the cache, the statistics of their rows, the contents of the files, and what the cache did."""
-
-    dataset: ShardDataset
-    statistics: RowStatistics
-    contents: tuple[dict[str, Any], ...]
-    report: dict[str, Any]
 
 
 class TokenCache:
@@ -206,7 +203,7 @@ def _build(job: Job, entries: Sequence[Entry], statistics: RowStatistics, worker
     counts: dict[int, int] = {}
     writer: _Writer | None = None
     try:
-        for group, dataset, part in run(job, _missing(job, entries, statistics, counts), workers):
+        for group, dataset, part in encode_chunks(job, _missing(job, entries, statistics, counts), workers):
             if writer is None or writer.group != group:
                 _finish(writer, entries, counts)
                 writer = _Writer(group, entries[group[0]], job.max_errors)

@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from erniecore.types.samples import IGNORE
+from erniecore.api import IGNORE
 
 if TYPE_CHECKING:
-    from erniecore.data.dataset import ArrayDataset
-    from erniecore.types.samples import Array
+    from erniecore.api.rows import ArrayDataset
+    from erniecore.api.token_cache import Array
 
 FORMAT = 1
 _HASH, _LENGTH = 32, 8

@@ -18,37 +18,21 @@ from typing import Any
 import numpy as np
 
 import erniecore
-from erniecore import codes
-from erniecore.data.folders import shards_of
-from erniecore.data.opening import ReadLimits
-from erniecore.data.sources import DataSource
-from erniecore.durable import file_hash
-from erniecore.errors import DataError
-from erniecore.types.samples import Encoder
+from erniecore.api import DataError
+from erniecore.api.data import Encoder, codes
+from erniecore.api.rows import DataSource, ReadLimits
+from erniecore.api.token_cache import file_hash, reader_of, shards_of
 
 #: libraries whose version can change tokens
 _LIBRARIES = ("sentencepiece", "jinja2")
 #: packages whose objects are values: their code makes no tokens
 _FIXED_PACKAGES = frozenset({*sys.stdlib_module_names, "numpy"})
 #: parts of our own package that samples depend on
-_OWN_PARTS = ("data", "text", "types")
+_OWN_PARTS = ("data", "types")
 
 
 class Unknown(Exception):
     """A value has no stable description; the text names its place."""
-
-
-def content_of(path: Path) -> dict[str, Any]:
-    """``path``, ``bytes`` and ``sha256`` of a data file; of a data set directory, over the files of the split.
-
-    Raises ``DataError`` for a directory that holds no data set, ``OSError`` for a file that cannot be read."""
-    files = shards_of(path)
-    if files == (path,):
-        return {"path": str(path), "bytes": path.stat().st_size, "sha256": file_hash(path)}
-    digest = hashlib.sha256()
-    for file in files:
-        digest.update(f"{file.name}\n{file_hash(file)}\n".encode())
-    return {"path": str(path), "bytes": sum(f.stat().st_size for f in files), "sha256": digest.hexdigest()}
 
 
 def unreadable(path: Path, error: OSError) -> DataError:
@@ -70,7 +54,8 @@ def entry_key(
     Raises:
         DataError: the encoder, or the format's settings, hold something without a stable description.
     """
-    packages = {module.partition(".")[0] for module in (type(source.parser.plugin).__module__, erniecore.__name__)}
+    plugins = (source.parser.plugin, *map(reader_of, shards_of(source.path)))
+    packages = {erniecore.__name__, *(type(plugin).__module__.partition(".")[0] for plugin in plugins)}
     state = _described(encoder, "the encoder", packages)
     about = {
         "file": source.file,
