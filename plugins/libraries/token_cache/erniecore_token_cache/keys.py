@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
 from importlib import metadata
 from pathlib import Path, PurePath
@@ -16,6 +16,7 @@ from types import BuiltinFunctionType, FunctionType
 from typing import Any
 
 import numpy as np
+from pydantic import BaseModel
 
 import erniecore
 from erniecore.api import DataError
@@ -145,7 +146,7 @@ class _Describer:
             self._items(type(value).__name__, value, place)
         elif isinstance(value, set | frozenset):
             self._items("set", sorted(value, key=repr), place)
-        elif hasattr(value, "model_dump"):
+        elif isinstance(value, BaseModel):
             self._name(type(value), place)
             self.add(value.model_dump(mode="json"), place)
         else:
@@ -170,7 +171,7 @@ class _Describer:
             self._put("global", reduced.encode())
             return
         for part in reduced:
-            self.add(list(part) if hasattr(part, "__next__") else part, inside)
+            self.add(list(part) if isinstance(part, Iterator) else part, inside)
 
 
 @lru_cache(maxsize=8)
@@ -178,7 +179,8 @@ def _code_of(packages: frozenset[str]) -> str:
     """sha256 over the sources of top-level packages."""
     digest = hashlib.sha256()
     for package in sorted(packages):
-        found = getattr(sys.modules.get(package), "__file__", None)
+        module = sys.modules.get(package)
+        found = None if module is None else module.__dict__.get("__file__")
         if found is None:
             continue  # made in memory: its state is all there is
         root = Path(found)
