@@ -7,14 +7,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from erniecore.data.contents import content_of
 from erniecore.data.encode import Cached, Chunk, Job, source_chunks
 from erniecore.data.encode import run as encode_chunks
 from erniecore.data.file_types import FileTypes
-from erniecore.data.folders import shards_of
 from erniecore.data.opening import LIMITS
 from erniecore.data.order import index_dtype
 from erniecore.data.row_statistics import MAX_ERRORS
+from erniecore.data.shards import content_of, shards_of
 from erniecore.data.splits import user_cache
 from erniecore.durable import file_hash, replace_file, sync_directory
 from erniecore.plugin import RowReaderPlugin

@@ -1,14 +1,11 @@
 """Data set directories to the files of one split: saved by Hugging Face datasets, or a folder of shards. Reads no rows.
 
-``DIR`` is enough where there is one split; ``DIR:train`` names one. Nothing is chosen among several. A pattern such as
-``part-*.jsonl`` names all files that it matches, as if they were one.
+``DIR`` is enough where there is one split; ``DIR:train`` names one. Nothing is chosen among several.
 """
 
 from __future__ import annotations
 
-import glob
 import json
-import os
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -24,18 +21,12 @@ _WORD = re.compile(r"(?:^|[^a-z])(train|test|validation|valid|val|dev|eval)(?:[^
 _BESIDE = frozenset({"dataset_info.json", "dataset_infos.json", "dataset_dict.json", "state.json", "package.json"})
 
 
-def shards_of(path: Path) -> tuple[Path, ...]:
-    """The files behind ``path``: itself, or those of a data set directory in the order of its rows.
+def files_of_split(directory: Path, split: str) -> tuple[Path, ...]:
+    """The files of a split in the order of its rows; ``split`` empty: of the only one.
 
     Raises:
-        DataError: the directory holds no data set, or several splits, or not the one that ``DIR:split`` names; no file
-            matches a pattern.
+        DataError: the directory holds no data set, or several splits, or not this one.
     """
-    if glob.has_magic(str(path)) and not os.path.exists(path):
-        return _matching(path)
-    directory, split = _directory(path)
-    if directory is None:
-        return (path,)
     if (directory / "dataset_dict.json").is_file():
         splits = _description(directory / "dataset_dict.json").get("splits", [])
         return _saved(directory / _one(split, {name: [directory] for name in splits}, directory))
@@ -45,40 +36,7 @@ def shards_of(path: Path) -> tuple[Path, ...]:
             raise _no_split(split, [name] if name else [], directory)
         return _saved(directory)
     found = _by_split(directory)
-    return _of_one_kind(found[_one(split, found, directory)], directory)
-
-
-def _matching(pattern: Path) -> tuple[Path, ...]:
-    """The files that a pattern names, by name."""
-    files = [Path(file) for file in sorted(glob.glob(str(pattern), recursive=True)) if os.path.isfile(file)]
-    if not files:
-        fix = "check the pattern; the working directory is " + os.getcwd()
-        raise DataError("no file matches", code=codes.MISSING_FILE, where=str(pattern), expected="a file", fix=fix)
-    return _of_one_kind(files, pattern)
-
-
-def _of_one_kind(files: Sequence[Path], where: Path) -> tuple[Path, ...]:
-    types = FileTypes()
-    endings = sorted({types.of(file).ending for file in files})
-    if len(endings) > 1:
-        raise DataError(
-            "there are several kinds of file with the same rows",
-            code=codes.WHICH_SPLIT,
-            where=str(where),
-            found=", ".join(endings),
-            fix=f"name the files, such as {files[0]}",
-        )
-    return tuple(files)
-
-
-def _directory(path: Path) -> tuple[Path | None, str]:
-    """The directory that a path names, and the split behind its colon."""
-    if os.path.isdir(path):
-        return path, ""
-    name, colon, split = path.name.rpartition(":")
-    if colon and name and not os.path.exists(path) and os.path.isdir(path.with_name(name)):
-        return path.with_name(name), split
-    return None, ""
+    return tuple(found[_one(split, found, directory)])
 
 
 def _one(split: str, found: Mapping[str, Sequence[Path]], directory: Path) -> str:

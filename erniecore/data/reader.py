@@ -13,8 +13,8 @@ from pathlib import Path
 
 from erniecore.data.decoding import decode_row
 from erniecore.data.file_types import FileTypes
-from erniecore.data.folders import shards_of
 from erniecore.data.opening import LIMITS, DataFile, RawRow, ReadLimits, check_path, empty_file
+from erniecore.data.shards import shards_of
 from erniecore.errors import RowError
 from erniecore.host import call_one
 from erniecore.types.records import Json

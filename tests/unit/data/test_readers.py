@@ -10,9 +10,9 @@ import pytest
 from erniecore import codes
 from erniecore.config.core import Source
 from erniecore.data.encode import encode
-from erniecore.data.folders import shards_of
 from erniecore.data.opening import ReadLimits
 from erniecore.data.reader import read_rows
+from erniecore.data.shards import shards_of
 from erniecore.data.sources import resolve
 from erniecore.errors import DataError, PluginNotFound
 

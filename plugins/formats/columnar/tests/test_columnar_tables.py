@@ -16,10 +16,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from erniecore import codes
-from erniecore.data.contents import content_of
-from erniecore.data.folders import shards_of
 from erniecore.data.opening import ReadLimits
 from erniecore.data.reader import read_rows
+from erniecore.data.shards import content_of, shards_of
 from erniecore.errors import DataError, EnvironmentFault, RowError
 
 TALK = Path(__file__).parents[4] / "tests/fixtures/datasets/talk"

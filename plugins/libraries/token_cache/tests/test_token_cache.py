@@ -14,9 +14,9 @@ from erniecore_token_cache.shard_files import Damaged, ShardWriter, open_shard
 
 from erniecore import codes
 from erniecore.data import encode
-from erniecore.data.contents import content_of
 from erniecore.data.dataset import DatasetBuilder
 from erniecore.data.parsing import RowParser
+from erniecore.data.shards import content_of
 from erniecore.data.sources import DataSource
 from erniecore.errors import DataError, PluginBroken
 
