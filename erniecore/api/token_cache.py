@@ -13,7 +13,7 @@ from erniecore.data.file_types import FileTypes
 from erniecore.data.opening import LIMITS
 from erniecore.data.order import index_dtype
 from erniecore.data.row_statistics import MAX_ERRORS
-from erniecore.data.shards import content_of, shards_of
+from erniecore.data.shards import content_of, shards_of, stamp_of
 from erniecore.data.splits import user_cache
 from erniecore.durable import file_hash, replace_file, sync_directory
 from erniecore.plugin import RowReaderPlugin
@@ -35,6 +35,7 @@ __all__ = [
     "replace_file",
     "shards_of",
     "source_chunks",
+    "stamp_of",
     "sync_directory",
     "user_cache",
 ]

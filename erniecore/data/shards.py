@@ -49,6 +49,11 @@ def content_of(path: Path) -> dict[str, Any]:
     return {"path": str(path), "bytes": sum(f.stat().st_size for f in files), "sha256": digest.hexdigest()}
 
 
+def stamp_of(path: Path) -> tuple[tuple[int, ...], ...]:
+    """Changes when a file, or one of a data set directory, is written to while it is read."""
+    return tuple((s.st_ino, s.st_size, s.st_mtime_ns, s.st_ctime_ns) for s in (f.stat() for f in shards_of(path)))
+
+
 def _matching(pattern: Path) -> tuple[Path, ...]:
     """The files that a pattern names, by name."""
     files = [Path(file) for file in sorted(glob.glob(str(pattern), recursive=True)) if os.path.isfile(file)]

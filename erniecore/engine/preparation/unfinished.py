@@ -124,7 +124,7 @@ def _changed_file(path: Path) -> str:
 
 def _changed(file: Mapping[str, Any], saved: float) -> bool:
     """Whether a data file is another one; it is read only where something has happened to it since ``saved``."""
-    from erniecore.data.cache_keys import content_of, stamp_of
+    from erniecore.data.shards import content_of, stamp_of
 
     with suppress(OSError, DataError):  # what is gone, or was at a URL, is told where it is read
         path = Path(file["path"])

@@ -29,9 +29,10 @@ from erniecore.api.token_cache import (
     encode_chunks,
     replace_file,
     source_chunks,
+    stamp_of,
     sync_directory,
 )
-from erniecore_token_cache.keys import entry_key, stamp_of, unreadable
+from erniecore_token_cache.keys import entry_key, unreadable
 from erniecore_token_cache.locks import locked
 from erniecore_token_cache.shard_dataset import Part, ShardDataset
 from erniecore_token_cache.shard_files import Damaged, Shard, ShardWriter, open_shard

@@ -42,11 +42,6 @@ def unreadable(path: Path, error: OSError) -> DataError:
     return DataError("the data file cannot be read", code=codes.MISSING_FILE, where=str(path), found=found)
 
 
-def stamp_of(path: Path) -> tuple[tuple[int, ...], ...]:
-    """Changes when a file, or one of a data set directory, is written to while it is read."""
-    return tuple((s.st_ino, s.st_size, s.st_mtime_ns, s.st_ctime_ns) for s in (f.stat() for f in shards_of(path)))
-
-
 def entry_key(
     source: DataSource, content: Mapping[str, Any], encoder: Encoder, limits: ReadLimits
 ) -> tuple[str, dict[str, Any]]:
