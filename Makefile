@@ -7,6 +7,8 @@ PYTHON ?= $(shell for p in python3 python3.12 python3.11 python3.10 python3.13; 
 	$$p -c 'import sys, venv, ensurepip; sys.exit(not (3, 10) <= sys.version_info < (3, 14))' >/dev/null 2>&1 && echo $$p && break; done)
 PLUGINS := $(sort $(dir $(wildcard plugins/*/*/pyproject.toml)))
 KERNELS := third_party_kernels
+SOURCES := pyproject.toml $(addsuffix pyproject.toml,$(PLUGINS)) $(wildcard $(KERNELS)/*.* $(KERNELS)/*/*.h $(KERNELS)/*/*/*.cpp)
+PIP := $(BIN)/pip install --quiet --no-compile
 EDITABLE := $(foreach p,$(PLUGINS) $(KERNELS),-e ./$(p))
 # Test processes: one more than cores, because some tests wait for others.
 JOBS ?= $(shell echo $$(( $$(nproc 2>/dev/null || echo 2) + 1 )))
@@ -15,14 +17,23 @@ JOBS ?= $(shell echo $$(( $$(nproc 2>/dev/null || echo 2) + 1 )))
 
 install: $(VENV)/.ready
 
-$(VENV)/.ready: pyproject.toml $(addsuffix pyproject.toml,$(PLUGINS)) $(wildcard $(KERNELS)/*.* $(KERNELS)/*/*.h $(KERNELS)/*/*/*.cpp)
+$(VENV)/bin/pip:
 	@test -n "$(PYTHON)" || { echo "erniecore needs Python 3.10 to 3.13 with the venv module; set PYTHON=/path/to/python3"; exit 3; }
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet 'flit_core>=3.11,<5' 'setuptools>=77,<81'
-	$(BIN)/pip install --quiet --no-compile --no-build-isolation -e '.[cpu,data,test,dev]' $(EDITABLE)
+
+$(VENV)/.ready: $(SOURCES) | $(BIN)/pip
+	$(PIP) 'flit_core>=3.11,<5' 'setuptools>=77,<81'
+	$(PIP) --no-build-isolation -e '.[cpu,data,test,dev]' $(EDITABLE)
 	@touch $@
 
-demo: $(VENV)/.ready
+# What the demo needs and no more, until `make install` or `make test` bring the rest: no linters, no test runner, no pyarrow, no VisualDL.
+$(VENV)/.demo: $(SOURCES) | $(BIN)/pip
+	$(PIP) 'flit_core>=3.11,<5' 'setuptools>=77,<81'
+	$(PIP) --no-build-isolation -e '.[cpu]' -e plugins/libraries/ops -e plugins/libraries/catalog -e $(KERNELS)
+	$(PIP) --no-build-isolation $$($(BIN)/python -m erniecore_catalog.installing erniecore-demo)
+	@touch $@
+
+demo: $(or $(wildcard $(VENV)/.ready),$(VENV)/.demo)
 	$(BIN)/ernie run --demo $(OUT:%=--out %)
 
 # Byte code is kept, whatever the shell says: compiling paddle's sources takes twice as long as importing them does.

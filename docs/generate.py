@@ -261,7 +261,7 @@ def _toml_key(name: str) -> str:
 
 
 PAGES: dict[str, Callable[[], str]] = {
-    "erniecore/known.toml": known_plugins,
+    "plugins/libraries/catalog/erniecore_catalog/known.toml": known_plugins,
     "docs/reference/hooks.md": hooks_page,
     **api_pages.pages(NOTICE),
     "docs/reference/kinds.md": kinds_page,

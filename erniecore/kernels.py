@@ -10,11 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
+from erniecore_catalog import install_command
+from erniecore_catalog.known import home_of
 from erniecore_ops.kernels import OPERATORS, Kernel, in_use, put_in_use
 
 from erniecore import registry
 from erniecore.errors import ConfigError, PluginError, nearest
-from erniecore.known import home_of
 from erniecore.plugin import KernelSet
 
 __all__ = ["OPERATORS", "REFERENCE", "REFERENCES", "Choice", "choose", "described", "in_use", "installed", "use"]
@@ -126,7 +127,7 @@ def _check(operator: str, name: str, sets: Mapping[str, KernelSet], faults: Mapp
     if name not in known:
         close, home = nearest(name, known), home_of("kernels", name)
         hint = f"did you mean {close}?" if close else f"there are: {', '.join(known)}"
-        hint = f"pip install {home}" if home and name not in sets else hint
+        hint = install_command(home) if home and name not in sets else hint
         raise ConfigError.at(key, f"no implementation is called {name!r}; {hint}")
     if faults[name]:
         raise ConfigError.at(key, f"{name} cannot run here: {faults[name]}")

@@ -18,6 +18,8 @@ from importlib.metadata import EntryPoint
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
+from erniecore_catalog import install_command
+from erniecore_catalog.known import home_of, known
 from stevedore.named import NamedExtensionManager
 
 import erniecore
@@ -34,7 +36,6 @@ from erniecore.errors import (
 )
 from erniecore.installed import Offer, State, offers, state
 from erniecore.kinds import KINDS
-from erniecore.known import home_of, known
 
 if TYPE_CHECKING:
     from erniecore.plugin import Plugin
@@ -178,7 +179,7 @@ def find(kind: str, name: str) -> Entry:
             where=entry.origin(),
             found=f"erniecore {erniecore.__version__}",
             expected=f"erniecore {entry.requires_core}",
-            next=f"pip install --upgrade erniecore {entry.distribution}",
+            next=install_command("erniecore", entry.distribution, option="--upgrade"),
         )
     return entry
 
@@ -202,7 +203,7 @@ def _not_found(kind: str, name: str, plain: str) -> PluginNotFound:
         kind=kind,
         expected="one of " + ", ".join(names) if names else f"an installed {kind} plugin; there is none",
         fix=fix,
-        next=f"pip install {home}" if home else f"ernie plugins --kind {kind}",
+        next=install_command(home) if home else f"ernie plugins --kind {kind}",
     )
 
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from erniecore.quiet import importing_paddle
 
 if TYPE_CHECKING:
+    from erniecore_catalog import install_command
     from erniecore_ops import functions as ops
 
     from erniecore.capabilities import Capability
@@ -48,6 +49,7 @@ if TYPE_CHECKING:
 
 #: name -> (module, attribute or None for the module itself)
 _LAZY: dict[str, tuple[str, str | None]] = {
+    "install_command": ("erniecore_catalog", "install_command"),
     "ops": ("erniecore_ops.functions", None),
 }
 
@@ -95,6 +97,7 @@ __all__ = [
     "UsageError",
     "counted",
     "hookimpl",
+    "install_command",
     "nearest",
     "ops",
     "shorten",

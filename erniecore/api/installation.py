@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from erniecore_catalog.known import PADDLE_WHEELS, installed, known
+
 from erniecore.checkpoint.files import existing_parent, free_bytes
 from erniecore.engine.launch import apply_environment, default_device
 from erniecore.host import Host, assemble
 from erniecore.kernels import OPERATORS, REFERENCE
 from erniecore.kernels import choose as choose_kernels
 from erniecore.kernels import installed as installed_kernels
-from erniecore.known import PADDLE_WHEELS, installed, known
 from erniecore.plugin import KernelSet
 from erniecore.registry import CONFLICT, Entry, all_entries, entries, find, load, load_object, loadable
 from erniecore.units import size_text

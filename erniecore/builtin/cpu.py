@@ -11,6 +11,8 @@ from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
 
+from erniecore_catalog import install_command
+
 from erniecore.errors import DeviceUnavailable
 from erniecore.plugin import DevicePlugin, hookimpl
 from erniecore.quiet import importing_paddle
@@ -86,7 +88,7 @@ class CpuDevice(Device):
                 import paddle
         except ImportError as error:
             raise DeviceUnavailable(
-                "PaddlePaddle is not installed", fix="pip install 'erniecore[cpu]'", found=str(error)
+                "PaddlePaddle is not installed", fix=install_command("paddlepaddle", of="erniecore"), found=str(error)
             ) from error
         paddle.set_device("cpu")
         paddle.base.core.set_num_threads(self.threads)

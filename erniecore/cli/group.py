@@ -189,7 +189,9 @@ def _plugin_commands(ctx: Any) -> set[str]:
 
 def _plugin_summary(ctx: Any, name: str) -> str:
     """What is known of a command without importing it: our own by ``known.toml``, others by their distribution."""
-    from erniecore import known, registry
+    from erniecore_catalog import known
+
+    from erniecore import registry
 
     qualified = _qualified(ctx, name)
     homes = " and ".join(entry.distribution for entry in registry.entries("command") if entry.name == qualified)
@@ -209,11 +211,11 @@ def _load(ctx: Any, name: str) -> Any:
 
 def _unknown(ctx: Any, name: str, names: Sequence[str]) -> UsageError:
     """The error for a subcommand that is not there: which distribution brings it, or the nearest name."""
-    from erniecore import known
+    from erniecore_catalog import install_command, known
 
     home = known.home_of("command", _qualified(ctx, name))
     if home:
-        fix, step = f"it comes with {home}", f"pip install {home}"
+        fix, step = f"it comes with {home}", install_command(home)
         return UsageError(f"the command `{ctx.command_path} {name}` is not installed", fix=fix, next=step)
     close = nearest(name, [*names, *known.commands_in(_qualified(ctx, ""))])
     return UsageError(

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from erniecore import known
+from erniecore_catalog import known
+
 from erniecore.cli.app import COMMANDS, build_cli
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from erniecore.cli.group import new_group
 
 data = new_group(
-    "Check, show and count data files; the token cache; build token files; convert. `pip install 'erniecore[data]'` brings all "
-    "of it."
+    "Check, show and count data files; the token cache; build token files; convert. All of it is in erniecore-data, "
+    "erniecore-columnar and erniecore-token-files."
 )
 model = new_group("Create and check model directories.")
 

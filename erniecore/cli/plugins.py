@@ -8,6 +8,8 @@ from collections.abc import Sequence
 from typing import Annotated, Any
 
 import typer
+from erniecore_catalog import install_command
+from erniecore_catalog.known import home_of
 
 from erniecore import registry
 from erniecore.cli import render
@@ -15,7 +17,6 @@ from erniecore.cli.group import new_group
 from erniecore.cli.options import JsonOption
 from erniecore.errors import ErnieError, Exit, PluginNotFound, did_you_mean
 from erniecore.kinds import KINDS
-from erniecore.known import home_of
 
 app = new_group(
     "What is installed: models, methods, devices, formats, callbacks.",
@@ -129,7 +130,7 @@ def _named(name: str, kind: str | None) -> Sequence[registry.Entry]:
             f"no plugin {name!r} is installed",
             expected="one of " + ", ".join(names),
             fix=did_you_mean(name, names),
-            next=f"pip install {homes.pop()}" if homes else "ernie plugins",
+            next=install_command(homes.pop()) if homes else "ernie plugins",
         )
     return found
 

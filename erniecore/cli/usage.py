@@ -37,9 +37,10 @@ def _setting(context: Any, option: str) -> str:
     parameters = context.command.params if context is not None else ()
     if not option or not any("SECTION.KEY" in (p.metavar or "") for p in parameters):
         return ""
+    from erniecore_catalog.known import synonyms
+
     from erniecore.config.core import CORE_SECTIONS
     from erniecore.config.problems import Known
-    from erniecore.known import synonyms
 
     keys = [f"{section}.{key}" for section, cls in CORE_SECTIONS.items() for key in cls.model_fields]
     known = Known([*keys, *synonyms().values()])

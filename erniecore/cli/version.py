@@ -7,12 +7,12 @@ import platform
 from typing import Annotated
 
 import typer
+from erniecore_catalog.known import installed
 
 import erniecore
 from erniecore import registry
 from erniecore.cli import render
 from erniecore.cli.options import JsonOption
-from erniecore.known import installed
 
 #: distributions whose versions matter for a bug, besides the paddle wheels
 LIBRARIES = (

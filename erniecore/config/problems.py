@@ -9,6 +9,7 @@ import typing
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, get_args
 
+from erniecore_catalog.known import synonyms
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from erniecore import registry
@@ -19,7 +20,6 @@ from erniecore.config.strict import strict
 from erniecore.config.tree import COMMAND_LINE, Leaf, Place, Tree, leaves, place_of, plain
 from erniecore.errors import ConfigError, PluginError, Problem, nearest, shorten
 from erniecore.kinds import KINDS, MANY, RUN_KINDS
-from erniecore.known import synonyms
 from erniecore.sections import Section
 
 #: pydantic's error type -> our message; ``c`` is the error's context

@@ -10,6 +10,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from erniecore_catalog import install_command
+from erniecore_catalog.known import known
+
 from erniecore import registry
 from erniecore.config import yaml
 from erniecore.config.core import CORE_SECTIONS
@@ -18,7 +21,6 @@ from erniecore.config.values import Path as DataPath
 from erniecore.errors import ConfigError, Problem, UsageError, article, shorten
 from erniecore.host import assemble
 from erniecore.kinds import KINDS, MANY, RUN_KINDS
-from erniecore.known import known
 from erniecore.plugin import Plugin
 
 if TYPE_CHECKING:
@@ -128,6 +130,6 @@ def unrecognized(path: Path) -> UsageError:
         "no installed importer recognizes this file",
         where=str(path),
         found=f"importers installed: {names}",
-        fix="; ".join(f"pip install {home} for files of {name}" for name, home in homes.items()),
+        fix="; ".join(f"{install_command(home)} for files of {name}" for name, home in homes.items()),
         next="ernie plugins --kind importer",
     )

@@ -11,12 +11,13 @@ import subprocess
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+from erniecore_catalog.known import installed
+
 import erniecore
 from erniecore import kernels, registry
 from erniecore.config.compose import LoadedSettings
 from erniecore.config.settings import values
 from erniecore.config.values import scalar
-from erniecore.known import installed
 from erniecore.types.run import Cluster
 
 

@@ -12,6 +12,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from erniecore_catalog import install_command
+from erniecore_catalog.known import reader_of
+
 from erniecore import registry
 from erniecore.capabilities import MethodCapability
 from erniecore.config.sources import DirectorySource, Source, merged
@@ -27,7 +30,6 @@ from erniecore.errors import (
 )
 from erniecore.host import BUILTIN_CALLBACKS
 from erniecore.kinds import KINDS, RUN_KINDS
-from erniecore.known import reader_of
 from erniecore.plugin import ModelPlugin, Plugin
 
 
@@ -206,7 +208,7 @@ def plugin_for_directory(directory: Path) -> str:
             where=str(file),
             expected="one of " + ", ".join(sorted(readers)) if readers else "",
             fix=f"{home} does" if home else "",
-            next=f"pip install {home}" if home else "ernie plugins --kind model",
+            next=install_command(home) if home else "ernie plugins --kind model",
         )
     return names[0]
 

@@ -8,7 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
 
-from erniecore import codes, known, registry
+from erniecore_catalog import install_command, known
+
+from erniecore import codes, registry
 from erniecore.errors import DataError, PluginNotFound, nearest
 from erniecore.host import call_one
 from erniecore.plugin import DecompressorPlugin, Plugin, RowReaderPlugin, SchemePlugin
@@ -71,7 +73,7 @@ class FileTypes:
         fix = f"rename it to {near}" if near else "convert it to .jsonl: one JSON object per line"
         home = known.home_of("reader", ending[1:])
         if home:
-            fix = f"pip install {home}"
+            fix = install_command(home)
         if (corpus := corpus_of(str(path))) is not None:
             fix = f"{corpus.title} hold no rows; `ernie run` trains on them, with a method such as --method pt"
         around = ", ".join(f".{reader.name}" for reader in self.decompressors())

@@ -10,13 +10,14 @@ from pathlib import Path
 
 import pytest
 import tomllib
+from erniecore_catalog.known import synonyms
+from packaging.requirements import Requirement
 
 from erniecore import registry
 from erniecore.cli.app import build_cli
 from erniecore.cli.usage import CLICK_ERROR
 from erniecore.config.core import CORE_SECTIONS
 from erniecore.kinds import KINDS, MANY, RUN_KINDS
-from erniecore.known import synonyms
 
 ROOT = Path(__file__).parents[2]
 SOURCES = [
@@ -27,7 +28,6 @@ SOURCES = [
 #: stands for a value that is only known when the message is made
 VALUE = "VALUE"
 _COMMAND = re.compile(r"`ernie ([^`]+)`|(?:^|: |with |or )ernie ((?:[a-z]+ ?)+ [^`;,]*)")
-_PIP = re.compile(r"pip install (?:--[a-z-]+ )*('[^']+'|[^\s`;,)]+)")
 
 
 def texts(tree):
@@ -113,21 +113,31 @@ def test_remedies_are_complete_commands():
     assert not wrong, "\n".join(wrong)
 
 
-def test_what_pip_is_told_to_install_exists():
-    projects = [tomllib.loads(path.read_text())["project"] for path in ROOT.glob("plugins/*/*/pyproject.toml")]
-    core = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    ours = {project["name"] for project in projects} | {"erniecore", "ernie-third-party-kernels"}
-    wrong, count = [], 0
-    for place, _, text in all_texts():
-        for match in _PIP.finditer(text):
-            name, _, rest = match[1].strip("'").partition("[")
-            if not name.startswith("ernie") or VALUE in match[1]:
-                continue
-            count += 1
-            extras = {extra for extra in rest.rstrip("]").split(",") if extra}
-            if name not in ours or (name == "erniecore" and extras - set(core["optional-dependencies"])):
-                wrong.append(f"{place}: {match[0]}")
-    assert count > 5
+def asked_installs():
+    """(place, literal names, the literal ``of`` or empty) of every call of ``install_command``."""
+    for path in SOURCES:
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "install_command":
+                names = [word.value for word in node.args if isinstance(word, ast.Constant)]
+                of = [k.value.value for k in node.keywords if k.arg == "of" and isinstance(k.value, ast.Constant)]
+                yield f"{path.relative_to(ROOT)}:{node.lineno}", names, "".join(of)
+
+
+def test_what_errors_tell_to_install_exists():
+    """Literal names are distributions of ours, or packages that the metadata of the named one ask for."""
+    projects = [tomllib.loads(path.read_text())["project"] for path in (*ROOT.glob("plugins/*/*/pyproject.toml"),
+                ROOT / "pyproject.toml", ROOT / "third_party_kernels" / "pyproject.toml")]  # fmt: skip
+    needs = {
+        project["name"]: {
+            Requirement(text).name
+            for texts in (project.get("dependencies", []), *project.get("optional-dependencies", {}).values())
+            for text in texts
+        }
+        for project in projects
+    }
+    asked = [(place, name, of) for place, names, of in asked_installs() for name in names]
+    assert len(asked) > 5
+    wrong = [f"{place}: {name} {of}" for place, name, of in asked if name not in (needs.get(of, ()) if of else needs)]
     assert not wrong, "\n".join(wrong)
 
 
@@ -156,7 +166,7 @@ def test_remedies_name_settings_that_exist():
 
 
 def test_names_of_other_toolkits_mean_settings_that_exist():
-    table = tomllib.loads((ROOT / "erniecore" / "synonyms.toml").read_text())
+    table = tomllib.loads((ROOT / "plugins/libraries/catalog/erniecore_catalog/synonyms.toml").read_text())
     names = [name for keys in table.values() for listed in keys.values() for name in listed]
     assert len(names) == len(set(names)), "a name stands for one setting"
     assert set(synonyms().values()) - setting_keys() == set()
@@ -165,9 +175,21 @@ def test_names_of_other_toolkits_mean_settings_that_exist():
     assert {"lr", "bs", "per_device_train_batch_size", "gradient_accumulation_steps"} <= set(names)
 
 
+def test_only_install_command_says_how_to_install_what_is_ours():
+    """A plain `pip install` of ours fails in a clone and beside wheels, where no index has it."""
+    ours = re.compile(r"(?:pip|uv) install [^`;]*(?:erniecore|ernie-third-party|VALUE)")
+    written = [
+        (place, text) for place, _, text in all_texts() if ours.search(text) and "erniecore_catalog" not in place
+    ]
+    # the last line of `ernie new plugin` installs the folder that it has just written
+    assert [place.split(":")[0] for place, _ in written] == [
+        "plugins/commands/conformance/erniecore_conformance/new.py"
+    ]
+
+
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind not in MANY.values()])
 def test_each_kind_of_this_repository_is_known_by_its_distributions(kind):
-    from erniecore.known import home_of
+    from erniecore_catalog.known import home_of
 
     for entry in registry.entries(kind):
         if entry.distribution.startswith("erniecore-"):

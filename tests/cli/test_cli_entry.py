@@ -8,8 +8,9 @@ import sys
 
 import pytest
 import typer
+from erniecore_catalog import install_command, known
 
-from erniecore import known, registry
+from erniecore import registry
 from erniecore.cli import app, render
 from erniecore.cli.group import Lazy, LazyGroup, spread_values
 from erniecore.cli.manual import help_pages
@@ -299,14 +300,14 @@ def test_a_command_that_is_not_installed_names_its_distribution(monkeypatch, cap
     assert app.main(words) == 2
     message = capsys.readouterr().err
     assert f"the command `ernie {' '.join(words)}` is not installed" in message
-    assert "pip install erniecore-choir" in message
+    assert install_command("erniecore-choir") in message
 
 
 def test_the_group_data_stands_without_any_subcommand(monkeypatch, capsys):
     monkeypatch.setattr(registry, "entries", lambda kind: [])
     assert app.main(["data"]) == 0
-    assert "pip install 'erniecore[data]'" in capsys.readouterr().out
+    assert "erniecore-columnar" in capsys.readouterr().out
     assert app.main(["data", "chekc"]) == 2
     assert "did you mean `ernie data check`?" in capsys.readouterr().err
     assert app.main(["data", "check"]) == 2
-    assert "pip install erniecore-data" in capsys.readouterr().err
+    assert install_command("erniecore-data") in capsys.readouterr().err

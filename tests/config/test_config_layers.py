@@ -3,6 +3,7 @@
 import json
 
 import pytest
+from erniecore_catalog import install_command
 from hypothesis import given
 from hypothesis import strategies as st
 from pydantic_settings import PydanticBaseSettingsSource
@@ -241,7 +242,7 @@ def test_a_directory_whose_plugin_is_not_installed_names_the_distribution(toys, 
     with pytest.raises(PluginNotFound, match="no installed model plugin reads model_type 'ernie4_5_moe'") as caught:
         loaded(tmp_path, flags={**FLAGS, "model": str(path)})
     assert caught.value.fix == "erniecore-ernie45-moe does"
-    assert caught.value.next == "pip install erniecore-ernie45-moe"
+    assert caught.value.next == install_command("erniecore-ernie45-moe")
 
 
 @pytest.mark.parametrize("config", ["{", "{}", "[]", '"x"', '{"model_type": ["toy_type"]}'])

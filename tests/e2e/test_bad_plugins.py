@@ -1,6 +1,7 @@
 """Plugins that clash, break or do not fit, as real distributions on the path; a run that names none is not disturbed."""
 
 import pytest
+from erniecore_catalog import install_command
 
 from erniecore.errors import Exit
 
@@ -78,7 +79,7 @@ def test_one_for_another_core_is_refused_before_it_is_imported(run_ernie, refuse
     env = install("ancient-dist", "ancient", requires="erniecore>=0.5,<0.6")
     outcome = run_ernie(*words, "--method", "ancient", env=env)
     places = ("ancient-dist 1.0", "erniecore 0.1.0", "erniecore >=0.5,<0.6")
-    refused(outcome, Exit.PLUGIN, *places, remedy="pip install --upgrade erniecore ancient-dist")
+    refused(outcome, Exit.PLUGIN, *places, "install --upgrade ", remedy="ancient-dist")
     assert not list(tmp_path.glob("*.imported"))
 
 
@@ -112,6 +113,6 @@ def test_what_is_not_installed_comes_with_its_pip_line(refuses, given, distribut
         words,
         Exit.USAGE,
         "command line: --",
-        remedy=f"pip install {distribution}",
+        remedy=install_command(distribution),
         env={"ERNIE_PLUGINS": ",".join(kept)},
     )

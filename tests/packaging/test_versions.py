@@ -87,7 +87,7 @@ def test_groups_of_entry_points_are_those_of_the_kinds():
 
 
 def test_known_plugins_are_those_of_the_repository():
-    known = tomllib.loads((ROOT / "erniecore" / "known.toml").read_text())
+    known = tomllib.loads((ROOT / "plugins/libraries/catalog/erniecore_catalog/known.toml").read_text())
     kinds = {kind.group: kind.name for kind in KINDS.values()}
     shipped = {
         (kinds[group], name, project["name"])

@@ -16,8 +16,8 @@ FOLDERS = {"erniecore": ROOT} | {
 MUST = {
     "erniecore": {
         "erniecore/py.typed",
-        "erniecore/known.toml",
     },
+    "erniecore-catalog": {"erniecore_catalog/known.toml", "erniecore_catalog/synonyms.toml"},
     "erniecore-conformance": {
         "erniecore_conformance/scaffold/templates/common/pyproject.toml.jinja",
         "erniecore_conformance/scaffold/templates/model/__package__/recipes/tiny.yaml.jinja",

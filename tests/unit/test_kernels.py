@@ -1,8 +1,10 @@
 """The registry of kernels: what is chosen, what is refused, and what a chosen kernel stands in for."""
 
+import re
 from types import SimpleNamespace
 
 import pytest
+from erniecore_catalog import install_command
 from erniecore_ops.kernels import replaceable
 
 from erniecore import kernels
@@ -136,7 +138,7 @@ def test_kernel_sets_are_found_as_other_plugins_are(site):
 
 def test_kernels_that_are_not_installed_say_where_they_come_from(installed):
     installed()
-    with pytest.raises(ConfigError, match="pip install ernie-third-party-kernels"):
+    with pytest.raises(ConfigError, match=re.escape(install_command("ernie-third-party-kernels"))):
         kernels.choose("cpu", {"rope": "native"})
 
 

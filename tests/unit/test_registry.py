@@ -6,6 +6,8 @@ import sys
 from pathlib import Path
 
 import pytest
+from erniecore_catalog import install_command
+from erniecore_catalog.known import known, summary_of
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -13,7 +15,6 @@ import erniecore
 from erniecore import installed, registry
 from erniecore.errors import PluginBroken, PluginConflict, PluginIncompatible, PluginNotFound, UsageError
 from erniecore.kinds import KINDS
-from erniecore.known import known, summary_of
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -120,7 +121,7 @@ def test_a_model_of_ours_that_is_not_installed_names_its_distribution(monkeypatc
         registry.load("model", name)
     meant = "" if name == "ernie45-moe" else "did you mean ernie45-moe? "
     assert caught.value.fix == f"{meant}it comes with erniecore-ernie45-moe"
-    assert caught.value.next == "pip install erniecore-ernie45-moe"
+    assert caught.value.next == install_command("erniecore-ernie45-moe")
 
 
 def test_a_dissimilar_name_gets_no_suggestion(site):
@@ -139,7 +140,7 @@ def test_a_known_plugin_that_is_not_installed_has_its_pip_line(site, monkeypatch
     monkeypatch.setattr(registry, "home_of", lambda kind, name: f"erniecore-{name}")
     with pytest.raises(PluginNotFound) as caught:
         registry.load("device", "tpu")
-    assert caught.value.next == "pip install erniecore-tpu"
+    assert caught.value.next == install_command("erniecore-tpu")
 
 
 def test_conflict_names_both_and_imports_neither(site):
@@ -225,7 +226,7 @@ def test_allow_list_hides_others_but_the_core(site, monkeypatch, allowed):
 
 
 def test_known_toml_is_toml():
-    data = tomllib.loads((ROOT / "erniecore/known.toml").read_text())
+    data = tomllib.loads((ROOT / "plugins/libraries/catalog/erniecore_catalog/known.toml").read_text())
     lines, model_types = data.pop("help"), data.pop("model_type")
     assert known() == {(kind, name): dist for kind, names in data.items() for name, dist in names.items()}
     assert set(lines) == set(data["command"])

@@ -31,7 +31,7 @@ class TritonSet:
     def fault(self) -> str:
         """Why nothing can run; empty if it can."""
         if find_spec("triton") is None:
-            return "triton is not installed; pip install 'ernie-third-party-kernels[gpu]'"
+            return "triton is not installed; pip install 'triton>=3.4,<4'"
         return ""
 
     def load(self, operator: str, threads: Callable[[], int]) -> Mapping[str, Any]:

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
+from erniecore_catalog import install_command
 
 from erniecore import codes
 from erniecore.config.core import Source
@@ -130,7 +131,7 @@ def test_an_ending_of_ours_that_is_not_installed_says_what_to_install(monkeypatc
     (tmp_path / "d.parquet").write_bytes(b"PAR1")
     with pytest.raises(DataError) as caught:
         list(read_rows(tmp_path / "d.parquet"))
-    assert caught.value.fix == "pip install erniecore-columnar"
+    assert caught.value.fix == install_command("erniecore-columnar")
 
 
 def test_a_run_names_a_fetched_file_by_its_url(third, tmp_path):

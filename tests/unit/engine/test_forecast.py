@@ -3,6 +3,7 @@
 import json
 
 import pytest
+from erniecore_catalog import install_command
 
 from erniecore.cli.app import main
 from erniecore.engine.preparation.forecast import layout_of
@@ -53,7 +54,7 @@ def test_a_run_needs_no_forecaster(capsys, monkeypatch):
     assert main([*WORDS, "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["forecast"] is None
     assert main(["plan", *WORDS[2:]]) == 2
-    assert "pip install erniecore-planner" in capsys.readouterr().err
+    assert install_command("erniecore-planner") in capsys.readouterr().err
 
 
 def test_the_first_forecast_is_in_the_plan(oracles, capsys):

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from erniecore.api import EnvironmentFault, Field, Plugin, Section, hookimpl
+from erniecore.api import EnvironmentFault, Field, Plugin, Section, hookimpl, install_command
 
 if TYPE_CHECKING:
     from erniecore.api.callback import RunView
@@ -38,7 +38,8 @@ class VisualDL(Plugin):
             if (error.name or "").partition(".")[0] != "visualdl":
                 raise
             raise EnvironmentFault(
-                "the callback visualdl needs the package visualdl", next="pip install 'visualdl>=2.5,<3'"
+                "the callback visualdl needs the package visualdl",
+                next=install_command("visualdl", of="erniecore-visualdl"),
             ) from error
         writer.start(run, run.settings.callbacks[self.name])
 

@@ -13,6 +13,7 @@ from importlib.util import find_spec
 from types import SimpleNamespace
 
 import pytest
+from erniecore_catalog import install_command
 from erniecore_visualdl.plugin import Config, plugin
 
 from erniecore.api import EnvironmentFault
@@ -112,7 +113,7 @@ def test_a_missing_package_is_an_error_with_the_install_line(tmp_path, monkeypat
     run = View(tmp_path)
     with pytest.raises(EnvironmentFault) as caught:
         plugin.ernie_run_start(run=run)
-    assert caught.value.next == "pip install 'visualdl>=2.5,<3'"
+    assert caught.value.next == install_command("visualdl>=2.5,<3")
     plugin.ernie_run_end(run=run)
 
 

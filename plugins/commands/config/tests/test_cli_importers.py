@@ -5,6 +5,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from erniecore_catalog import install_command
 
 from erniecore.cli.app import main
 from erniecore.config.compose import load
@@ -44,11 +45,11 @@ def test_a_file_that_nobody_knows(capsys, tmp_path, monkeypatch):
     (tmp_path / "x.yaml").write_text("alpha: 1\nbravo: 2\n")
     err = " ".join(run(capsys, "config", "import", tmp_path / "x.yaml", code=2).err.split())
     assert "no installed importer recognizes this file" in err
-    assert "pip install erniecore-erniekit for files of erniekit" in err
+    assert install_command("erniecore-erniekit") + " for files of erniekit" in err
     monkeypatch.setenv("ERNIE_PLUGINS", "ernie45,sft,formats,config")
     err = " ".join(run(capsys, "config", "import", LLAMA / "train_lora_qwen3_lora_sft.yaml", code=2).err.split())
     assert "importers installed: none" in err
-    assert "pip install erniecore-llamafactory for files of llamafactory" in err
+    assert install_command("erniecore-llamafactory") + " for files of llamafactory" in err
 
 
 def test_the_importer_can_be_named(capsys, home):

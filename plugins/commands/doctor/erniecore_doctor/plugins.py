@@ -8,14 +8,14 @@ import sys
 from collections.abc import Iterator, Mapping
 from importlib import metadata
 
-from erniecore.api import PluginError
+from erniecore.api import PluginError, install_command
 from erniecore.api.installation import CONFLICT, all_entries, find, known, load, load_object
 from erniecore_doctor.findings import Finding, ok, problem, warning
 
-#: optional distribution -> (what it is for, what installs it)
+#: optional distribution -> (what it is for, the one of ours that needs it and brings it)
 OPTIONAL: Mapping[str, tuple[str, str]] = {
-    "pyarrow": ("reading .parquet and .arrow files", "pip install 'erniecore[data]'"),
-    "visualdl": ("callback `visualdl`", "pip install 'erniecore[visualdl]' visualdl"),
+    "pyarrow": ("reading .parquet and .arrow files", "erniecore-columnar"),
+    "visualdl": ("callback `visualdl`", "erniecore-visualdl"),
 }
 
 
@@ -31,7 +31,7 @@ def plugin_findings() -> Iterator[Finding]:
             else:
                 load(entry.kind, f"{entry.distribution}:{entry.name}")
         except PluginError as error:
-            fix = error.fix or error.next or f"pip install --force-reinstall {entry.distribution}"
+            fix = error.fix or error.next or install_command(entry.distribution, option="--force-reinstall")
             yield problem("plugins", name, f"{error.message} ({entry.origin()})", fix)
             continue
         if entry.status == CONFLICT:
@@ -54,13 +54,13 @@ def version_findings(core: str = "") -> Iterator[Finding]:
     for name, version in sorted(found.items()):
         if version != core:
             message = f"{name} is {version}, erniecore is {core}"
-            yield warning("plugins", name, message, f"pip install '{name}=={core}'")
+            yield warning("plugins", name, message, install_command(f"{name}=={core}"))
 
 
 def optional_findings(packages: Mapping[str, tuple[str, str]] = OPTIONAL) -> Iterator[Finding]:
     """Optional packages, and what needs them."""
-    for name, (purpose, install) in packages.items():
+    for name, (purpose, home) in packages.items():
         try:
             yield ok("packages", name, f"{metadata.version(name)}: {purpose}")
         except metadata.PackageNotFoundError:
-            yield warning("packages", name, f"not installed; {purpose} is unavailable", install)
+            yield warning("packages", name, f"not installed; {purpose} is unavailable", install_command(home))

@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterator, Mapping
 from importlib import metadata
 
+from erniecore.api import install_command
 from erniecore_doctor.findings import Finding, ok, problem, warning
 from erniecore_doctor.tools import Accelerators
 
@@ -27,7 +28,8 @@ def paddle_findings(installed: Mapping[str, str], supported: str) -> Iterator[Fi
     providers = {name: installed[name] for name in PROVIDERS if name in installed}
     beside = {name: installed[name] for name in PLUGINS if name in installed}
     if not providers:
-        fix = "pip install 'erniecore[cpu]', or the wheel that your device's vendor provides"
+        paddle = install_command("paddlepaddle", of="erniecore")
+        fix = f"{paddle}, or the wheel that your device's vendor provides"
         yield problem("paddle", "distribution", "no distribution provides `paddle`", fix)
         return
     named = ", ".join(f"{name} {version}" for name, version in {**providers, **beside}.items())
@@ -50,7 +52,7 @@ def paddle_findings(installed: Mapping[str, str], supported: str) -> Iterator[Fi
         )
     else:
         message = f"{version} is outside of the supported range {supported}"
-        yield problem("paddle", "version", message, f"pip install '{name}{supported}'")
+        yield problem("paddle", "version", message, install_command(f"{name}{supported}"))
 
 
 def cuda_findings(wheel_cuda: str, accelerators: Accelerators | None) -> Iterator[Finding]:

@@ -5,7 +5,7 @@ from erniecore_accelerators import Accelerator, AcceleratorConfig, Profile, Vari
 from erniecore_doctor import devices, plugins
 from erniecore_doctor.tools import Accelerators
 
-from erniecore.api import Cluster
+from erniecore.api import Cluster, install_command
 
 PROFILE = Profile(
     name="toy",
@@ -112,7 +112,7 @@ def test_a_distribution_of_ours_of_another_version_is_a_warning():
 
 
 def test_optional_packages_say_what_they_are_for():
-    table = {"no-such-package": ("flying", "pip install wings"), "pytest": ("testing", "pip install pytest")}
+    table = {"no-such-package": ("flying", "wings"), "pytest": ("testing", "pytest")}
     missing, there = plugins.optional_findings(table)
-    assert (missing.level, missing.remedy) == ("warning", "pip install wings")
+    assert (missing.level, missing.remedy) == ("warning", install_command("wings"))
     assert there.level == "ok"

@@ -19,7 +19,7 @@ def test_one_wheel_in_the_range_is_fine():
 def test_no_wheel_names_the_command_that_installs_one():
     (found,) = wheels.paddle_findings({}, RANGE)
     assert found.level == "problem"
-    assert "pip install 'erniecore[cpu]'" in found.remedy
+    assert f"install 'paddlepaddle{RANGE}'" in found.remedy
 
 
 def test_two_wheels_are_both_named_and_removed():
@@ -38,7 +38,7 @@ def test_a_device_plugin_beside_the_wheel_is_no_rival():
 def test_a_version_outside_of_the_range_is_a_problem(version):
     _, found = wheels.paddle_findings({"paddlepaddle": version}, RANGE)
     assert found.level == "problem"
-    assert found.remedy == f"pip install 'paddlepaddle{RANGE}'"
+    assert found.remedy.endswith(f"install 'paddlepaddle{RANGE}'")
 
 
 def test_a_vendor_that_dictates_an_old_version_gets_a_warning():

@@ -12,7 +12,7 @@ from typing import Any
 
 from erniecore_accelerators import AcceleratorPlugin, AcceleratorSpec
 
-from erniecore.api import UsageError
+from erniecore.api import UsageError, install_command
 from erniecore.api.command import did_you_mean, layout_spaces, loadable_plugins, read_yaml
 from erniecore.api.planning import LayoutSpace, PlannedRun, seconds_text, size_text
 from erniecore_planner.clusters import ASSUMED_SHARE, GB, Cluster, Machines, read_cluster, uniform
@@ -239,7 +239,8 @@ def strategy_for(run: PlannedRun, job: Job, processes: int) -> tuple[str, Layout
         if any(True for _ in space.layouts(processes)):
             return name, space
     raise UsageError(
-        f"no installed parallel strategy runs on {processes} processes", next="pip install erniecore-hybrid-parallel"
+        f"no installed parallel strategy runs on {processes} processes",
+        next=install_command("erniecore-hybrid-parallel"),
     )
 
 

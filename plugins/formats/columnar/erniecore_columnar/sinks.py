@@ -16,7 +16,7 @@ from itertools import islice
 from pathlib import Path
 from typing import IO, Any, cast
 
-from erniecore.api import DataError, EnvironmentFault, Json, RowError, UsageError
+from erniecore.api import DataError, EnvironmentFault, Json, RowError, UsageError, install_command
 from erniecore.api.rows import ReadLimits, codes
 from erniecore_columnar.tables import split_table
 
@@ -101,7 +101,9 @@ def _pyarrow(out: Path) -> Any:
         return import_module("pyarrow")
     except ImportError as e:
         raise EnvironmentFault(
-            "writing parquet files needs pyarrow", where=str(out), fix="pip install 'erniecore[data]'"
+            "writing parquet files needs pyarrow",
+            where=str(out),
+            fix=install_command("pyarrow", of="erniecore-columnar"),
         ) from e
 
 

@@ -14,7 +14,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from erniecore.api import DataError, EnvironmentFault, RowError
+from erniecore.api import DataError, EnvironmentFault, RowError, install_command
 from erniecore.api.rows import RawRow, codes, too_long
 
 #: What a batch may hold, as far as the file says.
@@ -47,7 +47,9 @@ def _import(path: Path) -> Any:
         return import_module("pyarrow")
     except ImportError as e:
         raise EnvironmentFault(
-            "reading parquet and arrow files needs pyarrow", where=str(path), fix="pip install 'erniecore[data]'"
+            "reading parquet and arrow files needs pyarrow",
+            where=str(path),
+            fix=install_command("pyarrow", of="erniecore-columnar"),
         ) from e
 
 

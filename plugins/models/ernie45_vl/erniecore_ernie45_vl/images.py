@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from erniecore.api import EnvironmentFault
+from erniecore.api import EnvironmentFault, install_command
 from erniecore_ernie45_vl.positions import TEMPORAL_MERGE, Grid
 
 if TYPE_CHECKING:
@@ -165,5 +165,5 @@ def pillow() -> Any:
     try:
         return import_module("PIL.Image")
     except ImportError as error:
-        fix = "pip install 'erniecore-ernie45-vl[images]'"
+        fix = install_command("pillow", of="erniecore-ernie45-vl")
         raise EnvironmentFault("reading images needs Pillow", fix=fix) from error

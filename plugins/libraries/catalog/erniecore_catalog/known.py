@@ -32,7 +32,7 @@ PADDLE_WHEELS = (
 @lru_cache(maxsize=2)
 def _file(name: str = "known.toml") -> Mapping[str, Mapping[str, Any]]:
     """Section -> key -> value of a table."""
-    return tomllib.loads(files("erniecore").joinpath(name).read_text(encoding="utf-8"))
+    return tomllib.loads(files("erniecore_catalog").joinpath(name).read_text(encoding="utf-8"))
 
 
 def known() -> dict[tuple[str, str], str]:
