@@ -296,4 +296,4 @@ def library(module: str, wanted: str) -> ModuleType:
         if error.name != package:
             raise
         home = package.replace("_", "-")
-        raise PluginNotFound(f"{wanted} comes with {home}", next=f"pip install {home}") from error
+        raise PluginNotFound(f"{wanted} comes with {home}", next=install_command(home)) from error

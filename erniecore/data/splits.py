@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from erniecore_catalog import install_command
 
 from erniecore.config.core import DataSection, Source
 from erniecore.data.dataset import Subset, TokenizedDataset
@@ -138,7 +139,8 @@ class SplitReader:
         """Where the samples of ``sources`` are kept; ``None``: in memory."""
         directory = cache_directory(self.data.cache, [source.path for source in sources])
         if directory is not None and self.data.cache == "auto" and find_spec(TOKEN_CACHE) is None:
-            self._warn("samples stay in memory, because no token cache is installed: pip install erniecore-token-cache")
+            install = install_command("erniecore-token-cache")
+            self._warn(f"samples stay in memory, because no token cache is installed: {install}")
             return None
         return directory
 

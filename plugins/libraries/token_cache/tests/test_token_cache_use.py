@@ -5,6 +5,7 @@ import os
 
 import numpy as np
 import pytest
+from erniecore_catalog import install_command
 from erniecore_token_cache.cache import TokenCache
 from erniecore_token_cache.locks import locked, try_locked
 
@@ -88,7 +89,11 @@ def test_without_this_distribution_large_files_stay_in_memory_and_a_directory_is
     section = DataSection(format="words", train=(Source(path=str(jsonl("a.jsonl", 6))),))
     reader = SplitReader(section, {}, toy.Encoder(6))
     assert len(reader.train(1)[0].dataset) == 6
-    assert [warning for warning in reader.warnings if "pip install erniecore-token-cache" in warning]
+    assert [
+        warning
+        for warning in reader.warnings
+        if "no token cache is installed: " + install_command("erniecore-token-cache") in warning
+    ]
     named = section.model_copy(update={"cache": str(tmp_path / "c")})
     with pytest.raises(PluginNotFound, match="comes with erniecore-absent-cache") as e:
         SplitReader(named, {}, toy.Encoder(6)).train(1)
