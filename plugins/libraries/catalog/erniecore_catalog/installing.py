@@ -43,7 +43,7 @@ class Origin:
 
 
 def command(requirements: Sequence[str], option: str = "") -> str:
-    """See ``erniecore_catalog.install_command``."""
+    """What ``install_command`` of the package returns, with the ranges of versions in ``requirements``."""
     origin = origin_of("erniecore")
     tree = origin.tree if origin.editable and not option else None
     if tree is not None and _awaits_make(tree) and all(folder_of(one, tree) for one in requirements):
