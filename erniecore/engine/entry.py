@@ -140,11 +140,11 @@ def _chosen(
 ) -> RunContext:
     """The run that these settings mean where they name none. It is ours from here on until ``locks`` is closed: of two
     commands that begin together, the second one finds it taken and looks on."""
+    if settings.run.out or settings.run.name or settings.launcher.nodes > 1 or read_cluster(os.environ).world_size > 1:
+        return make()
     from erniecore.engine.preparation import rundir, unfinished
     from erniecore.engine.preparation.prepare import name_of
 
-    if settings.run.out or settings.run.name or settings.launcher.nodes > 1 or read_cluster(os.environ).world_size > 1:
-        return make()
     for tries in range(9, -1, -1):
         fresh = name_of(settings.run, settings.plugins, shared=False)
         choice = unfinished.choose(settings.model_dump(mode="json"), fresh)
