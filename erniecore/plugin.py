@@ -106,9 +106,14 @@ class CorpusPlugin(Plugin):
 
 
 class RowReaderPlugin(Plugin):
-    """Base of readers of files with rows. Its name is the ending of the files without the dot: ``parquet``."""
+    """Base of readers of files with rows. Its name is the ending of the files without the dot: ``parquet``.
+
+    Attributes:
+        cuts_documents: whether the format's ``document`` (a line, a paragraph, a file) decides what a row is, as with text.
+    """
 
     kind = "reader"
+    cuts_documents: ClassVar[bool] = False
 
 
 class DecompressorPlugin(Plugin):

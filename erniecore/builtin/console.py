@@ -20,7 +20,7 @@ from erniecore.engine.preparation.rundir import warning_text
 from erniecore.plugin import Plugin, hookimpl
 from erniecore.signals import told
 from erniecore.types.run import RunView
-from erniecore.units import field_lines, size_text
+from erniecore.units import counted, field_lines, size_text
 
 if TYPE_CHECKING:
     from rich.progress import Progress
@@ -199,7 +199,7 @@ def _end(shown: Shown, event: Event) -> str:
     peak, planned = event.get("tensor_memory"), event.get("planned_memory")
     memory = f"  peak memory {size_text(peak)} (estimated {size_text(planned)})" if peak and planned else ""
     status = told(event["reason"]).partition(" ")[0] if event.get("reason") else event["status"]
-    done = f"{status}  {event['steps']} steps  {event['tokens']} tokens  {event['seconds']:.1f} s"
+    done = f"{status}  {counted(event['steps'], 'step')}  {counted(event['tokens'], 'token')}  {event['seconds']:.1f} s"
     if event.get("planned_seconds") and event["steps"]:
         done += f" ({event['seconds'] / event['steps']:.3g} s per step, planned {event['planned_seconds']:.3g})"
     return f"end    {done}{memory}  {shown.out}"

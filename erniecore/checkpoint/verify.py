@@ -17,6 +17,7 @@ from erniecore.checkpoint.manifest import MANIFEST_NAME, read_manifest
 from erniecore.checkpoint.safetensors_write import WrittenFile
 from erniecore.checkpoint.verified import is_known, remember_verified
 from erniecore.errors import CheckpointError
+from erniecore.units import counted
 
 _CHUNK = 1 << 22
 #: files that are hashed at the same time, where there are as many processors
@@ -79,7 +80,7 @@ def _check_file(path: Path, file: WrittenFile) -> list[Finding]:
         message = f"the file is truncated: {size} of {file.num_bytes} bytes"
         return [Finding(file.name, _first(file, size), message)]
     if size > file.num_bytes:
-        return [Finding(file.name, "", f"the file has {size - file.num_bytes} bytes too many")]
+        return [Finding(file.name, "", f"the file is too long by {counted(size - file.num_bytes, 'byte')}")]
     if not file.by_tensor and _hash(path, 0, size) == file.sha256:
         return []
     bad = [n for n, t in file.tensors.items() if _hash(path, t.begin, t.end) != t.sha256]

@@ -13,7 +13,7 @@ from typing import Any, TextIO
 
 from erniecore import streams
 from erniecore.errors import ConfigError, ErnieError, Preempted
-from erniecore.units import field_lines
+from erniecore.units import counted, field_lines
 
 #: How the parts of an error are called on the console.
 _LABELS = {"where": "where", "found": "found", "expected": "expect", "fix": "fix", "next": "next"}
@@ -22,8 +22,7 @@ _LABELS = {"where": "where", "found": "found", "expected": "expect", "fix": "fix
 def error_text(error: ErnieError) -> str:
     """The error as the console shows it: a headline, then one line per part or per problem."""
     if isinstance(error, ConfigError):
-        count = len(error.problems)
-        headline = f"{count} problem{'s' if count != 1 else ''} in the settings"
+        headline = f"{counted(len(error.problems), 'problem')} in the settings"
     else:
         headline = error.message
     stopped = isinstance(error, Preempted)  # as asked: no error, and the remedy is no repair

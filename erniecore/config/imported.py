@@ -29,6 +29,7 @@ from erniecore.host import assemble
 from erniecore.plugin import Plugin
 from erniecore.types.importing import Imported, ImportedSetting, ImportTarget
 from erniecore.types.run import Cluster
+from erniecore.units import counted
 
 BAD_VALUE, UNKNOWN = "ERN-C030", "ERN-C031"
 _OVERRIDE = re.compile(r"(?P<key>\w[\w.]*)=(?P<value>.*)", re.DOTALL)
@@ -148,7 +149,7 @@ def layer_of(path: Path, importer: Plugin, overrides: Sequence[str], device: str
             next=outcome.command,
             code="ERN-C032",
         )
-    notes = [f"{path} is {toolkit} file: {len(outcome.mapped)} keys mapped, {len(outcome.dropped)} dropped "
+    notes = [f"{path} is {toolkit} file: {counted(len(outcome.mapped), 'key')} mapped, {len(outcome.dropped)} dropped "
              f"(`ernie config import {path}` lists them)"]  # fmt: skip
     return ImportedLayer(tree_of(outcome, file), (*notes, *map(str, outcome.notes)), outcome.advice)
 

@@ -111,7 +111,7 @@ def encode_in_order(
 def _all_chunks(job: Job, statistics: RowStatistics) -> Iterator[Chunk]:
     row = 0
     for number, source in enumerate(job.sources):
-        statistics.file(source.file).format = source.parser.name
+        source.announce(statistics)
         row = yield from source_chunks(job, number, statistics, row)
 
 

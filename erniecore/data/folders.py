@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,10 @@ from erniecore.errors import DataError, nearest
 
 _SHARD = re.compile(r"(?P<split>.+?)-\d{3,}-of-\d{3,}(-[0-9a-f]+)?$")
 _WORD = re.compile(r"(?:^|[^a-z])(train|test|validation|valid|val|dev|eval)(?:[^a-z]|$)")
+#: What Hugging Face datasets writes at the top of a data set, and of one with splits.
+_SAVED = ("state.json", "dataset_dict.json")
+#: Files about a folder of data.
+_TEXTS = ("README", "LICENSE", "CITATION")
 #: Files that hub folders have beside their data.
 _BESIDE = frozenset({"dataset_info.json", "dataset_infos.json", "dataset_dict.json", "state.json", "package.json"})
 
@@ -49,7 +53,7 @@ def _one(split: str, found: Mapping[str, Sequence[Path]], directory: Path) -> st
             expected="a data set saved by Hugging Face datasets, or files such as data/train-00000-of-00001.parquet",
             fix="name a data file, or the directory that holds them",
         )
-    if split in found:
+    if split and split in found:
         return split
     if split:
         raise _no_split(split, sorted(found), directory)
@@ -113,18 +117,36 @@ def _damaged(path: Path, found: str, fix: str) -> DataError:
 
 
 def _by_split(directory: Path) -> dict[str, list[Path]]:
-    """Readable files of a folder, and of ``data`` in it, by the split in their names."""
+    """Readable files of a folder and of the folders in it, by the split that their names, or those of their folders, have."""
     found: dict[str, list[Path]] = {}
     types = FileTypes()
-    for place in (directory, directory / "data"):
-        for file in sorted(place.iterdir()) if place.is_dir() else ():
-            if file.is_file() and file.name not in _BESIDE and file.name[0] not in "._" and types.of(file).reader:
-                found.setdefault(_split_in(file, types.of(file).ending), []).append(file)
+    for file in _files(directory):
+        if types.of(file).reader:
+            found.setdefault(_split_in(file.relative_to(directory), types.of(file).ending), []).append(file)
     return found
+
+
+def unread_files(directory: Path) -> list[Path]:
+    """Files of a folder that are not read, because no installed reader has their ending."""
+    if any((directory / name).is_file() for name in _SAVED):
+        return []
+    types = FileTypes()
+    return [file for file in _files(directory) if not types.of(file).reader and not file.name.startswith(_TEXTS)]
+
+
+def _files(directory: Path) -> Iterator[Path]:
+    """The files of a folder, then those of the folders in it, by name; data sets that ``save_to_disk`` wrote are others."""
+    shown = sorted(path for path in directory.iterdir() if path.name[0] not in "._" and path.name not in _BESIDE)
+    yield from (path for path in shown if path.is_file())
+    for path in shown:
+        if path.is_dir() and not path.is_symlink() and not any((path / name).is_file() for name in _SAVED):
+            yield from _files(path)
 
 
 def _split_in(file: Path, ending: str) -> str:
     stem = file.name[: file.name.lower().rindex(ending)]
     shard = _SHARD.match(stem)
-    word = _WORD.search(stem.lower())
-    return shard["split"] if shard else word[1] if word else ""
+    if shard:
+        return shard["split"]
+    words = (_WORD.search(name.lower()) for name in (stem, *reversed(file.parts[:-1])))
+    return next((word[1] for word in words if word), "")

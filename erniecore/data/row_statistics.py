@@ -13,6 +13,7 @@ from typing import Any
 from erniecore import codes
 from erniecore.errors import DataError
 from erniecore.types.records import Origin
+from erniecore.units import counted
 
 MAX_ERRORS = 20
 #: reasons that only a method has; rows are right without it
@@ -21,7 +22,8 @@ _OF_METHOD = ("ERN-D04", codes.NO_QUESTION, codes.NO_REFERENCE)
 
 @dataclass
 class FileStatistics:
-    """Of one file. ``rows`` is counted where rows are read, the rest where their fate is known."""
+    """Of one file. ``rows`` is counted where rows are read, the rest where their fate is known. ``document``: what became a
+    row of a text file."""
 
     rows: int = 0
     kept: int = 0
@@ -29,7 +31,12 @@ class FileStatistics:
     dropped: int = 0
     samples: int = 0
     format: str = ""
+    document: str = ""
     reasons: Counter[str] = field(default_factory=Counter)
+
+    def described(self) -> str:
+        """How the rows were read: ``messages``, ``text, a document per line``; empty without a format."""
+        return f"{self.format}, a document per {self.document}" if self.document else self.format
 
     def as_dict(self) -> dict[str, Any]:
         """The counts as JSON values."""
@@ -40,6 +47,7 @@ class FileStatistics:
             "dropped": self.dropped,
             "samples": self.samples,
             "format": self.format,
+            **({"document": self.document} if self.document else {}),
             "reasons": dict(sorted(self.reasons.items())),
         }
 
@@ -118,7 +126,7 @@ class RowStatistics:
                 mine = self.file(name)
                 for part in ("rows", "kept", "truncated", "dropped", "samples"):
                     setattr(mine, part, getattr(mine, part) + getattr(count, part))
-                mine.format = mine.format or count.format
+                mine.format, mine.document = mine.format or count.format, mine.document or count.document
                 mine.reasons.update(count.reasons)
             self.errors = (self.errors + other.errors)[: self.max_errors]
             self.notes += [n for n in other.notes if n not in self.notes]
@@ -151,7 +159,7 @@ class RowStatistics:
                 "no row is left to learn from",
                 code=codes.NOTHING_LEFT,
                 where=files,
-                found=f"{dropped} of {rows} rows dropped{example}",
+                found=f"{dropped} of {counted(rows, 'row')} dropped{example}",
                 fix="" if of_method else "repair the rows, or name their format with --format",
                 next=command,
             )
@@ -160,7 +168,7 @@ class RowStatistics:
                 "too many rows are dropped",
                 code=codes.TOO_MANY_DROPPED,
                 where=files,
-                found=f"{dropped} of {rows} rows ({dropped / rows:.2%}){example}",
+                found=f"{dropped} of {counted(rows, 'row')} ({dropped / rows:.2%}){example}",
                 expected=f"at most {max_drop:.2%} (data.max_drop)",
                 fix=f"{lengthen or 'repair the rows, or '}raise data.max_drop",
                 next=command,
@@ -186,7 +194,7 @@ class RowStatistics:
         parts = ("rows", "kept", "truncated", "dropped")
         rows, kept, truncated, dropped = (self.total(part) for part in parts)
         share = f" ({dropped / rows:.2%})" if dropped else ""
-        return f"{rows} rows = {kept} kept + {truncated} truncated + {dropped} dropped{share}"
+        return f"{counted(rows, 'row')} = {kept} kept + {truncated} truncated + {dropped} dropped{share}"
 
 
 def describe(error: dict[str, Any]) -> str:

@@ -36,6 +36,16 @@ def shards_of(path: Path) -> tuple[Path, ...]:
     return _of_one_kind(files_of_split(directory, split), directory)
 
 
+def unread(path: Path) -> list[Path]:
+    """Files in the directory of a data set that no installed reader reads; nothing for a file."""
+    directory, _ = _directory(path)
+    if directory is None:
+        return []
+    from erniecore.data.folders import unread_files
+
+    return unread_files(directory)
+
+
 def content_of(path: Path) -> dict[str, Any]:
     """``path``, ``bytes`` and ``sha256`` of a data file; of a data set directory, over the files of the split.
 

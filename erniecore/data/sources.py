@@ -8,11 +8,14 @@ from pathlib import Path
 
 from erniecore import registry
 from erniecore.config.core import Source
-from erniecore.data.file_types import located
+from erniecore.data.file_types import FileTypes, located
 from erniecore.data.parsing import RowParser, detect, installed_formats
+from erniecore.data.row_statistics import RowStatistics
+from erniecore.data.shards import shards_of, unread
 from erniecore.errors import DataError, PluginError
 from erniecore.plugin import Plugin
 from erniecore.sections import Section
+from erniecore.units import counted
 
 
 @dataclass(frozen=True)
@@ -33,6 +36,20 @@ class DataSource:
     def path(self) -> Path:
         """Where it can be read."""
         return Path(self.file) if self.fetched is None else self.fetched
+
+    def announce(self, statistics: RowStatistics) -> None:
+        """Say in the statistics how the rows are read, and what of a folder is not."""
+        count, types = statistics.file(self.file), FileTypes()
+        count.format = self.parser.name
+        try:
+            readers, others = [types.of(file).reader for file in shards_of(self.path)], unread(self.path)
+        except DataError:  # reading will say so
+            return
+        if any(reader is not None and reader.cuts_documents for reader in readers):
+            count.document = self.parser.config.document_unit()
+        if others:
+            names = ", ".join(file.name for file in others[:3]) + (", …" if len(others) > 3 else "")
+            statistics.notes.append(f"{self.file}: {counted(len(others), 'file')} of other kinds not read: {names}")
 
 
 def resolve(

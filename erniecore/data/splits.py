@@ -23,7 +23,7 @@ from erniecore.data.sources import DataSource, resolve
 from erniecore.errors import DataError
 from erniecore.registry import library
 from erniecore.sections import Section
-from erniecore.units import size_text
+from erniecore.units import counted, size_text
 
 if TYPE_CHECKING:
     from erniecore.data.row_statistics import RowStatistics
@@ -98,7 +98,7 @@ class SplitReader:
         if self.data.eval or not self.data.eval_fraction:
             return split, None
         train, evaluation = train_eval_split(split.dataset, self.data.eval_fraction, seed)
-        self.summary.append(f"eval: {len(evaluation) if evaluation else 0} samples split from train")
+        self.summary.append(f"eval: {counted(len(evaluation) if evaluation else 0, 'sample')} split from train")
         if evaluation is None:
             self._warn("data.eval_fraction: too few rows for an eval split")
         return Split(train, split.contents), evaluation
@@ -109,9 +109,11 @@ class SplitReader:
         dataset, statistics, contents = self._encode(name, sources)
         self.report[name] = {**statistics.as_dict(), **self.report.get(name, {})}
         statistics.check(self.data.max_drop, self.command)
-        formats = ", ".join(sorted({count.format for count in statistics.files.values() if count.format}))
-        counts = f"{len(dataset)} samples, {dataset.num_tokens} tokens ({formats})"
+        formats = ", ".join(sorted({count.described() for count in statistics.files.values()} - {""}))
+        counts = f"{counted(len(dataset), 'sample')}, {counted(dataset.num_tokens, 'token')} ({formats})"
         self.summary.insert(len(self.report) - 1, f"{name}: {statistics.summary()}; {counts}")
+        for note in statistics.notes:
+            self._warn(note)
         for source, size in zip(sources, dataset.source_sizes(len(sources)), strict=True):
             if not size:
                 self._warn(f"{source.file} gives no samples and takes no part in the mix")

@@ -11,7 +11,7 @@ from erniecore.types.model import TensorMap
 from erniecore.types.optimizer import ParameterSpec, StateBytes
 from erniecore.types.run import Cluster, Device
 from erniecore.types.shape import DecoderShape
-from erniecore.units import count_text, seconds_text, size_text
+from erniecore.units import count_text, counted, seconds_text, size_text
 
 if TYPE_CHECKING:
     from erniecore.config.core import DataSection, TrainSection
@@ -105,11 +105,11 @@ class Plan:
         }
         states = " | ".join(f"{name} {size_text(size)}" for name, size in parts.items() if size)
         away = f"; {size_text(self.host_memory)} of them in host memory" if self.host_memory else ""
-        steps = f"{self.max_steps} steps" if self.max_steps else "steps from epochs"
+        steps = counted(self.max_steps, "step") if self.max_steps else "steps from epochs"
         return [
             ("model", f"{self.model}, {count_text(p.total)} parameters{active}"),
             ("method", f"{self.method}, {count_text(p.trainable)} trainable"),
-            ("batch", f"up to {self.tokens_per_step:,} tokens per step, {steps}"),
+            ("batch", f"up to {counted(self.tokens_per_step, 'token', ',')} per step, {steps}"),
             ("memory", f"{states} = {size_text(self.memory)} + activations{away}"),
             *self._forecast(),
             ("disk", f"{size_text(self.checkpoint)} per checkpoint, keep {self.keep}"),

@@ -25,6 +25,7 @@ from erniecore.checkpoint.tensors import LONG_NAMES, Array, Tensor, same_bits
 from erniecore.engine import arrays
 from erniecore.errors import CheckpointError, NumericsError, PluginError, shorten
 from erniecore.types.model import StateAdapter, TensorMap
+from erniecore.units import counted
 
 if TYPE_CHECKING:
     from erniecore.types.model import Layer
@@ -56,7 +57,7 @@ class LoadReport:
     ignored: tuple[str, ...]
 
     def __str__(self) -> str:
-        text = f"{self.num_tensors} tensors, {self.num_parameters:,} parameters from {self.directory}"
+        text = f"{counted(self.num_tensors, 'tensor')}, {self.num_parameters:,} parameters from {self.directory}"
         for change, count in self.converted.items():
             text += f"; {count} converted {change}"
         return text + (f"; {len(self.ignored)} left alone" if self.ignored else "")
@@ -256,7 +257,7 @@ def _check_names(
 
 
 def _count(problems: Sequence[str]) -> str:
-    return "1 problem" if len(problems) == 1 else f"{len(problems)} problems"
+    return counted(len(problems), "problem")
 
 
 def _fits(found: tuple[int, ...], expected: tuple[int, ...]) -> bool:

@@ -11,6 +11,7 @@ from erniecore.checkpoint.reader import Tensors
 from erniecore.engine.arrays import Array, dtype_name, to_numpy, to_tensor
 from erniecore.errors import CheckpointError
 from erniecore.types.optimizer import Optimizer
+from erniecore.units import counted
 
 if TYPE_CHECKING:
     from erniecore.types.model import Tensor
@@ -41,7 +42,7 @@ def load_exactly(tensors: Mapping[str, Tensor], arrays: Mapping[str, Array], wha
     odd = sorted(set(tensors) ^ set(arrays))
     if odd:
         problem = "missing" if odd[0] in tensors else "unknown"
-        raise CheckpointError(f"{what}: {len(odd)} tensors do not match", where=odd[0], found=problem)
+        raise CheckpointError(f"{what}: not matching: {counted(len(odd), 'tensor')}", where=odd[0], found=problem)
     known: Mapping[str, Any] = arrays.entries if isinstance(arrays, Tensors) else arrays
     for name, tensor in tensors.items():
         if tuple(known[name].shape) != tuple(tensor.shape):

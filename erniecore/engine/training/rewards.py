@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from erniecore.errors import PluginBroken, shorten
 from erniecore.types.completions import Completion, RewardFunction
+from erniecore.units import counted
 
 if TYPE_CHECKING:
     from erniecore.host import Host
@@ -40,7 +41,8 @@ def compute_rewards(host: Host, plugin: Plugin, config: RewardConfig, completion
     rewards = [float(value) for value in given]
     if len(rewards) != len(completions):
         raise PluginBroken(
-            f"reward function {plugin.name!r} gave {len(rewards)} rewards for {len(completions)} completions",
+            f"reward function {plugin.name!r} gave {counted(len(rewards), 'reward')} for "
+            f"{counted(len(completions), 'completion')}",
             where=type(plugin).__module__,
         )
     for completion, value in zip(completions, rewards, strict=True):

@@ -22,6 +22,7 @@ from erniecore.durable import replace_file
 from erniecore.engine.training.guards import check_dataset
 from erniecore.errors import ErnieError
 from erniecore.types.samples import Batch
+from erniecore.units import counted
 
 if TYPE_CHECKING:
     from erniecore.checkpoint.reader import Checkpoint
@@ -96,8 +97,8 @@ def build_run_data(context: RunContext, tokenizer: Tokenizer, checkpoint: Checkp
     command = shlex.join(["ernie", "data", "check", str(context.out)])  # its resolved.yaml has all settings
     reader = SplitReader(settings.data, settings.formats, encoder, command, _known_formats(context.out))
     place = Place(settings.run.seed, plan.data_rank, plan.data_size)
-    counted = checkpoint.state["data"] if checkpoint is not None else {}
-    opening = _Opening(reader, settings.data, place, tokenizer.pad_id, context.model.vocab_size, counted)
+    recorded = checkpoint.state["data"] if checkpoint is not None else {}
+    opening = _Opening(reader, settings.data, place, tokenizer.pad_id, context.model.vocab_size, recorded)
     method = context.names["method"]
     try:
         train = opening.train(training_sampling(settings.data, settings.train, place), method)
@@ -116,7 +117,7 @@ def build_run_data(context: RunContext, tokenizer: Tokenizer, checkpoint: Checkp
         files=opening.files,
         summary=[
             *reader.summary,
-            f"pack: fill {fill_rate:.1%}, {train.sampler.steps_in_epoch(0)} steps per epoch",
+            f"pack: fill {fill_rate:.1%}, {counted(train.sampler.steps_in_epoch(0), 'step')} per epoch",
         ],
         warnings=reader.warnings,
     )
@@ -132,10 +133,10 @@ class _Opening:
         place: Place,
         pad_id: int,
         vocab_size: int,
-        counted: Mapping[str, Any],
+        recorded: Mapping[str, Any],
     ) -> None:
         self.reader, self.data, self.place, self.pad_id, self.vocab_size = reader, data, place, pad_id, vocab_size
-        self.counted = counted  # ``data`` of the checkpoint's state
+        self.recorded = recorded  # ``data`` of the checkpoint's state
         self.files: Sequence[dict[str, Any]] = ()
         self._evaluation: TokenizedDataset | Corpus | None = None  # of the training sources, for evaluation
 
@@ -146,7 +147,7 @@ class _Opening:
         if plugin is None:
             split, self._evaluation = self.reader.train(self.place.seed)
             self.files = split.contents
-            known = _known_sequences(self.counted, split.dataset.fingerprint())
+            known = _known_sequences(self.recorded, split.dataset.fingerprint())
             return self._rows(split.dataset, settings, known)
         fraction = 0.0 if data.eval else data.eval_fraction
         corpus, self._evaluation = open_corpus(plugin, data.train, self.vocab_size, fraction)
@@ -178,7 +179,7 @@ class _Opening:
         dataset, sampler = corpus.load(settings)
         length = f" of {settings.max_seq_len}" if name == "train" else ""
         self.reader.report[name] = {**corpus.statistics(), "samples": len(dataset)}
-        self.reader.summary.append(f"{name}: {corpus.describe()}; {len(dataset)} samples{length}")
+        self.reader.summary.append(f"{name}: {corpus.describe()}; {counted(len(dataset), 'sample')}{length}")
         return DataLoader(dataset, sampler, pad_id=self.pad_id)
 
 
@@ -212,8 +213,8 @@ def _write_report(out: Path, report: Mapping[str, Any]) -> None:
         replace_file(out / REPORT, text.encode())
 
 
-def _known_sequences(counted: Mapping[str, Any], fingerprint: str) -> dict[int, int]:
-    """Sequences per epoch as counted before the checkpoint, if it was made with these samples."""
-    if counted.get("fingerprint") != fingerprint:
+def _known_sequences(recorded: Mapping[str, Any], fingerprint: str) -> dict[int, int]:
+    """Sequences per epoch as recorded before the checkpoint, if it was made with these samples."""
+    if recorded.get("fingerprint") != fingerprint:
         return {}
-    return {int(epoch): int(count) for epoch, count in counted.get("rows", {}).items()}
+    return {int(epoch): int(count) for epoch, count in recorded.get("rows", {}).items()}

@@ -79,7 +79,7 @@ def test_a_truncated_file_names_the_first_tensor_that_is_cut(saved):
 def test_a_file_that_grew_is_found(saved):
     with (saved / MODEL).open("ab") as file:
         file.write(b"x")
-    assert [str(f) for f in verify_checkpoint(saved)] == [f"{MODEL}: the file has 1 bytes too many"]
+    assert [str(f) for f in verify_checkpoint(saved)] == [f"{MODEL}: the file is too long by 1 byte"]
 
 
 @pytest.mark.parametrize("name", [MODEL, "state.json"])

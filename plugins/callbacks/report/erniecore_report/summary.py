@@ -11,6 +11,7 @@ from typing import Any
 
 from erniecore_runs.record import RunRecord, finite, number, row_statistics
 
+from erniecore.api import counted
 from erniecore.api.runs import warning_text
 from erniecore_report.chart import compact
 
@@ -146,7 +147,7 @@ def summary_text(record: RunRecord) -> str:
             lines.append(f"  {step:>8}  {compact(loss):>9}  {'' if norm is None else compact(norm):>9}".rstrip())
     for row in row_statistics(record.data):
         lines.append(
-            f"  data {row.name}: {row.rows:,} rows = {row.kept:,} kept + {row.truncated:,} truncated "
+            f"  data {row.name}: {counted(row.rows, 'row', ',')} = {row.kept:,} kept + {row.truncated:,} truncated "
             f"+ {row.dropped:,} dropped"
         )
     lines += [f"  warning: {warning_text(event)}" for event in record.warnings[-5:]]

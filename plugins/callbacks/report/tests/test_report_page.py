@@ -123,7 +123,7 @@ def test_a_torn_line_in_the_middle_is_counted(tmp_path):
     run(tmp_path, step(1), tail='{"event": "st\n' + json.dumps(step(2)) + "\n[1]\n\xff\n")
     record = read_run(tmp_path)
     assert list(record.steps) == [1, 2]
-    assert record.notes == ["events.jsonl: left out because they are unreadable: 3 lines"]
+    assert record.notes == ["events.jsonl: unreadable and left out: 3 lines"]
 
 
 def test_a_run_without_steps_has_a_page(tmp_path):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from erniecore.api import CheckpointError, Exit, UsageError
+from erniecore.api import CheckpointError, Exit, UsageError, counted
 from erniecore.api.command import JsonOption, new_group, note, show, show_json, show_table
 
 if TYPE_CHECKING:
@@ -115,7 +115,7 @@ def reshard(
     if as_json:
         show_json({"path": str(path), "files_before": before, "files": after})
     else:
-        show(f"{path}: {after} files ({before} before), every tensor the same to the last bit")
+        show(f"{path}: {counted(after, 'file')} ({before} before), every tensor the same to the last bit")
 
 
 def find(directory: Path) -> list[Path]:

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from erniecore.api import counted
 from erniecore.api.command import JsonOption, new_group, show, show_json, show_table
 
 app = new_group("List or remove tokenized samples that runs keep on disk (data.cache).")
@@ -31,7 +32,7 @@ def list_(directory: Directory = None, as_json: JsonOption = False) -> None:
     rows = [(e.key, size_text(e.bytes), e.used_text, "" if e.complete else "unfinished", e.file) for e in found]
     if rows:
         show_table(("key", "size", "last used", "", "file"), rows)
-    show(f"{len(found)} entries, {size_text(sum(e.bytes for e in found))} in {where}")
+    show(f"{counted(len(found), 'entry')}, {size_text(sum(e.bytes for e in found))} in {where}")
 
 
 @app.command()
@@ -49,4 +50,4 @@ def prune(
     if as_json:
         show_json([entry.as_dict() for entry in removed])
     else:
-        show(f"removed {len(removed)} entries, {size_text(sum(e.bytes for e in removed))}")
+        show(f"removed {counted(len(removed), 'entry')}, {size_text(sum(e.bytes for e in removed))}")

@@ -196,8 +196,8 @@ def _show_report(statistics: RowStatistics, report: dict[str, Any]) -> None:
 
     for name, count in statistics.files.items():
         dropped = f", {count.dropped} dropped" if count.dropped else ""
-        show_lines(f"{name}: {count.format or 'no format'}, {counted(count.rows, 'row')}{dropped}")
-    show_lines(*(f"  {describe(error)}" for error in report["errors"]))
+        show_lines(f"{name}: {count.described() or 'no format'}, {counted(count.rows, 'row')}{dropped}")
+    show_lines(*(f"note: {note}" for note in statistics.notes), *(f"  {describe(error)}" for error in report["errors"]))
     if report["errors_not_listed"]:
         show_lines(f"  and {report['errors_not_listed']} more (--max-errors)")
     rows = [(reason, count, codes.MEANINGS.get(reason, "")) for reason, count in report["reasons"].items()]

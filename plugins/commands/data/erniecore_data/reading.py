@@ -80,7 +80,7 @@ def read_records(files: Sequence[Path], format: str = "auto") -> tuple[list[Reco
 
 def parsed(source: DataSource, statistics: RowStatistics) -> Iterator[Record]:
     """Every usable record of one source, not yet counted as kept; the others go to ``statistics``."""
-    statistics.file(source.file).format = source.parser.name
+    source.announce(statistics)
     try:
         for position, raw in source.parser.split(source.path):
             statistics.read(source.file)

@@ -170,6 +170,20 @@ def test_stats_of_nothing_usable(write, capsys):
     assert main(["data", "stats", write("{"), "--format", "erniekit"]) == 4
 
 
+@pytest.mark.parametrize(("more", "unit", "count"), [([], "line", 2), (["formats.text.document=file"], "file", 1)])
+def test_of_a_folder_of_texts_is_said_what_a_document_is_and_what_is_not_read(tmp_path, capsys, more, unit, count):
+    (tmp_path / "texts" / "more").mkdir(parents=True)
+    (tmp_path / "texts" / "more" / "a.txt").write_text("one\ntwo\n")
+    (tmp_path / "texts" / "scan.pdf").write_text("x")
+    code, report = as_json(capsys, "data", "check", str(tmp_path / "texts"), *more)
+    found = report["files"][str(tmp_path / "texts")]
+    assert (code, found["format"], found["document"], found["rows"]) == (0, "text", unit, count)
+    main(["data", "check", str(tmp_path / "texts"), *more])
+    out = capsys.readouterr().out
+    assert f"texts: text, a document per {unit}, {count} row" in out
+    assert "texts: 1 file of other kinds not read: scan.pdf" in out
+
+
 PAIR = {"prompt": "the fox", "chosen": "jumps", "rejected": "rests"}
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from erniecore.api import Exit
+from erniecore.api import Exit, counted
 from erniecore.api.command import JsonOption, show, show_json
 
 if TYPE_CHECKING:
@@ -49,7 +49,9 @@ def doctor(
     else:
         hidden = 0 if verbose else sum(map(_uninteresting, findings))
         more = f"; {hidden} absent devices are hidden (--all shows them)" if hidden else ""
-        show(f"{counts['problems']} problems, {counts['warnings']} warnings, {counts['ok']} ok{more}")
+        show(
+            f"{counted(counts['problems'], 'problem')}, {counted(counts['warnings'], 'warning')}, {counts['ok']} ok{more}"
+        )
     return int(Exit.ENVIRONMENT if counts["problems"] else Exit.OK)
 
 

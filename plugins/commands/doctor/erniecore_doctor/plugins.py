@@ -8,7 +8,7 @@ import sys
 from collections.abc import Iterator, Mapping
 from importlib import metadata
 
-from erniecore.api import PluginError, install_command
+from erniecore.api import PluginError, counted, install_command
 from erniecore.api.installation import CONFLICT, all_entries, find, known, load, load_object
 from erniecore_doctor.findings import Finding, ok, problem, warning
 
@@ -44,7 +44,7 @@ def plugin_findings() -> Iterator[Finding]:
             yield warning("plugins", name, "imports paddle when it is loaded, which delays every command", fix)
         else:
             good += 1
-    yield ok("plugins", "usable", f"{good} plugins load")
+    yield ok("plugins", "usable", f"{counted(good, 'plugin')} can be loaded")
 
 
 def version_findings(core: str = "") -> Iterator[Finding]:

@@ -13,7 +13,7 @@ import typer
 from erniecore_generation import options as generation_options
 from erniecore_generation.options import Adapter, Device, Model, Speculative, Temperature, TopP
 
-from erniecore.api import UsageError
+from erniecore.api import UsageError, counted
 from erniecore.api.command import JsonOption, note, show_json, show_table
 from erniecore.api.method import MethodCapability, MethodConfig
 
@@ -210,7 +210,7 @@ def _note_dropped(statistics: RowStatistics) -> None:
     if dropped := statistics.total("dropped"):
         first = statistics.errors[0] if statistics.errors else {}
         note(
-            f"note: {dropped} of {statistics.total('rows')} rows were dropped; the first: "
+            f"note: {dropped} of {counted(statistics.total('rows'), 'row')} dropped; the first: "
             f"{first.get('file')}:{first.get('line')} {first.get('message')}"
         )
 

@@ -41,7 +41,7 @@ def read_items(
         _check_field(rows, group_by)
     statistics, items = RowStatistics(), []
     for source, origin, row in rows:
-        statistics.file(source.file).format = source.parser.name
+        source.announce(statistics)
         statistics.read(source.file, 1)
         try:
             item = _item(source, origin, row, encoder, group_by or TASK)

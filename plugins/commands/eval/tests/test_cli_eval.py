@@ -100,7 +100,7 @@ def test_unusable_rows_are_counted_and_shown(evaluate, report, talker, tmp_path)
     )
     body = report(data=file)
     assert (body["rows"], body["dropped"], [e["line"] for e in body["errors"]]) == (10, 2, [11, 12])
-    assert f"2 of 12 rows were dropped; the first: {file}:11" in evaluate(data=file)[2]
+    assert f"2 of 12 rows dropped; the first: {file}:11" in evaluate(data=file)[2]
 
 
 def test_nothing_usable_is_an_error(evaluate, tmp_path):

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from erniecore.api import UsageError
+from erniecore.api import UsageError, counted
 from erniecore.api.command import JsonOption, did_you_mean, note, show, show_json
 
 
@@ -38,7 +38,7 @@ def export(
     for text in done.notes:
         note(f"note: {text}")
     total = sum(path.stat().st_size for path in files)
-    show(f"{done.path}: {len(files)} files, {total:,} bytes, exported to {to}")
+    show(f"{done.path}: {counted(len(files), 'file')}, {total:,} bytes, exported to {to}")
 
 
 def check_dtype(dtype: str) -> None:

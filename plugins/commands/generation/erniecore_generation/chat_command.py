@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from erniecore.api import UsageError, nearest
+from erniecore.api import UsageError, counted, nearest
 from erniecore.api.adapter import AdapterChoice
 from erniecore.api.command import note, show, show_error
 from erniecore.api.data import Message
@@ -193,7 +193,7 @@ class Talk:
         self.history.append(message_of(completion))
         show("")
         if completion.finish_reason == "length":
-            note(f"note: truncated after {len(completion.ids)} tokens")
+            note(f"note: truncated after {counted(len(completion.ids), 'token')}")
 
     def _fitting(self) -> Any:
         """The prompt. The oldest turns are dropped for good when the context has no room for them and a reply."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from erniecore.api import UsageError
+from erniecore.api import UsageError, counted
 from erniecore.api.command import JsonOption, note, show, show_json
 from erniecore.api.data import Message
 from erniecore_generation import options as generation_options
@@ -128,4 +128,4 @@ def show_completion(completion: Completion, prompt: str, *, as_json: bool, strea
         return
     show("" if streamed else completion.text)
     if completion.finish_reason == "length":
-        note(f"note: the completion was truncated after {len(completion.ids)} tokens (--max-new-tokens)")
+        note(f"note: the completion was truncated after {counted(len(completion.ids), 'token')} (--max-new-tokens)")

@@ -11,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from erniecore.api import UsageError
+from erniecore.api import UsageError, counted
 from erniecore.api.command import (
     NOTHING,
     Arguments,
@@ -52,8 +52,10 @@ def loader(
         ("batches", f"{spent['batches']:.3g} s", f"{rate.batch_tokens_per_s:,.0f}", ""),
     ]
     show_table(("part", "time", "tokens/s", "rows/s"), table)
-    text = f"{found.rows:,} rows, {found.tokens:,} tokens, {rate.workers} workers; rows are {rate.fill:.1%} full"
-    show(f"{text}; kept in {path}")
+    text = (
+        f"{counted(found.rows, 'row', ',')}, {counted(found.tokens, 'token', ',')}, {counted(rate.workers, 'worker')}"
+    )
+    show(f"{text}; rows are {rate.fill:.1%} full; kept in {path}")
     share = f", {found.step / found.expected:.1%} of what a step takes" if found.expected else ""
     show(f"batches of a step: {1e3 * found.step:.3g} ms{share}; nothing else runs meanwhile")
     return 0

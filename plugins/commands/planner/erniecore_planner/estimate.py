@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from erniecore.api import counted
 from erniecore.api.planning import Forecast, PlannedRun, count_text, seconds_text, size_text
 from erniecore_planner.activations import Activations, Work, activations, cache_bytes
 from erniecore_planner.divided import SplitTime, split_time, stages_of_run
@@ -126,7 +127,9 @@ class Estimate:
             return "unknown; `ernie bench operators` and `ernie bench comm --nproc N` measure this device"
         if self.operators is not None:
             found = self.operators
-            runs = f"steps of {found.runs} runs" if found.runs else "no run yet; `ernie bench train` times one"
+            runs = (
+                f"steps of {counted(found.runs, 'run')}" if found.runs else "no run yet; `ernie bench train` times one"
+            )
             return (
                 f"about {seconds_text(found.seconds)} per step of full rows: {shares_text(found.parts)} (operators "
                 f"measured {found.day[:10]} on {found.machine}, corrected by {runs})"

@@ -12,7 +12,7 @@ from typing import Any
 
 from erniecore_accelerators import AcceleratorPlugin, AcceleratorSpec
 
-from erniecore.api import UsageError, install_command
+from erniecore.api import UsageError, counted, install_command
 from erniecore.api.command import did_you_mean, layout_spaces, loadable_plugins, read_yaml
 from erniecore.api.planning import LayoutSpace, PlannedRun, seconds_text, size_text
 from erniecore_planner.clusters import ASSUMED_SHARE, GB, Cluster, Machines, read_cluster, uniform
@@ -45,7 +45,9 @@ def cluster_of(run: PlannedRun, wanted: Wanted, environ: Mapping[str, str]) -> C
         cluster = read_cluster(_document(wanted.file), str(wanted.file))
         if wanted.accelerators > cluster.size:
             raise UsageError(
-                f"the cluster has {cluster.size} accelerators", where="--accelerators", found=str(wanted.accelerators)
+                f"the cluster has {counted(cluster.size, 'accelerator')}",
+                where="--accelerators",
+                found=str(wanted.accelerators),
             )
         return cluster.first(wanted.accelerators) if wanted.accelerators else cluster
     return uniform(wanted.accelerators, _accelerator(run, wanted, environ))
@@ -239,7 +241,7 @@ def strategy_for(run: PlannedRun, job: Job, processes: int) -> tuple[str, Layout
         if any(True for _ in space.layouts(processes)):
             return name, space
     raise UsageError(
-        f"no installed parallel strategy runs on {processes} processes",
+        f"no installed parallel strategy runs on {counted(processes, 'process')}",
         next=install_command("erniecore-hybrid-parallel"),
     )
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from erniecore.api import counted
 from erniecore.api.command import JsonOption, note, show, show_json, show_table
 
 if TYPE_CHECKING:
@@ -108,6 +109,6 @@ def _show(done: Quantized, *, whole: bool) -> None:
         show_table(("model", "loss", "perplexity"), [(n, f"{a:.4f}", f"{b:.4f}") for n, a, b in scores])
     each = done.num_bytes / max(done.parameters, 1)
     show(
-        f"{done.path}: {len(done.layers)} weights quantized, {done.num_bytes:,} bytes for {done.parameters:,} parameters "
-        f"({each:.2f} each); verified bit for bit"
+        f"{done.path}: {counted(len(done.layers), 'weight')} quantized, {done.num_bytes:,} bytes for "
+        f"{done.parameters:,} parameters ({each:.2f} each); verified bit for bit"
     )

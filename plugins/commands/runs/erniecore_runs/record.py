@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from erniecore.api import UsageError
+from erniecore.api import UsageError, counted
 from erniecore.api.runs import EVENTS_NAME
 
 DATA_REPORT_NAME = "data_report.json"
@@ -100,7 +100,7 @@ def read_run(directory: Path) -> RunRecord:
         else:
             unreadable += 1
     if unreadable:
-        record.notes.append(f"{EVENTS_NAME}: left out because they are unreadable: {unreadable} lines")
+        record.notes.append(f"{EVENTS_NAME}: unreadable and left out: {counted(unreadable, 'line')}")
     record.data.update(_read_data(directory, record.notes))
     ordered = sorted(record.steps.items())
     record.steps.clear()

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from erniecore.api import Exit, UsageError
+from erniecore.api import Exit, UsageError, counted
 from erniecore.api.command import JsonOption, load_settings, show, show_json, split_files
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ def _show(statistics: RowStatistics, out: Path | None, to: str) -> None:
     from erniecore.api.rows import describe
 
     for name, count in statistics.files.items():
-        show(f"{name}: {count.format or 'no format'}, {count.rows} rows")
+        show(f"{name}: {count.described() or 'no format'}, {counted(count.rows, 'row')}")
     show(*(f"  {describe(error)}" for error in statistics.errors))
     unlisted = statistics.total("dropped") + len(statistics.failures) - len(statistics.errors)
     if unlisted:
@@ -83,4 +83,4 @@ def _show(statistics: RowStatistics, out: Path | None, to: str) -> None:
     if statistics.total("truncated") > len(statistics.losses):
         show(f"  and {statistics.total('truncated') - len(statistics.losses)} more that lose something")
     show(statistics.summary().replace(" truncated", " with losses"))
-    show(f"{out}: {statistics.total('samples')} rows ({to})" if out else "nothing is written")
+    show(f"{out}: {counted(statistics.total('samples'), 'row')} ({to})" if out else "nothing is written")

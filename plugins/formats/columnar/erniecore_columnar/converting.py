@@ -6,6 +6,7 @@ for that row; a record that the target cannot express at all is dropped, which c
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -128,7 +129,8 @@ def _converted(target: Target, record: Record, statistics: RowStatistics) -> Jso
 def losses(record: Record, back: Record) -> list[str]:
     """What differs between a record and what became of it, in words; empty: nothing."""
     if type(record) is not type(back):
-        return [f"that it is a {type(record).__name__.lower()}"]
+        kind = re.sub("(?<=[a-z])(?=[A-Z])", " ", type(record).__name__).lower()
+        return [f"its kind, {kind}"]
     if isinstance(record, Document):
         return [] if record.text == back.text else ["text"]  # type: ignore[union-attr]
     found = [name for mine, theirs in zip(_talks(record), _talks(back), strict=True) for name in _differ(mine, theirs)]

@@ -171,7 +171,7 @@ Q, A = Message("user", "q"), Message("assistant", "a")
         (Conversation((Q, Message("assistant", "a", "", (ToolCall("f", ""),)))), Conversation((Q, A)), ["calls"]),
         (Conversation((Q, A), ({"name": "f"},)), Conversation((Q, A)), ["tools"]),
         (UnpairedPreference((Q, A), True), UnpairedPreference((Q, A), False), ["rating"]),
-        (UnpairedPreference((Q, A), True), Conversation((Q, A)), ["that it is a rated"]),
+        (UnpairedPreference((Q, A), True), Conversation((Q, A)), ["its kind, unpaired preference"]),
         (Preference((Q,), (A,), (A,), 1.0), Preference((Q,), (A,), (A,)), ["margin"]),
         (Preference((Q,), (A,), (Q,)), Preference((Q,), (A,), (A,)), ["turns"]),
         (Document("a"), Document("b"), ["text"]),

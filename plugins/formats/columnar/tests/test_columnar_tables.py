@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from erniecore import codes
 from erniecore.data.opening import ReadLimits
 from erniecore.data.reader import read_rows
-from erniecore.data.shards import content_of, shards_of
+from erniecore.data.shards import content_of, shards_of, unread
 from erniecore.errors import DataError, EnvironmentFault, RowError
 
 TALK = Path(__file__).parents[4] / "tests/fixtures/datasets/talk"
@@ -240,6 +240,26 @@ def test_splits_by_the_names_of_files(tmp_path, names, splits):
     with pytest.raises(DataError) as e:
         shards_of(tmp_path)
     assert e.value.found == ", ".join(sorted(splits))
+
+
+def test_folders_in_folders_are_read_in_order_and_may_name_the_split(tmp_path):
+    for name in ("b.txt", "a/z.txt", "a/deep/y.txt", ".git/x.txt", "a/_tmp/x.txt", "a/.x.txt"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(f"{name}\n")
+    assert [row["text"] for _, row in rows(tmp_path)] == ["b.txt", "a/z.txt", "a/deep/y.txt"]
+    (tmp_path / "a").rename(tmp_path / "test")
+    with pytest.raises(DataError) as e:
+        shards_of(tmp_path)
+    assert e.value.found == "files without a split, test"
+    assert len(shards_of(Path(f"{tmp_path}:test"))) == 2
+
+
+def test_what_a_folder_has_beside_is_named_but_for_what_describes_it(tmp_path):
+    (tmp_path / "sub").mkdir()
+    for name in ("a.txt", "b.pdf", "sub/c.docx", "README.md", "LICENSE", ".gitattributes"):
+        (tmp_path / name).write_text("x\n")
+    assert unread(tmp_path) == [tmp_path / "b.pdf", tmp_path / "sub" / "c.docx"]
+    assert unread(tmp_path / "a.txt") == []
 
 
 def test_same_split_in_two_kinds_of_file_is_a_question(tmp_path):

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from erniecore.api import Json
+from erniecore.api import Json, counted
 from erniecore.api.data import Conversation, Message, Origin, Preference, Record
 from erniecore_formats import checks
 
@@ -28,7 +28,7 @@ def parse(row: Json, origin: Origin) -> Conversation | Preference:
 def _conversation(row: Json, origin: Origin) -> Conversation:
     sources, targets = _sources(row), _targets(row)
     if len(sources) != len(targets):
-        raise checks.lengths_differ("$.tgt", f"{len(targets)} answers", f"{len(sources)}, as many as in $.src")
+        raise checks.lengths_differ("$.tgt", counted(len(targets), "answer"), f"{len(sources)}, as many as in $.src")
     labels = checks.flags(row["label"], "$.label", len(sources), "turns") if "label" in row else [True] * len(sources)
     system, first = _system(row, sources)
     if first == len(sources):
@@ -41,7 +41,9 @@ def _preference(row: Json, origin: Origin) -> Preference:
     sources, targets = _sources(row), _targets(row)
     if len(sources) != len(targets) + 1:
         raise checks.lengths_differ(
-            "$.tgt", f"{len(targets)} answers", f"{len(sources) - 1}: one less than in $.src, the last question is open"
+            "$.tgt",
+            counted(len(targets), "answer"),
+            f"{len(sources) - 1}: one less than in $.src, the last question is open",
         )
     system, first = _system(row, sources)
     if first == len(sources):
@@ -149,5 +151,5 @@ def _answer(value: object, where: str) -> tuple[Message, ...]:
     """One text, or assistant, user, assistant, … for a preference between whole sessions."""
     turns = checks.texts(value, where)
     if len(turns) % 2 == 0:
-        raise checks.lengths_differ(where, f"{len(turns)} texts", "an odd number: answer, question, answer, …")
+        raise checks.lengths_differ(where, counted(len(turns), "text"), "an odd number: answer, question, answer, …")
     return tuple(Message("user" if i % 2 else "assistant", turn) for i, turn in enumerate(turns))

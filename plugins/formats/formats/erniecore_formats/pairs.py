@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from erniecore.api import Json
+from erniecore.api import Json, counted
 from erniecore.api.data import Conversation, Message, Origin, Preference, Record, UnpairedPreference
 from erniecore_formats import checks
 
@@ -33,7 +33,7 @@ def _history(value: object) -> list[Message]:
         if not isinstance(pair, list):
             raise checks.wrong_type(pair, where, "a pair [question, answer]")
         if len(pair) != 2:
-            raise checks.lengths_differ(where, f"{len(pair)} texts", "a pair [question, answer]")
+            raise checks.lengths_differ(where, counted(len(pair), "text"), "a pair [question, answer]")
         messages.append(Message("user", checks.text(pair[0], f"{where}[0]")))
         messages.append(Message("assistant", checks.text(pair[1], f"{where}[1]")))
     return messages

@@ -228,6 +228,7 @@ class TextReader(RowReaderPlugin):
 
     name = "txt"
     summary = "Plain text: a document per line, paragraph or file, as the format says"
+    cuts_documents = True
 
     @hookimpl
     def ernie_read_rows(self, file: DataFile) -> Iterator[RawRow]:

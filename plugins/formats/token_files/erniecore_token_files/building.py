@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from erniecore.api import RowError
+from erniecore.api import RowError, counted
 from erniecore.api.data import Document, Record, Sample
 from erniecore.api.model import Tokenizer
 from erniecore.api.rows import DataSource, RowStatistics, codes, encode_in_order
@@ -73,7 +73,8 @@ def build(
 def describe(report: dict[str, Any]) -> str:
     """The report on one line."""
     end = ", each with its end token" if report["append_eod"] else ""
+    rows, documents = counted(report["rows"], "row"), counted(report["documents"], "document")
     return (
-        f"{report['prefix']}.bin, .idx: {report['rows']} rows, {report['dropped']} dropped; {report['documents']} documents"
-        f"{end}, {report['tokens']} tokens ({report['dtype']})"
+        f"{report['prefix']}.bin, .idx: {rows}, {report['dropped']} dropped; {documents}"
+        f"{end}, {counted(report['tokens'], 'token')} ({report['dtype']})"
     )

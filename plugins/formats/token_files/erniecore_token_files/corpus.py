@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from erniecore.api import DataError
+from erniecore.api import DataError, counted
 from erniecore.api.corpus import Corpus, SamplerSettings, Source, codes, file_hash
 from erniecore_token_files.names import files_of, prefixes_of
 from erniecore_token_files.reading import TokenFile, open_token_file
@@ -48,7 +48,7 @@ class TokenFileCorpus(Corpus):
     def describe(self) -> str:
         """See ``Corpus``."""
         documents, tokens = sum(s.num_documents for s in self.spans), sum(s.num_tokens for s in self.spans)
-        return f"{documents} documents, {tokens} tokens (token files)"
+        return f"{counted(documents, 'document')}, {counted(tokens, 'token')} (token files)"
 
     def statistics(self) -> dict[str, Any]:
         """See ``Corpus``: every document is a row, and all are kept."""

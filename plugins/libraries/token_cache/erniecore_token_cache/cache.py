@@ -130,7 +130,7 @@ class TokenCache:
         full = RowStatistics(max_errors)
         parts, row = [], 0
         for number, entry in enumerate(entries):
-            full.file(entry.source.file).format = entry.source.parser.name
+            entry.source.announce(full)
             for i in sorted(entry.shards):
                 full.merge([_statistics_of(entry.shards[i].statistics, entry.source.file, max_errors)])
                 parts.append(Part(entry.shards[i], number, row))

@@ -51,7 +51,7 @@ def score(
     margins = [row["margin"] for row in rows if "margin" in row]
     if margins and not as_json:
         right = sum(margin > 0 for margin in margins)
-        typer.echo(f"{right} of {len(margins)} pairs in the right order: {right / len(margins):.4f}")
+        typer.echo(f"{right} of {counted(len(margins), 'pair')} in the right order: {right / len(margins):.4f}")
 
 
 def _conversations(record: Record) -> Iterator[Sequence[Message]]:
