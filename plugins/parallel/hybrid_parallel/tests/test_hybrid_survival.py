@@ -1,4 +1,5 @@
-"""Stopping, killing and failing ranks of a real run: what the console says, what is on disk, who is left."""
+"""Stopping, killing and failing ranks of a real run: what the console says, what is on disk, who is left. The command that
+starts the ranks is a fork of the warm process, once a fresh one; the ranks that it starts are fresh."""
 
 import fcntl
 import json
@@ -8,8 +9,10 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
+from erniecore_conformance.processes import on_ranks
 
 from erniecore.api import Exit
 from erniecore.checkpoint.manifest import list_checkpoints
@@ -19,16 +22,22 @@ pytestmark = [pytest.mark.multiproc, pytest.mark.slow]
 TWO = {"parallel__name": "hybrid", "parallel__sharding": 2, "log__every": 1}
 
 
-def start(words, cwd):
-    environ = {k: v for k, v in os.environ.items() if not k.startswith(("ERNIE_", "PADDLE_"))}
-    return subprocess.Popen(
-        [sys.executable, "-m", "erniecore", "run", *words],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        cwd=cwd,
-        env={**environ, "NO_COLOR": "1", "OMP_NUM_THREADS": "1"},
-    )
+HELPERS = Path(__file__).with_name("hybrid_helpers.py")
+
+
+@pytest.fixture
+def start(warm, tmp_path):
+    """``start(words, fresh=False)``: ``ernie run`` as a process."""
+
+    def begin(words, fresh=False):
+        environ = {k: v for k, v in os.environ.items() if not k.startswith(("ERNIE_", "PADDLE_"))}
+        environ |= {"NO_COLOR": "1", "OMP_NUM_THREADS": "1"}
+        if not fresh:
+            return warm.start(["run", *words], tmp_path, environ)
+        command, pipe = [sys.executable, "-m", "erniecore", "run", *words], subprocess.PIPE
+        return subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True, cwd=tmp_path, env=environ)
+
+    return begin
 
 
 def at_step(process, step):
@@ -49,23 +58,22 @@ def tensors(out, step):
     return {(g, n): array.tobytes() for g, members in checkpoint.tensors.items() for n, array in members.items()}
 
 
-def finish(words, cwd):
-    process = start(words, cwd)
-    _, errors = process.communicate()
-    assert process.returncode == 0, errors
+def finish(words):
+    """The same run, to its end, by two ranks that nobody launches."""
+    on_ranks(2, f"{HELPERS}:runs", [words])
 
 
 @pytest.fixture(scope="module")
 def straight(words, tmp_path_factory):
     """An uninterrupted run of 40 steps on two ranks."""
     place = tmp_path_factory.mktemp("straight")
-    finish(words(place / "out", train__max_steps=40, **TWO), place)
+    finish(words(place / "out", train__max_steps=40, **TWO))
     return tensors(place / "out", 40)
 
 
-def test_sigterm_stops_all_ranks_after_one_step_and_the_same_command_continues(words, tmp_path, straight):
+def test_sigterm_stops_all_ranks_after_one_step_and_the_same_command_continues(start, words, tmp_path, straight):
     command = words(tmp_path / "out", train__max_steps=40, **TWO)
-    process = start(command, tmp_path)
+    process = start(command, fresh=True)
     at_step(process, 3)
     process.send_signal(signal.SIGTERM)
     _, errors = process.communicate()
@@ -73,14 +81,14 @@ def test_sigterm_stops_all_ranks_after_one_step_and_the_same_command_continues(w
     events = [json.loads(line) for line in (tmp_path / "out" / "events.jsonl").read_text().splitlines()]
     last = max(e["step"] for e in events if e["event"] == "step")
     assert load_checkpoint(list_checkpoints(tmp_path / "out" / "ckpt")[-1]).step == last
-    finish(command, tmp_path)
+    finish(command)
     assert tensors(tmp_path / "out", 40) == straight
 
 
 @pytest.mark.parametrize("victim", [0, 1])
-def test_a_killed_rank_ends_the_run_by_name_and_it_continues_bit_for_bit(words, tmp_path, straight, victim):
+def test_a_killed_rank_ends_the_run_by_name_and_it_continues_bit_for_bit(start, words, tmp_path, straight, victim):
     command = words(tmp_path / "out", train__max_steps=40, checkpoint__every=2, **TWO)
-    process = start(command, tmp_path)
+    process = start(command)
     at_step(process, 5)
     ranks = ranks_of(process)
     os.kill(ranks[victim], signal.SIGKILL)
@@ -89,15 +97,15 @@ def test_a_killed_rank_ends_the_run_by_name_and_it_continues_bit_for_bit(words, 
     assert re.search(r"^error ERN-E020  a process of the run was killed by SIGKILL ", errors, re.MULTILINE), errors
     assert f"rank {victim}, " in errors
     assert not any(os.path.exists(f"/proc/{pid}") for pid in ranks)
-    finish(command, tmp_path)
+    finish(command)
     assert tensors(tmp_path / "out", 40) == straight
 
 
-def test_the_first_error_of_the_failing_rank_is_shown(words, tmp_path):
+def test_the_first_error_of_the_failing_rank_is_shown(start, words, tmp_path):
     (tmp_path / "out" / "control").mkdir(parents=True)
     with (tmp_path / "out" / "control" / "lock-1").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        process = start(words(tmp_path / "out", **TWO), tmp_path)
+        process = start(words(tmp_path / "out", **TWO))
         _, errors = process.communicate()
     assert process.returncode == Exit.ENVIRONMENT
     assert errors.startswith("error ERN-E011  another process is training in this directory"), errors
@@ -105,8 +113,8 @@ def test_the_first_error_of_the_failing_rank_is_shown(words, tmp_path):
     assert "Traceback" not in errors
 
 
-def test_ranks_end_when_the_starting_process_is_killed(words, tmp_path):
-    process = start(words(tmp_path / "out", train__max_steps=100_000, **TWO), tmp_path)
+def test_ranks_end_when_the_starting_process_is_killed(start, words, tmp_path):
+    process = start(words(tmp_path / "out", train__max_steps=100_000, **TWO))
     at_step(process, 3)
     ranks = ranks_of(process)
     process.kill()
@@ -116,17 +124,17 @@ def test_ranks_end_when_the_starting_process_is_killed(words, tmp_path):
     assert list_checkpoints(tmp_path / "out" / "ckpt"), "they save what they have"
 
 
-def test_impossible_degrees_start_nothing(words, tmp_path):
-    process = start([*words(tmp_path / "out", **{**TWO, "parallel__data": 3}), "--nproc", "4"], tmp_path)
+def test_impossible_degrees_start_nothing(start, words, tmp_path):
+    process = start([*words(tmp_path / "out", **{**TWO, "parallel__data": 3}), "--nproc", "4"])
     _, errors = process.communicate()
     assert process.returncode == Exit.USAGE
     assert "parallel.data=3" in errors
     assert not (tmp_path / "out").exists()
 
 
-def test_a_frozen_rank_is_named_everybodys_stacks_are_kept_and_the_run_starts_again(words, tmp_path, straight):
+def test_a_frozen_rank_is_named_everybodys_stacks_are_kept_and_the_run_starts_again(start, words, tmp_path, straight):
     command = words(tmp_path / "out", train__max_steps=40, checkpoint__every=2, parallel__timeout=12, **TWO)
-    process = start([*command, "--restarts", "1"], tmp_path)
+    process = start([*command, "--restarts", "1"])
     at_step(process, 5)
     os.kill(ranks_of(process)[1], signal.SIGSTOP)
     _, errors = process.communicate()
