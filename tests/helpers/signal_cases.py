@@ -24,11 +24,11 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 from kills import damaged, fingerprint
 from small_model import make_home
-from warm import Warm, ask
+from warm import Fork, Warm, ask
 
 #: what is sent; PIPE also closes the other ends of stdout and stderr
 KINDS = {
@@ -47,7 +47,7 @@ class Running:
     """``ernie run`` in a directory of its own, in a fresh process or in a fork of a warm one."""
 
     def __init__(self, words: Sequence[str], place: Path, warm: Warm | None) -> None:
-        self.place, self._answers = place, None
+        self.place = place
         kept = {k: v for k, v in os.environ.items() if not k.startswith(("ERNIE_", "PADDLE_"))}
         environ = {**kept, "NO_COLOR": "1", "OMP_NUM_THREADS": "1"}
         self._pipes, streams = [], []
@@ -61,16 +61,13 @@ class Running:
         with open(os.devnull, "rb") as nothing:
             if warm is None:
                 command = [sys.executable, "-m", "erniecore", *words]
-                self._process: subprocess.Popen[bytes] | None = subprocess.Popen(
+                self._process: subprocess.Popen[bytes] | Fork = subprocess.Popen(
                     command, cwd=place, env=environ, stdin=nothing, stdout=streams[0], stderr=streams[1]
                 )
-                self.pid = self._process.pid
             else:
-                self._process = None
                 numbers = (nothing.fileno(), streams[0], streams[1])
-                self._answers: TextIO | None = ask(warm.address(), list(words), str(place), environ, numbers)
-                self.pid = int(self._answers.readline())
-                os.set_blocking(self._answers.fileno(), False)
+                self._process = Fork(ask(warm.address(), list(words), str(place), environ, numbers))
+        self.pid = self._process.pid
         for number in streams:
             os.close(number)
         self.code: int | None = None
@@ -80,10 +77,8 @@ class Running:
         for number, pipe in enumerate(self._pipes):
             while not pipe.closed and (text := pipe.read(1 << 16)):
                 self.printed[number] += text
-        if self.code is None and self._process is not None:
+        if self.code is None:
             self.code = self._process.poll()
-        elif self.code is None and self._answers is not None and (line := self._answers.readline()):
-            self.code = int(line)
         return self.code
 
     def wait(self) -> int:
