@@ -48,7 +48,7 @@ def lines() -> Iterator[tuple[str, float, float]]:
 
 
 def error(weights: Floats, found: Floats) -> float:
-    """Mean square."""
+    """Mean squared error of the decoded weights."""
     return float(np.square(weights - found, dtype=np.float64).mean())
 
 
@@ -108,7 +108,7 @@ def search(seconds: float) -> None:
 
 
 def main() -> None:
-    """Print it."""
+    """Print the table, or write it with an argument."""
     if len(sys.argv) > 1:
         return search(float(sys.argv[1]))
     print("| code | bits | mean squared error | dB | bound |\n|---|---|---|---|---|")

@@ -91,7 +91,7 @@ def load_safetensors(tensors: dict[str, Any], place: Path) -> None:
 
 
 def save_paddle(tensors: dict[str, Any], place: Path) -> None:
-    """Paddle's distributed checkpoint."""
+    """Save with Paddle's distributed checkpoint."""
     import paddle.distributed as dist
 
     dist.save_state_dict(tensors, str(place))
@@ -99,7 +99,7 @@ def save_paddle(tensors: dict[str, Any], place: Path) -> None:
 
 
 def load_paddle(tensors: dict[str, Any], place: Path) -> None:
-    """Paddle's distributed checkpoint."""
+    """Load with Paddle's distributed checkpoint."""
     import paddle.distributed as dist
 
     dist.load_state_dict(tensors, str(place))

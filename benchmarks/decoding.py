@@ -76,7 +76,7 @@ def build(name: str) -> Any:
 
 
 def prompts(model: Any, rows: int) -> list[list[int]]:
-    """Random ids."""
+    """Random token ids, one prompt per row."""
     ids: list[list[int]] = np.random.default_rng(1).integers(4, model.arch.vocab_size, (rows, PROMPT)).tolist()
     return ids
 
@@ -138,7 +138,7 @@ class Oracle:
         self.numbers = np.random.default_rng(3)
 
     def draft(self, inputs: Any, draw: Any) -> list[list[int]]:
-        """Per row."""
+        """Draft tokens for each row."""
         found = []
         for text in inputs.texts:
             correct = self.answers[tuple(text[:PROMPT])][len(text) : len(text) + self.most]
@@ -233,8 +233,8 @@ def large_model(scheme: Any) -> tuple[Any, float]:
         for name, inner in list(layer.named_children()):
             if type(inner) is paddle.nn.Linear:
                 setattr(layer, name, PackedLinear(inner, scheme, name))
-    held = [*model.parameters(), *model.buffers()]
-    return model, float(sum(int(tensor.size) * int(tensor.element_size()) for tensor in held))
+    tensors = [*model.parameters(), *model.buffers()]
+    return model, float(sum(int(tensor.size) * int(tensor.element_size()) for tensor in tensors))
 
 
 def step_seconds(model: Any, size: int, steps: int = 12) -> float:

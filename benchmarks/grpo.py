@@ -27,7 +27,7 @@ from erniecore.checkpoint.reader import load_checkpoint
 
 FAMILIES = ("reverse", "sort", "copy", "last")
 #: demonstrations and the share of wrong ones; questions for GRPO; held-out questions
-DEMONSTRATIONS, WRONG, QUESTIONS, HELD_OUT = 1600, 0.25, 6000, 200
+DEMONSTRATIONS, WRONG, QUESTIONS, HELDOUT = 1600, 0.25, 6000, 200
 SIZE = (
     "hidden_size=64,intermediate_size=128,num_hidden_layers=2,num_attention_heads=8,num_key_value_heads=4,head_dim=8,"
     "initializer_range=0.1,rope_theta=10000.0,max_position_embeddings=512"
@@ -94,8 +94,8 @@ def write_data(out: Path, seed: int) -> None:
         if generator.random() < WRONG:
             row["messages"] = [row["messages"][0], generator.choice(by_family[row["task"]])]
     fresh = list(tasks.rows("train", QUESTIONS, seed=seed + 1000, families=FAMILIES))
-    held_out = list(tasks.rows("heldout", HELD_OUT, seed=0, families=FAMILIES))
-    for name, content in {"demonstrations": rows, "questions": fresh, "held-out": held_out}.items():
+    heldout = list(tasks.rows("heldout", HELDOUT, seed=0, families=FAMILIES))
+    for name, content in {"demonstrations": rows, "questions": fresh, "held-out": heldout}.items():
         text = "".join(json.dumps(row) + "\n" for row in content)
         (out / f"{name}.jsonl").write_text(text, encoding="utf-8")
 

@@ -66,7 +66,7 @@ class Found:
 
 
 def prepared(place: Path) -> None:
-    """Models and data."""
+    """Create the models and the data."""
     from erniecore_model_init.new_model import init_model
     from erniecore_text.training import train
 

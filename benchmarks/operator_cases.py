@@ -116,8 +116,10 @@ def decoder_step() -> Iterator[Case]:
             return run(passes)
 
         run.__wrapped__ = reference  # type: ignore[attr-defined]
-        held = 2.0 * rows * 129 * 4 * 256
-        yield Case(f"pass, {rows} rows", run, (), 4 * (weights + held), 2 * rows * weights + 8 * held)
+        workspace_bytes = 2.0 * rows * 129 * 4 * 256
+        yield Case(
+            f"pass, {rows} rows", run, (), 4 * (weights + workspace_bytes), 2 * rows * weights + 8 * workspace_bytes
+        )
 
 
 def decode_experts() -> Iterator[Case]:

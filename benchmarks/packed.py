@@ -17,7 +17,7 @@ from typing import Any
 QUANT_DTYPES = (("float32", 0), ("int8", 0), ("int4", 0), ("int4", 64), ("nf4", 64), ("ccq-2.5", 64), ("ccq-2.06", 64))
 ROWS = (1, 4, 8, 32, 64)
 #: bytes of each kind of weight, all matrices together
-WORKING_SET = 1 << 28
+CYCLED_BYTES = 1 << 28
 
 
 def measure(args: argparse.Namespace) -> str:
@@ -46,7 +46,7 @@ def main() -> None:
     print("|---|---|---|---|---|---|---|")
     for rows in args.rows:
         x = paddle.randn([rows, args.inputs])
-        calls = {quant_dtype: product(quant_dtype[0], x, held) for quant_dtype, held in weights.items()}
+        calls = {quant_dtype: product(quant_dtype[0], x, weight) for quant_dtype, weight in weights.items()}
         times = in_turns({**calls, "copy": memory.copy, "read": memory.read}, args.rounds)
         copied, read = 2 * memory.size / times.pop("copy"), memory.size / times.pop("read")
         for (quant_dtype, group), seconds in times.items():
@@ -80,7 +80,7 @@ def matrices(quant_dtype: str, group: int, inputs: int, outputs: int) -> tuple[l
 
     if quant_dtype == "float32":
         size, one = 4.0 * inputs * outputs, lambda: paddle.randn([inputs, outputs])
-        return [one() for _ in range(max(2, int(WORKING_SET // size)))], size
+        return [one() for _ in range(max(2, int(CYCLED_BYTES // size)))], size
     if quant_dtype.startswith("ccq"):
         return coded(quant_dtype, inputs, outputs)
     groups = inputs // group if group else 1
@@ -93,7 +93,7 @@ def matrices(quant_dtype: str, group: int, inputs: int, outputs: int) -> tuple[l
         )
 
     size = float(rows * inputs + 4 * outputs * groups)
-    return [packed() for _ in range(max(2, int(WORKING_SET // size)))], size
+    return [packed() for _ in range(max(2, int(CYCLED_BYTES // size)))], size
 
 
 def coded(quant_dtype: str, inputs: int, outputs: int) -> tuple[list[Any], float]:
@@ -116,10 +116,10 @@ def coded(quant_dtype: str, inputs: int, outputs: int) -> tuple[list[Any], float
 
     each = 20 * groups + 4 if quant_dtype == "ccq-2.5" else 16 * groups + (groups + 1) // 2 + 12
     size = float(each * outputs)
-    return [one() for _ in range(max(2, int(WORKING_SET // size)))], size
+    return [one() for _ in range(max(2, int(CYCLED_BYTES // size)))], size
 
 
-def product(quant_dtype: str, x: Any, held: tuple[Sequence[Any], float]) -> Callable[[], float]:
+def product(quant_dtype: str, x: Any, weights: tuple[Sequence[Any], float]) -> Callable[[], float]:
     """Multiply with every matrix once; seconds of one product."""
     import paddle
     from erniecore_ops.functions import quantized_matmul
@@ -129,9 +129,9 @@ def product(quant_dtype: str, x: Any, held: tuple[Sequence[Any], float]) -> Call
     def run() -> float:
         with paddle.no_grad():
             started = time.perf_counter()
-            for weight in held[0]:
+            for weight in weights[0]:
                 multiply(x, weight)
-            return (time.perf_counter() - started) / len(held[0])
+            return (time.perf_counter() - started) / len(weights[0])
 
     return run
 
@@ -158,7 +158,7 @@ class Memory:
         self.size = 4.0 * 64 * (1 << 20)
 
     def copy(self) -> float:
-        """Read and write."""
+        """Seconds to read and write the buffer once."""
         import paddle
 
         return self._timed(lambda r: paddle.assign(self.source[r[0] : r[1]], output=self.target[r[0] : r[1]]))

@@ -103,7 +103,7 @@ def measure(cluster: Any, chunks: int, micros: int) -> float:
 
 
 def main() -> int:
-    """A table."""
+    """Measure and print the table."""
     from erniecore_conformance.processes import on_ranks
     from erniecore_hybrid_parallel.schedules import bubble
 

@@ -157,7 +157,7 @@ def measure_layout(home: Path, name: str) -> list[dict[str, Any]]:
 
 
 def table(results: Sequence[dict[str, Any]]) -> str:
-    """As Markdown, MiB."""
+    """The results as a Markdown table, in MiB."""
     lines = [
         "| run | planned MiB | measured MiB | error | process planned MiB | measured MiB | error |",
         "|---|---|---|---|---|---|---|",

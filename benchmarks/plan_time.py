@@ -184,7 +184,7 @@ def ordered(rows: Sequence[Mapping[str, Any]], apart: float = 1.0) -> tuple[int,
 
 
 def table(rows: Sequence[Mapping[str, Any]]) -> str:
-    """As Markdown."""
+    """The results as a Markdown table."""
     lines = ["| run | planned | measured | planned / measured |", "|---|---|---|---|"]
     for row in rows:
         ratio = row["planned"] / row["measured"]

@@ -105,8 +105,8 @@ def sums() -> list[dict[str, str]]:
 def write_data(out: Path) -> None:
     """``train.jsonl`` (text, and each sum four times), ``held.jsonl`` (other text), ``sums.jsonl``, ``calib.jsonl``."""
     rows = real_rows()
-    held, train = rows[:120], rows[120:4000]
-    parts = {"train": train + 6 * sums(), "held": held, "sums": sums(), "calib": train[:60] + sums()[::4]}
+    heldout, train = rows[:120], rows[120:4000]
+    parts = {"train": train + 6 * sums(), "held": heldout, "sums": sums(), "calib": train[:60] + sums()[::4]}
     for name, content in parts.items():
         text = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in content)
         (out / f"{name}.jsonl").write_text(text, encoding="utf-8")

@@ -52,9 +52,9 @@ def write_data(data: Path, out: Path) -> None:
     for seed, name in enumerate(("dpo", "kto")):
         rows = read[name]
         random.Random(seed).shuffle(rows)
-        train, held = rows[: -len(rows) // 10], rows[-len(rows) // 10 :]
+        train, heldout = rows[: -len(rows) // 10], rows[-len(rows) // 10 :]
         (out / f"{name}.json").write_text(json.dumps(train))
-        (out / f"held_{name}.json").write_text(json.dumps(held))
+        (out / f"held_{name}.json").write_text(json.dumps(heldout))
         if name == "dpo":
             tuned += [{"messages": turns([*row["conversations"], row["chosen"]])} for row in train]
         else:
@@ -69,15 +69,15 @@ def write_data(data: Path, out: Path) -> None:
 
 def train(out: Path, method: str, model: Path, **settings: object) -> None:
     """One run; prints its evaluations."""
-    held = out / f"held_{method}.json"
+    heldout = out / f"held_{method}.json"
     files: dict[str, object] = {
         "data.train": out / f"{method}.json",
         "run.out": out / method,
         "model.path": model,
         "method.name": method,
     }
-    if held.exists():
-        files["data.eval"] = held
+    if heldout.exists():
+        files["data.eval"] = heldout
     ernie("run", *(f"{key}={value}" for key, value in {**SETTINGS, **files, **settings}.items()))
     for line in (out / method / "events.jsonl").read_text().splitlines():
         event = json.loads(line)
@@ -87,7 +87,7 @@ def train(out: Path, method: str, model: Path, **settings: object) -> None:
 
 
 def main() -> None:
-    """See the module."""
+    """Parse the arguments and run the study."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("data", type=Path)
     parser.add_argument("out", type=Path)

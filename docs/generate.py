@@ -94,7 +94,7 @@ def contract_page() -> str:
     ]
     lines += ["by themselves. Each rule names its source.", ""]
     groups = {
-        "Contract `hf`: the public layout, for transformers and for FastDeploy": HF_RULES,
+        "Contract `hf`: the Hugging Face format, for transformers and for FastDeploy": HF_RULES,
         "Contract `fastdeploy`: both of its layouts; the public one keeps the rules above too": fastdeploy.SHARED,
         "Contract `fastdeploy`: the Paddle layout": fastdeploy.PADDLE,
     }
@@ -221,12 +221,6 @@ def _architecture(name: str) -> Any:
     return module
 
 
-def retired_words() -> str:
-    """The list of retired words that are still there, without those that are gone."""
-    text: str = _architecture("words").shrunk()
-    return text
-
-
 def known_plugins() -> str:
     """``known.toml``: which distribution of this repository brings a plugin, for those who have not installed it."""
     groups = {kind.group: kind.name for kind in KINDS.values()}
@@ -275,7 +269,6 @@ PAGES: dict[str, Callable[[], str]] = {
     "docs/reference/settings.md": lambda: NOTICE + settings_page.markdown(),
     "README.md": readme,
     "docs/explanation/design.md": design_page,
-    "tests/architecture/words_allowed.txt": retired_words,
 }
 
 

@@ -65,7 +65,7 @@ TOKEN_FILE_DAMAGED = "ERN-D061"
 TOKEN_DTYPE = "ERN-D062"
 NOT_FOR_TOKEN_FILES = "ERN-D063"
 
-NO_WORDS = "ERN-D065"
+NOT_REPRESENTABLE = "ERN-D065"
 DAMAGED_TABLE = "ERN-D066"
 WHICH_SPLIT = "ERN-D067"
 NOT_A_DATASET = "ERN-D068"
@@ -113,7 +113,7 @@ MEANINGS: dict[str, str] = {
     TEMPLATE_CHANGES_TEXT: "the chat template changes the text of a message, so its parts cannot be told apart",
     NO_TARGETS: "no token of the row is a target of the loss",
     TOO_LONG: "the row does not fit into data.max_seq_len, as far as data.too_long lets it be shortened",
-    WRONG_RECORD: "the row is of a kind that the method cannot learn from",
+    WRONG_RECORD: "the method does not train on rows of this kind",
     NO_END_TOKEN: "a target turn does not end with the template's end token, so the model would never stop",
     PROMPT_DIFFERS: "the prompt in training would differ from the prompt in use",
     ID_OUT_OF_RANGE: "a token id is not below the vocabulary size",
@@ -124,7 +124,7 @@ MEANINGS: dict[str, str] = {
     TOO_MANY_DROPPED: "more rows were dropped than data.max_drop allows",
     NOTHING_LEFT: "no row is left to learn from",
     VOCABULARY_SIZE: "the vocabulary cannot have this size with this text",
-    NO_WORDS: "the format has no words for what the record holds, such as tools or several answers",
+    NOT_REPRESENTABLE: "the format cannot represent the record, for example tools or several completions",
     DAMAGED_TABLE: "a parquet or arrow file cannot be read",
     WHICH_SPLIT: "a data set directory has several splits, or not the one that is named",
     NOT_A_DATASET: "a directory holds no data set that can be read",

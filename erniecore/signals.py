@@ -22,7 +22,7 @@ SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1)
 _LIBRARY = "paddle.base.libpaddle"
 
 
-class Stopped(BaseException):
+class Preempted(BaseException):
     """A signal asks the process to end, and nothing else has been arranged for it."""
 
     def __init__(self, number: int) -> None:
@@ -43,7 +43,7 @@ def install() -> None:
 
 
 def _stop(number: int, frame: FrameType | None) -> None:
-    raise Stopped(number)
+    raise Preempted(number)
 
 
 def outcome(error: BaseException, words: Sequence[str]) -> tuple[int, str] | None:
@@ -57,7 +57,7 @@ def outcome(error: BaseException, words: Sequence[str]) -> tuple[int, str] | Non
     while found is not None and found not in chain:
         chain.append(found)
         found = found.__cause__ or found.__context__
-    causes = [each for each in chain if isinstance(each, Stopped | KeyboardInterrupt)]
+    causes = [each for each in chain if isinstance(each, Preempted | KeyboardInterrupt)]
     if not causes:
         return None
     if any(isinstance(cause, InterruptedTwice) for cause in causes):
@@ -134,10 +134,10 @@ class _Finder:
         self.came.append(number)
 
     def find_spec(self, name: str, path: object = None, target: object = None) -> None:
-        """Find nothing, as the import system understands it; raises ``Stopped`` after a signal."""
+        """Find nothing, as the import system understands it; raises ``Preempted`` after a signal."""
         if threading.current_thread() is not threading.main_thread():
             return
         self._listen()
         self._library |= name == _LIBRARY
         if self.came and (not self._library or _LIBRARY in sys.modules):
-            raise Stopped(self.came[0])
+            raise Preempted(self.came[0])

@@ -112,7 +112,7 @@ def fill(model, adapter, tensors, layout) -> None:
 
 @pytest.fixture(scope="session")
 def public_gradients():
-    """(plugin, model after backward) -> gradients under public names, in public layout."""
+    """(plugin, model after backward) -> gradients under public names, in Hugging Face format."""
     return _public_gradients
 
 

@@ -142,7 +142,7 @@ class Clock:
         self.mark()
 
     def mark(self) -> None:
-        """Start measuring here."""
+        """Start the measurement at this point."""
         self._wall, self._cpu = time.perf_counter(), cpu_seconds()
 
     def tick(self, loss: float | None = None) -> None:

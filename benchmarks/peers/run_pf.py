@@ -78,7 +78,7 @@ def make_rows(tokens: Any) -> Any:
 
 
 def make_config(args: argparse.Namespace, workload: Spec, defaults: Spec) -> Any:
-    """Its trainer's settings."""
+    """Settings of the PaddleFormers trainer."""
     from paddleformers.cli.train.sft.sft_config import SFTConfig
 
     recompute = {"recompute_granularity": "full", "recompute_method": "uniform", "recompute_num_layers": 1}

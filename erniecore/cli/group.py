@@ -19,7 +19,7 @@ from erniecore.cli import render
 from erniecore.cli.usage import CLICK_ERROR
 from erniecore.errors import PluginBroken, UsageError, nearest
 from erniecore.retired import current_flags
-from erniecore.signals import Stopped
+from erniecore.signals import Preempted
 
 #: ``-h`` everywhere; inherited by every subcommand.
 CONTEXT: dict[str, Any] = {"help_option_names": ["-h", "--help"]}
@@ -128,7 +128,7 @@ class LazyGroup(NearestGroup):
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt as error:
-            raise Stopped(signal.SIGINT) from error
+            raise Preempted(signal.SIGINT) from error
 
     def own_commands(self, ctx: Any) -> list[str]:
         """In the order of the table."""

@@ -85,12 +85,12 @@ def split_arguments(args: list[str] | None) -> tuple[Path | None, list[str]]:
     return (settings_file(files[0]) if files else None), [w for w in args or () if w not in files]
 
 
-def split_files(words: Sequence[str]) -> tuple[list[str], Path | None, list[str]]:
-    """Data files, the settings file (or the resolved.yaml of a run directory) and the ``section.key=value`` words.
+def split_files(args: Sequence[str]) -> tuple[list[str], Path | None, list[str]]:
+    """Data files, the settings file (or the resolved.yaml of a run directory) and the ``section.key=value`` overrides.
 
     Raises ``UsageError`` for two settings files."""
-    overrides = [w for w in words if _SETTING.match(w) and not Path(w).exists()]
-    rest = [w for w in words if w not in overrides]
+    overrides = [w for w in args if _SETTING.match(w) and not Path(w).exists()]
+    rest = [w for w in args if w not in overrides]
     settings = [
         w for w in rest if w.endswith((".yaml", ".yml")) or (Path(w) / "resolved.yaml").is_file() or _is_settings(w)
     ]

@@ -250,7 +250,7 @@ class CheckpointSection(Section):
     )
     keep: int = Field(3, ge=2, description="Checkpoints kept; never fewer than two verified ones.")
     final: bool = Field(True, description="Save a checkpoint at the last step.")
-    export: bool = Field(True, description="Write `model/` in the public layout at the end.")
+    export: bool = Field(True, description="Write `model/` in the Hugging Face format at the end.")
     average: bool = Field(
         True,
         description="Write the moving average of the weights to `model/`, and read it from a checkpoint, if `train.ema` keeps "

@@ -60,7 +60,7 @@ def corpus_of_split(key: str, sources: Sequence[Source], encoder: Encoder, metho
         key: of the settings that name the sources, for errors.
 
     Raises:
-        DataError: the sources are of several kinds, or the method cannot learn from such a corpus.
+        DataError: the sources are of several kinds, or the method does not train on such a corpus.
     """
     corpora = installed_corpora()
     found = {source.path: corpus_of(source.path, corpora) for source in sources}
@@ -78,7 +78,7 @@ def corpus_of_split(key: str, sources: Sequence[Source], encoder: Encoder, metho
         )
     if not set(plugin.records) & set(encoder.accepts):
         raise DataError(
-            f"method {method} cannot learn from {plugin.title}",
+            f"method {method} does not train on {plugin.title}",
             code=codes.NOT_FOR_TOKEN_FILES,
             where=next(iter(found)),
             found=" or ".join(t.__name__ for t in plugin.records),

@@ -175,7 +175,7 @@ def parse(source: DataSource, raw: bytes | RowError, origin: Origin, limits: Rea
 def _samples(encoder: Encoder, record: Record) -> Sequence[Sample]:
     if not isinstance(record, encoder.accepts):
         raise RowError(
-            "the method cannot learn from such a row",
+            "this method does not train on such rows",
             code=codes.WRONG_RECORD,
             where="$",
             found=f"a row of the kind {type(record).__name__}",

@@ -18,7 +18,7 @@ def load_model(
     """The model of a model directory, a run or a checkpoint, in evaluation mode.
 
     Args:
-        path: with config.json and safetensors of the public layout; or what ``run`` left.
+        path: with config.json and safetensors of the Hugging Face format; or what ``run`` left.
         adapter: a saved adapter that goes onto it; a run that trained one brings its own.
         dtype: of the parameters in memory. device: a device plugin.
 

@@ -39,7 +39,7 @@ class FormatHooks:
     @hookspec(firstresult=True)
     def ernie_write_record(self, config: Section, record: Record) -> Json:
         """A record as one row, the way back of ``ernie_parse_row``, for ``ernie data convert``; raises ``RowError`` where
-        the format has no words for it. Called once per record. Optional: without it nothing is converted to this format.
+        the format cannot represent it. Called once per record. Optional: without it nothing is converted to this format.
 
         Example::
 

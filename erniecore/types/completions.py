@@ -12,7 +12,7 @@ class Completion:
     """One completion of a prompt.
 
     Attributes:
-        prompt: the prompt as the model got it, control tokens of the chat template included.
+        prompt: the prompt as the model got it, special tokens of the chat template included.
         text: everything that the model wrote but the stop token, with tags such as ``</think>``.
         content: the part of ``text`` that is meant for the reader.
         reasoning: its thinking part.

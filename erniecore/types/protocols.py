@@ -45,7 +45,7 @@ class QuantizerState(Protocol):
     """A layer with tensors that a quantizer put beside the weights which it trains.
 
     Attributes:
-        quantizer_state: their names in the layer. A model directory of the public layout has no place for them.
+        quantizer_state: their names in the layer. A model directory of the Hugging Face format has no place for them.
     """
 
     quantizer_state: Sequence[str]

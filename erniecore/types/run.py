@@ -83,7 +83,7 @@ class Objective(ABC):
         return {}
 
     def prepare(self, batches: Sequence[Batch], *, step: int, seed: int) -> Sequence[Batch]:
-        """What is learned in this step instead of what the data gave, e.g. rollouts of the prompts. Called once per
+        """The batches to train on in this step in place of the data's, e.g. rollouts of the prompts. Called once per
         training step, before ``normalizers``; a pure function of the weights and its arguments; ``seed`` is the step's
         own."""
         return batches

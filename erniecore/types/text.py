@@ -14,7 +14,7 @@ from erniecore.types.records import Json, Message
 class Segment:
     """A piece of a rendered prompt.
 
-    ``text`` with ``trusted`` true comes from the template, and control tokens in it become their ids;
+    ``text`` with ``trusted`` true comes from the template, and special tokens in it become their ids;
     untrusted text comes from users and is always encoded as plain text. ``message`` is the index of the
     message that the segment belongs to (-1: none). ``generated`` marks what the model itself would write:
     an assistant message after its generation prompt, up to and including its end token.
@@ -69,12 +69,12 @@ class Tokenizer(Protocol):
     pad_id: int
     bos_id: int
     eos_id: int
-    #: control tokens by their text
+    #: special tokens by their text
     special_tokens: Mapping[str, int]
     chat_template: ChatTemplate | None
 
     def encode(self, text: str) -> list[int]:
-        """Plain text; never yields a control token, whatever the text says."""
+        """Plain text; never yields a special token, whatever the text says."""
         ...
 
     def encode_segments(self, segments: Sequence[Segment]) -> list[list[int]]:
@@ -87,5 +87,5 @@ class Tokenizer(Protocol):
         ...
 
     def save(self, directory: Path) -> list[Path]:
-        """Write the tokenizer files of the public layout; returns what was written."""
+        """Write the tokenizer files of the Hugging Face format; returns what was written."""
         ...

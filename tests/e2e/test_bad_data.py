@@ -46,7 +46,7 @@ def write(path, bad=None):
     return path
 
 
-def account(outcome):
+def summarized(outcome):
     """The totals of ``data check --json``, after checking that they add up."""
     report = json.loads(outcome.out)
     assert report["rows"] == report["kept"] + report["truncated"] + report["dropped"]
@@ -62,7 +62,7 @@ def test_bad_row_is_named_and_only_it_is_dropped(ernie, home, tmp_path, case):
     assert outcome.code == Exit.DATA
     (line,) = (line for line in outcome.out.splitlines() if f"{file}:8" in line)
     assert all(text in line for text in (code, place, remedy)), line
-    report = account(ernie(*words, "--json"))
+    report = summarized(ernie(*words, "--json"))
     assert (report["rows"], report["kept"], report["dropped"]) == (20, 19, 1)
     assert [(e["line"], e["code"]) for e in report["errors"]] == [(8, code)]
 
@@ -77,7 +77,7 @@ def test_marks_of_editors_change_nothing(ernie, home, tmp_path, change):
     marked.write_bytes(change(plain.read_bytes()))
     found = [ernie("data", "check", f, "--model", home / "base", "--json") for f in (plain, marked)]
     assert [f.code for f in found] == [0, 0]
-    first, second = (account(f) for f in found)
+    first, second = (summarized(f) for f in found)
     assert first["kept"] == second["kept"] == 20
     assert first["tokens"] == second["tokens"]
 
@@ -112,7 +112,7 @@ def test_longest_row_is_bounded_in_memory(measure, tmp_path):
 def test_long_rows_are_shortened_as_asked_and_counted_apart(ernie, home, tmp_path, row, too_long, counts, reason):
     file = write(tmp_path / "rows.jsonl", row)
     words = ["data", "check", file, "--model", home / "base", "--max-seq-len", 64, f"data.too_long={too_long}"]
-    report = account(ernie(*words, "--json"))
+    report = summarized(ernie(*words, "--json"))
     assert (report["kept"], report["truncated"], report["dropped"]) == counts
     assert report["reasons"] == {reason: 1}
 

@@ -191,7 +191,7 @@ def test_whatever_the_reference_a_continued_run_ends_alike(runner, pairs, how):
 
 @pytest.fixture(scope="module")
 def tuned(tmp_path_factory):
-    """A small model, fine-tuned for a moment on real instructions, with a tokenizer of real text."""
+    """A small model, fine-tuned for a few steps on real instructions, with a tokenizer of real text."""
     from erniecore_model_init.new_model import init_model
     from erniecore_text.training import train
 

@@ -56,7 +56,7 @@ def test_trained_codes(ernie, runner, kind):
 
 @pytest.mark.parametrize("kind", FROZEN)
 def test_adapters_beside_codes(ernie, runner, kind):
-    """The codes are made again when the run goes on, and are those of a quantized directory."""
+    """The quantized values are recomputed when the run resumes, and equal those of a quantized directory."""
     same = {"quantizer__name": kind, "adapter__name": "lora", "adapter__rank": 2, **FROZEN[kind]}
     cut_in_two(ernie, runner, **same)
     assert runner.tensors(STEPS, "cut") == runner.tensors(STEPS, "whole")

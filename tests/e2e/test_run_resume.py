@@ -73,7 +73,7 @@ def test_other_number_of_threads_is_noted(runner):
     assert "threads: 1 -> 2" in "".join(runner.events("run_start")[-1]["notes"])
 
 
-def test_same_circumstances_are_no_news(runner):
+def test_an_equal_fingerprint_is_not_mentioned(runner):
     runner.run(train__max_steps=2)
     runner.run(train__max_steps=3)
     assert not any("last bits" in note for note in runner.events("run_start")[-1]["notes"])

@@ -99,11 +99,11 @@ def test_fp8_by_tensor(ernie, runner, base):
         for index, public in enumerate(entry.public):
             module, position = place(public)
             own = qweight[index] if qweight.ndim == 3 else qweight
-            held = stored[f"{module}.quant_weight"].load().view(np.uint8)
+            quant_weight = stored[f"{module}.quant_weight"].load().view(np.uint8)
             scale = stored[f"{module}.weight_scale"].load()[0]
             assert scale == scales[index], name
             start = position * own.shape[1]
-            assert held[:, start : start + own.shape[1]].tobytes() == own.tobytes(), name
+            assert quant_weight[:, start : start + own.shape[1]].tobytes() == own.tobytes(), name
             assert stored[f"{module}.activation_scale"].load()[0] == entry.stored.input_scale.numpy()[0]
     facts = json.loads((runner.directory / "served" / "erniecore_manifest.json").read_text())
     assert not any("rounded again" in key for key in facts)
@@ -149,8 +149,8 @@ def test_calibrated_with_a_cache(ernie, runner, base, kind, words, quant_dtype):
     codec = load_bundle(directory, tokenizer=False).bundle.model.cache_codec
     for layer in range(2):
         for part, name in (("keys", "cachek_matmul"), ("values", "cachev_matmul")):
-            held = stored[f"ernie.layers.{layer}.self_attn.{name}.activation_scale"].load()
-            np.testing.assert_array_equal(held, codec.largest(layer, part).numpy().reshape([-1]))
+            scale = stored[f"ernie.layers.{layer}.self_attn.{name}.activation_scale"].load()
+            np.testing.assert_array_equal(scale, codec.largest(layer, part).numpy().reshape([-1]))
     assert load_bundle(runner.directory / "served", tokenizer=False).bundle.model is not None
 
 

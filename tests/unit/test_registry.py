@@ -236,12 +236,12 @@ def test_known_toml_is_toml():
 
 def test_known_toml_lists_what_the_repository_holds():
     groups = {kind.group: kind.name for kind in KINDS.values()}
-    held = {}
+    kept = {}
     for file in (*ROOT.glob("plugins/*/*/pyproject.toml"), ROOT / "third_party_kernels/pyproject.toml"):
         project = tomllib.loads(file.read_text())["project"]
         for group, points in project.get("entry-points", {}).items():
-            held.update({(groups[group], name): project["name"] for name in points if group in groups})
-    assert known() == held
+            kept.update({(groups[group], name): project["name"] for name in points if group in groups})
+    assert known() == kept
 
 
 def test_metadata_need_no_pydantic_numpy_yaml_or_paddle():

@@ -8,7 +8,7 @@ import pytest
 
 from erniecore import signals
 from erniecore.errors import ConfigError, DeviceUnavailable, Exit
-from erniecore.signals import InterruptedTwice, Stopped, outcome
+from erniecore.signals import InterruptedTwice, Preempted, outcome
 
 
 def turned(cause, *errors):
@@ -28,13 +28,13 @@ def turned(cause, *errors):
     ("error", "words", "code", "text"),
     [
         (KeyboardInterrupt(), ["run", "x.yaml"], Exit.PREEMPTED, "interrupted before the first step"),
-        (Stopped(signal.SIGTERM), ["run"], Exit.PREEMPTED, "stopped by SIGTERM before"),
-        (Stopped(signal.SIGHUP), ["serve"], 129, "stopped by SIGHUP"),
+        (Preempted(signal.SIGTERM), ["run"], Exit.PREEMPTED, "stopped by SIGTERM before"),
+        (Preempted(signal.SIGHUP), ["serve"], 129, "stopped by SIGHUP"),
         (KeyboardInterrupt(), ["chat"], 130, "interrupted"),
         (InterruptedTwice(), ["run"], Exit.INTERRUPTED, "the same command continues"),
-        (turned(Stopped(signal.SIGTERM), ImportError("initialization failed")), ["eval"], 143, "SIGTERM"),
+        (turned(Preempted(signal.SIGTERM), ImportError("initialization failed")), ["eval"], 143, "SIGTERM"),
         (turned(KeyboardInterrupt(), ImportError(), DeviceUnavailable("no paddle")), ["run"], 75, "starts again"),
-        (turned(InterruptedTwice(), Stopped(signal.SIGINT)), ["run"], Exit.INTERRUPTED, "ended at once"),
+        (turned(InterruptedTwice(), Preempted(signal.SIGINT)), ["run"], Exit.INTERRUPTED, "ended at once"),
     ],
 )
 def test_exit_codes(error, words, code, text):
@@ -88,12 +88,12 @@ def test_a_signal_ends_an_import_at_the_next_module_and_is_ours(library, number)
     before = {n: signal.getsignal(n) for n in signals.SIGNALS}
 
     def ours(number, frame):
-        raise Stopped(number)
+        raise Preempted(number)
 
     try:
         for each in signals.SIGNALS:
             signal.signal(each, ours)
-        with pytest.raises(Stopped, match=number.name):
+        with pytest.raises(Preempted, match=number.name):
             import_it()
         assert sys.imported == ["taker", "taker_first"]
         assert signal.getsignal(number) is ours
@@ -129,7 +129,7 @@ def test_what_is_ignored_stays_ignored():
         os.kill(os.getpid(), signal.SIGHUP)
         try:
             os.kill(os.getpid(), signal.SIGTERM)
-        except Stopped:
+        except Preempted:
             os._exit(7)
         os._exit(99)
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 7

@@ -132,7 +132,7 @@ def open_located(
 
 
 def load_bundle(directory: Path, *, dtype: str = "float32", tokenizer: bool = True, mtp: bool = False) -> Opened:
-    """The model in a model directory of the public layout.
+    """The model in a model directory of the Hugging Face format.
 
     Args:
         directory: config.json, safetensors and, if ``tokenizer``, the tokenizer's files.

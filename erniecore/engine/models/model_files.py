@@ -1,4 +1,4 @@
-"""Writing a model directory in the public layout: config, weights, tokenizer, chat template, provenance, manifest.
+"""Writing a model directory in the Hugging Face format: config, weights, tokenizer, chat template, provenance, manifest.
 
 Reading one is in ``weights.py`` and ``bundles.py``. Nothing here decides names or shapes of tensors: the model's
 ``StateAdapter`` does.
@@ -66,7 +66,7 @@ def save_model_directory(
 def write_model_files(
     bundle: ModelBundle, directory: Path, *, max_shard_bytes: int = DEFAULT_SHARD_BYTES, dtype: str = ""
 ) -> None:
-    """Write every file of the public layout into the existing, empty ``directory`` (see ``save_model_directory``)."""
+    """Write every file of the Hugging Face format into the existing, empty ``directory`` (see ``save_model_directory``)."""
     tensors = public_tensors(bundle, dtype)
     written = write_weights(directory, tensors, max_shard_bytes)
     write_assets(bundle, directory, dtype or memory_dtype(bundle))
@@ -81,7 +81,7 @@ def write_structured(
     """Write our own names and shapes into the existing, empty ``directory``: ``weights*.safetensors``, config.json,
     README.md and the manifest.
 
-    Not called ``model.safetensors``: a reader of the public layout must not take [in, out] matrices for [out, in].
+    Not called ``model.safetensors``: a reader of the Hugging Face format must not take [in, out] matrices for [out, in].
     """
     kept = {entry.name: entry.dtype for entry in bundle.adapter.maps("pt") if entry.dtype}
     tensors: dict[str, Tensor] = {}

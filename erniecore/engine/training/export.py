@@ -1,4 +1,4 @@
-"""The model directory that a run leaves: ``model/`` in the public layout, or ``adapter/``, and ``quantized/`` beside it."""
+"""The model directory that a run leaves: ``model/`` in the Hugging Face format, or ``adapter/``, and ``quantized/`` beside it."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def export_model(
     tokenizer: Tokenizer,
     rebuilt: Callable[[], Any],
 ) -> None:
-    """Write ``model/`` in the public layout, or under an adapter ``adapter/``; averaged weights if there are any. All
+    """Write ``model/`` in the Hugging Face format, or under an adapter ``adapter/``; averaged weights if there are any. All
     ranks together: rank 0 writes, the others give it their shards.
 
     Args:

@@ -117,7 +117,7 @@ def build_run_data(context: RunContext, tokenizer: Tokenizer, checkpoint: Checkp
         files=opening.files,
         summary=[
             *reader.summary,
-            f"pack: fill {fill_rate:.1%}, {counted(train.sampler.steps_in_epoch(0), 'step')} per epoch",
+            f"packing efficiency {fill_rate:.1%}, {counted(train.sampler.steps_in_epoch(0), 'step')} per epoch",
         ],
         warnings=reader.warnings,
     )

@@ -31,7 +31,7 @@ class FocalObjective(Objective):
         self.policy, self.gamma = policy, gamma
 
     def normalizers(self, batch: Batch) -> Mapping[str, float]:
-        """``tokens``: learned positions."""
+        """``tokens``: the number of loss tokens."""
         return {"tokens": float((batch.labels != IGNORE).sum())}
 
     def __call__(self, batch: Batch, totals: Mapping[str, float]) -> LossOutput:

@@ -102,7 +102,7 @@ def test_collectives_are_native_and_numpys(together):
 
 @pytest.mark.multiproc
 @pytest.mark.parametrize("label", LAYOUTS)
-def test_two_cards_train_as_the_processor_does(together, home, label):
+def test_two_accelerators_train_as_the_processor_does(together, home, label):
     np.testing.assert_allclose(steps(home / label), steps(home / f"cpu-{LAYOUTS[label][0]}"), rtol=1e-5)
 
 

@@ -49,10 +49,10 @@ def test_arrays_arrive_in_their_file(tmp_path, executor):
 
 
 def test_it_waits_for_the_disk_only_beyond_the_limit(tmp_path, executor, monkeypatch):
-    held, real = threading.Event(), os.write
+    blocked, real = threading.Event(), os.write
 
     def write(fd, data):
-        held.wait()
+        blocked.wait()
         return real(fd, data)
 
     monkeypatch.setattr(os, "write", write)
@@ -61,7 +61,7 @@ def test_it_waits_for_the_disk_only_beyond_the_limit(tmp_path, executor, monkeyp
     feeder.start()
     feeder.join(0.3)
     assert feeder.is_alive(), "16 + 20 bytes are more than 30"
-    held.set()
+    blocked.set()
     feeder.join()
     assert len(part.files) == 1
 

@@ -123,19 +123,19 @@ def section(train, eval=(), **values):
 
 
 def test_splits_of_a_run(toy, tmp_path):
-    train, held = file(tmp_path, [{"text": "abcd"}] * 5), file(tmp_path, [{"text": "xy"}], "b.jsonl")
-    reader = SplitReader(section(train=[train], eval=[held]), {}, toy.Encoder(6))
-    (split, held_out), evaluation = reader.train(1), reader.split("eval", reader.data.eval)
-    assert (len(split.dataset), held_out, len(evaluation.dataset)) == (5, None, 1)
+    train, heldout = file(tmp_path, [{"text": "abcd"}] * 5), file(tmp_path, [{"text": "xy"}], "b.jsonl")
+    reader = SplitReader(section(train=[train], eval=[heldout]), {}, toy.Encoder(6))
+    (split, eval_split), evaluation = reader.train(1), reader.split("eval", reader.data.eval)
+    assert (len(split.dataset), eval_split, len(evaluation.dataset)) == (5, None, 1)
     assert (reader.report["train"]["rows"], reader.report["eval"]["rows"]) == (5, 1)
     assert reader.summary[0] == "train: 5 rows = 5 kept + 0 truncated + 0 dropped; 5 samples, 20 tokens (words)"
 
 
 def test_held_out_fraction_keeps_the_samples_of_a_row_together(toy, tmp_path):
     train = file(tmp_path, [{"text": "abc"}] * 60)
-    split, held_out = SplitReader(section(train=[train], eval_fraction=0.3), {}, toy.Encoder(6)).train(1)
-    assert len(split.dataset) + len(held_out) == 120
-    assert not set(split.dataset.rows) & set(held_out.rows)
+    split, eval_split = SplitReader(section(train=[train], eval_fraction=0.3), {}, toy.Encoder(6)).train(1)
+    assert len(split.dataset) + len(eval_split) == 120
+    assert not set(split.dataset.rows) & set(eval_split.rows)
 
 
 def test_too_many_bad_rows_stop_a_run(toy, tmp_path):

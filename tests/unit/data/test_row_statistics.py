@@ -12,7 +12,7 @@ from erniecore.types.records import Origin
 FATES = st.lists(st.tuples(st.sampled_from("ab"), st.sampled_from(["keep", "cut", "drop"])), max_size=40)
 
 
-def account(fates, max_errors=3):
+def statistics_of(fates, max_errors=3):
     statistics = RowStatistics(max_errors)
     for i, (file, fate) in enumerate(fates, 1):
         statistics.read(file)
@@ -25,7 +25,7 @@ def account(fates, max_errors=3):
 
 @given(FATES)
 def test_rows_are_kept_truncated_or_dropped(fates):
-    report = account(fates).as_dict()
+    report = statistics_of(fates).as_dict()
     for part in (report, *report["files"].values()):
         assert part["rows"] == part["kept"] + part["truncated"] + part["dropped"]
         assert sum(part["reasons"].values()) == part["truncated"] + part["dropped"]
@@ -36,9 +36,9 @@ def test_rows_are_kept_truncated_or_dropped(fates):
 @given(FATES, st.integers(0, 40))
 def test_accounts_of_parts_merge_to_that_of_the_whole(fates, cut):
     whole, merged = RowStatistics(3), RowStatistics(3)
-    whole = account(fates)
+    whole = statistics_of(fates)
     numbered = [(f, x) for f, x in fates]
-    first, second = account(numbered[:cut]), RowStatistics(3)
+    first, second = statistics_of(numbered[:cut]), RowStatistics(3)
     for i, (file, fate) in enumerate(numbered[cut:], cut + 1):
         second.read(file)
         if fate == "drop":
@@ -50,30 +50,30 @@ def test_accounts_of_parts_merge_to_that_of_the_whole(fates, cut):
 
 
 def test_only_the_first_errors_are_listed():
-    report = account([("a", "drop")] * 10).as_dict()
+    report = statistics_of([("a", "drop")] * 10).as_dict()
     assert [e["line"] for e in report["errors"]] == [1, 2, 3]
     assert report["errors_not_listed"] == 7
 
 
 def test_an_error_says_where_what_and_why():
-    (entry,) = account([("a", "drop")]).errors
+    (entry,) = statistics_of([("a", "drop")]).errors
     assert entry == {"file": "a", "line": 1, "path": "$.x", "code": "ERN-D030", "message": "bad", "found": "1"}
     assert describe(entry) == "a:1 $.x: ERN-D030 bad (got 1)"
 
 
 def test_dropping_up_to_the_limit_passes():
-    account([("a", "drop")] + [("a", "keep")] * 99).check(0.01)
+    statistics_of([("a", "drop")] + [("a", "keep")] * 99).check(0.01)
 
 
 def test_dropping_more_than_the_limit_is_an_error_with_the_first_row():
     with pytest.raises(DataError, match=r"2 of 100 rows.*a:1 \$\.x") as e:
-        account([("a", "drop")] * 2 + [("a", "keep")] * 98).check(0.01)
+        statistics_of([("a", "drop")] * 2 + [("a", "keep")] * 98).check(0.01)
     assert (e.value.code, e.value.exit_code) == (codes.TOO_MANY_DROPPED, 4)
 
 
 def test_nothing_left_is_an_error_even_if_dropping_is_allowed():
     with pytest.raises(DataError) as e:
-        account([("a", "drop")] * 2).check(1.0)
+        statistics_of([("a", "drop")] * 2).check(1.0)
     assert e.value.code == codes.NOTHING_LEFT
 
 
@@ -105,7 +105,7 @@ def test_the_setting_for_long_rows_is_named_first_where_most_rows_are_dropped_fo
 
 
 def test_a_file_that_failed_is_an_error_however_many_rows_are_good():
-    statistics = account([("a", "keep")] * 5)
+    statistics = statistics_of([("a", "keep")] * 5)
     statistics.fail("b", DataError("gone", code=codes.MISSING_FILE, where="b"))
     with pytest.raises(DataError, match="gone"):
         statistics.check(1.0)

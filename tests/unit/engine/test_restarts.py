@@ -3,7 +3,7 @@
 from erniecore.engine.processes.restarts import LONGEST_PAUSE, newest, pause_after
 
 
-def test_pauses_grow_only_while_starts_are_in_vain():
+def test_pauses_grow_only_while_restarts_fail():
     assert [pause_after(n) for n in (0, 1, 2, 3, 30)] == [0.0, 1.0, 2.0, 4.0, LONGEST_PAUSE]
 
 

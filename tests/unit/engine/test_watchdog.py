@@ -18,13 +18,13 @@ from pathlib import Path
 from erniecore.engine.training.watchdog import Watchdog, end_process
 from erniecore.engine.process_group import SingleProcess
 out = Path(sys.argv[1])
-pulse = Watchdog(out, 0.2, SingleProcess(), end_process(out / "control" / "end.json"))
+watchdog = Watchdog(out, 0.2, SingleProcess(), end_process(out / "control" / "end.json"))
 
 def a_callback_that_sleeps():
     time.sleep(1000)
 
-with pulse.watching():
-    pulse.heartbeat("in step 7")
+with watchdog.watching():
+    watchdog.heartbeat("in step 7")
     a_callback_that_sleeps()
 """
 
@@ -37,11 +37,11 @@ def out(tmp_path):
 
 
 def watched(out, limit, during, ranks=None):
-    """Errors that would have ended the process while ``during(pulse)`` ran."""
+    """Errors that would have ended the process while ``during(watchdog)`` ran."""
     ended = []
-    pulse = Watchdog(out, limit, ranks or SingleProcess(), ended.append)
-    with pulse.watching():
-        during(pulse)
+    watchdog = Watchdog(out, limit, ranks or SingleProcess(), ended.append)
+    with watchdog.watching():
+        during(watchdog)
     return ended
 
 
@@ -58,18 +58,18 @@ def test_a_stuck_process_ends_with_its_stacks_and_what_it_did(out):
 
 
 def test_who_beats_or_rests_or_has_no_limit_lives(out):
-    def beats(pulse):
+    def heartbeats(watchdog):
         for _ in range(20):
-            pulse.heartbeat("on")
+            watchdog.heartbeat("on")
             time.sleep(0.05)
 
-    def rests(pulse):
-        with pulse.paused():
+    def rests(watchdog):
+        with watchdog.paused():
             time.sleep(1.0)
 
-    assert watched(out, 0.5, beats) == []
+    assert watched(out, 0.5, heartbeats) == []
     assert watched(out, 0.3, rests) == []
-    assert watched(out, 0.0, lambda pulse: time.sleep(0.5)) == []
+    assert watched(out, 0.0, lambda watchdog: time.sleep(0.5)) == []
 
 
 def test_a_rank_that_waits_for_another_tells_its_stacks_but_does_not_end(out, monkeypatch):
@@ -77,12 +77,12 @@ def test_a_rank_that_waits_for_another_tells_its_stacks_but_does_not_end(out, mo
         waiting = "all_reduce with rank 1"
 
     monkeypatch.setattr("erniecore.engine.training.watchdog.LINGER", 0.05)
-    assert watched(out, 0.2, lambda pulse: time.sleep(1.0), Waits()) == []
+    assert watched(out, 0.2, lambda watchdog: time.sleep(1.0), Waits()) == []
     assert "in all_reduce with rank 1" in (out / "logs" / "rank-0.stacks").read_text()
 
 
 def test_a_rank_gives_its_stacks_when_another_one_asks(out):
-    def asked(pulse):
+    def asked(watchdog):
         time.sleep(0.1)
         Path(out / "control" / "stacks").write_text("now")
         time.sleep(1.5)

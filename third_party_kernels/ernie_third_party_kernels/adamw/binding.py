@@ -65,7 +65,7 @@ def _can_update(
 ) -> bool:
     """Whether all is contiguous float32, but for moments of one kind, and the sizes fit."""
     moments = [*firsts, *seconds]
-    alike = bool(moments) and moments[0].dtype in _MOMENTS and all(x.dtype == moments[0].dtype for x in moments)
+    uniform = bool(moments) and moments[0].dtype in _MOMENTS and all(x.dtype == moments[0].dtype for x in moments)
     groups = zip(targets, gradients, firsts, seconds, strict=True)
     sizes = all(len({int(x.size) for x in group}) == 1 for group in groups)
-    return alike and sizes and all(x.is_contiguous() for x in moments) and plain(*targets, *gradients)
+    return uniform and sizes and all(x.is_contiguous() for x in moments) and plain(*targets, *gradients)

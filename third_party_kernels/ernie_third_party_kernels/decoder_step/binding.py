@@ -53,7 +53,7 @@ class Step:
         return columns <= MOST_COLUMNS and rows * columns <= MOST_TOKENS
 
     def run(self, tokens: Any) -> NDArray[np.float32]:
-        """Logits [n, V]."""
+        """One decoding step; logits [n, V]."""
         (b, w), n, vocabulary = tokens.ids.shape, len(tokens.places), self.plan.head.outputs
         logits = np.empty((n, vocabulary), np.float32)
         arrays = [np.ascontiguousarray(array, np.int64) for array in (tokens.ids, tokens.positions, tokens.places)]

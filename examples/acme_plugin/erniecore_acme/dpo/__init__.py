@@ -1,1 +1,1 @@
-"""The method `acme-dpo`."""
+"""DPO with a margin: the method plugin `acme-dpo`."""

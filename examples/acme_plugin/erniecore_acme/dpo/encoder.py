@@ -15,7 +15,7 @@ from erniecore_text import TurnEncoder
 
 
 class AcmeDpoEncoder:
-    """See ``erniecore.api.Encoder``."""
+    """Encodes preference pairs; an ``erniecore.api.method.Encoder``."""
 
     accepts: tuple[type, ...] = (Preference,)
 

@@ -1,1 +1,1 @@
-"""The model `acme-lm`."""
+"""A small decoder: the model plugin `acme-lm`."""

@@ -59,7 +59,7 @@ class MLP(nn.Layer):
 
 
 class Block(nn.Layer):
-    """One decoder layer."""
+    """One pre-norm decoder layer."""
 
     def __init__(self, architecture: Json) -> None:
         super().__init__()
@@ -76,7 +76,7 @@ class Block(nn.Layer):
 
 
 class AcmeLmModel(nn.Layer):
-    """See ``erniecore.api.model.CausalLM``."""
+    """A decoder-only language model; an ``erniecore.api.model.CausalLM``."""
 
     def __init__(self, architecture: Json) -> None:
         super().__init__()
@@ -116,7 +116,7 @@ class AcmeLmModel(nn.Layer):
         return Features(self.norm(x_BSH))
 
     def logits(self, hidden: Tensor) -> Tensor:
-        """float32 [..., V]."""
+        """Logits, float32 [..., V]."""
         return self.lm_head(hidden).astype("float32")
 
     def head(self) -> tuple[Tensor, bool, Tensor | None]:
@@ -124,7 +124,7 @@ class AcmeLmModel(nn.Layer):
         return self.lm_head.weight, False, None
 
     def after_step(self, *, rate: float = 0.0) -> None:
-        """Nothing to do."""
+        """Does nothing: the model has no router."""
 
     def forward(self, input_ids: Tensor, **options: Any) -> Tensor:
         """ids [B, S] -> float32 logits [B, S, V]."""

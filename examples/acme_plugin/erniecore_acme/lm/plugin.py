@@ -55,7 +55,7 @@ class AcmeLmPlugin(ModelPlugin):
 
     @hookimpl
     def ernie_decoder_shape(self, architecture: Json) -> DecoderShape:
-        """For `ernie plan`."""
+        """Shape of the model, for `ernie plan`."""
         heads, hidden = architecture["num_attention_heads"], architecture["hidden_size"]
         layer = LayerShape(heads, heads, hidden // heads, architecture["intermediate_size"])
         return DecoderShape(hidden, architecture["vocab_size"], False, (layer,) * architecture["num_hidden_layers"])

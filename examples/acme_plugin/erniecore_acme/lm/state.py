@@ -10,7 +10,7 @@ from erniecore.api.model import TensorMap
 
 
 class AcmeLmStateAdapter:
-    """See ``erniecore.api.StateAdapter``."""
+    """Maps the names of checkpoints; an ``erniecore.api.model.StateAdapter``."""
 
     def __init__(self, architecture: Json) -> None:
         self.architecture = architecture
@@ -30,7 +30,7 @@ class AcmeLmStateAdapter:
         return [*outer, *self._layers(H, self.architecture["intermediate_size"])]
 
     def ignored(self, name: str) -> bool:
-        """Nothing is."""
+        """No tensor of a checkpoint is ignored."""
         return False
 
     def _layers(self, H: int, inner: int) -> Iterator[TensorMap]:
@@ -51,12 +51,12 @@ def same(name: str, *shape: int) -> TensorMap:
 
 
 def matrix(name: str, num_in: int, num_out: int) -> TensorMap:
-    """Stored transposed."""
+    """The map of a matrix that is stored transposed."""
     return TensorMap(name, (num_in, num_out), (name,), ((num_out, num_in),), first_transposed, as_transposed)
 
 
 def first(arrays: Sequence[Any]) -> Any:
-    """The only array."""
+    """The first and only array."""
     return arrays[0]
 
 

@@ -165,7 +165,7 @@ class LoraModel:
         return adapter_off(self)
 
     def set_adapter(self, adapter: str | None) -> None:
-        """See :func:`switch`."""
+        """Select the active adapter; see :func:`switch`."""
         switch(self, adapter)
 
     def adapter_names(self) -> list[str]:

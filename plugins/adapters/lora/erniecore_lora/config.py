@@ -20,35 +20,37 @@ class Variant(NamedTuple):
 class LoraConfig(AdapterConfig):
     """y = W x + s B A x with s = alpha / rank; only A and B are trained (arXiv:2106.09685)."""
 
-    rank: int = Field(8, ge=1, description="Inner size r of the update B A.")
-    alpha: float = Field(0.0, ge=0, description="Scale of the update: s = alpha / rank. 0: 2 * rank, so that s = 2.")
+    rank: int = Field(8, ge=1, description="Rank r of the update B A.")
+    alpha: float = Field(
+        0.0, ge=0, description="Scaling s = alpha / rank of the update. 0: 2 * rank, which gives s = 2."
+    )
     dropout: float = Field(
         0.0,
         ge=0,
         lt=1,
-        description="Share of the inputs of A that are zeroed in training; the base layer sees them all.",
+        description="Dropout probability of the inputs of A.",
     )
     targets: tuple[str, ...] = Field(
         ("all-linear",),
-        description="Layers that get an update: `attention` (q, k, v, o), `mlp` (gate, up and down of dense layers, shared and "
-        "routed experts), `all-linear` (both), or patterns over layer names such as `q_proj` or `model.layers.1?.mlp.*`; all "
-        "routed experts of a layer are one name, as in `mlp.experts.up_proj`. Embeddings, router and head have none; layers "
-        "with `vision` in their name only where a pattern names them.",
+        description="Layers with an adapter: `attention` (q, k, v, o), `mlp` (gate, up and down of dense layers, shared and "
+        "routed experts), `all-linear` (both), or patterns over layer names such as `q_proj` or `model.layers.1?.mlp.*`; the "
+        "routed experts of a layer share one name, as in `mlp.experts.up_proj`. Embeddings, routers and heads are excluded; "
+        "layers with `vision` in their name are included only if a pattern names them.",
     )
     init: Literal["kaiming", "gaussian", "pissa"] = Field(
         "kaiming",
-        description="How A starts: `kaiming` (uniform, a = sqrt 5) or `gaussian` (normal, 1 / rank), with B = 0. `pissa`: A and "
-        "B from the largest singular values of W, minus the same product held fixed (arXiv:2404.02948). The model starts "
-        "unchanged in every case; a saved pissa adapter has twice the rank and is an ordinary one.",
+        description="Initialization of A: `kaiming` (uniform, a = sqrt 5) or `gaussian` (normal, 1 / rank), with B = 0. `pissa`: "
+        "A and B from the largest singular values of W, which are subtracted from the frozen weight (arXiv:2404.02948). A saved "
+        "pissa adapter is an ordinary LoRA adapter of twice the rank.",
     )
     path: str = Field(
         "",
-        description="Start from this saved adapter (PEFT or ERNIEKit directory); it decides rank, alpha and targets. Empty: a "
-        "new one.",
+        description="Directory of a saved adapter (PEFT or ERNIEKit) to continue from, with its rank, alpha and targets. Empty: "
+        "a new adapter.",
     )
 
     def starts_from(self) -> str:
-        """``path``."""
+        """The adapter directory to continue from."""
         return self.path
 
     @field_validator("targets", mode="before")
@@ -68,7 +70,7 @@ class LoraConfig(AdapterConfig):
 
     @property
     def resolved_alpha(self) -> float:
-        """alpha, or what 0 stands for."""
+        """alpha, or the default for 0."""
         return self.alpha or 2.0 * self.rank
 
     @property
@@ -80,36 +82,34 @@ class LoraConfig(AdapterConfig):
 class RsLoraConfig(LoraConfig):
     """LoRA with s = alpha / sqrt(rank): the size of the update does not depend on the rank (arXiv:2312.03732)."""
 
-    alpha: float = Field(0.0, ge=0, description="Scale of the update: s = alpha / sqrt(rank). 0: 4, at every rank.")
+    alpha: float = Field(0.0, ge=0, description="Scaling s = alpha / sqrt(rank) of the update. 0: 4.")
 
     ratio: float = Field(
-        1.0, gt=0, description="Learning rate of B relative to that of A, as in LoRA+; 4 is ERNIEKit's `rslora_plus`."
+        1.0, gt=0, description="Ratio of the learning rates of B and A, as in LoRA+; 4 is ERNIEKit's `rslora_plus`."
     )
 
     @property
     def resolved_alpha(self) -> float:
-        """alpha, or what 0 stands for."""
+        """alpha, or the default for 0."""
         return self.alpha or 4.0
 
     @property
     def lr_factors(self) -> dict[str, float]:
-        """B may learn faster."""
+        """A higher learning rate for B, if ``ratio`` is set."""
         return {} if self.ratio == 1 else {"*.B": self.ratio}
 
 
 class LoraPlusConfig(LoraConfig):
-    """LoRA whose B learns faster than A (arXiv:2402.12354)."""
+    """LoRA+: B has a higher learning rate than A (arXiv:2402.12354)."""
 
-    ratio: float = Field(
-        16.0, gt=0, description="Learning rate of B relative to that of A, which is `train.learning_rate`."
-    )
+    ratio: float = Field(16.0, gt=0, description="Ratio of the learning rates of B and A; A has `train.learning_rate`.")
 
     @property
     def lr_factors(self) -> dict[str, float]:
-        """B learns faster."""
+        """B has a higher learning rate."""
         return {"*.B": self.ratio}
 
 
 class DoraConfig(LoraConfig):
-    """The update changes directions; lengths are learned on their own: y = m (W + s B A) x / |W + s B A|, with one m
-    per output (arXiv:2402.09353)."""
+    """DoRA, magnitude and direction: y = m (W + s B A) x / |W + s B A|, with a magnitude m per output
+    (arXiv:2402.09353)."""

@@ -37,7 +37,7 @@ _HARMLESS: dict[str, Sequence[Any]] = {
 
 
 def describe(file: Path, content: Mapping[str, Any]) -> Description | None:
-    """From lora_config.json."""
+    """The description in a ``lora_config.json``."""
     if "r" not in content or "lora_alpha" not in content:
         raise CheckpointError("r or lora_alpha is missing", where=str(file), code="ERN-K021")
     refuse(file, content, _HARMLESS)

@@ -69,7 +69,7 @@ class Adapted(nn.Layer):  # type: ignore[misc]
         return inner.shard_weight(parameter, axis, group) if isinstance(inner, ShardableWeights) else {}
 
     def shape_of(self, parameter: str) -> tuple[int, ...]:
-        """[.., I, O]."""
+        """Shape of the base weight, [.., I, O]."""
         return self.packed_shapes().get(parameter) or tuple(getattr(self, parameter).shape)
 
     def dtype_of(self, parameter: str) -> Any:
@@ -139,7 +139,6 @@ class LoraExperts(Adapted):
     """Stacked experts: gate_proj and up_proj [E, H, I], down_proj [E, I, H]; each with its update or without."""
 
     def expert_shapes(self) -> dict[str, tuple[int, ...]]:
-        """See ``ExpertLayer``."""
         return {name: self.shape_of(name) for name in MLP}
 
     def forward(self, x_TH: Tensor, experts_Tk: Tensor, weights_Tk: Tensor) -> Tensor:

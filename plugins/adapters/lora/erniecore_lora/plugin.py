@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class LoraPlugin(AdapterPlugin):
-    """LoRA."""
+    """Low-rank adaptation of linear layers."""
 
     name = "lora"
     summary = "LoRA: a trained low-rank update beside frozen weights"
@@ -103,7 +103,7 @@ class LoraPlugin(AdapterPlugin):
 
 
 class RsLoraPlugin(LoraPlugin):
-    """Rank-stabilised LoRA."""
+    """LoRA with rank-stabilized scaling."""
 
     name = "rslora"
     summary = "rsLoRA: LoRA scaled by alpha / sqrt(rank), for large ranks"
@@ -112,7 +112,7 @@ class RsLoraPlugin(LoraPlugin):
 
 
 class LoraPlusPlugin(LoraPlugin):
-    """LoRA+."""
+    """LoRA with different learning rates for A and B."""
 
     name = "lora-plus"
     summary = "LoRA+: LoRA whose B learns faster than A"
@@ -124,7 +124,7 @@ class LoraPlusPlugin(LoraPlugin):
 
 
 class DoraPlugin(LoraPlugin):
-    """DoRA."""
+    """LoRA with separate magnitudes and directions."""
 
     name = "dora"
     summary = "DoRA: LoRA on directions, and a learned length per output"
@@ -132,7 +132,7 @@ class DoraPlugin(LoraPlugin):
     variant = Variant(magnitudes=True)
 
     def owns(self, found: Description) -> bool:
-        """Any scale."""
+        """True for any scaling, if there are magnitudes."""
         return found.variant.magnitudes
 
 

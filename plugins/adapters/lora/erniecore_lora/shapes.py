@@ -19,7 +19,7 @@ class Size(NamedTuple):
 
     @property
     def scale(self) -> float:
-        """s."""
+        """The scaling factor s of the update."""
         return float(self.alpha / (self.rank**0.5 if self.rank_stabilized else self.rank))
 
     def doubled(self) -> Size:

@@ -83,10 +83,10 @@ def test_starts_as_the_base(model, name, init, adapter):
 @pytest.mark.parametrize("adapter", [plugin.lora, plugin.rslora, plugin.dora], ids=lambda p: p.name)
 def test_merged_is_unmerged(model, name, init, adapter):
     made = shaken(adapted(model(name), adapter, init=init, rank=4))
-    beside, state = logits(made), {n: p.numpy() for n, p in made.state_dict().items()}
-    assert np.abs(beside - logits(model(name))).max() > 1e-2
+    logits_before, state = logits(made), {n: p.numpy() for n, p in made.state_dict().items()}
+    assert np.abs(logits_before - logits(model(name))).max() > 1e-2
     made.merge()
-    np.testing.assert_allclose(logits(made), beside, atol=2e-5, rtol=0)
+    np.testing.assert_allclose(logits(made), logits_before, atol=2e-5, rtol=0)
     made.unmerge()
     assert all(np.array_equal(state[n], p.numpy()) for n, p in made.state_dict().items())
 

@@ -186,7 +186,7 @@ _DESCRIPTIONS: dict[str, str] = {
     EVENTS_NAME: "one line per event",
     DATA_REPORT_NAME: "what became of every row",
     PLOT_NAME: "the loss curve",
-    "model": "the model in the public layout",
+    "model": "the model in the Hugging Face format",
     "ckpt": "checkpoints to resume from",
     "logs": "one file per rank",
 }

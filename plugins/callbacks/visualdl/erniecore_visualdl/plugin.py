@@ -52,7 +52,7 @@ class VisualDL(Plugin):
 
     @hookimpl
     def ernie_run_end(self, run: RunView) -> None:
-        """Flush and close."""
+        """Flush and close the writer."""
         writer = _loaded_writer()
         if writer is not None:
             writer.end(run)

@@ -39,7 +39,7 @@ def start(run: RunView, config: Config) -> None:
     directory = log_directory(run, config)
     try:
         directory.mkdir(parents=True, exist_ok=True)
-        with redirect_stdout(StringIO()):  # visualdl prints remarks, which would break a run's JSON lines
+        with redirect_stdout(StringIO()):  # visualdl prints text, which would break a run's JSON lines
             writer = LogWriter(logdir=str(directory), flush_secs=5)
     except OSError as error:
         raise EnvironmentFault(

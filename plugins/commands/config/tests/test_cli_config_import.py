@@ -196,7 +196,7 @@ def test_plugins_that_are_not_here_are_named(capsys, monkeypatch):
     assert "it comes with erniecore-fp8-qat" in err
 
 
-def test_words_of_erniekit_do_without_a_plugin(capsys):
+def test_erniekit_arguments_need_no_plugin(capsys):
     path = CONFIGS / "ERNIE-4.5-21B-A3B/sft/run_sft_8k.yaml"
     plan = json.loads(run(capsys, "run", path, "tensor_parallel_degree=1", "--dry-run", "--json").out)
     assert plan["model"] == "ernie45-moe"

@@ -34,7 +34,7 @@ class Check:
 
     @property
     def name(self) -> str:
-        """``<kind>_<property>``."""
+        """The check's name, ``<kind>_<property>``."""
         return self.function.__name__.removeprefix("check_")
 
     @property

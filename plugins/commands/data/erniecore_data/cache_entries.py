@@ -28,11 +28,11 @@ class CacheEntry:
 
     @property
     def used_text(self) -> str:
-        """Day and time."""
+        """Date and time of the last use."""
         return time.strftime("%Y-%m-%d %H:%M", time.localtime(self.used))
 
     def as_dict(self) -> dict[str, Any]:
-        """JSON form."""
+        """The entry as JSON values."""
         return asdict(self)
 
 

@@ -24,7 +24,7 @@ class RecordStats:
         self.characters: list[int] = []
 
     def add(self, record: Record) -> None:
-        """Count one record."""
+        """Add one record to the counts."""
         self.kinds[type(record).__name__] += 1
         messages = messages_of(record)
         self.roles.update(m.role for m in messages)
@@ -40,7 +40,7 @@ class RecordStats:
             self.extras["with turns without loss"] += any(m.role == "assistant" and not m.learn for m in messages)
 
     def as_dict(self) -> dict[str, Any]:
-        """JSON form."""
+        """The counts as JSON values."""
         return {
             "records": sum(self.kinds.values()),
             "kinds": dict(sorted(self.kinds.items())),

@@ -163,7 +163,7 @@ def _score(when: str, model: Path, answers: Path) -> tuple[Scores, list[Answer]]
 
 
 def _export(paths: dict[str, Path]) -> None:
-    _say("7. Export in the public layout; the exported files are loaded again and compared")
+    _say("7. Export in the Hugging Face format; the exported files are loaded again and compared")
     _ernie("export", paths["dpo"], "--to", "hf", "--out", paths["exported"])
 
 
@@ -204,7 +204,7 @@ def _artifacts(paths: dict[str, Path], seconds: float) -> None:
         run / "ckpt": "checkpoints: `ernie ckpt verify`",
         run / "model": "the fine-tuned model",
         last / "model": "the model after both stages; its run directory has the same files",
-        paths["exported"]: "the same in the public layout, checked",
+        paths["exported"]: "the same in the Hugging Face format, checked",
     }
     width = max(len(str(path)) for path in what)
     for path, text in what.items():

@@ -118,7 +118,7 @@ FAMILIES: Mapping[str, Callable[[Random], Item]] = {
 }
 
 
-def is_held_out(task: str, question: str) -> bool:
+def is_heldout(task: str, question: str) -> bool:
     """Which split a question belongs to: decided by its text alone, so no seed can move it."""
     digest = hashlib.blake2b(f"{task}\n{question}".encode(), digest_size=4).digest()
     return int.from_bytes(digest, "little") % HELDOUT_SHARE == 0
@@ -165,5 +165,5 @@ def _messages(item: Item) -> list[dict[str, str]]:
 def _item(name: str, split: Split, random: Random) -> Item:
     while True:
         item = FAMILIES[name](random)
-        if is_held_out(name, item[0]) == (split == "heldout"):
+        if is_heldout(name, item[0]) == (split == "heldout"):
             return item

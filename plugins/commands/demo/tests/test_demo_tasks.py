@@ -38,15 +38,15 @@ def test_answers_are_right(family):
 
 @pytest.mark.parametrize("family", sorted(tasks.FAMILIES))
 def test_no_held_out_question_is_ever_trained_on(family):
-    held = {question(row) for seed in range(3) for row in some("heldout", family, seed=seed)}
+    heldout = {question(row) for seed in range(3) for row in some("heldout", family, seed=seed)}
     trained = {question(row) for seed in range(3) for row in some("train", family, seed=seed)}
-    assert held
-    assert not held & trained
+    assert heldout
+    assert not heldout & trained
 
 
 def test_held_out_is_about_a_fifth_of_the_questions():
     items = {tasks.copy(random)[0] for random in map(tasks.Random, range(4000))}
-    share = sum(tasks.is_held_out("copy", item) for item in items) / len(items)
+    share = sum(tasks.is_heldout("copy", item) for item in items) / len(items)
     assert 0.17 < share < 0.23
 
 
@@ -92,6 +92,6 @@ def test_pairs_prefer_the_polite_greeting_and_share_no_question():
             whom = question(row).removeprefix("greet ")
             assert row["chosen"]["content"] == f"good day {whom}"
             assert row["rejected"]["content"] == f"hi {whom}"
-    held, trained = ({question(row) for row in splits[s]} for s in ("heldout", "train"))
-    assert held
-    assert not held & trained
+    heldout, trained = ({question(row) for row in splits[s]} for s in ("heldout", "train"))
+    assert heldout
+    assert not heldout & trained

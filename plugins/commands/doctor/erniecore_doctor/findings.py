@@ -46,11 +46,10 @@ def problem(area: str, name: str, message: str, remedy: str) -> Finding:
 
 
 def summary(findings: Iterable[Finding]) -> dict[str, int]:
-    """The number of findings of each level: ``ok``, ``warnings`` (also as ``remarks``, its former key), ``problems``."""
+    """The number of findings of each level: ``ok``, ``warnings``, ``problems``."""
     levels = [finding.level for finding in findings]
     return {
         "ok": levels.count("ok"),
         "warnings": levels.count("warning"),
-        "remarks": levels.count("warning"),
         "problems": levels.count("problem"),
     }

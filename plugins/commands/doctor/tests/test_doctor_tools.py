@@ -23,7 +23,7 @@ def tool(tmp_path, monkeypatch):
     return write
 
 
-def test_nvidia_driver_cuda_and_cards_are_read(tool):
+def test_nvidia_driver_cuda_and_gpus_are_read(tool):
     listed = "echo 'NVIDIA H100 80GB HBM3'; echo 'NVIDIA H100 80GB HBM3'; exit"
     tool("nvidia-smi", f'[ "$#" -gt 0 ] && {{ {listed}; }}\ncat <<"E"\n{NVIDIA}E')
     names = ("NVIDIA H100 80GB HBM3",) * 2

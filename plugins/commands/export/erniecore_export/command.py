@@ -17,7 +17,7 @@ def export(
     to: Annotated[
         str,
         typer.Option(
-            help="Exporter: hf (public layout), hf-fp8 (FP8 by blocks), fastdeploy, safetensors (own names), or a plugin's."
+            help="Exporter: hf (Hugging Face format), hf-fp8 (FP8 by blocks), fastdeploy, safetensors (own names), or a plugin's."
         ),
     ] = "hf",
     dtype: Annotated[

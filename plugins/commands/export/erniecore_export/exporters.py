@@ -1,4 +1,4 @@
-"""The exporters ``hf``, the public layout that transformers and servers read, and ``safetensors``, our own
+"""The exporters ``hf``, the Hugging Face format that transformers and servers read, and ``safetensors``, our own
 structured names. What is written is compared with the model before it gets its name.
 """
 

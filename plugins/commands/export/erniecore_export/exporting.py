@@ -217,7 +217,7 @@ def compare_tokenizers(before: Tokenizer, after: Tokenizer) -> None:
         if before.encode(text) != after.encode(text):
             raise _differs("the tokenizer encodes a text differently", shorten(text))
     if (before.bos_id, before.eos_id, before.pad_id) != (after.bos_id, after.eos_id, after.pad_id):
-        raise _differs("the tokenizer has other control tokens")
+        raise _differs("the tokenizer has other special tokens")
     if before.chat_template is None:
         return
     for probe in PROBES:

@@ -1,4 +1,4 @@
-"""Exports of real models: the public layout, our own names, and the proof that nothing changed."""
+"""Exports of real models: the Hugging Face format, our own names, and the proof that nothing changed."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ class Switched(Template):
 
 
 class Bytes:
-    """One token per byte, then the control tokens."""
+    """One token per byte, then the special tokens."""
 
     vocab_size, pad_id, bos_id, eos_id = 261, 256, -1, 257
     special_tokens = SPECIAL

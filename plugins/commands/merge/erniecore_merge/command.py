@@ -21,7 +21,7 @@ def merge(
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Write the base with the adapter merged into its weights, in the public layout.
+    """Write the base with the adapter merged into its weights, in the Hugging Face format.
 
     Merges in float32, compares merged and unmerged logits and stops if they differ; never merges an adapter twice.
     """

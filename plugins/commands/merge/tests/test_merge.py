@@ -38,9 +38,9 @@ def test_merged_directory_holds_the_golden_weights(merged):
     assert names
     for name in names:
         np.testing.assert_allclose(written[name], golden[f"merged.{name}"], atol=1e-6, err_msg=name)
-    untouched = load_file(DENSE / "model.safetensors")
-    assert set(written) == set(untouched)
-    assert all(np.array_equal(written[n], untouched[n]) for n in written if n not in names)
+    original = load_file(DENSE / "model.safetensors")
+    assert set(written) == set(original)
+    assert all(np.array_equal(written[n], original[n]) for n in written if n not in names)
     assert 0 < merged.difference < 1e-4
 
 

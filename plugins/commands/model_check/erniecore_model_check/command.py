@@ -13,7 +13,7 @@ from erniecore.api.command import JsonOption, show, show_json, show_table
 def check(
     directory: Annotated[Path, typer.Argument(help="A model directory, of whatever origin.")],
     contract: Annotated[
-        str, typer.Option(help="Whose rules: an exporter, such as hf (public layout) or fastdeploy.")
+        str, typer.Option(help="Whose rules: an exporter, such as hf (Hugging Face format) or fastdeploy.")
     ] = "hf",
     as_json: JsonOption = False,
 ) -> int:

@@ -1,8 +1,6 @@
-"""What those who load a model directory expect of it, as rules that are checked: those of transformers and servers for the
-public layout (``HF_RULES``), and how any exporter's rules are run (hook ``ernie_contract_rules``). Each rule names its source;
-docs/reference/serving-contract.md is made from these tables.
-
-Reads config.json and the headers of the weights; nothing is computed.
+"""Rules that consumers of a model directory expect, and the checks of them: those of transformers and servers for the Hugging
+Face format (``HF_RULES``), and running any exporter's rules (hook ``ernie_contract_rules``). Each rule names its source;
+docs/reference/serving-contract.md is generated from these tables.
 """
 
 from __future__ import annotations
@@ -144,7 +142,7 @@ def _rope(d: Directory) -> Iterator[Break]:
 
 
 def rope_base(d: Directory) -> Iterator[Break]:
-    """A missing ``rope_theta``."""
+    """The key ``rope_theta`` is missing."""
     if not d.config.get("rope_theta"):
         yield Break(d.key("rope_theta"), "nothing", "the base at the top level")
 

@@ -24,7 +24,7 @@ def init(
     seed: Annotated[int, typer.Option(min=0, max=2**32 - 1, help="Seed of the random weights.")] = 42,
     as_json: JsonOption = False,
 ) -> None:
-    """Write a model with random weights, its tokenizer and chat template in the public layout."""
+    """Write a model with random weights, its tokenizer and chat template in the Hugging Face format."""
     from erniecore_model_init.new_model import init_model
 
     made = init_model(model, size, tokenizer, out, seed_value=seed, template=template)

@@ -16,7 +16,7 @@ BASE_RECIPE = "tiny"
 
 
 class NewModel(NamedTuple):
-    """What was made."""
+    """The result of :func:`init_model`."""
 
     path: Path
     parameters: int

@@ -38,7 +38,7 @@ def train(
     exact: Annotated[bool, typer.Option("--exact", help="Refuse a --vocab-size that the text does not allow.")] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Train a SentencePiece tokenizer with ERNIE's control tokens; every string of data files is a text."""
+    """Train a SentencePiece tokenizer with ERNIE's special tokens; every string of data files is a text."""
     from erniecore_text.training import USUAL_SIZE, read_texts, train_nearest
     from erniecore_text.training import train as train_tokenizer
 
@@ -64,4 +64,4 @@ def train(
         facts = {"path": str(out), "vocab_size": tokenizer.vocab_size, "files": names}
         show_json({**facts, "special_tokens": dict(tokenizer.special_tokens)})
         return
-    show(f"{out}: {tokenizer.vocab_size} ids, {len(tokenizer.special_tokens)} of them control tokens")
+    show(f"{out}: {tokenizer.vocab_size} ids, {len(tokenizer.special_tokens)} of them special tokens")

@@ -129,7 +129,7 @@ def logits_bytes(shape: DecoderShape, work: Work) -> int:
 
 
 def activations(shape: DecoderShape, work: Work) -> Activations:
-    """Of one micro-batch."""
+    """Saved activations and workspace of one micro-batch."""
     layers = (*shape.layers, *shape.mtp_layers)
     parts = [saved_by_layer(shape.hidden, layer, work) for layer in layers]
     total = {name: sum(part.get(name, 0) for part in parts) for name in saved_names()}

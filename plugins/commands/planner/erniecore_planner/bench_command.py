@@ -111,7 +111,7 @@ def train(
     steps: Annotated[int, typer.Option("--steps", min=1, metavar="N", help="Steps that are timed.")] = 8,
     as_json: JsonOption = False,
 ) -> int:
-    """Time steps of a run (the words of `ernie run`) and keep their rate, by which `ernie plan` expects other runs."""
+    """Time the steps of a run (arguments as for `ernie run`) and save their rate for the estimates of `ernie plan`."""
     from erniecore_planner.cost_files import store_timed
     from erniecore_planner.measure_training import measure_training
     from erniecore_planner.rates import rates_file, store_rate

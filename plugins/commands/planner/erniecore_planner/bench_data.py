@@ -32,9 +32,9 @@ def loader(
     steps: Annotated[int, typer.Option("--steps", min=1, metavar="N", help="Steps whose batches are made.")] = 20,
     as_json: JsonOption = False,
 ) -> int:
-    """Time the data path of a run (the words of `ernie run`): read and encode, pack, collate; plans add it to their times.
+    """Time the data path of a run (arguments as for `ernie run`): read, encode, pack, collate. Plans add it to their times.
 
-    `data.workers` processes encode, before the first step. Batches are made within steps, in the process that trains.
+    `data.workers` processes encode before the first step. Batches are collated during steps, in the training process.
     """
     from erniecore_planner.cost_files import loader_path, make_data, store_one
     from erniecore_planner.measure_loader import measure_loader

@@ -64,12 +64,12 @@ class Cluster:
 
     @property
     def size(self) -> int:
-        """Number of accelerators."""
+        """Number of accelerators in total."""
         return sum(group.count * group.accelerators for group in self.machines)
 
     @property
     def per_machine(self) -> int:
-        """Cards of the smallest machine: groups of ranks up to this size need no network."""
+        """Accelerators of the smallest machine: groups of ranks up to this size need no network."""
         return min(group.accelerators for group in self.machines)
 
     def first(self, accelerators: int) -> Cluster:

@@ -53,7 +53,7 @@ def place(entry: Entry) -> tuple[str, str, str]:
 
 
 def make_costs(row: dict[str, Any]) -> Costs:
-    """From JSON."""
+    """Operator costs from their JSON values."""
     products = tuple((int(side), float(rate)) for side, rate in row["products"])
     attention = tuple((int(length), float(one), float(both)) for length, one, both in row["attention"])
     return Costs(**{**row, "products": products, "attention": attention})
@@ -102,14 +102,14 @@ def timed_on(environ: Mapping[str, str], costs: Costs) -> list[Timed]:
 
 
 def make_serve(row: dict[str, Any]) -> ServeRate:
-    """From JSON."""
+    """Serving rates from their JSON values."""
     prefill = tuple((int(length), float(rate)) for length, rate in row["prefill"])
     decode = tuple((int(rows), int(length), *map(float, rest)) for rows, length, *rest in row["decode"])
     return ServeRate(**{**row, "prefill": prefill, "decode": decode})
 
 
 def make_data(row: dict[str, Any]) -> DataRate:
-    """From JSON."""
+    """Data rates from their JSON values."""
     return DataRate(**row)
 
 
@@ -126,20 +126,20 @@ def entry_of(path: Path, make: Callable[[dict[str, Any]], E], device: str, dtype
 
 
 def loader_path(environ: Mapping[str, str]) -> Path:
-    """``loader.json``."""
+    """Path of the file ``loader.json``."""
     return rates_file(environ).with_name("loader.json")
 
 
 def serve_path(environ: Mapping[str, str]) -> Path:
-    """``serve.json``."""
+    """Path of the file ``serve.json``."""
     return rates_file(environ).with_name("serve.json")
 
 
 def costs_path(environ: Mapping[str, str]) -> Path:
-    """``operators.json``."""
+    """Path of the file ``operators.json``."""
     return rates_file(environ).with_name("operators.json")
 
 
 def steps_path(environ: Mapping[str, str]) -> Path:
-    """``steps.json``."""
+    """Path of the file ``steps.json``."""
     return rates_file(environ).with_name("steps.json")

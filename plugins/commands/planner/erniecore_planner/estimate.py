@@ -62,7 +62,7 @@ class Estimate:
     stage_times: SplitTime | None = None
 
     def as_json(self) -> dict[str, Any]:
-        """Plain JSON."""
+        """The estimate as JSON values."""
         found = asdict(self)
         found["activations"]["saved"], found["flops"]["total"] = self.activations.saved, self.flops.total
         return found

@@ -50,7 +50,7 @@ class Job:
 
     @property
     def tokens(self) -> int:
-        """Of a micro-batch."""
+        """Tokens of one micro-batch."""
         return self.micro * self.length
 
 
@@ -126,7 +126,7 @@ def mtp_parameters(hidden: int) -> int:
 
 
 def layer_parameters(hidden: int, layer: LayerShape) -> int:
-    """Of one layer."""
+    """Number of parameters of one layer."""
     return (
         attention_parameters(hidden, layer)
         + mlp_parameters(hidden, layer)

@@ -55,12 +55,12 @@ class StageMemory:
 
     @property
     def total(self) -> int:
-        """Of the accelerator."""
+        """Memory of the accelerator, in bytes."""
         return sum(getattr(self, f) for f in self.__slots__ if f != "host")
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class ParameterCounts:
     """Parameters of a stage on one accelerator, and those of the largest layer: cut by t, and of experts by e t.
     ``tables``: those of ``dense`` that are embedding or head."""
 
@@ -71,7 +71,7 @@ class Held:
 
 
 @lru_cache(maxsize=1 << 14)
-def held(job: Job, first: int, end: int, tensor: int, expert: int) -> Held:
+def parameter_counts(job: Job, first: int, end: int, tensor: int, expert: int) -> ParameterCounts:
     """Parameters of layers ``first`` to ``end``, with the embedding before the first layer and the head after the last."""
     shape, hidden, dense, experts, largest = job.shape, job.shape.hidden, 0.0, 0.0, 0.0
     layers = [*shape.layers[first:end], *(shape.mtp_layers if end == len(shape.layers) else ())]
@@ -86,7 +86,7 @@ def held(job: Job, first: int, end: int, tensor: int, expert: int) -> Held:
     if end == len(shape.layers):
         dense += hidden + len(shape.mtp_layers) * mtp_parameters(hidden)
         tables += 0 if shape.tied and first == 0 else table
-    return Held(dense + tables, experts, largest, tables)
+    return ParameterCounts(dense + tables, experts, largest, tables)
 
 
 @lru_cache(maxsize=1 << 14)
@@ -159,7 +159,7 @@ def stage_memory(
     job: Job, chosen: ParallelLayout, option: Options, first: int, end: int, *, index: int, on_accelerator: bool = True
 ) -> StageMemory:
     """Of an accelerator of pipeline stage ``index``, which has layers ``first`` to ``end``."""
-    mine = held(job, first, end, chosen.tensor, chosen.expert)
+    mine = parameter_counts(job, first, end, chosen.tensor, chosen.expert)
     shards = chosen.sharding
     expert_shards = max(1, shards // chosen.expert)
     stage = chosen.sharding_stage if shards > 1 else 0

@@ -17,7 +17,7 @@ from erniecore.api.model import LayerShape
 from erniecore.api.planning import ParallelLayout
 from erniecore_planner.clusters import HOST_LINK, LATENCY_FAR, Cluster, Machines
 from erniecore_planner.jobs import Job, attention_parameters, mlp_parameters
-from erniecore_planner.layout_memory import IMBALANCE, adapter_share, held
+from erniecore_planner.layout_memory import IMBALANCE, adapter_share, parameter_counts
 from erniecore_planner.layouts import Options, span
 
 #: (index, (first layer, end)) of stages
@@ -40,7 +40,7 @@ class StepTime:
 
     @property
     def total(self) -> float:
-        """Of the step."""
+        """Seconds of one step."""
         return float(sum(getattr(self, name) for name in self.__slots__))
 
 
@@ -178,7 +178,7 @@ def messages(
     sharding = 0.0
     if chosen.sharding > 1 and chosen.sharding_stage >= 2:
         link = link_of(cluster, span(chosen, "sharding"))
-        mine = held(job, first, end, chosen.tensor, chosen.expert)
+        mine = parameter_counts(job, first, end, chosen.tensor, chosen.expert)
         size = trained(job, mine.dense) + (trained(job, mine.experts) if chosen.expert == 1 else 0.0)
         sharding += all_gather(job.gradient * size, chosen.sharding, link)
         if chosen.sharding_stage == 3:
@@ -192,7 +192,7 @@ def at_the_end(
     """Seconds once per step: gradients between replicas and weights after the update; the update itself."""
     slowest = (0.0, 0.0)
     for index, (first, end) in bounds:
-        mine = held(job, first, end, chosen.tensor, chosen.expert)
+        mine = parameter_counts(job, first, end, chosen.tensor, chosen.expert)
         dense, experts = trained(job, mine.dense), trained(job, mine.experts)
         link, far = link_of(cluster, span(chosen, "data_size")), link_of(cluster, span(chosen, "sharding"))
         shards = chosen.sharding if chosen.sharding_stage >= 2 else 1

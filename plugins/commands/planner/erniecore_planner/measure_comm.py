@@ -44,23 +44,23 @@ def measure_links(device: str, processes: int, seconds: float) -> tuple[LinkRate
         environ = {**os.environ, **paddle_variables(cluster)}
         pipe = subprocess.PIPE
         started.append(subprocess.Popen(command, env=environ, stdout=pipe, stderr=pipe, text=True))
-    answers = []
+    results = []
     try:
         for process in started:
             out, err = process.communicate()
             if process.returncode:
                 said = (err.strip().splitlines() or ["nothing said"])[-1]
                 raise EnvironmentFault("a process of the measurement failed", found=said, where=f"device {device}")
-            answers.append(json.loads(out.strip().splitlines()[-1]))
+            results.append(json.loads(out.strip().splitlines()[-1]))
     finally:
         for process in started:
             process.kill()
             process.wait()
-    rows = answers[0]["rows"]
+    rows = results[0]["rows"]
     latency, bandwidth = fitted(rows, processes)
-    contention = max(1.0, max(a["together"] for a in answers) / answers[0]["alone"])
+    contention = max(1.0, max(a["together"] for a in results) / results[0]["alone"])
     day = date.today().isoformat()
-    return LinkRate(device, answers[0]["machine"], processes, latency, bandwidth, day, contention), rows
+    return LinkRate(device, results[0]["machine"], processes, latency, bandwidth, day, contention), rows
 
 
 def fitted(rows: Sequence[dict[str, Any]], processes: int) -> tuple[float, float]:

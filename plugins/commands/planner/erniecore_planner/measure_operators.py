@@ -81,7 +81,7 @@ def back(function: Callable[..., Any], *inputs: Any) -> Run:
 
 
 def forward(function: Callable[..., Any], *inputs: Any) -> Run:
-    """Without gradients."""
+    """A call of the function without gradients."""
     import paddle
 
     def run() -> Any:
@@ -92,7 +92,7 @@ def forward(function: Callable[..., Any], *inputs: Any) -> Run:
 
 
 def cases(dtype: str) -> dict[str, Run]:
-    """Name -> call."""
+    """The calls to measure, by name."""
     import paddle
 
     from erniecore.api import ops

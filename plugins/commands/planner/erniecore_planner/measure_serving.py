@@ -30,10 +30,10 @@ def measure_serving(
     facts = default_device(device).describe()
     name, shape = model_shape(model, bundle)
     prefill, decode = [], []
-    timed_answers(bundle, 1, min(lengths), 4)  # to warm up
+    timed_generation(bundle, 1, min(lengths), 4)  # to warm up
     for length in lengths:
         for count in rows:
-            times = timed_answers(bundle, count, length, tokens)
+            times = timed_generation(bundle, count, length, tokens)
             first, rest = times[0], times[1:]
             if count == min(rows):
                 prefill.append((length, count * length / first))
@@ -51,7 +51,7 @@ def measure_serving(
     )
 
 
-def timed_answers(bundle: ModelBundle, count: int, length: int, tokens: int) -> list[float]:
+def timed_generation(bundle: ModelBundle, count: int, length: int, tokens: int) -> list[float]:
     """Seconds until the first tokens of ``count`` prompts, and of each further step."""
     import numpy as np
 

@@ -27,7 +27,7 @@ from erniecore_planner.work import work_of
 #: first steps that are not counted: memory is not there yet
 WARM_UP = 3
 #: what the run is made to do
-WORDS = ("checkpoint.final=false", "checkpoint.export=false", "log.report=false", "eval.every=0")
+OVERRIDES = ("checkpoint.final=false", "checkpoint.export=false", "log.report=false", "eval.every=0")
 
 
 class Clock:
@@ -67,7 +67,7 @@ def measure_training(file: Path | None, overrides: list[str], flags: Mapping[str
         UsageError: the model does not say what its layers are like. Everything that a run may raise.
     """
     with tempfile.TemporaryDirectory(prefix="ernie-bench-") as out:
-        args = [*overrides, *WORDS, f"run.out={out}/run", f"train.max_steps={WARM_UP + steps}", "run.resume=never"]
+        args = [*overrides, *OVERRIDES, f"run.out={out}/run", f"train.max_steps={WARM_UP + steps}", "run.resume=never"]
         loaded = load_settings(file, args, flags)
         run, _ = planned_run(loaded)
         found = estimate(run)

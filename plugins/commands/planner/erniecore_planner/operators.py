@@ -15,7 +15,7 @@ selected experts, E experts, V vocabulary, P trained parameters.
 | update | P parameters; and P sums of gradients for each further micro-batch |
 | calls | operators that are called, however small |
 
-Forward, backward, and what is made again are counted as in ``flops``; norms and the MLP's product are always made again.
+Forward, backward and recomputation are counted as in ``flops``; norms and the product of the MLP are always recomputed.
 """
 
 from __future__ import annotations
@@ -119,7 +119,7 @@ def step_parts(shape: DecoderShape, work: Work, load: Load, costs: Costs) -> dic
 
 
 def add(sums: dict[str, float], more: Mapping[str, float]) -> None:
-    """In place."""
+    """Add ``more`` to ``sums`` in place."""
     for name, seconds in more.items():
         sums[name] += seconds
 

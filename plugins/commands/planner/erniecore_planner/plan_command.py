@@ -44,7 +44,7 @@ def plan(
     ] = None,
     as_json: JsonOption = False,
 ) -> int:
-    """Say what a run would need: parameters, memory, disk, FLOPs and time. Takes the arguments of `ernie run`.
+    """Estimate parameters, memory, disk space, FLOPs and time of a run, with the arguments of `ernie run`.
 
     Exact: parameters, weights, gradients, optimizer state, checkpoints, KV cache. Estimated from shapes: activations, workspace
     and the peak. Step times only from what `ernie bench` has measured. With --accelerators: the fastest layout over

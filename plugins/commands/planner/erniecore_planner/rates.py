@@ -113,7 +113,7 @@ def store_link(path: Path, link: LinkRate) -> None:
 
 
 def links_file(environ: Mapping[str, str]) -> Path:
-    """Beside :func:`rates_file`."""
+    """The file of link rates, next to :func:`rates_file`."""
     return rates_file(environ).with_name("links.json")
 
 

@@ -17,7 +17,7 @@ from erniecore.api.model import DecoderShape
 from erniecore.api.planning import ParallelLayout
 from erniecore_planner.activations import Activations, Work, activations, loss_chunk_of, saved_names
 from erniecore_planner.jobs import Job
-from erniecore_planner.layout_memory import MESSAGE, held, idle
+from erniecore_planner.layout_memory import MESSAGE, idle, parameter_counts
 from erniecore_planner.layout_time import trained
 from erniecore_planner.memory import CPU_HEAP, CPU_PROCESS, States, transient
 from erniecore_planner.operators import cut
@@ -68,7 +68,7 @@ def holds(job: Job, work: Work, chosen: ParallelLayout, parts: Sequence[tuple[in
     """Of a process of pipeline stage ``stage``, which has these parts of the layers."""
     dense, experts, largest, tables = 0.0, 0.0, 0.0, 0.0
     for first, end in parts:
-        mine = held(job, first, end, chosen.tensor, chosen.expert)
+        mine = parameter_counts(job, first, end, chosen.tensor, chosen.expert)
         dense, experts, largest = dense + mine.dense, experts + mine.experts, max(largest, mine.largest)
         tables += mine.tables
     shards = chosen.sharding

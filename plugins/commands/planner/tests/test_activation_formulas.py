@@ -30,7 +30,7 @@ def test_attention_recomputation_keeps_the_rest():
     none, half = activations(SHAPE, WORK), activations(SHAPE, replace(WORK, recompute="attention"))
     assert half.attention == 0
     assert (half.mlp, half.experts) == (none.mlp, none.experts)
-    # the input of the attention is kept, which is made again otherwise
+    # the input of the attention is saved, which is recomputed otherwise
     assert half.residual == none.residual + 3 * 200 * 64 * 4
 
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 from erniecore_planner.clusters import GB, Cluster, Machines, read_cluster, uniform
 from erniecore_planner.jobs import Job, total_parameters
-from erniecore_planner.layout_memory import held, stage_memory
+from erniecore_planner.layout_memory import parameter_counts, stage_memory
 from erniecore_planner.layout_search import assess, every_layout, search, sizes_of
 from erniecore_planner.layout_time import all_gather, all_reduce, stages, step_time
 from erniecore_planner.layouts import Options, choices
@@ -19,7 +19,7 @@ DENSE = LayerShape(heads=8, kv_heads=4, head_dim=64, mlp=2048)
 SPARSE = LayerShape(heads=8, kv_heads=4, head_dim=64, mlp=512, experts=16, selected=4, expert=512)
 SHAPE = DecoderShape(hidden=512, vocab=32768, tied=False, layers=(DENSE, *(SPARSE,) * 7))
 SPACE = dict(layout_spaces(SHAPE))["hybrid"]
-CARD = Machines(1, 4, "accelerator", 6 * GB, 50e12, bandwidth=1e12, link=100e9, host_memory=64 * GB)
+GPU = Machines(1, 4, "accelerator", 6 * GB, 50e12, bandwidth=1e12, link=100e9, host_memory=64 * GB)
 
 
 def job(**changes):
@@ -37,7 +37,7 @@ def brute_force(wanted, cluster, sizes):
 @pytest.mark.parametrize("memory", [2, 4, 6, 12, 40])
 @pytest.mark.parametrize("changes", [{}, {"adapter": 10_000_000, "weight": 0.55}, {"copies": 1, "forward": 1}])
 def test_search_equals_brute_force(memory, changes):
-    cluster = uniform(8, replace(CARD, memory=memory * GB))
+    cluster = uniform(8, replace(GPU, memory=memory * GB))
     wanted, sizes = job(**changes), sizes_of(cluster)
     every = [layout for layout in brute_force(wanted, cluster, sizes) if layout.fits]
     found = search(wanted, SPACE, cluster)
@@ -50,7 +50,7 @@ def test_search_equals_brute_force(memory, changes):
 
 
 def test_what_is_too_large_is_told_where_nothing_fits():
-    found = search(job(), SPACE, uniform(4, replace(CARD, memory=1 * GB)))
+    found = search(job(), SPACE, uniform(4, replace(GPU, memory=1 * GB)))
     assert found.fastest is None
     assert 0 < len(found.too_large) <= 3
     assert all(not layout.fits for layout in found.too_large)
@@ -63,7 +63,7 @@ def test_the_parts_of_all_ranks_are_the_model(degrees):
     small = sum(2 * 512 + (512 * 16 + 16 if layer.experts else 0) for layer in SHAPE.layers) + 512
     total = 0.0
     for first, end in stages(wanted, chosen):
-        part = held(wanted, first, end, chosen.tensor, chosen.expert)
+        part = parameter_counts(wanted, first, end, chosen.tensor, chosen.expert)
         total += (part.dense + part.experts) * chosen.tensor
     assert total == pytest.approx(total_parameters(SHAPE) + (chosen.tensor - 1) * small)
 
@@ -97,7 +97,7 @@ def test_early_stages_keep_more_micro_batches():
 
 
 def test_a_pipeline_of_few_micro_batches_waits():
-    wanted, cluster = job(rows=4), uniform(4, CARD)
+    wanted, cluster = job(rows=4), uniform(4, GPU)
     chosen = ParallelLayout(pipeline=4, split=SPACE.split(ParallelLayout(pipeline=4)))
     few = step_time(wanted, cluster, chosen, Options())
     many = step_time(job(rows=64), cluster, chosen, Options())
@@ -115,8 +115,8 @@ def test_tensor_ranks_divide_heads_and_widths():
     assert {layout.tensor for n in range(1, 9) for layout in SPACE.layouts(n)} == {1, 2, 4}
 
 
-def test_slower_cards_get_fewer_layers():
-    cluster = Cluster((replace(CARD, accelerators=1, flops=100e12), replace(CARD, accelerators=1, flops=50e12)))
+def test_slower_accelerators_get_fewer_layers():
+    cluster = Cluster((replace(GPU, accelerators=1, flops=100e12), replace(GPU, accelerators=1, flops=50e12)))
     chosen = ParallelLayout(pipeline=2)
     [slower] = {layout.split for _, layout in every_layout(job(), SPACE, cluster, [2]) if layout.pipeline == 2}
     assert slower[0] > SPACE.split(chosen)[0]
@@ -126,8 +126,8 @@ def test_slower_cards_get_fewer_layers():
     )
 
 
-def test_the_smallest_card_decides_in_a_mixed_cluster():
-    big, small = replace(CARD, accelerators=1, memory=80 * GB), replace(CARD, accelerators=1, memory=1 * GB)
+def test_the_smallest_accelerator_decides_in_a_mixed_cluster():
+    big, small = replace(GPU, accelerators=1, memory=80 * GB), replace(GPU, accelerators=1, memory=1 * GB)
     assert search(job(), SPACE, Cluster((big, big)), [2]).fastest is not None
     assert search(job(), SPACE, Cluster((big, small)), [2]).fastest is None
 

@@ -66,11 +66,11 @@ def test_tables_may_have_other_state_than_matrices():
 
 
 def test_each_level_of_sharding_shares_more():
-    held = [of(ParallelLayout(sharding=2, sharding_stage=level)) for level in (1, 2, 3)]
-    assert held[0].optimizer == of(ParallelLayout()).optimizer / 2
-    assert held[1].gradients == held[0].gradients / 2
-    assert held[2].weights == held[0].weights / 2
-    assert held[2].peak_memory < held[1].peak_memory < held[0].peak_memory
+    parameter_counts = [of(ParallelLayout(sharding=2, sharding_stage=level)) for level in (1, 2, 3)]
+    assert parameter_counts[0].optimizer == of(ParallelLayout()).optimizer / 2
+    assert parameter_counts[1].gradients == parameter_counts[0].gradients / 2
+    assert parameter_counts[2].weights == parameter_counts[0].weights / 2
+    assert parameter_counts[2].peak_memory < parameter_counts[1].peak_memory < parameter_counts[0].peak_memory
 
 
 def test_context_ranks_keep_half_of_all_but_keys_and_values():

@@ -40,7 +40,7 @@ PROFILE = Profile(
 
 
 class CudaPlugin(AcceleratorPlugin):
-    """NVIDIA GPUs."""
+    """Runs on NVIDIA GPUs."""
 
     name, summary, profile = "cuda", "NVIDIA GPUs", PROFILE
 

@@ -32,7 +32,7 @@ PROFILE = Profile(
 
 
 class IluvatarPlugin(AcceleratorPlugin):
-    """Iluvatar GPUs."""
+    """Runs on Iluvatar GPUs."""
 
     name, summary, profile = "iluvatar", "Iluvatar GPUs", PROFILE
 

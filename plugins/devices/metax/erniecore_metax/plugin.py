@@ -27,7 +27,7 @@ PROFILE = Profile(
 
 
 class MetaxPlugin(AcceleratorPlugin):
-    """MetaX GPUs."""
+    """Runs on MetaX GPUs."""
 
     name, summary, profile = "metax", "MetaX GPUs", PROFILE
 

@@ -32,7 +32,7 @@ PROFILE = Profile(
 
 
 class NpuPlugin(AcceleratorPlugin):
-    """Ascend NPUs."""
+    """Runs on Ascend NPUs."""
 
     name, summary, profile = "npu", "Ascend NPUs", PROFILE
 

@@ -37,7 +37,7 @@ PROFILE = Profile(
 
 
 class XpuPlugin(AcceleratorPlugin):
-    """Kunlunxin XPUs."""
+    """Runs on Kunlunxin XPUs."""
 
     name, summary, profile = "xpu", "Kunlunxin XPUs", PROFILE
 

@@ -46,7 +46,7 @@ def with_cache(
 
 
 def check_no_cache(bundle: ModelBundle, refused: _Refused) -> None:
-    """Raises ``UsageError`` where a quantized KV cache would be lost: the public layout has no place for its scales."""
+    """Raises ``UsageError`` where a quantized KV cache would be lost: the Hugging Face format has no place for its scales."""
     if codec_of(bundle.model) is not None:
         expected = "int8 or tensor-wise FP8 weights beside it"
-        raise refused("a quantized KV cache in the public layout", expected, "quantizer.cache")
+        raise refused("a quantized KV cache in the Hugging Face format", expected, "quantizer.cache")

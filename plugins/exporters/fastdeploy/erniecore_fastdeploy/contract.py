@@ -1,5 +1,5 @@
 """What FastDeploy expects of a model directory, as rules with the file of FastDeploy that asks for each. Which of its two
-layouts a directory has is decided by config.json, as FastDeploy does: the public layout must keep the rules of ``hf`` too,
+layouts a directory has is decided by config.json, as FastDeploy does: the Hugging Face format must keep the rules of ``hf`` too,
 the Paddle layout (names ``ernie.``, matrices [in, out], fused projections) has its own.
 
 Rules only; the core runs them. Paths below are FastDeploy's, of 2.3 or later.
@@ -183,7 +183,7 @@ def _names(d: Directory) -> Iterator[Break]:
 def _no_others(d: Directory) -> Iterator[Break]:
     for name in d.tensors:
         if name.startswith("model.") or any(f".{part}_proj." in name for part in ("q", "k", "v", "gate", "up")):
-            yield Break(d.tensor(name), "a name of the public layout", "ernie.*, with qkv_proj and up_gate_proj")
+            yield Break(d.tensor(name), "a name of the Hugging Face format", "ernie.*, with qkv_proj and up_gate_proj")
 
 
 def _static(d: Directory) -> Iterator[Break]:
@@ -238,7 +238,7 @@ def _head(d: Directory) -> Iterator[Break]:
 
 
 SHARED = (
-    Rule("layout", "Exactly one of `torch_dtype` (public layout) and `dtype` (Paddle layout; public with \
+    Rule("layout", "Exactly one of `torch_dtype` (Hugging Face format) and `dtype` (Paddle layout; public with \
 `transformers_version` above 4.56.0).", FAST, _layout),
     Rule("experts-to-the-end", "Every layer from `moe_layer_start_index` on has experts: `moe_layer_interval` and \
 `moe_layer_end_index` are not read.", f"{_MODEL}, `Ernie4_5_DecoderLayer`", _every_layer),
@@ -250,7 +250,7 @@ PADDLE = (
     Rule("sizes", "config.json has the sizes of the model.", FAST, _sizes),
     Rule("paddle-names", "Every layer has `ernie.layers.N` tensors, matrices [in, out]: `qkv_proj` is [Q | K | V], \
 `up_gate_proj` [gate | up].", f"{_MODEL}; {_LAYERS}/linear.py`", _names),
-    Rule("no-public-names", "No tensor has a name of the public layout.", f"{_MODEL}", _no_others),
+    Rule("no-public-names", "No tensor has a name of the Hugging Face format.", f"{_MODEL}", _no_others),
     Rule("paddle-head", "`lm_head.weight` where the embedding is not tied.", f"{_MODEL}", _head),
     Rule("paddle-router", "Router weights and selection biases are float32.", f"{_LAYERS}/linear.py`", router),
     Rule("method", "`quantization_config.quantization` is a known name; `mix_quant` has `dense_quant_type` and \

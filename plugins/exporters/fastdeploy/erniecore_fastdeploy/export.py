@@ -1,10 +1,10 @@
 """Directories for FastDeploy, from unquantized models and from those of our quantizers.
 
-floats      the public layout
+floats      the Hugging Face format
 int8, int4  the Paddle layout with the dequantized weights; the server rounds them when it loads, and it is checked that its
             rule gives the same values (stored values would be in the order of one kernel on one GPU)
 E4M3        a scale per tensor: the Paddle layout with quantized values, weight scales and input scales ("static W8A8")
-E4M3 by blocks of 128x128: the public layout with these values and scales
+E4M3 by blocks of 128x128: the Hugging Face format with these values and scales
 a cache of int8 with fixed scales: beside the first two in the Paddle layout
 
 Everything else is refused by name. Sources of all rules: ``contract.py``.

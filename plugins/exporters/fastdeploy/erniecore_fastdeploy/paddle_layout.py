@@ -1,5 +1,5 @@
 """Tensors of a model under the names of the Paddle layout (``ernie.``, matrices [in, out], ``qkv_proj`` and ``up_gate_proj``
-fused), made from those of the public layout; and the weights of quantized models, by name. Reading the layout is the model
+fused), made from those of the Hugging Face format; and the weights of quantized models, by name. Reading the layout is the model
 plugin's.
 """
 
@@ -87,7 +87,7 @@ class _Numbers(Mapping[str, Any]):
 
 
 def public_dequantized(bundle: ModelBundle, dtype: str) -> dict[str, StoredTensor]:
-    """``public_tensors`` of a quantized model: the dequantized weights in the public layout."""
+    """``public_tensors`` of a quantized model: the dequantized weights in the Hugging Face format."""
     return public_tensors(bundle, dtype, _Numbers(bundle))
 
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class FastDeployExporter(Plugin):
-    """What FastDeploy loads: the public layout of a model, or the layout for its quantized weights."""
+    """What FastDeploy loads: the Hugging Face format of a model, or the layout for its quantized weights."""
 
     kind = "exporter"
     name = "fastdeploy"

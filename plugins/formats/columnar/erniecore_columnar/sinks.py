@@ -35,7 +35,7 @@ class Sink:
         self.rows = 0
 
     def write(self, row: Json) -> None:
-        """Add a row."""
+        """Append a row to the file."""
         self._streams[0].write(json.dumps(row, ensure_ascii=False).encode() + b"\n")
         self.rows += 1
 

@@ -64,7 +64,7 @@ def test_rows_without_words_are_dropped_and_stop_it(run):
     }
     statistics, found = run([row], "erniekit")
     assert found is None
-    assert [(e["line"], e["code"]) for e in statistics.errors] == [(1, codes.NO_WORDS)]
+    assert [(e["line"], e["code"]) for e in statistics.errors] == [(1, codes.NOT_REPRESENTABLE)]
 
 
 def test_bad_rows_stop_it_unless_allowed(run):

@@ -32,7 +32,7 @@ def parse(row: Json, origin: Origin) -> Conversation | Preference | UnpairedPref
 
 
 def write(record: Record) -> Json:
-    """The row for a record; raises ``RowError`` where this format has no words for it."""
+    """The row for a record; raises ``RowError`` if this format cannot represent it."""
     return pairs.write(record, question="instruction", answer="output", chosen="chosen", rejected="rejected")
 
 

@@ -12,7 +12,7 @@ from erniecore.api import Json, RowError, nearest, shorten
 
 MISSING, WRONG_TYPE, EMPTY_TEXT = "ERN-D030", "ERN-D031", "ERN-D032"
 LENGTHS_DIFFER, UNKNOWN_ROLE, ROLE_ORDER, BAD_VALUE = "ERN-D033", "ERN-D034", "ERN-D035", "ERN-D036"
-NO_WORDS = "ERN-D065"
+NOT_REPRESENTABLE = "ERN-D065"
 
 _MEDIA = frozenset({"images", "image", "videos", "video", "audios", "audio"})
 
@@ -106,7 +106,7 @@ def flags(value: object, where: str, count: int, of: str) -> list[bool]:
 
 
 def number(value: object, where: str) -> float:
-    """A number."""
+    """``value`` as a float; raises ``RowError`` otherwise."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise wrong_type(value, where, "a number")
     return float(value)
@@ -157,13 +157,17 @@ def media(where: str, found: object) -> RowError:
 
 
 def cannot_say(what: str) -> RowError:
-    """A record has something for which a format has no words."""
+    """A record has something that the format cannot represent."""
     return RowError(
-        f"the format has no words for {what}", code=NO_WORDS, where="$", found=what, fix="choose another format"
+        f"the format cannot represent {what}",
+        code=NOT_REPRESENTABLE,
+        where="$",
+        found=what,
+        fix="choose another format",
     )
 
 
 def sayable(condition: bool, what: str) -> None:
-    """Raise ``cannot_say`` unless."""
+    """Raise ``cannot_say`` unless ``condition`` holds."""
     if not condition:
         raise cannot_say(what)

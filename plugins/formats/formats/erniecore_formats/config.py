@@ -61,5 +61,5 @@ class TextConfig(FormatConfig):
     )
 
     def document_unit(self) -> Literal["line", "paragraph", "file"]:
-        """``document``."""
+        """The setting ``document``, for the reader."""
         return self.document

@@ -55,7 +55,7 @@ def _preference(row: Json, origin: Origin) -> Preference:
 
 
 def write(record: Record) -> Json:
-    """The row for a record; raises ``RowError`` where this format has no words for it. Its texts are those of the record,
+    """The row for a record; raises ``RowError`` if this format cannot represent it. Its texts are those of the record,
     but whoever reads them strips them."""
     if isinstance(record, Preference):
         checks.sayable(not record.tools, "tools")

@@ -117,7 +117,7 @@ class MessagesFormat(RowFormat):
 
 
 class QueryResponseFormat(RowFormat):
-    """``query``/``response`` rows."""
+    """Rows with ``query`` and ``response``."""
 
     name, Config = "query-response", QueryResponseConfig
     rows: ClassVar[Any] = query_response_rows
@@ -182,7 +182,7 @@ class TextFormat(AdvisedFormat):
 
     @hookimpl
     def ernie_parse_row(self, config: TextConfig, row: Json, origin: Origin) -> Record:
-        """Document."""
+        """One document per row."""
         return text_rows.parse(row, config.field, origin)
 
     @hookimpl

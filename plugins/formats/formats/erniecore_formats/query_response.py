@@ -33,5 +33,5 @@ def parse(row: Json, origin: Origin) -> Conversation | Preference | UnpairedPref
 
 
 def write(record: Record) -> Json:
-    """The row for a record; raises ``RowError`` where this format has no words for it."""
+    """The row for a record; raises ``RowError`` if this format cannot represent it."""
     return pairs.write(record, question="query", answer="response", chosen="response", rejected="rejected_response")

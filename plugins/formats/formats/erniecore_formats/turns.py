@@ -223,9 +223,11 @@ def check_order(messages: Sequence[Message], where: str, *, last: str, before: s
     """
     for i, item in enumerate(messages):
         if item.role not in _FOLLOWS[before] and not (before == "assistant" and _only_calls(item)):
-            behind = {"call": "an assistant's call", "": "the start"}.get(before, f"a message of {before}")
+            behind = {"call": "a tool call", "": "the start"}.get(before, f"a message of role {before}")
             raise RowError(
-                f"a message of {item.role} cannot follow {behind}",
+                f"a message of role {item.role} cannot follow {behind}"
+                if before
+                else f"the first message has role {item.role}",
                 code=checks.ROLE_ORDER,
                 where=f"{where}[{i}]",
                 found=item.role,

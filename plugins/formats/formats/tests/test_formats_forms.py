@@ -74,7 +74,7 @@ REFUSED = {
     "'question', 'answer'); expected rows of alpaca, erniekit, messages, preference, query-response, text; rename "
     "'question' to 'instruction' and 'answer' to 'output', or add --format alpaca "
     "formats.alpaca.columns.instruction=question formats.alpaca.columns.output=answer",
-    "sharegpt_starts_with_gpt.jsonl": "$.conversations[0]: ERN-D035 a message of assistant cannot follow the start (got "
+    "sharegpt_starts_with_gpt.jsonl": "$.conversations[0]: ERN-D035 the first message has role assistant (got "
     "assistant); expected system or user; remove what stands before the first question",
     "sharegpt_unknown_role.jsonl": "map it to one of these roles",
     "user_assistant.jsonl": "rename 'user' to 'instruction' and 'assistant' to 'output', or add --format alpaca "

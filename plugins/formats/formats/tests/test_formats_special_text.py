@@ -1,4 +1,4 @@
-"""Text that looks like a control token stays text, wherever in a row of whichever format it stands."""
+"""Text that looks like a special token stays text, wherever in a row of whichever format it stands."""
 
 import copy
 

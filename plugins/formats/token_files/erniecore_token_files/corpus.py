@@ -42,11 +42,9 @@ class TokenFileCorpus(Corpus):
         return dataset, TokenFileSampler(dataset, replace(settings, packing="none", mix=mix))
 
     def contents(self) -> list[dict[str, Any]]:
-        """See ``Corpus``."""
         return [identify(path) for span in self.spans for path in files_of(span.file.prefix)]
 
     def describe(self) -> str:
-        """See ``Corpus``."""
         documents, tokens = sum(s.num_documents for s in self.spans), sum(s.num_tokens for s in self.spans)
         return f"{counted(documents, 'document')}, {counted(tokens, 'token')} (token files)"
 

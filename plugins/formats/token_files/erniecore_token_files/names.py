@@ -23,5 +23,5 @@ def prefixes_of(path: str | Path) -> list[Path]:
 
 
 def files_of(prefix: Path) -> tuple[Path, Path]:
-    """``PREFIX.bin`` and ``PREFIX.idx``."""
+    """The paths ``PREFIX.bin`` and ``PREFIX.idx``."""
     return prefix.with_name(prefix.name + ".bin"), prefix.with_name(prefix.name + ".idx")

@@ -57,12 +57,12 @@ class TokenFile:
 
     @property
     def num_tokens(self) -> int:
-        """All of them."""
+        """Number of tokens in the file."""
         return len(self.tokens)
 
     @property
     def num_documents(self) -> int:
-        """Empty ones included."""
+        """Number of documents, including empty ones."""
         return len(self._documents) - 1
 
     def start(self, document: int) -> int:

@@ -82,7 +82,6 @@ class TokenFileSampler(BatchSampler):
         return np.array([self.dataset.first(source) for source in range(len(self.dataset.sizes))])
 
     def num_sequences(self, epoch: int) -> int:
-        """See ``BatchSampler``."""
         return num_samples(self.dataset.sizes, self.settings.mix, epoch)
 
     def fill_rate(self, epoch: int = 0) -> float:

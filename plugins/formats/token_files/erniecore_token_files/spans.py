@@ -26,12 +26,12 @@ class TokenSpan:
 
     @classmethod
     def whole(cls, file: TokenFile) -> TokenSpan:
-        """Everything in it."""
+        """The span of all tokens of a file."""
         return cls(file, 0, file.num_tokens)
 
     @property
     def num_tokens(self) -> int:
-        """Of all documents."""
+        """Number of tokens of all documents."""
         return self.stop - self.start
 
     @property

@@ -60,7 +60,7 @@ class TokenFileWriter:
 
     @property
     def num_documents(self) -> int:
-        """Added so far."""
+        """Number of documents added so far."""
         return len(self._sizes)
 
     def add(self, ids: NDArray[Any], lengths: IntArray) -> None:

@@ -88,9 +88,9 @@ def test_origins_name_the_document(tmp_path):
 def test_ranks_and_splits_change_nothing_but_the_dealing(tmp_path, size, batch_size, accumulation):
     file = numbered(tmp_path, [37, 5, 61, 40, 9, 2, 80])
     straight = plan(file, batch_size=8)
-    dealt = [plan(file, rank=r, size=size, batch_size=batch_size, accumulation=accumulation) for r in range(size)]
+    batches = [plan(file, rank=r, size=size, batch_size=batch_size, accumulation=accumulation) for r in range(size)]
     for step in range(2 * straight.sampler.steps_in_epoch(0)):
-        parts = [p.step(step) for p in dealt]
+        parts = [p.step(step) for p in batches]
         assert len({len(part) for part in parts}) == 1
         rows = [
             row
@@ -163,19 +163,19 @@ def test_epochs_and_steps(tmp_path):
 
 def test_the_tail_is_held_out_by_whole_documents(tmp_path):
     file = numbered(tmp_path, [10, 10, 10, 10, 10, 10, 10, 10, 10, 9])
-    train, held = split_tail(file, 0.2)
-    assert (train.start, train.stop, held.start, held.stop) == (0, 80, 80, 99)
-    assert (train.num_documents, held.num_documents) == (8, 2)
+    train, tail = split_tail(file, 0.2)
+    assert (train.start, train.stop, tail.start, tail.stop) == (0, 80, 80, 99)
+    assert (train.num_documents, tail.num_documents) == (8, 2)
     learned = plan(file)
-    both = [loader(s, seed=0) for s in (train, held)]
+    both = [loader(s, seed=0) for s in (train, tail)]
     assert not pairs(both[0].epoch()) & pairs(both[1].epoch())
     assert sum((pairs(p.epoch()) for p in both), Counter()) == pairs(learned.epoch())
 
 
 def test_nothing_is_held_out_of_one_document(tmp_path):
     file = numbered(tmp_path, [50])
-    train, held = split_tail(file, 0.1)
-    assert held is None
+    train, tail = split_tail(file, 0.1)
+    assert tail is None
     assert train.num_tokens == 50
 
 

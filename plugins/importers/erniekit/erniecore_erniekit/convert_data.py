@@ -106,7 +106,7 @@ def _scaled(found: list[dict[str, Any]], share: float) -> list[dict[str, Any]]:
 def _token_files(draft: Draft) -> list[dict[str, Any]]:
     try:
         parts = rules.blend(str(draft.get("input_dir")))
-        held = rules.held_out(str(draft.get("split")))
+        fraction = rules.eval_fraction(str(draft.get("split")))
     except ValueError as error:
         draft.fault("input_dir", str(error))
         return []
@@ -114,8 +114,8 @@ def _token_files(draft: Draft) -> list[dict[str, Any]]:
     if len(parts) > 1:
         found = [{**source, "weight": weight} for source, (weight, _) in zip(found, parts, strict=True)]
     draft.set("data.train", found, "input_dir", "dataset_type")
-    if wants_evaluation(draft) and held:
-        draft.set("data.eval_fraction", held, "split")
+    if wants_evaluation(draft) and fraction:
+        draft.set("data.eval_fraction", fraction, "split")
     draft.drop("`input_dir` decides", *(key.old for key in SOURCES if key.new == "data.train"))
     return found
 
@@ -153,7 +153,7 @@ def _evaluation(draft: Draft) -> None:
 
 
 def packing(draft: Draft) -> None:
-    """``data.packing``."""
+    """Convert the keys behind ``data.packing``."""
     olds = ("packing", "greedy_intokens", "padding")
     if not draft.get("packing"):
         how, unused = "none", ["greedy_intokens", "padding"]

@@ -22,7 +22,7 @@ DEGREES = {
 
 
 def run(draft: Draft) -> None:
-    """``run.resume`` and callbacks."""
+    """Convert the keys behind ``run.resume`` and callbacks."""
     trainer_keys.resume(draft)
     _callbacks(draft)
     if draft.purpose == "train" and not draft.has("do_train"):
@@ -43,7 +43,7 @@ def _callbacks(draft: Draft) -> None:
 
 
 def batches(draft: Draft) -> None:
-    """``train.batch_size``, ``train.accumulation``, ``eval.batch_size``."""
+    """Convert the batch sizes of training and evaluation and the accumulation."""
     overwritten = [o for o in ("per_device_train_batch_size", "per_device_eval_batch_size") if draft.has(o)]
     if draft.has("batch_size"):
         draft.set("train.batch_size", draft.get("batch_size"), "batch_size")
@@ -142,7 +142,7 @@ def _keep(draft: Draft) -> None:
 
 
 def optimizer(draft: Draft) -> None:
-    """Rates and decay."""
+    """Convert learning rates and weight decay."""
     draft.carry("learning_rate", "train.learning_rate", pin=True)
     draft.carry("weight_decay", "train.weight_decay", pin=True)
     draft.carry("layerwise_lr_decay_bound", "train.layer_lr_decay")
@@ -221,7 +221,7 @@ def _warmup(draft: Draft, name: str) -> None:
 
 
 def recompute(draft: Draft) -> None:
-    """``train.recompute``."""
+    """Convert the keys behind ``train.recompute``."""
     try:
         how = one_of(str(draft.get("recompute_granularity")), rules.RECOMPUTE)
     except ValueError as error:

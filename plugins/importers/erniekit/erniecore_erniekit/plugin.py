@@ -39,7 +39,7 @@ class ErniekitImporter(Plugin):
 
     @hookimpl
     def ernie_describe_keys(self) -> KeyTable:
-        """ERNIEKit's keys."""
+        """The table of ERNIEKit's keys."""
         from erniecore_erniekit.table import TABLE
 
         return TABLE

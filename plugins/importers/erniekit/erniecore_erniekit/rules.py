@@ -181,7 +181,7 @@ def blend(text: str) -> list[tuple[float, str]]:
     return [(weight(parts[i]), parts[i + 1]) for i in range(0, len(parts), 2)]
 
 
-def held_out(split: str) -> float:
+def eval_fraction(split: str) -> float:
     """``950,50`` or ``998,1,1`` (training, evaluation, test) as the evaluation's share of training plus evaluation."""
     shares = [weight(part) for part in split.split(",")]
     if len(shares) not in (2, 3) or not shares[0]:

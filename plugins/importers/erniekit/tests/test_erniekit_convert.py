@@ -16,7 +16,7 @@ def settings(around=None, **given):
     return {key: setting.value for key, setting in outcome.settings.items()}
 
 
-def notice(key, **given):
+def note_on(key, **given):
     """The texts of the notices about a key."""
     return " ".join(
         f"[{n.kind}] {n.text}" for n in convert({"do_train": True, **given}, ACCELERATOR).notes if key in n.keys
@@ -69,7 +69,7 @@ def test_training_from_new_weights():
 def test_the_default_is_lora():
     made = settings(**MODEL)
     assert (made["adapter.name"], made["adapter.rank"], made["adapter.alpha"]) == ("lora", 8, 16.0)
-    assert "LoRA, the default" in notice("fine_tuning", **MODEL)
+    assert "LoRA, the default" in note_on("fine_tuning", **MODEL)
 
 
 @pytest.mark.parametrize(
@@ -85,7 +85,7 @@ def test_the_default_is_lora():
 def test_fine_tuning_overrides_lora(given, adapter, told):
     made = settings(**MODEL, **given)
     assert made.get("adapter.name") == adapter
-    assert told in notice("lora", **MODEL, **given)
+    assert told in note_on("lora", **MODEL, **given)
     assert ("adapter" in made) == (adapter is None)
 
 
@@ -110,7 +110,7 @@ def test_adapters(given, expected):
 def test_lora_plus_has_no_effect_on_quantized_weights():
     made = settings(**MODEL, compute_type="wint8", lora_plus_scale=4)
     assert made["adapter.name"] == "lora"
-    assert "1: ERNIEKit ignores it" in notice("lora_plus_scale", **MODEL, compute_type="wint8", lora_plus_scale=4)
+    assert "1: ERNIEKit ignores it" in note_on("lora_plus_scale", **MODEL, compute_type="wint8", lora_plus_scale=4)
 
 
 def test_fine_tuning_that_means_nothing():
@@ -148,13 +148,13 @@ def test_the_default_is_bfloat16_and_float32_where_there_is_nothing_else():
 def test_compute_type_overrides_the_rest():
     given = {"compute_type": "bf16", "weight_quantize_algo": "weight_only_int8"}
     assert "quantizer.name" not in settings(**given)
-    assert "no effect: compute_type is bf16" in notice("weight_quantize_algo", **given)
+    assert "no effect: compute_type is bf16" in note_on("weight_quantize_algo", **given)
     assert settings(weight_quantize_algo="weight_only_mix")["quantizer.name"] == "wint4-8"
-    assert "1.3 ignores it" in notice("weight_quantize_algo", weight_quantize_algo="weight_only_mix")
+    assert "1.3 ignores it" in note_on("weight_quantize_algo", weight_quantize_algo="weight_only_mix")
     assert settings(fp16=True)["train.precision"] == "bfloat16"
-    assert "bf16: compute_type decides, not fp16" in notice("fp16", fp16=True)
+    assert "bf16: compute_type decides, not fp16" in note_on("fp16", fp16=True)
     assert settings(bf16=False)["train.precision"] == "bfloat16"
-    assert "bf16: compute_type decides, not bf16" in notice("bf16", bf16=False)
+    assert "bf16: compute_type decides, not bf16" in note_on("bf16", bf16=False)
 
 
 def test_fp8_brings_moments_of_low_precision():
@@ -168,10 +168,10 @@ def test_types_that_mean_nothing():
 
 
 def test_low_precision_is_told_where_it_differs():
-    assert "as O2" in notice("fp16_opt_level", fp16_opt_level="O1")
-    assert not notice("fp16_opt_level", fp16_opt_level="O2")
+    assert "as O2" in note_on("fp16_opt_level", fp16_opt_level="O1")
+    assert not note_on("fp16_opt_level", fp16_opt_level="O2")
     given = {"amp_master_grad": True, "gradient_accumulation_steps": 4}
-    assert "add up in bfloat16" in notice("amp_master_grad", **given)
+    assert "add up in bfloat16" in note_on("amp_master_grad", **given)
     assert not any("amp_master_grad" in n.keys for n in convert({"do_train": True, **given}).notes)
 
 
@@ -200,7 +200,7 @@ def test_prediction_layers():
     assert (made["model.mtp"], made["method.mtp_weight"]) == (True, 0.3)
     made = settings(**MOE, num_nextn_predict_layers=1, stage="DPO")
     assert "model.mtp" not in made
-    assert "0: ERNIEKit" in notice("num_nextn_predict_layers", **MOE, num_nextn_predict_layers=1, stage="DPO")
+    assert "0: ERNIEKit" in note_on("num_nextn_predict_layers", **MOE, num_nextn_predict_layers=1, stage="DPO")
     assert "model.mtp" not in settings(**MODEL, num_nextn_predict_layers=1)
 
 
@@ -223,7 +223,7 @@ def test_losses(loss, method):
 
 def test_lengths_are_balanced_unless_the_file_says_otherwise():
     assert settings(stage="DPO", normalize_logps=False)["method.length_normalization"] == "none"
-    assert "not the DPO of the paper" in notice("normalize_logps", stage="DPO")
+    assert "not the DPO of the paper" in note_on("normalize_logps", stage="DPO")
 
 
 def test_settings_of_losses():
@@ -243,14 +243,14 @@ def test_a_reference_is_renewed_where_there_is_a_second_model():
     key, given = "method.reference_update_steps", {"stage": "DPO", "ref_model_update_steps": 50}
     assert settings(**given, fine_tuning="Full")[key] == 50
     assert settings(**given, fine_tuning="LoRA")[key] == 0
-    assert "which LoRA does not have" in notice("ref_model_update_steps", **given)
+    assert "which LoRA does not have" in note_on("ref_model_update_steps", **given)
     assert key not in settings(**given, loss_type="orpo")
     assert settings(stage="DPO", ref_model_update_steps=-1)[key] == 0
 
 
 def test_a_margin_has_no_effect_in_erniekit():
     assert settings(stage="DPO", offset_alpha=0.5)["method.offset_alpha"] == 0.0
-    assert "reads no margin" in notice("offset_alpha", stage="DPO", offset_alpha=0.5)
+    assert "reads no margin" in note_on("offset_alpha", stage="DPO", offset_alpha=0.5)
     assert "sigmoid alone" in problem("offset_alpha", stage="DPO", offset_alpha=0.5, loss_type="ipo")
 
 
@@ -259,9 +259,9 @@ def test_the_mean_over_pairs_is_told():
 
 
 def test_end_tokens_count():
-    assert "the default of ERNIEKit" in notice("mask_out_eos_token", stage="DPO")
-    assert not notice("mask_out_eos_token", stage="DPO", mask_out_eos_token=False)
-    assert not notice("mask_out_eos_token", stage="SFT", mask_out_eos_token=True)
+    assert "the default of ERNIEKit" in note_on("mask_out_eos_token", stage="DPO")
+    assert not note_on("mask_out_eos_token", stage="DPO", mask_out_eos_token=False)
+    assert not note_on("mask_out_eos_token", stage="SFT", mask_out_eos_token=True)
 
 
 def test_keys_of_preferences_mean_nothing_elsewhere():
@@ -280,9 +280,9 @@ def test_stages():
 def test_batch_size_overwrites():
     given = {"batch_size": 1, "per_device_train_batch_size": 4}
     assert settings(**given)["train.batch_size"] == 1
-    assert "1: batch_size overwrites it" in notice("per_device_train_batch_size", **given)
+    assert "1: batch_size overwrites it" in note_on("per_device_train_batch_size", **given)
     assert settings(per_device_train_batch_size=4)["train.batch_size"] == 4
-    assert "4, as written" in notice("per_device_train_batch_size", per_device_train_batch_size=4)
+    assert "4, as written" in note_on("per_device_train_batch_size", per_device_train_batch_size=4)
 
 
 def test_accumulation_from_the_data_needs_a_number():
@@ -290,8 +290,8 @@ def test_accumulation_from_the_data_needs_a_number():
 
 
 def test_the_mean_over_tokens_is_told_where_it_matters():
-    assert "counts the same" in notice("gradient_accumulation_steps", gradient_accumulation_steps=4)
-    assert not notice("gradient_accumulation_steps", gradient_accumulation_steps=1)
+    assert "counts the same" in note_on("gradient_accumulation_steps", gradient_accumulation_steps=4)
+    assert not note_on("gradient_accumulation_steps", gradient_accumulation_steps=1)
 
 
 @pytest.mark.parametrize(
@@ -309,7 +309,7 @@ def test_strategies(given, every):
 
 
 def test_epochs_whose_steps_nobody_knows_are_told():
-    told = notice("save_strategy", save_strategy="epoch", num_train_epochs=3)
+    told = note_on("save_strategy", save_strategy="epoch", num_train_epochs=3)
     assert "checkpoint.every=N" in told
 
 
@@ -346,7 +346,7 @@ def test_rates_have_erniekits_defaults():
 def test_each_schedule_has_its_own_lowest_rate():
     assert settings(lr_scheduler_type="cosine", min_lr=1e-6)["train.min_lr"] == 1e-6
     assert "train.min_lr" not in settings(lr_scheduler_type="linear", min_lr=1e-6)
-    assert "no effect" in notice("min_lr", lr_scheduler_type="linear", min_lr=1e-6)
+    assert "no effect" in note_on("min_lr", lr_scheduler_type="linear", min_lr=1e-6)
     assert settings(lr_scheduler_type="polynomial", power=2)["train.min_lr"] == 1e-7
 
 
@@ -359,7 +359,7 @@ def test_wsd():
     made = settings(lr_scheduler_type="wsd:80", max_steps=100, decay_function="1-sqrt")
     assert (made["train.schedule"], made["train.decay_steps"], made["train.decay_shape"]) == ("wsd", 20, "1-sqrt")
     assert "needs max_steps" in problem("lr_scheduler_type", lr_scheduler_type="wsd:80")
-    assert "cosine: the trainer of VL" in notice("lr_scheduler_type", stage="VL-SFT", lr_scheduler_type="linear")
+    assert "cosine: the trainer of VL" in note_on("lr_scheduler_type", stage="VL-SFT", lr_scheduler_type="linear")
 
 
 @pytest.mark.parametrize(

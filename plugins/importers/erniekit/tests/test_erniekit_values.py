@@ -165,7 +165,7 @@ def test_a_blend_of_one_and_of_nothing():
 
 @pytest.mark.parametrize(("split", "share"), [("950,50", 0.05), ("998,1,1", 1 / 999), ("1,0", 0.0)])
 def test_shares_that_are_held_out(split, share):
-    assert rules.held_out(split) == pytest.approx(share)
+    assert rules.eval_fraction(split) == pytest.approx(share)
 
 
 @pytest.mark.parametrize(

@@ -21,19 +21,19 @@ MIXES = {
 def data(draft: LlamaDraft) -> None:
     """``data.*`` but for packing, and ``formats.*``."""
     train = _sets(draft, "dataset")
-    held = _sets(draft, "eval_dataset") if wants_evaluation(draft) else []
+    has_eval = _sets(draft, "eval_dataset") if wants_evaluation(draft) else []
     if train:
         sources = _sources(draft, train)
         weights = () if "interleave_probs" in {**draft.dropped, **draft.problems} else ("interleave_probs",)
         draft.set("data.train", sources, "dataset", "dataset_dir", *weights)
     elif draft.purpose == "train" and not draft.has("dataset"):
         draft.note("hint", "no data: name files with --data FILE", "dataset")
-    if held:
-        draft.set("data.eval", [_source(found) for found in held], "eval_dataset", "dataset_dir")
-    _formats(draft, [*train, *held])
-    for text in dict.fromkeys(note for found in (*train, *held) for note in found.notes):
+    if has_eval:
+        draft.set("data.eval", [_source(found) for found in has_eval], "eval_dataset", "dataset_dir")
+    _formats(draft, [*train, *has_eval])
+    for text in dict.fromkeys(note for found in (*train, *has_eval) for note in found.notes):
         draft.note("differs", text, "dataset")
-    _validation(draft, bool(held))
+    _validation(draft, bool(has_eval))
     draft.drop("there is no evaluation", "eval_dataset")
     draft.drop("no data set is named", "dataset_dir")
     if draft.has("max_samples"):
@@ -127,10 +127,10 @@ def _formats(draft: LlamaDraft, found: Sequence[DataSet]) -> None:
             draft.set(f"formats.{form}.columns", dict(columns), "dataset")
 
 
-def _validation(draft: LlamaDraft, held: bool) -> None:
+def _validation(draft: LlamaDraft, has_eval: bool) -> None:
     size = float(draft.get("val_size"))
-    if held or not wants_evaluation(draft):
-        draft.drop("`eval_dataset` decides" if held else "there is no evaluation", "val_size")
+    if has_eval or not wants_evaluation(draft):
+        draft.drop("`eval_dataset` decides" if has_eval else "there is no evaluation", "val_size")
     elif 0 < size < 1:
         draft.set("data.eval_fraction", size, "val_size")
     elif draft.has("val_size"):

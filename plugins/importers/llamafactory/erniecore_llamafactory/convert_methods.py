@@ -15,7 +15,7 @@ ALONE = ("orpo", "simpo")
 
 
 def method(draft: LlamaDraft) -> None:
-    """``method.*``."""
+    """Convert the keys behind ``method.*``."""
     stage = str(draft.get("stage"))
     if stage == "ppo":
         draft.fault("stage", "there is no ppo here; --method grpo learns from reward functions")
@@ -42,7 +42,7 @@ def method(draft: LlamaDraft) -> None:
 
 
 def accuracy(draft: LlamaDraft, stage: str) -> None:
-    """``method.accuracy``."""
+    """Convert the keys behind ``method.accuracy``."""
     if stage == "sft":
         draft.carry("compute_accuracy", "method.accuracy")
     draft.drop(f"`stage: {stage}` does not read it", "compute_accuracy")

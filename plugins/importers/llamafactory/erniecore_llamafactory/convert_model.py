@@ -39,7 +39,7 @@ def plugin_of(draft: LlamaDraft) -> str:
 
 
 def model(draft: LlamaDraft) -> None:
-    """``model.*``."""
+    """Convert the keys behind ``model.*``."""
     if not draft.has("model_name_or_path"):
         if draft.purpose == "train":
             draft.note("hint", "no model: name a model directory with --model DIR", "model_name_or_path")
@@ -86,7 +86,7 @@ def _new_weights(draft: LlamaDraft) -> None:
 
 
 def adapter(draft: LlamaDraft) -> None:
-    """``adapter.*``."""
+    """Convert the keys behind ``adapter.*``."""
     kind = str(draft.get("finetuning_type")).lower()
     keys = [key.old for key in ADAPTER]
     if draft.purpose != "train":
@@ -150,7 +150,7 @@ def _saved(draft: LlamaDraft) -> None:
 
 
 def quantization(draft: LlamaDraft) -> None:
-    """``quantizer.name``."""
+    """Convert the keys behind ``quantizer.name``."""
     olds = ("quantization_type", "quantization_method")
     if draft.has("quantization_bit"):
         bits, kind = draft.get("quantization_bit"), str(draft.get("quantization_type"))
@@ -172,7 +172,7 @@ def quantization(draft: LlamaDraft) -> None:
 
 
 def precision(draft: LlamaDraft) -> None:
-    """``train.precision``."""
+    """Convert the keys behind ``train.precision``."""
     flags = [old for old in ("bf16", "pure_bf16", "fp16") if draft.get(old)]
     if "fp16" in flags and len(flags) > 1:
         draft.fault("fp16", "not together with bf16")

@@ -26,7 +26,7 @@ SCHEDULES = {
 
 
 def run(draft: LlamaDraft) -> None:
-    """``run.resume``."""
+    """Convert the keys behind ``run.resume``."""
     trainer_keys.resume(draft)
     if draft.purpose == "train" and not draft.get("do_train"):
         draft.note("hint", "LLaMA-Factory trains nothing without do_train: true; `ernie run` always trains", "do_train")
@@ -34,7 +34,7 @@ def run(draft: LlamaDraft) -> None:
 
 
 def batches(draft: LlamaDraft) -> None:
-    """``train.batch_size``, ``train.accumulation``, ``eval.batch_size``."""
+    """Convert the batch sizes of training and evaluation and the accumulation."""
     draft.carry("per_device_train_batch_size", "train.batch_size", pin=True)
     draft.carry("gradient_accumulation_steps", "train.accumulation")
     if wants_evaluation(draft):

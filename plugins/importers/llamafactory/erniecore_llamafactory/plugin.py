@@ -42,7 +42,7 @@ class LlamaFactoryImporter(Plugin):
 
     @hookimpl
     def ernie_describe_keys(self) -> KeyTable:
-        """LLaMA-Factory's arguments."""
+        """The table of LLaMA-Factory's arguments."""
         from erniecore_llamafactory.table import TABLE
 
         return TABLE

@@ -17,7 +17,7 @@ Installed = Callable[[str], bool]
 
 
 def is_installed(distribution: str) -> bool:
-    """From metadata alone."""
+    """Whether the metadata of a distribution is found."""
     try:
         metadata.version(distribution)
     except metadata.PackageNotFoundError:

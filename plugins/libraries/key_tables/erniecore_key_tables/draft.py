@@ -79,7 +79,7 @@ class Draft:
             self.note("differs" if left.differs else "hint", left.reason, old)
 
     def note(self, kind: NoteKind, text: str, *olds: str) -> None:
-        """Something to know."""
+        """Add a note on these keys."""
         self.notes.append(ImportNote(kind, olds, text))
 
     def finish(self, olds: Iterable[str]) -> None:

@@ -97,7 +97,7 @@ class KeyTable:
 
     @cached_property
     def keys(self) -> Mapping[str, Key]:
-        """Name -> key."""
+        """All keys by their name."""
         return {key.old: key for keys in self.groups.values() for key in keys}
 
     def match(self, content: Mapping[str, Any]) -> int:
@@ -135,5 +135,5 @@ class KeyTable:
 
 
 def top(key: str) -> str:
-    """``vision_config`` of ``vision_config.depth``."""
+    """The first component of a key: ``vision_config`` of ``vision_config.depth``."""
     return key.partition(".")[0]

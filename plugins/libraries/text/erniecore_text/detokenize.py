@@ -15,8 +15,8 @@ class TextStream:
 
     Args:
         spelled: bytes of each id.
-        special: ids of control tokens; they never join the bytes around them into one character.
-        skip_special: leave control tokens out.
+        special: ids of special tokens; they never join the bytes around them into one character.
+        skip_special: leave special tokens out.
     """
 
     def __init__(self, spelled: Sequence[bytes], special: AbstractSet[int], *, skip_special: bool = True) -> None:

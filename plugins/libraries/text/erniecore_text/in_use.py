@@ -164,7 +164,7 @@ def _has_reasoning(template: ChatTemplate, history: Sequence[Message], turn: Mes
 
 def _no_place(where: str) -> RowError:
     return RowError(
-        "the chat template has no place for reasoning",
+        "the chat template does not support reasoning",
         code=codes.TEMPLATE_REFUSED,
         where=f"{where}.reasoning",
         expected="a template of a model that reasons",

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from erniecore.api import Json
 from erniecore.api.data import Message, ToolCall
 
-#: Texts of tools and calls that may stay: they cannot hold a control token, and templates compare them.
+#: Texts of tools and calls that may stay: they cannot hold a special token, and templates compare them.
 _PLAIN = re.compile(r"[A-Za-z0-9_.$/ -]*\Z")
 
 

@@ -23,9 +23,9 @@ from erniecore_text.word_encoding import WordEncoder, word_encoder
 #: SentencePiece's placeholder of the space; as a character of a text it is spelled in bytes, so that it survives.
 SPACE_SYMBOL = "\u2581"
 
-#: A part of a run: plain text, or the id of a control token; and the segment that it starts in.
+#: A part of a run: plain text, or the id of a special token; and the segment that it starts in.
 _Part = tuple["str | int", int]
-#: trusted texts whose control tokens are remembered, and the longest of them
+#: trusted texts whose special tokens are remembered, and the longest of them
 _MAX_TRUSTED, _MAX_LENGTH = 1 << 12, 1 << 10
 
 
@@ -74,7 +74,7 @@ class SentencePieceTokenizer:
 
     @classmethod
     def from_directory(cls, directory: Path, chat_template: ChatTemplate | None = None) -> SentencePieceTokenizer:
-        """The tokenizer in a model directory of the public layout.
+        """The tokenizer in a model directory of the Hugging Face format.
 
         Without ``chat_template`` the one in the directory is used, if there is one.
 
@@ -98,7 +98,7 @@ class SentencePieceTokenizer:
     # ---- encoding
 
     def encode(self, text: str) -> list[int]:
-        """Plain text; never yields a control token, whatever the text says.
+        """Plain text; never yields a special token, whatever the text says.
 
         Raises ``UnicodeEncodeError`` for lone surrogates: they are no text."""
         if self._breaks is None or not (SPACE_SYMBOL in text or (self._listed and self._listed.search(text))):
@@ -111,7 +111,7 @@ class SentencePieceTokenizer:
                 ids += self._pieces(text[position : match.start()]) + self._space_symbol_ids
             elif found in self.plain_tokens:
                 ids += [*self._pieces(text[position : match.start()]), self.plain_tokens[found]]
-            else:  # a control token that SentencePiece would recognize: cut it in two
+            else:  # a special token that SentencePiece would recognize: cut it in two
                 ids += self._pieces(text[position : match.start() + 1]) + self._pieces(found[1:])
             position = match.end()
         return ids + self._pieces(text[position:]) if position else self._pieces(text)
@@ -173,7 +173,7 @@ class SentencePieceTokenizer:
         return out
 
     def _trusted(self, text: str) -> tuple[str | int, ...]:
-        """Text between control tokens, and the ids of these. Templates write the same again and again."""
+        """Text between special tokens, and the ids of these. Templates write the same again and again."""
         parts = self._known.get(text)
         if parts is None:
             parts = self._cut_at_control(text)
@@ -198,7 +198,7 @@ class SentencePieceTokenizer:
         return tuple(parts)
 
     def _encode_run(self, run: Sequence[_Part], out: list[list[int]]) -> None:
-        """Encode texts between control tokens as one, and assign the ids to the segments."""
+        """Encode texts between special tokens as one, and assign the ids to the segments."""
         texts: list[tuple[str, int]] = []
         for value, index in run:
             if isinstance(value, str):
@@ -229,7 +229,7 @@ class SentencePieceTokenizer:
 
     @cached_property
     def _bytes(self) -> list[bytes]:
-        """Bytes that each id spells; control tokens spell their own text."""
+        """Bytes that each id spells; special tokens spell their own text."""
         table = piece_bytes(self._sp, self.vocab_size)
         for text, token in (*self.special_tokens.items(), *self.plain_tokens.items()):
             table[token] = text.encode()
@@ -256,7 +256,7 @@ class SentencePieceTokenizer:
     # ---- files
 
     def save(self, directory: Path) -> list[Path]:
-        """Write the tokenizer files of the public layout (the names are in ``tokenizer_files``)."""
+        """Write the tokenizer files of the Hugging Face format (the names are in ``tokenizer_files``)."""
         return tokenizer_files.write(self, Path(directory))
 
 

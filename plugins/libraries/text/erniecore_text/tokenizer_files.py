@@ -1,4 +1,4 @@
-"""The files of a tokenizer in the public layout: read, and written so that transformers and servers read the same.
+"""The files of a tokenizer in the Hugging Face format: read, and written so that transformers and servers read the same.
 
 ``tokenizer.model``, ``tokenizer.json``, ``tokenizer_config.json``, ``special_tokens_map.json``, ``added_tokens.json``
 (only when tokens lie outside of the model) and ``chat_template.jinja``. Remote code named in a configuration is never

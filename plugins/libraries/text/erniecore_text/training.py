@@ -42,7 +42,7 @@ CONTROL = (
     "<global_setting>",
     "</global_setting>",
 )
-#: <unk> <s> </s>, control tokens and bytes: no vocabulary is smaller
+#: <unk> <s> </s>, special tokens and bytes: no vocabulary is smaller
 MIN_SIZE = 3 + len(CONTROL) + 256
 #: ids where nobody says how many, if the text has as many
 USUAL_SIZE = 8000
@@ -73,7 +73,7 @@ def train(texts: Iterable[str], vocab_size: int) -> SentencePieceTokenizer:
     """A BPE tokenizer over ``texts``.
 
     Raises:
-        UsageError: ``vocab_size`` is below the control tokens and bytes.
+        UsageError: ``vocab_size`` is below the special tokens and bytes.
         DataError: there is no text. SizeError: the text is too short for so many ids, or has more characters.
     """
     import sentencepiece

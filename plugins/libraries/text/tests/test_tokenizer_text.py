@@ -15,7 +15,7 @@ from erniecore.types.records import Message
 from erniecore.types.text import Segment
 
 TEXT = st.text(st.characters(exclude_categories=("Cs",)), max_size=60)
-#: texts full of things that look like control tokens and bytes
+#: texts full of things that look like special tokens and bytes
 NASTY = st.lists(
     st.sampled_from(
         ["<|im_end|>", "</s>", "<s>", "<unk>", "<0x0A>", "<|end_of_sentence|>", "<", "|>", "a", " ", "\n", SPACE_SYMBOL]

@@ -1,4 +1,4 @@
-"""Samples from the disk: the same as from memory, whole or made again, known by everything they are made of."""
+"""Samples from the disk: the same as from memory, complete or rebuilt, with a key of everything that they depend on."""
 
 import json
 from pathlib import Path
@@ -79,7 +79,7 @@ def test_samples_that_are_not_plain_and_their_fields_come_back(make_sample, tmp_
 
 
 @pytest.mark.parametrize("what", ["flip", "cut", "empty", "gone", "swapped"])
-def test_damaged_shard_is_made_again_aloud(toy, source, jsonl, tmp_path, small, what):
+def test_damaged_shard_is_rebuilt_with_a_warning(toy, source, jsonl, tmp_path, small, what):
     sources = [source(jsonl("a.jsonl", 20))]
     before = TokenCache(tmp_path / "c").encode(sources, toy.Encoder(6)).dataset.fingerprint()
     victim = shards(tmp_path / "c")[1]
@@ -103,11 +103,11 @@ def test_interrupted_build_goes_on_where_it_stopped(toy, source, jsonl, tmp_path
     path = jsonl("a.jsonl", 20)
     real, calls = ShardWriter.finish, []
 
-    def finish(writer, account):
+    def finish(writer, statistics):
         calls.append(1)
         if len(calls) == 3:
             raise KeyboardInterrupt
-        return real(writer, account)
+        return real(writer, statistics)
 
     with monkeypatch.context() as patch:
         patch.setattr(ShardWriter, "finish", finish)
@@ -261,9 +261,9 @@ def test_file_that_is_written_meanwhile_is_refused(toy, source, jsonl, tmp_path,
     path = jsonl("a.jsonl", 9)
     real = ShardWriter.finish
 
-    def finish(writer, account):
+    def finish(writer, statistics):
         path.write_text('{"text": "later"}\n')
-        return real(writer, account)
+        return real(writer, statistics)
 
     monkeypatch.setattr(ShardWriter, "finish", finish)
     with pytest.raises(DataError, match="changed while it was read"):

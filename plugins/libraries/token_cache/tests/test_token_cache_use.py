@@ -62,9 +62,9 @@ def test_workers_give_the_same_files(toy, source, jsonl, tmp_path):
 def test_lock_excludes_others_until_it_is_let_go(tmp_path):
     with locked(tmp_path / "e", "use", shared=True), locked(tmp_path / "e", "use", shared=True):
         assert try_locked(tmp_path / "e", "use") is None
-    held = try_locked(tmp_path / "e", "use")
-    assert held is not None
-    held.close()
+    lock = try_locked(tmp_path / "e", "use")
+    assert lock is not None
+    lock.close()
 
 
 # ---- the setting

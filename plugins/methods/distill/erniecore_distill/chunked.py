@@ -51,7 +51,7 @@ class Teaching(Protocol):
     """What a teacher says about n positions."""
 
     def compare(self, rows: slice, logits: Tensor, comparison: Comparison) -> tuple[Tensor, Tensor]:
-        """Divergence and likeliest token of the teacher, each [c], at ``rows`` for the student's logits [c, V]."""
+        """Divergence and most likely token of the teacher, each [c], at ``rows`` for the student's logits [c, V]."""
         ...
 
 
@@ -71,7 +71,7 @@ class WholeVocabulary:
 
 @dataclass(frozen=True, slots=True)
 class TopTokens:
-    """The teacher's likeliest tokens, ids int64 [n, k], best first, with their log-probabilities [n, k], and the
+    """The teacher's most likely tokens, ids int64 [n, k], best first, with their log-probabilities [n, k], and the
     log-probability [n, 1] of all others together; at the temperature of the comparison.
 
     Both distributions are compared over these k + 1 outcomes. The student's share of the others is the sum over all of
@@ -98,7 +98,7 @@ def grouped(log_p: Tensor, ids: Tensor) -> Tensor:
 
 
 def top_tokens(logits: Tensor, k: int, temperature: float) -> TopTokens:
-    """The k likeliest tokens of logits [c, V]; ties go to the smaller id, on every device."""
+    """The k most likely tokens of logits [c, V]; ties go to the smaller id, on every device."""
     log_p = F.log_softmax(logits / temperature, axis=-1)
     ids = paddle.argsort(logits, axis=-1, descending=True, stable=True)[:, :k]
     both = grouped(log_p, ids)
@@ -115,7 +115,7 @@ def compared(
     hidden: Tensor, head: Head, labels: Tensor, teaching: Teaching, comparison: Comparison, chunk: int = 0
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Sums over n positions: negative log-likelihood of the labels, divergence (not times temperature²), and how often
-    student and teacher find the same token likeliest.
+    student and teacher find the same token most likely.
 
     Args:
         hidden: the student's [n, H]. labels: int64 [n]. chunk: positions at a time; 0: all.

@@ -42,7 +42,7 @@ class DistillObjective(NextTokenObjective):
 
     def main_loss(self, hidden: Tensor, batch: Batch) -> tuple[Tensor, dict[str, tuple[Tensor | float, float]]]:
         """The sum over learned positions; metrics ``kl`` (the divergence per token, without T²), ``sft_loss`` and
-        ``teacher/agreement``, the share of tokens that both find likeliest."""
+        ``teacher/agreement``, the share of tokens that both find most likely."""
         (where,) = np.nonzero(batch.labels.reshape(-1) != IGNORE)
         learned = float(len(where))
         rows = hidden.reshape([-1, hidden.shape[-1]])

@@ -84,7 +84,7 @@ def check_tokenizers(student: Tokenizer, teacher: Tokenizer) -> None:
     if student.vocab_size != teacher.vocab_size:
         reason = f"{teacher.vocab_size} ids, the student's {student.vocab_size}"
     elif dict(student.special_tokens) != dict(teacher.special_tokens):
-        reason = "other control tokens"
+        reason = "other special tokens"
     elif any(student.encode(text) != teacher.encode(text) for text in _TEXTS):
         reason = "other ids for the same text"
     elif differing := [i for i in ids if student.decode([i]) != teacher.decode([i])]:

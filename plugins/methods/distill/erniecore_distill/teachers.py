@@ -48,9 +48,9 @@ class OnlineTeacher:
             ).hidden
             hidden_nJ = hidden_BSJ.reshape([-1, hidden_BSJ.shape[-1]]).gather(paddle.to_tensor(where))
             whole = WholeVocabulary(hidden_nJ, Head(*self.model.head()))
-            return self._likeliest(whole, chunk) if self.top_k else whole
+            return self._most_likely(whole, chunk) if self.top_k else whole
 
-    def _likeliest(self, whole: WholeVocabulary, chunk: int) -> TopTokens:
+    def _most_likely(self, whole: WholeVocabulary, chunk: int) -> TopTokens:
         count = whole.hidden.shape[0]
         parts = [
             top_tokens(whole.head.logits(whole.hidden[rows]), self.top_k, self.temperature)

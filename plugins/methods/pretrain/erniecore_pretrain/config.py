@@ -11,12 +11,13 @@ class PretrainConfig(MethodConfig):
 
     document_mask: bool = Field(
         True,
-        description="Documents that share a row never see each other, and positions begin anew with each. `false`: a row is "
-        "one causal text, in which the first token of a document is learned from the end of the one before.",
+        description="Documents of a packed sequence do not attend to each other, and positions restart with each. `false`: plain "
+        "causal attention across documents; the first token of a document is predicted from the previous one.",
     )
     mtp_weight: float = Field(
-        0.1, ge=0, description="Weight of the multi-token-prediction loss, for models that predict further tokens."
+        0.1, ge=0, description="Weight of the multi-token prediction loss, for models with MTP layers."
     )
     accuracy: bool = Field(
-        False, description="Also report the share of tokens that are the most likely one; costs time."
+        False,
+        description="Also report top-1 accuracy: the fraction of tokens that are the most likely one. Takes time.",
     )

@@ -95,7 +95,7 @@ class RewardModel:
 
     def scores_of_texts(self, pairs: Sequence[tuple[str, str]]) -> list[float]:
         """The reward of each (prompt, completion) in the words of the chat template: a prompt as the model was given it,
-        control tokens included, and what was written behind it without the token that ended it."""
+        special tokens included, and what was written behind it without the token that ended it."""
         from erniecore.api.method import Segment
 
         end = self.turns.template.turn_end

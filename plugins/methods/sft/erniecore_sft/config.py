@@ -10,8 +10,9 @@ class SftConfig(MethodConfig):
     """Supervised fine-tuning on conversations."""
 
     mtp_weight: float = Field(
-        0.1, ge=0, description="Weight of the multi-token-prediction loss, for models that predict further tokens."
+        0.1, ge=0, description="Weight of the multi-token prediction loss, for models with MTP layers."
     )
     accuracy: bool = Field(
-        False, description="Also report the share of loss tokens that are the most likely one; costs time."
+        False,
+        description="Also report top-1 accuracy: the fraction of loss tokens that are the most likely one. Takes time.",
     )

@@ -246,7 +246,7 @@ def test_a_completion_without_reasoning_is_learned_behind_the_prompt_in_use(make
 
 
 def test_reasoning_that_the_template_would_drop_is_refused(make):
-    with pytest.raises(RowError, match="no place for reasoning") as e:
+    with pytest.raises(RowError, match="does not support reasoning") as e:
         one(make()[0], user("q"), completion("a", reasoning="r"))
     assert (e.value.code, e.value.where) == ("ERN-D041", "$.messages[1].reasoning")
 

@@ -57,12 +57,12 @@ class Ernie45StateAdapter:
 
     def outside(self, rules: Rules, names: Sequence[str]) -> Iterator[TensorMap]:
         """Embedding, final norm and head."""
-        arch, held = self.arch, "lm_head.weight" in names
+        arch, untied = self.arch, "lm_head.weight" in names
         table = (arch.vocab_size, arch.hidden_size)
         if arch.tie_word_embeddings:
-            yield rules.tied_embedding(table) if held else rules.same("model.embed_tokens.weight", table)
+            yield rules.tied_embedding(table) if untied else rules.same("model.embed_tokens.weight", table)
         else:
-            if names and not held:
+            if names and not untied:
                 fix = "a head that shares the embedding needs tie_word_embeddings true in config.json"
                 raise CheckpointError(
                     "tie_word_embeddings is false, but the head is missing", where="lm_head.weight", fix=fix

@@ -23,11 +23,11 @@ def _reference_operators():
 
 def saved_bytes(model, ids):
     """Bytes that the forward pass of everything below the head holds: for the backward pass, and the result."""
-    held = paddle.base.core.host_memory_stat_current_value
+    allocated = paddle.base.core.host_memory_stat_current_value
     model.features(ids)  # whatever is made once
-    before = held("Allocated", 0)
+    before = allocated("Allocated", 0)
     result = model.features(ids)
-    after = held("Allocated", 0)
+    after = allocated("Allocated", 0)
     del result
     return after - before
 

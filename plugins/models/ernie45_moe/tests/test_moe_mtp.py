@@ -34,21 +34,21 @@ def both_losses(model, mtp):
 
 
 def test_logits_and_losses(mtp, model):
-    features, main, ahead = both_losses(model, mtp)
+    features, main, mtp_loss = both_losses(model, mtp)
     assert len(features.mtp_hidden) == 1
     np.testing.assert_allclose(model.logits(features.hidden).numpy()[:, :20], mtp.tensors["main_logits"], atol=2e-5)
     np.testing.assert_allclose(
         model.logits(features.mtp_hidden[0]).numpy()[:, :20], mtp.tensors["mtp_logits"], atol=2e-5
     )
     assert float(main) == pytest.approx(mtp.numbers["loss"]["main"], rel=1e-6)
-    assert float(ahead) == pytest.approx(mtp.numbers["loss"]["mtp"], rel=1e-6)
+    assert float(mtp_loss) == pytest.approx(mtp.numbers["loss"]["mtp"], rel=1e-6)
 
 
 @pytest.mark.parametrize("granularity", ["none", "full"])
 def test_gradients(granularity, mtp, model, public_gradients):
     model.set_recompute(granularity)
-    _, main, ahead = both_losses(model, mtp)
-    (main + mtp.numbers["mtp_loss_scaling_factor"] * ahead).backward()
+    _, main, mtp_loss = both_losses(model, mtp)
+    (main + mtp.numbers["mtp_loss_scaling_factor"] * mtp_loss).backward()
     found = public_gradients(plugin, model)
     assert set(found) == set(mtp.numbers["grad_norm"])
     for name, norm in mtp.numbers["grad_norm"].items():

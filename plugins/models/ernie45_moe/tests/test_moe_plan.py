@@ -32,11 +32,11 @@ def test_activations_are_what_autograd_saves(change):
     arch = MoeArchitecture.parse({**SOURCE, "num_nextn_predict_layers": 0, **change})
     model, tokens = Ernie45MoeForCausalLM(arch, MoeConfig()), 512
     model.train()
-    ids, held = paddle.randint(0, 1024, [1, tokens]), paddle.base.core.host_memory_stat_current_value
+    ids, allocated = paddle.randint(0, 1024, [1, tokens]), paddle.base.core.host_memory_stat_current_value
     model.features(ids)  # whatever is made once
-    before = held("Allocated", 0)
+    before = allocated("Allocated", 0)
     result = model.features(ids)
-    saved = held("Allocated", 0) - before
+    saved = allocated("Allocated", 0) - before
     del result
     planned = activations(arch.shape(), Work(tokens=tokens, length=tokens))
     # the loss is not run here: the gradient beside it and the ids are not there yet

@@ -138,7 +138,7 @@ def read_videos(videos: Sequence[Sequence[ImageSource]], sizing: Sizing | None =
 
 def _joined(items: Sequence[tuple[Sequence[ImageSource], Sizing]], multiple: int = 1) -> Pixels:
     if not items:
-        raise ValueError("no pictures")
+        raise ValueError("no images")
     parts = [_one(images, sizing, multiple) for images, sizing in items]
     return Pixels(np.concatenate([values for values, _ in parts]), np.array([grid for _, grid in parts], np.int64))
 

@@ -196,7 +196,7 @@ class Ernie45VlForConditionalGeneration(Ernie45MoeForCausalLM):
             count = sum(grid.merged(self.vl.vision.merge).size for grid in found)
             at = np.flatnonzero(kinds_T == kind)
             if len(at) != count:
-                raise ValueError(f"{len(at)} placeholders for {count} tokens of pictures")
+                raise ValueError(f"{len(at)} placeholders for {count} image tokens")
             places_T[at] = np.arange(start, start + count)
             start += count
         return paddle.to_tensor(places_T)

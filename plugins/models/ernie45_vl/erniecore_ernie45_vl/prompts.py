@@ -1,5 +1,5 @@
 """Conversations with images as text: what stands where, with a placeholder for each token of an image. Text of users is
-never read as control tokens. No pixels here.
+never read as special tokens. No pixels here.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def _media(part: Mapping[str, Any], left: Mapping[str, Iterator[int]], seen: dic
         raise ValueError(f"a part of type {kind!r}; expected text, {' or '.join(MEDIA)}")
     count = next(left[kind], None)
     if count is None:
-        raise ValueError(f"the conversation has more parts of type {kind} than there are pictures")
+        raise ValueError(f"the conversation has more parts of type {kind} than there are images")
     seen[kind] += 1
     word, name = MEDIA[kind]
     return f"{word} {seen[kind]}:<|{name}_START|>" + f"<|{name}_PLACEHOLDER|>" * count + f"<|{name}_END|>"

@@ -28,13 +28,13 @@ def flat(source: Json, where: str) -> dict[str, Any]:
     outer = Keys(source, where)
     if not isinstance(inner, Mapping):
         raise outer.fault("text_config", "not a mapping", expected="the keys of the text part")
-    beside = {key: value for key, value in source.items() if key != "text_config"}
+    others = {key: value for key, value in source.items() if key != "text_config"}
     keys = Keys(inner, f"{where}: text_config")
     text = {key: value for key, value in inner.items() if key != "model_type"}
-    for key in text.keys() & beside.keys():
-        if text[key] != beside[key]:
-            raise keys.fault(key, f"contradicts the same key above: {beside[key]!r}", fix="remove one of the two")
-    return {**text, **beside, **_placement(keys), **_both_kinds(keys), **_axes(keys), "model_type": FLAT_TYPE}
+    for key in text.keys() & others.keys():
+        if text[key] != others[key]:
+            raise keys.fault(key, f"contradicts the same key above: {others[key]!r}", fix="remove one of the two")
+    return {**text, **others, **_placement(keys), **_both_kinds(keys), **_axes(keys), "model_type": FLAT_TYPE}
 
 
 def _both_kinds(keys: Keys) -> dict[str, Any]:

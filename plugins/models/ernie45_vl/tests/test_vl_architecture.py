@@ -49,8 +49,8 @@ def test_sizes_of_the_published_models(name, total, decoder, tower, resampler):
 @pytest.mark.parametrize("name", ["28b-a3b", "424b-a47b", "tiny"])
 def test_the_plan_counts_every_parameter(name):
     shape = VlArchitecture.parse(recipe(name)["architecture"]).shape()
-    idle = sum(idle_parameters(shape.hidden, layer) for layer in shape.layers)
-    assert total_parameters(shape) + idle + shape.beside == round(billions(maps_of(name)) * 1e9)
+    frozen = sum(idle_parameters(shape.hidden, layer) for layer in shape.layers)
+    assert total_parameters(shape) + frozen + shape.beside == round(billions(maps_of(name)) * 1e9)
 
 
 def test_what_only_images_pass_is_neither_trained_nor_active():

@@ -1,4 +1,4 @@
-"""Pictures on their way to the vision tower against the stored reference in tests/fixtures/models/preprocess."""
+"""Image preprocessing against the stored reference in tests/fixtures/models/preprocess."""
 
 import json
 

@@ -1,1 +1,1 @@
-"""Muon for erniecore."""
+"""The Muon optimizer for erniecore."""

@@ -30,7 +30,7 @@ class MuonConfig(AdamWConfig):
     """Muon for the matrices of hidden layers. `beta1`, `beta2` and `epsilon` are AdamW's, for all other parameters."""
 
     momentum: float = Field(0.95, ge=0, lt=1, description="Decay of the momentum of matrices.")
-    nesterov: bool = Field(True, description="Look ahead: orthogonalize gradient + momentum x the new momentum.")
+    nesterov: bool = Field(True, description="Nesterov momentum: orthogonalize gradient + momentum x the new momentum.")
     newton_schulz_steps: int = Field(5, ge=1, le=20, description="Iterations that orthogonalize a matrix.")
     newton_schulz_dtype: Literal["auto", "float32", "bfloat16"] = Field(
         "auto",

@@ -1,4 +1,4 @@
-"""Which axes go together: one table, from which settings are refused by key and which the documentation prints."""
+"""Which parallel axes can be combined: one table, for checking settings and for the documentation."""
 
 from __future__ import annotations
 
@@ -21,9 +21,12 @@ AXES: Mapping[str, Callable[[HybridConfig], bool]] = {
 }
 #: (axis, axis), in the order of ``AXES`` -> why they do not go together; every other product works
 REFUSED: Mapping[tuple[str, str], str] = {
-    ("sharding_stage 3", "pipeline"): "each micro-batch would fetch the layers of its stage again; use stage 1 or 2",
-    ("sequence", "pipeline"): "stages hand whole rows to each other; leave parallel.sequence off",
-    ("context", "pipeline"): "stages hand whole rows to each other; use one of the two",
+    (
+        "sharding_stage 3",
+        "pipeline",
+    ): "each micro-batch would all-gather the layers of its stage again; use stage 1 or 2",
+    ("sequence", "pipeline"): "stages send full sequences to each other; set parallel.sequence=false",
+    ("context", "pipeline"): "stages send full sequences to each other; use one of the two",
 }
 
 

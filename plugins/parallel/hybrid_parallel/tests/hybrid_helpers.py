@@ -50,8 +50,8 @@ def _differing(paddle, comm, members, rank, dtype):
         view = paddle.to_tensor(data(rank, 6, 4 * n)).T if axis else tensor
         strided = [data(r, 6, 4 * n).T if axis else w for r, w in zip(members, whole, strict=True)]
         yield from check(f"all_gather view {axis}", comm.all_gather(view), np.concatenate(strided))
-    parts = np.split(sum(whole), n, axis=0)
-    yield from check("reduce_scatter 0", comm.reduce_scatter(tensor.clone()), parts[me])
+    blocks = np.split(sum(whole), n, axis=0)
+    yield from check("reduce_scatter 0", comm.reduce_scatter(tensor.clone()), blocks[me])
     wide = [data(r, 3, 2 * n) for r in members]
     columns = np.split(sum(wide), n, axis=1)
     yield from check("reduce_scatter 1", comm.reduce_scatter(paddle.to_tensor(wide[me]), 1), columns[me])
@@ -242,10 +242,10 @@ def _saved_and_loaded(ranks, local, whole, root):
     save = Save(Path(root), 1, {}, 3)
     directory = ranks.all_gather_object(str(save.begin(plan.num_bytes)) if ranks.rank == 0 else "")[0]
     with ThreadPoolExecutor(1) as executor:
-        part = PartWriter(Path(directory), plan.of(ranks.rank), executor, 1)
-        write_shards(ranks, {"model": local}, plan, part, patient=True)
-        told = ranks.all_gather_object({file.name: file_json(file) for file in part.files})
-    files = {name: file_from_json(name, entry) for part in told for name, entry in part.items()}
+        writer = PartWriter(Path(directory), plan.of(ranks.rank), executor, 1)
+        write_shards(ranks, {"model": local}, plan, writer, patient=True)
+        told = ranks.all_gather_object({file.name: file_json(file) for file in writer.files})
+    files = {name: file_from_json(name, entry) for entries in told for name, entry in entries.items()}
     if ranks.rank == 0:
         save.finish(files, {"model": sorted(files)})
     ranks.all_gather_object("written")

@@ -8,17 +8,18 @@ from erniecore.api import Field
 
 
 class CcqConfig(Patterns):
-    """Which layers are stored how. Embeddings, routers, norms and heads never are packed."""
+    """Layers by quant dtype. Embeddings, routers, norms and heads are never quantized."""
 
     layers: tuple[str, ...] = Field(
-        ("*",), description=f"What is packed as convolutional codes. {PATTERNS}`*`: every linear layer and expert."
+        ("*",), description=f"Layers to quantize to convolutional codes. {PATTERNS}`*`: every linear layer and expert."
     )
     int4: tuple[str, ...] = Field(
-        (), description="Patterns of layers in four bits instead, a scale per output; wins over `layers`."
+        (),
+        description="Patterns of layers to quantize to int4 with a scale per output; takes precedence over `layers`.",
     )
     int8: tuple[str, ...] = Field(
-        (), description="Patterns of layers in eight bits instead, a scale per output; wins over `layers` and `int4`."
+        (), description="Patterns of layers to quantize to int8 with a scale per output; takes precedence over `int4`."
     )
     ignore: tuple[str, ...] = Field(
-        ("*out_linear*",), description="Patterns of layers that stay as they are; wins over all."
+        ("*out_linear*",), description="Patterns of layers to leave unquantized; takes precedence over all others."
     )

@@ -63,8 +63,8 @@ def test_numbers_and_bytes_are_those_of_the_codec(quant_dtype, shape):
     layer = packed(weight, quant_dtype)
     expected = DECODED[quant_dtype](weight) if weight.ndim == 2 else np.stack([DECODED[quant_dtype](w) for w in weight])
     np.testing.assert_array_equal(layer.dequantize_weight().numpy(), expected)
-    held = sum(buffer.numel().item() * buffer.element_size() for buffer in layer.buffers())
-    assert held == CodeScheme(quant_dtype, GROUP).num_bytes(shape)
+    stored_bytes = sum(buffer.numel().item() * buffer.element_size() for buffer in layer.buffers())
+    assert stored_bytes == CodeScheme(quant_dtype, GROUP).num_bytes(shape)
 
 
 @pytest.mark.parametrize("quant_dtype", QUANT_DTYPES)

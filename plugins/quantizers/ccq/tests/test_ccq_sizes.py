@@ -59,8 +59,8 @@ def test_bits_per_weight_of_whole_models():
     experts = {n: s for n, s in shapes_300b().items() if "experts" in n}
     weights = sum(prod(shape) for shape in experts.values())
     for plugin, bits in ((ccq25, 2.5), (ccq206, 2.0625)):
-        held = sum(packed_bytes(experts, plugin.rules(plugin.Config())).values())
-        assert bits < 8 * held / weights < bits + 0.025
+        stored_bytes = sum(packed_bytes(experts, plugin.rules(plugin.Config())).values())
+        assert bits < 8 * stored_bytes / weights < bits + 0.025
 
 
 def test_integers_win_over_codes_and_ignore_over_all():

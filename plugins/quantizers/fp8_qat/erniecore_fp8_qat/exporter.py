@@ -1,4 +1,4 @@
-"""The exporter ``hf-fp8``: the public layout with FP8 weights. Light; what it writes is imported inside the hook."""
+"""The exporter ``hf-fp8``: the Hugging Face format with FP8 weights. Light; what it writes is imported inside the hook."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from erniecore.api.model import ModelBundle
 
 
 class HfFp8Exporter(Plugin):
-    """The public layout with FP8 weights by blocks: for transformers, and offline FP8 in FastDeploy."""
+    """The Hugging Face format with FP8 weights by blocks: for transformers, and offline FP8 in FastDeploy."""
 
     kind = "exporter"
     name = "hf-fp8"
-    summary = "public layout with FP8 weights by 128x128 blocks, for transformers and FastDeploy"
+    summary = "Hugging Face format with FP8 weights by 128x128 blocks, for transformers and FastDeploy"
     capabilities = frozenset({ExporterCapability.INSTALLED_MODEL, ExporterCapability.LOSSY})
     Config = ExportConfig
 

@@ -1,4 +1,4 @@
-"""The public layout with FP8 weights by blocks of 128x128: what transformers and FastDeploy call ``quant_method: fp8``.
+"""The Hugging Face format with FP8 weights by blocks of 128x128: what transformers and FastDeploy call ``quant_method: fp8``.
 
 A matrix ``X.weight`` [out, in] is E4M3 with ``X.weight_scale_inv`` float32 [out / 128, in / 128], which a block is multiplied
 with; scales are powers of two, max abs / 448 rounded up. Matrices whose sides are no multiples of 128, embeddings, heads and
@@ -70,7 +70,7 @@ def write_fp8_files(
     """
     tensors, kept = quantized_tensors(public_tensors(bundle, dtype) if plain is None else plain)
     if qweight is not None:
-        _take_codes(tensors, qweight)
+        _replace_packed(tensors, qweight)
     written = write_weights(directory, tensors, max_shard_bytes)
     write_assets(bundle, directory, dtype or memory_dtype(bundle))
     config = public_config(bundle.architecture, dtype or memory_dtype(bundle))
@@ -86,7 +86,7 @@ def write_fp8_files(
     write_directory_manifest(directory, facts, {file.name: file.sha256 for file in written})
 
 
-def _take_codes(tensors: dict[str, StoredTensor], packed: Mapping[str, PackedWeight]) -> None:
+def _replace_packed(tensors: dict[str, StoredTensor], packed: Mapping[str, PackedWeight]) -> None:
     """Codes and scales of ``packed`` in the place of new ones. Raises ``UsageError`` for a matrix that has none."""
     for name in [name for name, tensor in tensors.items() if tensor.dtype == "F8_E4M3"]:
         if name not in packed:

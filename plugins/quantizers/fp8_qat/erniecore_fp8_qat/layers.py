@@ -133,8 +133,8 @@ def fused(recipes: Mapping[str, Recipe]) -> dict[str, list[str]]:
     them compute alike and are to have one scale (FastDeploy, ``tensor_wise_fp8.py``: a ``weight_scale`` per fused matrix)."""
     found: dict[str, list[str]] = {}
     for group in FUSED:
-        alike = {recipes.get(name) for name in group}
-        recipe = alike.pop() if len(alike) == 1 else None
+        shared = {recipes.get(name) for name in group}
+        recipe = shared.pop() if len(shared) == 1 else None
         if recipe is not None and recipe.fused:
             found |= {name: [other for other in group if other != name] for name in group}
     return found

@@ -64,9 +64,9 @@ def test_inputs_of_a_group_have_one_scale(make_model):
     model.train()
     model.features(paddle.to_tensor(np.arange(5, 29).reshape(2, 12)))
     layers = dict(model.named_sublayers())
-    seen = [layers[f"model.layers.0.self_attn.{n}"].step_scale().item() for n in ("q_proj", "k_proj", "v_proj")]
-    assert seen[0] > 0
-    assert len(set(seen)) == 1
+    scales = [layers[f"model.layers.0.self_attn.{n}"].step_scale().item() for n in ("q_proj", "k_proj", "v_proj")]
+    assert scales[0] > 0
+    assert len(set(scales)) == 1
 
 
 def test_a_part_that_stays_as_it_is_leaves_the_others_alone(make_model):

@@ -61,8 +61,8 @@ def test_gradients_are_those_of_the_rounded_product(recipe):
     dequantized = rounded(layer)
     expected = recipe.activation(transformed, scale).numpy().astype(np.float64) @ dequantized.numpy()
     np.testing.assert_allclose(y.numpy() - layer.bias.numpy(), expected, rtol=1e-4, atol=1e-5)
-    seen = recipe.for_input(paddle.to_tensor(dy)).numpy().astype(np.float64) @ dequantized.numpy().T
-    dx = recipe.transform(paddle.to_tensor(seen.astype(np.float32))).numpy()
+    expected_dx = recipe.for_input(paddle.to_tensor(dy)).numpy().astype(np.float64) @ dequantized.numpy().T
+    dx = recipe.transform(paddle.to_tensor(expected_dx.astype(np.float32))).numpy()
     np.testing.assert_allclose(x.grad.numpy(), dx, rtol=1e-4, atol=1e-5)
     left, right = recipe.for_weight(x.detach(), paddle.to_tensor(dy), scale)
     np.testing.assert_allclose(layer.weight.grad.numpy(), left.numpy().T @ right.numpy(), rtol=1e-4, atol=1e-5)

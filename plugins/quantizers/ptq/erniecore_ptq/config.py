@@ -12,40 +12,40 @@ from erniecore.api import Field
 
 
 class CacheConfig(Patterns):
-    """Keys and values in the cache while the model generates."""
+    """Settings of a quantized KV cache."""
 
     cache: Literal["none", "int8", "int4", "fp8"] = Field(
-        "none", description="What the cache holds of keys and values instead of their numbers. `none`: the numbers."
+        "none", description="Quant dtype of the KV cache; `none`: unquantized."
     )
     cache_scales: Literal["static", "dynamic"] = Field(
         "static",
-        description="`static`: a scale per channel of each head, from the calibration data. `dynamic`: one per position and \
-head, stored beside the codes.",
+        description="Scales of the KV cache. `static`: per channel of each head, from the calibration data. `dynamic`: per \
+position and head, stored in the cache.",
     )
 
 
 class KvConfig(CacheConfig):
-    """The cache, beside weights that need no data."""
+    """A quantized KV cache, with weights that need no calibration."""
 
-    cache: Literal["int8", "int4", "fp8"] = Field("int8", description="What the cache holds of keys and values.")
+    cache: Literal["int8", "int4", "fp8"] = Field("int8", description="Quant dtype of the KV cache.")
     weights: Literal["none", "wint8", "wint4", "wint4-8"] = Field(
-        "none", description="Weights as this quantizer packs them with its usual settings. `none`: as they are."
+        "none", description="Quantizer of the weights, with its default settings; `none`: unquantized."
     )
 
 
 class PtqConfig(CacheConfig):
-    """Which layers are quantized. Embeddings, routers, norms and heads never are."""
+    """Layers to quantize. Embeddings, routers, norms and heads are never quantized."""
 
     layers: tuple[str, ...] = Field(
-        ("*",), description=f"What is packed. {PATTERNS}`*`: every linear layer and expert."
+        ("*",), description=f"Layers to quantize. {PATTERNS}`*`: every linear layer and expert."
     )
     ignore: tuple[str, ...] = Field(
-        ("*out_linear*",), description="Patterns of layers that stay as they are, whatever `layers` says."
+        ("*out_linear*",), description="Patterns of layers to leave unquantized; takes precedence over `layers`."
     )
 
 
 class IntConfig(PtqConfig):
-    """Integer codes with a scale per group of inputs."""
+    """Integer weights with a scale per group of inputs."""
 
     bits: Literal[4, 8] = Field(4, description="Bits per weight.")
     group_size: int = Field(
@@ -61,56 +61,55 @@ class GptqConfig(IntConfig):
     damping: float = Field(
         0.01,
         gt=0,
-        description="Share of the mean that is added to the diagonal of the Hessian, so that it can be inverted.",
+        description="Damping: fraction of the mean diagonal of the Hessian that is added to its diagonal.",
     )
     by_activation: bool = Field(
         True,
-        description="Round the inputs with the largest activations first, while most of the others can still give way.",
+        description="Quantize the inputs with the largest activations first (`desc_act`).",
     )
-    search_scale: bool = Field(True, description="Choose scales of least error instead of those of the largest weight.")
+    search_scale: bool = Field(
+        True, description="Search for the scales with the smallest error instead of using the maximum."
+    )
 
 
 class AwqConfig(IntConfig):
     """AWQ, activation-aware weight scaling (arXiv:2306.00978)."""
 
-    grid: int = Field(20, ge=1, description="Exponents between 0 and 1 that are tried for the scales of inputs.")
+    grid: int = Field(20, ge=1, description="Number of exponents between 0 and 1 in the search for input scales.")
 
 
 class InputsConfig(PtqConfig):
-    """Layers whose inputs are rounded as well."""
+    """Settings of layers with quantized activations."""
 
     hadamard_block: Literal[0, 1, 2, 4, 8, 16, 32, 64, 128] = Field(
         32,
-        description="As in `fp8-qat`: inputs are mixed in blocks of this size before they are rounded. 0: not at all.",
+        description="Block size of the Hadamard transform of activations, as in `fp8-qat`. 0: off.",
     )
     activations: Literal["static", "dynamic"] = Field(
         "static",
-        description="`static`: one scale per layer, the largest that the calibration data asked for. `dynamic`: each batch \
-has its own.",
+        description="Activation scales. `static`: one per layer, the maximum over the calibration data. `dynamic`: per batch.",
     )
 
 
 class Fp8Config(InputsConfig):
-    """The form of ``fp8-qat``, without training."""
+    """The scheme of ``fp8-qat``, without training."""
 
-    fused_scales: bool = Field(True, description="As in `fp8-qat`: one scale for what servers lay side by side.")
+    fused_scales: bool = Field(True, description="Shared scales for weights that servers fuse, as in `fp8-qat`.")
 
 
 class EightBitConfig(InputsConfig):
-    """Integer weights, a scale per output; inputs in eight bits."""
+    """Integer weights with a scale per output; activations in 8 bits."""
 
     hadamard_block: Literal[0, 1, 2, 4, 8, 16, 32, 64, 128] = Field(
-        0, description="Inputs are mixed in blocks of this size before they are rounded. 0: not at all."
+        0, description="Block size of the Hadamard transform of activations. 0: off."
     )
     activations: Literal["static", "dynamic"] = Field(
         "static",
-        description="`static`: one scale per layer, the largest that the calibration data asked for. `dynamic`: each token \
-has its own.",
+        description="Activation scales. `static`: one per layer, the maximum over the calibration data. `dynamic`: per token.",
     )
     smoothing: float = Field(
         0.5,
         ge=0,
         le=1,
-        description="Share of the size of outliers that is moved from inputs to weights before both are rounded \
-(SmoothQuant, arXiv:2211.10438). 0: none.",
+        description="Migration strength of SmoothQuant (arXiv:2211.10438): moves outliers from activations to weights. 0: off.",
     )

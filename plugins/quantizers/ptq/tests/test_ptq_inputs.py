@@ -46,8 +46,8 @@ def test_product_is_that_of_integers():
     base, x = paddle.nn.Linear(24, 10, bias_attr=False), RNG.standard_normal((7, 24)).astype(np.float32)
     layer = PackedLinear(base, Integers(8), "layer")
     layer.activation_scale.set_value(paddle.to_tensor([0.02]))
-    x_codes = np.clip(np.rint(x / np.float32(0.02)), -127, 127).astype(np.int64)
-    qat_matmul = x_codes @ layer.quant_weight.numpy().T.astype(np.int64)
+    x_quantized = np.clip(np.rint(x / np.float32(0.02)), -127, 127).astype(np.int64)
+    qat_matmul = x_quantized @ layer.quant_weight.numpy().T.astype(np.int64)
     expected = qat_matmul * np.float32(0.02) * layer.weight_scale.numpy()
     np.testing.assert_allclose(layer(paddle.to_tensor(x)).numpy(), expected, rtol=1e-5, atol=1e-5)
 

@@ -14,7 +14,7 @@ from erniecore.api.quantizer import PackedLayer
 
 RNG = np.random.default_rng(0)
 BATCHES = [RNG.integers(5, 440, (4, 24)) for _ in range(3)]
-HELD = np.random.default_rng(1).integers(5, 440, (4, 24))
+EVAL_IDS = np.random.default_rng(1).integers(5, 440, (4, 24))
 
 
 def calibrated(plugin, model, batches=BATCHES, **settings):
@@ -24,7 +24,7 @@ def calibrated(plugin, model, batches=BATCHES, **settings):
 def logits(model):
     model.eval()
     with paddle.no_grad():
-        return model(paddle.to_tensor(HELD)).numpy()
+        return model(paddle.to_tensor(EVAL_IDS)).numpy()
 
 
 def noise(model, make_model, name):

@@ -1,4 +1,4 @@
-"""The ``quantizer`` sections: which layers are packed, and how many inputs share a scale. Knows no model."""
+"""The ``quantizer`` sections: which layers are quantized, and how many inputs share a scale."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from erniecore.api import Field
 from erniecore.api.quantizer import QuantizerConfig
 
 PATTERNS = (
-    "Patterns over layer names such as `q_proj` or `model.layers.1?.mlp.*`; all routed experts of a layer are one name, \
+    "Patterns over layer names such as `q_proj` or `model.layers.1?.mlp.*`; the routed experts of a layer share one name, \
 as in `mlp.experts.up_proj`. "
 )
 
@@ -27,11 +27,11 @@ class Patterns(QuantizerConfig):
 
 
 class WholeConfig(Patterns):
-    """One form for every linear layer. Embeddings, routers and heads are never packed."""
+    """One quant dtype for every linear layer. Embeddings, routers and heads are never quantized."""
 
-    layers: tuple[str, ...] = Field(("*",), description=f"What is packed. {PATTERNS}`*`: every linear layer.")
+    layers: tuple[str, ...] = Field(("*",), description=f"Layers to quantize. {PATTERNS}`*`: every linear layer.")
     ignore: tuple[str, ...] = Field(
-        ("*out_linear*",), description="Patterns of layers that stay as they are, whatever `layers` says."
+        ("*out_linear*",), description="Patterns of layers to leave unquantized; takes precedence over `layers`."
     )
     group_size: int = Field(
         0, ge=0, description="Consecutive inputs of an output that share a scale. 0: all of them, one scale per output."
@@ -39,21 +39,21 @@ class WholeConfig(Patterns):
 
 
 class Nf4Config(WholeConfig):
-    """NF4 is made for small blocks: 64 values share a scale."""
+    """NF4 needs small groups; the default is 64 values per scale."""
 
     group_size: int = Field(64, ge=1, description="Consecutive inputs of an output that share a scale.")
 
 
 class MixConfig(Patterns):
-    """Routed experts in four bits, attention and dense layers in eight, shared experts as they are."""
+    """Routed experts in 4 bits, attention and dense layers in 8 bits, shared experts unquantized."""
 
-    int4: tuple[str, ...] = Field(("mlp.experts.*",), description=f"What is packed in four bits. {PATTERNS}")
+    int4: tuple[str, ...] = Field(("mlp.experts.*",), description=f"Layers to quantize to int4. {PATTERNS}")
     int8: tuple[str, ...] = Field(
         ("self_attn.*_proj", "mlp.gate_proj", "mlp.up_proj", "mlp.down_proj"),
-        description="What is packed in eight bits; wins over `int4`. The default does not name shared experts.",
+        description="Layers to quantize to int8; takes precedence over `int4`. The default excludes shared experts.",
     )
     ignore: tuple[str, ...] = Field(
-        ("*out_linear*",), description="Patterns of layers that stay as they are; wins over both."
+        ("*out_linear*",), description="Patterns of layers to leave unquantized; takes precedence over both."
     )
     group_size: int = Field(
         0, ge=0, description="Consecutive inputs of an int4 output that share a scale. 0: one scale per output."

@@ -92,10 +92,10 @@ def test_experts_may_be_packed_in_part():
 
 def test_only_experts_with_tokens_are_unpacked(monkeypatch):
     packed = PackedExperts(Experts(), dict.fromkeys(STACKED, Scheme("int4")), "experts")
-    seen, of = [], ops.QuantizedMatrix.of
-    monkeypatch.setattr(ops.QuantizedMatrix, "of", lambda self, experts: seen.append(experts) or of(self, experts))
+    dtypes, of = [], ops.QuantizedMatrix.of
+    monkeypatch.setattr(ops.QuantizedMatrix, "of", lambda self, experts: dtypes.append(experts) or of(self, experts))
     packed(paddle.ones([2, 12]), paddle.to_tensor([[3], [1]]), paddle.ones([2, 1]))
-    assert seen == [[1, 3]] * 3
+    assert dtypes == [[1, 3]] * 3
 
 
 @pytest.mark.usefixtures("each_kernel")

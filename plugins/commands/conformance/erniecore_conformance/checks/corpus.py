@@ -88,7 +88,7 @@ def check_corpus_sampler_takes_every_sample(subject: Subject) -> None:
         ensure_equal(sorted(taken), list(range(len(dataset))), "samples of an epoch")
 
 
-def check_corpus_opens_alike_twice(subject: Subject) -> None:
+def check_corpus_opens_identically_twice(subject: Subject) -> None:
     """Opened again, the fingerprint, the files and the order of an epoch are the same."""
     with tempfile.TemporaryDirectory() as folder:
         path, found = _written(subject, folder), []
@@ -125,7 +125,7 @@ CHECKS = (
     Check(check_corpus_recognizes_its_own),
     Check(check_corpus_samples_are_well_formed),
     Check(check_corpus_sampler_takes_every_sample),
-    Check(check_corpus_opens_alike_twice),
+    Check(check_corpus_opens_identically_twice),
     Check(check_corpus_refuses_foreign_ids),
     Check(check_corpus_splits_for_evaluation),
 )

@@ -71,7 +71,7 @@ class Distances:
             self.optimizer.clear_gradients()
 
     def weights(self) -> dict[str, Any]:
-        """Copies, as float32."""
+        """Copies of the weights, as float32."""
         return {name: tensor.astype("float32").numpy().copy() for name, tensor in self.tensors.items()}
 
 

@@ -66,7 +66,7 @@ def check_reader_gives_rows_in_order(subject: Subject) -> None:
         ensure(isinstance(json.loads(row), dict), f"row {position} is no JSON object")
 
 
-def check_reader_reads_alike_twice(subject: Subject) -> None:
+def check_reader_reads_identically_twice(subject: Subject) -> None:
     """A second pass over the file gives the same."""
     with tempfile.TemporaryDirectory() as folder:
         path = _sample(subject, folder)
@@ -101,6 +101,6 @@ def check_reader_survives_noise(subject: Subject) -> None:
 CHECKS = (
     Check(check_reader_has_one_job),
     Check(check_reader_gives_rows_in_order),
-    Check(check_reader_reads_alike_twice),
+    Check(check_reader_reads_identically_twice),
     Check(check_reader_survives_noise),
 )

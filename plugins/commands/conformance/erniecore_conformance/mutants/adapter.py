@@ -26,7 +26,7 @@ class Changed(ToyAdapterPlugin):
         return adapted
 
     def change(self, model: Any, added: list[Any]) -> None:
-        """What is wrong."""
+        """Break the adapted model; overridden by mutants."""
 
 
 class StartsAnywhere(Changed):

@@ -37,7 +37,7 @@ class _Changed(ToyCorpusPlugin):
     """Opens as the toy does, then :meth:`change`."""
 
     def change(self, corpus: Any) -> None:
-        """One thing."""
+        """Break the corpus; overridden by mutants."""
 
     @hookimpl
     def ernie_open_corpus(
@@ -115,7 +115,7 @@ MUTANTS = (
     mutant("corpus_recognizes_its_own", NeverSure),
     mutant("corpus_samples_are_well_formed", TooLong, also=("corpus_splits_for_evaluation",)),
     mutant("corpus_sampler_takes_every_sample", LosesTheLast),
-    mutant("corpus_opens_alike_twice", OtherFiles),
+    mutant("corpus_opens_identically_twice", OtherFiles),
     mutant("corpus_refuses_foreign_ids", AnyIds),
     mutant("corpus_splits_for_evaluation", HoldsNothingOut),
 )

@@ -15,7 +15,7 @@ from erniecore_conformance.toys.others import ToyDevice, ToyDevicePlugin
 
 
 class Changed(ToyDevicePlugin):
-    """Opens another device."""
+    """Opens a device that is broken in one way."""
 
     Opens: type[Any] = ToyDevice
 
@@ -68,7 +68,7 @@ class NoRemedy(Changed):
 
 
 class OpensOnce(Changed):
-    """Opening again fails."""
+    """Opening the device again fails."""
 
     class Opens(ToyDevice):
         opened = False
@@ -80,7 +80,7 @@ class OpensOnce(Changed):
 
 
 class Silent(Changed):
-    """No facts."""
+    """Describes the device without any fact."""
 
     class Opens(ToyDevice):
         def describe(self) -> Mapping[str, str]:

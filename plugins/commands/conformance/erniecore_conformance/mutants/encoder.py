@@ -34,7 +34,7 @@ class AcceptsMore(Changed):
 
 
 class NarrowEnds(Changed):
-    """``end_rows`` as int64."""
+    """Gives ``end_rows`` the dtype int64."""
 
     class Coder(ToyEncoder):
         def encode(self, record: Record) -> Sequence[Sample]:

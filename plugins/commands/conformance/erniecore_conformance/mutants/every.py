@@ -66,7 +66,7 @@ class WrongName(ToyServerPlugin):
 
 
 class Camel(ToyServerPlugin):
-    """Not kebab."""
+    """The name is not in kebab case."""
 
     name = "toyServer_2"
 
@@ -121,7 +121,7 @@ class Unfinished(ToyServerPlugin):
 
 
 class TwoKinds(ToyServerPlugin):
-    """Also an exporter."""
+    """Implements the hook of an exporter too."""
 
     @hookimpl
     def ernie_export(self, target: Path) -> Path:

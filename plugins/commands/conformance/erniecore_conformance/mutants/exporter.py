@@ -53,7 +53,7 @@ class SwitchesMode(ToyExporterPlugin):
 
 
 class TimeStamped(ToyExporterPlugin):
-    """Writes the time."""
+    """Writes the time into its files."""
 
     @hookimpl
     def ernie_export(self, bundle: ModelBundle, target: Path) -> Path:

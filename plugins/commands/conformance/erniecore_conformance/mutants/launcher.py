@@ -21,7 +21,7 @@ class NoLauncher(ToyLauncherPlugin):
 
 
 class ForgetsRestarts(ToyLauncherPlugin):
-    """Ignores its section."""
+    """Ignores the settings of its section."""
 
     @hookimpl
     def ernie_open_launcher(self, config: LauncherConfig) -> Launcher:
@@ -91,7 +91,7 @@ class KillsInsteadOfAsking(ToyLauncherPlugin):
 
 
 class LeavesRanksBehind(ToyLauncherPlugin):
-    """``close`` ends nothing."""
+    """``close`` does not end the ranks."""
 
     @hookimpl
     def ernie_open_launcher(self, config: LauncherConfig) -> Launcher:

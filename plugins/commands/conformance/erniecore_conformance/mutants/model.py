@@ -38,7 +38,7 @@ class Changed(ToyModelPlugin):
         return model
 
     def change(self, model: Any) -> None:
-        """What is wrong."""
+        """Break the model; overridden by mutants."""
 
     def wrap(self, model: Any, around: Callable[..., Tensor]) -> None:
         """Replace ``features`` by ``around(hidden, ids, options)``."""
@@ -51,7 +51,7 @@ class Changed(ToyModelPlugin):
 
 
 class DoubleLogits(Changed):
-    """Logits in float64."""
+    """Returns logits in float64."""
 
     def change(self, model: Any) -> None:
         original = model.logits
@@ -74,7 +74,7 @@ class WrongHead(Changed):
         model.head = lambda: (model.lm_head.weight * 2, False, None)
 
 
-class SeesFuture(Changed):
+class AttendsToFuture(Changed):
     """Every position also sees the next token when nothing else is asked of the model."""
 
     def change(self, model: Any) -> None:
@@ -237,7 +237,7 @@ class ChangedMaps(ToyModelPlugin):
     """A toy model whose ``pt`` maps are changed."""
 
     def change_maps(self, maps: list[TensorMap]) -> list[TensorMap]:
-        """What is wrong."""
+        """Break the tensor maps; overridden by mutants."""
         return maps
 
     @hookimpl
@@ -326,7 +326,7 @@ MUTANTS = (
     mutant("model_shapes", DoubleLogits),
     mutant("model_is_callable", OtherForward),
     mutant("model_head_is_the_last_product", WrongHead),
-    mutant("model_is_causal", SeesFuture),
+    mutant("model_is_causal", AttendsToFuture),
     mutant("model_ignores_padding", BlindToMask),
     mutant("model_isolates_packed_samples", BlindToPacking),
     mutant("model_rows_are_independent", RowsMix),

@@ -24,7 +24,7 @@ class Changed(ToyQuantizerPlugin):
         return model
 
     def change(self, model: Any, phase: str) -> None:
-        """What is wrong."""
+        """Break the quantized model; overridden by mutants."""
 
     def linears(self, model: Any) -> list[Any]:
         """The layers that were replaced."""
@@ -70,7 +70,7 @@ class Wraps(Changed):
 
 
 class DoesNothing(Changed):
-    """Nothing is quantized."""
+    """Leaves all layers unquantized."""
 
     capabilities = frozenset({QuantizerCapability.TRAIN})
 
@@ -193,7 +193,7 @@ class Calibrated(Changed):
         return model
 
     def calibrate(self, model: Any) -> None:
-        """What is wrong."""
+        """Calibrate in a wrong way; overridden by mutants."""
 
     def check(self, batches: Any) -> None:
         """Refuse too little data."""
@@ -220,8 +220,8 @@ class StoresOtherKeys(Calibrated):
             def encode(self, layer: int, part: str, x: Any) -> Any:
                 return (x * 1.1,)
 
-            def decode(self, layer: int, part: str, held: Any, like: Any) -> Any:
-                return held[0]
+            def decode(self, layer: int, part: str, value: Any, like: Any) -> Any:
+                return value[0]
 
         model.cache_codec = Larger()
 
@@ -241,7 +241,7 @@ class HidesNan(Changed):
 
 
 class PatternConfig(QuantizerConfig):
-    """Which layers."""
+    """Settings with patterns of layer names."""
 
     layers: tuple[str, ...] = Field(("*",), description="Patterns of layers.")
 

@@ -25,7 +25,7 @@ def _lines(file: DataFile) -> Iterator[tuple[int, str]]:
 
 
 class TwoJobs(ToyReaderPlugin):
-    """Fetches files too."""
+    """Implements the hook that fetches files too."""
 
     @hookimpl
     def ernie_fetch_file(self, url: str) -> Path:
@@ -74,6 +74,6 @@ MUTANTS = (
     mutant("reader_has_one_job", TwoJobs),
     mutant("reader_gives_rows_in_order", CountsFromZero),
     mutant("reader_gives_rows_in_order", BareTexts),
-    mutant("reader_reads_alike_twice", Stamped),
+    mutant("reader_reads_identically_twice", Stamped),
     mutant("reader_survives_noise", Trusting),
 )

@@ -73,7 +73,7 @@ class NoWeight(ToyRewardPlugin):
     """Its section has no weight."""
 
     class Config(Section):
-        """Empty."""
+        """Settings without the key ``weight``."""
 
     @hookimpl
     def ernie_compute_rewards(self, config: RewardConfig, completions: Sequence[Completion]) -> Sequence[float]:

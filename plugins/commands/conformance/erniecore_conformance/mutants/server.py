@@ -30,7 +30,7 @@ class RaisesItsOwn(ToyServerPlugin):
 
 
 class OpenConfig(ToyServerConfig):
-    """Listens everywhere."""
+    """Settings that listen on all interfaces by default."""
 
     host: str = Field("0.0.0.0", description="Address to listen on.")
 
@@ -42,7 +42,7 @@ class ListensEverywhere(ToyServerPlugin):
 
 
 class AnyPortConfig(ToyServerConfig):
-    """Takes any port."""
+    """Settings that accept invalid ports."""
 
     port: int = Field(8000, description="Port.")
 

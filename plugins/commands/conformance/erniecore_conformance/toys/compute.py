@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def random_ids(B: int, S: int, vocab: int, seed: int = 0) -> Ints:
-    """int64 [B, S], without the first four ids (control tokens)."""
+    """int64 [B, S], without the first four ids (special tokens)."""
     import numpy as np
 
     return np.random.default_rng(seed).integers(min(4, vocab - 1), vocab, (B, S)).astype(np.int64)
@@ -75,7 +75,7 @@ def gradients(model: Layer) -> dict[str, Floats | None]:
 
 
 def clear_gradients(model: Layer) -> None:
-    """Forget all gradients."""
+    """Set all gradients to None."""
     for parameter in model.parameters():
         parameter.clear_gradient(False)
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class ToyCorpusPlugin(CorpusPlugin):
-    """Files ``*.toytokens``."""
+    """Opens files that end in ``.toytokens``."""
 
     name = "toy"
     summary = "token ids as bytes, for the conformance kit"
@@ -23,7 +23,7 @@ class ToyCorpusPlugin(CorpusPlugin):
     remedy = "train on the others in a run of their own"
 
     def conformance_corpus(self, folder: Path) -> str:
-        """One hundred ids."""
+        """Write a file with one hundred ids."""
         path = folder / "ids.toytokens"
         path.write_bytes(bytes(range(100)))
         return str(path)

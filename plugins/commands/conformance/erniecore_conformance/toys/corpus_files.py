@@ -29,7 +29,7 @@ class ToyTokens:
         return Sample(ids[:-1], ids[1:], np.arange(count), ends, origin=self.origin)
 
     def fingerprint(self) -> str:
-        """Of all ids."""
+        """A hash of all ids."""
         return hashlib.sha256(self.ids.tobytes()).hexdigest()
 
 
@@ -51,7 +51,7 @@ class ToyOrder(BatchSampler):
 
 
 class ToyCorpus(Corpus):
-    """One split."""
+    """A split of a token file."""
 
     def __init__(self, path: Path, ids: Any) -> None:
         self.path, self.ids = path, ids

@@ -11,7 +11,7 @@ from erniecore.api.data import Conversation, Document, Message, Preference, Unpa
 from erniecore.api.method import IGNORE, Batch, Origin, Record, Sample
 from erniecore.api.reward import Completion
 
-_WORDS = ("ant", "bee", "cat", "dog", "eel", "fox", "gnu", "hen")
+_ANIMALS = ("ant", "bee", "cat", "dog", "eel", "fox", "gnu", "hen")
 
 
 def _say(index: int, answer: str) -> tuple[Message, ...]:
@@ -19,20 +19,20 @@ def _say(index: int, answer: str) -> tuple[Message, ...]:
 
 
 def _conversation(i: int) -> Record:
-    return Conversation(_say(i, _WORDS[i]), origin=Origin("toy.jsonl", i + 1))
+    return Conversation(_say(i, _ANIMALS[i]), origin=Origin("toy.jsonl", i + 1))
 
 
 def _document(i: int) -> Record:
-    return Document(f"{i} {_WORDS[i]} " * 2, origin=Origin("toy.jsonl", i + 1))
+    return Document(f"{i} {_ANIMALS[i]} " * 2, origin=Origin("toy.jsonl", i + 1))
 
 
 def _preference(i: int) -> Record:
-    chosen, rejected = (Message("assistant", w) for w in (_WORDS[i], _WORDS[i - 1] + "s"))
+    chosen, rejected = (Message("assistant", w) for w in (_ANIMALS[i], _ANIMALS[i - 1] + "s"))
     return Preference(_say(i, "")[:1], (chosen,), (rejected,), origin=Origin("toy.jsonl", i + 1))
 
 
 def _rated(i: int) -> Record:
-    return UnpairedPreference(_say(i, _WORDS[i]), desirable=i % 2 == 0, origin=Origin("toy.jsonl", i + 1))
+    return UnpairedPreference(_say(i, _ANIMALS[i]), desirable=i % 2 == 0, origin=Origin("toy.jsonl", i + 1))
 
 
 _MAKERS: dict[type, Callable[[int], Record]] = {

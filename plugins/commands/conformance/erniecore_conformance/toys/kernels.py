@@ -9,7 +9,7 @@ from erniecore.api.kernels import Kernel, KernelSet
 
 
 class Function(NamedTuple):
-    """See ``erniecore.api.kernels.Kernel``."""
+    """A kernel that is a Python function."""
 
     run: Callable[..., Any]
     supports: Callable[..., bool]
@@ -33,7 +33,7 @@ def supports(x: Any, block: int) -> bool:
 
 
 def transform(x: Any, block: int) -> Any:
-    """As ``erniecore_ops.hadamard``."""
+    """The Hadamard transform, as ``erniecore_ops.hadamard``."""
     import numpy as np
     import paddle
 

@@ -22,13 +22,13 @@ from erniecore.api.launcher import (
 
 
 class ToyLauncher(Launcher):
-    """See ``erniecore.api.launcher.Launcher``."""
+    """Starts all ranks as local processes."""
 
     def __init__(self, config: LauncherConfig) -> None:
         self.ranks_per_node, self.restarts = config.nproc, config.restarts
 
     def start(self, job: RankJob) -> RunningRanks:
-        """Start all ranks."""
+        """Start all ranks of the job."""
         port, count = free_port(), job.ranks_per_node
         processes = []
         for rank in range(count):

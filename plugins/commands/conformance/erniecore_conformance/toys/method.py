@@ -33,7 +33,7 @@ class ToyObjective(Objective):
         self.policy = policy
 
     def normalizers(self, batch: Batch) -> Mapping[str, float]:
-        """Learned positions."""
+        """The number of loss tokens."""
         return {"tokens": float((batch.labels != IGNORE).sum())}
 
     def __call__(self, batch: Batch, totals: Mapping[str, float]) -> LossOutput:
@@ -91,7 +91,7 @@ class ToyEncoder:
 
 
 class ToyMethodPlugin(MethodPlugin):
-    """Supervised learning."""
+    """Supervised fine-tuning of the toy model."""
 
     name = "toy"
     summary = "mean negative log-likelihood for the conformance kit"

@@ -36,7 +36,7 @@ class ToyStateAdapter:
         self.architecture = architecture
 
     def layout_of(self, names: Sequence[str]) -> str:
-        """Always ``pt``."""
+        """The only layout, ``pt``."""
         if not all(name.startswith("toy.") for name in names):
             raise CheckpointError("not a toy checkpoint")
         return "pt"
@@ -57,7 +57,7 @@ class ToyStateAdapter:
         return maps
 
     def ignored(self, name: str) -> bool:
-        """Nothing is."""
+        """No tensor of a checkpoint is ignored."""
         return False
 
     def _same(self, name: str, *shape: int) -> TensorMap:

@@ -14,13 +14,13 @@ if TYPE_CHECKING:
 
 
 class ToyOptimizerConfig(OptimizerConfig):
-    """Momentum."""
+    """Settings of SGD with momentum."""
 
     momentum: float = Field(0.5, ge=0, lt=1, description="Decay of the momentum.")
 
 
 class ToyOptimizerPlugin(OptimizerPlugin):
-    """Builds the optimizer."""
+    """Builds SGD with momentum."""
 
     name = "toy"
     summary = "gradient descent with momentum"
@@ -28,7 +28,7 @@ class ToyOptimizerPlugin(OptimizerPlugin):
 
     @hookimpl
     def ernie_build_optimizer(self, config: ToyOptimizerConfig, parameters: Sequence[TrainedParameter]) -> Optimizer:
-        """Elementwise."""
+        """An optimizer with an elementwise update."""
         from erniecore_conformance.toys.paddle_optimizer import Momentum
 
         return Momentum(parameters, config.momentum)

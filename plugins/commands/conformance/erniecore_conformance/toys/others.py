@@ -32,13 +32,13 @@ class ToyDevice(Device):
         return {"ERNIE_TOY_A": "1", "ERNIE_TOY_B": "2"}
 
     def open(self) -> None:
-        """Select the processor."""
+        """Import paddle and select the CPU."""
         import paddle
 
         paddle.set_device("cpu")
 
     def describe(self) -> Mapping[str, str]:
-        """One fact."""
+        """One fact about the device."""
         return {"processor": "toy"}
 
     def peak_memory(self) -> int:
@@ -49,7 +49,7 @@ class ToyDevice(Device):
 
 
 class ToyDevicePlugin(DevicePlugin):
-    """Opens :class:`ToyDevice`."""
+    """Opens the device :class:`ToyDevice`."""
 
     name = "toy"
     summary = "the processor for the conformance kit"

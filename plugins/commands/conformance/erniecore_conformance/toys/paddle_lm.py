@@ -72,7 +72,7 @@ class ToyAttention(nn.Layer):  # type: ignore[misc]
 
 
 class ToyMLP(nn.Layer):  # type: ignore[misc]
-    """Gated feed-forward."""
+    """A gated feed-forward block."""
 
     def __init__(self, hidden: int, inner: int) -> None:
         super().__init__()
@@ -138,7 +138,7 @@ class ToyLM(nn.Layer):  # type: ignore[misc]
         return self.lm_head.weight, False, None
 
     def after_step(self, *, rate: float = 0.0) -> None:
-        """Nothing to do."""
+        """Does nothing: the model has no router."""
 
     def forward(self, input_ids: Tensor, **options: Tensor) -> Tensor:
         """[B, S] -> logits [B, S, V]."""

@@ -40,7 +40,7 @@ class Uphill(Momentum):
     """Adds what it must subtract."""
 
     def update(self, index: int, slot: ParameterSlot, gradient: Any, rate: float) -> None:
-        """The other way."""
+        """Update in the wrong direction."""
         super().update(index, slot, -gradient, rate)
 
 
@@ -70,7 +70,7 @@ class FirstComeFirstServed(Momentum):
     """Later parameters learn more slowly."""
 
     def update(self, index: int, slot: ParameterSlot, gradient: Any, rate: float) -> None:
-        """By their number."""
+        """Scale the update by the parameter's number."""
         super().update(index, slot, gradient, rate / (1 + 0.1 * index))
 
 

@@ -15,13 +15,13 @@ if TYPE_CHECKING:
 
 
 class ToyReaderPlugin(RowReaderPlugin):
-    """Files ``*.toy``."""
+    """Reads files that end in ``.toy``."""
 
     name = "toy"
     summary = "a text per line, for the conformance kit"
 
     def conformance_file(self, folder: Path) -> Path:
-        """Three rows."""
+        """Write a file with three rows."""
         path = folder / "rows.toy"
         path.write_text("one\ntwo\nthree\n")
         return path

@@ -37,7 +37,7 @@ class FakeRun:
         self.emitted: list[dict[str, object]] = []
 
     def emit(self, event: str, **fields: object) -> None:
-        """Remember."""
+        """Record the event in a list."""
         self.emitted.append({"event": event, **fields})
 
 

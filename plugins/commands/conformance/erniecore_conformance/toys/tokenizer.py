@@ -1,4 +1,4 @@
-"""A byte-level tokenizer with a chat template: 4 control tokens and 256 bytes. Follows ``types/text.py`` to the
+"""A byte-level tokenizer with a chat template: 4 special tokens and 256 bytes. Follows ``types/text.py`` to the
 letter, needs no file, and can be sent to a worker."""
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ CONTROL = ("<pad>", "<s>", "</s>", "<|end_of_sentence|>")
 
 
 class ToyTemplate:
-    """``<s>User: …\\nAssistant: …<|end_of_sentence|>``."""
+    """The chat template ``<s>User: …\\nAssistant: …<|end_of_sentence|>``."""
 
     source = "{{ messages }}"
     turn_end = "<|end_of_sentence|>"
@@ -29,7 +29,7 @@ class ToyTemplate:
         add_generation_prompt: bool = True,
         thinking: bool | None = None,
     ) -> str:
-        """The segments joined."""
+        """The text of all segments."""
         return "".join(s.text for s in self.segments(messages, tools, add_generation_prompt=add_generation_prompt))
 
     def segments(
@@ -53,7 +53,7 @@ class ToyTemplate:
 
 
 class ToyTokenizer:
-    """Ids 0–3 are the control tokens, 4–259 the bytes of UTF-8."""
+    """Ids 0–3 are the special tokens, 4–259 the bytes of UTF-8."""
 
     vocab_size = len(CONTROL) + 256
     pad_id, bos_id, eos_id = 0, 1, 2
@@ -63,7 +63,7 @@ class ToyTokenizer:
         self.chat_template: ChatTemplate | None = ToyTemplate()
 
     def encode(self, text: str) -> list[int]:
-        """Bytes, shifted past the control tokens."""
+        """Bytes, shifted past the special tokens."""
         return [byte + len(CONTROL) for byte in text.encode()]
 
     def encode_segments(self, segments: Sequence[Segment]) -> list[list[int]]:
@@ -78,13 +78,13 @@ class ToyTokenizer:
         return self.encode(text)
 
     def decode(self, ids: Sequence[int], *, skip_special: bool = True) -> str:
-        """UTF-8 with replacement; control tokens as their text unless skipped."""
+        """UTF-8 with replacement; special tokens as their text unless skipped."""
         parts = [bytes([i - len(CONTROL)]) if i >= len(CONTROL) else CONTROL[i].encode() for i in ids]
         kept = [part for part, i in zip(parts, ids, strict=True) if i >= len(CONTROL) or not skip_special]
         return b"".join(kept).decode(errors="replace")
 
     def save(self, directory: Path) -> list[Path]:
-        """One file, ``toy_tokenizer.json``."""
+        """Write the file ``toy_tokenizer.json``."""
         path = directory / "toy_tokenizer.json"
         path.write_text(json.dumps({"control": CONTROL}), encoding="utf-8")
         return [path]
