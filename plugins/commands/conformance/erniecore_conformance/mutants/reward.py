@@ -90,9 +90,9 @@ class WeighsItself(ToyRewardPlugin):
 
 MUTANTS = (
     mutant("reward_gives_one_number_each", SaysYesAndNo),
-    mutant("reward_gives_one_number_each", SkipsUnfinished, also=("reward_ignores_neighbours",)),
+    mutant("reward_gives_one_number_each", SkipsUnfinished, also=("reward_ignores_neighbors",)),
     mutant("reward_is_pure", Moody),
-    mutant("reward_ignores_neighbours", Relative),
+    mutant("reward_ignores_neighbors", Relative),
     mutant("reward_survives_strange_completions", ReadsNumbers),
     mutant("reward_survives_strange_completions", Infinite),
     mutant("reward_has_a_weight", NoWeight),
