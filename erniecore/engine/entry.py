@@ -207,7 +207,7 @@ def _run_here(context: RunContext, write_resolved: Callable[[Path], None], notes
     """
     from erniecore.checkpoint.files import require_space
     from erniecore.engine import opening
-    from erniecore.engine.preparation import resume, rundir, unfinished
+    from erniecore.engine.preparation import resume, rundir
     from erniecore.engine.stop import StopRequest
 
     settings, cluster, device = context.settings, context.cluster, context.device
@@ -218,7 +218,7 @@ def _run_here(context: RunContext, write_resolved: Callable[[Path], None], notes
         if context.is_main:  # the others would see what it has written meanwhile; they hear of it
             hash_now, data_size = context.config_hash, context.parallel_plan.data_size
             resumption = resume.choose(context.out, settings.run.resume, context.settings_json, hash_now, data_size)
-            unfinished.record(context.out, context.settings_json)
+            rundir.record_settings(context.out, context.settings_json)
         if resumption.checkpoint is None:
             require_space(context.out, context.plan.checkpoint, "the first checkpoint")
         warnings = [*context.warnings, *opening.open_device(device, cluster, context.kernels), *notes]

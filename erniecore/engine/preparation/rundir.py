@@ -16,12 +16,15 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from erniecore.durable import replace_file
 from erniecore.errors import EnvironmentFault, UsageError
 
 EVENTS_NAME = "events.jsonl"
 OURS = ("resolved.yaml", EVENTS_NAME, "data_report.json", "ckpt", "model", "quantized")
 #: version of the content of a checkpoint's ``state.json``
 STATE_FORMAT = 2
+#: in a run directory: the settings that the run was started with
+SETTINGS = Path("control", "run.json")
 log = logging.getLogger("erniecore")
 #: seconds to try to take a lock: a process that only checks whether a run is in use takes its locks, too
 _PATIENCE = 1.0
@@ -192,3 +195,8 @@ def warning_text(event: Mapping[str, Any]) -> str:
     if "message" in shown:
         return str(shown["message"])
     return ", ".join([str(event.get("kind", "")), *(f"{k} {v}" for k, v in shown.items())]).strip(", ")
+
+
+def record_settings(out: Path, settings: Mapping[str, Any]) -> None:
+    """Leave in ``out`` what ``unfinished.choose`` compares; ``settings``: as JSON."""
+    replace_file(out / SETTINGS, json.dumps({"settings": settings}).encode())

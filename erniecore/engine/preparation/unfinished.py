@@ -13,15 +13,12 @@ from pathlib import Path
 from typing import Any
 
 from erniecore.checkpoint.manifest import list_checkpoints
-from erniecore.durable import replace_file
 from erniecore.engine.drift import compare
 from erniecore.engine.preparation import rundir
 from erniecore.errors import CheckpointError, DataError
 
 #: where runs without ``run.out`` are
 ROOT = Path("runs")
-#: in a run directory: the settings that the run was started with
-_SETTINGS = Path("control", "run.json")
 #: bytes at the end of events.jsonl among which the last ``run_end`` is
 _TAIL = 1 << 16
 
@@ -32,11 +29,6 @@ class Choice:
 
     name: str
     note: str = ""
-
-
-def record(out: Path, settings: Mapping[str, Any]) -> None:
-    """Leave in ``out`` what :func:`choose` compares."""
-    replace_file(out / _SETTINGS, json.dumps({"settings": settings}).encode())
 
 
 def choose(settings: Mapping[str, Any], fresh: str, *, root: Path = ROOT) -> Choice:
@@ -70,7 +62,7 @@ def choose(settings: Mapping[str, Any], fresh: str, *, root: Path = ROOT) -> Cho
 
 def _unfinished(root: Path) -> Iterator[Path]:
     """Runs below ``root`` that have not finished, the newest first."""
-    known = [path.parent.parent for path in root.glob(f"*/{_SETTINGS}")]
+    known = [path.parent.parent for path in root.glob(f"*/{rundir.SETTINGS}")]
     for path in sorted(known, key=lambda path: (_last_change(path), path.name), reverse=True):
         if _status(path) != "finished":
             yield path
@@ -79,7 +71,7 @@ def _unfinished(root: Path) -> Iterator[Path]:
 def _last_change(path: Path) -> float:
     with suppress(OSError):
         return (path / rundir.EVENTS_NAME).stat().st_mtime
-    return (path / _SETTINGS).stat().st_mtime
+    return (path / rundir.SETTINGS).stat().st_mtime
 
 
 def _status(path: Path) -> str:
@@ -97,7 +89,7 @@ def _status(path: Path) -> str:
 def _reason(path: Path, settings: Mapping[str, Any]) -> str:
     """Why a run is another one than that of ``settings``; empty: it is the same."""
     try:
-        before = json.loads((path / _SETTINGS).read_bytes())["settings"]
+        before = json.loads((path / rundir.SETTINGS).read_bytes())["settings"]
     except (OSError, ValueError, KeyError, TypeError):
         return "says not which settings it has"
     differences = [str(d) for d in compare(before, settings) if not d.safe]
