@@ -16,7 +16,8 @@ from erniecore.sections import Section
 _INTRO = """# Settings
 
 A settings file is YAML 1.2: sections with keys. Values come in layers; a later one wins:
-defaults, the model's recipe (`model.size`), files named by `extends:`, the file, `ERNIE_SECTION__KEY` in the
+defaults of the core, [those of the method and the adapter](#defaults-of-methods-and-adapters), the model's recipe
+(`model.size`), files named by `extends:`, the file, `ERNIE_SECTION__KEY` in the
 environment, flags and `section.key=value` on the command line. `ernie config show` prints every value with its source.
 
 The sections `run`, `data`, `train`, `eval`, `checkpoint` and `log` belong to the core. The sections `device`, `parallel`,
@@ -42,7 +43,30 @@ def markdown() -> str:
             parts.append(
                 _section(f"### {kind} `{entry.name}`", entry.distribution, where, plugin.Config, plugin.summary)
             )
-    return "\n".join(parts)
+    return "\n".join([*parts, _plugin_defaults()])
+
+
+def _plugin_defaults() -> str:
+    """What methods have instead of the core's defaults, and what adapters make of it, each with its source."""
+    lines = [
+        "## Defaults of methods and adapters",
+        "",
+        "What a run has where nobody wrote anything; `ernie config show` calls it `default of method NAME`. An adapter",
+        "multiplies it. `train.accumulation` is 1 where `train.batch_size` is written; there is no `train.warmup_ratio` where",
+        "`train.warmup_steps` is written or the schedule is `constant`. Settings files of other toolkits bring their own.",
+        "",
+        "| key | plugin | value | source |",
+        "|---|---|---|---|",
+    ]
+    for kind, sign in (("method", ""), ("adapter", "× ")):
+        for entry in registry.entries(kind):
+            if entry.distribution.startswith("erniecore"):
+                plugin = registry.load(kind, entry.name)
+                found = plugin.defaults if kind == "method" else plugin.factors
+                lines += [
+                    f"| `{k}` | {kind} `{entry.name}` | {sign}{v:g} | {_cell(s)} |" for k, (v, s) in found.items()
+                ]
+    return "\n".join([*lines, ""])
 
 
 def _section(title: str, owner: str, section: str, cls: type[Section], summary: str = "") -> str:

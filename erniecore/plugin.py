@@ -168,9 +168,10 @@ class KernelSet(Plugin):
 
 
 class AdapterPlugin(Plugin):
-    """Base of adapter plugins."""
+    """Base of adapter plugins. ``factors``: key of ``MethodPlugin.defaults`` -> (times what, source)."""
 
     kind = "adapter"
+    factors: ClassVar[Mapping[str, tuple[float, str]]] = {}
     Config: ClassVar[type[AdapterConfig]] = AdapterConfig
     capabilities: ClassVar[frozenset[AdapterCapability]] = frozenset()
 
@@ -189,9 +190,11 @@ class QuantizerPlugin(Plugin):
 
 
 class MethodPlugin(Plugin):
-    """Base of method plugins."""
+    """Base of method plugins. ``defaults``: key of a core section, such as ``train.learning_rate`` -> (value, source): what a
+    run with this method has where nobody wrote anything."""
 
     kind = "method"
+    defaults: ClassVar[Mapping[str, tuple[Any, str]]] = {}
     Config: ClassVar[type[MethodConfig]] = MethodConfig
     capabilities: ClassVar[frozenset[MethodCapability]] = frozenset()
 

@@ -16,11 +16,12 @@ from typing import Any, NamedTuple
 from pydantic import ValidationError
 
 from erniecore import sections
+from erniecore.config.plugin_defaults import plugin_defaults
 from erniecore.config.provenance import Provenance
 from erniecore.config.selection import Selection, select
 from erniecore.config.settings import SECTIONS, RunSettings, composed, default_source
-from erniecore.config.sources import EnvironmentSource, Read, command_line
-from erniecore.config.tree import retired_keys
+from erniecore.config.sources import EnvironmentSource, PluginDefaultSource, Read, command_line
+from erniecore.config.tree import Tree, retired_keys
 from erniecore.errors import CheckpointError, ConfigError, PluginNotFound, Problem
 from erniecore.host import Host, assemble
 from erniecore.kinds import KINDS, RUN_KINDS
@@ -91,12 +92,13 @@ def load(
 
             advise(error, written.advice)
         raise
-    settings, found = _settings(chosen)
+    defaults = plugin_defaults(chosen)
+    settings, found = _settings(chosen, defaults)
     problems = [*written.problems, *chosen.problems, *found]
     if problems or settings is None:
         raise ConfigError(problems)
     host = assemble(chosen.plugins)
-    provenance = Provenance(settings, chosen.tree)
+    provenance = Provenance(settings, chosen.tree, defaults)
     problems = host.check_settings(settings)
     if problems:
         raise provenance.located(ConfigError(problems))
@@ -119,7 +121,7 @@ def read_sources(
     return Read((*command_line(overrides, flags), environment), environment.problems)
 
 
-def _settings(chosen: Selection) -> tuple[RunSettings | None, list[Problem]]:
+def _settings(chosen: Selection, defaults: Tree) -> tuple[RunSettings | None, list[Problem]]:
     """Pass 2: the settings of a selection, or everything that is wrong."""
     absent = [kind for kind in RUN_KINDS if kind not in chosen.plugins]
     unselected = {k: sections.default(KINDS[k].config) if KINDS[k].required else None for k in absent}
@@ -127,7 +129,7 @@ def _settings(chosen: Selection) -> tuple[RunSettings | None, list[Problem]]:
     settings: RunSettings | None = None
     errors: Sequence[Any] = ()
     try:
-        sources = (*chosen.sources, default_source(chosen.plugins))
+        sources = (*chosen.sources, PluginDefaultSource(defaults), default_source(chosen.plugins))
         settings = cls(sources=sources, plugins=chosen.names, **unselected)
     except ValidationError as error:
         errors = error.errors(include_url=False)

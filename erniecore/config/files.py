@@ -27,6 +27,8 @@ class ExtendedSource(Source):
 class ConvertedSource(Source):
     """A settings file of another toolkit, converted."""
 
+    complete = True
+
 
 def read_with_file(
     file: Path, overrides: Sequence[str], flags: Mapping[str, Any], environment: EnvironmentSource

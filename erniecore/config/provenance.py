@@ -14,9 +14,12 @@ from erniecore.kinds import MANY
 class Provenance(Mapping[str, str]):
     """``section.key`` -> where its value comes from, e.g. ``run.yaml:4``, ``command line``, ``default``."""
 
-    def __init__(self, settings: RunSettings, tree: Tree) -> None:
+    def __init__(self, settings: RunSettings, tree: Tree, defaults: Tree) -> None:
         self._tree: Tree = {name: own_keys(name, node) if name in MANY else node for name, node in tree.items()}
-        self._sources = {".".join(path): str(_place(self._tree, path) or DEFAULT) for path, _ in values(settings)}
+        self._sources = {
+            ".".join(path): str(_place(self._tree, path) or _place(defaults, path) or DEFAULT)
+            for path, _ in values(settings)
+        }
 
     def __getitem__(self, key: str) -> str:
         return self._sources[key]

@@ -67,7 +67,10 @@ class EmptyMapping(dict[str, Any]):
 
 
 class Source(PydanticBaseSettingsSource):
-    """A source of settings whose values know where they were written; one class for each source."""
+    """A source of settings whose values know where they were written; one class for each source. ``complete``: it is to be
+    read with the core's defaults alone, because it has another toolkit's."""
+
+    complete = False
 
     def __init__(self, tree: Tree) -> None:
         super().__init__(Written)
@@ -149,6 +152,10 @@ class OverrideSource(Source):
 
 class DirectorySource(Source):
     """The model plugin and the path that a model directory stands for."""
+
+
+class PluginDefaultSource(Source):
+    """What a method has instead of the core's defaults."""
 
 
 class DefaultSource(Source):

@@ -24,6 +24,12 @@ class LoraPlugin(AdapterPlugin):
     Config = LoraConfig
     capabilities = frozenset({AdapterCapability.MERGE})
     variant: ClassVar[Variant] = Variant()
+    factors: ClassVar[Mapping[str, tuple[float, str]]] = {
+        "train.learning_rate": (
+            10.0,
+            "LoRA Without Regret (Schulman et al., 2025): the best rate is ten times that of all weights",
+        )
+    }
 
     @hookimpl
     def ernie_adapt_model(self, config: LoraConfig, model: Any) -> Any:
@@ -117,6 +123,12 @@ class LoraPlusPlugin(LoraPlugin):
     name = "lora-plus"
     summary = "LoRA+: LoRA whose B learns faster than A"
     Config = LoraPlusConfig
+    factors: ClassVar[Mapping[str, tuple[float, str]]] = {
+        "train.learning_rate": (
+            2.5,
+            "of A; with `adapter.ratio` 16 the geometric mean with that of B is the rate of `lora`",
+        )
+    }
 
     def owns(self, found: Description) -> bool:
         """A saved LoRA+ adapter is a LoRA adapter: ``lora`` reads it."""

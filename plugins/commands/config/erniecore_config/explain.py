@@ -6,7 +6,9 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from erniecore.api import Section, UsageError
+from erniecore.api.adapter import AdapterPlugin
 from erniecore.api.installation import loadable
+from erniecore.api.method import MethodPlugin
 from erniecore.api.settings import (
     CORE_SECTIONS,
     KINDS,
@@ -33,7 +35,7 @@ def explain(key: str) -> list[Explanation]:
         return [Explanation(key, "erniecore", "text", KINDS[kind].default or "", f"The plugin: {KINDS[kind].summary}.")]
     found = [e for owner, section, cls in owners() for e in section_keys(owner, section, cls) if e.key == key]
     if found:
-        return found
+        return [*found, *instead(key)]
     known = sorted({e.key for owner, section, cls in owners() for e in section_keys(owner, section, cls)})
     close = Known(known).suggest(key)
     inside = [k for k in known if k.startswith(key + ".")]
@@ -43,6 +45,18 @@ def explain(key: str) -> list[Explanation]:
         fix=f"did you mean {close}?" if close and not inside else "",
         next=f"ernie config explain {close}" if close and not inside else "ernie config show",
     )
+
+
+def instead(key: str) -> Iterable[Explanation]:
+    """What methods have instead of the core's default of ``key``, and what adapters make of that, with the source."""
+    for plugin in loadable("method"):
+        if isinstance(plugin, MethodPlugin) and key in plugin.defaults:
+            value, source = plugin.defaults[key]
+            yield Explanation(key, f"method {plugin.name}", "default", f"{value:g}", source)
+    for plugin in loadable("adapter"):
+        if isinstance(plugin, AdapterPlugin) and key in plugin.factors:
+            factor, source = plugin.factors[key]
+            yield Explanation(key, f"adapter {plugin.name}", "default", f"{factor:g} times the method's", source)
 
 
 def owners() -> Iterable[tuple[str, str, type[Section]]]:

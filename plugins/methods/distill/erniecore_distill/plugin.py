@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from erniecore.api import ConfigError, hookimpl
 from erniecore.api.method import MethodCapability, MethodPlugin
@@ -19,6 +20,14 @@ class DistillPlugin(MethodPlugin):
     name = "distill"
     summary = "Distillation: a student learns a teacher's distributions over the next token"
     Config = DistillConfig
+    defaults: ClassVar[Mapping[str, tuple[Any, str]]] = {
+        "train.learning_rate": (2e-5, "that of `sft`"),
+        "train.warmup_ratio": (0.03, "that of `sft`"),
+        "train.accumulation": (
+            8,
+            "eight sequences per step, as in the example configurations of ERNIEKit and LLaMA-Factory",
+        ),
+    }
     capabilities = frozenset({MethodCapability.REFERENCE})
 
     @hookimpl

@@ -15,10 +15,21 @@ if TYPE_CHECKING:
 REFERENCE = frozenset({MethodCapability.REFERENCE})
 #: The conformance kit compares gradients absolutely; with the default beta these losses have gradients ten times larger.
 GENTLE: Mapping[str, Any] = {"beta": 0.5}
+#: what a run has where nobody wrote anything
+CAREFUL: Mapping[str, tuple[Any, str]] = {
+    "train.learning_rate": (5e-7, "arXiv:2310.16944 (Zephyr) and ERNIEKit's examples of DPO; KTO in arXiv:2402.01306"),
+    "train.warmup_ratio": (0.1, "arXiv:2310.16944 (Zephyr)"),
+    "train.accumulation": (
+        8,
+        "eight sequences per step, as in the example configurations of ERNIEKit and LLaMA-Factory",
+    ),
+}
 
 
 class ComparedPlugin(MethodPlugin):
     """A method that may have a reference."""
+
+    defaults: ClassVar[Mapping[str, tuple[Any, str]]] = CAREFUL
 
     @hookimpl
     def ernie_check_settings(self, settings: Any) -> None:
@@ -143,6 +154,10 @@ class OrpoPlugin(PairPlugin):
 
     name, summary = "orpo", "Odds ratio preference optimization: fine-tuning and preference in one, no reference"
     Config = sections.OrpoConfig
+    defaults: ClassVar[Mapping[str, tuple[Any, str]]] = {
+        **CAREFUL,
+        "train.learning_rate": (8e-6, "arXiv:2403.07691: fine-tuning is part of it"),
+    }
 
 
 class KtoPlugin(ComparedPlugin):

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from erniecore.api import hookimpl
 from erniecore.api.method import MethodCapability, MethodPlugin
@@ -18,6 +19,17 @@ class PretrainPlugin(MethodPlugin):
     name = "pt"
     summary = "Pre-training on documents and token files"
     Config = PretrainConfig
+    defaults: ClassVar[Mapping[str, tuple[Any, str]]] = {
+        "train.learning_rate": (
+            1e-5,
+            "ERNIEKit's example goes on from a trained model; from new weights 3e-4 (arXiv:2005.14165)",
+        ),
+        "train.warmup_ratio": (0.03, "that of `sft`"),
+        "train.accumulation": (
+            8,
+            "eight sequences per step, as in the example configurations of ERNIEKit and LLaMA-Factory",
+        ),
+    }
     capabilities = frozenset({MethodCapability.MEAN_NLL})
 
     @hookimpl

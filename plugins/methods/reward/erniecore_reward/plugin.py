@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from erniecore.api import hookimpl
 from erniecore.api.method import MethodCapability, MethodPlugin
@@ -18,6 +19,14 @@ class RewardPlugin(MethodPlugin):
     name = "reward"
     summary = "Reward model: a scalar head that learns which of two completions is better"
     Config = RewardModelingConfig
+    defaults: ClassVar[Mapping[str, tuple[Any, str]]] = {
+        "train.learning_rate": (1e-5, "TRL's example of reward modeling; 9e-6 in arXiv:2203.02155"),
+        "train.warmup_ratio": (0.03, "that of `sft`"),
+        "train.accumulation": (
+            8,
+            "eight sequences per step, as in the example configurations of ERNIEKit and LLaMA-Factory",
+        ),
+    }
     capabilities = frozenset({MethodCapability.SCORE_HEAD})
 
     @hookimpl

@@ -23,6 +23,9 @@ class GrpoPlugin(MethodPlugin):
     summary = "Group-relative policy optimization with verifiable rewards (GRPO, DAPO, Dr. GRPO, GSPO)"
     Config: ClassVar[type[GrpoConfig]] = GrpoConfig
     capabilities = frozenset({MethodCapability.REFERENCE, MethodCapability.REWARDS})
+    defaults: ClassVar[Mapping[str, tuple[Any, str]]] = {
+        "train.learning_rate": (1e-6, "arXiv:2402.03300 (GRPO), arXiv:2503.14476 (DAPO)"),
+    }
     conformance_config: ClassVar[Mapping[str, Any]] = SMALL
 
     @hookimpl

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from erniecore.api import hookimpl
 from erniecore.api.method import MethodCapability, MethodPlugin
@@ -18,6 +19,14 @@ class SftPlugin(MethodPlugin):
     name = "sft"
     summary = "Supervised fine-tuning: learn the assistant's turns"
     Config = SftConfig
+    defaults: ClassVar[Mapping[str, tuple[Any, str]]] = {
+        "train.learning_rate": (2e-5, "Stanford Alpaca; ERNIEKit's examples have 1e-5"),
+        "train.warmup_ratio": (0.03, "Stanford Alpaca"),
+        "train.accumulation": (
+            8,
+            "eight sequences per step, as in the example configurations of ERNIEKit and LLaMA-Factory",
+        ),
+    }
     capabilities = frozenset({MethodCapability.MEAN_NLL})
 
     @hookimpl
