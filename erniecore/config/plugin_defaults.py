@@ -8,7 +8,6 @@ from typing import Any
 
 from erniecore.config.selection import Selection
 from erniecore.config.tree import Leaf, Place, Tree
-from erniecore.config.yaml import parse
 
 #: a default -> settings of its section that say the same in other words, and with which value (``None``: with any)
 _INSTEAD: dict[str, dict[str, Any]] = {
@@ -45,10 +44,9 @@ def _began_with(tree: Tree) -> Mapping[str, Any]:
     file = Path(out.text or str(out.value)) / "resolved.yaml"
     if not file.is_file():
         return {}
-    text = file.read_text(encoding="utf-8")
-    document, lines = parse(text, str(file)), text.splitlines()
-    default = [path for path, line in document.lines.items() if len(path) == 2 and "  # default" in lines[line - 1]]
-    return {".".join(map(str, path)): document.data[str(path[0])][path[1]] for path in default}
+    from erniecore.config.began import defaults_in
+
+    return defaults_in(file)
 
 
 def _said(section: Leaf | Tree, instead: Mapping[str, Any]) -> bool:

@@ -67,8 +67,8 @@ class EmptyMapping(dict[str, Any]):
 
 
 class Source(PydanticBaseSettingsSource):
-    """A source of settings whose values know where they were written; one class for each source. ``complete``: it is to be
-    read with the core's defaults alone, because it has another toolkit's."""
+    """A source of settings whose values know where they were written; one class for each source. ``complete``: it has
+    another toolkit's defaults."""
 
     complete = False
 
