@@ -238,6 +238,9 @@ def known_plugins() -> str:
             lines += [f"[{kind}]", *(f'{_toml_key(name)} = "{names[name]}"' for name in sorted(names)), ""]
     types = {t: names for name, names in found["model"].items() for t in registry.load("model", name).model_types}
     lines += ["# `model_type` of config.json.", "[model_type]", *(f'{t} = "{home}"' for t, home in types.items()), ""]
+    sets = {name: registry.load("kernels", name) for name in found["kernels"]}
+    fast = {d: found["kernels"][name] for name, one in sets.items() if not one.on_request for d in sorted(one.devices)}
+    lines += ["# Devices that have kernels.", "[kernels_for]", *(f'{d} = "{home}"' for d, home in fast.items()), ""]
     lines += ["# What the list of commands says of those above."]
     lines += ["[help]", *(f"{_toml_key(name)} = {json.dumps(_help_line(name))}" for name in sorted(found["command"]))]
     return "\n".join(lines).rstrip() + "\n"

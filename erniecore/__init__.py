@@ -6,6 +6,7 @@ first use; everything that a plugin needs is in ``erniecore.api``.
 
 from __future__ import annotations
 
+import warnings
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +16,9 @@ if TYPE_CHECKING:
     from erniecore.engine.loading import load_model as load_model
     from erniecore.engine.loading import load_tokenizer as load_tokenizer
     from erniecore.engine.loading import open_model as open_model
+
+# paddle remarks it at its first import, whoever imports it; nobody here builds extensions
+warnings.filterwarnings("ignore", message="No ccache found")
 
 __version__ = "0.1.0"
 __all__ = ["__version__", "export", "generate", "load_adapter", "load_model", "load_tokenizer", "open_model", "run"]

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from erniecore_catalog import install_command
-from erniecore_catalog.known import home_of
+from erniecore_catalog.known import home_of, kernels_for
 from erniecore_ops.kernels import OPERATORS, Kernel, in_use, put_in_use
 
 from erniecore import registry
@@ -65,6 +65,11 @@ def choose(device: str, asked: Mapping[str, str]) -> Choice:
         names[operator] = asked.get(operator) or (able[0] if able else REFERENCE)
     missed = {name: fault for name, fault in faults.items() if fault and not sets[name].on_request}
     warnings += [f"kernels {name}: {fault}; the reference operators run" for name, fault in missed.items()]
+    if not sets and len(asked) < len(OPERATORS) and (home := kernels_for(device)):
+        install = install_command(home)
+        warnings.append(
+            f"no kernels for {device} are installed; the reference operators run, which are slower: {install}"
+        )
     used = {name: sets[name] for name in sets if name in names.values()}
     return Choice(names, frozenset(asked), tuple(warnings), used)
 

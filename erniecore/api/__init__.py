@@ -9,8 +9,6 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from erniecore.quiet import importing_paddle
-
 if TYPE_CHECKING:
     from erniecore_catalog import install_command
     from erniecore_ops import functions as ops
@@ -119,6 +117,5 @@ def __getattr__(name: str) -> object:
     if name not in _LAZY:
         return next(getattr(found, name) for found in map(import_module, _LIGHT) if hasattr(found, name))
     module_name, attribute = _LAZY[name]
-    with importing_paddle():
-        module = import_module(module_name)
+    module = import_module(module_name)
     return module if attribute is None else getattr(module, attribute)

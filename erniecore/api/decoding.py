@@ -1,11 +1,8 @@
 """Building block: what a model's decoding step is described with: its layers as a ``DecoderPlan``. Imports paddle."""
 
-from erniecore.quiet import importing_paddle
+from erniecore.engine.models.lowering import computes_as, projection_of, without_hooks
 from erniecore.types.decoder import DecoderBlock, DecoderPlan, Planned, Projection, RoutedExperts
 from erniecore.types.protocols import ProjectionLayer
-
-with importing_paddle():
-    from erniecore.engine.models.lowering import computes_as, projection_of, without_hooks
 
 __all__ = [
     "DecoderBlock",

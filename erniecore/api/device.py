@@ -3,9 +3,8 @@
 
 from erniecore.abilities import ABILITIES
 from erniecore.plugin import DevicePlugin
-from erniecore.quiet import importing_paddle
 from erniecore.sections import DeviceConfig
 from erniecore.types.run import Cluster, Device
 from erniecore.units import size_text
 
-__all__ = ["ABILITIES", "Cluster", "Device", "DeviceConfig", "DevicePlugin", "importing_paddle", "size_text"]
+__all__ = ["ABILITIES", "Cluster", "Device", "DeviceConfig", "DevicePlugin", "size_text"]

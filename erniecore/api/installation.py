@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from erniecore_catalog.known import PADDLE_WHEELS, installed, known
+from erniecore_catalog.known import PADDLE_WHEELS, installed, kernels_for, known
 
 from erniecore.checkpoint.files import existing_parent, free_bytes
 from erniecore.engine.launch import apply_environment, default_device
@@ -33,6 +33,7 @@ __all__ = [
     "free_bytes",
     "installed",
     "installed_kernels",
+    "kernels_for",
     "known",
     "load",
     "load_object",

@@ -1,10 +1,7 @@
 """Building block: what layers of any model have in common. Imports paddle."""
 
-from erniecore.quiet import importing_paddle
-
-with importing_paddle():
-    from erniecore.engine.models.derived import child, derived, replaced, sublayer
-    from erniecore.engine.training.recompute import recompute
+from erniecore.engine.models.derived import child, derived, replaced, sublayer
+from erniecore.engine.training.recompute import recompute
 
 __all__ = [
     "child",

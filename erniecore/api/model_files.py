@@ -1,28 +1,25 @@
 """Building block: writing and verifying model directories. Imports paddle."""
 
-from erniecore.quiet import importing_paddle
-
-with importing_paddle():
-    from erniecore.checkpoint.directories import write_directory_manifest, write_json
-    from erniecore.checkpoint.tensors import LONG_NAMES, Array, same_bits
-    from erniecore.checkpoint.tensors import Tensor as StoredTensor
-    from erniecore.engine.arrays import all_finite, dtype_name, to_numpy
-    from erniecore.engine.models.config_json import QUANTIZATION as QUANTIZATION_KEY
-    from erniecore.engine.models.model_files import (
-        memory_dtype,
-        provenance,
-        public_config,
-        public_tensors,
-        save_model_directory,
-        write_assets,
-        write_model_files,
-        write_structured,
-        write_weights,
-    )
-    from erniecore.engine.models.quantized import codec_of, is_packed
-    from erniecore.engine.models.score_head import completed as with_score_head
-    from erniecore.engine.models.served_weights import HADAMARD
-    from erniecore.engine.models.weights import convert, open_weights, state_of
+from erniecore.checkpoint.directories import write_directory_manifest, write_json
+from erniecore.checkpoint.tensors import LONG_NAMES, Array, same_bits
+from erniecore.checkpoint.tensors import Tensor as StoredTensor
+from erniecore.engine.arrays import all_finite, dtype_name, to_numpy
+from erniecore.engine.models.config_json import QUANTIZATION as QUANTIZATION_KEY
+from erniecore.engine.models.model_files import (
+    memory_dtype,
+    provenance,
+    public_config,
+    public_tensors,
+    save_model_directory,
+    write_assets,
+    write_model_files,
+    write_structured,
+    write_weights,
+)
+from erniecore.engine.models.quantized import codec_of, is_packed
+from erniecore.engine.models.score_head import completed as with_score_head
+from erniecore.engine.models.served_weights import HADAMARD
+from erniecore.engine.models.weights import convert, open_weights, state_of
 
 __all__ = [
     "HADAMARD",

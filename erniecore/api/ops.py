@@ -1,12 +1,9 @@
 """Building block: the operators of the models, one by one; see ``erniecore_ops``. Imports paddle."""
 
-from erniecore.quiet import importing_paddle
-
-with importing_paddle():
-    from erniecore_ops import functions
-    from erniecore_ops.adamw import Terms as AdamWTerms
-    from erniecore_ops.adamw import adamw_, square_sum
-    from erniecore_ops.functions import *  # noqa: F403
+from erniecore_ops import functions
+from erniecore_ops.adamw import Terms as AdamWTerms
+from erniecore_ops.adamw import adamw_, square_sum
+from erniecore_ops.functions import *  # noqa: F403
 
 __all__ = ["AdamWTerms", "adamw_", "square_sum"]
 __all__ += functions.__all__

@@ -1,13 +1,10 @@
 """Building block: quantizing a loaded model and writing it. Imports paddle."""
 
-from erniecore.quiet import importing_paddle
-
-with importing_paddle():
-    from erniecore.checkpoint.directories import check_target
-    from erniecore.engine.models.bundles import described as with_provenance
-    from erniecore.engine.models.config_json import quantizer_of
-    from erniecore.engine.models.quantized import apply, calibrated, check_packed
-    from erniecore.engine.models.quantized_files import write_quantized
+from erniecore.checkpoint.directories import check_target
+from erniecore.engine.models.bundles import described as with_provenance
+from erniecore.engine.models.config_json import quantizer_of
+from erniecore.engine.models.quantized import apply, calibrated, check_packed
+from erniecore.engine.models.quantized_files import write_quantized
 
 __all__ = [
     "apply",

@@ -1,19 +1,16 @@
 """Building block: a model directory or a checkpoint as a model, outside of a run. Imports paddle."""
 
-from erniecore.quiet import importing_paddle
-
-with importing_paddle():
-    from erniecore.engine.loading import open_model
-    from erniecore.engine.models.adapters import (
-        adapter_directory,
-        adapter_plugin,
-        base_of,
-        load_adapter,
-        named_directory,
-        origin_of,
-        quantized_base,
-    )
-    from erniecore.engine.models.bundles import load_bundle, locate, open_device, open_located
+from erniecore.engine.loading import open_model
+from erniecore.engine.models.adapters import (
+    adapter_directory,
+    adapter_plugin,
+    base_of,
+    load_adapter,
+    named_directory,
+    origin_of,
+    quantized_base,
+)
+from erniecore.engine.models.bundles import load_bundle, locate, open_device, open_located
 
 __all__ = [
     "adapter_directory",

@@ -1,15 +1,12 @@
 """Building block: the parts of a training step that methods and strategies share. Imports paddle."""
 
-from erniecore.quiet import importing_paddle
-
-with importing_paddle():
-    from erniecore.data.collate import collate
-    from erniecore.engine.arrays import share_memory
-    from erniecore.engine.metrics import add as add_metrics
-    from erniecore.engine.scoring.evaluate import measure
-    from erniecore.engine.seed import derive_seed
-    from erniecore.engine.step import step_totals
-    from erniecore.engine.training.next_token import NextTokenObjective
+from erniecore.data.collate import collate
+from erniecore.engine.arrays import share_memory
+from erniecore.engine.metrics import add as add_metrics
+from erniecore.engine.scoring.evaluate import measure
+from erniecore.engine.seed import derive_seed
+from erniecore.engine.step import step_totals
+from erniecore.engine.training.next_token import NextTokenObjective
 
 __all__ = [
     "measure",

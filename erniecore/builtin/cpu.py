@@ -15,7 +15,6 @@ from erniecore_catalog import install_command
 
 from erniecore.errors import DeviceUnavailable
 from erniecore.plugin import DevicePlugin, hookimpl
-from erniecore.quiet import importing_paddle
 from erniecore.sections import DeviceConfig, Field
 from erniecore.types.run import Cluster, Device
 from erniecore.units import size_text
@@ -84,8 +83,7 @@ class CpuDevice(Device):
         """Raise glibc's thresholds, import paddle, select the CPU and set the number of threads."""
         kept = self._config.keep_memory and keep_freed_memory()
         try:
-            with importing_paddle():
-                import paddle
+            import paddle
         except ImportError as error:
             raise DeviceUnavailable(
                 "PaddlePaddle is not installed", fix=install_command("paddlepaddle", of="erniecore"), found=str(error)

@@ -1,10 +1,12 @@
 """The ``ernie`` program itself: help without heavy imports, exit codes, errors in one shape."""
 
 import errno
+import importlib.util
 import io
 import json
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import typer
@@ -311,3 +313,13 @@ def test_the_group_data_stands_without_any_subcommand(monkeypatch, capsys):
     assert "did you mean `ernie data check`?" in capsys.readouterr().err
     assert app.main(["data", "check"]) == 2
     assert install_command("erniecore-data") in capsys.readouterr().err
+
+
+def test_paddles_remark_on_ccache_is_not_shown():
+    """Whoever imports paddle, and whatever the interpreter is told about warnings."""
+    code = "import warnings, erniecore; warnings.warn('No ccache found. Please be aware'); warnings.warn('another')"
+    done = subprocess.run([sys.executable, "-W", "always", "-c", code], capture_output=True, text=True, check=True)
+    assert "ccache" not in done.stderr
+    assert "UserWarning: another" in done.stderr
+    paddle = Path(importlib.util.find_spec("paddle").origin).parent
+    assert "No ccache found" in (paddle / "utils/cpp_extension/extension_utils.py").read_text()

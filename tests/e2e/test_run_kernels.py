@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from erniecore_catalog import install_command
 
 from erniecore import kernels
 
@@ -42,3 +43,11 @@ def test_a_library_that_was_not_built_is_a_warning(runner, monkeypatch):
     assert set(result.events[0]["kernels"].values()) == {"reference"}
     warnings = [event["message"] for event in result.events if event["event"] == "warning"]
     assert any("native" in message and "compiler" in message for message in warnings)
+
+
+def test_a_run_without_kernels_says_so_once(runner, monkeypatch):
+    monkeypatch.setattr(kernels, "installed", lambda: ({}, []))
+    result = runner.run(train__max_steps=1)
+    said = f"the reference operators run, which are slower: {install_command('ernie-third-party-kernels')}"
+    warnings = [event["message"] for event in result.events if event["event"] == "warning"]
+    assert len([message for message in warnings if said in message]) == 1

@@ -104,5 +104,8 @@ def test_an_editable_package_is_compiled_again_only_when_its_sources_changed(tmp
     assert len(log.read_text().splitlines()) == len(before)
 
 
-def test_not_installed_is_the_reference_without_a_warning(core, make_environment):
-    assert make_environment(core).run("python", "-c", SAYS) == "reference (all) ()\n"
+def test_not_installed_is_the_reference_and_says_what_to_install(core, make_environment):
+    out = make_environment(core).run("python", "-c", SAYS)
+    assert out.startswith("reference (all) ('no kernels for cpu are installed; the reference operators run")
+    assert "install --find-links " in out
+    assert out.rstrip().endswith("ernie-third-party-kernels',)")

@@ -54,8 +54,15 @@ def test_without_kernels_everything_is_the_reference(installed):
     choice = kernels.choose("cpu", {})
     assert set(choice.names.values()) == {"reference"}
     assert choice.names.keys() == kernels.OPERATORS.keys()
-    assert not choice.warnings
     assert kernels.described(choice) == "reference (all)"
+    (said,) = choice.warnings
+    assert said.endswith(f"are slower: {install_command('ernie-third-party-kernels')}")
+
+
+@pytest.mark.parametrize(("device", "asked"), [("xpu", {}), ("cpu", dict.fromkeys(kernels.OPERATORS, "reference"))])
+def test_nothing_is_said_where_no_kernels_are_to_be_had_or_wanted(installed, device, asked):
+    installed()
+    assert not kernels.choose(device, asked).warnings
 
 
 def test_an_installed_kernel_is_taken_for_the_operators_that_it_has(installed):

@@ -228,6 +228,7 @@ def test_allow_list_hides_others_but_the_core(site, monkeypatch, allowed):
 def test_known_toml_is_toml():
     data = tomllib.loads((ROOT / "plugins/libraries/catalog/erniecore_catalog/known.toml").read_text())
     lines, model_types = data.pop("help"), data.pop("model_type")
+    assert set(data.pop("kernels_for").values()) == set(data["kernels"].values())
     assert known() == {(kind, name): dist for kind, names in data.items() for name, dist in names.items()}
     assert set(lines) == set(data["command"])
     assert set(model_types.values()) == set(data["model"].values())

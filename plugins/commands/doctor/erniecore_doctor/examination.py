@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from erniecore.api.installation import default_device, installed, load, loadable
-from erniecore_doctor import devices, machine, plugins, wheels
+from erniecore_doctor import devices, kernels, machine, plugins, wheels
 from erniecore_doctor.findings import Finding
 from erniecore_doctor.tools import Accelerators, tool_finding
 
@@ -45,6 +45,7 @@ def examine(environ: Mapping[str, str], out: Path, *, device: str = "", really_o
             yield from devices.environment_findings(name, this, environ)
             if really_open:
                 yield devices.opened(name)
+    yield from kernels.findings(wanted)
     yield from plugins.plugin_findings()
     yield from plugins.version_findings()
     yield from plugins.optional_findings()

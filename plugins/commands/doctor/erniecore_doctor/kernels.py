@@ -4,11 +4,21 @@ kernel and no paddle.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from erniecore.api.installation import OPERATORS, REFERENCE, KernelSet, choose_kernels, installed_kernels
+from erniecore.api import install_command
+from erniecore.api.installation import (
+    OPERATORS,
+    REFERENCE,
+    KernelSet,
+    choose_kernels,
+    entries,
+    installed_kernels,
+    kernels_for,
+)
+from erniecore_doctor.findings import Finding, ok, warning
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +41,23 @@ class Candidate:
     def as_json(self) -> dict[str, Any]:
         """A JSON object, with the functions that the operator consists of."""
         return {**asdict(self), "functions": list(OPERATORS[self.operator])}
+
+
+def findings(device: str) -> Iterator[Finding]:
+    """Whether a run on ``device`` takes kernels, and what to do about those that it cannot take."""
+    sets, _ = installed_kernels()
+    here = {name: found for name, found in sets.items() if device in found.devices and not found.on_request}
+    home = kernels_for(device)
+    if not here and home:
+        message = f"no kernels for {device} are installed; the reference operators run, which are slower"
+        yield warning("kernels", device, message, install_command(home))
+    owners = {entry.name: entry.distribution for entry in entries("kernels")}
+    for name, found in here.items():
+        if fault := found.fault():
+            again = install_command(owners[name], option="--force-reinstall")
+            yield warning("kernels", name, f"{fault}; the reference operators run", f"with a C++ compiler: {again}")
+        else:
+            yield ok("kernels", name, f"{len(found.operators)} of {len(OPERATORS)} operators on {device}")
 
 
 def candidates(device: str, asked: Mapping[str, str]) -> tuple[list[Candidate], tuple[str, ...]]:

@@ -3,9 +3,10 @@
 from types import SimpleNamespace
 
 import pytest
-from erniecore_doctor.kernels import candidates, table
+from erniecore_doctor.kernels import candidates, findings, table
 
 from erniecore import kernels
+from erniecore.api import install_command
 from erniecore.api.installation import OPERATORS
 
 
@@ -68,3 +69,20 @@ def test_every_operator_has_exactly_one_chosen_row_and_a_line(verdict):
     assert len(lines) == len(rows) + 1
     (line,) = [line for line in lines if line.startswith("*") and "fast" in line]
     assert "float32, bfloat16" in line
+
+
+@pytest.mark.parametrize(
+    ("sets", "level", "remedy"),
+    [
+        ({"native": kernel_set()}, "ok", ""),
+        ({"native": kernel_set(fault="it was not built")}, "warning", "--force-reinstall"),
+        ({"asked-for": kernel_set(on_request="not tried")}, "warning", install_command("ernie-third-party-kernels")),
+        ({}, "warning", install_command("ernie-third-party-kernels")),
+    ],
+)
+def test_the_examination_says_what_to_do_about_missing_kernels(monkeypatch, sets, level, remedy):
+    monkeypatch.setattr("erniecore_doctor.kernels.installed_kernels", lambda: (sets, []))
+    (found,) = findings("cpu")
+    assert found.level == level
+    assert remedy in found.remedy
+    assert not list(findings("xpu"))

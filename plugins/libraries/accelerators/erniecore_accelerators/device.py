@@ -7,7 +7,7 @@ from importlib import metadata
 from typing import Any, ClassVar
 
 from erniecore.api import Cluster, DeviceUnavailable, Field, hookimpl
-from erniecore.api.device import Device, DeviceConfig, DevicePlugin, importing_paddle, size_text
+from erniecore.api.device import Device, DeviceConfig, DevicePlugin, size_text
 from erniecore_accelerators.profile import Profile
 
 #: place -> the module of ``paddle.device`` that counts its accelerators, for devices that paddle is built for
@@ -93,8 +93,8 @@ class Accelerator(Device):
             DeviceUnavailable: packages, driver or accelerator are missing; fix: the vendor's command or tool.
         """
         self.preflight()
-        with importing_paddle():
-            import paddle
+        import paddle
+
         if not self._is_supported(paddle):
             raise self._unavailable("this paddle was not built for it", paddle.__version__, self.profile.install)
         count = self._count(paddle)

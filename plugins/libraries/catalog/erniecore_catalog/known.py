@@ -37,7 +37,7 @@ def _file(name: str = "known.toml") -> Mapping[str, Mapping[str, Any]]:
 
 def known() -> dict[tuple[str, str], str]:
     """(kind, name) -> distribution, as ``known.toml`` lists them."""
-    named = {kind: names for kind, names in _file().items() if kind not in ("help", "model_type")}
+    named = {kind: names for kind, names in _file().items() if kind not in ("help", "model_type", "kernels_for")}
     return {(kind, name): dist for kind, names in named.items() for name, dist in names.items()}
 
 
@@ -66,6 +66,11 @@ def home_of(kind: str, name: str) -> str:
 def reader_of(model_type: str) -> str:
     """The distribution that reads models of a ``model_type``; empty when nobody knows."""
     return str(_file().get("model_type", {}).get(model_type, ""))
+
+
+def kernels_for(device: str) -> str:
+    """The distribution with kernels for a device; empty where there is none but those that settings have to ask for."""
+    return str(_file().get("kernels_for", {}).get(device, ""))
 
 
 def installed(names: tuple[str, ...] = PADDLE_WHEELS) -> dict[str, str]:

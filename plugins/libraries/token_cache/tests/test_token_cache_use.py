@@ -97,7 +97,7 @@ def test_without_this_distribution_large_files_stay_in_memory_and_a_directory_is
     named = section.model_copy(update={"cache": str(tmp_path / "c")})
     with pytest.raises(PluginNotFound, match="comes with erniecore-absent-cache") as e:
         SplitReader(named, {}, toy.Encoder(6)).train(1)
-    assert e.value.next == "pip install erniecore-absent-cache"
+    assert e.value.next == install_command("erniecore-absent-cache")
 
 
 def test_run_reports_its_cache(toy, jsonl, tmp_path):
