@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from erniecore.engine.loading import load_tokenizer as load_tokenizer
     from erniecore.engine.loading import open_model as open_model
 
-# paddle remarks it at its first import, whoever imports it; nobody here builds extensions
+# paddle warns of it at its first import, whoever imports it; nobody here builds extensions
 warnings.filterwarnings("ignore", message="No ccache found")
 
 __version__ = "0.1.0"

@@ -315,7 +315,7 @@ def test_the_group_data_stands_without_any_subcommand(monkeypatch, capsys):
     assert install_command("erniecore-data") in capsys.readouterr().err
 
 
-def test_paddles_remark_on_ccache_is_not_shown():
+def test_paddles_warning_of_ccache_is_not_shown():
     """Whoever imports paddle, and whatever the interpreter is told about warnings."""
     code = "import warnings, erniecore; warnings.warn('No ccache found. Please be aware'); warnings.warn('another')"
     done = subprocess.run([sys.executable, "-W", "always", "-c", code], capture_output=True, text=True, check=True)
