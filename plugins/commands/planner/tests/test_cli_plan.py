@@ -111,15 +111,15 @@ def test_planning_imports_no_paddle(environ):
     assert done.stdout.splitlines()[-1] == "False 0"
 
 
-def test_measured_steps_and_links_are_used_by_plans_and_runs(talker, environ, tmp_path):
+def test_measured_steps_and_links_are_used_by_plans_and_runs(talker, environ, tmp_path, warm):
     """One measurement of each, in processes of their own; then a plan that expects it and a run that compares itself."""
     variables = environ(XDG_CACHE_HOME=str(tmp_path / "cache"), OMP_NUM_THREADS="1")
 
     def ernie(*args, last=False):
-        command = [sys.executable, "-m", "erniecore", *args, "--json"]
-        done = subprocess.run(command, capture_output=True, text=True, env=variables)
-        assert done.returncode == 0, done.stderr
-        return json.loads(done.stdout.splitlines()[-1] if last else done.stdout)
+        process = warm.start([*args, "--json"], tmp_path, variables)
+        printed, errors = process.communicate()
+        assert process.returncode == 0, errors
+        return json.loads(printed.splitlines()[-1] if last else printed)
 
     data = ("--method", "sft", "--model", str(talker / "model"), "--data", str(talker / "rows.jsonl"))
     args = (*data, "data.max_seq_len=96")

@@ -387,9 +387,8 @@ def test_eight_samples_are_learned(name):
     objective = build(name, policy, frozen(0), **({"penalty": 1.0} if name == "dpop" else {}))
     optimizer = paddle.optimizer.AdamW(1e-2, parameters=policy.parameters(), weight_decay=0.0)
     for _ in range(60):
-        objective(batch, objective.normalizers(batch)).loss.backward()
+        metrics = step(objective, [batch]).metrics
+        if metrics["rewards/margins"] > 0.3 * objective.config.beta and metrics["rewards/accuracies"] == 1:
+            return
         optimizer.step()
-        optimizer.clear_grad()
-    metrics = step(objective, [batch]).metrics
-    assert metrics["rewards/margins"] > 0.3 * objective.config.beta
-    assert metrics["rewards/accuracies"] == 1
+    pytest.fail(f"not learned in 60 steps: {metrics}")

@@ -8,10 +8,10 @@ import sys
 import forked
 import pytest
 
-STEPS = 240
+#: name -> processes, kills, steps that leave room for them, settings
 LAYOUTS = {
-    "alone": (1, 28, {}),
-    "data": (2, 13, {"parallel__name": "hybrid", "parallel__data": 2}),
+    "alone": (1, 28, 220, {}),
+    "data": (2, 13, 120, {"parallel__name": "hybrid", "parallel__data": 2}),
 }
 
 
@@ -20,16 +20,16 @@ LAYOUTS = {
 def test_killed_runs_end_as_if_nothing_had_happened(words, tmp_path):
     cases = [
         {
-            "words": words(tmp_path / name, train__max_steps=STEPS, checkpoint__every=2, **layout),
+            "words": words(tmp_path / name, train__max_steps=steps, checkpoint__every=2, **layout),
             "out": str(tmp_path / name),
             "straight": str(tmp_path / f"{name}-straight"),
             "count": count,
             "kills": kills,
             "seed": 5,
             "longest": 10,
-            "steps": STEPS,
+            "steps": steps,
         }
-        for name, (count, kills, layout) in LAYOUTS.items()
+        for name, (count, kills, steps, layout) in LAYOUTS.items()
     ]
     command = [sys.executable, forked.__file__, json.dumps({"cases": cases})]
     outcome = subprocess.run(command, capture_output=True, text=True, check=False)
