@@ -122,7 +122,7 @@ def test_measured_steps_and_links_are_used_by_plans_and_runs(talker, environ, tm
         return json.loads(printed.splitlines()[-1] if last else printed)
 
     data = ("--method", "sft", "--model", str(talker / "model"), "--data", str(talker / "rows.jsonl"))
-    args = (*data, "data.max_seq_len=96")
+    args = (*data, "data.max_seq_len=96", "train.accumulation=1")
     measured = ernie("bench", "train", *args, "--steps", "2")
     assert len(measured["seconds"]) == 2
     expected = ernie("plan", *args)["estimate"]["step_seconds"]
