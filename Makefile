@@ -13,7 +13,7 @@ EDITABLE := $(foreach p,$(PLUGINS) $(KERNELS),-e ./$(p))
 # Test processes: one more than cores, because some tests wait for others.
 JOBS ?= $(shell echo $$(( $$(nproc 2>/dev/null || echo 2) + 1 )))
 
-.PHONY: install demo test test-all test-signals test-commands test-pythons lint docs bench wheels clean
+.PHONY: install demo test test-install test-all test-signals test-commands test-pythons lint docs bench wheels clean
 
 install: $(VENV)/.ready
 
@@ -37,16 +37,22 @@ demo: $(or $(wildcard $(VENV)/.ready),$(VENV)/.demo)
 	$(BIN)/ernie run --demo $(OUT:%=--out %)
 
 # Byte code is kept, whatever the shell says: compiling paddle's sources takes twice as long as importing them does.
-test test-all test-commands lint demo: export PYTHONDONTWRITEBYTECODE =
-test test-all test-commands lint: export PYTHONPYCACHEPREFIX = $(CURDIR)/$(VENV)/pycache
+test test-install test-all test-commands lint demo: export PYTHONDONTWRITEBYTECODE =
+test test-install test-all test-commands lint: export PYTHONPYCACHEPREFIX = $(CURDIR)/$(VENV)/pycache
 
-# One thread per test process: the suite runs on all cores by itself.
+# One thread per test process: the suite runs on all cores by itself. tests/README.md says what belongs into which lane.
+PYTEST = OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) --dist loadscope --no-loadscope-reorder
+
 test: $(VENV)/.ready
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) --dist loadscope --no-loadscope-reorder
+	$(PYTEST) -m "not install"
 
-# Also every adapter with every method on every model, where `make test` takes them in turn.
+# Wheels of all distributions, and environments that have nothing but them.
+test-install: $(VENV)/.ready
+	$(PYTEST) -m install tests/packaging
+
+# Both, and every adapter with every method on every model, where `make test` takes them in turn.
 test-all: $(VENV)/.ready
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) --dist loadscope --no-loadscope-reorder --all-combinations
+	$(PYTEST) --all-combinations
 
 # Signals at 200 random moments of a run, from the start of its process to its end; some 15 minutes.
 test-signals: $(VENV)/.ready

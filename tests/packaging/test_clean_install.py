@@ -5,6 +5,7 @@ import json
 import pytest
 
 CHOSEN = ("erniecore", "erniecore-conformance", "erniecore-ernie45", "erniecore-sft")
+pytestmark = pytest.mark.install
 #: what the conformance kit depends on and has commands; libraries come too, but are not listed
 BROUGHT = ("erniecore-generation",)
 

@@ -13,7 +13,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 SAYS = "from erniecore import kernels; c = kernels.choose('cpu', {}); print(kernels.described(c), c.warnings)"
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.install]
 
 
 @pytest.fixture(scope="session")

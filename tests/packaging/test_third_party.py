@@ -18,7 +18,7 @@ ROOT = Path(__file__).parents[2]
 EXAMPLES = [ROOT / "examples" / "third_party_plugin", ROOT / "examples" / "acme_plugin"]
 WORDS = ("ant", "bee", "cat", "dog", "eel", "fox", "gnu", "hen")
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.install]
 
 
 @pytest.fixture(scope="session")

@@ -9,6 +9,7 @@ import pytest
 
 import erniecore
 
+pytestmark = pytest.mark.install
 ROOT = Path(__file__).parents[2]
 FOLDERS = {"erniecore": ROOT} | {
     "erniecore-" + p.parent.name.replace("_", "-"): p.parent for p in sorted(ROOT.glob("plugins/*/*/pyproject.toml"))
