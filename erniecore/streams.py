@@ -20,6 +20,16 @@ def complete() -> None:
             setattr(sys, name, open(number, "r" if not number else "w", encoding="utf-8"))  # noqa: SIM115
 
 
+def columns(stream: TextIO) -> int:
+    """Of the terminal that ``stream`` is, or as COLUMNS says; 80 elsewhere."""
+    given = os.environ.get("COLUMNS", "")
+    if given.isdigit() and int(given):
+        return int(given)
+    with suppress(OSError, ValueError):
+        return os.get_terminal_size(stream.fileno()).columns or 80
+    return 80
+
+
 def silence(stream: TextIO) -> None:
     """What is still in its buffer, and whatever comes, goes nowhere."""
     with suppress(OSError, ValueError):

@@ -57,6 +57,17 @@ def field_lines(fields: Sequence[tuple[str, str]], width: int) -> list[str]:
     return found
 
 
+def wrapped(text: str, width: int, indent: int) -> str:
+    """``text`` with no line beyond ``width`` where its words allow it; what continues a line is indented."""
+    margin = " " * indent
+    found: list[str] = []
+    for line in _UNIT.sub("\N{NO-BREAK SPACE}", text).split("\n"):
+        found += textwrap.wrap(
+            line, width, subsequent_indent=margin, break_long_words=False, break_on_hyphens=False
+        ) or [""]
+    return "\n".join(found).replace("\N{NO-BREAK SPACE}", " ")
+
+
 def _glued(text: str) -> str:
     """``intro: a 1 | b 2 = sum`` with the items between the bars each in one piece."""
     first, *middle, tail = text.split(" | ")

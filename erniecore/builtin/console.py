@@ -20,14 +20,18 @@ from erniecore.engine.preparation.rundir import warning_text
 from erniecore.plugin import Plugin, hookimpl
 from erniecore.signals import told
 from erniecore.types.run import RunView
-from erniecore.units import counted, field_lines, size_text
+from erniecore.units import counted, field_lines, size_text, wrapped
 
 if TYPE_CHECKING:
     from rich.progress import Progress
 
 Event = Mapping[str, Any]
-#: columns of the box with the plan
+#: columns of the box with the plan, where the terminal has them
 BOX = 80
+#: columns of the label of a line
+_LABEL = 7
+#: and of the bar in the live line
+_BAR = 8
 #: metrics with a place of their own in a line, or of interest to programs only
 _PLACED = {
     "event",
@@ -103,10 +107,13 @@ class LiveDisplay:
 
     def show(self, event: Event) -> None:
         if event["event"] == "step":
-            progress = self._line(event["step"])
-            progress.update(progress.task_ids[0], completed=event["step"], facts=describe_briefly(event))
+            progress, width = self._line(event["step"]), streams.columns(self.stream)
+            beside = len(f"step {event['step']}/{self.shown.total_steps}") + _BAR + 2
+            progress.update(
+                progress.task_ids[0], completed=event["step"], facts=describe_briefly(event, width - beside)
+            )
             return
-        text = describe(self.shown, event)
+        text = wrapped(describe(self.shown, event), streams.columns(self.stream), _LABEL)
         if text and self.progress is not None:
             self.progress.console.print(text, markup=False, highlight=False)
         elif text:
@@ -121,9 +128,11 @@ class LiveDisplay:
 
             self.progress = Progress(
                 TextColumn("step {task.completed}/{task.total}"),
-                BarColumn(bar_width=8),
+                BarColumn(bar_width=_BAR),
                 TextColumn("{task.fields[facts]}"),
-                console=Console(file=self.stream, no_color="NO_COLOR" in os.environ or None),
+                console=Console(
+                    file=self.stream, width=streams.columns(self.stream), no_color="NO_COLOR" in os.environ or None
+                ),
             )
             self.progress.add_task("", total=self.shown.total_steps, completed=step, facts="")
             self.progress.start()
@@ -146,15 +155,17 @@ def describe_facts(event: Event) -> str:
     return "  ".join(parts) + ("  SKIPPED" if event.get("skipped") else "")
 
 
-def describe_briefly(event: Event) -> str:
-    """What fits beside a bar into 80 columns: ``loss 2.1341 22.0k tok/s ETA 0:03:04 1.2 GiB``."""
-    loss, speed, left = (
-        event.get("loss", float("nan")),
-        _thousands(event["tokens_per_s"]),
-        _clock(event.get("eta", 0.0)),
-    )
-    memory = f" {event['peak_memory'] / 2**30:.1f} GiB" if event.get("peak_memory") else ""
-    return f"loss {loss:.4f} {speed} tok/s ETA {left}{memory}" + (" SKIPPED" if event.get("skipped") else "")
+def describe_briefly(event: Event, room: int = BOX) -> str:
+    """What fits beside a bar into ``room`` columns: ``loss 2.1341 22.0k tok/s ETA 0:03:04 1.2 GiB``, or the first of them."""
+    facts = [
+        f"loss {event.get('loss', float('nan')):.4f}" + (" SKIPPED" if event.get("skipped") else ""),
+        f"{_thousands(event['tokens_per_s'])} tok/s",
+        f"ETA {_clock(event.get('eta', 0.0))}",
+        f"{event['peak_memory'] / 2**30:.1f} GiB" if event.get("peak_memory") else "",
+    ]
+    while len(facts) > 1 and len(" ".join(facts)) > room:
+        facts.pop()
+    return " ".join(facts).rstrip()
 
 
 def _clock(seconds: float) -> str:
@@ -170,9 +181,10 @@ def _start(shown: Shown, event: Event) -> str:
         f"erniecore {event['version']}   run {event['name']}   device {event['device']}   "
         f"python {event['python']}  paddle {event['paddle']}"
     ]
-    plan = field_lines([(str(label), str(text)) for label, text in event["plan"]], BOX - 4)
-    lines += ["+-- plan " + "-" * (BOX - 10) + "+", *(f"| {line:<{BOX - 4}} |" for line in plan)]
-    lines += ["+" + "-" * (BOX - 2) + "+", *(f"data   {line}" for line in event["data"])]
+    width = min(BOX, streams.columns(sys.stdout))
+    plan = field_lines([(str(label), str(text)) for label, text in event["plan"]], width - 4)
+    lines += ["+-- plan " + "-" * (width - 10) + "+", *(f"| {line:<{width - 4}} |" for line in plan)]
+    lines += ["+" + "-" * (width - 2) + "+", *(f"data   {line}" for line in event["data"])]
     return "\n".join([*lines, *(f"note   {note}" for note in event["notes"])])
 
 

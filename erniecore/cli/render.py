@@ -13,7 +13,7 @@ from typing import Any, TextIO
 
 from erniecore import streams
 from erniecore.errors import ConfigError, ErnieError, Preempted
-from erniecore.units import counted, field_lines
+from erniecore.units import counted, field_lines, wrapped
 
 #: How the parts of an error are called on the console.
 _LABELS = {"where": "where", "found": "found", "expected": "expect", "fix": "fix", "next": "next"}
@@ -27,7 +27,7 @@ def error_text(error: ErnieError) -> str:
         headline = error.message
     stopped = isinstance(error, Preempted)  # as asked: no error, and the remedy is no repair
     left, right = headline if stopped else f"error {error.code}  {headline}", f"exit {int(error.exit_code)}"
-    lines = [f"{left:<70}  {right}"]
+    lines = [f"{left:<{max(1, min(70, streams.columns(sys.stderr) - 10))}}  {right}"]
     if isinstance(error, ConfigError):
         lines += [f"  {problem}" for problem in error.problems]
     fields = error.fields()
@@ -57,6 +57,10 @@ def show_error(error: ErnieError, *, as_json: bool = False) -> None:
         streams.write(sys.stdout, json.dumps(error_json(error), ensure_ascii=False, default=str))
         return
     headline, *rest = error_text(error).split("\n")
+    if sys.stderr.isatty():  # what can be pasted stays on one line
+        width = streams.columns(sys.stderr)
+        headline = wrapped(headline, width, 10)
+        rest = [line if line.startswith("  next ") else wrapped(line, width, 10) for line in rest]
     if use_color(sys.stderr):
         from rich.console import Console
         from rich.text import Text
@@ -74,15 +78,16 @@ def show_json(value: object, *, indent: int | None = 2) -> None:
     print(json.dumps(value, ensure_ascii=False, indent=indent, default=str), flush=True)
 
 
-def show(*lines: str) -> None:
-    """Print plain lines to stdout."""
+def show(*lines: str, indent: int | None = None) -> None:
+    """Print plain lines to stdout. ``indent``: on a terminal, a line that is too long goes on behind so many spaces."""
+    folds = indent is not None and sys.stdout.isatty()
     for line in lines:
-        print(line)
+        print(wrapped(line, streams.columns(sys.stdout), indent or 0) if folds else line)
 
 
 def show_fields(fields: Sequence[tuple[str, str]], width: int = 80) -> None:
     """Print labels and their texts to stdout, longer texts over several lines; an empty label continues the one above."""
-    show(*field_lines(fields, width))
+    show(*field_lines(fields, min(width, streams.columns(sys.stdout))))
 
 
 def note(message: str) -> None:
@@ -98,8 +103,12 @@ def table_text(headers: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
 
 
 def show_table(headers: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
-    """Print a table to stdout; the header is bold on a terminal."""
+    """Print a table to stdout; on a terminal the header is bold, and cells take several lines where the table is too wide."""
     header, *rest = table_text(headers, rows).split("\n")
+    width = streams.columns(sys.stdout)
+    if sys.stdout.isatty() and max(map(len, (header, *rest))) > width:
+        _show_folded(headers, rows, width)
+        return
     if use_color(sys.stdout):
         from rich.console import Console
         from rich.text import Text
@@ -108,6 +117,20 @@ def show_table(headers: Sequence[str], rows: Sequence[Sequence[object]]) -> None
     else:
         print(header)
     show(*rest)
+
+
+def _show_folded(headers: Sequence[str], rows: Sequence[Sequence[object]], width: int) -> None:
+    """A table that fits: the widest columns are folded, nothing is cut."""
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold" if use_color(sys.stdout) else "")
+    for name in headers:
+        table.add_column(Text(name), overflow="fold")
+    for row in rows:
+        table.add_row(*(Text(str(cell)) for cell in row))
+    Console(file=sys.stdout, width=width, highlight=False, no_color=not use_color(sys.stdout)).print(table)
 
 
 def use_color(stream: TextIO, environ: Mapping[str, str] | None = None) -> bool:

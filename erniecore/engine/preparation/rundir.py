@@ -117,7 +117,7 @@ def _take(lock: int, out: Path) -> None:
                 "another process is training in this directory",
                 where=str(out),
                 found=holder,
-                fix="wait for it, stop it with SIGTERM, or choose another run.out",
+                fix=f"wait for it, stop it (`ernie runs stop {out}`), or choose another run.out",
                 code="ERN-E011",
             )
         time.sleep(0.05)

@@ -24,6 +24,6 @@ def report(
     if as_json:
         show_json({"paths": [str(path) for path in written.paths], "notes": written.notes})
         return
-    show(summary_text(read_run(chosen)), "", *(str(path) for path in written.paths))
+    show(summary_text(read_run(chosen)), "", *(str(path) for path in written.paths), indent=4)
     for text in written.notes:
         note(f"note: {text}")

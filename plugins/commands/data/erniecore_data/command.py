@@ -197,7 +197,8 @@ def _show_report(statistics: RowStatistics, report: dict[str, Any]) -> None:
     for name, count in statistics.files.items():
         dropped = f", {count.dropped} dropped" if count.dropped else ""
         show_lines(f"{name}: {count.described() or 'no format'}, {counted(count.rows, 'row')}{dropped}")
-    show_lines(*(f"note: {note}" for note in statistics.notes), *(f"  {describe(error)}" for error in report["errors"]))
+    listed = (f"  {describe(error)}" for error in report["errors"])
+    show_lines(*(f"note: {note}" for note in statistics.notes), *listed, indent=4)
     if report["errors_not_listed"]:
         show_lines(f"  and {report['errors_not_listed']} more (--max-errors)")
     rows = [(reason, count, codes.MEANINGS.get(reason, "")) for reason, count in report["reasons"].items()]
@@ -223,18 +224,20 @@ def _show_sample(sample: Sample, tokenizer: Tokenizer) -> None:
 def _show_stats(report: dict[str, Any], command: str) -> None:
     for name in ("kinds", "roles", "turns", "extras", "characters"):
         if report[name]:
-            show_lines(f"{name + ':':<12}" + ", ".join(f"{k} {v}" for k, v in report[name].items()))
+            show_lines(f"{name + ':':<12}" + ", ".join(f"{k} {v}" for k, v in report[name].items()), indent=12)
     tokens = report.get("tokens")
     dropped = (tokens or report)["dropped"]
     if dropped:
-        show_lines(f"dropped:    {counted(dropped, 'row')}; `{command}` says why")
+        show_lines(f"dropped:    {counted(dropped, 'row')}; `{command}` says why", indent=12)
     if not tokens:
         return
     share = tokens["loss_tokens"] / max(tokens["tokens"], 1)
-    show_lines(f"tokens:     {tokens['tokens']} in {counted(tokens['samples'], 'sample')}, {share:.1%} loss tokens")
-    show_lines("lengths:    " + ", ".join(f"{k} {v}" for k, v in tokens["lengths"].items()))
-    show_lines("fill rate:  " + ", ".join(f"{k} {v:.1%}" for k, v in tokens["fill_rate"].items()))
+    show_lines(
+        f"tokens:     {tokens['tokens']} in {counted(tokens['samples'], 'sample')}, {share:.1%} loss tokens", indent=12
+    )
+    show_lines("lengths:    " + ", ".join(f"{k} {v}" for k, v in tokens["lengths"].items()), indent=12)
+    show_lines("fill rate:  " + ", ".join(f"{k} {v:.1%}" for k, v in tokens["fill_rate"].items()), indent=12)
     largest = max((b["count"] for b in tokens["histogram"]), default=1)
     for bin_ in tokens["histogram"]:
-        bar = "#" * round(40 * bin_["count"] / largest)
+        bar = "#" * round(min(40, shutil.get_terminal_size().columns - 30) * bin_["count"] / largest)
         show_lines(f"  {bin_['from']:>6} – {bin_['to']:<6} {bin_['count']:>8} {bar}")

@@ -11,11 +11,13 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from erniecore.api import Exit, counted
-from erniecore.api.command import JsonOption, show, show_json
+from erniecore.api.command import JsonOption, show, show_json, show_table
 
 if TYPE_CHECKING:
     from erniecore_doctor.findings import Finding
 
+#: columns before the message of a finding
+_MESSAGE = 38
 _LABELS = {"ok": "ok", "warning": "warning", "problem": "PROBLEM"}
 
 
@@ -42,23 +44,22 @@ def doctor(
     for finding in examine(os.environ, out, device=device, really_open=really_open):
         findings.append(finding)
         if not as_json and (verbose or not _uninteresting(finding)):
-            show(*_lines(finding))
+            show(*_lines(finding), indent=_MESSAGE)
     counts = summary(findings)
     if as_json:
         show_json({**counts, "findings": [finding.as_json() for finding in findings]})
     else:
         hidden = 0 if verbose else sum(map(_uninteresting, findings))
-        more = f"; {hidden} absent devices are hidden (--all shows them)" if hidden else ""
-        show(
-            f"{counted(counts['problems'], 'problem')}, {counted(counts['warnings'], 'warning')}, {counts['ok']} ok{more}"
-        )
+        more = f"; {counted(hidden, 'absent device')} hidden (--all shows them)" if hidden else ""
+        done = f"{counted(counts['problems'], 'problem')}, {counted(counts['warnings'], 'warning')}, {counts['ok']} ok"
+        show(done + more, indent=2)
     return int(Exit.ENVIRONMENT if counts["problems"] else Exit.OK)
 
 
 def _kernels(device: str, as_json: bool) -> int:
     """``--kernels``: the implementation of each operator that a run on ``device`` uses, and why."""
     from erniecore.api.installation import load
-    from erniecore_doctor.kernels import candidates, table
+    from erniecore_doctor.kernels import candidates, described
 
     load("device", device)
     rows, warnings = candidates(device, {})
@@ -66,9 +67,9 @@ def _kernels(device: str, as_json: bool) -> int:
         found = [row.as_json() for row in rows]
         show_json({"device": device, "implementations": found, "warnings": list(warnings), "remarks": list(warnings)})
     else:
-        show(
-            *table(rows), *warnings, f"* chosen on {device}; `ernie run … device.kernels.OPERATOR=NAME` chooses another"
-        )
+        show_table(("", "operator", "implementation", "devices", "dtypes", "why"), [described(row) for row in rows])
+        hint = f"* chosen on {device}; `ernie run … device.kernels.OPERATOR=NAME` chooses another"
+        show(*warnings, hint, indent=2)
     return int(Exit.OK)
 
 

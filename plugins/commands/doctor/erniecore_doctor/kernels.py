@@ -102,14 +102,7 @@ def _why_reference(chosen: str, asked: bool) -> str:
     return f"{chosen} is there; runs the calls that it does not take"
 
 
-def table(rows: list[Candidate]) -> list[str]:
-    """Lines for the console; the chosen ones are marked."""
-    cells = [("", "operator", "implementation", "devices", "dtypes", "why")]
-    for row in rows:
-        mark, devices, dtypes = "*" if row.chosen else "", ", ".join(row.devices), ", ".join(row.dtypes)
-        cells.append((mark, row.operator, row.name, devices or "all", dtypes or "all", row.reason))
-    widths = [max(len(line[i]) for line in cells) for i in range(5)]
-    return [
-        "  ".join([*(f"{cell:<{w}}" for cell, w in zip(line, widths, strict=False)), line[5]]).rstrip()
-        for line in cells
-    ]
+def described(row: Candidate) -> tuple[str, ...]:
+    """A row of the table on the console; the chosen implementation is marked."""
+    devices, dtypes = ", ".join(row.devices), ", ".join(row.dtypes)
+    return "*" if row.chosen else "", row.operator, row.name, devices or "all", dtypes or "all", row.reason
