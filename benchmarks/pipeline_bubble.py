@@ -74,8 +74,8 @@ def measure(cluster: Any, chunks: int, micros: int) -> float:
     from erniecore_hybrid_parallel.planning import make_mesh
     from erniecore_hybrid_parallel.process_group import open_process_group
 
-    from erniecore.api import Batch, Layout, LossOutput, Objective
-    from erniecore.api.model import Stages
+    from erniecore.api.method import Batch, LossOutput, Objective
+    from erniecore.api.model import Layout, Stages
 
     stages = cluster.world_size
     config = HybridConfig(pipeline=stages, chunks=chunks)

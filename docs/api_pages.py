@@ -1,5 +1,5 @@
-"""The pages of ``docs/reference/api``: one per module of ``erniecore.api``. A page opens with the smallest complete plugin of
-the kind that the module is for (``docs/examples``), and lists every public name with its docstring.
+"""The pages of ``docs/reference/api``: one per module of ``erniecore.api``. A page opens with a complete plugin of the kind
+that the module is for (``docs/examples``), and lists every public name with its docstring.
 """
 
 from __future__ import annotations
@@ -18,6 +18,8 @@ import erniecore.api
 
 ROOT = Path(__file__).parents[1]
 EXAMPLES = ROOT / "docs" / "examples"
+WAYS = """Python users need the package `erniecore` only: `run`, `load_model`, `open_model`, `load_adapter`, `load_tokenizer`,
+`generate` and `export`. A plugin imports the layer of its kind, and from `erniecore.api` the names that all kinds share."""
 
 
 def layers() -> list[str]:
@@ -32,11 +34,17 @@ def pages(notice: str) -> dict[str, Callable[[], str]]:
 
 
 def overview(notice: str) -> str:
-    """What each module is for."""
-    lines = [notice + "# The public interface", "", "What plugins import of the core, by what one writes.", ""]
+    """What each module is for, and the names that every kind of plugin uses."""
+    lines = [notice + "# The public interface", "", WAYS, "", "## Layers", ""]
     for name in layers():
         text = first_line(importlib.import_module(f"erniecore.api.{name}"))
         lines.append(f"* [`erniecore.api.{name}`]({name}.md): {text}")
+    lines += ["", "## erniecore.api", "", "Names for plugins of every kind:", ""]
+    for public in sorted(erniecore.api.__all__, key=str.lower):
+        value = getattr(erniecore.api, public)
+        ours = isinstance(value, ModuleType) or getattr(value, "__module__", "").startswith("erniecore")
+        text = first_line(value) if ours else ""
+        lines.append(f"* `{public}`: {text}" if text else f"* `{public}`")
     return "\n".join(lines) + "\n"
 
 
@@ -47,7 +55,7 @@ def page(name: str, notice: str) -> str:
     example = EXAMPLES / f"{name}.py"
     if example.is_file():
         lines += [
-            "## The smallest complete plugin",
+            "## Example",
             "",
             "```python",
             example.read_text(encoding="utf-8").rstrip(),
@@ -96,6 +104,6 @@ def _parameters(function: Any) -> str:
     )
 
 
-def first_line(module: ModuleType) -> str:
+def first_line(module: object) -> str:
     """The first sentence or two of a docstring, on one line."""
     return " ".join((inspect.getdoc(module) or "").split("\n\n")[0].split())

@@ -1,7 +1,8 @@
-"""Everything that plugins, examples and tests of plugins may import; nothing else of the core is public.
+"""The public interface for plugins, in layers: one module per kind of plugin, such as ``erniecore.api.method``. This module has
+the names that plugins of every kind use: the plugin base, hooks, settings, errors and operators. Nothing else is public.
 
-Every name is resolved on first use, so that a command whose help is asked for imports little. The surface with its
-signatures is frozen in ``tests/architecture/api_surface.txt``, so a change of it is a visible diff.
+Names are resolved on first use, so that the help of a command imports little. The surface with its signatures is frozen in
+``tests/architecture/api_surface.txt``, so a change of it is a visible diff. Python users need ``erniecore`` only.
 """
 
 from __future__ import annotations
@@ -37,12 +38,7 @@ if TYPE_CHECKING:
         hookimpl,
     )
     from erniecore.sections import Field, Section
-    from erniecore.types.model import Layout, ModelBundle, StateAdapter, TensorMap
-    from erniecore.types.records import Conversation, Document, Json, Message, Origin, Preference, Record
-    from erniecore.types.run import Cluster, Device, LossOutput, Objective, ParallelPlan, RunView
-    from erniecore.types.samples import IGNORE, Batch, Encoder, Sample
-    from erniecore.types.shape import DecoderShape
-    from erniecore.types.text import Tokenizer
+    from erniecore.types.records import Json
     from erniecore.units import counted
 
 #: name -> (module, attribute or None for the module itself)
@@ -52,46 +48,24 @@ _LAZY: dict[str, tuple[str, str | None]] = {
 }
 
 __all__ = [
-    "IGNORE",
-    "Batch",
     "Capability",
     "CheckpointError",
-    "Cluster",
     "ConfigError",
-    "Conversation",
     "DataError",
-    "DecoderShape",
-    "Device",
     "DeviceUnavailable",
-    "Document",
     "EmptyConfig",
-    "Encoder",
     "EnvironmentFault",
     "ErnieError",
     "Exit",
     "Field",
     "Json",
-    "Layout",
-    "LossOutput",
     "MemoryFault",
-    "Message",
-    "ModelBundle",
     "NumericsError",
-    "Objective",
-    "Origin",
-    "ParallelPlan",
     "Plugin",
     "PluginError",
-    "Preference",
     "Problem",
-    "Record",
     "RowError",
-    "RunView",
-    "Sample",
     "Section",
-    "StateAdapter",
-    "TensorMap",
-    "Tokenizer",
     "UsageError",
     "counted",
     "hookimpl",
@@ -103,11 +77,8 @@ __all__ = [
 
 
 #: where the other names are, the cheapest to import first
-_TYPES = ("records", "samples", "shape", "text", "model", "run")
-_LIGHT = (
-    "erniecore.errors",
-    *(f"erniecore.types.{subject}" for subject in _TYPES),
-    *(f"erniecore.{name}" for name in ("units", "capabilities", "sections", "plugin")),
+_LIGHT = tuple(
+    f"erniecore.{name}" for name in ("errors", "types.records", "units", "capabilities", "sections", "plugin")
 )
 
 

@@ -1,4 +1,6 @@
-"""Building block: AdamW, to which another optimizer leaves some parameters, and the state of one parameter. Imports paddle."""
+"""Building block for optimizers: AdamW, for parameters that another optimizer leaves to it, and the state of one parameter.
+Imports Paddle.
+"""
 
 from erniecore.engine.optimizers.adamw import AdamW
 from erniecore.engine.optimizers.slots import ParameterSlot

@@ -1,4 +1,4 @@
-"""What an adapter plugin is written with: a small trainable addition to a frozen model."""
+"""For adapter plugins: a small trainable addition to a frozen model."""
 
 from erniecore.capabilities import AdapterCapability
 from erniecore.plugin import AdapterPlugin

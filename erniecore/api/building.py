@@ -1,5 +1,5 @@
-"""Building block: a model made from a plugin's architecture or from another model, and its directory. Light; paddle is
-imported by :func:`open_device` and by what is called after it.
+"""Building block: creates a model from a plugin's architecture or from another model, and its directory. Light; Paddle is
+imported by :func:`open_device` and by the functions called after it.
 """
 
 from erniecore.checkpoint.directories import atomic_directory, check_target

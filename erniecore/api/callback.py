@@ -1,4 +1,4 @@
-"""What a callback is written with: it watches a run and changes nothing."""
+"""For callback plugins: watch a run without changing it."""
 
 from erniecore.types.run import RunView
 

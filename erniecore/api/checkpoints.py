@@ -1,4 +1,4 @@
-"""For tools that read, verify and write checkpoints and model directories outside of a run. No paddle."""
+"""For tools that read, verify and write checkpoints and model directories outside of a run. Imports no Paddle."""
 
 from erniecore.checkpoint.directories import MODEL_MANIFEST, verify_directory
 from erniecore.checkpoint.files import translated

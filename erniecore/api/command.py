@@ -1,5 +1,5 @@
-"""For command plugins: the flags and words that commands of ``ernie`` share, what they print, and the settings that they load.
-Light; what needs the settings code is imported when it is called.
+"""For command plugins: the options that commands of ``ernie`` share, their output, and loading settings. Light; what needs the
+settings code is imported when it is called.
 """
 
 from __future__ import annotations

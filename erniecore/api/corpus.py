@@ -1,4 +1,4 @@
-"""Building block: what a corpus is written with, samples that exist before a run and which of them form a step. Imports numpy."""
+"""For corpus plugins: samples that exist before a run, and which of them form a step. Imports numpy."""
 
 from erniecore import codes
 from erniecore.config.core import Source

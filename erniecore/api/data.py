@@ -1,4 +1,4 @@
-"""What a format, an encoder and a reader of rows are written with: records, samples and batches. Imports no paddle."""
+"""For format plugins, encoders and row readers: records, samples and batches. Imports no Paddle."""
 
 from erniecore import codes
 from erniecore.plugin import CorpusPlugin, DecompressorPlugin, FormatPlugin, RowReaderPlugin, SchemePlugin

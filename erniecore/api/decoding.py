@@ -1,4 +1,4 @@
-"""Building block: what a model's decoding step is described with: its layers as a ``DecoderPlan``. Imports paddle."""
+"""Building block: describes a decoding step of a model as a ``DecoderPlan`` of layers. Imports Paddle."""
 
 from erniecore.engine.models.lowering import computes_as, projection_of, without_hooks
 from erniecore.types.decoder import DecoderBlock, DecoderPlan, Planned, Projection, RoutedExperts

@@ -1,5 +1,6 @@
-"""What a device plugin is written with: a ``Device`` of its own. For an accelerator that Paddle knows,
-``erniecore-accelerators`` has one that is driven by a profile."""
+"""For device plugins: an own ``Device``. ``erniecore-accelerators`` has one for accelerators that Paddle supports, configured by
+a profile.
+"""
 
 from erniecore.abilities import ABILITIES
 from erniecore.plugin import DevicePlugin

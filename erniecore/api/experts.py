@@ -1,4 +1,4 @@
-"""What a mixture of experts is written with, so that parallel strategies and quantizers know its layers."""
+"""For mixture-of-experts models: protocols by which parallel strategies and quantizers find the experts."""
 
 from erniecore.types.experts import (
     BalancedModel,

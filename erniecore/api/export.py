@@ -1,4 +1,4 @@
-"""What an exporter is written with: a trained model with everything that belongs to it."""
+"""For exporter plugins: a trained model with its configuration, tokenizer and weights."""
 
 from erniecore.capabilities import ExporterCapability
 from erniecore.sections import ExportConfig

@@ -1,6 +1,6 @@
-"""What an importer is written with: what it makes of a settings file of another toolkit. Imports no paddle.
+"""For importer plugins: convert settings files of other toolkits. Imports no Paddle.
 
-``erniecore-key-tables`` has a base for importers: a table of the toolkit's keys, and the conversion of a file by it.
+``erniecore-key-tables`` has the base of an importer: a table of keys that describes, recognizes and converts a file.
 """
 
 from erniecore.types.importing import (

@@ -1,4 +1,4 @@
-"""For tools that examine an installation: which plugins, kernels and Paddle wheels are there, and whether they work."""
+"""For tools that examine an installation: plugins, kernels and Paddle wheels, and whether they work."""
 
 from __future__ import annotations
 

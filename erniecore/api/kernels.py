@@ -1,4 +1,4 @@
-"""What a set of kernels is written with: implementations of operators for a device. No paddle."""
+"""For kernel plugins: implementations of operators for a device. Imports no Paddle."""
 
 from erniecore_ops.kernels import Kernel
 

@@ -1,4 +1,4 @@
-"""What a launcher is written with: starting, watching and ending the ranks of a run. No paddle."""
+"""For launcher plugins: start, watch and end the ranks of a run. Imports no Paddle."""
 
 from erniecore.builtin.local_launcher.config import LocalConfig
 from erniecore.builtin.local_launcher.launcher import LocalRanks, clusters

@@ -1,4 +1,4 @@
-"""Building block: what layers of any model have in common. Imports paddle."""
+"""Building block: utilities for layers of any model. Imports Paddle."""
 
 from erniecore.engine.models.derived import child, derived, replaced, sublayer
 from erniecore.engine.training.recompute import recompute

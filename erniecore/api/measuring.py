@@ -1,5 +1,5 @@
-"""For programs that measure: an open device, processes, the data path, training steps and decoding as a run has them. Light;
-every function imports what it needs.
+"""For benchmarks: an open device, processes, the data path, training steps and decoding, as in a run. Light; every function
+imports what it needs.
 """
 
 from __future__ import annotations

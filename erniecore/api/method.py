@@ -1,4 +1,4 @@
-"""What a method plugin is written with: how records become samples, and the loss over them."""
+"""For method plugins: encode records as samples, and compute the loss over them."""
 
 from erniecore.capabilities import MethodCapability
 from erniecore.engine.scoring.differences import with_differences

@@ -1,4 +1,4 @@
-"""What a model plugin is written with: an architecture, the names of its weights, its tokenizer and chat template."""
+"""For model plugins: an architecture, the names of its weights, its tokenizer and chat template."""
 
 from erniecore.plugin import ModelPlugin
 from erniecore.sections import ModelConfig

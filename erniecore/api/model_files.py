@@ -1,4 +1,4 @@
-"""Building block: writing and verifying model directories. Imports paddle."""
+"""Building block: writes and verifies model directories. Imports Paddle."""
 
 from erniecore.checkpoint.directories import write_directory_manifest, write_json
 from erniecore.checkpoint.tensors import LONG_NAMES, Array, same_bits

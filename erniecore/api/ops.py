@@ -1,4 +1,4 @@
-"""Building block: the operators of the models, one by one; see ``erniecore_ops``. Imports paddle."""
+"""Building block: the operators of the models, one by one; see ``erniecore_ops``. Imports Paddle."""
 
 from erniecore_ops import functions
 from erniecore_ops.adamw import Terms as AdamWTerms

@@ -1,4 +1,4 @@
-"""What an optimizer is written with: how gradients change the parameters. ``erniecore.api.adamw`` has what needs paddle."""
+"""For optimizer plugins: how gradients update the parameters. ``erniecore.api.adamw`` has the parts that need Paddle."""
 
 from erniecore.builtin.adamw import adamw_bytes
 from erniecore.config.adamw import AdamWConfig

@@ -1,4 +1,4 @@
-"""What a parallel strategy is written with: how one model is spread over several processes."""
+"""For parallel strategies: shard one model over several processes."""
 
 from erniecore.plugin import ParallelPlugin
 from erniecore.sections import ParallelConfig

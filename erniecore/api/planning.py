@@ -1,4 +1,4 @@
-"""For forecasters and parallel strategies: a run before it starts, and the layouts that a strategy can run. Light."""
+"""For forecasters and parallel strategies: a run before it starts, and the layouts that a strategy supports. Light."""
 
 from erniecore.kernels import REFERENCE
 from erniecore.types.layouts import LayoutSpace, ParallelLayout

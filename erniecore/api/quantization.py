@@ -1,4 +1,4 @@
-"""Building block: quantizing a loaded model and writing it. Imports paddle."""
+"""Building block: quantizes a loaded model and writes it. Imports Paddle."""
 
 from erniecore.checkpoint.directories import check_target
 from erniecore.engine.models.bundles import described as with_provenance

@@ -1,4 +1,4 @@
-"""What a quantizer is written with: layers whose weights are stored in few bits."""
+"""For quantizer plugins: layers with quantized weights."""
 
 from erniecore.capabilities import QuantizerCapability
 from erniecore.plugin import QuantizerPlugin

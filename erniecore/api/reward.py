@@ -1,4 +1,4 @@
-"""What a reward function is written with: it computes the rewards of completions."""
+"""For reward plugins: compute rewards of completions."""
 
 from erniecore.plugin import RewardConfig
 from erniecore.types.completions import Completion, RewardFunction

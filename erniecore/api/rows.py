@@ -1,4 +1,4 @@
-"""Building block: the rows of data files, found, parsed, encoded and counted. For commands; imports numpy."""
+"""Building block for commands: rows of data files, parsed, encoded and counted. Imports numpy."""
 
 from erniecore import codes
 from erniecore.config.core import Source

@@ -1,4 +1,4 @@
-"""Building block: a model directory or a checkpoint as a model, outside of a run. Imports paddle."""
+"""Building block: opens a model directory or a checkpoint outside of a run. Imports Paddle."""
 
 from erniecore.engine.loading import open_model
 from erniecore.engine.models.adapters import (

@@ -1,4 +1,4 @@
-"""For plugins that read run directories: the names of their files, and how their events are worded. No paddle, no numpy."""
+"""For plugins that read run directories: the names of their files, and the texts of events. Imports neither Paddle nor numpy."""
 
 from erniecore.engine.preparation.rundir import EVENTS_NAME, warning_text
 from erniecore.units import size_text

@@ -1,4 +1,4 @@
-"""For tools that work on settings: reading, composing, describing and importing them. Imports pydantic-settings, no paddle."""
+"""For tools that work on settings: read, compose, describe and import them. Imports pydantic-settings, no Paddle."""
 
 from erniecore.config.compose import LoadedSettings, load, read_sources
 from erniecore.config.core import CORE_SECTIONS

@@ -1,4 +1,4 @@
-"""Building block: tensors and arrays in files. Imports no paddle, so that a directory can be looked at before a device opens."""
+"""Building block: tensors and arrays in files. Imports no Paddle, so that a directory can be read before a device is opened."""
 
 from erniecore.checkpoint.arrays import read_arrays, write_arrays
 from erniecore.checkpoint.floats import read_tensors, write_tensors

@@ -1,5 +1,5 @@
-"""For those who test plugins (``erniecore-conformance`` does): the registry, the hooks' specifications, the places of a
-single process, and the parts of a run that a check compares with. What needs paddle imports it when it is called.
+"""For conformance checks of plugins: the registry, hook specifications, a process group of one process, and the parts of a run
+that checks compare with. What needs Paddle imports it when it is called.
 """
 
 from __future__ import annotations

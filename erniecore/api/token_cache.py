@@ -1,5 +1,5 @@
-"""Building block: what a token cache is made of: sources encoded in chunks, and files that are written whole. For
-``erniecore-token-cache`` and tools that manage the cache of runs; imports numpy.
+"""Building block of a token cache: sources encoded in chunks, and files that are written atomically. For
+``erniecore-token-cache`` and tools that manage the cache; imports numpy.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Building block: the parts of a training step that methods and strategies share. Imports paddle."""
+"""Building block: the parts of a training step that methods and strategies share. Imports Paddle."""
 
 from erniecore.data.collate import collate
 from erniecore.engine.arrays import share_memory

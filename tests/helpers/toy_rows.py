@@ -33,8 +33,8 @@ def make_sample():
 
 TOY = """
     import numpy as np
-    from erniecore.api import Document, Field, IGNORE, RowError, Sample, hookimpl
-    from erniecore.api.data import FormatConfig, FormatPlugin
+    from erniecore.api import Field, RowError, hookimpl
+    from erniecore.api.data import IGNORE, Document, FormatConfig, FormatPlugin, Sample
 
     class Config(FormatConfig):
         key: str = Field("text", description="Which field.")

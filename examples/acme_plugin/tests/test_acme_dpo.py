@@ -5,7 +5,8 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from erniecore.api import Cluster, DeviceUnavailable
+from erniecore.api import DeviceUnavailable
+from erniecore.api.device import Cluster
 from erniecore.api.method import IGNORE
 from erniecore_acme.npu import plugin as npu
 

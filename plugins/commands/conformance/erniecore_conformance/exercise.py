@@ -59,14 +59,14 @@ def encoder_of(subject: Subject, max_length: int = 64, too_long: str = "auto") -
 
 
 def _light_device(subject: Subject) -> None:
-    from erniecore.api import Cluster
+    from erniecore.api.device import Cluster
 
     device = subject.call("ernie_open_device", config=subject.config(), cluster=Cluster(), shape=None)
     device.environment()
 
 
 def _light_parallel(subject: Subject) -> None:
-    from erniecore.api import Cluster
+    from erniecore.api.device import Cluster
 
     subject.call("ernie_plan_parallel", config=subject.config(), cluster=Cluster(), shape=None)
 

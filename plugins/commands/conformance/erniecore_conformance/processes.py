@@ -14,8 +14,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
-from erniecore.api import Cluster
-from erniecore.api.launcher import free_port
+from erniecore.api.launcher import Cluster, free_port
 from erniecore.api.testing import paddle_variables
 from erniecore_conformance.expect import CheckFailed
 

@@ -9,8 +9,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
-from erniecore.api import DataError, Json, Origin, Record, RowError, Section, UsageError
-from erniecore.api.data import FormatConfig, FormatPlugin
+from erniecore.api import DataError, Json, RowError, Section, UsageError
+from erniecore.api.data import FormatConfig, FormatPlugin, Origin, Record
 from erniecore.api.rows import DataSource, RowParser, RowStatistics, Source, codes, parse, resolve
 
 

@@ -5,7 +5,8 @@ from erniecore_accelerators import Accelerator, AcceleratorConfig, Profile, Vari
 from erniecore_doctor import devices, plugins
 from erniecore_doctor.tools import Accelerators
 
-from erniecore.api import Cluster, install_command
+from erniecore.api import install_command
+from erniecore.api.device import Cluster
 
 PROFILE = Profile(
     name="toy",

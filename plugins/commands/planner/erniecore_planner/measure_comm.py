@@ -18,8 +18,8 @@ from datetime import date
 from functools import partial
 from typing import Any
 
-from erniecore.api import Cluster, EnvironmentFault
-from erniecore.api.launcher import free_port
+from erniecore.api import EnvironmentFault
+from erniecore.api.launcher import Cluster, free_port
 from erniecore.api.measuring import open_device, paddle_variables, read_cluster
 from erniecore_planner.rates import LinkRate, identity
 

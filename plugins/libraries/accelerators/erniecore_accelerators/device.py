@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping
 from importlib import metadata
 from typing import Any, ClassVar
 
-from erniecore.api import Cluster, DeviceUnavailable, Field, hookimpl
-from erniecore.api.device import Device, DeviceConfig, DevicePlugin, size_text
+from erniecore.api import DeviceUnavailable, Field, hookimpl
+from erniecore.api.device import Cluster, Device, DeviceConfig, DevicePlugin, size_text
 from erniecore_accelerators.profile import Profile
 
 #: place -> the module of ``paddle.device`` that counts its accelerators, for devices that paddle is built for

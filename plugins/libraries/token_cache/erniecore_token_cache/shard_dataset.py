@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from erniecore.api import IGNORE, DataError, Origin, Sample
-from erniecore.api.data import codes
+from erniecore.api import DataError
+from erniecore.api.data import IGNORE, Origin, Sample, codes
 from erniecore.api.token_cache import index_dtype
 from erniecore_token_cache.shard_files import INDEX, Block, Shard
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from erniecore.api import IGNORE
+from erniecore.api.method import IGNORE
 
 if TYPE_CHECKING:
     from erniecore.api.rows import ArrayDataset

@@ -18,8 +18,8 @@ import paddle.distributed as dist  # noqa: TID253
 from paddle.base import core  # noqa: TID253
 from paddle.distributed import collective  # noqa: TID253
 
-from erniecore.api import Cluster, EnvironmentFault
-from erniecore.api.launcher import free_port
+from erniecore.api import EnvironmentFault
+from erniecore.api.launcher import Cluster, free_port
 from erniecore_hybrid_parallel.comm import Comm, contact
 from erniecore_hybrid_parallel.monitored_barrier import Address, Listener, MonitoredBarrier
 

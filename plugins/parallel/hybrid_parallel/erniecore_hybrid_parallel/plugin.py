@@ -5,8 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from erniecore.api import Cluster, hookimpl
-from erniecore.api.parallel import Batch, DecoderShape, Layout, ParallelPlan, ParallelPlugin, ProcessGroup, StepOutput
+from erniecore.api import hookimpl
+from erniecore.api.parallel import (
+    Batch,
+    Cluster,
+    DecoderShape,
+    Layout,
+    ParallelPlan,
+    ParallelPlugin,
+    ProcessGroup,
+    StepOutput,
+)
 from erniecore.api.planning import LayoutSpace
 from erniecore_hybrid_parallel.config import HybridConfig
 from erniecore_hybrid_parallel.planning import check_generating, check_shape, make_mesh, num_processes

@@ -14,9 +14,9 @@ import numpy as np
 import paddle  # noqa: TID253
 from paddle import Tensor  # noqa: TID253
 
-from erniecore.api import Cluster, ConfigError
+from erniecore.api import ConfigError
 from erniecore.api.experts import BalancedModel
-from erniecore.api.parallel import Layout, ParameterState, ShardSpec
+from erniecore.api.parallel import Cluster, Layout, ParameterState, ShardSpec
 from erniecore_hybrid_parallel.buckets import all_gather_updates, all_reduce_gradients, by_comm, sum_ends
 from erniecore_hybrid_parallel.comm import Comm
 from erniecore_hybrid_parallel.config import HybridConfig

@@ -8,8 +8,8 @@ from erniecore_hybrid_parallel.config import HybridConfig
 from erniecore_hybrid_parallel.layouts import HybridLayouts
 from erniecore_hybrid_parallel.plugin import plugin
 
-from erniecore.api import Cluster, ConfigError
-from erniecore.api.parallel import DecoderShape, LayerShape
+from erniecore.api import ConfigError
+from erniecore.api.parallel import Cluster, DecoderShape, LayerShape
 
 DENSE = LayerShape(heads=8, kv_heads=4, head_dim=64, mlp=2048)
 SPARSE = LayerShape(heads=8, kv_heads=4, head_dim=64, mlp=512, experts=16, selected=4, expert=512)

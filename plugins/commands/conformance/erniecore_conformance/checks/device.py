@@ -6,8 +6,8 @@ import os
 import socket
 from pathlib import Path
 
-from erniecore.api import Cluster, DeviceUnavailable
-from erniecore.api.device import Device
+from erniecore.api import DeviceUnavailable
+from erniecore.api.device import Cluster, Device
 from erniecore_conformance.expect import NotApplicable, ensure, ensure_bits, ensure_close, ensure_equal
 from erniecore_conformance.runner import Check
 from erniecore_conformance.subjects import Subject

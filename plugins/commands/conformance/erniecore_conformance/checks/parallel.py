@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from erniecore.api import Cluster, ConfigError
+from erniecore.api import ConfigError
 from erniecore.api.model import Layout
-from erniecore.api.parallel import ParallelPlan
+from erniecore.api.parallel import Cluster, ParallelPlan
 from erniecore.api.testing import SingleProcess
 from erniecore_conformance.expect import NotApplicable, ensure, ensure_bits, ensure_close, ensure_equal
 from erniecore_conformance.runner import Check

@@ -6,9 +6,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from erniecore.api import Cluster
 from erniecore.api.model import Layout
-from erniecore.api.parallel import ParallelPlan, ProcessGroup
+from erniecore.api.parallel import Cluster, ParallelPlan, ProcessGroup
 from erniecore.api.testing import SingleProcess, combine, sum_named
 from erniecore_conformance.expect import NotApplicable, ensure, ensure_equal
 from erniecore_conformance.runner import Check

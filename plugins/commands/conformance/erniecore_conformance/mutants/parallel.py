@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from erniecore.api import Cluster, ConfigError, hookimpl
-from erniecore.api.parallel import ParallelPlan, ProcessGroup
+from erniecore.api import ConfigError, hookimpl
+from erniecore.api.parallel import Cluster, ParallelPlan, ProcessGroup
 from erniecore_conformance.mutants.mutant import mutant
 from erniecore_conformance.toys.others import ToyParallelConfig, ToyParallelPlugin
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from math import prod
 from typing import Any
 
-from erniecore.api import Cluster, Plugin, hookimpl
+from erniecore.api import Plugin, hookimpl
+from erniecore.api.device import Cluster
 from erniecore.api.model import DecoderShape, LayerShape
 from erniecore.api.optimizer import AdamWConfig
 from erniecore.api.planning import REFERENCE, Forecast, ParallelLayout, Parameters, Plan, PlannedRun

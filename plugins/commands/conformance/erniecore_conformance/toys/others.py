@@ -8,9 +8,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from erniecore.api import Cluster, ConfigError, Field, Json, Plugin, RowError, Section, UsageError, hookimpl
+from erniecore.api import ConfigError, Field, Json, Plugin, RowError, Section, UsageError, hookimpl
 from erniecore.api.data import Conversation, FormatPlugin, Message
-from erniecore.api.device import Device, DevicePlugin
+from erniecore.api.device import Cluster, Device, DevicePlugin
 from erniecore.api.method import Origin, Record, RunView
 from erniecore.api.model import ModelBundle
 from erniecore.api.parallel import ParallelConfig, ParallelPlan, ParallelPlugin, ProcessGroup

@@ -10,7 +10,7 @@ import numpy as np
 import paddle  # noqa: TID253
 import paddle.distributed as dist  # noqa: TID253
 
-from erniecore.api import Cluster
+from erniecore.api.device import Cluster
 from erniecore.api.testing import SingleProcess
 
 _ROOM = 1000
