@@ -17,7 +17,7 @@ class NiceLauncher(Launcher):
 
 
 class NicePlugin(Plugin):
-    """Opens the launcher."""
+    """Opens the launcher of a run."""
 
     kind, name, summary, Config = "launcher", "nice", "processes of this machine with the variable NICE", LocalConfig
 
