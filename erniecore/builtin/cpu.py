@@ -16,6 +16,7 @@ from erniecore_catalog import install_command
 from erniecore.errors import DeviceUnavailable
 from erniecore.plugin import DevicePlugin, hookimpl
 from erniecore.sections import DeviceConfig, Field
+from erniecore.signals import guarding_import
 from erniecore.types.run import Cluster, Device
 from erniecore.units import size_text
 
@@ -83,7 +84,8 @@ class CpuDevice(Device):
         """Raise glibc's thresholds, import paddle, select the CPU and set the number of threads."""
         kept = self._config.keep_memory and keep_freed_memory()
         try:
-            import paddle
+            with guarding_import():
+                import paddle
         except ImportError as error:
             raise DeviceUnavailable(
                 "PaddlePaddle is not installed", fix=install_command("paddlepaddle", of="erniecore"), found=str(error)

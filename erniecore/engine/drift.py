@@ -22,6 +22,7 @@ SAFE = (
     "data.workers",
     "data.cache",
     "data.max_drop",
+    "data.too_long",  # what it makes of the rows is compared sample by sample
     "data.eval",
     "data.eval.*",
     "eval.*",

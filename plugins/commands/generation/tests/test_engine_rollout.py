@@ -48,7 +48,7 @@ def test_rewards_become_floats():
 
 
 @pytest.mark.parametrize(
-    ("rewards", "message"), [([1.0], "1 rewards for 6 completions"), ([float("nan")] * 6, "not finite")]
+    ("rewards", "message"), [([1.0], "1 reward for 6 completions"), ([float("nan")] * 6, "not finite")]
 )
 def test_rewards_that_cannot_be_learned_from_name_the_reward_function(rewards, message):
     with pytest.raises(PluginBroken, match=f"'toy' .*{message}"):

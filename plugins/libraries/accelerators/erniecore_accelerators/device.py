@@ -93,7 +93,8 @@ class Accelerator(Device):
             DeviceUnavailable: packages, driver or accelerator are missing; fix: the vendor's command or tool.
         """
         self.preflight()
-        import paddle
+        with guarding_import():
+            import paddle
 
         if not self._is_supported(paddle):
             raise self._unavailable("this paddle was not built for it", paddle.__version__, self.profile.install)

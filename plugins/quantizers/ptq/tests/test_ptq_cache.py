@@ -7,6 +7,7 @@ import paddle  # noqa: TID253
 import pytest
 from erniecore_generation.cache import StaticCache
 from erniecore_generation.generate import generate
+from erniecore_ops import kernels
 from erniecore_ptq.caching import KVCacheCodec, attach, calibrate
 from erniecore_ptq.plugin import gptq, kv_cache
 
@@ -61,8 +62,10 @@ def test_what_is_beyond_the_calibration_data_is_cut_off(quant_dtype):
 
 @pytest.mark.parametrize("quant_dtype", QUANT_DTYPES)
 @pytest.mark.parametrize("scales", ["static", "dynamic"])
-def test_decoding_from_codes_is_the_whole_pass_with_codes(quant_dtype, scales, make_model):
+def test_decoding_from_codes_is_the_whole_pass_with_codes(quant_dtype, scales, make_model, monkeypatch):
     """Token by token from a cache of codes, and all at once without one: the same, so a loss says what decoding computes."""
+    # by the reference: a kernel that an earlier test left in use sums in another order, and a value at the border is rounded away
+    monkeypatch.setattr(kernels, "_in_use", {})
     model = stored(make_model("moe"), quant_dtype, scales)
     ids, found = BATCHES[0][:2], []
     cache = StaticCache(int(model.architecture["num_hidden_layers"]), 24, model.cache_codec)
