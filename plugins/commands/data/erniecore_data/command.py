@@ -205,7 +205,14 @@ def _show_report(statistics: RowStatistics, report: dict[str, Any]) -> None:
     if rows:
         show_table(("reason", "rows", "meaning"), rows)
     if "tokens" in report:
-        show_lines(", ".join(f"{value} {name.replace('_', ' ')}" for name, value in report["tokens"].items()))
+        facts = report["tokens"]
+        shown = [
+            counted(facts[name], name.replace("_", " ").removesuffix("s"))
+            for name in ("samples", "tokens", "loss_tokens")
+        ]
+        if "ids_out_of_range" in facts:
+            shown.append(f"{counted(facts['ids_out_of_range'], 'id')} out of range")
+        show_lines(", ".join(shown))
     show_lines(statistics.summary())
 
 

@@ -7,7 +7,7 @@ from importlib import metadata
 from typing import Any, ClassVar
 
 from erniecore.api import DeviceUnavailable, Field, hookimpl
-from erniecore.api.device import Cluster, Device, DeviceConfig, DevicePlugin, size_text
+from erniecore.api.device import Cluster, Device, DeviceConfig, DevicePlugin, guarding_import, size_text
 from erniecore_accelerators.profile import Profile
 
 #: place -> the module of ``paddle.device`` that counts its accelerators, for devices that paddle is built for
