@@ -205,5 +205,5 @@ def test_every_kind_of_method_can_be_previewed_without_what_only_a_run_needs(hom
     data = "pairs.jsonl" if method in ("reward", "orpo") else "rows.jsonl"
     teacher = ["method.teacher=model"] if method == "distill" else []
     code = main(["data", "check", data, "--model", "model", "--method", method, *teacher])
-    assert "samples" in capsys.readouterr().out
+    assert " loss tokens" in capsys.readouterr().out
     assert code in (0, 4)
