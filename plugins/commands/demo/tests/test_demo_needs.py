@@ -1,0 +1,31 @@
+"""``make demo`` installs what ``erniecore-demo`` depends on: every command that the story uses has to be among it."""
+
+import ast
+from pathlib import Path
+
+import erniecore_demo.story as story
+from erniecore_catalog.installing import in_clone
+from erniecore_catalog.known import home_of
+
+from erniecore.cli.app import COMMANDS
+
+ROOT = Path(__file__).parents[4]
+
+
+def used_commands():
+    """Names such as ``run`` or ``model.init``, from the literal words that the calls begin with."""
+    for node in ast.walk(ast.parse(Path(story.__file__).read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Call) and getattr(node.func, "id", "") in ("_ernie", "_json", "_command") and node.args:
+            words = [a.value for a in node.args[:2] if isinstance(a, ast.Constant) and not a.value.startswith("-")]
+            nested = ".".join(words)
+            if words:
+                yield nested if home_of("command", nested) else words[0]
+
+
+def test_every_command_of_the_story_comes_with_the_demo(monkeypatch):
+    monkeypatch.chdir(ROOT)
+    brought = {Path(folder).name.replace("_", "-") for folder in in_clone(["erniecore-demo"], ROOT, whole=True)}
+    used = {name for name in used_commands() if name not in COMMANDS or home_of("command", name)}
+    assert {"tokenizer.train", "model.init", "eval", "export"} <= used
+    for name in used:
+        assert home_of("command", name).removeprefix("erniecore-") in brought, name
