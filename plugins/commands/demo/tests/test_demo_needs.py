@@ -13,13 +13,13 @@ ROOT = Path(__file__).parents[4]
 
 
 def used_commands():
-    """Names such as ``run`` or ``model.init``, from the literal words that the calls begin with."""
+    """Names such as ``run`` or ``model.init``, from the literal arguments that the calls begin with."""
     for node in ast.walk(ast.parse(Path(story.__file__).read_text(encoding="utf-8"))):
         if isinstance(node, ast.Call) and getattr(node.func, "id", "") in ("_ernie", "_json", "_command") and node.args:
-            words = [a.value for a in node.args[:2] if isinstance(a, ast.Constant) and not a.value.startswith("-")]
-            nested = ".".join(words)
-            if words:
-                yield nested if home_of("command", nested) else words[0]
+            names = [a.value for a in node.args[:2] if isinstance(a, ast.Constant) and not a.value.startswith("-")]
+            nested = ".".join(names)
+            if names:
+                yield nested if home_of("command", nested) else names[0]
 
 
 def test_every_command_of_the_story_comes_with_the_demo(monkeypatch):
