@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 
-from erniecore import signals, streams
+from erniecore import lifeline, signals, streams
 
 
 def main() -> int:
     """Run the command that was typed; the exit code."""
     streams.complete()
     signals.install()
+    lifeline.follow(signal.SIGTERM)
     try:
         from erniecore.cli.app import main as command
 

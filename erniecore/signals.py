@@ -36,7 +36,7 @@ class InterruptedTwice(KeyboardInterrupt):
 
 def install() -> None:
     """The first thing that a process of ours does. What is ignored, as under ``nohup``, stays ignored."""
-    atexit.register(_ignore)
+    atexit.register(ignore)
     for number in SIGNALS:
         if number != signal.SIGINT and signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, _stop)
@@ -88,8 +88,9 @@ def finish(code: int) -> int:
     return code
 
 
-def _ignore() -> None:
-    """The interpreter now puts the default handlers back; a signal amid its last cleaning up changes no exit code."""
+def ignore() -> None:
+    """From now on a signal changes nothing: the last file is being written, or the interpreter cleans up, which puts the
+    default handlers back."""
     for number in SIGNALS:
         signal.signal(number, signal.SIG_IGN)
 

@@ -5,6 +5,8 @@ from erniecore.builtin.local_launcher.launcher import LocalRanks, clusters
 from erniecore.engine.launch import paddle_variables
 from erniecore.engine.processes.exits import read_exit
 from erniecore.engine.processes.network import NODE, free_port, node_name
+from erniecore.lifeline import follow as follow_parent
+from erniecore.lifeline import variables as parent_variables
 from erniecore.sections import LauncherConfig
 from erniecore.types.launcher import Launcher, RankExit, RankJob, RunningRanks
 from erniecore.types.run import Cluster
@@ -20,8 +22,10 @@ __all__ = [
     "RankJob",
     "RunningRanks",
     "clusters",
+    "follow_parent",
     "free_port",
     "node_name",
     "paddle_variables",
+    "parent_variables",
     "read_exit",
 ]

@@ -6,11 +6,8 @@ processes (started afresh, so nothing is inherited) and joined in order: the res
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Generator, Iterable, Iterator, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor
 from dataclasses import dataclass, replace
-from multiprocessing import get_context
 from typing import Any, NamedTuple
 
 from erniecore import codes
@@ -28,8 +25,6 @@ from erniecore.types.text import Tokenizer
 
 #: A chunk ends with the row that reaches one of these.
 _CHUNK_ROWS, _CHUNK_BYTES = 512, 1 << 20
-#: Chunks that wait per worker.
-_AHEAD = 4
 
 
 @dataclass(frozen=True)
@@ -137,7 +132,11 @@ def source_chunks(job: Job, number: int, statistics: RowStatistics, row: int = 0
 
 def run(job: Job, chunks: Iterable[Chunk], workers: int) -> Iterator[Result]:
     """(group, samples, statistics) of every chunk, in order; the same with any number of workers."""
-    return _with_workers(job, chunks, workers) if workers else (_encode_chunk(job, chunk) for chunk in chunks)
+    if workers:
+        from erniecore.data.workers import in_processes
+
+        return in_processes(_encode_chunk, job, chunks, workers)
+    return (_encode_chunk(job, chunk) for chunk in chunks)
 
 
 def _encode_chunk(job: Job, chunk: Chunk) -> Result:
@@ -186,33 +185,3 @@ def _samples(encoder: Encoder, record: Record) -> Sequence[Sample]:
     if not samples:
         raise RowError("no token of the row is a target of the loss", code=codes.NO_TARGETS, where="$")
     return samples
-
-
-# ---- workers
-
-_job: Job | None = None
-
-
-def _start_worker(job: Job) -> None:
-    global _job
-    _job = job
-
-
-def _work(chunk: Chunk) -> Result:
-    assert _job is not None
-    return _encode_chunk(_job, chunk)
-
-
-def _with_workers(job: Job, chunks: Iterable[Chunk], workers: int) -> Iterator[Result]:
-    """Results in the order of the chunks, never more than a few chunks ahead."""
-    with ProcessPoolExecutor(workers, get_context("spawn"), _start_worker, (job,)) as pool:
-        waiting: deque[Future[Result]] = deque()
-        try:
-            for chunk in chunks:
-                waiting.append(pool.submit(_work, chunk))
-                if len(waiting) >= workers * _AHEAD:
-                    yield waiting.popleft().result()
-            while waiting:
-                yield waiting.popleft().result()
-        finally:
-            pool.shutdown(wait=True, cancel_futures=True)

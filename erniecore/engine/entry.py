@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from erniecore import registry
+from erniecore import lifeline, registry
 from erniecore.engine.launch import read_cluster
 from erniecore.engine.processes.network import node_name
 from erniecore.errors import ConfigError, EnvironmentFault, PluginBroken, PluginError
@@ -140,24 +140,34 @@ def _chosen(
 ) -> RunContext:
     """The run that these settings mean where they name none. It is ours from here on until ``locks`` is closed: of two
     commands that begin together, the second one finds it taken and looks on."""
-    if settings.run.out or settings.run.name or settings.launcher.nodes > 1 or read_cluster(os.environ).world_size > 1:
+    if settings.launcher.nodes > 1 or read_cluster(os.environ).world_size > 1:  # several commands are one run
         return make()
-    from erniecore.engine.preparation import rundir, unfinished
-    from erniecore.engine.preparation.prepare import name_of
+    from erniecore.engine.preparation import rundir
 
+    named = bool(settings.run.out or settings.run.name)
     for tries in range(9, -1, -1):
-        fresh = name_of(settings.run, settings.plugins, shared=False)
-        choice = unfinished.choose(settings.model_dump(mode="json"), fresh)
-        context = make(name=choice.name)
+        name, text = ("", "") if named else _unnamed(settings)
+        context = make(name=name)
+        context.device.preflight()
         try:
             locks.enter_context(rundir.locked(context.out, "lock-run"))
             break
         except EnvironmentFault as error:
-            if error.code != "ERN-E011" or not tries:
+            if named or error.code != "ERN-E011" or not tries:
                 raise
-    if choice.note:
-        note(f"note: {choice.note}")
+    if text:
+        note(f"note: {text}")
     return context
+
+
+def _unnamed(settings: RunSettings) -> tuple[str, str]:
+    """The name of the run that these settings mean where they have none, and why."""
+    from erniecore.engine.preparation import unfinished
+    from erniecore.engine.preparation.prepare import name_of
+
+    fresh = name_of(settings.run, settings.plugins, shared=False)
+    choice = unfinished.choose(settings.model_dump(mode="json"), fresh)
+    return choice.name, choice.note
 
 
 def _default_callback(loaded: LoadedSettings) -> tuple[list[Plugin], list[str]]:
@@ -254,5 +264,6 @@ def _train(
         resumption = resumption.noting(*runtime_changes(resumption.checkpoint.state, now))
     trainer = build(context, resumption, ranks, stop)
     stop.defer()
+    lifeline.save_first()
     trainer.run(partial(announce, trainer, resumption, warnings))
     return RunResult(context.out, trainer.last_metrics, first_event)

@@ -18,6 +18,15 @@ from typing import Any
 from erniecore.errors import Preempted
 from erniecore.signals import SIGNALS, InterruptedTwice, told
 
+#: what to do after a stop that found nothing to save
+AGAIN = "the same command starts again"
+
+
+def acknowledge() -> None:
+    """Say that Ctrl-C was heard; from a signal handler, amid whatever is being printed."""
+    with suppress(OSError):
+        os.write(2, b"\ninterrupted: finishes the step and saves; Ctrl-C again ends at once\n")
+
 
 class StopRequest:
     """Whether, and by what, the run was asked to stop.
@@ -84,8 +93,7 @@ class StopRequest:
         if not self._deferred:
             raise self._early()
         if number == signal.SIGINT:
-            with suppress(OSError):
-                os.write(2, b"\ninterrupted: finishes the step and saves; Ctrl-C again ends at once\n")
+            acknowledge()
 
     def _early(self) -> Preempted:
-        return Preempted(f"{told(self._reason)} before the first step", fix="the same command starts again")
+        return Preempted(f"{told(self._reason)} before the first step", fix=AGAIN)

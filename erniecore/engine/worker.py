@@ -4,41 +4,49 @@ in ``control/rank-N.end.json``. Started by the run's launcher; under torchrun or
 
 from __future__ import annotations
 
-import ctypes
 import json
 import os
 import signal
 import sys
 import time
 import traceback
+from contextlib import ExitStack, suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from erniecore.durable import replace_file
-from erniecore.engine.launch import STACKS, read_cluster
-from erniecore.engine.preparation.rundir import end_path
-from erniecore.engine.processes.job import PARENT, REQUEST
-from erniecore.errors import ConfigError, ErnieError, Exit
+from erniecore import lifeline, signals
+from erniecore.errors import ConfigError, ErnieError, Exit, Preempted
 
-_PR_SET_PDEATHSIG = 1
+#: kept until the process is gone: a later start waits for it, and does not read its record as one of its own
+_locks = ExitStack()
 
 
 def main() -> int:
     """Run the request; the exit code."""
-    request = json.loads(os.environ.pop(REQUEST))
+    lifeline.follow()
+    signals.install()
+    from erniecore.engine.launch import STACKS, read_cluster
+
     signal.signal(STACKS, signal.SIG_IGN)  # until there is something to tell
-    _follow_parent(int(os.environ.pop(PARENT, "0")))
+    from erniecore.durable import replace_file
+    from erniecore.engine.preparation import rundir
+    from erniecore.engine.processes.job import REQUEST
+
+    request = json.loads(os.environ.pop(REQUEST))
     out, rank = Path(request["out"]), read_cluster(os.environ).rank
     record: dict[str, Any] = {"exit": int(Exit.OK)}
     try:
+        _locks.enter_context(rundir.locked(out, rundir.rank_lock(rank)))
         record["metrics"] = dict(_run(request, rank))
     except BaseException as error:
         record |= describe(error)
-        if not isinstance(error, ErnieError):
-            traceback.print_exc()
+        if record["exit"] == Exit.BUG:
+            with suppress(OSError):
+                traceback.print_exc()
+    signals.ignore()
     record["time"] = time.time()
-    replace_file(end_path(out, rank), json.dumps(record).encode())
+    replace_file(rundir.end_path(out, rank), json.dumps(record).encode())
     return int(record["exit"])
 
 
@@ -53,22 +61,18 @@ def _run(request: dict[str, Any], rank: int) -> Any:
 
 
 def describe(error: BaseException) -> dict[str, Any]:
-    """``error`` as JSON; :func:`restored` makes it again."""
-    if isinstance(error, KeyboardInterrupt):
+    """``error`` as JSON; ``exits.restored`` makes it again."""
+    found = None if isinstance(error, Preempted) else signals.outcome(error, ["run"])
+    if found is not None and found[0] == Exit.INTERRUPTED:
         return {"exit": int(Exit.INTERRUPTED), "class": "KeyboardInterrupt", "fields": {}}
+    if found is not None:
+        what, _, fix = found[1].partition("; ")
+        error = Preempted(what, fix=fix)
     if isinstance(error, ErnieError):
         problems = [asdict(p) for p in error.problems] if isinstance(error, ConfigError) else []
         facts = {"class": type(error).__name__, "fields": error.fields(), "problems": problems}
         return {"exit": int(error.exit_code), **facts}
     return {"exit": int(Exit.BUG), "class": "", "fields": {"message": f"{type(error).__name__}: {error}"}}
-
-
-def _follow_parent(parent: int) -> None:
-    """Be asked to stop when the starting process dies, whatever kills it (Linux)."""
-    if parent and sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
-        if os.getppid() != parent:  # it died before we asked
-            os.kill(os.getpid(), signal.SIGTERM)
 
 
 if __name__ == "__main__":

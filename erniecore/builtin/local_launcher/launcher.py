@@ -18,10 +18,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
+from erniecore import lifeline
 from erniecore.builtin.local_launcher.config import LocalConfig
 from erniecore.engine.launch import STACKS, paddle_variables
 from erniecore.engine.processes.exits import read_exit
-from erniecore.engine.processes.job import PARENT
 from erniecore.engine.processes.network import free_port
 from erniecore.types.launcher import Launcher, RankExit, RankJob, RunningRanks
 from erniecore.types.run import Cluster
@@ -83,7 +83,7 @@ class LocalRanks(RunningRanks):
             raise
 
     def _start(self, places: Iterable[Cluster]) -> None:
-        shared = {**os.environ, **self.job.environment, **self.variables, PARENT: str(os.getpid())}
+        shared = {**os.environ, **self.job.environment, **self.variables, **lifeline.variables()}
         for place in places:
             stdout, stderr = self._streams.enter_context(_streams(self.job.out, place.rank))
             process = subprocess.Popen(

@@ -133,13 +133,27 @@ def _flock(lock: int, kind: int) -> bool:
     return True
 
 
-def in_use(out: Path) -> bool:
-    """Whether a process holds one of the directory's locks."""
-    for path in (out / "control").glob("lock*"):
+def rank_lock(rank: int) -> str:
+    """The lock that a rank holds from its start on until it has left its record."""
+    return f"lock-rank-{rank}"
+
+
+def holders(out: Path, pattern: str = "lock*") -> dict[str, str]:
+    """The locks of the directory that are taken: name -> by whom."""
+    found = {}
+    for path in sorted((out / "control").glob(pattern)):
         with suppress(OSError), path.open("rb") as file:
             if not _flock(file.fileno(), fcntl.LOCK_SH):
-                return True
-    return False
+                found[path.name] = file.read(100).decode(errors="replace").strip()
+    return found
+
+
+def in_use(out: Path) -> bool:
+    """Whether a command works on the run. Ranks whose launcher was killed do not count: they are about to end."""
+    taken = holders(out)
+    ranks = [name for name in taken if name.startswith(rank_lock(0)[:-1])]
+    commands = [name for name in taken if name in ("lock-run", "lock") or name.startswith("lock-node")]
+    return bool(commands) or (bool(taken) and not ranks)
 
 
 def used(out: Path) -> list[str]:

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
 
 #: variable that holds the request to a rank, as JSON
 REQUEST = "ERNIECORE_REQUEST"
-#: variable with the process id of a launcher whose ranks shall end with it; others do not set it
-PARENT = "ERNIECORE_PARENT"
 
 
 @dataclass(frozen=True)

@@ -9,23 +9,27 @@ import json
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
 from erniecore.checkpoint.writer import LATEST_NAME
-from erniecore.engine.preparation.rundir import EVENTS_NAME, end_path, locked
+from erniecore.engine.preparation.rundir import EVENTS_NAME, end_path, holders, locked, rank_lock
 from erniecore.engine.processes.exits import result
 from erniecore.engine.processes.job import Launch
-from erniecore.errors import EnvironmentFault
-from erniecore.signals import SIGNALS
+from erniecore.engine.stop import AGAIN, acknowledge
+from erniecore.errors import EnvironmentFault, Preempted
+from erniecore.lifeline import GRACE
+from erniecore.signals import SIGNALS, InterruptedTwice, told
 from erniecore.types.launcher import Launcher, RunningRanks
 
 #: codes of transient failures
 TRANSIENT = ("ERN-E020", "ERN-E021", "ERN-E022", "ERN-E024", "ERN-E025")
 #: longest pause before a restart, seconds
 LONGEST_PAUSE = 60.0
+#: seconds that ranks have after a second Ctrl-C
+AT_ONCE = 2.0
 
 
 def run_ranks(launcher: Launcher, launch: Launch, note: Callable[[str], None]) -> Mapping[str, float]:
@@ -49,7 +53,7 @@ def _run(launcher: Launcher, launch: Launch, note: Callable[[str], None]) -> Map
     progress = newest(out)
     for attempt in range(restarts + 1):
         try:
-            return run_once(launcher, launch)
+            return run_once(launcher, launch, note)
         except EnvironmentFault as error:
             if error.code not in TRANSIENT or attempt == restarts:
                 raise
@@ -64,44 +68,93 @@ def _run(launcher: Launcher, launch: Launch, note: Callable[[str], None]) -> Map
     raise AssertionError("the last attempt returns or raises")
 
 
-def run_once(launcher: Launcher, launch: Launch) -> Mapping[str, float]:
+def run_once(
+    launcher: Launcher, launch: Launch, note: Callable[[str], None] = lambda text: None
+) -> Mapping[str, float]:
     """One start, to its end; the last metrics. Raises what :func:`run_ranks` raises."""
     out, node, count = launch.out, launcher.node_rank, launch.ranks_per_node
-    with locked(out, f"lock-node-{node}" if node else "lock"), _passing_on() as forward:
-        for rank in range(node * count, (node + 1) * count):
+    own = range(node * count, (node + 1) * count)
+    with locked(out, f"lock-node-{node}" if node else "lock"), _Passing() as passing:
+        await_ranks(out, own, note)
+        for rank in own:
             end_path(out, rank).unlink(missing_ok=True)
-        with contextlib.closing(launcher.start(launch.job())) as ranks:
-            forward(ranks)
-            return result(ranks.wait(), out)
+        try:
+            with contextlib.closing(launcher.start(launch.job())) as ranks:
+                passing.begin(ranks)
+                return result(ranks.wait(), out)
+        except EnvironmentFault as error:
+            if passing.twice:
+                raise InterruptedTwice from error
+            if passing.reason and error.code in TRANSIENT:  # killed by the signal before it could handle it
+                raise Preempted(f"{told(passing.reason)} before the first step", fix=AGAIN) from error
+            raise
 
 
-@contextlib.contextmanager
-def _passing_on() -> Iterator[Callable[[RunningRanks], None]]:
-    """Signals that ask for a stop go to every rank; they agree on the step after which they do. Yields a function that is
-    told of the ranks, once they run; what comes before that reaches them, too."""
-    running: list[RunningRanks] = []
-    early: list[int] = []
+def await_ranks(out: Path, ranks: Iterable[int], note: Callable[[str], None], patience: float = GRACE + 30.0) -> None:
+    """Wait until no process of an earlier start is left: one whose launcher was killed saves first. What it leaves must not
+    be read as this start's.
 
-    def pass_on(number: int, frame: FrameType | None) -> None:
-        for ranks in running:
-            ranks.signal(number)
-        if not running:
-            early.append(number)
+    Raises:
+        EnvironmentFault: some are there after ``patience`` seconds; names them.
+    """
+    names, end, said = {rank_lock(rank) for rank in ranks}, time.monotonic() + patience, False
+    while alive := [who for name, who in holders(out, rank_lock(0)[:-1] + "*").items() if name in names]:
+        if time.monotonic() > end:
+            raise EnvironmentFault(
+                "ranks of an earlier start are still running",
+                where=str(out),
+                found=", ".join(alive),
+                fix="end these processes with SIGKILL, or choose another run.out",
+                code="ERN-E011",
+            )
+        if not said:
+            note(f"waiting for {len(alive)} ranks of an earlier start to end: {', '.join(alive)}")
+        said = True
+        time.sleep(0.1)
 
-    def forward(ranks: RunningRanks) -> None:
-        running.append(ranks)
-        while early:
-            ranks.signal(early.pop(0))
 
-    if threading.current_thread() is not threading.main_thread():
-        yield forward
-        return
-    before: dict[signal.Signals, Callable[..., Any] | int | None] = {n: signal.signal(n, pass_on) for n in SIGNALS}
-    try:
-        yield forward
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+class _Passing:
+    """Signals that ask for a stop go to every rank; they agree on the step after which they do. Before there are ranks a
+    signal ends the start.
+
+    Attributes:
+        reason: the first signal that has come. twice: Ctrl-C has come again; what is left then is killed.
+    """
+
+    def __init__(self) -> None:
+        self.reason, self.twice = "", False
+        self._ranks: RunningRanks | None = None
+        self._before: dict[int, Callable[..., Any] | int | None] = {}
+
+    def begin(self, ranks: RunningRanks) -> None:
+        """The ranks run."""
+        self._ranks = ranks
+
+    def __enter__(self) -> _Passing:
+        if threading.current_thread() is threading.main_thread():
+            now = {number: signal.getsignal(number) for number in SIGNALS}
+            self._before = {number: handler for number, handler in now.items() if handler is not signal.SIG_IGN}
+            for number in self._before:
+                signal.signal(number, self._pass_on)
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, signal.SIG_DFL if handler is None else handler)
+
+    def _pass_on(self, number: int, frame: FrameType | None) -> None:
+        name = signal.Signals(number).name
+        self.twice |= name == self.reason == "SIGINT"
+        self.reason = self.reason or name
+        if self._ranks is None:
+            raise InterruptedTwice if self.twice else Preempted(f"{told(name)} before the first step", fix=AGAIN)
+        self._ranks.signal(number)
+        if self.twice:
+            killer = threading.Timer(AT_ONCE, self._ranks.signal, [signal.SIGKILL])
+            killer.daemon = True
+            killer.start()
+        elif number == signal.SIGINT:
+            acknowledge()
 
 
 def pause_after(failed: int) -> float:

@@ -8,6 +8,7 @@ import pytest
 from erniecore.engine.processes.exits import restored, result
 from erniecore.engine.worker import describe
 from erniecore.errors import ConfigError, DataError, EnvironmentFault, ErnieError, Exit, Preempted
+from erniecore.signals import InterruptedTwice
 from erniecore.types.launcher import RankExit
 
 OUT = Path("out")
@@ -54,7 +55,7 @@ def test_a_bug_is_called_one():
 
 
 def test_interrupted_twice_stays_an_interrupt():
-    assert isinstance(restored(ended(0, KeyboardInterrupt(), 0.0), OUT), KeyboardInterrupt)
+    assert isinstance(restored(ended(0, InterruptedTwice(), 0.0), OUT), KeyboardInterrupt)
 
 
 def test_a_signal_is_named():

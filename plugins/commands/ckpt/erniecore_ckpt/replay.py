@@ -20,6 +20,7 @@ from erniecore.api.checkpoints import (
     step_of,
     verify_checkpoint,
 )
+from erniecore.api.launcher import parent_variables
 from erniecore_ckpt.rewriting import tensor_hashes
 
 
@@ -92,7 +93,8 @@ def replay(run: Path, first: Path, last: Path) -> Replay:
 
 def _repeat(resolved: Path, settings: list[str]) -> None:
     command = [sys.executable, "-m", "erniecore", "run", str(resolved), *settings]
-    done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, "NO_COLOR": "1"}, check=False)
+    environ = {**os.environ, **parent_variables(), "NO_COLOR": "1"}
+    done = subprocess.run(command, capture_output=True, text=True, env=environ, check=False)
     if done.returncode not in (int(Exit.OK), int(Exit.PREEMPTED)):
         raise CheckpointError(
             "the steps could not be repeated",

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
-from erniecore.api.launcher import Cluster, free_port
+from erniecore.api.launcher import Cluster, free_port, parent_variables
 from erniecore.api.testing import paddle_variables
 from erniecore_conformance.expect import CheckFailed
 
@@ -38,9 +38,8 @@ class Started(Protocol):
 def fresh(code: str, argument: str, environ: Mapping[str, str], output: Path) -> Started:
     """``python -c CODE ARGUMENT``, whose output goes to a file."""
     with output.open("wb") as file:
-        return subprocess.Popen(
-            [sys.executable, "-c", code, argument], env=environ, stdin=subprocess.DEVNULL, stdout=file, stderr=file
-        )
+        command, follows = [sys.executable, "-c", code, argument], {**environ, **parent_variables()}
+        return subprocess.Popen(command, env=follows, stdin=subprocess.DEVNULL, stdout=file, stderr=file)
 
 
 #: How the processes of a launch on the CPU start. A test suite may put forks of a process here that has imported paddle.
@@ -140,5 +139,6 @@ def _function(target: str) -> Any:
 # the path comes first: what is under test need not be installed, only importable
 _START = (
     "import json, sys; request = json.loads(sys.argv[1]); sys.path[:] = request['path']; "
+    "from erniecore.api.launcher import follow_parent; follow_parent(); "
     "from erniecore_conformance.processes import answer; answer(request)"
 )

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from erniecore.api import Exit
+from erniecore.api.launcher import parent_variables
 from erniecore.api.runs import EVENTS_NAME
 from erniecore_demo import recipe, tasks
 
@@ -89,7 +90,7 @@ def _train_with_a_kill(home: Path, run: Path) -> bool:
     """Train, SIGKILL in the middle, the same command again; whether the repeated steps have the very same losses."""
     command = _command("run", home / "sft.yaml", "--out", run)
     _say(f"4. Training, killed without warning after step {recipe.KILL_AFTER}", shown=command)
-    process = subprocess.Popen(command, start_new_session=True)
+    process = subprocess.Popen(command, start_new_session=True, env=_environ())
     for step, _ in _losses(run / EVENTS_NAME, process):
         if step >= recipe.KILL_AFTER:
             os.killpg(process.pid, signal.SIGKILL)
@@ -101,7 +102,7 @@ def _train_with_a_kill(home: Path, run: Path) -> bool:
         print("\x1b[?25h", end="")  # the killed process could not give the cursor back
     print(f"\nkilled by SIGKILL (process {process.pid})")
     _say("5. The same command again continues from the last verified checkpoint", shown=command)
-    subprocess.run(command, check=True)
+    subprocess.run(command, check=True, env=_environ())
     losses: dict[int, list[float]] = {}
     for step, loss in _losses(run / EVENTS_NAME):
         losses.setdefault(step, []).append(loss)
@@ -212,6 +213,11 @@ def _artifacts(paths: dict[str, Path], seconds: float) -> None:
     print(f"\ntalk to it:  ernie chat --model {last / 'model'}\ntook {seconds:.0f} s")
 
 
+def _environ() -> dict[str, str]:
+    """Of the commands: they end with this process, whatever kills it."""
+    return {**os.environ, **parent_variables()}
+
+
 def _command(*args: object) -> list[str]:
     return [sys.executable, "-m", "erniecore", *map(str, args)]
 
@@ -220,14 +226,14 @@ def _ernie(*args: object) -> None:
     """Run an ``ernie`` command for the reader to see; a failure ends the example with its exit code."""
     command = _command(*args)
     _show(command)
-    done = subprocess.run(command)
+    done = subprocess.run(command, env=_environ())
     if done.returncode:
         raise SystemExit(done.returncode)
 
 
 def _json(*args: object) -> Any:
     """The JSON that a command prints."""
-    done = subprocess.run(_command(*args), stdout=subprocess.PIPE, text=True)
+    done = subprocess.run(_command(*args), stdout=subprocess.PIPE, text=True, env=_environ())
     if done.returncode:
         raise SystemExit(done.returncode)
     return json.loads(done.stdout)

@@ -19,7 +19,7 @@ from functools import partial
 from typing import Any
 
 from erniecore.api import EnvironmentFault
-from erniecore.api.launcher import Cluster, free_port
+from erniecore.api.launcher import Cluster, follow_parent, free_port, parent_variables
 from erniecore.api.measuring import open_device, paddle_variables, read_cluster
 from erniecore_planner.rates import LinkRate, identity
 
@@ -41,7 +41,7 @@ def measure_links(device: str, processes: int, seconds: float) -> tuple[LinkRate
     for rank in range(processes):
         cluster = Cluster(rank=rank, world_size=processes, local_rank=rank, master=master)
         command = [sys.executable, "-m", "erniecore_planner.measure_comm", request]
-        environ = {**os.environ, **paddle_variables(cluster)}
+        environ = {**os.environ, **paddle_variables(cluster), **parent_variables()}
         pipe = subprocess.PIPE
         started.append(subprocess.Popen(command, env=environ, stdout=pipe, stderr=pipe, text=True))
     results = []
@@ -143,4 +143,5 @@ def _timed(call: Callable[[], Any], tensor: Any, seconds: float) -> float:
 
 
 if __name__ == "__main__":
+    follow_parent()
     main(json.loads(sys.argv[1]))

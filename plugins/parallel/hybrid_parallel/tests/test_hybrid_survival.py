@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 from erniecore_conformance.processes import on_ranks
+from processes import await_end
 
 from erniecore.api import Exit
 from erniecore.checkpoint.manifest import list_checkpoints
@@ -122,6 +123,27 @@ def test_ranks_end_when_the_starting_process_is_killed(start, words, tmp_path):
     while any(os.path.exists(f"/proc/{pid}") for pid in ranks):
         time.sleep(0.1)
     assert list_checkpoints(tmp_path / "out" / "ckpt"), "they save what they have"
+
+
+def test_the_same_command_right_after_the_launcher_was_killed_goes_on(start, words, tmp_path, straight):
+    """Twice: amid the steps, where the ranks save first, and amid the next start, where there is nothing to save."""
+    command = words(tmp_path / "out", train__max_steps=40, checkpoint__every=10, **TWO)
+    process = start(command, fresh=True)
+    at_step(process, 5)
+    ranks = ranks_of(process)
+    process.kill()
+    again = start(command, fresh=True)
+    process.communicate()
+    while len(second := ranks_of(again)) < 2:
+        assert again.poll() is None, again.communicate()[1]
+    await_end(ranks)  # the launcher has waited for all but the last moment
+    again.kill()
+    again.communicate()  # until the last process that could print there has ended
+    await_end(second)
+    third = start(command, fresh=True)
+    _, errors = third.communicate()
+    assert third.returncode == 0, errors
+    assert tensors(tmp_path / "out", 40) == straight
 
 
 def test_impossible_degrees_start_nothing(start, words, tmp_path):
