@@ -10,6 +10,18 @@ from collections.abc import Sequence
 _UNIT = re.compile(r"(?<=\d) (?=(?:[KMGT]iB|B|[kMGTE]?FLOP|[kMB]|ms|s|min|h)\b)")
 
 
+#: control characters but tab and line end, and those that turn the direction of text
+CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
+#: the same but colors, which our own lines have
+_NO_COLOR = re.compile(rf"(?!\x1b\[[0-9;]*m){CONTROL.pattern}")
+
+
+def printable(text: str, *, colors: bool = False) -> str:
+    """``text`` with control characters as escapes such as ``\\x1b``: names from files must not command a terminal. ``colors``
+    stay, if so."""
+    return (_NO_COLOR if colors else CONTROL).sub(lambda match: match[0].encode("unicode_escape").decode(), text)
+
+
 def size_text(num_bytes: float) -> str:
     """Bytes in binary units: ``512 B``, ``1.5 GiB``."""
     for unit in ("B", "KiB", "MiB", "GiB"):

@@ -18,6 +18,7 @@ from typing import Any
 from erniecore.checkpoint.files import translated
 from erniecore.durable import file_hash, sync_directory
 from erniecore.errors import CheckpointError
+from erniecore.files import read_json
 
 MODEL_MANIFEST = "erniecore_manifest.json"
 KIND = "erniecore-model"
@@ -84,7 +85,7 @@ def _files(directory: Path) -> list[Path]:
 
 def _read(directory: Path) -> dict[str, dict[str, Any]] | None:
     try:
-        content = json.loads((directory / MODEL_MANIFEST).read_bytes())
+        content = read_json(directory / MODEL_MANIFEST)
         files = content["files"] if content["kind"] == KIND else None
     except (OSError, ValueError, KeyError, TypeError):
         return None

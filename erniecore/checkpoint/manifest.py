@@ -17,6 +17,7 @@ from erniecore.checkpoint.files import translated
 from erniecore.checkpoint.safetensors_io import damaged
 from erniecore.checkpoint.safetensors_write import WrittenFile, WrittenTensor
 from erniecore.errors import CheckpointError, shorten
+from erniecore.files import parse_json, read_bytes
 
 MANIFEST_NAME = "MANIFEST.json"
 STATE_NAME = "state.json"
@@ -120,9 +121,9 @@ def read_manifest(directory: Path) -> Manifest:
             fix="name a directory like ckpt/step-00000120 of a run",
         )
     with translated(path, "reading a checkpoint"):
-        raw = path.read_bytes()
+        raw = read_bytes(path)
     try:
-        content = json.loads(raw)
+        content = parse_json(raw)
         if not isinstance(content, dict) or content.get("kind") != KIND:
             raise damaged(path, "this is not the manifest of a checkpoint", "", found=shorten(raw[:40]))
         if content["format"] not in READABLE:
@@ -134,7 +135,7 @@ def read_manifest(directory: Path) -> Manifest:
         if hashlib.sha256(canonical).hexdigest() != claimed or raw != _canonical({**content, "sha256": claimed}):
             raise damaged(path, "the manifest has changed since it was written")
         return _from_json(content)
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise damaged(path, "the manifest is damaged") from error
 
 

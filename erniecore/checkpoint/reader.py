@@ -5,13 +5,11 @@ Nothing is written here. Tensors are read when they are asked for.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from erniecore.checkpoint.comparing import compare_tensors, list_problems
-from erniecore.checkpoint.files import translated
 from erniecore.checkpoint.leftovers import set_aside
 from erniecore.checkpoint.manifest import (
     STATE_NAME,
@@ -25,6 +23,7 @@ from erniecore.checkpoint.safetensors_io import damaged, open_tensors
 from erniecore.checkpoint.tensors import Array, Tensor
 from erniecore.checkpoint.verify import is_verified, verify_checkpoint
 from erniecore.errors import CheckpointError
+from erniecore.files import read_object
 
 
 class Tensors(Mapping[str, Array]):
@@ -114,8 +113,7 @@ def load_checkpoint(path: Path, *, verify: bool = True) -> Checkpoint:
                 fix="use an older checkpoint: `run.resume=auto` takes the newest one that is whole",
                 next=f"ernie ckpt list {path.parent}",
             )
-    with translated(path, "reading a checkpoint"):
-        state = json.loads((path / STATE_NAME).read_bytes())
+    state = read_object(path / STATE_NAME, CheckpointError)
     groups = {group: _open_group(path, group, names, manifest) for group, names in manifest.groups.items()}
     return Checkpoint(path, manifest, state, groups)
 

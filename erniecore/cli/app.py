@@ -17,7 +17,16 @@ from erniecore import signals
 from erniecore.cli import render
 from erniecore.cli.group import CONTEXT, Lazy, LazyGroup
 from erniecore.cli.usage import CLICK_ERROR, usage_error
-from erniecore.errors import ErnieError, Exit, MemoryFault, Preempted, first_line, says_out_of_memory
+from erniecore.errors import (
+    EnvironmentFault,
+    ErnieError,
+    Exit,
+    MemoryFault,
+    Preempted,
+    first_line,
+    says_out_of_memory,
+    shorten,
+)
 
 COMMANDS: dict[str, Lazy] = {
     "run": Lazy("erniecore.cli.run:run", "Train, evaluate and save (or --demo, or --dry-run)."),
@@ -89,6 +98,13 @@ def _report(error: BaseException, *, debug: bool, as_json: bool) -> int:
         return int(Exit.OK)
     if isinstance(error, CLICK_ERROR):
         error = usage_error(error)
+    if isinstance(error, OSError) and error.filename and not isinstance(error, BrokenPipeError):
+        refused = EnvironmentFault(
+            "the operating system refuses this file",
+            where=shorten(str(error.filename), 200)[1:-1],
+            found=error.strerror or "",
+        )
+        refused.__cause__, error = error, refused
     if says_out_of_memory(error):
         cause, error = error, MemoryFault("out of memory", found=first_line(error), fix="use a smaller model")
         error.__cause__ = cause

@@ -6,6 +6,7 @@ passes it to the settings.
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import wraps
@@ -72,11 +73,11 @@ def split_arguments(args: list[str] | None) -> tuple[Path | None, list[str]]:
 
     Raises ``UsageError`` for two files and for an argument that is neither.
     """
-    files = [w for w in args or () if "=" not in w or Path(w).is_file()]
+    files = [w for w in args or () if "=" not in w or os.path.isfile(w)]
     for word in files:
         if word.removesuffix(".gz").endswith((".jsonl", ".json")) and not _is_settings(word):
             raise UsageError(f"{word!r} is a data file, not a settings file", fix=f"--data {word}")
-        if not Path(word).exists() and not word.endswith((".yaml", ".yml")):
+        if not os.path.exists(word) and not word.endswith((".yaml", ".yml")):
             fix = f"{word}=VALUE sets a value" if "." in word else "give one YAML file, then section.key=value"
             raise UsageError(f"{word!r} is neither a settings file nor section.key=value", fix=fix)
     if len(files) > 1:
@@ -89,10 +90,12 @@ def split_files(args: Sequence[str]) -> tuple[list[str], Path | None, list[str]]
     """Data files, the settings file (or the resolved.yaml of a run directory) and the ``section.key=value`` overrides.
 
     Raises ``UsageError`` for two settings files."""
-    overrides = [w for w in args if _SETTING.match(w) and not Path(w).exists()]
+    overrides = [w for w in args if _SETTING.match(w) and not os.path.exists(w)]
     rest = [w for w in args if w not in overrides]
     settings = [
-        w for w in rest if w.endswith((".yaml", ".yml")) or (Path(w) / "resolved.yaml").is_file() or _is_settings(w)
+        w
+        for w in rest
+        if w.endswith((".yaml", ".yml")) or os.path.isfile(os.path.join(w, "resolved.yaml")) or _is_settings(w)
     ]
     file, _ = split_arguments(settings)
     return [w for w in rest if w not in settings], file, overrides
@@ -105,7 +108,7 @@ def _is_settings(word: str) -> bool:
     path = Path(word)
     return (
         word.endswith(".json")
-        and path.is_file()
+        and os.path.isfile(path)
         and path.stat().st_size < 1 << 20
         and importer_of_file(path) is not None
     )
@@ -114,7 +117,7 @@ def _is_settings(word: str) -> bool:
 def settings_file(word: str) -> Path:
     """The file for a word: itself, or ``resolved.yaml`` in a run directory."""
     path = Path(word)
-    return path / "resolved.yaml" if path.is_dir() else path
+    return path / "resolved.yaml" if os.path.isdir(path) else path
 
 
 def takes(*names: str) -> Callable[[Callable[..., R]], Callable[..., R]]:

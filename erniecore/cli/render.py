@@ -13,7 +13,7 @@ from typing import Any, TextIO
 
 from erniecore import streams
 from erniecore.errors import ConfigError, ErnieError, Preempted
-from erniecore.units import counted, field_lines, wrapped
+from erniecore.units import CONTROL, counted, field_lines, printable, wrapped
 
 #: How the parts of an error are called on the console.
 _LABELS = {"where": "where", "found": "found", "expected": "expect", "fix": "fix", "next": "next"}
@@ -34,7 +34,7 @@ def error_text(error: ErnieError) -> str:
     if stopped:
         return "\n".join([*lines, f"  {error.fix}"])
     lines += [f"  {label:<7} {_indented(fields[name])}" for name, label in _LABELS.items() if name in fields]
-    return "\n".join(lines)
+    return printable("\n".join(lines))
 
 
 def _indented(text: str) -> str:
@@ -54,7 +54,7 @@ def error_json(error: ErnieError) -> dict[str, Any]:
 def show_error(error: ErnieError, *, as_json: bool = False) -> None:
     """Print an error: to stderr, or as a JSON line to stdout."""
     if as_json:
-        streams.write(sys.stdout, json.dumps(error_json(error), ensure_ascii=False, default=str))
+        streams.write(sys.stdout, _json_text(error_json(error)))
         return
     headline, *rest = error_text(error).split("\n")
     if sys.stderr.isatty():  # what can be pasted stays on one line
@@ -75,13 +75,19 @@ def show_error(error: ErnieError, *, as_json: bool = False) -> None:
 
 def show_json(value: object, *, indent: int | None = 2) -> None:
     """Print ``value`` as JSON to stdout; ``indent=None`` gives one line."""
-    print(json.dumps(value, ensure_ascii=False, indent=indent, default=str), flush=True)
+    print(_json_text(value, indent), flush=True)
+
+
+def _json_text(value: object, indent: int | None = None) -> str:
+    text = json.dumps(value, ensure_ascii=False, indent=indent, default=str)
+    return CONTROL.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
 
 
 def show(*lines: str, indent: int | None = None) -> None:
     """Print plain lines to stdout. ``indent``: on a terminal, a line that is too long goes on behind so many spaces."""
     folds = indent is not None and sys.stdout.isatty()
     for line in lines:
+        line = printable(line, colors=True)
         print(wrapped(line, streams.columns(sys.stdout), indent or 0) if folds else line)
 
 
@@ -92,7 +98,7 @@ def show_fields(fields: Sequence[tuple[str, str]], width: int = 80) -> None:
 
 def note(message: str) -> None:
     """Print a note to stderr; stdout has only the command's output."""
-    streams.write(sys.stderr, message)
+    streams.write(sys.stderr, printable(message))
 
 
 def table_text(headers: Sequence[str], rows: Sequence[Sequence[object]]) -> str:

@@ -6,6 +6,7 @@ Model hubs use names such as ``baidu/ERNIE-4.5-0.3B-Paddle``; recipes list them 
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -50,7 +51,7 @@ def require_directory(loaded: LoadedSettings) -> None:
 def _absent(loaded: LoadedSettings) -> str:
     """``model.path`` if it is not a local directory, else empty."""
     path = loaded.settings.model.path
-    return path if path and not Path(path).is_dir() else ""
+    return path if path and not os.path.isdir(path) else ""
 
 
 def _recipe(loaded: LoadedSettings, path: str) -> tuple[str, dict[str, Any]]:

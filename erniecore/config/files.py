@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -11,9 +12,11 @@ from erniecore.config.recognize import importer_of_file, refuse_foreign
 from erniecore.config.sources import EnvironmentSource, Read, Source, command_line, merged
 from erniecore.config.tree import Leaf, Tree, merge, tree_of
 from erniecore.errors import ConfigError, Problem, UsageError, nearest, shorten
+from erniecore.files import read_text
 from erniecore.kinds import KINDS
 
-MAX_EXTENDS = 16
+#: levels of `extends`, and files that one settings file may reach
+MAX_EXTENDS, MAX_FILES = 16, 64
 
 
 class FileSource(Source):
@@ -56,27 +59,35 @@ def _named_plugin(tree: Tree, kind: str) -> str:
     return name.value if isinstance(name, Leaf) and isinstance(name.value, str) else ""
 
 
-def read_file(path: Path, above: tuple[Path, ...] = ()) -> Tree:
+def read_file(path: Path) -> Tree:
     """A settings file over the files that it ``extends``. Raises what :func:`own_and_extended` raises."""
-    own, extended = own_and_extended(path, above)
+    own, extended = own_and_extended(path)
     return merge(extended, own)
 
 
-def own_and_extended(path: Path, above: tuple[Path, ...] = ()) -> tuple[Tree, Tree]:
+def own_and_extended(path: Path, above: tuple[Path, ...] = (), read: list[Path] | None = None) -> tuple[Tree, Tree]:
     """A settings file, and the files that it ``extends`` (relative to it) as one tree.
 
+    Args:
+        above: the files that led to this one. read: all files that were read before it, for one settings file.
+
     Raises:
-        UsageError: the file cannot be read, is one of another toolkit, or extends itself.
+        UsageError: the file cannot be read, is one of another toolkit, or extends itself; too many files are extended.
         ConfigError: it is not valid YAML.
     """
+    read = [] if read is None else read
     shown, real = str(path), path.resolve()
-    if real in above or len(above) >= MAX_EXTENDS:
+    read.append(real)
+    if real in above or len(above) >= MAX_EXTENDS or len(read) > MAX_FILES:
         chain = " -> ".join(p.name for p in (*above, real))
-        raise UsageError("files extend each other in a circle" if real in above else "too many extends", found=chain)
+        most = f"{MAX_EXTENDS} levels and {MAX_FILES} files"
+        raise UsageError(
+            "files extend each other in a circle" if real in above else "too many extends", found=chain, expected=most
+        )
     try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        reason = getattr(error, "strerror", None) or "it is not UTF-8 text"
+        text = read_text(path, 2 * yaml.MAX_BYTES)
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
         raise UsageError(f"cannot read the settings file: {reason}", where=shown, fix=_instead(path)) from error
     document = yaml.parse(text, shown)
     refuse_foreign(document.data, shown)
@@ -88,10 +99,11 @@ def own_and_extended(path: Path, above: tuple[Path, ...] = ()) -> tuple[Tree, Tr
     tree: Tree = {}
     for parent in parents:
         parent_path = path.parent / parent
-        if not parent_path.is_file():
+        if not os.path.isfile(parent_path):
             message = f"no such file: {parent_path}"
             raise ConfigError([Problem(shown, document.lines[("extends",)], "extends", message)])
-        tree = merge(tree, read_file(parent_path, (*above, real)))
+        own, extended = own_and_extended(parent_path, (*above, real), read)
+        tree = merge(tree, merge(extended, own))
     return tree_of(document, shown), tree
 
 

@@ -19,6 +19,7 @@ from erniecore.config.core import CORE_SECTIONS
 from erniecore.config.values import Document
 from erniecore.config.values import Path as DataPath
 from erniecore.errors import ConfigError, Problem, UsageError, article, shorten
+from erniecore.files import parse_json, read_text
 from erniecore.host import assemble
 from erniecore.kinds import KINDS, MANY, RUN_KINDS
 from erniecore.plugin import Plugin
@@ -77,17 +78,18 @@ def read_document(path: Path) -> Document:
         UsageError: it cannot be read. ConfigError: neither YAML nor JSON.
     """
     try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        reason = getattr(error, "strerror", None) or "it is not UTF-8 text"
-        raise UsageError(f"cannot read the file: {reason}", where=str(path)) from error
+        text = read_text(path, 2 * yaml.MAX_BYTES)
+    except (OSError, ValueError) as error:
+        raise UsageError(
+            f"cannot read the file: {getattr(error, 'strerror', None) or error}", where=str(path)
+        ) from error
     return _json(text, str(path)) if path.suffix == ".json" else yaml.parse(text, str(path))
 
 
 def _json(text: str, source: str) -> Document:
     """A JSON object; the line of a key is where its name first stands."""
     try:
-        data = json.loads(text)
+        data = parse_json(text)
     except ValueError as error:
         line = getattr(error, "lineno", 0)
         raise ConfigError([Problem(source, line, "", f"no JSON: {error}")]) from error

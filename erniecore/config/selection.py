@@ -6,7 +6,7 @@ above and below what the user wrote.
 
 from __future__ import annotations
 
-import json
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -28,6 +28,7 @@ from erniecore.errors import (
     Problem,
     shorten,
 )
+from erniecore.files import read_json
 from erniecore.host import BUILTIN_CALLBACKS
 from erniecore.kinds import KINDS, RUN_KINDS
 from erniecore.plugin import ModelPlugin, Plugin
@@ -164,7 +165,7 @@ def looks_like_directory(name: str) -> bool:
     """Whether ``--model`` was given a path: it has a slash or is a directory, and no plugin has that name."""
     if any(name == e.name for e in registry.entries("model")):
         return False
-    return "/" in name or "\\" in name or name in (".", "..", "~") or Path(name).is_dir()
+    return "/" in name or "\\" in name or name in (".", "..", "~") or os.path.isdir(name)
 
 
 def plugin_for_directory(directory: Path) -> str:
@@ -175,13 +176,17 @@ def plugin_for_directory(directory: Path) -> str:
         PluginNotFound: no installed plugin reads that type. PluginConflict: several do.
     """
     file = directory / "config.json"
-    if not file.is_file():
-        what = "no config.json in the model directory" if directory.is_dir() else "no such model directory"
+    if not os.path.isfile(file):
+        what = "no config.json in the model directory" if os.path.isdir(directory) else "no such model directory"
         inside = directory / "model" / "config.json"
-        fix = f"did you mean {directory / 'model'}?" if inside.is_file() else "give a plugin name or a model directory"
+        fix = (
+            f"did you mean {directory / 'model'}?"
+            if os.path.isfile(inside)
+            else "give a plugin name or a model directory"
+        )
         raise CheckpointError(what, where=str(directory), fix=fix, code="ERN-K020")
     try:
-        model_type = json.loads(file.read_text(encoding="utf-8"))["model_type"]
+        model_type = read_json(file)["model_type"]
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise _bad_config(file, error) from error
     if not isinstance(model_type, str):

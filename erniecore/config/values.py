@@ -14,7 +14,7 @@ _BARE = re.compile(r"[A-Za-z][A-Za-z0-9_./-]*")
 _ESCAPED = re.compile("[\x7f-\x9f\u2028\u2029\ud800-\udfff\ufeff\ufffe\uffff]")
 
 _INT = re.compile(r"[-+]?[0-9]+")
-_OCTAL, _HEX = re.compile(r"0o[0-7]+"), re.compile(r"0x[0-9a-fA-F]+")
+_OCTAL, _HEX = re.compile(r"0o[0-7]{1,64}"), re.compile(r"0x[0-9a-fA-F]{1,64}")
 _FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?")
 _INFINITE = re.compile(r"[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)")
 _CONSTANTS: dict[str, bool | None] = {

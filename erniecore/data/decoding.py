@@ -8,6 +8,7 @@ from typing import Any, NoReturn
 from erniecore import codes
 from erniecore.data.opening import LIMITS, ReadLimits
 from erniecore.errors import RowError, shorten
+from erniecore.files import depth
 from erniecore.types.records import Json
 
 
@@ -23,7 +24,7 @@ def decode_row(raw: bytes, position: int, limits: ReadLimits = LIMITS) -> Json |
             found=f"byte 0x{raw[e.start]:02x} at {e.start + 1}",
             fix="save the file as UTF-8",
         )
-    if len(text) > limits.depth and text.count("[") + text.count("{") > limits.depth and _depth(text) > limits.depth:
+    if len(text) > limits.depth and text.count("[") + text.count("{") > limits.depth and depth(text) > limits.depth:
         return _row_error(codes.TOO_DEEP, "the row is nested too deeply", f"more than {limits.depth} levels")
     try:
         row = _load(text)
@@ -118,23 +119,6 @@ def _malformed(error: json.JSONDecodeError, text: str, position: int) -> RowErro
         found=shorten(near) if near else "the end of the row",
         fix=fix,
     )
-
-
-def _depth(text: str) -> int:
-    """Deepest nesting of brackets outside of strings."""
-    depth = deepest = 0
-    inside = escaped = False
-    for c in text:
-        if inside:
-            inside, escaped = c != '"' or escaped, c == "\\" and not escaped
-        elif c == '"':
-            inside = True
-        elif c in "[{":
-            depth += 1
-            deepest = max(deepest, depth)
-        elif c in "]}":
-            depth -= 1
-    return deepest
 
 
 def _has_nul(text: str) -> bool:

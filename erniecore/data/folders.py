@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -13,7 +12,8 @@ from typing import Any
 
 from erniecore import codes
 from erniecore.data.file_types import FileTypes
-from erniecore.errors import DataError, nearest
+from erniecore.errors import DataError, nearest, shorten
+from erniecore.files import read_object
 
 _SHARD = re.compile(r"(?P<split>.+?)-\d{3,}-of-\d{3,}(-[0-9a-f]+)?$")
 _WORD = re.compile(r"(?:^|[^a-z])(train|test|validation|valid|val|dev|eval)(?:[^a-z]|$)")
@@ -33,6 +33,8 @@ def files_of_split(directory: Path, split: str) -> tuple[Path, ...]:
     """
     if (directory / "dataset_dict.json").is_file():
         splits = _description(directory / "dataset_dict.json").get("splits", [])
+        if not isinstance(splits, list) or not all(isinstance(name, str) for name in splits):
+            raise _damaged(directory / "dataset_dict.json", f"splits {shorten(splits)}", "save the data set again")
         return _saved(directory / _one(split, {name: [directory] for name in splits}, directory))
     if (directory / "state.json").is_file():
         name = _description(directory / "state.json").get("_split")
@@ -85,7 +87,8 @@ def _no_split(split: str, names: Sequence[str], directory: Path) -> DataError:
 def _saved(directory: Path) -> tuple[Path, ...]:
     """The files of a data set that ``save_to_disk`` wrote, as its state.json lists them."""
     state = _description(directory / "state.json")
-    names = [entry.get("filename") for entry in state.get("_data_files") or () if isinstance(entry, dict)]
+    listed = state.get("_data_files")
+    names = [entry.get("filename") for entry in listed if isinstance(entry, dict)] if isinstance(listed, list) else []
     if state.get("_indices_data_files"):
         raise _damaged(directory / "state.json", "rows that are picked by an index", "save the data set again")
     files = []
@@ -101,13 +104,9 @@ def _saved(directory: Path) -> tuple[Path, ...]:
 
 
 def _description(path: Path) -> dict[str, Any]:
-    try:
-        value = json.loads(path.read_bytes())
-    except (OSError, ValueError, RecursionError) as e:
-        raise _damaged(path, str(e), "copy the whole directory, or save the data set again") from e
-    if not isinstance(value, dict):
-        raise _damaged(path, "no object", "save the data set again")
-    return value
+    return read_object(
+        path, DataError, code=codes.NOT_A_DATASET, fix="copy the whole directory, or save the data set again"
+    )
 
 
 def _damaged(path: Path, found: str, fix: str) -> DataError:

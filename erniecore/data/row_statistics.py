@@ -13,7 +13,7 @@ from typing import Any
 from erniecore import codes
 from erniecore.errors import DataError
 from erniecore.types.records import Origin
-from erniecore.units import counted
+from erniecore.units import counted, printable
 
 MAX_ERRORS = 20
 #: reasons that only a method has; rows are right without it
@@ -205,4 +205,4 @@ def describe(error: dict[str, Any]) -> str:
     found = f" (got {error['found']})" if "found" in error else ""
     wanted = f"; expected {error['expected']}" if "expected" in error else ""
     fix = f"; {error['fix']}" if "fix" in error else ""
-    return f"{place}{path}: {error['code']} {error['message']}{found}{wanted}{fix}"
+    return printable(f"{place}{path}: {error['code']} {error['message']}{found}{wanted}{fix}")

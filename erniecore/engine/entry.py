@@ -4,7 +4,6 @@ device has set its environment.
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
@@ -17,6 +16,7 @@ from erniecore import lifeline, registry
 from erniecore.engine.launch import read_cluster
 from erniecore.engine.processes.network import node_name
 from erniecore.errors import ConfigError, EnvironmentFault, PluginBroken, PluginError
+from erniecore.files import parse_json
 from erniecore.kinds import KINDS
 from erniecore.plugin import Plugin
 from erniecore.sections import LauncherConfig
@@ -50,7 +50,7 @@ class RunResult:
 
         with (self.out / EVENTS_NAME).open("rb") as file:
             file.seek(self.first_event)
-            return [json.loads(line) for line in file.read().splitlines() if line.startswith(b"{")]
+            return [parse_json(line) for line in file.read().splitlines() if line.startswith(b"{")]
 
 
 def run(

@@ -5,7 +5,6 @@ What an adapter is and how its files look is its plugin's matter. Importing this
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,6 +16,7 @@ from erniecore.checkpoint.directories import (
 )
 from erniecore.engine.models.config_json import is_quantized
 from erniecore.errors import CheckpointError, PluginConflict, PluginNotFound, UsageError
+from erniecore.files import read_json
 from erniecore.host import assemble
 
 if TYPE_CHECKING:
@@ -93,7 +93,7 @@ def _reads(plugin: Plugin, directory: Path) -> bool:
 def origin_of(directory: Path) -> Json:
     """``provenance`` of a directory's manifest; empty without one."""
     try:
-        facts = json.loads((directory / MODEL_MANIFEST).read_bytes())["provenance"]
+        facts = read_json(directory / MODEL_MANIFEST)["provenance"]
     except (OSError, ValueError, KeyError, TypeError):
         return {}
     return facts if isinstance(facts, dict) else {}

@@ -5,9 +5,8 @@ Importing this module is light; paddle comes in when a model is built, after the
 
 from __future__ import annotations
 
-import json
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -20,9 +19,10 @@ from erniecore.engine.models import quantized, score_head
 from erniecore.engine.models.config_json import QUANTIZATION, quantizer_of
 from erniecore.engine.views import check_views
 from erniecore.errors import CheckpointError, EnvironmentFault, UsageError, nearest
+from erniecore.files import read_object
 from erniecore.host import Host, assemble
 from erniecore.plugin import ModelPlugin, Plugin
-from erniecore.types.model import ModelBundle
+from erniecore.types.model import ModelBundle, StateAdapter
 from erniecore.types.records import Json
 from erniecore.types.text import Tokenizer
 
@@ -145,12 +145,14 @@ def load_bundle(directory: Path, *, dtype: str = "float32", tokenizer: bool = Tr
         PluginNotFound: no installed model plugin reads this ``model_type``, or the quantizer is not installed.
         CheckpointError: weights that do not fit, or a vocabulary smaller than the tokenizer's.
     """
-    from erniecore.engine.models.weights import load_weights, open_weights
+    from erniecore.engine.models.weights import check_sizes, load_weights, open_weights
 
     plugin = registry.load("model", plugin_for_directory(directory))
     # a model without the setting has no such layers; who needs them says so
     section = {"path": str(directory), **({"mtp": True} if mtp and "mtp" in plugin.Config.model_fields else {})}
-    bundle, notes = build_bundle(plugin, section, directory if tokenizer else None, dtype)
+    bundle, notes = build_bundle(
+        plugin, section, directory if tokenizer else None, dtype, lambda adapter: check_sizes(directory, adapter)
+    )
     if quantizer_of(bundle.architecture):
         bundle = described(quantized.fill(bundle, directory), _provenance_of(directory), _generation_of(directory))
         return Opened(bundle, str(bundle.architecture.get("torch_dtype", dtype)), notes)
@@ -210,13 +212,18 @@ def load_checkpoint_bundle(
 
 
 def build_bundle(
-    plugin: Plugin, section: Mapping[str, Any], tokenizer_home: Path | None, dtype: str
+    plugin: Plugin,
+    section: Mapping[str, Any],
+    tokenizer_home: Path | None,
+    dtype: str,
+    check: Callable[[StateAdapter], None] | None = None,
 ) -> tuple[ModelBundle, list[str]]:
     """A model with new weights for one plugin's settings, and notes.
 
     Args:
         plugin: a model plugin; ``section``: values for its ``Config``.
         tokenizer_home: where the tokenizer's files are; ``None``: no tokenizer.
+        check: called before the model is built, which may take long.
     """
     host = assemble({"model": plugin})
     config = plugin.Config(**section)
@@ -224,8 +231,10 @@ def build_bundle(
     tokenizer, notes = _tokenizer(host, plugin, config, tokenizer_home)
     if tokenizer is not None:
         notes += check_vocabulary(architecture, tokenizer, str(tokenizer_home))
-    model = host.call(plugin, "ernie_build_model", config=config, architecture=architecture, dtype=dtype)
     adapter = host.call(plugin, "ernie_state_adapter", architecture=architecture)
+    if check is not None and not quantizer_of(architecture):
+        check(adapter)
+    model = host.call(plugin, "ernie_build_model", config=config, architecture=architecture, dtype=dtype)
     model, adapter = score_head.as_described(model, adapter, architecture)
     return ModelBundle(model=model, architecture=architecture, adapter=adapter, tokenizer=tokenizer), notes
 
@@ -342,13 +351,7 @@ def _provenance_of(directory: Path) -> Json:
 
 
 def _json(path: Path) -> dict[str, Any]:
-    if not path.is_file():
-        return {}
-    try:
-        value = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise CheckpointError("this file is not valid JSON", where=str(path), code="ERN-K021") from error
-    return value if isinstance(value, dict) else {}
+    return read_object(path, CheckpointError, code="ERN-K021") if path.is_file() else {}
 
 
 def model_plugin(name: str) -> ModelPlugin:

@@ -4,11 +4,11 @@ score head, as a reward model has. Imports no paddle.
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 from erniecore.errors import ConfigError
+from erniecore.files import read_json
 from erniecore.types.records import Json
 
 #: key of config.json; ``quant_method`` of ours
@@ -32,7 +32,7 @@ def quantizer_of(architecture: Json) -> str:
 def is_quantized(directory: str | Path) -> bool:
     """Whether a model directory holds weights of one of our quantizers."""
     try:
-        content = json.loads((Path(directory) / "config.json").read_bytes())
+        content = read_json(Path(directory) / "config.json")
     except (OSError, ValueError):
         return False
     return isinstance(content, dict) and bool(quantizer_of(content))

@@ -7,7 +7,6 @@ Importing this module is light.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -21,6 +20,7 @@ from erniecore.config.tree import Leaf, Place, Tree
 from erniecore.engine.host_memory import release_freed
 from erniecore.engine.models.config_json import QUANTIZATION, is_quantized, quantizer_of
 from erniecore.errors import CheckpointError, PluginError
+from erniecore.files import read_json
 from erniecore.host import assemble
 from erniecore.types.protocols import QuantizerState
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 def check_device(directory: Path, device: Any) -> None:
     """Raises ``ConfigError`` where the quantizer that wrote ``directory`` needs what ``device`` lacks."""
     if is_quantized(directory):
-        name = quantizer_of(json.loads((directory / "config.json").read_bytes()))
+        name = quantizer_of(read_json(directory / "config.json"))
         check_needs("quantizer", name, registry.load("quantizer", name).needs, device)
 
 

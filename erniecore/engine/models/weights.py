@@ -6,7 +6,7 @@ in ``bundles.py``.
 
 from __future__ import annotations
 
-import json
+import os
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -24,6 +24,7 @@ from erniecore.checkpoint.safetensors_write import INDEX_NAME
 from erniecore.checkpoint.tensors import LONG_NAMES, Array, Tensor, same_bits
 from erniecore.engine import arrays
 from erniecore.errors import CheckpointError, NumericsError, PluginError, shorten
+from erniecore.files import read_json
 from erniecore.types.model import StateAdapter, TensorMap
 from erniecore.units import counted
 
@@ -98,6 +99,23 @@ def load_weights(layer: Layer, directory: Path, adapter: StateAdapter) -> LoadRe
     return LoadReport(directory, layout, len(maps), count, dict(Counter(converted.values())), ignored)
 
 
+def check_sizes(directory: Path, adapter: StateAdapter) -> None:
+    """Compare what config.json asks for with the headers of the files, before a model of that size is built.
+
+    Raises:
+        CheckpointError: tensors of another shape, or more than the files hold is missing.
+    """
+    tensors = {name: tensor for name, (_, tensor) in open_weights(directory).items()}
+    if any(name.endswith(_SERVED) for name in tensors):
+        return
+    maps = adapter.maps(adapter.layout_of(list(tensors)), list(tensors))
+    expected = {s: tuple(shape) for e in maps for s, shape in zip(e.sources, e.source_shapes, strict=True)}
+    missing = sum(prod(shape) for name, shape in expected.items() if name not in tensors)
+    fits = all(_fits(tensors[name].shape, shape) for name, shape in expected.items() if name in tensors)
+    if not fits or missing > sum(prod(tensor.shape) for tensor in tensors.values()):
+        _check_names(maps, tensors, adapter, directory, frozenset(tensors) - expected.keys())
+
+
 def state_of(layer: Layer) -> dict[str, PaddleTensor]:
     """Structured name -> parameter or saved buffer of ``layer``."""
     return dict(layer.state_dict())
@@ -157,10 +175,9 @@ def _no_weights(directory: Path) -> CheckpointError:
 
 
 def _weight_map(index: Path) -> dict[str, str]:
-    with translated(index, "reading weights"):
-        raw = index.read_bytes()
     try:
-        weight_map = json.loads(raw)["weight_map"]
+        with translated(index, "reading weights"):
+            weight_map = read_json(index)["weight_map"]
     except (ValueError, KeyError, TypeError) as error:
         raise damaged(index, "the index is damaged", expected="a JSON object with `weight_map`") from error
     plain = isinstance(weight_map, dict) and all(
@@ -174,7 +191,7 @@ def _weight_map(index: Path) -> dict[str, str]:
 def _open_shards(directory: Path, index: Path) -> dict[str, tuple[Path, Tensor]]:
     weight_map = _weight_map(index)
     files = sorted(set(weight_map.values()))
-    missing = [name for name in files if not (directory / name).is_file()]
+    missing = [name for name in files if not os.path.isfile(directory / name)]
     if missing:
         raise CheckpointError(
             f"{len(missing)} of {len(files)} weight shards are missing",

@@ -18,6 +18,7 @@ from typing import Any
 
 from erniecore.durable import replace_file
 from erniecore.errors import EnvironmentFault, UsageError
+from erniecore.files import parse_json
 
 EVENTS_NAME = "events.jsonl"
 OURS = ("resolved.yaml", EVENTS_NAME, "data_report.json", "ckpt", "model", "quantized")
@@ -184,7 +185,7 @@ def last_start(out: Path) -> dict[str, Any] | None:
         for line in file:
             if '"run_start"' in line:
                 try:
-                    event = json.loads(line)
+                    event = parse_json(line)
                 except ValueError:
                     continue
                 if isinstance(event, dict) and event.get("event") == "run_start":

@@ -4,7 +4,6 @@ new one. Reads small files only; a run that a process works on is left to it. No
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
@@ -16,6 +15,7 @@ from erniecore.checkpoint.manifest import list_checkpoints
 from erniecore.engine.drift import compare
 from erniecore.engine.preparation import rundir
 from erniecore.errors import CheckpointError, DataError
+from erniecore.files import parse_json, read_json
 
 #: where runs without ``run.out`` are
 ROOT = Path("runs")
@@ -80,7 +80,7 @@ def _status(path: Path) -> str:
         file.seek(max(0, file.seek(0, os.SEEK_END) - _TAIL))
         for line in reversed(file.read().splitlines()):
             with suppress(ValueError):
-                event = json.loads(line)
+                event = parse_json(line)
                 if isinstance(event, dict) and event.get("event") in ("run_start", "run_end"):
                     return str(event.get("status", ""))
     return ""
@@ -89,7 +89,7 @@ def _status(path: Path) -> str:
 def _reason(path: Path, settings: Mapping[str, Any]) -> str:
     """Why a run is another one than that of ``settings``; empty: it is the same."""
     try:
-        before = json.loads((path / rundir.SETTINGS).read_bytes())["settings"]
+        before = read_json(path / rundir.SETTINGS)["settings"]
     except (OSError, ValueError, KeyError, TypeError):
         return "says not which settings it has"
     differences = [str(d) for d in compare(before, settings) if not d.safe]
@@ -106,7 +106,7 @@ def _changed_file(path: Path) -> str:
     """A training file that is not the one that the newest checkpoint has seen."""
     for checkpoint in reversed(list_checkpoints(path / "ckpt")):
         try:
-            files = json.loads((checkpoint / "state.json").read_bytes())["data"]["files"]
+            files = read_json(checkpoint / "state.json")["data"]["files"]
             saved = checkpoint.stat().st_mtime
         except (OSError, ValueError, KeyError, TypeError):
             continue  # damaged: an older one counts

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import signal
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import Any
 from erniecore import errors
 from erniecore.engine.preparation.rundir import end_path
 from erniecore.errors import ConfigError, EnvironmentFault, ErnieError, Exit, Problem
+from erniecore.files import read_json
 from erniecore.signals import InterruptedTwice
 from erniecore.types.launcher import RankExit
 
@@ -26,7 +26,7 @@ def read_exit(out: Path, rank: int, status: int, ended: float, *, stopped: bool 
     path = end_path(out, rank)
     record: dict[str, Any] = {}
     with contextlib.suppress(OSError, ValueError):
-        record = json.loads(path.read_bytes())
+        record = read_json(path)
     path.unlink(missing_ok=True)
     return RankExit(rank, status, float(record.get("time", ended)), record, stopped, node)
 

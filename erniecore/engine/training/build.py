@@ -16,7 +16,7 @@ import paddle
 
 import erniecore
 from erniecore.engine import seed
-from erniecore.engine.models.weights import load_weights
+from erniecore.engine.models.weights import check_sizes, load_weights
 from erniecore.engine.optimizers.parameters import trained_parameters
 from erniecore.engine.preparation.rundir import STATE_FORMAT, end_path, log
 from erniecore.engine.runtime import KEY as RUNTIME
@@ -148,13 +148,15 @@ def build_model(context: RunContext, *, weights_follow: bool = False) -> Any:
     When a checkpoint holds all weights, the base weights are not read first.
     """
     settings, hook, described = context.settings, context.host.hook, context.model
+    path = settings.model.path
+    replaced = weights_follow and settings.adapter is None and context.reference == "none"
+    if path and not replaced:
+        check_sizes(Path(path), described.head.of_directory(described.state_adapter))
     seed.seed_paddle(settings.run.seed, seed.INIT)
     policy = hook.ernie_build_model(
         config=settings.model, architecture=described.architecture, dtype=settings.train.precision
     )
     policy = described.head.add_stored(policy)
-    path = settings.model.path
-    replaced = weights_follow and settings.adapter is None and context.reference == "none"
     if path and not replaced:
         log.info("weights: %s", load_weights(policy, Path(path), described.head.of_directory(described.state_adapter)))
     if settings.quantizer is not None:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from erniecore.durable import replace_file
 from erniecore.errors import CheckpointError
+from erniecore.files import read_json
 
 #: in the run directory; and the name that 0.1.0 wrote, which is read where the new one is not there
 SKIPPED_NAME, NAME_BEFORE = "skipped_steps.json", "quarantine.json"
@@ -47,9 +48,11 @@ class SkippedSteps:
         path = find_list(out)
         if path is not None:
             try:
-                entries = json.loads(path.read_text(encoding="utf-8"))
+                entries = read_json(path)
                 self.windows = [Window(**{**entry, "rows": tuple(entry["rows"])}) for entry in entries]
-            except (ValueError, TypeError, KeyError) as error:
+                if not all(type(step) is int for window in self.windows for step in (window.first, window.last)):
+                    raise TypeError("a step that is no whole number")
+            except (OSError, ValueError, TypeError, KeyError) as error:
                 raise CheckpointError(
                     "the list of skipped steps cannot be read",
                     where=str(path),

@@ -5,7 +5,6 @@ The two layouts are in ``peft.py`` (read and written) and ``erniekit.py`` (read)
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -16,6 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from erniecore.api import CheckpointError, nearest
+from erniecore.api.files import read_object
 from erniecore_lora.config import Variant
 from erniecore_lora.shapes import Size
 from erniecore_lora.targets import Target
@@ -173,13 +173,7 @@ def open_saved(directory: str | Path) -> Saved:
 
 def read_json(file: Path) -> dict[str, Any]:
     """A JSON object. Raises ``CheckpointError``."""
-    try:
-        content = json.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise CheckpointError("this file is not valid JSON", where=str(file), code="ERN-K021") from error
-    if not isinstance(content, dict):
-        raise CheckpointError("this file is not a JSON object", where=str(file), code="ERN-K021")
-    return content
+    return read_object(file, CheckpointError, code="ERN-K021")
 
 
 def refuse(file: Path, content: Mapping[str, Any], harmless: Mapping[str, Sequence[Any]]) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 import time
 from dataclasses import asdict, dataclass
@@ -10,6 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from erniecore_token_cache.locks import try_locked
+
+from erniecore.api.files import read_json
 
 _ENTRY = "entry.json"
 _DAY = 86400.0
@@ -50,7 +51,7 @@ def _entry(path: Path) -> CacheEntry:
     shards = list(path.glob("*.tokens"))
     size = sum(shard.stat().st_size for shard in shards)
     try:
-        facts = json.loads((path / _ENTRY).read_text(encoding="utf-8"))
+        facts = read_json(path / _ENTRY)
         used = (path / _ENTRY).stat().st_mtime
         return CacheEntry(path.name, str(facts["about"]["file"]), int(facts["rows"]), size, used, complete=True)
     except (OSError, ValueError, KeyError, TypeError):

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from erniecore.api import Json
 from erniecore.api.data import Message, ToolCall
+from erniecore.api.files import parse_json
 from erniecore.api.model import ChatTemplate, Tokenizer
 
 #: Special tokens that structure a completion: they stay in its raw text so that it can be parsed.
@@ -69,7 +70,7 @@ def parse_completion(text: str, *, thinking: bool = False) -> ParsedCompletion:
 
 def _tool_call(text: str) -> ToolCall | None:
     try:
-        value = json.loads(text)
+        value = parse_json(text)
     except ValueError:
         return None
     if not isinstance(value, dict) or not isinstance(value.get("name"), str):

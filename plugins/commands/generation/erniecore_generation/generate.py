@@ -14,7 +14,7 @@ import numpy as np
 import paddle  # noqa: TID253
 from numpy.typing import NDArray
 
-from erniecore.api import UsageError
+from erniecore.api import CheckpointError, UsageError, shorten
 from erniecore.api.model_files import codec_of
 from erniecore_generation.cache import StaticCache
 from erniecore_generation.passes import Passes
@@ -206,11 +206,15 @@ def pad_left(prompts: Sequence[Sequence[int]], pad_id: int) -> tuple[Ints, Ints]
 
 
 def eos_ids(*sources: Any) -> frozenset[int]:
-    """The ids in ``eos_token_id`` of some JSON objects (a number, a list or absent)."""
+    """The ids in ``eos_token_id`` of some JSON objects (a number, a list or absent). Raises ``CheckpointError`` for others."""
     found: set[int] = set()
     for source in sources:
         value = (source or {}).get("eos_token_id")
-        found.update([value] if isinstance(value, int) else value or [])
+        ids = value if isinstance(value, list) else [] if value is None else [value]
+        if not all(type(token) is int for token in ids):
+            expected = "a token id or a list of them, in config.json and generation_config.json"
+            raise CheckpointError("eos_token_id is no id", found=shorten(value), expected=expected, code="ERN-K021")
+        found.update(ids)
     return frozenset(found)
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from erniecore.api import CheckpointError, UsageError
+from erniecore.api.files import read_object
 from erniecore.api.installation import assemble, load
 
 if TYPE_CHECKING:
@@ -108,14 +109,7 @@ def open_directory(path: Path) -> Directory:
     """The headers in ``path``. Raises ``CheckpointError`` when config.json or the weights cannot be read."""
     from erniecore.api.model_files import open_weights
 
-    try:
-        config = json.loads((path / CONFIG).read_bytes())
-        if not isinstance(config, dict):
-            raise ValueError("no JSON object")
-    except (OSError, ValueError) as error:
-        raise CheckpointError(
-            "config.json cannot be read", where=str(path), found=str(error), code="ERN-K021"
-        ) from error
+    config = read_object(path / CONFIG, CheckpointError, code="ERN-K021")
     opened = open_weights(path)
     formats = {file.name: _format(file) for file in {file for file, _ in opened.values()}}
     tensors = {name: tensor for name, (_, tensor) in opened.items()}

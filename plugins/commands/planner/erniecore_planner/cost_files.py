@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 from erniecore.api.command import store_text
+from erniecore.api.files import read_json
 from erniecore_planner.data_rates import DataRate, ServeRate
 from erniecore_planner.operators import Costs, Timed
 from erniecore_planner.rates import rates_file
@@ -36,7 +37,7 @@ E = TypeVar("E", bound=Entry)
 def read_entries(path: Path, make: Callable[[dict[str, Any]], E]) -> list[E]:
     """What has been measured. A file that is missing or of no use is an empty list: it can be measured again."""
     try:
-        return [make(row) for row in json.loads(path.read_text(encoding="utf-8"))]
+        return [make(row) for row in read_json(path)]
     except (OSError, ValueError, TypeError, KeyError):
         return []
 

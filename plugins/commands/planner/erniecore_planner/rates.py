@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from erniecore.api.command import store_text
+from erniecore.api.files import read_json
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +65,7 @@ def rates_file(environ: Mapping[str, str]) -> Path:
 def read_rates(path: Path) -> list[Rate]:
     """What has been measured. A file that is missing or of no use is an empty list: it can be measured again."""
     try:
-        rows = json.loads(path.read_text(encoding="utf-8"))
+        rows = read_json(path)
         return [Rate(**{**row, "shape": tuple(row["shape"])}) for row in rows]
     except (OSError, ValueError, TypeError, KeyError):
         return []
@@ -95,7 +96,7 @@ _OLD_NAMES = {"crowd": "contention"}
 def read_links(path: Path) -> list[LinkRate]:
     """What has been measured between processes; like :func:`read_rates`."""
     try:
-        rows = json.loads(path.read_text(encoding="utf-8"))
+        rows = read_json(path)
         return [LinkRate(**{_OLD_NAMES.get(name, name): value for name, value in row.items()}) for row in rows]
     except (OSError, ValueError, TypeError, AttributeError):
         return []

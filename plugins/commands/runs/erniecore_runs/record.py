@@ -5,7 +5,6 @@ A process that dies leaves half a line; a resumed run repeats steps. Neither may
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -13,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from erniecore.api import UsageError, counted
+from erniecore.api.files import parse_json, read_json
 from erniecore.api.runs import EVENTS_NAME
 
 DATA_REPORT_NAME = "data_report.json"
@@ -132,8 +132,8 @@ def newest_run(directory: Path) -> Path:
 
 def _parse(line: bytes) -> dict[str, Any] | None:
     try:
-        event = json.loads(line)
-    except (ValueError, RecursionError):
+        event = parse_json(line)
+    except ValueError:
         return None
     return event if isinstance(event, dict) else None
 
@@ -162,7 +162,7 @@ def _read_data(directory: Path, notes: list[str]) -> dict[str, Any]:
     if not path.is_file():
         return {}
     try:
-        data = json.loads(path.read_bytes())
+        data = read_json(path)
     except (OSError, ValueError):
         notes.append(f"{DATA_REPORT_NAME} is unreadable")
         return {}

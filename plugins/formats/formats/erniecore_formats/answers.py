@@ -5,11 +5,11 @@ Shared by ``messages`` and ``preference``. Single messages are read in ``turns.p
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 
 from erniecore.api import Json, RowError
 from erniecore.api.data import Message
+from erniecore.api.files import parse_json
 from erniecore_formats import checks, transcripts, turns
 
 
@@ -51,7 +51,7 @@ def tools(row: Json, within: str = "$") -> tuple[Json, ...]:
         return ()
     if isinstance(value, str):
         try:
-            value = json.loads(value)
+            value = parse_json(value)
         except ValueError as e:
             raise checks.bad_value(f"the text is not JSON: {e}", where, value, "a list of tools") from e
     if not isinstance(value, list):

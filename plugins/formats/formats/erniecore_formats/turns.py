@@ -10,6 +10,7 @@ from typing import Any
 
 from erniecore.api import Json, RowError, nearest, shorten
 from erniecore.api.data import Message, ToolCall
+from erniecore.api.files import parse_json
 from erniecore_formats import checks
 
 #: role names in data files -> ours; ``function_call`` is an assistant message that is a call
@@ -153,7 +154,7 @@ def _learn(item: Mapping[str, Any], where: str) -> bool:
 def _called(text: str, where: str) -> tuple[ToolCall, ...]:
     """ShareGPT's ``function_call``: JSON text of one call or of a list of calls."""
     try:
-        value = json.loads(text)
+        value = parse_json(text)
     except ValueError as e:
         raise checks.bad_value(f"a function call is JSON: {e}", where, text, '{"name": …, "arguments": {…}}') from e
     return _calls(value if isinstance(value, list) else [value], where)
@@ -177,7 +178,7 @@ def _call(item: object, where: str) -> ToolCall:
     arguments = body.get("arguments", {})
     if isinstance(arguments, str):
         try:
-            json.loads(arguments)
+            parse_json(arguments)
         except ValueError as e:
             raise checks.bad_value(
                 f"the arguments are not JSON: {e}", f"{where}.arguments", arguments, "an object"

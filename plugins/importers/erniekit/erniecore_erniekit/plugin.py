@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from erniecore.api import Plugin, hookimpl
+from erniecore.api.files import read_json
 
 if TYPE_CHECKING:
     from erniecore_key_tables import KeyTable
@@ -49,7 +49,7 @@ def _config_json(path: Any) -> Mapping[str, Any] | None:
     if not isinstance(path, str):
         return None
     try:
-        content = json.loads((Path(path) / "config.json").read_text(encoding="utf-8"))
+        content = read_json(Path(path) / "config.json")
     except (OSError, ValueError):
         return None
     return content if isinstance(content, dict) else None

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from erniecore_key_tables import Left, one_of, trainer_keys
 
+from erniecore.api.files import parse_json, read_json
 from erniecore_llamafactory.convert_data import strategy, wants_evaluation
 from erniecore_llamafactory.convert_model import OPTIMIZERS
 from erniecore_llamafactory.draft import LlamaDraft
@@ -129,7 +129,7 @@ def schedule(draft: LlamaDraft) -> None:
     given = draft.get("lr_scheduler_kwargs") or {}
     if isinstance(given, str):
         try:
-            given = json.loads(given)
+            given = parse_json(given)
         except ValueError:
             given = None
     if not isinstance(given, Mapping):
@@ -179,7 +179,7 @@ def zero_of(value: Any) -> Zero:
     """Of a configuration, or of the name of a file with one: ``ds_z3_offload_config.json``."""
     if isinstance(value, str):
         try:
-            value = json.loads(Path(value).read_text(encoding="utf-8"))
+            value = read_json(Path(value))
         except (OSError, ValueError):
             base = Path(str(value)).name
             stage = next((n for n in (3, 2, 1) if f"z{n}" in base or f"zero{n}" in base), 0)

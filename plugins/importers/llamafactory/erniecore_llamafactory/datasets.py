@@ -5,11 +5,12 @@ An entry becomes one of our data sources; what has no counterpart raises ``Value
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+from erniecore.api.files import read_json
 
 FILE = "dataset_info.json"
 #: keys of an entry that name a place on a hub or in a cloud
@@ -70,7 +71,7 @@ def read_info(directory: str) -> DatasetInfo:
     """``dataset_info.json`` of a directory."""
     path = Path(directory) / FILE
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
+        content = read_json(path)
     except OSError as error:
         return DatasetInfo(
             directory, problem=f"{path} cannot be read: {error.strerror}; name its directory: dataset_dir=DIR"

@@ -8,7 +8,6 @@ from erniecore_text.fitting import (
     Prompts,
     beginning,
     cut_turn,
-    longest_fitting,
 )
 from erniecore_text.in_use import served_prompt
 from erniecore_text.template import JinjaChatTemplate
@@ -27,7 +26,6 @@ __all__ = [
     "TurnEncoder",
     "beginning",
     "cut_turn",
-    "longest_fitting",
     "served_prompt",
     "shortened",
 ]

@@ -114,15 +114,3 @@ def cut_turn(
 def beginning(completion: EncodedCompletion, count: int) -> EncodedCompletion:
     """The first ``count`` tokens of a completion."""
     return EncodedCompletion(completion.prompt, completion.ids[:count], completion.is_target[:count])
-
-
-def longest_fitting(ends: Sequence[int], fits: Callable[[int], bool]) -> int | None:
-    """The largest of ascending ``ends`` that fits, where each that is smaller than a fitting one fits too."""
-    low, high = 0, len(ends)
-    while low < high:
-        middle = (low + high) // 2
-        if fits(ends[middle]):
-            low = middle + 1
-        else:
-            high = middle
-    return ends[low - 1] if low else None

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 from erniecore.api import Json
 from erniecore.api.data import Message, ToolCall
+from erniecore.api.files import parse_json
 
 #: Texts of tools and calls that may stay: they cannot hold a special token, and templates compare them.
 _PLAIN = re.compile(r"[A-Za-z0-9_.$/ -]*\Z")
@@ -113,7 +114,7 @@ def _call(name: str, arguments: Any) -> dict[str, Any]:
 def _arguments(call: ToolCall) -> Any:
     """The arguments as an object where their text is one, as servers hand them to templates."""
     try:
-        value = json.loads(call.arguments)
+        value = parse_json(call.arguments)
     except ValueError:
         return call.arguments
     return value if isinstance(value, dict) else call.arguments

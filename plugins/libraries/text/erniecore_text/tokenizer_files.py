@@ -8,13 +8,15 @@ run.
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from erniecore.api import EnvironmentFault, Json, shorten
+from erniecore.api import DataError, EnvironmentFault, Json, shorten
 from erniecore.api.data import Message
+from erniecore.api.files import read_bytes, read_object, read_text
 from erniecore.api.model import ChatTemplate
 from erniecore_text import tokenizer_json
 from erniecore_text.template import JinjaChatTemplate
@@ -25,6 +27,8 @@ if TYPE_CHECKING:
 #: names in special_tokens_map.json and tokenizer_config.json
 _NAMED = ("bos_token", "eos_token", "unk_token", "pad_token", "cls_token", "sep_token", "mask_token")
 _MAX_LENGTH = 131072
+#: bytes of a template
+_MOST = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -63,9 +67,12 @@ def open_model(model: bytes, where: str = "tokenizer.model") -> Any:
     import sentencepiece
 
     try:
-        return sentencepiece.SentencePieceProcessor(model_proto=model)
-    except (RuntimeError, ValueError, TypeError) as e:
-        raise EnvironmentFault("this is no SentencePiece model", where=where, found=f"{len(model)} bytes") from e
+        found = sentencepiece.SentencePieceProcessor(model_proto=model)
+        if model and found.get_piece_size():
+            return found
+    except (RuntimeError, ValueError, TypeError):
+        pass
+    raise EnvironmentFault("this is no SentencePiece model", where=where, found=f"{len(model)} bytes")
 
 
 def read(directory: Path) -> tuple[bytes, TokenizerFiles]:
@@ -79,8 +86,25 @@ def read(directory: Path) -> tuple[bytes, TokenizerFiles]:
             fix="name a model directory, or train one",
             next=f"ernie tokenizer train FILE --out {directory}",
         )
-    model = path.read_bytes()
+    try:
+        model = read_bytes(path)
+    except OSError as e:
+        raise EnvironmentFault("the tokenizer cannot be read", where=str(path), found=e.strerror or "") from e
     open_model(model, str(path))
+    try:
+        return model, _listed(directory)
+    except (TypeError, ValueError, AttributeError, KeyError) as e:
+        raise EnvironmentFault(
+            "the files beside tokenizer.model list tokens in another form",
+            where=str(directory),
+            found=shorten(f"{type(e).__name__}: {e}"),
+            expected="tokens as text or objects with `content`, ids as whole numbers",
+            fix="fetch tokenizer_config.json, special_tokens_map.json and added_tokens.json again",
+        ) from e
+
+
+def _listed(directory: Path) -> TokenizerFiles:
+    """What the files beside the model say. Raises ``TypeError`` and the like for values of another form."""
     settings, special = _json(directory / "tokenizer_config.json"), _json(directory / "special_tokens_map.json")
     named = {n: _text(v) for n in _NAMED for v in (settings.get(n, special.get(n)),) if v}
     added: dict[str, tuple[int, bool]] = dict.fromkeys(named.values(), (-1, True))
@@ -88,19 +112,29 @@ def read(directory: Path) -> tuple[bytes, TokenizerFiles]:
         for value in source.get("additional_special_tokens") or ():
             added[_text(value)] = (-1, True)
     for text, token in _json(directory / "added_tokens.json").items():
-        added[text] = (int(token), _looks_special(text))
+        added[text] = (_id(token), _looks_special(text))
     for token, entry in (settings.get("added_tokens_decoder") or {}).items():
         text = _text(entry)
-        added[text] = (int(token), bool(entry.get("special")) or _looks_special(text))
+        added[text] = (_id(token), bool(entry.get("special")) or _looks_special(text))
     length = settings.get("model_max_length")
     length = int(length) if isinstance(length, int | float) and 0 < length < 2**31 else _MAX_LENGTH
-    return model, TokenizerFiles(named, added, length)
+    return TokenizerFiles(named, added, length)
+
+
+def _id(value: Any) -> int:
+    token = int(value)
+    if not 0 <= token < 2**31:
+        raise ValueError(f"the id {token}")
+    return token
 
 
 def read_template(directory: Path, files: TokenizerFiles) -> ChatTemplate | None:
     """The template file of the directory, or the one inside of tokenizer_config.json, or none."""
     path = directory / "chat_template.jinja"
-    source = path.read_text(encoding="utf-8") if path.is_file() else None
+    try:
+        source = read_text(path, _MOST) if os.path.isfile(path) else None
+    except (OSError, ValueError) as e:
+        raise DataError("the chat template cannot be read", where=str(path), found=str(e)) from e
     source = source or _json(directory / "tokenizer_config.json").get("chat_template")
     if not isinstance(source, str) or not source:
         return None
@@ -124,19 +158,14 @@ def _looks_special(text: str) -> bool:
 
 
 def _text(value: Any) -> str:
-    return str(value["content"] if isinstance(value, dict) else value)
+    text = value["content"] if isinstance(value, dict) else value
+    if not isinstance(text, str):
+        raise TypeError(f"a token that is no text: {text!r}")
+    return text
 
 
 def _json(path: Path) -> dict[str, Any]:
-    if not path.is_file():
-        return {}
-    try:
-        value = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as e:
-        raise EnvironmentFault("this file is not valid JSON", where=str(path), found=shorten(str(e))) from e
-    if not isinstance(value, dict):
-        raise EnvironmentFault("this file is no JSON object", where=str(path), found=type(value).__name__)
-    return value
+    return read_object(path, EnvironmentFault) if path.is_file() else {}
 
 
 def write(tokenizer: SentencePieceTokenizer, directory: Path) -> list[Path]:

@@ -174,13 +174,18 @@ class TurnEncoder:
         return ids[:-1], labels[1:]
 
 
-def shortened(messages: Sequence[Message]) -> Iterator[tuple[Sequence[Message], str]]:
+def shortened(messages: Sequence[Message], most: int = 1 << 30) -> Iterator[tuple[Sequence[Message], str]]:
     """The messages, then shorter versions with the reason: without the first turn, the first two, …, and last without the system
-    text. A turn is a user message with the assistant messages, tool calls and tool results after it."""
-    yield messages, ""
+    text. A turn is a user message with the assistant messages, tool calls and tool results after it.
+
+    Args:
+        most: turns that can fit at all, ``max_length`` of a sample; more are not tried, since every try encodes all of them.
+    """
     system = [m for m in messages[:1] if m.role == "system"]
     starts = [i for i, m in enumerate(messages) if m.role == "user"]
-    for start in starts[1:]:
+    if len(starts) <= most:
+        yield messages, ""
+    for start in starts[1:][-most:]:
         yield [*system, *messages[start:]], EARLIER_TURNS
     if system and starts:
         yield messages[starts[-1] :], SYSTEM_TEXT

@@ -18,6 +18,7 @@ from typing import Any
 
 from erniecore.api import DataError
 from erniecore.api.data import Encoder, codes
+from erniecore.api.files import read_json
 from erniecore.api.rows import DataSource, ReadLimits, RowStatistics
 from erniecore.api.token_cache import (
     LIMITS,
@@ -189,7 +190,7 @@ def _checked(path: Path) -> Shard | str:
 def _listed(path: Path) -> int:
     """Number of shards that a complete entry has; -1: it is not complete."""
     try:
-        facts = json.loads((path / ENTRY).read_text(encoding="utf-8"))
+        facts = read_json(path / ENTRY)
         return int(facts["shards"]) if facts["format"] == _FORMAT else -1
     except (OSError, ValueError, KeyError, TypeError):
         return -1

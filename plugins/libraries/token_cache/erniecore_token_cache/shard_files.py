@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from erniecore.api.files import parse_json
 from erniecore.api.method import IGNORE
 
 if TYPE_CHECKING:
@@ -187,7 +188,7 @@ def open_shard(path: Path) -> Shard:
 
 
 def _parse(path: Path, text: bytes, size: int, sha256: str) -> Shard:
-    facts = json.loads(text)
+    facts = parse_json(text)
     if facts["format"] != FORMAT:
         raise Damaged(f"it has format {facts['format']}, not {FORMAT}")
     if facts["place"] != _place(path):

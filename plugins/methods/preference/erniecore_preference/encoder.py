@@ -64,7 +64,7 @@ class PairEncoder:
         assert isinstance(record, Preference)
         margin = _margin(record) if self.margin else None
         size = 0
-        for prompt, why in prompts(record.prompt, self.too_long):
+        for prompt, why in prompts(record.prompt, self.too_long, self.max_length):
             pair = self._completions(prompt, record)
             if (pair[0].prompt, pair[0].ids) == (pair[1].prompt, pair[1].ids):
                 raise RowError(
@@ -166,7 +166,7 @@ class RatedEncoder(PairEncoder):
         def completed(prompt: Sequence[Message]) -> EncodedCompletion:
             return self.turns.encode_completion(prompt, record.messages[-1:], record.tools, "$.messages[-1:]")
 
-        for prompt, why in prompts(record.messages[:-1], self.too_long):
+        for prompt, why in prompts(record.messages[:-1], self.too_long, self.max_length):
             completion = completed(prompt)
             size = completion.size
             if size <= self.max_length:
@@ -202,9 +202,9 @@ def completion_sample(turns: TurnEncoder, completion: EncodedCompletion, side: i
     )
 
 
-def prompts(messages: Sequence[Message], too_long: str) -> Iterable[tuple[Sequence[Message], str]]:
+def prompts(messages: Sequence[Message], too_long: str, most: int) -> Iterable[tuple[Sequence[Message], str]]:
     """A prompt and, unless rows are dropped, ever shorter ones with the reason (``erniecore_text.shortened``)."""
-    return [(messages, "")] if too_long == "drop" else shortened(messages)
+    return [(messages, "")] if too_long == "drop" else shortened(messages, most)
 
 
 def _size(chosen: EncodedCompletion, rejected: EncodedCompletion) -> int:

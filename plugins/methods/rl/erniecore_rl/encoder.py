@@ -54,7 +54,7 @@ class PromptEncoder:
             completion = completed(prompt)
             return max(completion.size, len(completion.prompt) + self.new_tokens)
 
-        for prompt, why in prompts(record.messages[:-1], self.too_long):
+        for prompt, why in prompts(record.messages[:-1], self.too_long, self.max_length):
             needed = size(prompt)
             if needed <= self.max_length:
                 return [completion_sample(self.turns, completed(prompt), CHOSEN, why, record.origin)]

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
-from erniecore_text import LATER_TURNS, EncodedCompletion, TurnEncoder, cut_turn, longest_fitting, shortened
+from erniecore_text import LATER_TURNS, EncodedCompletion, TurnEncoder, beginning, cut_turn, shortened
 
 from erniecore.api import Json, RowError
 from erniecore.api.data import Conversation, Message
@@ -48,10 +48,26 @@ class SftEncoder:
             raise RowError(
                 "no turn is a target of the loss", code=NO_TARGETS, where="$", expected="an assistant turn with label 1"
             )
+        record = replace(record, messages=self._bounded(record.messages, targets[0]))
+        targets = self.turns.target_turns(record.messages)
         completion = self.turns.encode_turns(record.messages, record.tools, "$.messages")
         if completion is None:
             return self._by_turn(record, targets)
         return [replace(self._fitting(completion, record.messages, record.tools), origin=record.origin)]
+
+    def _bounded(self, messages: Sequence[Message], first: int) -> tuple[Message, ...]:
+        """Without turns that cannot fit however short they are, since encoding takes longer the more there are: the result is
+        the same. ``first``: the first target."""
+        most = self.max_length + 1
+        starts = [i for i, m in enumerate(messages) if m.role == "user"]
+        if self.too_long == "truncate":
+            behind = [i for i in starts if i > first]
+            messages = messages[: behind[most]] if len(behind) > most else messages
+            starts = [i for i in starts if i < first]
+        if len(starts) <= most or self.too_long == "drop":
+            return tuple(messages)
+        system = [m for m in messages[:1] if m.role == "system"]
+        return (*system, *messages[starts[-most] :])
 
     def _by_turn(self, record: Conversation, targets: Sequence[int]) -> list[Sample]:
         """Each learned turn as a completion to what the model is given in use."""
@@ -80,9 +96,9 @@ class SftEncoder:
         if whole.size <= self.max_length:
             return self._sample(whole, "")
         if self.too_long == "truncate":
-            return self._truncated(whole.size, messages, tools)
+            return self._truncated(whole, messages, tools)
         size = whole.size
-        for left, why in shortened(messages) if self.too_long == "turns" else ():
+        for left, why in shortened(messages, self.max_length) if self.too_long == "turns" else ():
             if not self.turns.target_turns(left):
                 break
             completion = self.turns.encode_turns(left, tools, "$.messages", len(left) - len(messages)) if why else whole
@@ -91,25 +107,22 @@ class SftEncoder:
                 return self._sample(completion, why)
         raise self._refused(size)
 
-    def _truncated(self, size: int, messages: Sequence[Message], tools: Sequence[Json]) -> Sample:
+    def _truncated(self, whole: EncodedCompletion, messages: Sequence[Message], tools: Sequence[Json]) -> Sample:
         """Without the last turns as long as one is learned, then without those before it; then question or completion are cut,
         and only where that does not help the system text goes."""
-
-        def fitting(end: int) -> EncodedCompletion | None:
-            completion = self.turns.encode_turns(messages[:end], tools, "$.messages")
-            return completion if completion is not None and completion.size <= self.max_length else None
-
+        room, is_target = self.max_length + 1 - len(whole.prompt), [*whole.is_target, False]
+        turn_ends = [i for i in range(1, len(is_target)) if is_target[i - 1] and not is_target[i]]
+        end = max((end for end in turn_ends if end <= room), default=0)
+        if end:  # what stands before a turn is the same without those behind it
+            return self._sample(beginning(whole, end), LATER_TURNS)
         first = self.turns.target_turns(messages)[0]
         ends = [i for i, m in enumerate(messages) if m.role == "user" and i > first]
-        end = longest_fitting(ends, lambda end: fitting(end) is not None)
-        if end is not None and (completion := fitting(end)) is not None:
-            return self._sample(completion, LATER_TURNS)
-        for left, why in shortened(messages[: ends[0] if ends else len(messages)]):
+        for left, why in shortened(messages[: ends[0] if ends else len(messages)], self.max_length):
             made = self._cut(left, tools)
             if made is not None:
                 reasons = [LATER_TURNS if ends else "", why, made[1]]
                 return self._sample(made[0], ", ".join(filter(None, reasons)))
-        raise self._refused(size)
+        raise self._refused(whole.size)
 
     def _cut(self, messages: Sequence[Message], tools: Sequence[Json]) -> tuple[EncodedCompletion, str] | None:
         """The messages, if need be with a shorter question or completion; None where they do not fit, or have earlier turns."""

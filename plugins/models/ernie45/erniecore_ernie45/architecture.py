@@ -13,8 +13,12 @@ from pathlib import Path
 from typing import Any
 
 from erniecore.api import CheckpointError, ConfigError, Json, nearest, shorten
+from erniecore.api.files import read_object
 from erniecore.api.model import DecoderShape, LayerShape
 from erniecore_ernie45.config import ModelSection
+
+#: sizes and numbers of layers beyond these are mistakes, and would be built for hours
+MOST, MOST_LAYERS = 1 << 24, 4096
 
 
 class Keys:
@@ -28,11 +32,13 @@ class Keys:
         found = shorten(self.source[key]) if key in self.source else ""
         return CheckpointError(message, where=f"{self.where}: {key}", found=found, expected=expected, fix=fix)
 
-    def integer(self, key: str, default: int | None = None, *, minimum: int = 1) -> int:
-        """A whole number of at least ``minimum``; required when there is no default."""
+    def integer(self, key: str, default: int | None = None, *, minimum: int = 1, maximum: int = MOST) -> int:
+        """A whole number within bounds; required when there is no default."""
         value = self._get(key, default)
         if isinstance(value, bool) or not isinstance(value, int) or value < minimum:
             raise self.fault(key, "not a usable number", expected=f"a whole number, {minimum} or more")
+        if value > maximum:
+            raise self.fault(key, "larger than any model", expected=f"at most {maximum}")
         return value
 
     def number(self, key: str, default: float | None = None) -> float:
@@ -48,6 +54,12 @@ class Keys:
         if not isinstance(value, bool):
             raise self.fault(key, "not a truth value", expected="true or false")
         return value
+
+    def texts(self, key: str) -> None:
+        """Refuses anything but a list of texts; a missing key or null is fine."""
+        value = self.source.get(key)
+        if value is not None and not (isinstance(value, list) and all(isinstance(item, str) for item in value)):
+            raise self.fault(key, "not a list of texts", expected='["…"]')
 
     def only(self, key: str, supported: object) -> None:
         """Refuses any value of ``key`` but ``supported``; a missing key or null is fine."""
@@ -111,12 +123,14 @@ def decoder_fields(keys: Keys, model_type: str) -> dict[str, Any]:
     keys.only("model_type", model_type)
     keys.only("hidden_act", "silu")
     keys.only("compression_ratio", 1.0)
+    keys.texts("architectures")
+    keys.integer("max_position_embeddings", 1)
     hidden, heads = keys.integer("hidden_size"), keys.integer("num_attention_heads")
     return {
         "vocab_size": keys.integer("vocab_size"),
         "hidden_size": hidden,
         "intermediate_size": keys.integer("intermediate_size"),
-        "num_hidden_layers": keys.integer("num_hidden_layers"),
+        "num_hidden_layers": keys.integer("num_hidden_layers", maximum=MOST_LAYERS),
         "num_attention_heads": heads,
         "num_key_value_heads": _key_value_heads(keys, heads),
         "head_dim": _head_dim(keys, hidden, heads),
@@ -174,14 +188,7 @@ def read_source(config: ModelSection) -> dict[str, Any]:
         return dict(config.architecture)
     if config.size:
         raise ConfigError.at("model.size", "a recipe is for new weights; `model.path` already says what the model is")
-    file = Path(config.path) / "config.json"
-    try:
-        source = json.loads(file.read_text(encoding="utf-8"))
-    except OSError as error:
-        fix = "give a directory that holds config.json"
-        raise CheckpointError("cannot read this file", where=str(file), found=str(error.strerror), fix=fix) from error
-    except ValueError as error:
-        raise CheckpointError(f"not JSON: {error}", where=str(file)) from error
-    if not isinstance(source, dict):
-        raise CheckpointError("not a JSON object", where=str(file), found=shorten(source))
+    source = read_object(
+        Path(config.path) / "config.json", CheckpointError, fix="give a directory that holds config.json"
+    )
     return {**source, **config.architecture}

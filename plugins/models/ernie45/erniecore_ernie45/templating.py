@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-import json
+import os
 from collections.abc import Mapping
 from importlib import resources
 from pathlib import Path
@@ -11,10 +11,15 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from erniecore_text import JinjaChatTemplate, SentencePieceTokenizer
 
-from erniecore.api import ConfigError, DataError, nearest
+from erniecore.api import ConfigError, DataError, EnvironmentFault, nearest
+from erniecore.api.files import read_object, read_text
 
 if TYPE_CHECKING:
     from erniecore.api.model import ChatTemplate, Tokenizer
+
+
+#: bytes of a template
+_MOST = 1 << 20
 
 
 class BuiltIn(NamedTuple):
@@ -79,12 +84,20 @@ def _template(source: str, ends: BuiltIn) -> ChatTemplate:
 
 
 def _source(file: Path) -> str | None:
-    return file.read_text(encoding="utf-8") if file.is_file() else None
+    """Text of a template, if the file is there. Raises ``DataError`` for one that is none."""
+    if not os.path.isfile(file):
+        return None
+    try:
+        return read_text(file, _MOST)
+    except (OSError, ValueError) as error:
+        fix = "save it as UTF-8 text"
+        raise DataError("the chat template cannot be read", where=str(file), found=str(error), fix=fix) from error
 
 
 def _own_source(directory: Path) -> str | None:
     """The template of a model directory: a file of its own, or a key of tokenizer_config.json in older ones."""
     source = _source(directory / "chat_template.jinja")
-    if source is None and (settings := _source(directory / "tokenizer_config.json")) is not None:
-        source = json.loads(settings).get("chat_template")
+    settings = directory / "tokenizer_config.json"
+    if source is None and settings.is_file():
+        source = read_object(settings, EnvironmentFault).get("chat_template")
     return source if isinstance(source, str) else None

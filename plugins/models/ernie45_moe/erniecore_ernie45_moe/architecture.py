@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
-from erniecore_ernie45.architecture import Architecture, Keys, decoder_fields, read_source
+from erniecore_ernie45.architecture import MOST_LAYERS, Architecture, Keys, decoder_fields, read_source
 
 from erniecore.api import ConfigError, Json
 from erniecore.api.model import DecoderShape, LayerShape
@@ -13,6 +13,8 @@ from erniecore_ernie45_moe.config import MoeConfig
 
 SCORINGS = ("softmax", "sigmoid")
 MTP_KEY = "num_nextn_predict_layers"
+#: more experts than any model has
+MOST_EXPERTS = 1 << 16
 
 
 @dataclass(frozen=True)
@@ -63,7 +65,7 @@ def moe_fields(keys: Keys) -> dict[str, Any]:
     """What :class:`MoeArchitecture` has beside the dense fields, as constructor arguments."""
     for key, supported in (("moe_gate", "topk"), ("moe_group_experts", False), ("moe_norm_gate_logits", True)):
         keys.only(key, supported)
-    experts, selected = keys.integer("moe_num_experts", minimum=2), keys.integer("moe_k")
+    experts, selected = keys.integer("moe_num_experts", minimum=2, maximum=MOST_EXPERTS), keys.integer("moe_k")
     if selected > experts:
         raise keys.fault("moe_k", f"more than moe_num_experts = {experts}")
     scoring = keys.source.get("scoring_func") or "softmax"
@@ -75,14 +77,14 @@ def moe_fields(keys: Keys) -> dict[str, Any]:
         "num_selected": selected,
         "expert_size": keys.integer("moe_intermediate_size"),
         # No defaults where the published readers disagree.
-        "num_shared_experts": keys.integer("moe_num_shared_experts", minimum=0),
+        "num_shared_experts": keys.integer("moe_num_shared_experts", minimum=0, maximum=MOST_EXPERTS),
         "first_moe_layer": keys.integer("moe_layer_start_index", minimum=0),
-        "last_moe_layer": keys.integer("num_hidden_layers") - 1 if last < 0 else last,
+        "last_moe_layer": keys.integer("num_hidden_layers", maximum=MOST_LAYERS) - 1 if last < 0 else last,
         "moe_interval": keys.integer("moe_layer_interval", 1),
         "norm_min": keys.number("moe_norm_min", 1e-12),
         "scoring": scoring,
         "aux_free": keys.flag("moe_use_aux_free", True),
-        "num_mtp_layers": keys.integer(MTP_KEY, 0, minimum=0),
+        "num_mtp_layers": keys.integer(MTP_KEY, 0, minimum=0, maximum=MOST_LAYERS),
     }
 
 

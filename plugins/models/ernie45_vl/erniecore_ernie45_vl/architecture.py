@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from operator import itemgetter
 from typing import Any
 
-from erniecore_ernie45.architecture import Keys, decoder_fields, read_source
+from erniecore_ernie45.architecture import MOST_LAYERS, Keys, decoder_fields, read_source
 from erniecore_ernie45_moe.architecture import MTP_KEY, MoeArchitecture, moe_fields
 
 from erniecore.api import Json
@@ -185,7 +185,7 @@ def _vision(outer: Keys) -> VisionArchitecture:
         if own.source.get(key) not in (None, value):
             raise own.fault(key, "contradicts the vision tower", expected=str(value))
     return VisionArchitecture(
-        depth=keys.integer("depth"),
+        depth=keys.integer("depth", maximum=MOST_LAYERS),
         hidden_size=hidden,
         intermediate_size=_mlp_width(keys, hidden),
         num_heads=heads,

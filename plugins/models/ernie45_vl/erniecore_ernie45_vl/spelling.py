@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from erniecore_ernie45.architecture import Keys
+from erniecore_ernie45.architecture import MOST_LAYERS, Keys
 
 from erniecore.api import CheckpointError, Json
 
@@ -61,7 +61,7 @@ def _placement(keys: Keys) -> dict[str, Any]:
         return {}
     if not isinstance(kinds, Sequence) or not set(kinds) <= set(KINDS) or "sparse" not in kinds:
         raise keys.fault("mlp_layer_types", "not a list of layers with experts", expected=" or ".join(KINDS))
-    if len(kinds) != keys.integer("num_hidden_layers"):
+    if len(kinds) != keys.integer("num_hidden_layers", maximum=MOST_LAYERS):
         raise keys.fault("mlp_layer_types", f"{len(kinds)} layers, but num_hidden_layers says otherwise")
     start, end, interval = find_placement([kind == "sparse" for kind in kinds], keys)
     return {

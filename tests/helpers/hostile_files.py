@@ -1,0 +1,65 @@
+"""What a hostile or broken file may be, as tables: JSON texts that no reader may fall over, and things that are no files."""
+
+import json
+import os
+import socket
+
+DEEP = 20_000
+
+#: name -> content of a file that should hold a JSON object
+JSON_TEXTS = {
+    "empty": b"",
+    "cut": b'{"a": ',
+    "deep lists": b"[" * DEEP + b"]" * DEEP,
+    "deep objects": b'{"a":' * DEEP + b"1" + b"}" * DEEP,
+    "deep value": b'{"model_type": ' + b"[" * DEEP + b"]" * DEEP + b"}",
+    "long name": b'{"' + b"x" * 100_000 + b'": 1}',
+    "many digits": b'{"model_type": ' + b"9" * 6000 + b"}",
+    "digits of a float": b'{"model_type": 1.' + b"9" * 6000 + b"}",
+    "list": b"[]",
+    "text": b'"a"',
+    "number": b"1",
+    "null": b"null",
+    "not UTF-8": b'{"a": "\xff"}',
+    "UTF-16": '{"a": 1}'.encode("utf-16"),
+    "NUL": b"\x00" * 100,
+}
+#: values that have the wrong type almost everywhere
+WRONG = [5, -1, 1.5, True, "x", "", [], [1], ["\x1b[31m"], {}, {"a": 1}, {"content": 5}]
+
+
+def special(path, kind):
+    """Put something at ``path`` that is no file: a ``pipe``, ``socket``, ``device`` or ``directory``."""
+    if path.is_file() or path.is_symlink():
+        path.unlink()
+    if kind == "pipe":
+        os.mkfifo(path)
+    elif kind == "socket":
+        with socket.socket(socket.AF_UNIX) as listener:
+            old = os.getcwd()
+            os.chdir(path.parent)  # names of sockets are short
+            listener.bind(path.name)
+            os.chdir(old)
+    elif kind == "device":
+        path.symlink_to("/dev/zero")
+    else:
+        path.mkdir()
+
+
+SPECIAL = ("pipe", "socket", "device", "directory")
+
+
+def edit(path, **values):
+    """Change keys of a JSON file."""
+    content = json.loads(path.read_text()) if path.is_file() else {}
+    path.write_text(json.dumps({**content, **values}))
+
+
+def assert_refused(outcome, codes):
+    """An error of the user's, in the one shape of errors, without anything that commands a terminal."""
+    code, out, err = outcome
+    assert code in codes, (code, out[-300:], err[-1500:])
+    assert "this is a bug" not in err
+    assert "Traceback" not in err
+    control = [c for c in out + err if (ord(c) < 32 and c not in "\n\t") or 127 <= ord(c) < 160]
+    assert not control, control
