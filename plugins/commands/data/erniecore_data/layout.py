@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from itertools import groupby, zip_longest
 from typing import NamedTuple, TypeAlias
 
+from erniecore.api.command import visible
 from erniecore_data.show import CLOSE, OPEN, Span
 
 _GREEN, _PLAIN = "\x1b[32m", "\x1b[0m"
@@ -56,7 +57,7 @@ def _text(found: Sequence[Span], color: bool) -> list[str]:
 def _cells(found: Sequence[Span], color: bool) -> _Line:
     cells: _Line = []
     for span in found:
-        text = visible(span.text)
+        text = visible(span.text).expandtabs(4)
         marked = text if color or not span.loss else f"{OPEN}{text}{CLOSE}"
         cells += [_Cell(char, span.loss and color) for char in marked]
     return cells
@@ -96,11 +97,3 @@ def _width(char: str) -> int:
     if unicodedata.combining(char):
         return 0
     return 2 if unicodedata.east_asian_width(char) in "WF" else 1
-
-
-def visible(text: str) -> str:
-    """Rows come from anywhere: their control characters must not reach the terminal."""
-    return "".join(
-        "    " if c == "\t" else c if c.isprintable() or c == "\n" else c.encode("unicode_escape").decode()
-        for c in text
-    )

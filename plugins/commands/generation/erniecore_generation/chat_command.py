@@ -10,11 +10,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from erniecore.api import UsageError, counted, nearest
+from erniecore.api import DataError, UsageError, counted, nearest
 from erniecore.api.adapter import AdapterChoice
-from erniecore.api.command import note, show, show_error
+from erniecore.api.command import note, show, show_error, use_color, visible
 from erniecore.api.data import Message
 from erniecore_generation import options as generation_options
+from erniecore_generation.chat_screen import ReplyScreen
+from erniecore_generation.completions import parse_completion
 from erniecore_generation.options import (
     Device,
     MinP,
@@ -37,6 +39,7 @@ HELP = """/reset          forget the conversation
 /system [TEXT]  set or show the system message (forgets the conversation)
 /adapter [NAME] show the adapters, or use another one; off: the model alone
 /save FILE      write the conversation as one JSON line, a row of the `messages` format
+//TEXT          send a message that begins with /
 /help           this list
 /quit           leave (also Ctrl-D)"""
 
@@ -61,7 +64,8 @@ def chat(
 ) -> None:
     """Chat with a model. Samples as the model's generation_config.json says, unless an option overrides it.
 
-    /help lists the commands. Ctrl-C stops the reply. Without a terminal every line of the input is one message.
+    /help lists the commands. Ctrl-C stops the reply. Lines that are pasted together are one message; without a terminal every
+    line of the input is one.
     """
     options = {"temperature": temperature, "top_k": top_k, "top_p": top_p, "min_p": min_p}
     generation_options.sampling_from(
@@ -81,8 +85,8 @@ def chat(
     talk = Talk(responder, sampling, system=system, max_new_tokens=max_new_tokens, labels=on_terminal)
     if on_terminal:
         note("Type a message, or /help.")
-    for line in read_lines(on_terminal):
-        if not talk.take(line):
+    for message in read_messages(on_terminal):
+        if not talk.take(message):
             break
 
 
@@ -98,10 +102,12 @@ def add_adapters(model: Any, options: Sequence[str]) -> Any:
     return model
 
 
-def read_lines(on_terminal: bool) -> Iterator[str]:
-    """What the user types, without empty lines."""
+def read_messages(on_terminal: bool) -> Iterator[str]:
+    """What the user types or pastes, without what is empty; lines that are pasted together are one message."""
     if on_terminal:
-        import readline  # noqa: F401 - editing and history of input()
+        import readline  # editing and history of input()
+
+        readline.parse_and_bind("set enable-bracketed-paste on")  # Python switches it off, for its own prompt
     while True:
         try:
             line = input("You: ") if on_terminal else sys.stdin.readline()
@@ -147,13 +153,17 @@ class Talk:
         return [*([Message("system", self.system)] if self.system else []), *self.history]
 
     def take(self, line: str) -> bool:
-        """Run a slash command, or reply to a message; returns whether to continue."""
+        """Run a slash command, or reply to a message; returns whether to continue. What has several lines is a message."""
         word, _, rest = line.strip().partition(" ")
-        if word in self.commands:
+        single = "\n" not in line.strip()
+        if single and word in self.commands:
             return self.commands[word](rest.strip())
-        close = nearest(word, self.commands) if word.startswith("/") and "/" not in word[1:] else None
-        if close:
-            note(f"no such command: {word}; did you mean {close}?")
+        if single and word.startswith("//"):
+            line = line.replace("//", "/", 1)
+        elif single and word.startswith("/") and "/" not in word[1:]:
+            close = nearest(word, self.commands)
+            meant = f"did you mean {close}?" if close else "/help lists them"
+            note(f"no such command: {visible(word)}; {meant} (to send it, write /{visible(word)})")
             return True
         self._reply(line)
         return True
@@ -161,14 +171,20 @@ class Talk:
     def _reply(self, line: str) -> None:
         self.history.append(Message("user", line))
         shown: list[str] = []
+        thinking = False
+        screen: ReplyScreen | None = None
 
         def show_text(row: int, chunk: str) -> None:
             shown.append(chunk)
-            sys.stdout.write(chunk)
-            sys.stdout.flush()
+            if screen is not None:
+                screen.feed(chunk)
 
         try:
             prompt = self._fitting()
+            thinking = prompt.thinking
+            screen = ReplyScreen(
+                sys.stdout, thinking=thinking, reasoning=self.labels, color=self.labels and use_color(sys.stdout)
+            )
             if self.labels:
                 sys.stdout.write("Assistant: ")
             [completion] = self.responder.complete(
@@ -178,17 +194,21 @@ class Talk:
                 streams=[self.turns],
                 on_text=show_text,
             )
-        except UsageError as error:
+        except (UsageError, DataError) as error:
             self.history.pop()
             show_error(error)
             return
         except KeyboardInterrupt:
-            if any(shown):
-                self.history.append(Message("assistant", "".join(shown)))
-            else:
+            said = parse_completion("".join(shown), thinking=thinking)
+            if screen is not None:
+                screen.close()
+            if said.content or said.tool_calls:
+                self.history.append(Message("assistant", said.content, said.reasoning, said.tool_calls))
+            else:  # a question whose answer had not begun is forgotten
                 self.history.pop()
             note("\n(stopped)")
             return
+        screen.close()
         self.turns += 1
         self.history.append(message_of(completion))
         show("")

@@ -65,9 +65,18 @@ def test_quit_ends_before_the_rest(chat):
 
 
 def test_help_and_mistakes_do_not_reach_the_model(chat):
-    _, out, err = chat("/help", "/rest", "/save", "/save x", "/system")
+    _, out, err = chat("/help", "/rest", "/xyz", "/* x", "/save", "/save x", "/system")
     assert out == ""
-    for text in ("/reset          forget", "did you mean /reset?", "usage: /save FILE", "nothing to save", "no system"):
+    unknown = "no such command: /xyz; /help lists them (to send it, write //xyz)"
+    for text in (
+        "/reset          forget",
+        "did you mean /reset?",
+        unknown,
+        "no such command: /*;",
+        "usage: /save FILE",
+        "nothing to save",
+        "no system",
+    ):
         assert text in err
 
 
@@ -75,6 +84,37 @@ def test_a_path_is_a_message_not_a_command(chat):
     _, out, err = chat("/usr/lib")
     assert out != ""
     assert "no such command" not in err
+
+
+def test_two_slashes_send_one(chat, tmp_path):
+    chat("//rest 1", f"/save {tmp_path / 'a'}")
+    assert saved(tmp_path / "a")[0]["content"] == "/rest 1"
+
+
+def test_several_lines_are_a_message_also_when_they_begin_like_a_command():
+    taken = []
+
+    class Silent(module.Talk):
+        def _reply(self, line):
+            taken.append(line)
+
+    talk = Silent(None, sampling=None)
+    assert talk.take("/quit\nnot a command\n")
+    assert talk.take("/* a comment\n */")
+    assert taken == ["/quit\nnot a command\n", "/* a comment\n */"]
+
+
+def test_a_template_that_refuses_the_conversation_is_reported_and_the_message_forgotten(chat, talker, tmp_path):
+    file = talker / "model" / "chat_template.jinja"
+    before = file.read_text()
+    file.write_text("{% if messages|length > 1 %}{{ raise_exception('one is enough') }}{% endif %}" + before)
+    try:
+        code, _, err = chat("copy 1", "copy 2", f"/save {tmp_path / 'a'}")
+    finally:
+        file.write_text(before)
+    assert code == Exit.OK
+    assert "one is enough" in err
+    assert [m["role"] for m in saved(tmp_path / "a")] == ["user", "assistant"]
 
 
 def test_a_full_context_drops_the_oldest_turn(chat, tmp_path):
@@ -111,20 +151,22 @@ def test_an_interrupted_completion_keeps_what_was_said(talker, capsys):
             self.model = type("Model", (), {"architecture": {}})
 
         def encode(self, messages):
-            return type("Prompt", (), {"ids": [1]})
+            return type("Prompt", (), {"ids": [1], "thinking": True})
 
         def complete(self, prompts, *, on_text, **options):
-            on_text(0, "half an ans")
+            on_text(0, "hm, a quest</think>\n<response>\nhalf an ans")
             raise KeyboardInterrupt
 
     talk = module.Talk(Interrupted(), sampling=None)
     assert talk.take("question")
-    assert [m.content for m in talk.history] == ["question", "half an ans"]
-    assert "(stopped)" in capsys.readouterr().err
+    assert [(m.content, m.reasoning) for m in talk.history] == [("question", ""), ("half an ans", "hm, a quest")]
+    printed = capsys.readouterr()
+    assert printed.out == "half an ans"
+    assert "(stopped)" in printed.err
 
 
-def test_on_a_terminal_lines_are_prompted_and_completions_labeled(talker):
-    """A real terminal: a pseudo-terminal whose other end types two lines."""
+def test_on_a_terminal_completions_are_labeled_and_pasted_lines_are_one_message(talker, tmp_path):
+    """A real terminal: a pseudo-terminal whose other end pastes two lines and types two."""
     import pty
 
     outer, inner = pty.openpty()
@@ -133,7 +175,8 @@ def test_on_a_terminal_lines_are_prompted_and_completions_labeled(talker):
     streams = {"stdin": inner, "stdout": inner, "stderr": subprocess.DEVNULL}
     with subprocess.Popen(command, env={**os.environ, "TERM": "dumb"}, **streams) as process:
         os.close(inner)
-        os.write(outer, b"copy 1\n/quit\n")
+        pasted = b"\x1b[200~copy 1\ncopy 2\x1b[201~"  # as terminals send what is pasted
+        os.write(outer, pasted + f"\n/save {tmp_path / 'a'}\n/quit\n".encode())
         shown = b""
         while True:
             try:
@@ -145,5 +188,6 @@ def test_on_a_terminal_lines_are_prompted_and_completions_labeled(talker):
             shown += chunk
     os.close(outer)
     assert process.returncode == Exit.OK
-    assert shown.count(b"You: ") == 2
-    assert b"Assistant: " in shown
+    assert shown.count(b"Assistant: ") == 1
+    assert [m["role"] for m in saved(tmp_path / "a")] == ["user", "assistant"]
+    assert saved(tmp_path / "a")[0]["content"] == "copy 1\ncopy 2"
