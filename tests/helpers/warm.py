@@ -57,8 +57,9 @@ WANTED = (
     "erniecore.engine.training.next_token",
     "erniecore.engine.training.trainer",
     "ernie_third_party_kernels.kernel_set",
-    "matplotlib.backends.backend_agg",
-    "matplotlib.figure",
+    "PIL.ImageDraw",
+    "PIL.ImageFont",
+    "PIL.PngImagePlugin",
     "sentencepiece",
 )
 #: distributions of which most commands import something: all their modules

@@ -1,4 +1,4 @@
-"""The report of a run: a page without scripts or network (``report.html``), a picture (``loss.png``), a short text.
+"""The report of a run: a page without scripts or network (``report.html``), an image (``loss.png``), a short text.
 
 Made from ``events.jsonl`` and the files beside it; works on a run that is still going or that crashed.
 """

@@ -1,5 +1,5 @@
-"""Which metrics of a run besides the loss deserve a curve of their own, and in which order. Names only; ``chart.py``
-and ``plot.py`` draw them.
+"""Which metrics of a run besides the loss deserve a curve of their own, and in which order. Names only; ``chart.py`` lays
+out their curves.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ _SHOWN_ELSEWHERE = frozenset(
 )  # fmt: skip
 #: what a reader looks for first; the rest follows by name
 _FIRST = ("accuracy", "*accuracies", "*margins", "*exact*", "reward", "reward/*", "*rewards", "rewards/*", "perplexity")
-#: as many panels on the page, and in the picture beside the loss
-ON_PAGE, IN_PICTURE = 24, 3
+#: as many panels on the page, and in the image next to the loss
+ON_PAGE, IN_IMAGE = 24, 3
 
 
 def panels(record: RunRecord) -> list[str]:

@@ -78,3 +78,21 @@ def test_page_and_picture_show_them_and_need_nothing_else(tmp_path):
     assert "<script" not in page
     assert "http" not in page.replace("http-equiv", "")
     assert size_of(more / "loss.png")[1] > size_of(plain / "loss.png")[1]
+
+
+def test_the_image_shows_the_curve_and_the_evaluations(tmp_path):
+    import numpy as np
+    from PIL import Image
+
+    losses = [{"event": "step", "step": i, "loss": 4.0 - i / 10} for i in range(1, 31)]
+    evaluations = [{"event": "eval", "step": step, "loss": 4.0} for step in (10, 20)]
+    write_report(write(tmp_path / "r", *losses, *evaluations))
+    pixels = np.asarray(Image.open(tmp_path / "r" / "loss.png")).astype(int)
+    red, blue = pixels[..., 0], pixels[..., 2]
+    rows, columns = np.nonzero((blue > 200) & (red < 80))
+    assert np.corrcoef(columns, rows)[0, 1] > 0.99  # a falling line: further right is further down
+    assert np.ptp(columns) > 0.8 * pixels.shape[1]
+    rows, columns = np.nonzero((red > 180) & (blue < 60))
+    dots = np.flatnonzero(np.diff(np.flatnonzero(np.bincount(columns) > 6)) > 1)
+    assert len(dots) == 2  # two evaluations and the legend
+    assert rows.max() < 0.3 * pixels.shape[0]  # they are at the height of the highest loss
