@@ -13,6 +13,7 @@ from typing import Annotated, Any
 
 import typer
 
+import erniecore
 from erniecore import signals
 from erniecore.cli import render
 from erniecore.cli.group import CONTEXT, Lazy, LazyGroup
@@ -40,10 +41,19 @@ COMMANDS: dict[str, Lazy] = {
 }
 
 
+def _print_version(asked: bool) -> None:
+    if asked:
+        render.show(f"erniecore {erniecore.__version__}")
+        raise typer.Exit
+
+
 def _root(
     debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of errors; works after any command.")] = (
         False
     ),
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version.", is_eager=True, callback=_print_version)
+    ] = False,
 ) -> None:
     """Train, align, compress and deploy ERNIE 4.5 models on PaddlePaddle, with plugins."""
 

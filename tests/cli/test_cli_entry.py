@@ -12,6 +12,7 @@ import pytest
 import typer
 from erniecore_catalog import install_command, known
 
+import erniecore
 from erniecore import registry
 from erniecore.cli import app, render
 from erniecore.cli.group import Lazy, LazyGroup, spread_values
@@ -323,3 +324,8 @@ def test_paddles_warning_of_ccache_is_not_shown():
     assert "UserWarning: another" in done.stderr
     paddle = Path(importlib.util.find_spec("paddle").origin).parent
     assert "No ccache found" in (paddle / "utils/cpp_extension/extension_utils.py").read_text()
+
+
+def test_version_is_an_option_too(capsys):
+    assert app.main(["--version"]) == 0
+    assert capsys.readouterr().out == f"erniecore {erniecore.__version__}\n"

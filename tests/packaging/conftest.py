@@ -82,15 +82,19 @@ class Environment:
         (site / "borrowed.pth").write_text(f"{libraries}\n")
         self.variables = {k: v for k, v in os.environ.items() if not k.startswith(("PYTHON", "ERNIE", "COV_"))}
         self.variables["OMP_NUM_THREADS"] = "1"
-        pip = [sys.executable, "-m", "pip", "--python", str(self.python), "--disable-pip-version-check", "--quiet"]
-        subprocess.run([*pip, "install", "--no-deps", "--no-index", *map(str, wheels)], check=True)
+        self.install("--no-deps", *wheels)
 
-    def run(self, *words, cwd="/", status=0):
+    def install(self, *words):
+        """pip, from another environment and without a network."""
+        pip = [sys.executable, "-m", "pip", "--python", str(self.python), "--disable-pip-version-check", "--quiet"]
+        subprocess.run([*pip, "install", "--no-index", *map(str, words)], check=True)
+
+    def run(self, *words, cwd="/", status=0, stream="stdout"):
         """A program of the environment; its output."""
         command = [str(self.home / "bin" / words[0]), *map(str, words[1:])]
         done = subprocess.run(command, cwd=cwd, env=self.variables, capture_output=True, text=True)
         assert done.returncode == status, f"{command}\n{done.stdout[-3000:]}\n{done.stderr[-3000:]}"
-        return done.stdout
+        return getattr(done, stream)
 
 
 @pytest.fixture(scope="session")

@@ -51,7 +51,7 @@ def command(requirements: Sequence[str], option: str = "") -> str:
         return "make install" if here == "." else f"make -C {here} install"
     options = [option] if option else []
     if origin.wheels is not None:
-        options += ["--find-links", _shown(origin.wheels)]
+        options += ["--find-links", shlex.quote(str(origin.wheels))]
     return " ".join([_installer(origin.program), "install", *options, *_words(requirements, origin)])
 
 
