@@ -204,7 +204,7 @@ class Talk:
                 screen.close()
             if said.content or said.tool_calls:
                 self.history.append(Message("assistant", said.content, said.reasoning, said.tool_calls))
-            else:  # a question whose answer had not begun is forgotten
+            else:  # a message whose completion had not begun is forgotten
                 self.history.pop()
             note("\n(stopped)")
             return

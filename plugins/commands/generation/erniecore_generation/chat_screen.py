@@ -1,4 +1,4 @@
-"""What of a reply a person sees while it streams: the answer as it is, reasoning dimmed, tool calls as one line each, and
+"""What of a reply a person sees while it streams: its content as it is, reasoning dimmed, tool calls as one line each, and
 neither special tokens nor control characters.
 """
 
@@ -21,12 +21,12 @@ class ReplyScreen:
 
     Args:
         thinking: the reply begins with reasoning, as its prompt has opened it.
-        reasoning: show reasoning and tool calls; else only the answer. color: dim them.
+        reasoning: show reasoning and tool calls; else only the content. color: dim them.
     """
 
     def __init__(self, stream: TextIO, *, thinking: bool, reasoning: bool, color: bool) -> None:
         self._stream, self._shows, self._color = stream, reasoning, color
-        self._section = "reasoning" if thinking else "answer"
+        self._section = "reasoning" if thinking else "content"
         self._pending = ""  # may begin a tag
         self._space = ""  # stands between two texts of one section, or at its end
         self._call = ""
@@ -48,7 +48,7 @@ class ReplyScreen:
     def close(self) -> None:
         """The reply is over."""
         self._text(self._pending)
-        if self._section == "answer" and not self._fresh:
+        if self._section == "content" and not self._fresh:
             self._stream.write(visible(self._space))
         if self._call:
             self._show_call()
@@ -57,7 +57,7 @@ class ReplyScreen:
     def _change(self, tag: str) -> None:
         if self._call:
             self._show_call()
-        self._section, self._space, self._fresh = _SECTIONS.get(tag, "answer"), "", True
+        self._section, self._space, self._fresh = _SECTIONS.get(tag, "content"), "", True
 
     def _text(self, text: str) -> None:
         if self._section == "call":
@@ -79,11 +79,11 @@ class ReplyScreen:
         self._call = ""
 
     def _write(self, text: str, section: str) -> None:
-        if section != "answer" and not self._shows:
+        if section != "content" and not self._shows:
             return
         apart = "\n" if self._written not in ("", section) or (section == "call" and self._written) else ""
         shown = visible(text)
-        dimmed = section != "answer" and self._color
+        dimmed = section != "content" and self._color
         self._stream.write(apart + (f"{_DIM}{shown}{_PLAIN}" if dimmed else shown))
         self._written = section
 

@@ -23,12 +23,12 @@ def shown(*chunks, thinking=False, reasoning=True, color=False):
 REPLY = "\nIs it 4?\nYes.\n</think>\n\n<response>\nIt is 4.\n</response>\n"
 
 
-def test_reasoning_is_dimmed_and_the_answer_is_not():
+def test_reasoning_is_dimmed_and_the_content_is_not():
     assert shown(REPLY, thinking=True, color=True) == f"{DIM}Is it 4?\nYes.{PLAIN}\nIt is 4."
     assert shown(REPLY, thinking=True) == "Is it 4?\nYes.\nIt is 4."
 
 
-def test_only_the_answer_is_shown_where_reasoning_is_not_wanted():
+def test_only_the_content_is_shown_where_reasoning_is_not_wanted():
     assert shown(REPLY, thinking=True, reasoning=False) == "It is 4."
     assert shown("<think>\nhm\n</think>\n\nIt is 4.", reasoning=False) == "It is 4."
 
