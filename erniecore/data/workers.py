@@ -71,7 +71,7 @@ class _Worker:
             raise self._killed() from error
 
     def receive(self) -> Any:
-        """Its next answer."""
+        """Wait for the result of the oldest item sent; what it raised is raised here."""
         try:
             done, result = self._pipe.recv()
         except (EOFError, OSError) as error:

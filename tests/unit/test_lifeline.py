@@ -11,14 +11,14 @@ from processes import await_end
 from erniecore import lifeline
 
 #: starts a child process that follows it and cannot be asked to end, and says its id
-STARTER = """
+PARENT = """
 import os, subprocess, sys
 from erniecore import lifeline
 child = subprocess.Popen([sys.executable, "-c", sys.argv[1]], env={**os.environ, **lifeline.variables()})
 print(child.pid, flush=True)
 sys.stdin.read()
 """
-FOLLOWER = """
+CHILD = """
 import signal, sys, time
 from erniecore import lifeline
 signal.signal(signal.SIGTERM, lambda *_: print("asked", flush=True))
@@ -32,13 +32,13 @@ while True:
 
 def start(code):
     pipe = subprocess.PIPE
-    return subprocess.Popen([sys.executable, "-c", STARTER, code], stdin=pipe, stdout=pipe, text=True)
+    return subprocess.Popen([sys.executable, "-c", PARENT, code], stdin=pipe, stdout=pipe, text=True)
 
 
 @pytest.mark.parametrize(("then", "said"), [("", ""), ("lifeline.save_first(0.3, 0.05)", "asked\n")])
 def test_a_process_ends_with_the_one_that_started_it(then, said):
     """At once, or after it was asked to and had its time."""
-    with start(FOLLOWER.format(then=then)) as process:
+    with start(CHILD.format(then=then)) as process:
         lines = {process.stdout.readline(), process.stdout.readline()}
         child = int((lines - {"ready\n"}).pop())
         process.kill()

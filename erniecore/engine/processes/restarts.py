@@ -127,7 +127,7 @@ class _Passing:
         self._before: dict[int, Callable[..., Any] | int | None] = {}
 
     def begin(self, ranks: RunningRanks) -> None:
-        """The ranks run."""
+        """From now on signals are passed to `ranks`."""
         self._ranks = ranks
 
     def __enter__(self) -> _Passing:

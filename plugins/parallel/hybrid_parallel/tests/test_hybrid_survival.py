@@ -50,8 +50,9 @@ def at_step(process, step):
 
 
 def ranks_of(process):
-    """Process ids of the ranks."""
-    return [int(pid) for pid in subprocess.check_output(["pgrep", "-P", str(process.pid)], text=True).split()]
+    """Process ids of the ranks that have started."""
+    found = subprocess.run(["pgrep", "-P", str(process.pid)], text=True, stdout=subprocess.PIPE)
+    return [int(pid) for pid in found.stdout.split()]
 
 
 def tensors(out, step):
