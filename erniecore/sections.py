@@ -7,18 +7,43 @@ method is what the engine asks of a section, with an answer for plugins that say
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, field_validator
 from pydantic import Field as Field
+from pydantic_core import PydanticCustomError
 
 
 class Section(BaseModel):
-    """One section of the settings; plugins derive their ``Config`` from it."""
+    """One section of the settings; plugins derive their ``Config`` from it. No number in it is infinite or NaN."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True, use_attribute_docstrings=False)
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", validate_default=True, use_attribute_docstrings=False, allow_inf_nan=False
+    )
+
+    @field_validator("*")
+    @classmethod
+    def _finite_inside(cls, value: Any) -> Any:
+        """Numbers within a value of any type, such as ``model.architecture``, which the types do not reach."""
+        if found := _not_finite(value):
+            context = {"keys": found[0], "value": found[1]}
+            raise PydanticCustomError("number_inside", "must be a finite number", context)
+        return value
+
+
+def _not_finite(value: Any) -> tuple[list[str | int], float] | None:
+    """The first number within ``value`` that is infinite or NaN: the keys that lead to it, and what it is."""
+    if isinstance(value, float):
+        return None if math.isfinite(value) else ([], value)
+    if not isinstance(value, Mapping | list | tuple):
+        return None
+    for key, item in value.items() if isinstance(value, Mapping) else enumerate(value):
+        if found := _not_finite(item):
+            return [key, *found[0]], found[1]
+    return None
 
 
 class EmptyConfig(Section):

@@ -35,6 +35,7 @@ MESSAGES: dict[str, Callable[[Mapping[str, Any]], str]] = {
     "int_from_float": lambda c: "must be an integer",
     "float_type": lambda c: "must be a number",
     "finite_number": lambda c: "must be a finite number",
+    "number_inside": lambda c: "must be a finite number",
     "bool_type": lambda c: "must be true or false",
     "string_type": lambda c: "must be text; write it in quotes",
     "missing": lambda c: "is required",
@@ -102,6 +103,8 @@ def section_from(cls: type[Section], node: Leaf | Tree, key: str = "") -> Sectio
 
 def problem(cls: type[BaseModel], node: Leaf | Tree, key: str, error: Any, known: Known) -> Problem:
     """One of pydantic's errors about the section ``cls`` at ``key``, as our message with its place."""
+    if error["type"] == "number_inside":
+        error = {**error, "loc": (*error["loc"], *error["ctx"]["keys"]), "input": error["ctx"]["value"]}
     loc = _real_path(plain(node), error["loc"])
     name = (key + "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in loc)).lstrip(".")
     place = place_of(node, loc) or Place(COMMAND_LINE)

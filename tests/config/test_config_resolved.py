@@ -11,7 +11,12 @@ from erniecore.config.resolved import git_revision, resolved_text, write_resolve
 from erniecore.errors import UsageError
 
 FLAGS = {"model": "toy", "method": "prefer", "adapter": "low", "callback": ["watch"], "data": ["a b.jsonl", "c"]}
-WORDS = ["model.size=small", "method.beta=1e-5", "run.name='on'", "model.architecture={x.y: [1, {z: null}], '1': .inf}"]
+WORDS = [
+    "model.size=small",
+    "method.beta=1e-5",
+    "run.name='on'",
+    "model.architecture={x.y: [1, {z: null}], '1': 5e-300}",
+]
 
 
 def written(tmp_path, loaded, **facts):
