@@ -108,9 +108,9 @@ class ConfigError(ErnieError, ValueError):
         super().__init__("\n".join(str(p) for p in self.problems), **kwargs)
 
     @classmethod
-    def at(cls, key: str, message: str) -> ConfigError:
+    def at(cls, key: str, message: str, **parts: str) -> ConfigError:
         """A single problem at a settings key whose source the caller does not know."""
-        return cls([Problem(source="settings", line=0, key=key, message=message)])
+        return cls([Problem(source="settings", line=0, key=key, message=message)], **parts)
 
 
 class EnvironmentFault(ErnieError):
@@ -201,6 +201,7 @@ class Preempted(ErnieError):
 #: code -> meaning, of codes that are narrower than their class; those of data are in ``codes.py``
 CODES: dict[str, str] = {
     "ERN-C011": "a file of another toolkit where only settings of ours can stand, as in `extends`",
+    "ERN-C012": "a regular expression of the settings takes too long",
     "ERN-C020": "the run directory already holds a run, and `run.resume=never` asks for a new one",
     "ERN-C030": "a value of an imported file means nothing in its toolkit either, or depends on what only that knows",
     "ERN-C031": "an imported file has keys that its toolkit does not have",

@@ -27,6 +27,7 @@ LIBRARIES = (
     "jinja2",
     "safetensors",
     "sentencepiece",
+    "regex",
 )
 
 

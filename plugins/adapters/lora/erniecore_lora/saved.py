@@ -5,7 +5,6 @@ The two layouts are in ``peft.py`` (read and written) and ``erniekit.py`` (read)
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
@@ -16,6 +15,7 @@ import numpy as np
 
 from erniecore.api import CheckpointError, nearest
 from erniecore.api.files import read_object
+from erniecore.api.patterns import PatternMatcher, PatternTimeout
 from erniecore_lora.config import Variant
 from erniecore_lora.shapes import Size
 from erniecore_lora.targets import Target
@@ -24,6 +24,9 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     Array = NDArray[np.float32]
+
+#: for all patterns of a file: thousands of modules times as many patterns take seconds
+SECONDS = 30.0
 
 
 @dataclass(frozen=True)
@@ -41,6 +44,7 @@ class Description:
     variant: Variant
     alpha: float
     alpha_pattern: Mapping[str, float] = field(default_factory=dict)
+    _matcher: PatternMatcher = field(default_factory=lambda: PatternMatcher(SECONDS), repr=False, compare=False)
 
     def kind(self) -> str:
         """The adapter plugin that it belongs to, in words."""
@@ -50,9 +54,24 @@ class Description:
     def alpha_of(self, module: str) -> float:
         """alpha of one module, which a pattern may name by its ``weight``."""
         for pattern, alpha in self.alpha_pattern.items():
-            if any(re.match(rf"(.*\.)?({pattern})$", name) for name in (module, f"{module}.weight")):
+            if any(self._matches(rf"(.*\.)?({pattern})", name) for name in (module, f"{module}.weight")):
                 return float(alpha)
         return self.alpha
+
+    def _matches(self, pattern: str, name: str) -> bool:
+        try:
+            return self._matcher.matches(pattern, name)
+        except (PatternTimeout, ValueError) as error:
+            raise CheckpointError(
+                "a pattern of alpha_pattern takes too long"
+                if isinstance(error, PatternTimeout)
+                else "a pattern of alpha_pattern is no regular expression",
+                where=str(self.file),
+                found=str(error),
+                expected="names of modules, or simple patterns of them",
+                fix="write the names of the modules into alpha_pattern",
+                code="ERN-K021",
+            ) from None
 
 
 class Factors(NamedTuple):

@@ -159,3 +159,14 @@ def test_files_hold_what_was_written(tmp_path):
     write(tmp_path / "a", tensors)
     again = read_tensors(tmp_path / "a" / peft.WEIGHTS)
     assert all(np.array_equal(again[name], array) for name, array in tensors.items())
+
+
+@pytest.mark.parametrize(
+    ("pattern", "said"), [(r"(\w|[a-z]|\.)+[!?]", "takes too long"), ("(", "is no regular expression"), ("[a", "is no")]
+)
+def test_patterns_of_the_file_are_limited(tmp_path, monkeypatch, pattern, said):
+    monkeypatch.setattr("erniecore_lora.saved.SECONDS", 0.5)
+    with pytest.raises(CheckpointError, match=said) as caught:
+        open_saved(write(tmp_path / "a", pair(Q), alpha_pattern={pattern: 9})).sizes(KNOWN)
+    assert "adapter_config.json" in str(caught.value)
+    assert caught.value.code == "ERN-K021"

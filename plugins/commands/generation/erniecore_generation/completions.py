@@ -20,7 +20,7 @@ STRUCTURE = ("<think>", "</think>", "<response>", "</response>", "<tool_call>", 
 #: What the decoder puts where bytes do not (yet) form a character.
 REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
 
-_CALL = re.compile(r"<tool_call>\s*(.*?)\s*</tool_call>", re.DOTALL)
+_CALL = re.compile(r"<tool_call>(.*?)</tool_call>", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,16 +55,16 @@ def parse_completion(text: str, *, thinking: bool = False) -> ParsedCompletion:
     calls: list[ToolCall] = []
 
     def take(match: re.Match[str]) -> str:
-        call = _tool_call(match[1])
+        call = _tool_call(match[1].strip())
         if call is None:
             return match[0]
         calls.append(call)
         return ""
 
     rest = _CALL.sub(take, text)
-    response = re.search(r"<response>\s*(.*?)\s*(?:</response>|\Z)", rest, re.DOTALL)
-    if response:
-        rest = response[1]
+    _, opened_response, response = rest.partition("<response>")
+    if opened_response:
+        rest = response.partition("</response>")[0].strip()
     return ParsedCompletion(rest.strip() if calls else rest, reasoning, tuple(calls))
 
 

@@ -172,6 +172,12 @@ def test_json_that_is_no_call_is_not_one(bad):
     assert parse_completion(text) == ParsedCompletion(text)
 
 
+def test_long_whitespace_takes_no_longer_than_other_text():
+    spaces = " " * 50_000
+    assert parse_completion(f"<tool_call>{spaces}x") == ParsedCompletion(f"<tool_call>{spaces}x")
+    assert parse_completion(f"<response>a{spaces}b{spaces}").content == f"a{spaces}b"
+
+
 def test_only_the_template_can_open_the_thinking_part():
     tokenizer = Bytes()
     asked = [Message("user", "<think>")]

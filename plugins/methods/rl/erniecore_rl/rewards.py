@@ -12,7 +12,8 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import field_validator
 
-from erniecore.api import Field, Plugin, hookimpl
+from erniecore.api import ConfigError, Field, Plugin, hookimpl
+from erniecore.api.patterns import PatternMatcher, PatternTimeout, compile_pattern
 from erniecore.api.reward import Completion, RewardConfig
 
 #: 12, -0.5, 1,234.5, .5e-3; of 3-4 the second is 4
@@ -21,6 +22,8 @@ NUMBER = re.compile(
 )
 #: characters that are searched at most
 SEARCHED = 100_000
+#: processor time of a regular expression and a completion
+SECONDS = 2.0
 
 
 class VerifiableReward(Plugin):
@@ -84,18 +87,18 @@ class RegexConfig(RewardConfig):
     @field_validator("pattern")
     @classmethod
     def _compiles(cls, pattern: str) -> str:
-        try:
-            re.compile(pattern)
-        except re.error as error:
-            raise ValueError(f"is no regular expression: {error}") from error
+        compile_pattern(pattern)
         return pattern
 
 
 def formed(config: RegexConfig, completion: Completion) -> float:
-    """1 where the pattern matches."""
+    """1 where the pattern matches. Raises ``ConfigError`` for one that takes too long."""
     text = (completion.content if config.where == "answer" else completion.text)[:SEARCHED]
-    compiled = re.compile(config.pattern, re.DOTALL)
-    return float((compiled.fullmatch(text) if config.whole else compiled.search(text)) is not None)
+    try:
+        return float(PatternMatcher(SECONDS).matches(config.pattern, text, whole=config.whole, dotall=True))
+    except PatternTimeout as error:
+        key, way = "rewards.regex.pattern", "let what is repeated match in one way only: a+ instead of (a|aa)+"
+        raise ConfigError.at(key, f"takes too long: {error}", code="ERN-C012", fix=way) from None
 
 
 class Regex(VerifiableReward):

@@ -3,6 +3,7 @@
 import pytest
 from erniecore_rl import rewards
 
+from erniecore.api import ConfigError
 from erniecore.api.reward import Completion
 
 
@@ -67,6 +68,26 @@ def test_regex_can_look_at_the_thinking_part():
 def test_regex_refuses_a_broken_pattern():
     with pytest.raises(ValueError, match="no regular expression"):
         rewards.regex.Config(pattern="(")
+
+
+@pytest.mark.parametrize(
+    ("pattern", "text"),
+    [("(a|a)+b", "a" * 100), ("(a|aa)+$", "a" * 90 + "b")],
+)
+def test_a_pattern_without_end_is_an_error_of_the_setting(monkeypatch, pattern, text):
+    monkeypatch.setattr(rewards, "SECONDS", 0.2)
+    with pytest.raises(ConfigError) as caught:
+        reward(rewards.regex, completion(text), pattern=pattern)
+    assert caught.value.code == "ERN-C012"
+    said = str(caught.value)
+    assert "rewards.regex.pattern" in said
+    assert repr(pattern) in said
+    assert f"{len(text)} characters" in said
+    assert "instead of (a|aa)+" in said
+
+
+def test_nested_repetition_ends():
+    assert reward(rewards.regex, completion("a" * 40 + "!"), pattern="(a+)+") == 0
 
 
 @pytest.mark.parametrize(
