@@ -137,7 +137,7 @@ def first_step(start: Start, home: Path) -> dict[str, Any]:
 
 
 def own_environment() -> dict[str, str]:
-    """Ours without ``ERNIE_BENCH_PF`` and its like, which ``ernie`` would take for settings."""
+    """Ours without settings of runs: what is measured is the command as it stands."""
     return {name: value for name, value in os.environ.items() if not name.startswith("ERNIE_")}
 
 

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from erniecore.config.settings import RunSettings
     from erniecore.engine.context import RunContext
     from erniecore.engine.preparation.resume import Resumption
+    from erniecore.engine.preparation.unfinished import Choice
     from erniecore.engine.stop import StopRequest
     from erniecore.types.planning import Plan, PlannedRun
     from erniecore.types.process_group import ProcessGroup
@@ -146,28 +147,30 @@ def _chosen(
 
     named = bool(settings.run.out or settings.run.name)
     for tries in range(9, -1, -1):
-        name, text = ("", "") if named else _unnamed(settings)
-        context = make(name=name)
+        choice = None if named else _unnamed(settings)
+        context = make(name=choice.name if choice else "")
         context.device.preflight()
         try:
-            locks.enter_context(rundir.locked(context.out, "lock-run"))
-            break
+            with ExitStack() as taken:
+                taken.enter_context(rundir.locked(context.out, "lock-run"))
+                if not (choice and tries and choice.outdated()):
+                    locks.enter_context(taken.pop_all())
+                    break
         except EnvironmentFault as error:
             if named or error.code != "ERN-E011" or not tries:
                 raise
-    if text:
-        note(f"note: {text}")
+    if choice and choice.note:
+        note(f"note: {choice.note}")
     return context
 
 
-def _unnamed(settings: RunSettings) -> tuple[str, str]:
-    """The name of the run that these settings mean where they have none, and why."""
+def _unnamed(settings: RunSettings) -> Choice:
+    """The run that these settings mean where they name none."""
     from erniecore.engine.preparation import unfinished
     from erniecore.engine.preparation.prepare import name_of
 
     fresh = name_of(settings.run, settings.plugins, shared=False)
-    choice = unfinished.choose(settings.model_dump(mode="json"), fresh)
-    return choice.name, choice.note
+    return unfinished.choose(settings.model_dump(mode="json"), fresh)
 
 
 def _default_callback(loaded: LoadedSettings) -> tuple[list[Plugin], list[str]]:

@@ -166,9 +166,8 @@ QUESTIONS = ("2 plus 2", "3 plus 9", "name a color")
 
 
 @pytest.mark.parametrize("template", HEART)
-def test_a_model_that_knows_its_rows_answers_them(template, runner, home, monkeypatch):
+def test_a_model_that_knows_its_rows_answers_them(template, runner, home):
     """From rows to an exported directory to answers, with what that directory says and nothing else."""
-    monkeypatch.delenv("ERNIE_HF_PYTHON", raising=False)  # a run knows no such setting
     model, kinds = HEART[template]
     base = init_model(model, SIZE, home / "tok", runner.directory / "base", seed_value=1, template=template).path
     rows = []

@@ -25,10 +25,15 @@ _TAIL = 1 << 16
 
 @dataclass(frozen=True)
 class Choice:
-    """The name of the run, below :data:`ROOT`, and what the user should read about it."""
+    """The name of the run, below :data:`ROOT`, what the user should read about it, and whether it is a new one."""
 
     name: str
     note: str = ""
+    new: bool = False
+
+    def outdated(self, root: Path = ROOT) -> bool:
+        """Whether another command has begun, or finished, the run since it was chosen; its lock must be held."""
+        return bool(rundir.used(root / self.name)) if self.new else _status(root / self.name) == "finished"
 
 
 def choose(settings: Mapping[str, Any], fresh: str, *, root: Path = ROOT) -> Choice:
@@ -41,7 +46,10 @@ def choose(settings: Mapping[str, Any], fresh: str, *, root: Path = ROOT) -> Cho
         CheckpointError: ``run.resume`` is ``must``, and there is no such run.
     """
     resume = settings["run"]["resume"]
-    found = {path: _reason(path, settings) for path in _unfinished(root)} if resume in ("auto", "must") else {}
+    contents: dict[str, str] = {}
+    found = (
+        {path: _reason(path, settings, contents) for path in _unfinished(root)} if resume in ("auto", "must") else {}
+    )
     same = [path for path, reason in found.items() if not reason]
     if same:
         more = f"; the newest of {len(same)}, then {', '.join(map(str, same[1:]))}" if len(same) > 1 else ""
@@ -57,7 +65,7 @@ def choose(settings: Mapping[str, Any], fresh: str, *, root: Path = ROOT) -> Cho
     names = (fresh if not n else f"{fresh}-{n + 1}" for n in range(1000))
     name = next(name for name in names if not (root / name).exists())
     path, reason = next(iter(found.items()), (root, ""))
-    return Choice(name, f"a new run, {root / name}: the unfinished {path} {reason}" if reason else "")
+    return Choice(name, f"a new run, {root / name}: the unfinished {path} {reason}" if reason else "", new=True)
 
 
 def _unfinished(root: Path) -> Iterator[Path]:
@@ -69,9 +77,10 @@ def _unfinished(root: Path) -> Iterator[Path]:
 
 
 def _last_change(path: Path) -> float:
-    with suppress(OSError):
-        return (path / rundir.EVENTS_NAME).stat().st_mtime
-    return (path / rundir.SETTINGS).stat().st_mtime
+    for name in (rundir.EVENTS_NAME, rundir.SETTINGS):
+        with suppress(OSError):
+            return (path / name).stat().st_mtime
+    return 0.0  # removed just now
 
 
 def _status(path: Path) -> str:
@@ -86,40 +95,51 @@ def _status(path: Path) -> str:
     return ""
 
 
-def _reason(path: Path, settings: Mapping[str, Any]) -> str:
-    """Why a run is another one than that of ``settings``; empty: it is the same."""
+def _reason(path: Path, settings: Mapping[str, Any], contents: dict[str, str]) -> str:
+    """Why a run is another one than that of ``settings``; empty: it is the same. ``contents``: see :func:`_changed`."""
     try:
         before = read_json(path / rundir.SETTINGS)["settings"]
-    except (OSError, ValueError, KeyError, TypeError):
-        return "says not which settings it has"
-    differences = [str(d) for d in compare(before, settings) if not d.safe]
+        differences = [str(d) for d in compare(before, settings) if not d.safe]
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):  # torn, or not ours
+        return "does not say which settings it has"
     if differences:
         more = f" and {len(differences) - 2} more" if len(differences) > 2 else ""
         return f"has other settings ({', '.join(differences[:2])}{more})"
     if rundir.in_use(path):
         return "is in use by another process"
-    changed = _changed_file(path)
+    changed = _changed_file(path, contents)
     return f"has seen other data ({changed} has changed)" if changed else ""
 
 
-def _changed_file(path: Path) -> str:
+def _changed_file(path: Path, contents: dict[str, str]) -> str:
     """A training file that is not the one that the newest checkpoint has seen."""
     for checkpoint in reversed(list_checkpoints(path / "ckpt")):
         try:
             files = read_json(checkpoint / "state.json")["data"]["files"]
-            saved = checkpoint.stat().st_mtime
         except (OSError, ValueError, KeyError, TypeError):
             continue  # damaged: an older one counts
-        return next((str(file["path"]) for file in files if _changed(file, saved)), "")
+        began = _began(path)
+        return next((str(file["path"]) for file in files if _changed(file, began, contents)), "")
     return ""
 
 
-def _changed(file: Mapping[str, Any], saved: float) -> bool:
-    """Whether a data file is another one; it is read only where something has happened to it since ``saved``."""
+def _began(path: Path) -> float:
+    """Seconds since the epoch at which a run began; 0: it does not say. Its data were read before; a checkpoint that is newer
+    than a change of the data may still come from what they were."""
+    with suppress(OSError, ValueError, KeyError, TypeError), (path / rundir.EVENTS_NAME).open("rb") as file:
+        return float(parse_json(file.readline(_TAIL))["time"])
+    return 0.0
+
+
+def _changed(file: Mapping[str, Any], began: float, contents: dict[str, str]) -> bool:
+    """Whether a data file is another one; it is read only where something has happened to it since ``began``, and once.
+    ``contents``: path -> hash of what has been read."""
     from erniecore.data.shards import content_of, stamp_of
 
     with suppress(OSError, DataError):  # what is gone, or was at a URL, is told where it is read
         path = Path(file["path"])
-        if max(ns for _, _, *times in stamp_of(path) for ns in times) > saved * 1e9:
-            return bool(content_of(path)["sha256"] != file["sha256"])
+        if max(ns for _, _, *times in stamp_of(path) for ns in times) > began * 1e9:
+            if file["path"] not in contents:
+                contents[file["path"]] = content_of(path)["sha256"]
+            return bool(contents[file["path"]] != file["sha256"])
     return False
