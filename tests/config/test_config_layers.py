@@ -1,8 +1,6 @@
 """Which layer wins, where a value came from, and the short forms. Plugins are those of the ``toys`` fixture."""
 
 import json
-import re
-from pathlib import Path
 
 import pytest
 from erniecore_catalog import install_command
@@ -26,7 +24,6 @@ from erniecore.errors import (
     UsageError,
 )
 
-ROOT = Path(__file__).parents[2]
 FLAGS = {"model": "toy", "method": "prefer"}
 
 
@@ -177,22 +174,6 @@ def test_the_environment_of_the_process_is_not_read_twice(toys, tmp_path, monkey
 def test_text_from_the_command_line_may_look_like_a_number(toys, tmp_path):
     settings = loaded(tmp_path, "", ["run.name=2024"], environ={"ERNIE_RUN__OUT": "1e5"}).settings
     assert (settings.run.name, settings.run.out) == ("2024", "1e5")
-
-
-def test_names_that_are_not_settings_pass(toys, tmp_path):
-    environ = {"ERNIE_PLUGINS": "", "ERNIE_REAL_DATA": "x", "ERNIE_DEBUG": "1", "ERNIEBOT": "y", "PATH": "z"}
-    assert loaded(tmp_path, environ=environ).settings.run.seed == 42
-
-
-def test_what_tests_and_benchmarks_are_told_is_no_setting(toys, tmp_path):
-    asked = re.compile(
-        r"""environ(?:\.get\(|\[)"(ERNIE_\w+)"|"(ERNIE_\w+)"(?: not)? in os\.environ|(ERNIE_BENCH_[A-Z]+)"""
-    )
-    files = [*ROOT.glob("benchmarks/**/*.*"), *ROOT.glob("tests/**/*.py"), *ROOT.glob("plugins/*/*/tests/*.py")]
-    texts = [file.read_text(encoding="utf-8") for file in files if file.suffix in (".py", ".md")]
-    names = {next(filter(None, groups)) for text in texts for groups in asked.findall(text)}
-    assert {"ERNIE_HF_PYTHON", "ERNIE_REAL_DATA", "ERNIE_BENCH_PF"} <= names
-    assert loaded(tmp_path, environ=dict.fromkeys(names, "x")).settings.run.seed == 42
 
 
 def test_a_kind_in_the_environment(toys):
