@@ -9,10 +9,8 @@ from erniecore.config.yaml import parse as parse_yaml
 from erniecore.engine.models.bundles import build_bundle, check_vocabulary, model_plugin, open_device, read_tokenizer
 from erniecore.engine.models.bundles import described as with_provenance
 from erniecore.engine.models.score_head import add_score_head
-from erniecore.engine.seed import INIT, seed_paddle
 
 __all__ = [
-    "INIT",
     "add_score_head",
     "atomic_directory",
     "build_bundle",
@@ -24,6 +22,5 @@ __all__ = [
     "parse_yaml",
     "read_tokenizer",
     "recipes",
-    "seed_paddle",
     "with_provenance",
 ]

@@ -17,6 +17,7 @@ from erniecore.engine.models.model_files import (
     write_weights,
 )
 from erniecore.engine.models.quantized import codec_of, is_packed
+from erniecore.engine.models.random_weights import random_tensors
 from erniecore.engine.models.score_head import completed as with_score_head
 from erniecore.engine.models.served_weights import HADAMARD
 from erniecore.engine.models.weights import convert, open_weights, state_of
@@ -37,6 +38,7 @@ __all__ = [
     "provenance",
     "public_config",
     "public_tensors",
+    "random_tensors",
     "same_bits",
     "save_model_directory",
     "state_of",

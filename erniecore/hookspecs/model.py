@@ -46,7 +46,8 @@ class ModelHooks:
 
     @hookspec(firstresult=True)
     def ernie_build_model(self, config: Section, architecture: Json, dtype: str) -> Layer:
-        """A ``CausalLM`` with initialized weights: single-device code without any parallelism.
+        """A ``CausalLM``: single-device code without any parallelism. Called under ``paddle.LazyGuard``: parameters have
+        shapes and initializers, and get their values later, so a constructor neither reads nor writes them.
 
         Example::
 

@@ -145,6 +145,7 @@ def load_bundle(directory: Path, *, dtype: str = "float32", tokenizer: bool = Tr
         PluginNotFound: no installed model plugin reads this ``model_type``, or the quantizer is not installed.
         CheckpointError: weights that do not fit, or a vocabulary smaller than the tokenizer's.
     """
+    from erniecore.engine.models.random_weights import fill_random
     from erniecore.engine.models.weights import check_sizes, load_weights, open_weights
 
     plugin = registry.load("model", plugin_for_directory(directory))
@@ -154,6 +155,7 @@ def load_bundle(directory: Path, *, dtype: str = "float32", tokenizer: bool = Tr
         plugin, section, directory if tokenizer else None, dtype, lambda adapter: check_sizes(directory, adapter)
     )
     if quantizer_of(bundle.architecture):
+        fill_random(bundle.model, bundle.adapter, 0)  # what the quantizer packs, before its files replace it
         bundle = described(quantized.fill(bundle, directory), _provenance_of(directory), _generation_of(directory))
         return Opened(bundle, str(bundle.architecture.get("torch_dtype", dtype)), notes)
     report = load_weights(bundle.model, directory, bundle.adapter)
@@ -184,6 +186,7 @@ def load_checkpoint_bundle(
         CheckpointError: damaged, without settings, or with an adapter's weights only.
     """
     from erniecore.checkpoint.reader import load_checkpoint
+    from erniecore.engine.models.random_weights import fill_random
 
     checkpoint = load_checkpoint(path)
     settings, names = _settings_of(checkpoint)
@@ -191,6 +194,7 @@ def load_checkpoint_bundle(
     section = {k: v for k, v in settings["model"].items() if k in plugin.Config.model_fields}
     home = section.get("tokenizer") or section.get("path")
     bundle, notes = build_bundle(plugin, section, Path(home) if home and tokenizer else None, dtype)
+    fill_random(bundle.model, bundle.adapter, 0)  # what the quantizer rounds, before the checkpoint's values replace it
     bundle = score_head.as_saved(bundle, checkpoint.tensors["model"])
     averaged = "ema" in checkpoint.tensors and settings.get("checkpoint", {}).get("average", True)
     bundle = replace(bundle, model=quantized.trained(names, settings, bundle.model))
@@ -218,7 +222,7 @@ def build_bundle(
     dtype: str,
     check: Callable[[StateAdapter], None] | None = None,
 ) -> tuple[ModelBundle, list[str]]:
-    """A model with new weights for one plugin's settings, and notes.
+    """An empty model for one plugin's settings, and notes: its parameters have shapes, and no memory yet.
 
     Args:
         plugin: a model plugin; ``section``: values for its ``Config``.
@@ -234,8 +238,11 @@ def build_bundle(
     adapter = host.call(plugin, "ernie_state_adapter", architecture=architecture)
     if check is not None and not quantizer_of(architecture):
         check(adapter)
-    model = host.call(plugin, "ernie_build_model", config=config, architecture=architecture, dtype=dtype)
-    model, adapter = score_head.as_described(model, adapter, architecture)
+    import paddle
+
+    with paddle.LazyGuard():
+        model = host.call(plugin, "ernie_build_model", config=config, architecture=architecture, dtype=dtype)
+        model, adapter = score_head.as_described(model, adapter, architecture)
     return ModelBundle(model=model, architecture=architecture, adapter=adapter, tokenizer=tokenizer), notes
 
 

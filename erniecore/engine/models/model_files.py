@@ -25,7 +25,7 @@ from erniecore.checkpoint.safetensors_write import (
     write_safetensors,
     write_shards,
 )
-from erniecore.checkpoint.tensors import DTYPES, LONG_NAMES, Array, Tensor
+from erniecore.checkpoint.tensors import LONG_NAMES, Array, Tensor
 from erniecore.engine import arrays
 from erniecore.engine.models.weights import SINGLE_NAME, check_maps, convert, state_of
 from erniecore.errors import CheckpointError, PluginError
@@ -42,7 +42,12 @@ _DROPPED_KEYS = frozenset({"auto_map", "dtype", "torch_dtype"})
 
 
 def save_model_directory(
-    bundle: ModelBundle, target: Path, *, max_shard_bytes: int = DEFAULT_SHARD_BYTES, dtype: str = ""
+    bundle: ModelBundle,
+    target: Path,
+    *,
+    max_shard_bytes: int = DEFAULT_SHARD_BYTES,
+    dtype: str = "",
+    tensors: Mapping[str, Tensor] | None = None,
 ) -> Path:
     """Write ``bundle`` to ``target``, whole or not at all.
 
@@ -52,14 +57,16 @@ def save_model_directory(
         max_shard_bytes: more weights than this are cut into shards with an index.
         dtype: ``float32``, ``bfloat16`` or ``float16`` for the weights; empty: as they are in memory. Tensors that
             must stay float32 do.
+        tensors: public name -> what is written in place of the weights of the model, which may then be empty.
 
     Raises:
         CheckpointError: foreign files in ``target``, no space, a failing disk.
         PluginError: the adapter does not fit the model.
     """
-    require_space(target, _num_bytes(bundle, dtype), "the model directory")
+    tensors = public_tensors(bundle, dtype) if tensors is None else tensors
+    require_space(target, sum(tensor.num_bytes for tensor in tensors.values()), "the model directory")
     with atomic_directory(target) as directory:
-        write_model_files(bundle, directory, max_shard_bytes=max_shard_bytes, dtype=dtype)
+        _write_files(bundle, directory, tensors, max_shard_bytes, dtype)
     return target
 
 
@@ -67,7 +74,12 @@ def write_model_files(
     bundle: ModelBundle, directory: Path, *, max_shard_bytes: int = DEFAULT_SHARD_BYTES, dtype: str = ""
 ) -> None:
     """Write every file of the Hugging Face format into the existing, empty ``directory`` (see ``save_model_directory``)."""
-    tensors = public_tensors(bundle, dtype)
+    _write_files(bundle, directory, public_tensors(bundle, dtype), max_shard_bytes, dtype)
+
+
+def _write_files(
+    bundle: ModelBundle, directory: Path, tensors: Mapping[str, Tensor], max_shard_bytes: int, dtype: str
+) -> None:
     written = write_weights(directory, tensors, max_shard_bytes)
     write_assets(bundle, directory, dtype or memory_dtype(bundle))
     facts = provenance(bundle, written)
@@ -180,13 +192,6 @@ def memory_dtype(bundle: ModelBundle) -> str:
         name = arrays.dtype_name(tensor)
         sizes[name] = sizes.get(name, 0) + prod(tensor.shape)
     return max(sizes, key=lambda name: sizes[name]) if sizes else "float32"
-
-
-def _num_bytes(bundle: ModelBundle, dtype: str) -> int:
-    return sum(
-        prod(t.shape) * DTYPES[_SHORT_NAMES[dtype or arrays.dtype_name(t)]].itemsize
-        for t in state_of(bundle.model).values()
-    )
 
 
 def public_config(architecture: Json, dtype: str) -> dict[str, Any]:

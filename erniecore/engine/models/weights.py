@@ -93,8 +93,7 @@ def load_weights(layer: Layer, directory: Path, adapter: StateAdapter) -> LoadRe
     ignored = _check_names(maps, tensors, adapter, directory, same_as_embedding)
     converted: dict[str, str] = {}
     for entry in maps:
-        target = targets[entry.name]
-        arrays.set_value(target, _load_one(entry, target, stored, converted))
+        place(entry, targets[entry.name], stored, converted)
     count = sum(prod(entry.shape) for entry in maps)
     return LoadReport(directory, layout, len(maps), count, dict(Counter(converted.values())), ignored)
 
@@ -281,9 +280,10 @@ def _fits(found: tuple[int, ...], expected: tuple[int, ...]) -> bool:
     return len(found) == len(expected) and all(want in (have, -1) for have, want in zip(found, expected, strict=True))
 
 
-def _load_one(
+def place(
     entry: TensorMap, target: PaddleTensor, stored: Mapping[str, tuple[Path, Tensor]], converted: dict[str, str]
-) -> Array:
+) -> None:
+    """Fill ``target`` from the public tensors ``stored``; ``converted`` gets the names of those of another dtype."""
     wanted = arrays.dtype_name(target)
     parts = []
     for name in entry.sources:
@@ -302,7 +302,7 @@ def _load_one(
             found=shorten(list(array.shape)),
             expected=str(list(target.shape)),
         )
-    return array
+    arrays.set_value(target, array)
 
 
 def _check_finite(array: Array, dtype: str, where: str) -> None:

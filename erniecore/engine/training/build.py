@@ -150,15 +150,21 @@ def build_model(context: RunContext, *, weights_follow: bool = False) -> Any:
     settings, hook, described = context.settings, context.host.hook, context.model
     path = settings.model.path
     replaced = weights_follow and settings.adapter is None and context.reference == "none"
+    adapter = described.head.of_directory(described.state_adapter)
     if path and not replaced:
-        check_sizes(Path(path), described.head.of_directory(described.state_adapter))
+        check_sizes(Path(path), adapter)
     seed.seed_paddle(settings.run.seed, seed.INIT)
-    policy = hook.ernie_build_model(
-        config=settings.model, architecture=described.architecture, dtype=settings.train.precision
-    )
-    policy = described.head.add_stored(policy)
+    with paddle.LazyGuard():
+        policy = hook.ernie_build_model(
+            config=settings.model, architecture=described.architecture, dtype=settings.train.precision
+        )
+        policy = described.head.add_stored(policy)
     if path and not replaced:
-        log.info("weights: %s", load_weights(policy, Path(path), described.head.of_directory(described.state_adapter)))
+        log.info("weights: %s", load_weights(policy, Path(path), adapter))
+    else:
+        from erniecore.engine.models.random_weights import fill_random
+
+        fill_random(policy, adapter, settings.run.seed)
     if settings.quantizer is not None:
         from erniecore.engine.host_memory import release_freed
 

@@ -22,12 +22,20 @@ def init(
         typer.Option(help="Chat template as in model.template: a name or a .jinja file [as published for this size]."),
     ] = "",
     seed: Annotated[int, typer.Option(min=0, max=2**32 - 1, help="Seed of the random weights.")] = 42,
+    dtype: Annotated[
+        str, typer.Option(help="Of the weights: float32, bfloat16 or float16; routers stay float32.")
+    ] = "float32",
+    shard_size: Annotated[
+        str, typer.Option(metavar="SIZE", help="Most bytes of one file of weights, e.g. 500MB or 2GiB.")
+    ] = "5GB",
     as_json: JsonOption = False,
 ) -> None:
     """Write a model with random weights, its tokenizer and chat template in the Hugging Face format."""
     from erniecore_model_init.new_model import init_model
 
-    made = init_model(model, size, tokenizer, out, seed_value=seed, template=template)
+    made = init_model(
+        model, size, tokenizer, out, seed_value=seed, template=template, dtype=dtype, shard_size=shard_size
+    )
     if as_json:
         show_json({"path": str(made.path), "parameters": made.parameters, "architecture": made.architecture})
         return

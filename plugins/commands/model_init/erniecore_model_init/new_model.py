@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -13,6 +14,10 @@ from erniecore.api.model import Tokenizer
 
 #: the recipe that ``key=value`` sizes start from
 BASE_RECIPE = "tiny"
+DTYPES = ("float32", "bfloat16", "float16")
+#: as that of public model directories
+SHARD_SIZE = "5GB"
+_UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 1 << 10, "MIB": 1 << 20, "GIB": 1 << 30}
 
 
 class NewModel(NamedTuple):
@@ -25,9 +30,19 @@ class NewModel(NamedTuple):
 
 
 def init_model(
-    name: str, size: str, tokenizer: Path, out: Path, *, seed_value: int = 42, template: str = ""
+    name: str,
+    size: str,
+    tokenizer: Path,
+    out: Path,
+    *,
+    seed_value: int = 42,
+    template: str = "",
+    dtype: str = "float32",
+    shard_size: str = SHARD_SIZE,
 ) -> NewModel:
     """Write a model directory with random weights; opens the ``cpu`` device once everything has been checked.
+
+    Weights are made tensor by tensor while they are written, so that memory is that of the largest tensors, not of the model.
 
     Args:
         name: of the model plugin. size: see :func:`parse_size`.
@@ -36,11 +51,14 @@ def init_model(
         seed_value: the same as ``run.seed``: a run that starts from the size alone gets the same weights.
         template: as ``model.template``; empty: the one that the size names, else what the model plugin takes for the
             tokenizer's directory.
+        dtype: ``float32``, ``bfloat16`` or ``float16``; tensors that must stay float32 do.
+        shard_size: most bytes of one file of weights, such as ``5GB`` or ``500MB``; a larger tensor has a file of its own.
 
     Raises:
-        UsageError: a size that the model does not have. CheckpointError: ``out`` is not free, or a vocabulary smaller
-            than the tokenizer's.
+        UsageError: a size that the model does not have, or no such dtype or size of shards. CheckpointError: ``out`` is not
+            free, no space on the disk, or a vocabulary smaller than the tokenizer's.
     """
+    most, dtype = parse_bytes(shard_size, "--shard-size"), known_dtype(dtype)
     building.check_target(out)
     plugin = building.model_plugin(name)
     architecture, given, usual = parse_size(plugin, size)
@@ -48,9 +66,8 @@ def init_model(
     architecture = fit_tokenizer(architecture, tokens, keep=given)
     building.check_vocabulary(architecture, tokens, str(tokenizer))
     warnings = building.open_device()
-    from erniecore.api.model_files import save_model_directory, state_of
+    from erniecore.api.model_files import random_tensors, save_model_directory, state_of
 
-    building.seed_paddle(seed_value, building.INIT)
     settings = {"architecture": architecture, "template": template or usual}
     bundle, notes = building.build_bundle(plugin, settings, tokenizer, "float32")
     provenance = {
@@ -60,9 +77,27 @@ def init_model(
         "seed": seed_value,
     }
     bundle = building.with_provenance(bundle, provenance, {})
-    save_model_directory(bundle, out)
+    tensors = random_tensors(bundle.model, bundle.adapter, seed_value, dtype)
+    save_model_directory(bundle, out, max_shard_bytes=most, dtype=dtype, tensors=tensors)
     count = sum(int(tensor.size) for tensor in state_of(bundle.model).values())
     return NewModel(out, count, bundle.architecture, [*warnings, *notes])
+
+
+def known_dtype(name: str) -> str:
+    """``name``. Raises ``UsageError`` unless weights can be written in it."""
+    if name not in DTYPES:
+        fix = did_you_mean(name, DTYPES)
+        raise UsageError("no such dtype", where="--dtype", found=name, expected=" or ".join(DTYPES), fix=fix)
+    return name
+
+
+def parse_bytes(text: str, where: str) -> int:
+    """``5GB``, ``1.5GiB`` or ``500000`` in bytes. Raises ``UsageError`` for anything else, and for less than one."""
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([A-Za-z]*)", text.strip())
+    unit = _UNITS.get(found[2].upper()) if found else None
+    if found is None or unit is None or float(found[1]) * unit < 1:
+        raise UsageError("not a number of bytes", where=where, found=text, expected="a number with KB, MB, GB or GiB")
+    return int(float(found[1]) * unit)
 
 
 def parse_size(plugin: Plugin, size: str) -> tuple[dict[str, Any], frozenset[str], str]:

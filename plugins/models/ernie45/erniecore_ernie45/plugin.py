@@ -34,7 +34,7 @@ class Ernie45Plugin(ModelPlugin):
 
     @hookimpl
     def ernie_build_model(self, architecture: Json, dtype: str) -> Ernie45ForCausalLM:
-        """New weights from paddle's current random state."""
+        """The model; its initializers say what new weights are."""
         from erniecore_ernie45.architecture import Architecture
         from erniecore_ernie45.model import Ernie45ForCausalLM
 

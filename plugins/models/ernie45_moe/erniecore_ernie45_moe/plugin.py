@@ -46,7 +46,7 @@ class Ernie45MoePlugin(ModelPlugin):
 
     @hookimpl
     def ernie_build_model(self, config: MoeConfig, architecture: Json, dtype: str) -> Ernie45MoeForCausalLM:
-        """New weights from paddle's current random state."""
+        """The model; its initializers say what new weights are."""
         from erniecore_ernie45_moe.architecture import MoeArchitecture
         from erniecore_ernie45_moe.model import Ernie45MoeForCausalLM
 

@@ -45,7 +45,7 @@ class Ernie45VlPlugin(ModelPlugin):
 
     @hookimpl
     def ernie_build_model(self, config: VlConfig, architecture: Json, dtype: str) -> Ernie45VlForConditionalGeneration:
-        """New weights from paddle's current random state."""
+        """The model; its initializers say what new weights are."""
         from erniecore_ernie45_vl.architecture import VlArchitecture
         from erniecore_ernie45_vl.model import Ernie45VlForConditionalGeneration
 
