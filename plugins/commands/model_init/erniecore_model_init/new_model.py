@@ -40,9 +40,8 @@ def init_model(
     dtype: str = "float32",
     shard_size: str = SHARD_SIZE,
 ) -> NewModel:
-    """Write a model directory with random weights; opens the ``cpu`` device once everything has been checked.
-
-    Weights are made tensor by tensor while they are written, so that memory is that of the largest tensors, not of the model.
+    """Write a model directory with random weights, made while they are written: memory is that of the largest tensors, not
+    of the model. Opens the ``cpu`` device once everything has been checked.
 
     Args:
         name: of the model plugin. size: see :func:`parse_size`.
@@ -79,8 +78,12 @@ def init_model(
     bundle = building.with_provenance(bundle, provenance, {})
     tensors = random_tensors(bundle.model, bundle.adapter, seed_value, dtype)
     save_model_directory(bundle, out, max_shard_bytes=most, dtype=dtype, tensors=tensors)
-    count = sum(int(tensor.size) for tensor in state_of(bundle.model).values())
-    return NewModel(out, count, bundle.architecture, [*warnings, *notes])
+    return NewModel(
+        out,
+        sum(int(tensor.size) for tensor in state_of(bundle.model).values()),
+        bundle.architecture,
+        [*warnings, *notes],
+    )
 
 
 def known_dtype(name: str) -> str:
