@@ -78,12 +78,8 @@ def init_model(
     bundle = building.with_provenance(bundle, provenance, {})
     tensors = random_tensors(bundle.model, bundle.adapter, seed_value, dtype)
     save_model_directory(bundle, out, max_shard_bytes=most, dtype=dtype, tensors=tensors)
-    return NewModel(
-        out,
-        sum(int(tensor.size) for tensor in state_of(bundle.model).values()),
-        bundle.architecture,
-        [*warnings, *notes],
-    )
+    count = sum(int(tensor.size) for tensor in state_of(bundle.model).values())
+    return NewModel(out, count, bundle.architecture, [*warnings, *notes])
 
 
 def known_dtype(name: str) -> str:
