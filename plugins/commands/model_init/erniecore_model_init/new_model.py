@@ -69,12 +69,8 @@ def init_model(
 
     settings = {"architecture": architecture, "template": template or usual}
     bundle, notes = building.build_bundle(plugin, settings, tokenizer, "float32")
-    provenance = {
-        "name": f"{name} {size}",
-        "made by": f"ernie model init, erniecore {erniecore.__version__}",
-        "weights": "random",
-        "seed": seed_value,
-    }
+    made_by = f"ernie model init, erniecore {erniecore.__version__}"
+    provenance = {"name": f"{name} {size}", "made by": made_by, "weights": "random", "seed": seed_value}
     bundle = building.with_provenance(bundle, provenance, {})
     tensors = random_tensors(bundle.model, bundle.adapter, seed_value, dtype)
     save_model_directory(bundle, out, max_shard_bytes=most, dtype=dtype, tensors=tensors)
