@@ -13,7 +13,7 @@ EDITABLE := $(foreach p,$(PLUGINS) $(KERNELS),-e ./$(p))
 # Test processes: one more than cores, because some tests wait for others.
 JOBS ?= $(shell echo $$(( $$(nproc 2>/dev/null || echo 2) + 1 )))
 
-.PHONY: install demo test test-install test-all test-signals test-commands test-pythons lint docs bench wheels clean
+.PHONY: install demo test test-install test-all test-signals test-hostile test-commands test-pythons lint docs bench wheels clean
 
 install: $(VENV)/.ready
 
@@ -37,8 +37,8 @@ demo: $(or $(wildcard $(VENV)/.ready),$(VENV)/.demo)
 	$(BIN)/ernie run --demo $(OUT:%=--out %)
 
 # Byte code is kept, whatever the shell says: compiling paddle's sources takes twice as long as importing them does.
-test test-install test-all test-commands lint demo: export PYTHONDONTWRITEBYTECODE =
-test test-install test-all test-commands lint: export PYTHONPYCACHEPREFIX = $(CURDIR)/$(VENV)/pycache
+test test-install test-all test-hostile test-commands lint demo: export PYTHONDONTWRITEBYTECODE =
+test test-install test-all test-hostile test-commands lint: export PYTHONPYCACHEPREFIX = $(CURDIR)/$(VENV)/pycache
 
 # One thread per test process: the suite runs on all cores by itself. tests/README.md says what belongs into which lane.
 PYTEST = OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) --dist loadscope --no-loadscope-reorder
@@ -57,6 +57,11 @@ test-all: $(VENV)/.ready
 # Signals at 200 random moments of a run, from the start of its process to its end; some 15 minutes.
 test-signals: $(VENV)/.ready
 	$(BIN)/python tests/helpers/signal_cases.py --each 40
+
+# Every attempt of tests/hostile, each with its own limits; the counts go into docs/explanation/promises.md.
+test-hostile: $(VENV)/.ready
+	$(PYTEST) tests/hostile --every-attempt --hostile-results docs/data/hostile.json; code=$$?; \
+	$(BIN)/python docs/generate.py --write && exit $$code
 
 # The command line, the settings and the generated pages: the part that depends on the version of Python.
 test-commands: $(VENV)/.ready

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import api_pages
+import promises_page
 import settings_page
 import typer
 
@@ -272,6 +273,9 @@ PAGES: dict[str, Callable[[], str]] = {
     "docs/reference/settings.md": lambda: NOTICE + settings_page.markdown(),
     "README.md": readme,
     "docs/explanation/design.md": design_page,
+    "docs/explanation/promises.md": lambda: promises_page.markdown(
+        ROOT / "docs/explanation/promises.md", ROOT / "docs/data"
+    ),
 }
 
 

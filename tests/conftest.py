@@ -15,8 +15,10 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_addoption(parser):
-    """``make test-all``."""
+    """``make test-all`` and ``make test-hostile``."""
     parser.addoption("--all-combinations", action="store_true", help="also run what is marked `combination`")
+    parser.addoption("--every-attempt", action="store_true", help="tests/hostile: all, not a sample")
+    parser.addoption("--hostile-results", help="tests/hostile: the file for the counts of attempts by area")
 
 
 @pytest.hookimpl(trylast=True)

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import socket
 
 DEEP = 20_000
@@ -55,11 +56,16 @@ def edit(path, **values):
     path.write_text(json.dumps({**content, **values}))
 
 
-def assert_refused(outcome, codes):
-    """An error of the user's, in the one shape of errors, without anything that commands a terminal."""
+def assert_refused(outcome, codes, *named):
+    """A documented end: one of the exit codes, and unless that is 0, an error of the user's in the one shape of errors, which
+    says all of ``named``; nothing that commands a terminal."""
     code, out, err = outcome
     assert code in codes, (code, out[-300:], err[-1500:])
     assert "this is a bug" not in err
     assert "Traceback" not in err
     control = [c for c in out + err if (ord(c) < 32 and c not in "\n\t") or 127 <= ord(c) < 160]
     assert not control, control
+    if code:
+        assert re.search(r"\bERN-[A-Z]\d{3}\b", out + err), (out[-300:], err[-300:])
+        for text in named:
+            assert text in out + err, (text, out[-300:], err[-1500:])

@@ -7,6 +7,8 @@ from hostile_files import DEEP, JSON_TEXTS, SPECIAL, WRONG, assert_refused, spec
 
 from erniecore.errors import Exit
 
+pytestmark = pytest.mark.area("data files and rows")
+
 GOOD = {"messages": [{"role": "user", "content": "2+2?"}, {"role": "assistant", "content": "4"}]}
 NESTED = "[" * DEEP + "]" * DEEP
 
@@ -36,11 +38,11 @@ ROWS = {
 
 
 @pytest.fixture
-def check(ernie, tmp_path, talker):
+def check(ernie, box, talker):
     """``ernie data check`` of a file with one good row behind others, with a model; returns its report."""
 
     def run(*rows, model=True):
-        file = tmp_path / "rows.jsonl"
+        file = box / "rows.jsonl"
         file.write_text("".join(json.dumps(row) + "\n" for row in (*rows, GOOD)))
         more = ["--model", talker / "model", "--method", "sft", "--max-seq-len", "96"] if model else []
         assert_refused(ernie("data", "check", file, *more), {0, Exit.DATA})
@@ -66,16 +68,16 @@ def test_values_of_another_type_cost_that_row_only(check, key):
 
 @pytest.mark.parametrize("kind", SPECIAL)
 @pytest.mark.parametrize("name", ["d.jsonl", "d.json", "d.txt", "d.jsonl.gz", "d.parquet"])
-def test_what_is_no_file_is_never_read(ernie, tmp_path, name, kind):
-    special(tmp_path / name, kind)
-    assert_refused(ernie("data", "check", tmp_path / name), {Exit.DATA})
+def test_what_is_no_file_is_never_read(ernie, box, name, kind):
+    special(box / name, kind)
+    assert_refused(ernie("data", "check", box / name), {Exit.DATA})
 
 
 @pytest.mark.parametrize("file", ["dataset_dict.json", "state.json"])
 @pytest.mark.parametrize("text", JSON_TEXTS)
-def test_a_saved_data_set_that_is_damaged_is_an_error(ernie, tmp_path, file, text):
-    (tmp_path / file).write_bytes(JSON_TEXTS[text])
-    assert_refused(ernie("data", "check", tmp_path), {Exit.DATA})
+def test_a_saved_data_set_that_is_damaged_is_an_error(ernie, box, file, text):
+    (box / file).write_bytes(JSON_TEXTS[text])
+    assert_refused(ernie("data", "check", box), {Exit.DATA})
 
 
 @pytest.mark.parametrize(
@@ -89,15 +91,15 @@ def test_a_saved_data_set_that_is_damaged_is_an_error(ernie, tmp_path, file, tex
     ],
     ids=lambda content: json.dumps(content)[:40],
 )
-def test_a_saved_data_set_of_other_types_is_an_error(ernie, tmp_path, content):
+def test_a_saved_data_set_of_other_types_is_an_error(ernie, box, content):
     for file in ("dataset_dict.json", "state.json"):
-        (tmp_path / file).write_text(json.dumps(content))
-        assert_refused(ernie("data", "check", f"{tmp_path}:train"), {Exit.DATA})
-        assert_refused(ernie("data", "check", tmp_path), {Exit.DATA})
+        (box / file).write_text(json.dumps(content))
+        assert_refused(ernie("data", "check", f"{box}:train"), {Exit.DATA})
+        assert_refused(ernie("data", "check", box), {Exit.DATA})
 
 
-def test_an_endless_line_is_one_row_of_many(ernie, tmp_path):
-    file = tmp_path / "d.jsonl"
+def test_an_endless_line_is_one_row_of_many(ernie, box):
+    file = box / "d.jsonl"
     file.write_text(json.dumps(GOOD) + "\n")
     with file.open("ab") as stream:
         stream.truncate(200 << 20)  # a hole, read as NUL characters

@@ -8,6 +8,7 @@ from hostile_files import JSON_TEXTS, SPECIAL, WRONG, assert_refused, edit, spec
 from erniecore.engine.models.bundles import open_tokenizer
 from erniecore.errors import EnvironmentFault, Exit
 
+pytestmark = pytest.mark.area("config.json")
 OF_THE_FILE = {Exit.USAGE, Exit.ENVIRONMENT, Exit.CHECKPOINT, Exit.DATA}
 #: JSON files of a model directory; those that may be missing may also be ignored where they are directories
 FILES = ["config.json", "model.safetensors.index.json", "tokenizer_config.json", "special_tokens_map.json",

@@ -5,44 +5,46 @@ from hostile_files import DEEP, SPECIAL, assert_refused, special
 
 from erniecore.errors import Exit
 
+pytestmark = pytest.mark.area("settings, overrides, environment")
 
-def test_files_that_extend_many_files_each_end_soon(ernie, tmp_path):
+
+def test_files_that_extend_many_files_each_end_soon(ernie, box):
     for level in range(12):
         below = [f"l{level + 1}-{n}.yaml" for n in range(8)]
         for n in range(8):
-            (tmp_path / f"l{level}-{n}.yaml").write_text(f"extends: [{', '.join(below)}]\n")
+            (box / f"l{level}-{n}.yaml").write_text(f"extends: [{', '.join(below)}]\n")
     for n in range(8):
-        (tmp_path / f"l12-{n}.yaml").write_text("run: {seed: 1}\n")
-    outcome = ernie("run", tmp_path / "l0-0.yaml", "--dry-run")
+        (box / f"l12-{n}.yaml").write_text("run: {seed: 1}\n")
+    outcome = ernie("run", box / "l0-0.yaml", "--dry-run")
     assert_refused(outcome, {Exit.USAGE})
     assert "16 levels and 64 files" in outcome[2]
 
 
-def test_a_chain_of_extends_has_an_end(ernie, tmp_path):
+def test_a_chain_of_extends_has_an_end(ernie, box):
     for n in range(40):
-        (tmp_path / f"{n}.yaml").write_text(f"extends: {n + 1}.yaml\n")
-    assert_refused(ernie("config", "show", tmp_path / "0.yaml"), {Exit.USAGE})
+        (box / f"{n}.yaml").write_text(f"extends: {n + 1}.yaml\n")
+    assert_refused(ernie("config", "show", box / "0.yaml"), {Exit.USAGE})
 
 
 @pytest.mark.parametrize("kind", SPECIAL)
 @pytest.mark.parametrize("words", [["run"], ["config", "show"], ["config", "import"]], ids=" ".join)
-def test_a_settings_file_is_a_file(ernie, tmp_path, words, kind):
-    special(tmp_path / "run.yaml", kind)
-    assert_refused(ernie(*words, tmp_path / "run.yaml"), {Exit.USAGE})
+def test_a_settings_file_is_a_file(ernie, box, words, kind):
+    special(box / "run.yaml", kind)
+    assert_refused(ernie(*words, box / "run.yaml"), {Exit.USAGE})
 
 
-def test_a_settings_file_is_read_up_to_its_limit(ernie, tmp_path):
-    with (tmp_path / "run.yaml").open("wb") as file:
+def test_a_settings_file_is_read_up_to_its_limit(ernie, box):
+    with (box / "run.yaml").open("wb") as file:
         file.truncate(1 << 40)  # a hole
-    outcome = ernie("run", tmp_path / "run.yaml")
+    outcome = ernie("run", box / "run.yaml")
     assert_refused(outcome, {Exit.USAGE})
     assert "the file has more than 2097152 bytes" in outcome[2]
 
 
-def test_extends_names_a_file(ernie, tmp_path):
-    special(tmp_path / "base.yaml", "pipe")
-    (tmp_path / "run.yaml").write_text("extends: base.yaml\n")
-    assert_refused(ernie("run", tmp_path / "run.yaml"), {Exit.USAGE})
+def test_extends_names_a_file(ernie, box):
+    special(box / "base.yaml", "pipe")
+    (box / "run.yaml").write_text("extends: base.yaml\n")
+    assert_refused(ernie("run", box / "run.yaml"), {Exit.USAGE})
 
 
 LONG = "x" * 300
@@ -74,7 +76,7 @@ def test_names_longer_than_a_file_can_have_are_errors_of_the_user(ernie, words):
     assert_refused(ernie(*words), {Exit.USAGE, Exit.ENVIRONMENT, Exit.DATA, Exit.CHECKPOINT})
 
 
-def test_a_long_value_is_a_value(ernie, tmp_path):
+def test_a_long_value_is_a_value(ernie, box):
     sources = ", ".join("{path: s.jsonl, weight: 1.0}" for _ in range(40))
     code, out, err = ernie("config", "show", f"data.train=[{sources}]", "data.mix=weighted")
     assert code == 0, err

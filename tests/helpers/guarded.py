@@ -1,0 +1,90 @@
+"""A call in a fork of this process, with hard limits of memory, of processor time and of time: whatever a hostile file makes of
+it, the machine and the other tests stay as they are. A hang is the failure of its own case.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import resource
+import select
+import signal
+import sys
+import tempfile
+import traceback
+from collections.abc import Callable
+from typing import NamedTuple
+
+#: bytes beyond what this process has, seconds of a processor, seconds
+MEMORY, CPU, LIMIT = 3 << 30, 60, 180
+
+
+class Outcome(NamedTuple):
+    """How a call ended: its exit code (negative: the signal that ended it), and what it wrote."""
+
+    code: int
+    out: str
+    err: str
+
+
+def guarded(function: Callable[[], int], *, memory: int = MEMORY, cpu: int = CPU, limit: float = LIMIT) -> Outcome:
+    """``function()`` in a fork, which ends with the number that it returns, as a program does."""
+    with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        pid = os.fork()
+        if not pid:
+            _be(function, out.fileno(), err.fileno(), memory, cpu)
+        code = _end(pid, limit)
+        texts = []
+        for file in (out, err):
+            file.seek(0)
+            texts.append(file.read().decode("utf-8", "backslashreplace"))
+        return Outcome(code, *texts)
+
+
+def _end(pid: int, limit: float) -> int:
+    """The exit code of the child, which is killed with all that it started once the limit is over."""
+    handle = os.pidfd_open(pid)
+    try:
+        select.select([handle], [], [], limit)
+    finally:
+        os.close(handle)
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(pid, signal.SIGKILL)
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+
+
+def _be(function: Callable[[], int], out: int, err: int, memory: int, cpu: int) -> None:
+    """In the fork: call, and end."""
+    code = 1
+    try:
+        os.setpgid(0, 0)
+        ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
+        with open(os.devnull, "rb") as nothing:
+            os.dup2(nothing.fileno(), 0)
+        os.dup2(out, 1)
+        os.dup2(err, 2)
+        sys.stdin = open(0, encoding="utf-8")  # noqa: SIM115 - they live as long as the process
+        sys.stdout = open(1, "w", encoding="utf-8")  # noqa: SIM115
+        sys.stderr = open(2, "w", buffering=1, encoding="utf-8")  # noqa: SIM115
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        resource.setrlimit(resource.RLIMIT_CPU, (cpu, cpu))
+        most = _address_space() + memory
+        resource.setrlimit(resource.RLIMIT_AS, (most, most))
+        code = function()
+    except SystemExit as end:
+        code = end.code if isinstance(end.code, int) else 1
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        with contextlib.suppress(BaseException):
+            sys.stdout.flush()
+            sys.stderr.flush()
+        os._exit(code & 255)
+
+
+def _address_space() -> int:
+    with open("/proc/self/statm", encoding="ascii") as file:
+        return int(file.read().split()[0]) * resource.getpagesize()
