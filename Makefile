@@ -13,7 +13,7 @@ EDITABLE := $(foreach p,$(PLUGINS) $(KERNELS),-e ./$(p))
 # Test processes: one more than cores, because some tests wait for others.
 JOBS ?= $(shell echo $$(( $$(nproc 2>/dev/null || echo 2) + 1 )))
 
-.PHONY: install demo test test-install test-all test-signals test-hostile test-commands test-pythons lint docs bench wheels clean
+.PHONY: install demo test test-install test-all test-signals test-hostile test-kills test-commands test-pythons lint docs bench wheels clean
 
 install: $(VENV)/.ready
 
@@ -62,6 +62,12 @@ test-signals: $(VENV)/.ready
 test-hostile: $(VENV)/.ready
 	$(PYTEST) tests/hostile --every-attempt --hostile-results docs/data/hostile.json; code=$$?; \
 	$(BIN)/python docs/generate.py --write && exit $$code
+
+# SIGKILL of ranks, launchers, workers and all of them in every phase, on one process and on two; 500 take some 40 minutes.
+KILLS ?= 500
+SEED ?= 1
+test-kills: $(VENV)/.ready
+	OMP_NUM_THREADS=1 $(BIN)/python tests/helpers/kill_storm.py --kills $(KILLS) --seed $(SEED) $(OUT:%=--out %)
 
 # The command line, the settings and the generated pages: the part that depends on the version of Python.
 test-commands: $(VENV)/.ready

@@ -1,0 +1,149 @@
+"""``make test-kills``: some hundred SIGKILLs over every phase, target and layout (``kill_cases.py``), and a summary as JSON: how
+many kills of whom in which phase, and what failed. The same seed plans the same kills; when each hits is up to the machine.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import random
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+from kill_cases import LAYOUTS, PHASES, TARGETS, Kill, Storm
+from small_model import make_home, write_rows
+from warm import Warm
+
+#: kills of one chain, and how often kills that did not happen are planned again
+CHAIN, ROUNDS = 4, 6
+
+
+def cells(layout: str) -> list[Kill]:
+    """What can be killed when: workers live while the data is tokenized."""
+    targets = ("all",) if layout == "one process" else ("rank", "launcher", "all")
+    return [*(Kill(phase, target) for phase in PHASES for target in targets), Kill("tokenizing", "workers")]
+
+
+def planned(count: int, rng: random.Random) -> list[tuple[str, list[Kill]]]:
+    """Chains with ``count`` kills, all cells about equally often; those of one process, which has fewer, twice as often."""
+    everything = [(layout, kill) for layout in (*LAYOUTS, "one process") for kill in cells(layout)]
+    chosen: list[tuple[str, Kill]] = []
+    while len(chosen) < count:
+        chosen += rng.sample(everything, min(len(everything), count - len(chosen)))
+    return chained(chosen, rng, CHAIN)
+
+
+def chained(kills: Iterable[tuple[str, Kill]], rng: random.Random, size: int) -> list[tuple[str, list[Kill]]]:
+    """Chains of ``size`` kills: what happens once at the beginning comes first, the end comes last."""
+    order = {"tokenizing": -1, "export": 1}
+    chains = []
+    for layout in LAYOUTS:
+        mine = [kill for where, kill in kills if where == layout]
+        rng.shuffle(mine)
+        for at in range(0, len(mine), size):
+            chains.append((layout, sorted(mine[at : at + size], key=lambda kill: order.get(kill.phase, 0))))
+    rng.shuffle(chains)
+    return chains
+
+
+def run(storm: Storm, count: int, jobs: int, label: str) -> None:
+    """All chains, ``jobs`` of them at a time."""
+    rng = random.Random(storm.seed)
+    chains, number = planned(count, rng), 0
+    for layout in LAYOUTS:
+        storm.undisturbed(layout)
+    for _ in range(ROUNDS):
+        missed: list[tuple[str, Kill]] = []
+
+        def one(job: tuple[int, tuple[str, list[Kill]]], missed: list[tuple[str, Kill]] = missed) -> None:
+            at, (layout, kills) = job
+            missed += [(layout, kill) for kill in storm.chain(at, layout, kills, label)]
+            done, wrong = sum(storm.kills.values()), len(storm.failures)
+            print(f"{time.strftime('%H:%M:%S')} chain {at}, {layout}: {done} kills, {wrong} failures", flush=True)
+
+        with ThreadPoolExecutor(jobs) as pool:
+            list(pool.map(one, enumerate(chains, number)))
+        number += len(chains)
+        if sum(storm.kills.values()) >= count or not missed:
+            return
+        chains = chained(missed, rng, 2)
+
+
+def summary(storm: Storm, seconds: float) -> dict[str, Any]:
+    """Phase × target: kills and failures; and what was run where."""
+    wrong = Counter((one["phase"], one["target"]) for one in storm.failures)
+    table: dict[str, Any] = {}
+    for phase in PHASES:
+        for target in TARGETS:
+            kills = sum(n for (p, t, _), n in storm.kills.items() if (p, t) == (phase, target))
+            if kills or wrong[phase, target]:
+                found = {"kills": kills, "failures": wrong[phase, target]}
+                table.setdefault(phase, {})[target] = found
+    layouts = {name: sum(n for (*_, where), n in storm.kills.items() if where == name) for name in LAYOUTS}
+    version = ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--dirty", "--abbrev=12"]
+    return {
+        "commit": subprocess.run(version, stdout=subprocess.PIPE, text=True).stdout.strip(),
+        "command": f"make test-kills KILLS={storm.wanted} SEED={storm.seed}",
+        "kills": sum(storm.kills.values()),
+        "failed": len(storm.failures),
+        "starts_in_fresh_processes": storm.fresh,
+        "shared_memory_looked_at": private_memory(),
+        "seconds": round(seconds),
+        "python": platform.python_version(),
+        "phases": table,
+        "layouts": layouts,
+        "failures": storm.failures,
+    }
+
+
+def private_memory() -> bool:
+    """Whether ``/dev/shm`` is this process's and its child processes' alone, so that what is left there is theirs."""
+    return os.environ.get("KILLS_PRIVATE_MEMORY") == "1"
+
+
+def alone_with_memory() -> None:
+    """Begin again with a ``/dev/shm`` of our own, where this user may mount one."""
+    mount = ["unshare", "-m", "sh", "-c", 'mount -t tmpfs tmpfs /dev/shm && exec "$@"', "sh"]
+    if not private_memory() and not subprocess.run([*mount, "true"], stderr=subprocess.DEVNULL).returncode:
+        os.environ["KILLS_PRIVATE_MEMORY"] = "1"
+        os.execvp(mount[0], [*mount, sys.executable, *sys.argv])
+
+
+def main() -> int:
+    """See the top of the file."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--kills", type=int, default=500)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--jobs", type=int, default=2, help="chains at a time")
+    parser.add_argument("--out", type=Path, help="where the summary is written")
+    options = parser.parse_args()
+    alone_with_memory()
+    started, warm = time.monotonic(), Warm()
+    with tempfile.TemporaryDirectory() as name:
+        home = make_home(Path(name).resolve())
+        write_rows(home / "train.jsonl", 600, 1)
+        storm = Storm(home, warm, options.seed, options.kills)
+        try:
+            run(storm, options.kills, options.jobs, f"seed{options.seed}")
+        finally:
+            warm.close()
+    if private_memory() and (left := os.listdir("/dev/shm")):
+        storm.failures.append({"phase": "", "target": "", "what": f"left in /dev/shm: {left}"})
+    text = json.dumps(summary(storm, time.monotonic() - started), indent=1) + "\n"
+    if options.out is not None:
+        options.out.write_text(text, encoding="utf-8")
+    print(text)
+    return 1 if storm.failures else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
