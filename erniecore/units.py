@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import textwrap
 from collections.abc import Sequence
-from unicodedata import category
 
 #: the space between a number and its unit, at which no line is broken
 _UNIT = re.compile(r"(?<=\d) (?=(?:[KMGT]iB|B|[kMGTE]?FLOP|[kMB]|ms|s|min|h)\b)")
@@ -68,15 +67,6 @@ def field_lines(fields: Sequence[tuple[str, str]], width: int) -> list[str]:
         for start, line in zip((label, *[""] * len(lines)), lines, strict=False):
             found.append(f"{start:<{margin}}{line}".replace("\N{NO-BREAK SPACE}", " "))
     return found
-
-
-def visible(text: str) -> str:
-    """``text`` for a screen: control and formatting characters are escaped, but for line ends, tabs and joiners."""
-    return "".join(c if c in "\n\t\u200c\u200d" or category(c)[0] not in "C" else _escaped(c) for c in text)
-
-
-def _escaped(char: str) -> str:
-    return char.encode("unicode_escape").decode()
 
 
 def wrapped(text: str, width: int, indent: int) -> str:

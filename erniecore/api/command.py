@@ -22,7 +22,6 @@ from erniecore.cli.options import (
 from erniecore.cli.render import note, show, show_error, show_fields, show_json, show_table, use_color
 from erniecore.errors import did_you_mean
 from erniecore.kinds import FLAG_KINDS
-from erniecore.units import visible
 
 if TYPE_CHECKING:
     from erniecore.config.compose import LoadedSettings as LoadedSettings
@@ -62,7 +61,6 @@ __all__ = [
     "store_text",
     "takes",
     "use_color",
-    "visible",
 ]
 
 

@@ -85,7 +85,7 @@ def own_and_extended(path: Path, above: tuple[Path, ...] = (), read: list[Path] 
             "files extend each other in a circle" if real in above else "too many extends", found=chain, expected=most
         )
     try:
-        text = read_text(path, 2 * yaml.MAX_BYTES)
+        text = read_text(path, yaml.MAX_BYTES)
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error
         raise UsageError(f"cannot read the settings file: {reason}", where=shown, fix=_instead(path)) from error

@@ -78,7 +78,7 @@ def read_document(path: Path) -> Document:
         UsageError: it cannot be read. ConfigError: neither YAML nor JSON.
     """
     try:
-        text = read_text(path, 2 * yaml.MAX_BYTES)
+        text = read_text(path, yaml.MAX_BYTES)
     except (OSError, ValueError) as error:
         raise UsageError(
             f"cannot read the file: {getattr(error, 'strerror', None) or error}", where=str(path)

@@ -244,6 +244,8 @@ def test_foreign_directory_is_not_overwritten(refuses, home, tmp_path, snapshot)
     assert snapshot(tmp_path) == before
 
 
-def test_too_large_a_model_is_out_of_memory_and_no_bug(refuses, model):
-    config(hidden_size=1 << 30)(model)
-    refuses(generate(model), Exit.MEMORY, "out of memory", remedy="a smaller model")
+def test_a_model_far_larger_than_its_weights_is_never_built(refuses, model):
+    config(hidden_size=1 << 24)(model)
+    refuses(
+        generate(model), Exit.CHECKPOINT, "model.embed_tokens.weight", remedy="config.json belongs to these weights"
+    )

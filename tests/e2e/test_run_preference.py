@@ -221,7 +221,7 @@ def tuned(tmp_path_factory):
     ("method", "file", "rate", "least"),
     [
         ("dpo", "dpo_en_demo.json", 5e-4, {"rewards/margins": 0, "rewards/accuracies": 0.6}),
-        ("kto", "kto_en_demo.json", 1e-4, {"rewards/margins": 0}),
+        pytest.param("kto", "kto_en_demo.json", 1e-4, {"rewards/margins": 0}, marks=pytest.mark.combination),
     ],
 )
 def test_real_preferences_generalize_to_held_out_rows(runner, tuned, method, file, rate, least, record_property):

@@ -42,6 +42,7 @@ def variables(tmp_path, libraries):
     }
 
 
+@pytest.mark.install
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "directory"), [("install-wheels", "dist"), ("install-offline", "wheelhouse")])
 def test_page_runs(name, directory, wheels, variables, tmp_path):

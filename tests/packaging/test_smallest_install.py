@@ -22,7 +22,7 @@ for name in json.loads(sys.argv[1]):
 print(json.dumps(said))
 """
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.install]
 
 
 @pytest.fixture(scope="module")

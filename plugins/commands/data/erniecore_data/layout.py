@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from itertools import groupby, zip_longest
 from typing import NamedTuple, TypeAlias
 
-from erniecore.api.command import visible
+from erniecore.api.files import printable
 from erniecore_data.show import CLOSE, OPEN, Span
 
 _GREEN, _PLAIN = "\x1b[32m", "\x1b[0m"
@@ -57,7 +57,7 @@ def _text(found: Sequence[Span], color: bool) -> list[str]:
 def _cells(found: Sequence[Span], color: bool) -> _Line:
     cells: _Line = []
     for span in found:
-        text = visible(span.text).expandtabs(4)
+        text = printable(span.text).expandtabs(4)
         marked = text if color or not span.loss else f"{OPEN}{text}{CLOSE}"
         cells += [_Cell(char, span.loss and color) for char in marked]
     return cells

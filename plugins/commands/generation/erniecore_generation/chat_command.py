@@ -12,8 +12,9 @@ import typer
 
 from erniecore.api import DataError, UsageError, counted, nearest
 from erniecore.api.adapter import AdapterChoice
-from erniecore.api.command import note, show, show_error, use_color, visible
+from erniecore.api.command import note, show, show_error, use_color
 from erniecore.api.data import Message
+from erniecore.api.files import printable
 from erniecore_generation import options as generation_options
 from erniecore_generation.chat_screen import ReplyScreen
 from erniecore_generation.completions import parse_completion
@@ -163,7 +164,7 @@ class Talk:
         elif single and word.startswith("/") and "/" not in word[1:]:
             close = nearest(word, self.commands)
             meant = f"did you mean {close}?" if close else "/help lists them"
-            note(f"no such command: {visible(word)}; {meant} (to send it, write /{visible(word)})")
+            note(f"no such command: {printable(word)}; {meant} (to send it, write /{printable(word)})")
             return True
         self._reply(line)
         return True

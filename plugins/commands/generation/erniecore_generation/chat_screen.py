@@ -7,7 +7,7 @@ from __future__ import annotations
 import re
 from typing import TextIO
 
-from erniecore.api.command import visible
+from erniecore.api.files import printable
 from erniecore_generation.completions import STRUCTURE, parse_completion
 
 _DIM, _PLAIN = "\x1b[2m", "\x1b[0m"
@@ -49,7 +49,7 @@ class ReplyScreen:
         """The reply is over."""
         self._text(self._pending)
         if self._section == "content" and not self._fresh:
-            self._stream.write(visible(self._space))
+            self._stream.write(printable(self._space))
         if self._call:
             self._show_call()
         self._stream.flush()
@@ -82,7 +82,7 @@ class ReplyScreen:
         if section != "content" and not self._shows:
             return
         apart = "\n" if self._written not in ("", section) or (section == "call" and self._written) else ""
-        shown = visible(text)
+        shown = printable(text)
         dimmed = section != "content" and self._color
         self._stream.write(apart + (f"{_DIM}{shown}{_PLAIN}" if dimmed else shown))
         self._written = section

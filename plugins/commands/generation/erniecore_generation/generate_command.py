@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from erniecore.api import UsageError, counted
-from erniecore.api.command import JsonOption, note, show, show_json, visible
+from erniecore.api.command import JsonOption, note, show, show_json
 from erniecore.api.data import Message
+from erniecore.api.files import printable
 from erniecore_generation import options as generation_options
 from erniecore_generation.options import (
     Adapter,
@@ -116,7 +117,7 @@ def show_chunk(row: int, chunk: str) -> None:
 
 def _for_stdout(text: str) -> str:
     """Control characters of a model must not reach a terminal; a pipe gets the text as it is."""
-    return visible(text) if sys.stdout.isatty() else text
+    return printable(text) if sys.stdout.isatty() else text
 
 
 def show_chunk_json(row: int, chunk: str) -> None:
@@ -131,6 +132,8 @@ def show_completion(completion: Completion, prompt: str, *, as_json: bool, strea
         body = {"prompt": prompt, **generation_options.completion_json(completion)}
         show_json({"event": "completion", **body} if streamed else body, indent=None if streamed else 2)
         return
-    show("" if streamed else _for_stdout(completion.text))
+    if not streamed:
+        show_chunk(0, completion.text)
+    show("")
     if completion.finish_reason == "length":
         note(f"note: the completion was truncated after {counted(len(completion.ids), 'token')} (--max-new-tokens)")
