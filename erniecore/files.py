@@ -14,8 +14,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import IO, Any
 
-from erniecore.units import size_text
-
 #: bytes of a file that is read at once
 MAX_BYTES = 256 << 20
 #: of JSON: levels of brackets, characters of a name, characters of a number
@@ -43,7 +41,7 @@ def read_bytes(path: Path, most: int = MAX_BYTES) -> bytes:
     with open_file(path) as stream:
         data = stream.read(most + 1)
     if len(data) > most:
-        raise OSError(errno.EINVAL, f"larger than {size_text(most)}", str(path))
+        raise OSError(errno.EINVAL, f"larger than {most} bytes", str(path))
     return data
 
 

@@ -71,7 +71,7 @@ YAML = {
     "aliases": (LAUGHS, "more than 50000 values"),
     "flow depth": ("model: " + "[" * 5000 + "]" * 5000, "bad.yaml:1: nested deeper than 32 levels"),
     "circle": ("model: &m {path: *m}\n", "nested deeper than 32 levels"),
-    "size": ("# " + "x" * (2 << 20) + "\nmodel: ernie45\n", "larger than 1.0 MiB"),
+    "size": ("# " + "x" * (2 << 20) + "\nmodel: ernie45\n", "larger than 1048576 bytes"),
     "key twice": ("train:\n  max_steps: 3\n  max_steps: 4\n", "bad.yaml:3: key 'max_steps' is given twice; first in line 2"),
     "section twice": ("model: a\nmethod: sft\nmodel: b\n", "bad.yaml:3: key 'model' is given twice; first in line 1"),
     "object": ("model: !!python/object/apply:os.system ['touch MARK']\n", "bad.yaml:1: tag"),

@@ -38,7 +38,7 @@ def test_a_settings_file_is_read_up_to_its_limit(ernie, box):
         file.truncate(1 << 40)  # a hole
     outcome = ernie("run", box / "run.yaml")
     assert_refused(outcome, {Exit.USAGE})
-    assert "larger than 1.0 MiB" in outcome[2]
+    assert "larger than 1048576 bytes" in outcome[2]
 
 
 def test_extends_names_a_file(ernie, box):

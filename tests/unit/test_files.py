@@ -20,7 +20,7 @@ def test_only_files_are_opened(tmp_path, kind):
 def test_a_file_is_read_up_to_its_limit(tmp_path):
     (tmp_path / "x").write_bytes(b"12345")
     assert read_bytes(tmp_path / "x", 5) == b"12345"
-    with pytest.raises(OSError, match="larger than 4 B"):
+    with pytest.raises(OSError, match="larger than 4 bytes"):
         read_bytes(tmp_path / "x", 4)
 
 
