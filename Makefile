@@ -64,10 +64,11 @@ test-hostile: $(VENV)/.ready
 	$(BIN)/python docs/generate.py --write && exit $$code
 
 # SIGKILL of ranks, launchers, workers and all of them in every phase, on one process and on two; 500 take some 40 minutes.
+# The summary is rewritten after every chain of kills.
 KILLS ?= 500
 SEED ?= 1
 test-kills: $(VENV)/.ready
-	OMP_NUM_THREADS=1 $(BIN)/python tests/helpers/kill_storm.py --kills $(KILLS) --seed $(SEED) $(OUT:%=--out %)
+	OMP_NUM_THREADS=1 $(BIN)/python tests/helpers/kill_storm.py --kills $(KILLS) --seed $(SEED) --out docs/data/kills.json
 
 # The command line, the settings and the generated pages: the part that depends on the version of Python.
 test-commands: $(VENV)/.ready

@@ -14,7 +14,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,8 @@ from typing import Any
 from kill_cases import LAYOUTS, PHASES, TARGETS, Kill, Storm
 from small_model import make_home, write_rows
 from warm import Warm
+
+from erniecore.durable import replace_file
 
 #: kills of one chain, and how often kills that did not happen are planned again
 CHAIN, ROUNDS = 4, 6
@@ -55,9 +57,9 @@ def chained(kills: Iterable[tuple[str, Kill]], rng: random.Random, size: int) ->
     return chains
 
 
-def run(storm: Storm, count: int, jobs: int, label: str) -> None:
-    """All chains, ``jobs`` of them at a time."""
-    rng = random.Random(storm.seed)
+def run(storm: Storm, jobs: int, label: str, told: Callable[[], None]) -> None:
+    """All chains, ``jobs`` of them at a time; ``told`` is called after each."""
+    rng, count = random.Random(storm.seed), storm.wanted
     chains, number = planned(count, rng), 0
     for layout in LAYOUTS:
         storm.undisturbed(layout)
@@ -69,6 +71,7 @@ def run(storm: Storm, count: int, jobs: int, label: str) -> None:
             missed += [(layout, kill) for kill in storm.chain(at, layout, kills, label)]
             done, wrong = sum(storm.kills.values()), len(storm.failures)
             print(f"{time.strftime('%H:%M:%S')} chain {at}, {layout}: {done} kills, {wrong} failures", flush=True)
+            told()
 
         with ThreadPoolExecutor(jobs) as pool:
             list(pool.map(one, enumerate(chains, number)))
@@ -128,20 +131,24 @@ def main() -> int:
     options = parser.parse_args()
     alone_with_memory()
     started, warm = time.monotonic(), Warm()
+
+    def write() -> None:
+        if options.out is not None:
+            text = json.dumps(summary(storm, time.monotonic() - started), indent=1) + "\n"
+            replace_file(options.out, text.encode())
+
     with tempfile.TemporaryDirectory() as name:
         home = make_home(Path(name).resolve())
         write_rows(home / "train.jsonl", 600, 1)
         storm = Storm(home, warm, options.seed, options.kills)
         try:
-            run(storm, options.kills, options.jobs, f"seed{options.seed}")
+            run(storm, options.jobs, f"seed{options.seed}", write)
         finally:
             warm.close()
     if private_memory() and (left := os.listdir("/dev/shm")):
         storm.failures.append({"phase": "", "target": "", "what": f"left in /dev/shm: {left}"})
-    text = json.dumps(summary(storm, time.monotonic() - started), indent=1) + "\n"
-    if options.out is not None:
-        options.out.write_text(text, encoding="utf-8")
-    print(text)
+    write()
+    print(f"{sum(storm.kills.values())} kills, {len(storm.failures)} failures", *storm.failures, sep="\n")
     return 1 if storm.failures else 0
 
 
