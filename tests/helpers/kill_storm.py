@@ -82,18 +82,22 @@ def run(storm: Storm, jobs: int, label: str, told: Callable[[], None]) -> None:
 
 
 def summary(storm: Storm, seconds: float) -> dict[str, Any]:
-    """Phase × target: kills and failures; and what was run where."""
+    """As ``docs/promises_page.py`` wants it, by phase and target; and what was run where."""
     wrong = Counter((one["phase"], one["target"]) for one in storm.failures)
-    table: dict[str, Any] = {}
-    for phase in PHASES:
-        for target in TARGETS:
-            kills = sum(n for (p, t, _), n in storm.kills.items() if (p, t) == (phase, target))
-            if kills or wrong[phase, target]:
-                found = {"kills": kills, "failures": wrong[phase, target]}
-                table.setdefault(phase, {})[target] = found
+    done = Counter((phase, target) for phase, target, _ in storm.kills.elements())
+    areas = [
+        {"area": f"{phase}: {target}", "attempts": done[phase, target], "failures": wrong[phase, target]}
+        for phase in (*PHASES, "")
+        for target in (*TARGETS, "")
+        if done[phase, target] or wrong[phase, target]
+    ]
     layouts = {name: sum(n for (*_, where), n in storm.kills.items() if where == name) for name in LAYOUTS}
     version = ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--dirty", "--abbrev=12"]
     return {
+        "suite": "kills",
+        "date": time.strftime("%Y-%m-%d"),
+        "areas": areas,
+        "layouts": layouts,
         "commit": subprocess.run(version, stdout=subprocess.PIPE, text=True).stdout.strip(),
         "command": f"make test-kills KILLS={storm.wanted} SEED={storm.seed}",
         "kills": sum(storm.kills.values()),
@@ -102,8 +106,6 @@ def summary(storm: Storm, seconds: float) -> dict[str, Any]:
         "shared_memory_looked_at": private_memory(),
         "seconds": round(seconds),
         "python": platform.python_version(),
-        "phases": table,
-        "layouts": layouts,
         "failures": storm.failures,
     }
 
