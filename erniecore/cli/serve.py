@@ -3,6 +3,7 @@ and the model. Imports nothing heavy itself."""
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import Annotated
 
@@ -34,7 +35,7 @@ def serve(args: _Overrides = None, model: _Model = None, backend: _Backend = Non
     plugin = registry.load("server", backend)
     config = section_from(plugin.Config, from_arguments(args or ()))
     if model is None:
-        raise UsageError("no model to serve", where="--model", fix="name a model directory: --model DIR")
+        raise _no_model(backend)
     code = assemble({"server": plugin}).call(plugin, "ernie_serve", config=config, directory=_directory(model))
     if not isinstance(code, int):
         raise PluginBroken(f"ernie_serve of {plugin.name} returned {code!r}", expected="an exit code")
@@ -51,6 +52,17 @@ def _unnamed(installed: list[str]) -> UsageError:
     )
 
 
+def _no_model(backend: str) -> UsageError:
+    """The last model that a run has left here is the likeliest."""
+    found = max(Path("runs").glob("*/model"), key=lambda path: path.stat().st_mtime, default=None)
+    return UsageError(
+        "no model to serve",
+        where="--model",
+        expected="a model directory, or the directory of a run",
+        next="ernie serve --help" if found is None else f"ernie serve --backend {backend} --model {found}",
+    )
+
+
 def _directory(model: Path) -> Path:
     """The model directory that ``model`` means. Raises ``UsageError`` for a checkpoint, and where there is no model."""
     from erniecore.engine.models.bundles import locate
@@ -60,7 +72,8 @@ def _directory(model: Path) -> Path:
         raise UsageError(
             "a server needs a model directory, this is a checkpoint",
             where=str(located.path),
-            fix=f"write one with `ernie export {located.path} --out DIR`",
+            fix="export it, and serve what was exported",
+            next=shlex.join(["ernie", "export", str(located.path), "--out", "exported"]),
         )
     for text in located.notes:
         render.note(f"note: {text}")

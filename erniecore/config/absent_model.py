@@ -38,12 +38,13 @@ def require_directory(loaded: LoadedSettings) -> None:
     """Raise ``CheckpointError`` if ``model.path`` is set and is not a directory."""
     path = _absent(loaded)
     if path:
+        name = Path(path).name
         works = "; --dry-run works without it" if _recipe(loaded, path)[0] else ""
         raise CheckpointError(
             "no such model directory, and nothing is downloaded",
             where=f"{loaded.provenance.get('model.path', 'settings')}: model.path",
             found=path,
-            fix=f"fetch {path} (config.json, safetensors, tokenizer), then model.path=DIR{works}",
+            fix=f"fetch {path} (config.json, safetensors, tokenizer) into {name}, then model.path={name}{works}",
             code="ERN-K020",
         )
 

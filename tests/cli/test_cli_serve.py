@@ -1,5 +1,6 @@
 """``ernie serve``: which server, with which settings, on which model; the serving itself belongs to plugins."""
 
+import re
 import subprocess
 import sys
 
@@ -73,7 +74,7 @@ def test_a_server_that_returns_no_exit_code_is_broken(serve, model):
     [
         ([], "one of echo"),
         (["--backend", "ehco"], "did you mean echo?"),
-        (["--backend", "echo"], "--model DIR"),
+        (["--backend", "echo"], "ernie serve --help"),
         (["--backend", "echo", "prot=1"], "did you mean port?"),
         (["--backend", "echo", "port=70000"], "port=70000: must be"),
         (["--backend", "echo", "8080"], "'8080' is neither an option nor key=value"),
@@ -86,11 +87,20 @@ def test_refusals_say_what_to_do(serve, words, message):
     assert message in err
 
 
+def test_the_last_model_of_a_run_is_offered(serve, model, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    model.parent.rename("first")
+    (tmp_path / "runs").mkdir()
+    (tmp_path / "first").rename("runs/first")
+    words = re.search(r"next +ernie serve (.*)", serve("--backend", "echo")[2])[1].split()
+    assert serve(*words)[:2] == (0, "80  runs/first/model\n")
+
+
 def test_a_checkpoint_is_to_be_exported_first(serve, tmp_path):
     (tmp_path / "MANIFEST.json").write_text("{}")
     code, _, err = serve("--model", tmp_path, "--backend", "echo")
     assert code == Exit.USAGE
-    assert f"ernie export {tmp_path} --out DIR" in err
+    assert f"ernie export {tmp_path} --out exported" in err
 
 
 def test_without_any_server_the_way_to_one_is_named(site, capsys):

@@ -39,8 +39,8 @@ KINDS = {
     "INT INT": (signal.SIGINT, signal.SIGINT),
 }
 STEPS = 20
-#: seconds after which a run counts as hanging
-PATIENCE = 300.0
+#: seconds after which a run counts as hanging; on a machine that does much else a start may take minutes
+PATIENCE = 900.0
 
 
 class Running:
@@ -256,14 +256,20 @@ def words_of(model: Path, data: Path) -> list[str]:
     return ["run", *(f"{key}={value}" for key, value in settings.items())]
 
 
-def storm(words: Sequence[str], home: Path, warm: Warm, each: int, seed: int) -> Counter[tuple[str, str, int]]:
-    """``each`` cases of every kind, the first half of them while the process starts."""
-    made = Storm(words, home, warm, random.Random(seed))
-    for kind in KINDS:
-        for number in range(each):
+def storm(made: Storm, each: int) -> Counter[tuple[str, str, int]]:
+    """``each`` cases of every kind in turn, the first half of them while the process starts; the table."""
+    for number in range(each):
+        for kind in KINDS:
             made.case(kind, number, starting=number < (each + 1) // 2)
             print(".", end="", file=sys.stderr, flush=True)
     return made.table
+
+
+def show(table: Counter[tuple[str, str, int]]) -> None:
+    """How often each signal ended a run with which exit code."""
+    print(f"\n{sum(table.values())} cases\nkind     phase  exit  cases")
+    for (kind, phase, code), count in sorted(table.items()):
+        print(f"{kind:<8} {phase:<6} {code:>4}  {count:>5}")
 
 
 def main() -> None:
@@ -276,13 +282,12 @@ def main() -> None:
     warm = Warm()
     with tempfile.TemporaryDirectory() as name:
         home = make_home(Path(name))
+        made = Storm(words_of(home / "base", home / "train.jsonl"), home, warm, random.Random(options.seed))
         try:
-            table = storm(words_of(home / "base", home / "train.jsonl"), home, warm, options.each, options.seed)
+            storm(made, options.each)
         finally:
+            show(made.table)  # of a storm that was stopped, too
             warm.close()
-    print("\nkind     phase  exit  cases")
-    for (kind, phase, code), count in sorted(table.items()):
-        print(f"{kind:<8} {phase:<6} {code:>4}  {count:>5}")
 
 
 if __name__ == "__main__":

@@ -86,8 +86,15 @@ class Environment:
 
     def install(self, *words):
         """pip, from another environment and without a network."""
+        self._pip("install", "--no-index", *map(str, words))
+
+    def remove(self, *names):
+        """Distributions that were installed."""
+        self._pip("uninstall", "--yes", *names)
+
+    def _pip(self, *words):
         pip = [sys.executable, "-m", "pip", "--python", str(self.python), "--disable-pip-version-check", "--quiet"]
-        subprocess.run([*pip, "install", "--no-index", *map(str, words)], check=True)
+        subprocess.run([*pip, *words], check=True)
 
     def run(self, *words, cwd="/", status=0, stream="stdout"):
         """A program of the environment; its output."""

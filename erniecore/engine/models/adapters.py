@@ -115,7 +115,7 @@ def base_of(directory: Path) -> Path:
             "this adapter does not say where its base is",
             where=str(directory),
             found=str(base or ""),
-            fix="give both: --model BASE --adapter DIR",
+            fix=f"name the base as well: --model BASE --adapter {directory}",
         )
     return Path(base)
 

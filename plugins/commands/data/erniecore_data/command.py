@@ -92,7 +92,10 @@ def show(
 
     wanted = open_preview(files or (), chosen, max_seq_len)
     if wanted.tokenizer is None:
-        raise UsageError("samples need a tokenizer", fix="name a model directory: --model DIR, or model.tokenizer=DIR")
+        fix = (
+            "name a model directory with --model, or a tokenizer with model.tokenizer; without one rows can be checked"
+        )
+        raise UsageError("samples need a tokenizer", fix=fix, next=wanted.check_command)
     samples = _samples(wanted, limit, line, element)
     if as_json:
         show_json([as_dict(s, wanted.tokenizer) for s in samples])

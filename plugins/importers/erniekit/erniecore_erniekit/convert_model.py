@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from typing import NamedTuple
 
 from erniecore_key_tables import Left, one_of
@@ -69,7 +70,7 @@ def model(draft: Draft) -> None:
     else:
         draft.set("model.path", path, "model_name_or_path")
         if known is not None:
-            text = f"there is no directory {path} here, and nothing is downloaded: fetch it, then model.path=DIR"
+            text = f"there is no directory {path} here, and nothing is downloaded: fetch it, then model.path={Path(path).name}"
             draft.note("hint", text, "model_name_or_path")
     draft.drop("weights are loaded from `model.path`, always", "continue_training")
     draft.drop("weights are loaded from `model.path`" if vision else "only VL stages read it", "from_scratch")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 from erniecore_key_tables import Left
 
@@ -68,7 +69,9 @@ def _directory(draft: LlamaDraft) -> None:
         return
     if plugin:
         draft.set("model.name", plugin, "model_name_or_path")
-        text = f"there is no directory {path} here, and nothing is downloaded: fetch it, then model.path=DIR"
+        text = (
+            f"there is no directory {path} here, and nothing is downloaded: fetch it, then model.path={Path(path).name}"
+        )
     else:
         text = f"{path} is no directory here and no published ERNIE model: name a model directory with --model DIR"
     draft.note("hint", text, "model_name_or_path")
