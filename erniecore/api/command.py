@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from erniecore.plugin import Plugin
     from erniecore.sections import Section
     from erniecore.types.layouts import LayoutSpace
-    from erniecore.types.planning import PlannedRun
+    from erniecore.types.planned_run import PlannedRun
     from erniecore.types.shape import DecoderShape
     from erniecore.types.text import Tokenizer
 

@@ -2,7 +2,8 @@
 
 from erniecore.kernels import REFERENCE
 from erniecore.types.layouts import LayoutSpace, ParallelLayout
-from erniecore.types.planning import BYTES, Forecast, OptimizerState, Parameters, Plan, PlannedRun
+from erniecore.types.planned_run import PlannedRun
+from erniecore.types.planning import BYTES, Forecast, OptimizerState, Parameters, Plan
 from erniecore.units import count_text, seconds_text, size_text
 
 __all__ = [

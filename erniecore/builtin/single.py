@@ -2,36 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from erniecore.errors import ConfigError
 from erniecore.plugin import ParallelPlugin, hookimpl
 from erniecore.sections import Section
-from erniecore.types.layouts import LayoutSpace, ParallelLayout
 from erniecore.types.run import Cluster, ParallelPlan
 
 if TYPE_CHECKING:
+    from erniecore.types.layouts import LayoutSpace
     from erniecore.types.model import Layer
-
-
-class OneProcess(LayoutSpace):
-    """The only layout of ``single``."""
-
-    def selected(self, processes: int) -> ParallelLayout:
-        return ParallelLayout()
-
-    def layouts(self, processes: int) -> Iterable[ParallelLayout]:
-        return [ParallelLayout()] if processes == 1 else []
-
-    def variants(self, layout: ParallelLayout) -> Iterable[ParallelLayout]:
-        return [layout]
-
-    def split(self, layout: ParallelLayout, speeds: Sequence[float] = ()) -> tuple[int, ...]:
-        return ()
-
-    def overrides(self, layout: ParallelLayout) -> tuple[str, ...]:
-        return ()
 
 
 class SinglePlugin(ParallelPlugin):
@@ -51,6 +31,8 @@ class SinglePlugin(ParallelPlugin):
 
     @hookimpl
     def ernie_layout_space(self) -> LayoutSpace:
+        from erniecore.builtin.one_process import OneProcess
+
         return OneProcess()
 
     @hookimpl

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Mapping
+from typing import Any, Literal
 
 from pydantic import Field, ValidationInfo, field_validator
 
+from erniecore.kinds import MANY, RUN_KINDS
 from erniecore.sections import Section
 
 
@@ -276,3 +278,11 @@ CORE_SECTIONS: dict[str, type[Section]] = {
     "checkpoint": CheckpointSection,
     "log": LogSection,
 }
+
+#: what stands at the top of a settings file of ours
+OURS = frozenset((*CORE_SECTIONS, "extends", *RUN_KINDS, *MANY))
+
+
+def is_ours(content: Mapping[str, Any]) -> bool:
+    """Whether a parsed file has a section of ours, or nothing at all."""
+    return not content or not OURS.isdisjoint(content)

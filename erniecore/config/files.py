@@ -8,12 +8,13 @@ from pathlib import Path
 from typing import Any
 
 from erniecore.config import yaml
-from erniecore.config.recognize import importer_of_file, refuse_foreign
+from erniecore.config.core import is_ours
 from erniecore.config.sources import EnvironmentSource, Read, Source, command_line, merged
 from erniecore.config.tree import Leaf, Tree, merge, tree_of
 from erniecore.errors import ConfigError, Problem, UsageError, nearest, shorten
 from erniecore.files import read_text
 from erniecore.kinds import KINDS
+from erniecore.plugin import Plugin
 
 #: levels of `extends`, and files that one settings file may reach
 MAX_EXTENDS, MAX_FILES = 16, 64
@@ -37,7 +38,7 @@ def read_with_file(
     file: Path, overrides: Sequence[str], flags: Mapping[str, Any], environment: EnvironmentSource
 ) -> Read:
     """As ``compose.read_sources``, for a command with a settings file."""
-    importer = importer_of_file(file)
+    importer = _importer_of(file)
     if importer is None:
         own, extended = own_and_extended(file)
         above: tuple[Source, ...] = (*command_line(overrides, flags), environment)
@@ -50,6 +51,18 @@ def read_with_file(
     device = _named_plugin(merged(above), "device") or str(KINDS["device"].default)
     layer = layer_of(file, importer, theirs, device)
     return Read((*above, ConvertedSource(layer.tree)), environment.problems, layer.notes, layer.advice)
+
+
+def _importer_of(file: Path) -> Plugin | None:
+    """The importer of a file of another toolkit; None for ours, and for one that cannot be read."""
+    try:
+        if is_ours(yaml.parse(read_text(file, 2 * yaml.MAX_BYTES), str(file)).data):
+            return None
+    except (OSError, ValueError, ConfigError):
+        pass  # JSON may be no YAML, and whoever reads it next says what is wrong
+    from erniecore.config.recognize import importer_of_file
+
+    return importer_of_file(file)
 
 
 def _named_plugin(tree: Tree, kind: str) -> str:
@@ -90,7 +103,10 @@ def own_and_extended(path: Path, above: tuple[Path, ...] = (), read: list[Path] 
         reason = getattr(error, "strerror", None) or error
         raise UsageError(f"cannot read the settings file: {reason}", where=shown, fix=_instead(path)) from error
     document = yaml.parse(text, shown)
-    refuse_foreign(document.data, shown)
+    if not is_ours(document.data):
+        from erniecore.config.recognize import refuse_foreign
+
+        refuse_foreign(document.data, shown)
     parents = document.data.pop("extends", None) or []
     parents = [parents] if isinstance(parents, str) else parents
     if not isinstance(parents, list) or not all(isinstance(p, str) for p in parents):

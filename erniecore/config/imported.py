@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from erniecore import registry
-from erniecore.config.recognize import OURS, read_document
+from erniecore.config.core import OURS
+from erniecore.config.recognize import read_document
 from erniecore.config.sources import parse_value
 from erniecore.config.tree import COMMAND_LINE, Leaf, Place, Tree, merge
 from erniecore.errors import (

@@ -15,25 +15,17 @@ from erniecore_catalog.known import known
 
 from erniecore import registry
 from erniecore.config import yaml
-from erniecore.config.core import CORE_SECTIONS
+from erniecore.config.core import is_ours
 from erniecore.config.values import Document
 from erniecore.config.values import Path as DataPath
 from erniecore.errors import ConfigError, Problem, UsageError, article, shorten
 from erniecore.files import parse_json, read_text
 from erniecore.host import assemble
-from erniecore.kinds import KINDS, MANY, RUN_KINDS
+from erniecore.kinds import KINDS
 from erniecore.plugin import Plugin
 
 if TYPE_CHECKING:
     from erniecore.types.importing import ForeignKeys
-
-#: what stands at the top of a settings file of ours
-OURS = frozenset((*CORE_SECTIONS, "extends", *RUN_KINDS, *MANY))
-
-
-def is_ours(content: Mapping[str, Any]) -> bool:
-    """Whether a parsed file has a section of ours, or nothing at all."""
-    return not content or not OURS.isdisjoint(content)
 
 
 def importer_of(content: Mapping[str, Any], where: str) -> Plugin | None:

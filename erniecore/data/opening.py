@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import io
 import os
 import re
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, TypeAlias, cast
+from typing import IO, TypeAlias
 
 from erniecore import codes
 from erniecore.data.file_types import FileTypes
 from erniecore.errors import DataError, RowError, nearest
-from erniecore.host import call_one
 from erniecore.plugin import DecompressorPlugin
 
 #: (position of the row as in ``Origin``, its JSON text or why it cannot be had)
@@ -79,10 +77,10 @@ def open_bytes(path: Path, limits: ReadLimits = LIMITS) -> Iterator[IO[bytes]]:
     with raw:
         _check_magic(raw.peek(16), path, compression, types.decompressors())  # type: ignore[attr-defined,unused-ignore]
         stream: IO[bytes] = raw
-        for plugin in compression:
-            unpacked = call_one(plugin, "ernie_decompress", stream=stream)
-            guarded = _Guarded(unpacked, plugin, path, limits)
-            stream = cast("IO[bytes]", io.BufferedReader(guarded, _BUFFER))
+        if compression:
+            from erniecore.data.decompression import decompressed
+
+            stream = decompressed(stream, compression, path, limits)
         start = stream.peek(3)[:3]  # type: ignore[attr-defined]
         if start[:2] in _UTF16:
             raise DataError(
@@ -162,39 +160,3 @@ def _missing(path: Path, found: str) -> DataError:
         expected="a file or a directory of files",
         fix=fix,
     )
-
-
-class _Guarded(io.RawIOBase):
-    """A decompressed stream that ends with a data error where it is damaged or grows too much."""
-
-    def __init__(self, stream: io.BufferedIOBase, plugin: DecompressorPlugin, path: Path, limits: ReadLimits) -> None:
-        self._stream, self._path, self._kind, self._size = stream, path, plugin.name, 0
-        self._damages: tuple[type[Exception], ...] = (EOFError, *plugin.damages)
-        self._limit = max(limits.gzip_free, path.stat().st_size * limits.gzip_ratio)
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: object) -> int:
-        view = memoryview(buffer)  # type: ignore[arg-type]
-        try:
-            data = self._stream.read1(len(view))
-        except self._damages as e:
-            raise DataError(
-                f"the .{self._kind} stream is damaged",
-                code=codes.BAD_GZIP,
-                where=str(self._path),
-                found=f"{e} after {self._size} bytes",
-                fix="fetch or write the file again",
-            ) from e
-        view[: len(data)] = data
-        self._size += len(data)
-        if self._size > self._limit:
-            raise DataError(
-                f"the .{self._kind} stream grows suspiciously",
-                code=codes.GZIP_BOMB,
-                where=str(self._path),
-                found=f"more than {self._limit} bytes",
-                fix="unpack it yourself if you trust it",
-            )
-        return len(data)

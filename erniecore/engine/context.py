@@ -7,13 +7,13 @@ whole. Importing this module is light.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from erniecore.engine.drift import config_hash
+from erniecore.engine.config_hash import config_hash
 from erniecore.types.model import Layout, StateAdapter
 from erniecore.types.records import Json
 from erniecore.types.run import Cluster, Device, ParallelPlan
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from erniecore.engine.preparation.reference import ReferenceKind
     from erniecore.host import Host
     from erniecore.kernels import Choice
-    from erniecore.types.planning import Plan, PlannedRun
+    from erniecore.types.planning import OptimizerState, Plan
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,8 @@ class RunContext:
         settings: frozen and valid. plugins: kind -> plugin, or plugins for kinds that take many. host: calls their hooks.
         cluster: this process among those of the run. num_processes: how many this one has to start; 1: it trains itself.
         device, kernels: where the run computes, and which implementation each operator has. Not open yet.
-        model, parallel_plan, planned: description of the model, its division among processes, the run as forecasters see it.
+        model, parallel_plan, plan: description of the model, its division among processes, sizes of the run.
+        optimizer_state: of each trained parameter.
         reference: what the method compares the policy with.
         warnings: what is known before anything is opened, for the start of the run.
     """
@@ -76,14 +77,10 @@ class RunContext:
     kernels: Choice
     model: ModelDescription
     parallel_plan: ParallelPlan
-    planned: PlannedRun
+    plan: Plan
+    optimizer_state: Sequence[OptimizerState]
     reference: ReferenceKind
     warnings: tuple[str, ...] = ()
-
-    @property
-    def plan(self) -> Plan:
-        """Sizes of the run, and its forecast where there is one."""
-        return self.planned.plan
 
     @property
     def names(self) -> dict[str, str]:

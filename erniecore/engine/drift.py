@@ -6,49 +6,13 @@ refused: continuing would be neither the old run nor the new one.
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Any
 
-#: keys (patterns) whose change never changes a weight
-SAFE = (
-    "run.name",
-    "run.out",
-    "run.resume",
-    "run.deterministic",  # decides which devices are taken, and the device is a key of its own
-    "data.workers",
-    "data.cache",
-    "data.max_drop",
-    "data.too_long",  # what it makes of the rows is compared sample by sample
-    "data.eval",
-    "data.eval.*",
-    "eval.*",
-    "checkpoint.*",
-    "log.*",
-    "callbacks.*",
-    "launcher",
-    "launcher.*",
-    "plugins.launcher",
-    "device.keep_memory",
-    "train.recompute",
-    "run.until",
-    "run.max_minutes",
-    "train.max_skips",
-    "train.max_rollbacks",
-    "train.rollback_window",
-)
-#: keys that may change, and what that means
-NOTED = {
-    "device.threads": "sums are split differently: results may differ in the last bits",
-    "train.max_steps": "the learning-rate schedule is stretched to the new number of steps",
-    "parallel": "sums are split differently: results may differ in the last bits",
-    "parallel.*": "sums are split differently: results may differ in the last bits",
-    "plugins.parallel": "sums are split differently: results may differ in the last bits",
-    "data.train.*.path": "allowed because the file's content is the same",
-}
+from erniecore.engine.config_hash import NOTED, SAFE, flatten, matches
+
 #: keys that split the rows of a step into micro-batches: they may change as long as a step has as many rows
 SPLIT = ("train.batch_size", "train.accumulation")
 _SPLIT_NOTE = "a step has the same rows, split differently: results may differ in the last bits"
@@ -72,20 +36,6 @@ class Difference:
         return f"{self.key}: {self.before!r} -> {self.now!r}" + (f" ({self.note})" if self.note else "")
 
 
-def flatten(settings: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Nested settings as ``section.key`` -> value; list items by index, empty containers as they are."""
-    flat: dict[str, Any] = {}
-    for key, value in settings.items():
-        name = f"{prefix}{key}"
-        if isinstance(value, list | tuple):
-            value = {str(i): item for i, item in enumerate(value)} or []
-        if isinstance(value, Mapping) and value:
-            flat.update(flatten(value, f"{name}."))
-        else:
-            flat[name] = value
-    return flat
-
-
 def compare(before: Mapping[str, Any], now: Mapping[str, Any], *, same_rows: bool = False) -> list[Difference]:
     """All keys that differ, in order; a key that only one side has counts as ``None`` on the other.
 
@@ -96,23 +46,10 @@ def compare(before: Mapping[str, Any], now: Mapping[str, Any], *, same_rows: boo
     unnamed = {f"formats.{name}" for name in {*before.get("formats", {})} ^ {*now.get("formats", {})}}
     split = _SPLIT_NOTE if same_rows else ""
     return [
-        Difference(
-            key, old.get(key), new.get(key), safe=_matches(key, SAFE), note=split if key in SPLIT else _note(key)
-        )
+        Difference(key, old.get(key), new.get(key), safe=matches(key, SAFE), note=split if key in SPLIT else _note(key))
         for key in sorted(old.keys() | new.keys())
         if old.get(key) != new.get(key) and ".".join(key.split(".")[:2]) not in unnamed
     ]
-
-
-def config_hash(settings: Mapping[str, Any]) -> str:
-    """sha256 over everything that is not safe; equal hashes mean the same mathematics."""
-    left_out = (*SAFE, *NOTED)
-    relevant = {k: v for k, v in flatten(settings).items() if not _matches(k, left_out)}
-    return hashlib.sha256(json.dumps(relevant, sort_keys=True, ensure_ascii=False).encode()).hexdigest()
-
-
-def _matches(key: str, patterns: tuple[str, ...]) -> bool:
-    return any(fnmatchcase(key, pattern) for pattern in patterns)
 
 
 def _note(key: str) -> str:

@@ -28,7 +28,8 @@ if TYPE_CHECKING:
     from erniecore.engine.preparation.resume import Resumption
     from erniecore.engine.preparation.unfinished import Choice
     from erniecore.engine.stop import StopRequest
-    from erniecore.types.planning import Plan, PlannedRun
+    from erniecore.types.planned_run import PlannedRun
+    from erniecore.types.planning import Plan
     from erniecore.types.process_group import ProcessGroup
 
 
@@ -85,16 +86,23 @@ def _located(loaded: LoadedSettings) -> Iterator[None]:
 
 def plan_loaded(loaded: LoadedSettings, *, processes: int = 0) -> Plan:
     """The plan of a run, without starting it (``--dry-run``); no paddle."""
-    return planned_run(loaded, processes=processes).plan
+    return _prepared(loaded, processes).plan
 
 
 def planned_run(loaded: LoadedSettings, *, processes: int = 0) -> PlannedRun:
     """A run as its settings describe it, without starting it; no paddle."""
+    from erniecore.engine.preparation.forecast import describe_run
+
+    with _located(loaded):
+        return describe_run(_prepared(loaded, processes))
+
+
+def _prepared(loaded: LoadedSettings, processes: int) -> RunContext:
     from erniecore.engine.preparation.prepare import prepare
 
     with _located(loaded):
         start = loaded.settings.launcher
-        return prepare(loaded, processes=processes or start.nproc * start.nodes).planned
+        return prepare(loaded, processes=processes or start.nproc * start.nodes)
 
 
 def run_loaded(

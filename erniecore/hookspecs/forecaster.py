@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 from erniecore.hookspecs.marker import hookspec
 
 if TYPE_CHECKING:
-    from erniecore.types.planning import Forecast, PlannedRun
+    from erniecore.types.planned_run import PlannedRun
+    from erniecore.types.planning import Forecast
 
 
 class ForecasterHooks:

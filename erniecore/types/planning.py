@@ -1,21 +1,13 @@
-"""What is known of a run before anything is built: the plan that the core prints, and what a forecaster makes of it."""
+"""What is known of a run before anything is built: the plan that the core prints."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
-from erniecore.types.layouts import LayoutSpace, ParallelLayout
-from erniecore.types.model import TensorMap
 from erniecore.types.optimizer import ParameterSpec, StateBytes
-from erniecore.types.run import Cluster, Device
-from erniecore.types.shape import DecoderShape
 from erniecore.units import count_text, counted, seconds_text, size_text
-
-if TYPE_CHECKING:
-    from erniecore.config.core import DataSection, TrainSection
-    from erniecore.sections import OptimizerConfig
 
 #: bytes per element
 BYTES: Mapping[str, int] = {"float32": 4, "bfloat16": 2, "float16": 2}
@@ -128,34 +120,3 @@ class OptimizerState(NamedTuple):
 
     parameter: ParameterSpec
     size: StateBytes
-
-
-@dataclass(frozen=True, slots=True)
-class PlannedRun:
-    """A run as its settings describe it; nothing is built, and paddle is not imported.
-
-    Attributes:
-        names: kind -> plugin. train, optimizer, data: those sections of the settings.
-        device: not open. cluster: the processes of the run, and this one.
-        shape: of the decoder; None where the model does not say it.
-        layout: of the processes, with the pipeline's split. layouts: what else the strategy can run; None where it does not
-            say.
-        tensors: of the base model. adapter: name -> shape of what an adapter adds; None without one.
-        kernels: operator -> implementation. state: of each trained parameter. reference: each step also runs a reference model.
-    """
-
-    names: Mapping[str, str]
-    train: TrainSection
-    optimizer: OptimizerConfig
-    data: DataSection
-    device: Device
-    cluster: Cluster
-    plan: Plan
-    shape: DecoderShape | None
-    layout: ParallelLayout
-    layouts: LayoutSpace | None
-    tensors: Sequence[TensorMap]
-    adapter: Mapping[str, Sequence[int]] | None
-    kernels: Mapping[str, str]
-    state: Sequence[OptimizerState]
-    reference: bool = False

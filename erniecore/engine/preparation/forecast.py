@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -11,59 +11,51 @@ from erniecore.engine.preparation.model import adapter_shapes
 from erniecore.host import assemble
 from erniecore.plugin import Plugin
 from erniecore.types.layouts import LayoutSpace, ParallelLayout
-from erniecore.types.planning import Forecast, OptimizerState, Plan, PlannedRun
-from erniecore.types.run import Cluster, Device, ParallelPlan
+from erniecore.types.planned_run import PlannedRun
+from erniecore.types.planning import Forecast
+from erniecore.types.run import Cluster, ParallelPlan
 from erniecore.types.shape import DecoderShape
 
 if TYPE_CHECKING:
-    from erniecore.config.settings import RunSettings
-    from erniecore.engine.context import ModelDescription
-    from erniecore.host import Host
+    from erniecore.engine.context import RunContext
 
 
-def describe_run(
-    host: Host,
-    settings: RunSettings,
-    device: Device,
-    cluster: Cluster,
-    model: ModelDescription,
-    parallel_plan: ParallelPlan,
-    plan: Plan,
-    kernels: Mapping[str, str],
-    state: Sequence[OptimizerState],
-) -> PlannedRun:
-    """A run as forecasters see it, without a reference model.
+def describe_run(context: RunContext) -> PlannedRun:
+    """A run as forecasters see it.
 
     Raises:
         ConfigError: the parallel strategy cannot run its layout.
     """
+    host, settings, model = context.host, context.settings, context.model
     shape: DecoderShape | None = host.hook.ernie_decoder_shape(architecture=model.architecture)
     space: LayoutSpace | None = None
     if shape is not None:
         space = host.hook.ernie_layout_space(config=settings.parallel, shape=shape)
     tensors = model.state_adapter.maps("pt")
     return PlannedRun(
-        names=dict(settings.plugins),
+        names=context.names,
         train=settings.train,
         optimizer=settings.optimizer,
         data=settings.data,
-        device=device,
-        cluster=cluster,
-        plan=plan,
+        device=context.device,
+        cluster=context.cluster,
+        plan=context.plan,
         shape=shape,
-        layout=layout_of(space, parallel_plan, cluster),
+        layout=layout_of(space, context.parallel_plan, context.cluster),
         layouts=space,
         tensors=tensors,
         adapter=adapter_shapes(host, settings.adapter, tensors),
-        kernels=kernels,
-        state=state,
-        reference=False,
+        kernels=context.kernels.names,
+        state=context.optimizer_state,
+        reference=context.reference != "none",
     )
 
 
-def with_forecast(run: PlannedRun, warn: Callable[[str], None]) -> PlannedRun:
-    """The same with the forecast of the first forecaster that has one in its plan."""
-    return replace(run, plan=replace(run.plan, forecast=forecast(run, warn)))
+def with_forecast(context: RunContext) -> RunContext:
+    """The same with the forecast of the first forecaster that has one in its plan. Raises what :func:`describe_run` raises."""
+    warnings = [*context.warnings]
+    found = forecast(describe_run(context), warnings.append)
+    return replace(context, plan=replace(context.plan, forecast=found), warnings=tuple(warnings))
 
 
 def forecast(run: PlannedRun, warn: Callable[[str], None]) -> Forecast | None:

@@ -11,11 +11,10 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from erniecore import kernels
+from erniecore import kernels, registry
 from erniecore.engine import launch
 from erniecore.engine.context import ModelDescription, RunContext
 from erniecore.engine.preparation.checks import check_abilities, check_offload, check_repeatable, check_train
-from erniecore.engine.preparation.forecast import describe_run, with_forecast
 from erniecore.engine.preparation.model import count_model, model_layout, plan_parallel, read_model
 from erniecore.engine.preparation.plan import estimate
 from erniecore.engine.preparation.reference import reference_kind
@@ -66,9 +65,7 @@ def prepare(
     parameters, state = count_model(host, model, settings)
     reference = reference_kind(settings.method, settings.adapter, plugins["method"].capabilities)
     plan = plan_of(parameters, state, settings, name, parallel_plan.data_size, reference)
-    planned = describe_run(host, settings, device, cluster, model, parallel_plan, plan, choice.names, state)
-    warnings = [*device.warnings(), *choice.warnings]
-    return RunContext(
+    context = RunContext(
         name=name,
         out=Path(settings.run.out or f"runs/{name}"),
         console=console,
@@ -81,10 +78,16 @@ def prepare(
         kernels=choice,
         model=model,
         parallel_plan=parallel_plan,
-        planned=with_forecast(replace(planned, reference=reference != "none"), warnings.append),
+        plan=plan,
+        optimizer_state=state,
         reference=reference,
-        warnings=tuple(warnings),
+        warnings=(*device.warnings(), *choice.warnings),
     )
+    if cluster.world_size == 1 and not registry.entries("forecaster"):
+        return context
+    from erniecore.engine.preparation.forecast import with_forecast
+
+    return with_forecast(context)
 
 
 def device_of(host: Host, settings: RunSettings, plugins: Mapping[str, Any], cluster: Cluster) -> Device:

@@ -10,6 +10,7 @@ from erniecore.data.dataloader import DataLoader
 from erniecore.data.encode import build_encoder
 from erniecore.data.sampler import PackedBatchSampler
 from erniecore.data.splits import Split, SplitReader
+from erniecore.engine.preparation.forecast import describe_run
 from erniecore.engine.training.run_data import Place, training_sampling
 from erniecore.engine.training.tokenizer import build_tokenizer
 from erniecore.errors import UsageError
@@ -17,7 +18,7 @@ from erniecore.errors import UsageError
 if TYPE_CHECKING:
     from erniecore.config.compose import LoadedSettings
     from erniecore.engine.context import RunContext
-    from erniecore.types.planning import PlannedRun
+    from erniecore.types.planned_run import PlannedRun
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +32,7 @@ class DataPath:
     @property
     def run(self) -> PlannedRun:
         """The run as its settings describe it."""
-        return self.context.planned
+        return describe_run(self.context)
 
     def encode(self) -> Split:
         """Read and encode the training files, with ``data.workers`` processes. Raises ``DataError``."""

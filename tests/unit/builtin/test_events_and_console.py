@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from erniecore.builtin import console, events
+from erniecore.builtin import console, events, live
 from erniecore.builtin.single import plugin as single
 from erniecore.config.core import LogSection
 from erniecore.errors import ConfigError
@@ -128,7 +128,7 @@ def test_json_display_shows_every_event():
 
 def test_live_line_fits_into_80_columns():
     event = step(99_999, loss=12.3456, tokens_per_s=123456.0, eta=359_999.0, peak_memory=2**37)
-    assert len("step 99999/100000 ######## " + console.describe_briefly(event)) <= 80
+    assert len("step 99999/100000 ######## " + live.describe_briefly(event)) <= 80
 
 
 def test_time_left_is_shown():
@@ -140,7 +140,7 @@ def test_live_display_keeps_other_events_above_the_line():
         def isatty(self):
             return True
 
-    text = shown(console.LiveDisplay(Terminal(), RUN))
+    text = shown(live.LiveDisplay(Terminal(), RUN))
     assert "plan" in text
     assert "finished" in text
 

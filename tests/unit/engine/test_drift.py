@@ -2,7 +2,8 @@
 
 import pytest
 
-from erniecore.engine.drift import compare, config_hash, flatten
+from erniecore.engine.config_hash import config_hash, flatten
+from erniecore.engine.drift import compare
 
 BASE = {
     "run": {"seed": 1, "out": "a"},

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from erniecore.checkpoint.save import save_checkpoint
-from erniecore.engine.drift import config_hash
+from erniecore.engine.config_hash import config_hash
 from erniecore.engine.preparation.continuing import STATE_FORMAT, check_data
 from erniecore.engine.preparation.resume import choose
 from erniecore.engine.preparation.rundir import opened
