@@ -15,6 +15,7 @@ _SPEC.loader.exec_module(tool)
 LEFT = {
     "erniecore.builtin.console: _displays.pop",  # a dictionary by run
     "erniecore.config.absent_model: replace",  # dataclasses.replace
+    "erniecore.engine.preparation.forecast: replace",  # the same
     "erniecore.host: dict.fromkeys",  # the arguments of ernie_check_settings
 }
 

@@ -83,7 +83,13 @@ def prepare(
         reference=reference,
         warnings=(*device.warnings(), *choice.warnings),
     )
-    if cluster.world_size == 1 and not registry.entries("forecaster"):
+    return _forecast(context)
+
+
+def _forecast(context: RunContext) -> RunContext:
+    """The same with a forecast, where a forecaster is installed. One process has one layout; that several have one which the
+    strategy can run is checked on the way, by :func:`describe_run`."""
+    if context.cluster.world_size == 1 and not registry.entries("forecaster"):
         return context
     from erniecore.engine.preparation.forecast import with_forecast
 
