@@ -68,6 +68,21 @@ def test_check_tells_a_person_where_and_what_to_do(write, capsys):
     assert out.endswith("2 rows = 1 kept + 0 truncated + 1 dropped (50.00%)\n")
 
 
+def test_check_finds_the_rows_that_a_template_would_serve_differently(model, write, tmp_path, capsys):
+    """The prompt in use has a mark in its middle, behind the first answer; begin and end are the same."""
+    marked = PLAIN.replace(
+        "{% endfor %}", "{{ '#' if add_generation_prompt and loop.index0 == 1 else '' }}{% endfor %}"
+    )
+    base = SentencePieceTokenizer.from_directory(model)
+    SentencePieceTokenizer(base.model, base.files, JinjaChatTemplate(marked)).save(tmp_path / "marked")
+    rows = {"src": ["the fox"], "tgt": ["jumps"]}, GOOD, {"src": ["the dog"], "tgt": ["rests"]}
+    code, report = as_json(capsys, "data", "check", write(*rows), "--model", str(tmp_path / "marked"))
+    assert (code, report["kept"], report["dropped"]) == (4, 2, 1)
+    [error] = report["errors"]
+    assert (error["line"], error["path"], error["code"]) == (2, "$.messages[3]", "ERN-D047")
+    assert as_json(capsys, "data", "check", write(*rows), "--model", model)[0] == 0
+
+
 def test_check_allows_a_share_of_bad_rows(write, capsys):
     path = write(*[GOOD] * 9, "{")
     assert main(["data", "check", path, "--max-drop", "0.1"]) == 0

@@ -193,14 +193,25 @@ def _differs(
         [i for part in tokenizer.encode_segments([replace(s, generated=False) for s in segments]) for i in part]
         for segments in (prompt, template.segments(messages, tools))
     )
-    at = next((i for i, (a, b) in enumerate(zip(served, trained, strict=False)) if a != b), len(trained))
+    fix = (
+        "repair the template so that a completion begins with its generation prompt, or choose one with model.template"
+    )
+    return tokens_differ(tokenizer, served, trained, where, fix)
+
+
+def tokens_differ(
+    tokenizer: Tokenizer, served: Sequence[int], trained: Sequence[int], where: str, fix: str
+) -> RowError:
+    """The error that shows the first token in which the ids of the prompt and those of training differ."""
+    shorter = min(len(served), len(trained))
+    at = next((i for i in range(shorter) if served[i] != trained[i]), shorter)
     before = tokenizer.decode(served[max(0, at - _CONTEXT) : at], skip_special=False)
     found, expected = (repr(tokenizer.decode(ids[at : at + 1], skip_special=False)) for ids in (trained, served))
     return RowError(
-        "the chat template renders this completion behind another prompt than the one in use",
+        "this completion would be trained behind another prompt than the one in use",
         code=codes.PROMPT_DIFFERS,
         where=where,
         found=f"token {at}, behind {before!r}: {found}",
         expected=f"{expected}, as in the prompt",
-        fix="repair the template so that a completion begins with its generation prompt, or choose one with model.template",
+        fix=fix,
     )

@@ -16,7 +16,7 @@ from erniecore.api import EnvironmentFault, Json, RowError
 from erniecore.api.data import Message, codes
 from erniecore.api.method import IGNORE
 from erniecore.api.model import Segment, Tokenizer
-from erniecore_text.in_use import pieces, written_turn
+from erniecore_text.in_use import pieces, tokens_differ, written_turn
 from erniecore_text.template import MAX_SHAPES, JinjaChatTemplate
 from erniecore_text.verbatim import RenderPlan, Shape, filled, plan_of, probe
 
@@ -68,6 +68,7 @@ class TurnEncoder:
         self.tokenizer, self.template = tokenizer, template
         self.turn_end = tokenizer.special_tokens[template.turn_end]
         self.stop = tokenizer.special_tokens[template.stop]
+        self._compared: set[tuple[tuple[bool, bool, bool], ...]] = set()
         self._plans: dict[tuple[Shape, tuple[int, ...]], RenderPlan | None] = {}
 
     @staticmethod
@@ -114,7 +115,7 @@ class TurnEncoder:
                 "no turn is a target of the loss", code=codes.NO_TARGETS, where=where, expected="an assistant turn"
             )
         segments = self._sequence(messages, tools, targets, (where, offset))
-        return None if segments is None else self._tokens(segments, frozenset(targets))
+        return None if segments is None else self._tokens(segments, frozenset(targets), (where, offset))
 
     def _sequence(
         self, messages: Sequence[Message], tools: Sequence[Json], targets: list[int], place: tuple[str, int]
@@ -152,15 +153,39 @@ class TurnEncoder:
                 return None
         return [*last.prompt, *last.completion]
 
-    def _tokens(self, segments: Sequence[Segment], targets: frozenset[int]) -> EncodedCompletion:
+    def _tokens(
+        self, segments: Sequence[Segment], targets: frozenset[int], place: tuple[str, int]
+    ) -> EncodedCompletion:
         """Split where the first target turn begins."""
         ids: list[int] = []
         is_target: list[bool] = []
-        for segment, part in zip(segments, self.tokenizer.encode_segments(segments), strict=True):
+        parts = self.tokenizer.encode_segments(segments)
+        self._compare(segments, parts, targets, place)
+        for segment, part in zip(segments, parts, strict=True):
             ids += part
             is_target += [segment.generated and segment.message in targets] * len(part)
         start = is_target.index(True)
         return EncodedCompletion(ids[:start], ids[start:], is_target[start:])
+
+    def _compare(
+        self, segments: Sequence[Segment], parts: list[list[int]], targets: frozenset[int], place: tuple[str, int]
+    ) -> None:
+        """Raise ``RowError`` if a tokenizer joins what the model writes with its prompt, whose tokens then are others than in
+        use. The texts have been compared for every row; this, for the first row with the same kinds of segments."""
+        kinds = tuple((s.trusted, s.generated, s.message in targets) for s in segments)
+        if kinds in self._compared:
+            return
+        if len(self._compared) >= MAX_SHAPES:
+            self._compared.clear()
+        self._compared.add(kinds)
+        where, offset = place
+        for turn in targets:
+            begin = next(i for i, s in enumerate(segments) if s.generated and s.message == turn)
+            served = [i for part in self.tokenizer.encode_segments(segments[:begin]) for i in part]
+            trained = [i for part in parts for i in part]
+            if trained[: len(served)] != served or len(served) != sum(map(len, parts[:begin])):
+                fix = "repair the tokenizer: it has to begin anew where the model begins to write (Segment.generated)"
+                raise tokens_differ(self.tokenizer, served, trained, f"{where}[{turn - offset}]", fix)
 
     def arrays(self, completion: EncodedCompletion) -> tuple[IntArray, IntArray]:
         """(input ids, labels) of prompt and completion; the label of the end of a turn is the stop token."""

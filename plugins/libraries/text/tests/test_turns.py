@@ -25,6 +25,24 @@ def test_a_completion_starts_where_the_model_begins_to_write():
     assert completion.is_target == [True, True]
 
 
+class Joining(ToyTokenizer):
+    """Takes the last token of a prompt and the first that the model writes as one."""
+
+    def encode_segments(self, segments):
+        parts = super().encode_segments(segments)
+        for i in range(1, len(parts)):
+            if segments[i].generated and not segments[i - 1].generated:
+                parts[i][0] = parts[i - 1].pop()
+        return parts
+
+
+def test_a_tokenizer_that_joins_prompt_and_completion_is_refused():
+    with pytest.raises(RowError) as caught:
+        TurnEncoder(Joining()).encode_completion([SYSTEM, Q], [A, Q, A], (), "$.messages")
+    assert (caught.value.code, caught.value.where) == ("ERN-D047", "$.messages[0]")
+    assert "begin anew" in caught.value.fix
+
+
 def test_questions_within_a_completion_are_not_learned():
     completion = TURNS.encode_completion([Q], [A, Message("user", "w"), Message("assistant", "b")], (), "$")
     learned = [i for i, yes in zip(completion.ids, completion.is_target, strict=True) if yes]
