@@ -57,5 +57,11 @@ def _read(installed: State) -> dict[str, tuple[Offer, ...]]:
 def _facts(point: EntryPoint) -> tuple[str, str, tuple[str, ...]]:
     if point.dist is None:
         return "", "", ()
-    metadata = point.dist.metadata  # parsed anew at every access, the long description with it
-    return metadata["Name"], metadata["Version"], tuple(metadata.get_all("Requires-Dist") or point.dist.requires or ())
+    text = point.dist.read_text("METADATA") or point.dist.read_text("PKG-INFO") or ""
+    found: dict[str, list[str]] = {}
+    for line in text.partition("\n\n")[0].splitlines():  # point.dist.metadata parses as mail, the long description too
+        key, colon, value = line.partition(": ")
+        if colon and not key[:1].isspace():
+            found.setdefault(key.lower(), []).append(value.strip())
+    name, version = found.get("name", [""])[0], found.get("version", [""])[0]
+    return name, version, tuple(found.get("requires-dist") or point.dist.requires or ())

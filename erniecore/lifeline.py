@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import os
 import signal
 import sys
@@ -32,6 +31,8 @@ def follow(number: int = signal.SIGKILL, parent: int = 0) -> None:
     global _parent
     _parent = parent or int(os.environ.pop(PARENT, "0")) or _parent
     if _parent and sys.platform == "linux":
+        import ctypes  # every command imports this module, and few have somebody to follow
+
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, number)
         if os.getppid() != _parent:
             os.kill(os.getpid(), number)

@@ -45,7 +45,7 @@ OK, CONFLICT, INCOMPATIBLE = "ok", "conflict", "incompatible"
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One installed plugin as its distribution's metadata describe it; ``status`` is ok, conflict or incompatible."""
+    """One installed plugin as its distribution's metadata describe it; ``rivals``: others have the same kind and name."""
 
     kind: str
     name: str
@@ -53,8 +53,13 @@ class Entry:
     distribution: str
     version: str
     requires_core: str
-    status: str
+    rivals: bool
     point: EntryPoint = field(repr=False, compare=False)
+
+    @property
+    def status(self) -> str:
+        """``ok``, ``conflict`` or ``incompatible``. Compares versions, which help that only lists names need not wait for."""
+        return INCOMPATIBLE if not _accepts_core(self.requires_core) else CONFLICT if self.rivals else OK
 
     def origin(self) -> str:
         """Distribution, version and target, for errors."""
@@ -83,7 +88,7 @@ class KindManager(NamedExtensionManager):  # type: ignore[type-arg,misc,unused-i
             expected = "one of " + ", ".join(KINDS)
             raise UsageError(f"no such kind of plugin: {kind!r}", expected=expected, fix=did_you_mean(kind, KINDS))
         self.entries = [known] if known else list(_entries(kind, os.environ.get("ERNIE_PLUGINS", ""), state()))
-        self._known = known
+        self._known, self._wanted = known, frozenset(names)
         super().__init__(
             KINDS[kind].group, names, on_load_failure_callback=_reraise, on_missing_entrypoints_callback=None
         )
@@ -91,6 +96,10 @@ class KindManager(NamedExtensionManager):  # type: ignore[type-arg,misc,unused-i
     def list_entry_points(self) -> list[EntryPoint]:
         """The entry points that may be loaded: they fit this core, and nobody else has their name."""
         return [e.point for e in self.entries if e.status == OK or (e.status == CONFLICT and e is self._known)]
+
+    def _load_plugins(self, *args: Any, **kwargs: Any) -> list[Any]:
+        """Nothing to load, nothing to check: a list of names compares no versions."""
+        return super()._load_plugins(*args, **kwargs) if self._wanted else []
 
 
 def _reraise(manager: object, point: EntryPoint, error: BaseException) -> None:
@@ -126,8 +135,7 @@ def _entries(kind: str, only: str, installed: State) -> tuple[Entry, ...]:
 
 def _entry(kind: str, offer: Offer, rivals: bool) -> Entry:
     point, required = offer.point, _requires_core(offer.requires)
-    status = INCOMPATIBLE if not _accepts_core(required) else CONFLICT if rivals else OK
-    return Entry(kind, point.name, point.value, _normal(offer.distribution), offer.version, required, status, point)
+    return Entry(kind, point.name, point.value, _normal(offer.distribution), offer.version, required, rivals, point)
 
 
 def _normal(name: str) -> str:

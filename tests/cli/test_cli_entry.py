@@ -42,6 +42,25 @@ def test_light_commands_import_nothing_heavy(site, words):
     assert done.stdout.splitlines()[-1] == "LOADED []"
 
 
+PACKAGES = """
+import sys
+standard = {name.partition(".")[0] for name in sys.modules} | sys.stdlib_module_names
+from erniecore.__main__ import main
+code = main()
+print("LOADED", sorted({name.partition(".")[0] for name in sys.modules} - standard), "ctypes" in sys.modules)
+"""
+
+
+@pytest.mark.parametrize(("command", "more"), [("--help", set()), ("plugins", {"packaging"})])
+def test_start_up_imports_these_packages_alone(site, command, more):
+    done = subprocess.run([sys.executable, "-c", PACKAGES, command], capture_output=True, text=True, env=site.environ())
+    assert (done.returncode, done.stderr) == (0, "")
+    allowed = {"erniecore", "erniecore_catalog", "stevedore", "typer", "annotated_doc", "shellingham"} | more
+    packages, ctypes = done.stdout.splitlines()[-1].removeprefix("LOADED ").rsplit(" ", 1)
+    assert set(eval(packages)) <= allowed
+    assert ctypes == "False"
+
+
 def test_settings_errors_import_no_paddle_or_numpy(site):
     done = probe(site, "run", "train.max_steps=-1", "--model", "ernie45", "--method", "sft")
     assert done.returncode == 2
