@@ -37,6 +37,7 @@ class InterruptedTwice(KeyboardInterrupt):
 def install() -> None:
     """The first thing that a process of ours does. What is ignored, as under ``nohup``, stays ignored."""
     atexit.register(ignore)
+    sys.unraisablehook = _unraisable
     for number in SIGNALS:
         if number != signal.SIGINT and signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, _stop)
@@ -44,6 +45,17 @@ def install() -> None:
 
 def _stop(number: int, frame: FrameType | None) -> None:
     raise Preempted(number)
+
+
+def _unraisable(lost: sys.UnraisableHookArgs) -> None:
+    """Python drops what is raised in a callback of a weak reference (imports have one for every module) or in a finalizer. A
+    signal that came just then comes again, after that."""
+    if not isinstance(lost.exc_value, Preempted | KeyboardInterrupt):
+        sys.__unraisablehook__(lost)
+        return
+    again = threading.Timer(0.01, os.kill, (os.getpid(), getattr(lost.exc_value, "number", signal.SIGINT)))
+    again.daemon = True
+    again.start()
 
 
 def outcome(error: BaseException, words: Sequence[str]) -> tuple[int, str] | None:

@@ -2,6 +2,7 @@
 
 import os
 import signal
+import subprocess
 import sys
 
 import pytest
@@ -45,6 +46,47 @@ def test_exit_codes(error, words, code, text):
 
 def test_other_errors_are_no_signals():
     assert outcome(turned(OSError(), ConfigError.at("a.b", "wrong")), ["run"]) is None
+
+
+#: two signals that come where Python drops what is raised: in a callback of a weak reference, and in a finalizer
+DROPPED = """
+import os, signal, sys, time, weakref
+from erniecore import signals
+
+class Dropped:
+    def __del__(self):
+        come("del")
+
+def come(where):
+    if where == sys.argv[2]:
+        os.kill(os.getpid(), int(sys.argv[1]))
+        for _ in range(1000):
+            pass
+
+signals.install()
+made = Dropped()
+seen = weakref.ref(made, lambda _: come("ref"))
+try:
+    del made
+    time.sleep(60)
+except (signals.Preempted, KeyboardInterrupt) as error:
+    print(signals.outcome(error, ["run"]))
+"""
+
+
+@pytest.mark.parametrize("where", ["ref", "del"])
+@pytest.mark.parametrize(("number", "text"), [(signal.SIGTERM, "stopped by SIGTERM"), (signal.SIGINT, "interrupted")])
+def test_a_signal_that_python_would_drop_comes_again(number, text, where):
+    words = [sys.executable, "-c", DROPPED, str(int(number)), where]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert f"(75, '{text} before the first step" in done.stdout
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_other_errors_in_finalizers_are_shown():
+    text = "from erniecore import signals; signals.install()\nclass A:\n    def __del__(self):\n        1 / 0\nA()"
+    done = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, check=True)
+    assert "ZeroDivisionError" in done.stderr
 
 
 #: as paddle: a library that takes SIGTERM, and is asked to end while it is imported
