@@ -214,6 +214,7 @@ CODES: dict[str, str] = {
     "ERN-E022": "the processes of the run did not find each other at the start",
     "ERN-E023": "the device loses what is written into views of a tensor",
     "ERN-E024": "a process of the run did nothing for longer than `run.hang_timeout`",
+    "ERN-E030": "a chat template takes too long, or too much memory",
     "ERN-E025": "a machine of the run, or the network to it, is gone",
     "ERN-K002": "a checkpoint or weight file is damaged, or is not the one that was written",
     "ERN-K003": "the disk is full, failing or not writable",

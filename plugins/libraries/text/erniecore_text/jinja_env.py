@@ -1,7 +1,8 @@
 """The sandbox that chat templates run in: as transformers runs them, with limits on work and on memory.
 
 A template comes with a model directory and is somebody else's program. It cannot reach attributes, files or mutable
-state; its loops count against a budget, and no single operation may build a huge text. Not the place that knows messages.
+state; its loops count against a budget, and the usual ways to a huge text are barred, with errors that say so. What else
+takes long or needs memory is ended from outside (``render_server.py``). Not the place that knows messages.
 """
 
 from __future__ import annotations
@@ -23,6 +24,8 @@ MAX_STEPS = 200_000
 #: characters of any text that a template builds, and of its output
 MAX_TEXT = 64_000_000
 MAX_RANGE = 100_000
+#: of the compiled code, by which its lines are found in a traceback
+FILE_NAME = "<chat template>"
 
 #: text methods that cannot build a text much longer than what they are given
 _TEXT_METHODS = frozenset(
@@ -124,7 +127,7 @@ def _compiled(source: str) -> CodeType:
     environment = ChatEnvironment()
     tree = _Metered().visit(environment.parse(source))
     tree.set_environment(environment)
-    return environment.compile(tree, filename="<chat template>")
+    return environment.compile(tree, filename=FILE_NAME)
 
 
 def _formatted(pattern: str, *values: Any) -> str:

@@ -30,24 +30,21 @@ class RenderedSpan(NamedTuple):
 
 
 class Sentinels:
-    """The sentinels of one template object; ``texts`` lists collect (text, message index) by number."""
+    """The sentinels of one template object; ``texts`` lists collect (text, message index) by number.
+
+    A sentinel is ``prefix``, the number and R; in the output of ``tojson`` J stands for R."""
 
     def __init__(self) -> None:
         token = secrets.token_hex(12)
-        self._prefix = f"M{token}n"
-        self._bare = re.compile(f"{self._prefix}([0-9]+)R")
-        self._any = re.compile(f"{self._prefix}([0-9]+)([RJ])")
-
-    def escaped(self, text: str) -> str:
-        """Turn the bare sentinels in the output of ``tojson`` into those of escaped texts."""
-        return self._bare.sub(rf"{self._prefix}\1J", text)
+        self.prefix = f"M{token}n"
+        self._any = re.compile(f"{self.prefix}([0-9]+)([RJ])")
 
     def replace(self, text: str, message: int, texts: list[tuple[str, int]]) -> str:
         """A sentinel for ``text``; the empty text stays."""
         if not text:
             return ""
         texts.append((text, message))
-        return f"{self._prefix}{len(texts) - 1}R"
+        return f"{self.prefix}{len(texts) - 1}R"
 
     def tree(self, value: Any, message: int, texts: list[tuple[str, int]]) -> Any:
         """JSON value with sentinels for every text and key that is not a plain word."""

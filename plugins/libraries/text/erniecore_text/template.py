@@ -10,16 +10,16 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Sequence
-from functools import cached_property, lru_cache
+from functools import cached_property
 from itertools import pairwise
 from typing import Any
 
-import jinja2
-
-from erniecore.api import DataError, Json, RowError, shorten
+from erniecore.api import DataError, EnvironmentFault, ErnieError, Json, RowError, shorten
 from erniecore.api.data import Message, codes
 from erniecore.api.model import Segment
-from erniecore_text.jinja_env import MAX_TEXT, ChatEnvironment, TemplateLimit
+from erniecore_text.render_process import RemoteRendering
+from erniecore_text.render_server import MEMORY, SECONDS
+from erniecore_text.rendering import LIMIT, REFUSED, RESOURCES, SYNTAX, RenderFault, Rendering
 from erniecore_text.sentinels import RenderedSpan, Sentinels, plain_messages
 from erniecore_text.verbatim import (
     SILENT,
@@ -27,7 +27,6 @@ from erniecore_text.verbatim import (
     RenderPlan,
     Shape,
     filled,
-    is_verbatim,
     plan_of,
     probe,
     shape_of,
@@ -41,9 +40,7 @@ _MAX_PLANNED = 1 << 20
 _PROBE = (Message("user", "a"),)
 
 
-@lru_cache(maxsize=16)
-def _is_verbatim(source: str) -> bool:
-    return is_verbatim(ChatEnvironment().parse(source))
+_FIX = "repair the template (chat_template.jinja), or choose another with model.template"
 
 
 class JinjaChatTemplate:
@@ -58,37 +55,37 @@ class JinjaChatTemplate:
         source: the jinja text.
         turn_end: token that ends an assistant turn on the input side.
         stop: token that the model learns instead of it.
+        file: where the source was read, for errors.
+        trusted: the source is one of our own, byte for byte, and is rendered in this process. All others are rendered in a
+            process of their own, within ``SECONDS`` of processor time and ``MEMORY`` bytes.
 
     Raises:
-        DataError: the source does not compile.
+        DataError: the source does not compile. EnvironmentFault: not within the limits of time and memory.
     """
 
     def __init__(
-        self, source: str, turn_end: str = "<|end_of_sentence|>", stop: str = "</s>", variables: Json | None = None
+        self,
+        source: str,
+        turn_end: str = "<|end_of_sentence|>",
+        stop: str = "</s>",
+        variables: Json | None = None,
+        file: str = "",
+        trusted: bool = False,
     ) -> None:
         self.source, self.turn_end, self.stop = source, turn_end, stop
-        self.variables = dict(variables or {})
-        self._sentinels, self._environment, self._template = self._compile()
+        self.variables, self.file, self.trusted = dict(variables or {}), file, trusted
+        self._sentinels = Sentinels()
+        try:
+            kind = Rendering if trusted else RemoteRendering
+            self._rendering = kind(source, self._sentinels.prefix, self.variables)
+        except RenderFault as fault:
+            raise self._error(fault) from fault
+        self._verbatim = self._rendering.verbatim
         self._shapes: dict[str, str] = {}
-        self._verbatim = _is_verbatim(source)
         self._plans: dict[Shape, RenderPlan] = {}
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (self.source, self.turn_end, self.stop, self.variables)
-
-    def _compile(self) -> tuple[Sentinels, ChatEnvironment, Any]:
-        sentinels = Sentinels()
-        environment = ChatEnvironment(finish_json=sentinels.escaped)
-        try:
-            return sentinels, environment, environment.load_source(self.source)
-        except jinja2.TemplateSyntaxError as e:
-            raise DataError(
-                "the chat template is not valid jinja",
-                code=codes.TEMPLATE_BROKEN,
-                where=f"chat template, line {e.lineno}",
-                found=shorten(e.message),
-                fix="repair the template (chat_template.jinja), or choose another with model.template",
-            ) from e
+        return type(self), (self.source, self.turn_end, self.stop, self.variables, self.file, self.trusted)
 
     def render(
         self,
@@ -102,7 +99,8 @@ class JinjaChatTemplate:
 
         Raises:
             RowError: the template refuses the conversation (its ``raise_exception``).
-            DataError: it fails, loops without end or grows without bound.
+            DataError: it does what none may, such as a recursion without end. EnvironmentFault: it takes too long, or too
+                much memory.
         """
         ask = Ask(add_generation_prompt, thinking)
         plan = self._plan(messages, tools, ask)
@@ -112,7 +110,11 @@ class JinjaChatTemplate:
 
     def shared_shape(self, messages: Sequence[Message], tools: Sequence[Json], ask: Ask = SILENT) -> Shape | None:
         """What all conversations have in common that are rendered as this one but for their texts; ``None``: nobody knows."""
-        if not self._verbatim or tools or sum([len(m.content) + len(m.reasoning) for m in messages]) > _MAX_PLANNED:
+        if (
+            not self._rendering.verbatim
+            or tools
+            or sum([len(m.content) + len(m.reasoning) for m in messages]) > _MAX_PLANNED
+        ):
             return None
         return shape_of(messages, ask)
 
@@ -130,20 +132,48 @@ class JinjaChatTemplate:
         return plan
 
     def _run(self, messages: list[dict[str, Any]], tools: Any, ask: Ask) -> str:
-        self._environment.start()
         try:
-            text: str = self._template.render(**self.variables, messages=messages, tools=tools, **ask.variables())
-        except (TemplateLimit, MemoryError, RecursionError) as e:
-            raise DataError("the chat template goes beyond its limits", code=codes.TEMPLATE_BROKEN, found=str(e)) from e
-        except jinja2.TemplateError as e:
-            raise RowError(f"the chat template refuses it: {e.message}", code=codes.TEMPLATE_REFUSED, where="$") from e
-        except (TypeError, ValueError, LookupError, AttributeError, ArithmeticError) as e:
-            raise RowError(
-                "the chat template fails on this conversation", code=codes.TEMPLATE_REFUSED, where="$", found=str(e)
-            ) from e
-        if len(text) > MAX_TEXT:
-            raise DataError("the chat template writes too much", code=codes.TEMPLATE_BROKEN, found=f"{len(text)}")
-        return text
+            return self._rendering.text(messages, tools, ask.variables())
+        except RenderFault as fault:
+            raise self._error(fault) from fault
+
+    def _error(self, fault: RenderFault) -> ErnieError:
+        """A fault in the words of the user: of the template, or of the row that it was given."""
+        place = "chat template" + (f", line {fault.line}" if fault.line else "")
+        where = f"{self.file}: {place}" if self.file else place
+        if fault.kind == SYNTAX:
+            return DataError(
+                "the chat template is not valid jinja",
+                code=codes.TEMPLATE_BROKEN,
+                where=where,
+                found=shorten(fault.found),
+                fix=_FIX,
+            )
+        if fault.kind == RESOURCES:  # no error of the row: the next one would take as long
+            return EnvironmentFault(
+                "the chat template takes too long, or too much memory",
+                code="ERN-E030",
+                where=where,
+                found=fault.found,
+                expected=f"at most {SECONDS:g} s and {MEMORY >> 20} MiB for a rendering",
+                fix=_FIX,
+            )
+        if fault.kind == LIMIT:
+            return DataError(
+                "the chat template goes beyond its limits",
+                code=codes.TEMPLATE_BROKEN,
+                where=where,
+                found=fault.found,
+                fix=_FIX,
+            )
+        if fault.kind == REFUSED:
+            return RowError(f"the chat template refuses it: {fault.found}", code=codes.TEMPLATE_REFUSED, where="$")
+        return RowError(
+            "the chat template fails on this conversation",
+            code=codes.TEMPLATE_REFUSED,
+            where="$",
+            found=f"{where}: {fault.found}",
+        )
 
     def _render_with_sentinels(self, messages: list[dict[str, Any]], tools: Any, ask: Ask) -> str:
         """``_run``, remembered: with sentinels for texts, conversations of one shape are all alike."""

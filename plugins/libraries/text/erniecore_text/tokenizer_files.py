@@ -135,13 +135,15 @@ def read_template(directory: Path, files: TokenizerFiles) -> ChatTemplate | None
         source = read_text(path, _MOST) if os.path.isfile(path) else None
     except (OSError, ValueError) as e:
         raise DataError("the chat template cannot be read", where=str(path), found=str(e)) from e
-    source = source or _json(directory / "tokenizer_config.json").get("chat_template")
+    if not source:
+        path = directory / "tokenizer_config.json"
+        source = _json(path).get("chat_template")
     if not isinstance(source, str) or not source:
         return None
     variables = dict(files.named)
-    ending = _turn_end(JinjaChatTemplate(source, variables=variables))
+    ending = _turn_end(JinjaChatTemplate(source, variables=variables, file=str(path)))
     stop = files.named.get("eos_token", "</s>") if ending == "<|end_of_sentence|>" else ending
-    return JinjaChatTemplate(source, ending, stop, variables)
+    return JinjaChatTemplate(source, ending, stop, variables, str(path))
 
 
 def _turn_end(template: JinjaChatTemplate) -> str:

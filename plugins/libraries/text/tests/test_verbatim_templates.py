@@ -5,7 +5,7 @@ from erniecore_text.jinja_env import ChatEnvironment
 from erniecore_text.template import JinjaChatTemplate
 from erniecore_text.tokenizer import SentencePieceTokenizer
 from erniecore_text.turns import TurnEncoder
-from erniecore_text.verbatim import is_verbatim
+from erniecore_text.verbatim_proof import is_verbatim
 from hypothesis import given
 from hypothesis import strategies as st
 

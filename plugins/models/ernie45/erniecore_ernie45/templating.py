@@ -62,24 +62,23 @@ def choose_template(choice: str, directory: Path, known: Mapping[str, BuiltIn] =
     Raises ``ConfigError`` for a name that is neither a template nor a file.
     """
     if choice in known:
-        return _template(builtin_source(choice, known), known[choice])
+        return _template(builtin_source(choice, known), known[choice], known)
     usual = next(iter(known))
     source = _source(Path(choice)) if choice else _own_source(directory)
     if source is not None:
-        try:
-            return _template(source, TEMPLATES["thinking"] if "<|im_start|>" in source else known[usual])
-        except DataError as error:
-            error.where = f"{choice or directory}: {error.where}"
-            raise
+        ends = TEMPLATES["thinking"] if "<|im_start|>" in source else known[usual]
+        return _template(source, ends, known, choice or str(directory))
     if choice:
         close = nearest(choice, known)
         hint = f"did you mean {close}?" if close else f"templates: {', '.join(known)}"
         raise ConfigError.at("model.template", f"no template and no file is called {choice!r}; {hint}")
-    return _template(builtin_source(usual, known), known[usual])
+    return _template(builtin_source(usual, known), known[usual], known)
 
 
-def _template(source: str, ends: BuiltIn) -> ChatTemplate:
-    template: ChatTemplate = JinjaChatTemplate(source, turn_end=ends.turn_end, stop=ends.stop)
+def _template(source: str, ends: BuiltIn, known: Mapping[str, BuiltIn], file: str = "") -> ChatTemplate:
+    """Saved models have one of ours: it is recognized by its text, wherever it was read."""
+    ours = any(source == builtin_source(name, known) for name in known)
+    template: ChatTemplate = JinjaChatTemplate(source, turn_end=ends.turn_end, stop=ends.stop, file=file, trusted=ours)
     return template
 
 

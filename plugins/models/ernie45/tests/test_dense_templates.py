@@ -110,6 +110,15 @@ def test_the_directory_decides_when_nobody_chose(tmp_path):
     assert choose_template("ernie45", tmp_path).source == builtin_source("ernie45")
 
 
+def test_only_our_own_text_is_rendered_in_this_process(tmp_path):
+    ours = builtin_source("thinking")
+    (tmp_path / "chat_template.jinja").write_text(ours, encoding="utf-8")
+    assert [choose_template(name, tmp_path).trusted for name in ("", "ernie45")] == [True, True]
+    (tmp_path / "chat_template.jinja").write_text(ours + " ", encoding="utf-8")
+    changed = choose_template("", tmp_path)
+    assert (changed.trusted, changed.file) == (False, str(tmp_path))
+
+
 def test_a_file_can_be_chosen_and_a_wrong_name_is_refused(tmp_path):
     (tmp_path / "mine.jinja").write_text("x")
     assert choose_template(str(tmp_path / "mine.jinja"), tmp_path).source == "x"
