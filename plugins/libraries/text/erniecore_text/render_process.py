@@ -11,6 +11,7 @@ import itertools
 import json
 import marshal
 import os
+import pickle
 import signal
 import socket
 import subprocess
@@ -30,10 +31,12 @@ from erniecore_text.rendering import RESOURCES, RenderFault
 WAIT = 300.0
 #: the package of this file without what its ``__init__`` imports
 _START = """
-import json, sys, types
+import json, pickle, sys, types
 sys.path[:] = json.loads(sys.argv[1])
 package = sys.modules["erniecore_text"] = types.ModuleType("erniecore_text")
 package.__path__ = [sys.argv[2]]
+follow_parent, *its = pickle.loads(bytes.fromhex(sys.argv[4]))
+follow_parent(*its)
 from erniecore_text.render_server import serve
 serve(*json.loads(sys.argv[3]))
 """
@@ -51,10 +54,12 @@ class _Process:
     """The process and this end of its socket. For one thread at a time."""
 
     def __init__(self, start: str = _START) -> None:
+        from erniecore.api.launcher import follow_parent  # and with it the engine's processes: only where it is wanted
+
         own, other = socket.socketpair()
         with other:
-            serve = [other.fileno(), os.getpid(), SECONDS, MEMORY]
-            words = [json.dumps(sys.path), str(Path(__file__).parent), json.dumps(serve)]
+            serve, follow = [other.fileno(), SECONDS, MEMORY], (follow_parent, signal.SIGKILL, os.getpid())
+            words = [json.dumps(sys.path), str(Path(__file__).parent), json.dumps(serve), pickle.dumps(follow).hex()]
             self._process = subprocess.Popen(
                 [sys.executable, "-I", "-S", "-c", start, *words],
                 stdin=subprocess.DEVNULL,

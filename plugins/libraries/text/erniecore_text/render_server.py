@@ -17,7 +17,6 @@ from math import ceil
 from multiprocessing.connection import Connection
 from typing import Any, NoReturn
 
-from erniecore import lifeline
 from erniecore_text.rendering import LIMIT, RESOURCES, RenderFault, Rendering, line_of
 
 #: processor time of a request, and memory of the process in bytes
@@ -34,11 +33,10 @@ class _OutOfTime(BaseException):
     """A request took too long; no ``except Exception`` of jinja2 catches it."""
 
 
-def serve(descriptor: int, parent: int, seconds: float, memory: int) -> None:
-    """Answer requests until the other end is closed. ``parent``: the process that this one ends with."""
+def serve(descriptor: int, seconds: float, memory: int) -> None:
+    """Answer requests until the other end is closed."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the terminal's signals come to the parent, which still needs answers
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
-    lifeline.follow(signal.SIGKILL, parent)
     signal.signal(signal.SIGPROF, _out_of_time)
     _warm_up()
     for limit, most in (
