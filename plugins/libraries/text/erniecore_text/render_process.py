@@ -11,7 +11,6 @@ import itertools
 import json
 import marshal
 import os
-import pickle
 import signal
 import socket
 import subprocess
@@ -31,12 +30,13 @@ from erniecore_text.rendering import RESOURCES, RenderFault
 WAIT = 300.0
 #: the package of this file without what its ``__init__`` imports
 _START = """
-import json, pickle, sys, types
+import json, sys, types
+from importlib import import_module
 sys.path[:] = json.loads(sys.argv[1])
 package = sys.modules["erniecore_text"] = types.ModuleType("erniecore_text")
 package.__path__ = [sys.argv[2]]
-follow_parent, *its = pickle.loads(bytes.fromhex(sys.argv[4]))
-follow_parent(*its)
+module, name, *its = json.loads(sys.argv[4])
+getattr(import_module(module), name)(*its)
 from erniecore_text.render_server import serve
 serve(*json.loads(sys.argv[3]))
 """
@@ -58,8 +58,9 @@ class _Process:
 
         own, other = socket.socketpair()
         with other:
-            serve, follow = [other.fileno(), SECONDS, MEMORY], (follow_parent, signal.SIGKILL, os.getpid())
-            words = [json.dumps(sys.path), str(Path(__file__).parent), json.dumps(serve), pickle.dumps(follow).hex()]
+            serve = [other.fileno(), SECONDS, MEMORY]
+            follow = [follow_parent.__module__, follow_parent.__name__, int(signal.SIGKILL), os.getpid()]
+            words = [json.dumps(sys.path), str(Path(__file__).parent), json.dumps(serve), json.dumps(follow)]
             self._process = subprocess.Popen(
                 [sys.executable, "-I", "-S", "-c", start, *words],
                 stdin=subprocess.DEVNULL,
