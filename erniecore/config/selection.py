@@ -7,6 +7,7 @@ above and below what the user wrote.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -168,6 +169,19 @@ def looks_like_directory(name: str) -> bool:
     return "/" in name or "\\" in name or name in (".", "..", "~") or os.path.isdir(name)
 
 
+def _no_model(directory: Path) -> CheckpointError:
+    """The error for a directory without config.json, which may be the name of a model on a hub."""
+    what, fix, hub = "no config.json in the model directory", "give a plugin name or a model directory", ""
+    if os.path.isfile(directory / "model" / "config.json"):
+        fix = f"did you mean {directory / 'model'}?"
+    elif not os.path.isdir(directory):
+        what = "no such model directory, and nothing is downloaded"
+        fix = f"{fix}; to have a published one fetch its config.json, safetensors and tokenizer"
+        if _HUB_ID.fullmatch(str(directory)) and not os.path.isdir(directory.parent):
+            hub = f"hf download {directory} --local-dir {directory.name}"
+    return CheckpointError(what, where=str(directory), fix=fix, next=hub, code="ERN-K020")
+
+
 def plugin_for_directory(directory: Path) -> str:
     """The name of the model plugin whose ``model_types`` hold the ``model_type`` of ``directory/config.json``.
 
@@ -177,14 +191,7 @@ def plugin_for_directory(directory: Path) -> str:
     """
     file = directory / "config.json"
     if not os.path.isfile(file):
-        what = "no config.json in the model directory" if os.path.isdir(directory) else "no such model directory"
-        inside = directory / "model" / "config.json"
-        fix = (
-            f"did you mean {directory / 'model'}?"
-            if os.path.isfile(inside)
-            else "give a plugin name or a model directory"
-        )
-        raise CheckpointError(what, where=str(directory), fix=fix, code="ERN-K020")
+        raise _no_model(directory)
     try:
         model_type = read_json(file)["model_type"]
     except (OSError, ValueError, KeyError, TypeError) as error:
@@ -218,6 +225,8 @@ def plugin_for_directory(directory: Path) -> str:
     return names[0]
 
 
+#: owner and name, as hubs have them
+_HUB_ID = re.compile(r"[\w-]+/[\w.-]+")
 _FETCH_AGAIN = "write or fetch the model directory again"
 
 

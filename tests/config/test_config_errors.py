@@ -3,7 +3,7 @@
 import pytest
 
 from erniecore.config.compose import load
-from erniecore.errors import ConfigError
+from erniecore.errors import CheckpointError, ConfigError
 
 RUN = "model: {name: toy, size: small}\nmethod: prefer\n"
 
@@ -187,3 +187,20 @@ def test_a_problem_of_a_section_that_nobody_wrote_blames_no_word_of_another():
     loaded = load(None, ["model.name=toy", "model.size=small", "method.name=prefer"], {}, {})
     for key, found in (("parallel.name", "default: parallel.name: wrong"), ("--nodes", "command line: --nodes: wrong")):
         assert [str(problem) for problem in loaded.provenance.located(ConfigError.at(key, "wrong")).problems] == [found]
+
+
+@pytest.mark.parametrize(
+    ("model", "following"),
+    [
+        ("baidu/ERNIE-4.5-0.3B-PT", "hf download baidu/ERNIE-4.5-0.3B-PT --local-dir ERNIE-4.5-0.3B-PT"),
+        ("here/ERNIE-4.5-0.3B-PT", ""),
+        ("path/to/ERNIE-4.5-0.3B-PT", ""),
+    ],
+)
+def test_a_model_that_is_not_here_has_to_be_fetched(toys, tmp_path, monkeypatch, model, following):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "here").mkdir()
+    with pytest.raises(CheckpointError, match="nothing is downloaded") as caught:
+        load(None, [], {"model": model, "method": "prefer"}, {})
+    assert (caught.value.where, caught.value.next) == (model, following)
+    assert "config.json, safetensors and tokenizer" in caught.value.fix
