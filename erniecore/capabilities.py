@@ -59,5 +59,10 @@ class ExporterCapability(Capability):
     """Capabilities of exporter plugins."""
 
     PACKED = "packed", "writes quantized weights as they are stored; others get refused", True
+    STREAMED = (
+        "streamed",
+        "takes weights from `public_tensors` alone: they stay in their files, no model is built",
+        True,
+    )
     INSTALLED_MODEL = "installed-model", "needs an architecture of an installed model plugin", False
     LOSSY = "lossy", "what it writes does not reload to the same weights", False

@@ -10,7 +10,7 @@ from erniecore.engine.models.adapters import (
     origin_of,
     quantized_base,
 )
-from erniecore.engine.models.bundles import load_bundle, locate, open_device, open_located
+from erniecore.engine.models.bundles import load_bundle, locate, open_device, open_located, open_stored
 
 __all__ = [
     "adapter_directory",
@@ -23,6 +23,7 @@ __all__ = [
     "open_device",
     "open_located",
     "open_model",
+    "open_stored",
     "origin_of",
     "quantized_base",
 ]

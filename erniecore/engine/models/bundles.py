@@ -6,8 +6,9 @@ Importing this module is light; paddle comes in when a model is built, after the
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -16,7 +17,7 @@ from erniecore.checkpoint.directories import QUANTIZED_DIRECTORY
 from erniecore.config.selection import plugin_for_directory
 from erniecore.engine import launch
 from erniecore.engine.models import quantized, score_head
-from erniecore.engine.models.config_json import QUANTIZATION, quantizer_of
+from erniecore.engine.models.config_json import QUANTIZATION, has_score, quantizer_of
 from erniecore.engine.views import check_views
 from erniecore.errors import CheckpointError, EnvironmentFault, UsageError, nearest
 from erniecore.files import read_object
@@ -146,7 +147,7 @@ def load_bundle(directory: Path, *, dtype: str = "float32", tokenizer: bool = Tr
         CheckpointError: weights that do not fit, or a vocabulary smaller than the tokenizer's.
     """
     from erniecore.engine.models.random_weights import fill_random
-    from erniecore.engine.models.weights import check_sizes, load_weights, open_weights
+    from erniecore.engine.models.weights import check_sizes, load_weights
 
     plugin = registry.load("model", plugin_for_directory(directory))
     # a model without the setting has no such layers; who needs them says so
@@ -160,20 +161,46 @@ def load_bundle(directory: Path, *, dtype: str = "float32", tokenizer: bool = Tr
         return Opened(bundle, str(bundle.architecture.get("torch_dtype", dtype)), notes)
     report = load_weights(bundle.model, directory, bundle.adapter)
     bundle.model.eval()
-    sizes: Counter[str] = Counter()
-    for _, tensor in open_weights(directory).values():
-        sizes[tensor.dtype] += tensor.num_bytes
-    stored = _long_name(sizes.most_common(1)[0][0]) if sizes else dtype
-    if report.ignored:
-        notes.append(
-            f"not part of this model: {', '.join(report.ignored[:3])}{' …' if len(report.ignored) > 3 else ''}"
-        )
+    stored = _stored_dtype(directory) or dtype
+    notes += _left_alone(report.ignored)
     if QUANTIZATION in bundle.architecture:
         notes.append("quantized for servers; read as the numbers that its codes stand for")
         bundle = replace(bundle, architecture={k: v for k, v in bundle.architecture.items() if k != QUANTIZATION})
         stored = str(bundle.architecture.get("torch_dtype", bundle.architecture.get("dtype", stored)))
     bundle = described(bundle, _provenance_of(directory), _generation_of(directory))
     return Opened(bundle, stored, [str(report), *notes])
+
+
+def open_stored(located: Located) -> Opened:
+    """As :func:`open_located`, but the weights of a model directory stay in their files (``StoredModel``): for exporters
+    that take them one by one. What has to be built to be read is built: checkpoints, quantized and scoring models.
+    """
+    from erniecore.engine.models.stored import stored_model
+
+    directory = located.path
+    config = {} if located.is_checkpoint else _json(directory / "config.json")
+    if located.is_checkpoint or QUANTIZATION in config or has_score(config):
+        return open_located(located, plain=True)
+    plugin = registry.load("model", plugin_for_directory(directory))
+    bundle, notes, _ = read_bundle(plugin, {"path": str(directory)}, directory)
+    model, ignored = stored_model(directory, bundle.architecture, bundle.adapter)
+    bundle = described(replace(bundle, model=model), _provenance_of(directory), _generation_of(directory))
+    return Opened(bundle, _stored_dtype(directory), [*located.notes, *notes, *_left_alone(ignored)])
+
+
+def _stored_dtype(directory: Path) -> str:
+    """In which most weights of a directory are stored."""
+    from erniecore.engine.models.weights import open_weights
+
+    sizes: Counter[str] = Counter()
+    for _, tensor in open_weights(directory).values():
+        sizes[tensor.dtype] += tensor.num_bytes
+    return _long_name(sizes.most_common(1)[0][0]) if sizes else ""
+
+
+def _left_alone(names: Sequence[str]) -> list[str]:
+    more = " …" if len(names) > 3 else ""
+    return [f"not part of this model: {', '.join(names[:3])}{more}"] if names else []
 
 
 def load_checkpoint_bundle(
@@ -229,6 +256,20 @@ def build_bundle(
         tokenizer_home: where the tokenizer's files are; ``None``: no tokenizer.
         check: called before the model is built, which may take long.
     """
+    bundle, notes, build = read_bundle(plugin, section, tokenizer_home)
+    if check is not None and not quantizer_of(bundle.architecture):
+        check(bundle.adapter)
+    import paddle
+
+    with paddle.LazyGuard():
+        model, adapter = score_head.as_described(build(dtype=dtype), bundle.adapter, bundle.architecture)
+    return replace(bundle, model=model, adapter=adapter), notes
+
+
+def read_bundle(
+    plugin: Plugin, section: Mapping[str, Any], tokenizer_home: Path | None
+) -> tuple[ModelBundle, list[str], Callable[..., Any]]:
+    """As :func:`build_bundle`, with no model yet: what builds it, in a ``dtype``, comes last."""
     host = assemble({"model": plugin})
     config = plugin.Config(**section)
     architecture: Json = host.call(plugin, "ernie_read_architecture", config=config)
@@ -236,14 +277,8 @@ def build_bundle(
     if tokenizer is not None:
         notes += check_vocabulary(architecture, tokenizer, str(tokenizer_home))
     adapter = host.call(plugin, "ernie_state_adapter", architecture=architecture)
-    if check is not None and not quantizer_of(architecture):
-        check(adapter)
-    import paddle
-
-    with paddle.LazyGuard():
-        model = host.call(plugin, "ernie_build_model", config=config, architecture=architecture, dtype=dtype)
-        model, adapter = score_head.as_described(model, adapter, architecture)
-    return ModelBundle(model=model, architecture=architecture, adapter=adapter, tokenizer=tokenizer), notes
+    build = partial(host.call, plugin, "ernie_build_model", config=config, architecture=architecture)
+    return ModelBundle(model=None, architecture=architecture, adapter=adapter, tokenizer=tokenizer), notes, build
 
 
 def read_tokenizer(plugin: Plugin, architecture: Json, directory: Path, template: str = "") -> Tokenizer:

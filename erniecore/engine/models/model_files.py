@@ -7,7 +7,7 @@ Reading one is in ``weights.py`` and ``bundles.py``. Nothing here decides names 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from math import prod
 from pathlib import Path
@@ -27,8 +27,9 @@ from erniecore.checkpoint.safetensors_write import (
 )
 from erniecore.checkpoint.tensors import LONG_NAMES, Array, Tensor
 from erniecore.engine import arrays
+from erniecore.engine.models.stored import StoredModel, stored_as
 from erniecore.engine.models.weights import SINGLE_NAME, check_maps, convert, state_of
-from erniecore.errors import CheckpointError, PluginError
+from erniecore.errors import CheckpointError
 from erniecore.types.model import ModelBundle, TensorMap
 from erniecore.types.records import Json
 
@@ -144,45 +145,19 @@ def public_tensors(
     """Public name -> lazily converted tensor of ``bundle.model``, or of ``targets`` in its place, in the adapter's order,
     layout ``pt``.
 
-    One tensor of ours is held in memory at a time, also when it becomes many public ones (stacked experts).
+    One tensor of ours is held in memory at a time, also when it becomes many public ones (stacked experts); of a
+    ``StoredModel``, one public tensor.
     """
     maps = bundle.adapter.maps("pt")
-    targets = state_of(bundle.model) if targets is None else targets
-    check_maps(maps, targets)
-    store = _Store(targets, maps, dtype)
-    public: dict[str, Tensor] = {}
-    for index, entry in enumerate(maps):
-        stored = _SHORT_NAMES[store.dtype_of(index)]
-        for position, (name, shape) in enumerate(zip(entry.sources, entry.source_shapes, strict=True)):
-            if name in public:
-                raise PluginError("the model plugin's state adapter writes a tensor twice", where=name)
-            public[name] = Tensor(stored, tuple(shape), store.loader(index, position))
-    return public
+    if targets is None and isinstance(bundle.model, StoredModel):
+        return bundle.model.converted(maps, dtype)
+    found = state_of(bundle.model) if targets is None else targets
+    check_maps(maps, found)
 
+    def dtype_of(entry: TensorMap) -> str:
+        return entry.dtype or dtype or arrays.dtype_name(found[entry.name])
 
-class _Store:
-    """Our tensors as public arrays; remembers the last one converted, because its parts are asked for in a row."""
-
-    def __init__(self, targets: Mapping[str, PaddleTensor], maps: Sequence[TensorMap], dtype: str) -> None:
-        self.targets, self.maps, self.dtype = targets, maps, dtype
-        self._last: tuple[int, Sequence[Array]] = (-1, ())
-
-    def dtype_of(self, index: int) -> str:
-        """The dtype in which the tensors of map ``index`` are stored."""
-        entry = self.maps[index]
-        return entry.dtype or self.dtype or arrays.dtype_name(self.targets[entry.name])
-
-    def loader(self, index: int, position: int) -> Callable[[], Array]:
-        return lambda: self._parts(index)[position]
-
-    def _parts(self, index: int) -> Sequence[Array]:
-        if self._last[0] != index:
-            entry = self.maps[index]
-            target = self.targets[entry.name]
-            if entry.store is None:
-                raise PluginError("the model plugin's state adapter cannot write this tensor", where=entry.name)
-            self._last = (index, entry.store(converted(target, self.dtype_of(index), entry.name)))
-        return self._last[1]
+    return stored_as(maps, dtype_of, lambda entry: converted(found[entry.name], dtype_of(entry), entry.name))
 
 
 def memory_dtype(bundle: ModelBundle) -> str:

@@ -12,7 +12,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -76,6 +76,33 @@ def load_weights(layer: Layer, directory: Path, adapter: StateAdapter) -> LoadRe
         NumericsError: a value that is not finite.
         PluginError: the adapter's maps are not the tensors of ``layer``.
     """
+    checked = check_weights(directory, layer.architecture, adapter)
+    maps, targets = checked.maps, state_of(layer)
+    check_maps(maps, targets)
+    converted: dict[str, str] = {}
+    for entry in maps:
+        place(entry, targets[entry.name], checked.stored, converted)
+    count = sum(prod(entry.shape) for entry in maps)
+    changes = dict(Counter(converted.values()))
+    return LoadReport(directory, checked.layout, len(maps), count, changes, checked.ignored)
+
+
+class Checked(NamedTuple):
+    """The weights of a directory, compared with what its model needs; no tensor was read yet.
+
+    Attributes:
+        stored: public name -> (file, tensor). layout, maps: how they become those of the model.
+        ignored: public tensors that this model leaves alone.
+    """
+
+    stored: Mapping[str, tuple[Path, Tensor]]
+    layout: str
+    maps: Sequence[TensorMap]
+    ignored: tuple[str, ...]
+
+
+def check_weights(directory: Path, architecture: Mapping[str, Any], adapter: StateAdapter) -> Checked:
+    """Open the files in ``directory``. Raises ``CheckpointError`` as :func:`load_weights`, but for values."""
     files = open_weights(directory)
     check_manifest(directory, {path.name for path, _ in files.values()})
     stored = files
@@ -84,18 +111,11 @@ def load_weights(layer: Layer, directory: Path, adapter: StateAdapter) -> LoadRe
 
         stored = decoded(files)
     tensors = {name: tensor for name, (_, tensor) in stored.items()}
-    same_as_embedding = check_tied_head(layer.architecture, tensors, directory)
+    same_as_embedding = check_tied_head(architecture, tensors, directory)
     names = [name for name in tensors if name not in same_as_embedding]
     layout = adapter.layout_of(names)
     maps = adapter.maps(layout, names)
-    targets = state_of(layer)
-    check_maps(maps, targets)
-    ignored = _check_names(maps, tensors, adapter, directory, same_as_embedding)
-    converted: dict[str, str] = {}
-    for entry in maps:
-        place(entry, targets[entry.name], stored, converted)
-    count = sum(prod(entry.shape) for entry in maps)
-    return LoadReport(directory, layout, len(maps), count, dict(Counter(converted.values())), ignored)
+    return Checked(stored, layout, maps, _check_names(maps, tensors, adapter, directory, same_as_embedding))
 
 
 def check_sizes(directory: Path, adapter: StateAdapter) -> None:
@@ -292,7 +312,7 @@ def place(
         if found != wanted:
             converted[name] = f"{found} -> {wanted}"
         part = convert(tensor.load(), found, wanted, f"{path}: {name}")
-        _check_finite(part, wanted, f"{path}: {name}")
+        check_finite(part, wanted, f"{path}: {name}")
         parts.append(part)
     array = entry.load(parts)
     if tuple(array.shape) != tuple(target.shape):
@@ -305,7 +325,7 @@ def place(
     arrays.set_value(target, array)
 
 
-def _check_finite(array: Array, dtype: str, where: str) -> None:
+def check_finite(array: Array, dtype: str, where: str) -> None:
     """Raise ``NumericsError`` for NaN and infinity: softmax would turn them into answers that look merely untrained."""
     if not arrays.all_finite(array, dtype):
         raise NumericsError(

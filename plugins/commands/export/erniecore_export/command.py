@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, get_args
 
 import typer
 
 from erniecore.api import UsageError, counted
 from erniecore.api.command import JsonOption, did_you_mean, note, show, show_json
+from erniecore.api.installation import load
 
 
 def export(
@@ -17,18 +18,22 @@ def export(
     to: Annotated[
         str,
         typer.Option(
-            help="Exporter: hf (Hugging Face format), hf-fp8 (FP8 by blocks), fastdeploy, safetensors (own names), or a plugin's."
+            help="Exporter: hf (Hugging Face format), hf-fp8 (FP8 by blocks), fastdeploy, gguf (llama.cpp), "
+            "safetensors (own names), or a plugin's."
         ),
     ] = "hf",
     dtype: Annotated[
-        str, typer.Option(help="float32, bfloat16 or float16; empty: as the source stores its weights.")
+        str,
+        typer.Option(
+            help="float32, bfloat16 or float16, of gguf also q8_0 or q4_0; empty: as the source stores its weights."
+        ),
     ] = "",
     as_json: JsonOption = False,
 ) -> None:
     """Write a model for others to load, load it again and compare; fails if anything differs."""
     from erniecore_export.exporting import export_directory
 
-    check_dtype(dtype)
+    check_dtype(dtype, to)
     done = export_directory(directory, out, to, {"dtype": dtype} if dtype else {})
     files = sorted(path for path in done.path.rglob("*") if path.is_file())
     if as_json:
@@ -41,10 +46,11 @@ def export(
     show(f"{done.path}: {counted(len(files), 'file')}, {total:,} bytes, exported to {to}")
 
 
-def check_dtype(dtype: str) -> None:
-    """Raises ``UsageError`` for a word that is no dtype of an exporter."""
-    known = ("float32", "bfloat16", "float16")
-    if dtype and dtype not in known:
+def check_dtype(dtype: str, to: str) -> None:
+    """Raises ``UsageError`` for a word that is no dtype of the exporter ``to``, ``PluginNotFound`` if there is no such one."""
+    field = load("exporter", to).Config.model_fields.get("dtype")
+    known = [word for word in get_args(field.annotation) if word] if field is not None else []
+    if dtype and known and dtype not in known:
         raise UsageError(
             "no such dtype",
             where="--dtype",

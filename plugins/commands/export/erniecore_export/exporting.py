@@ -17,6 +17,7 @@ from erniecore.api.building import atomic_directory, check_target
 from erniecore.api.command import plugin_settings
 from erniecore.api.data import Conversation, Message
 from erniecore.api.export import ExporterCapability, ModelBundle, Tokenizer
+from erniecore.api.files import read_object
 from erniecore.api.installation import assemble, load
 
 if TYPE_CHECKING:
@@ -47,17 +48,27 @@ def export_directory(source: Path, out: Path, to: str = "hf", options: Mapping[s
     section = dict(options or {})
     _options(plugin, section)
     check_target(out)
-    from erniecore.api.run import locate, open_device, open_located
+    from erniecore.api.run import locate, open_device, open_located, open_stored
 
     located = locate(source)
     if located.adapter is not None:
         merge = shlex.join(["ernie", "merge", str(located.adapter), "--base", str(located.path), "--out", str(out)])
         raise UsageError("this run trained an adapter beside the weights", where=str(source), next=merge)
     notes = open_device()
-    opened = open_located(located, plain=True)
+    streamed = ExporterCapability.STREAMED in plugin.capabilities
+    opened = open_stored(located) if streamed else open_located(located, plain=True)
     if "dtype" in plugin.Config.model_fields and not section.get("dtype"):
         section["dtype"] = opened.dtype
-    return Exported(export_bundle(opened.bundle, out, to, section), [*notes, *opened.notes])
+    path = export_bundle(opened.bundle, out, to, section)
+    return Exported(path, [*notes, *opened.notes, *_written_notes(path)])
+
+
+def _written_notes(directory: Path) -> list[str]:
+    """What the exporter noted in the manifest, under ``notes`` of the provenance."""
+    path = directory / "erniecore_manifest.json"
+    facts = read_object(path, CheckpointError).get("provenance") if path.is_file() else None
+    notes = facts.get("notes") if isinstance(facts, dict) else None
+    return [str(note) for note in notes] if isinstance(notes, list) else []
 
 
 def export_bundle(bundle: ModelBundle, out: Path, to: str = "hf", options: Mapping[str, Any] | None = None) -> Path:

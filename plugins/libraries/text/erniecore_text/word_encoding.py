@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 from itertools import chain
-from typing import Any
+from typing import Any, NamedTuple
 
 #: SentencePiece's placeholder of the space
 _SPACE_SYMBOL = "\u2581"
@@ -62,20 +62,38 @@ class WordEncoder:
         return list(chain.from_iterable(map(self._known.__getitem__, words)))
 
 
-def word_encoder(processor: Any, model: bytes) -> WordEncoder | None:
-    """The words of a model, or ``None`` where they may not be encoded alone."""
+class ModelSpecs(NamedTuple):
+    """What a SentencePiece model does with a text.
+
+    Attributes:
+        bpe: joins pieces by rank (byte pair encoding). verbatim: no character is rewritten, no space removed.
+        prefix: a space is put in front of every text.
+    """
+
+    bpe: bool
+    verbatim: bool
+    prefix: bool
+
+
+def model_specs(model: bytes) -> ModelSpecs:
+    """The specs of ``tokenizer.model``, given its bytes."""
     specs = dict(_fields(model, wanted=(2, 3)))
     trainer, normalizer = (dict(_fields(specs.get(n, b""))) for n in (2, 3))
-    exact = (
-        trainer.get(3, 1) == _BPE
-        and not trainer.get(24, 0)  # treat_whitespace_as_suffix
+    verbatim = (
+        not trainer.get(24, 0)  # treat_whitespace_as_suffix
         and not normalizer.get(2, b"")  # precompiled_charsmap: nothing is rewritten
         and not normalizer.get(4, 1)  # remove_extra_whitespaces
         and normalizer.get(5, 1)  # escape_whitespaces
     )
-    if not exact or not splits_at_spaces(processor):
+    return ModelSpecs(trainer.get(3, 1) == _BPE, bool(verbatim), bool(normalizer.get(3, 1)))  # add_dummy_prefix
+
+
+def word_encoder(processor: Any, model: bytes) -> WordEncoder | None:
+    """The words of a model, or ``None`` where they may not be encoded alone."""
+    specs = model_specs(model)
+    if not (specs.bpe and specs.verbatim and splits_at_spaces(processor)):
         return None
-    return WordEncoder(processor, prefix=bool(normalizer.get(3, 1)))  # add_dummy_prefix
+    return WordEncoder(processor, prefix=specs.prefix)
 
 
 def splits_at_spaces(processor: Any) -> bool:

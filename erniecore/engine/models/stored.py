@@ -1,0 +1,116 @@
+"""A model whose weights stay in their files: for exporters that take its public tensors one by one and compute nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from erniecore.checkpoint.tensors import LONG_NAMES, Array, Tensor
+from erniecore.engine.models.weights import Checked, check_finite, check_weights, convert
+from erniecore.errors import PluginError
+from erniecore.types.model import StateAdapter, TensorMap
+
+_SHORT_NAMES = {long: short for short, long in LONG_NAMES.items()}
+
+
+class StoredModel:
+    """Stands for a model in a ``ModelBundle``; ``tensors``: public name, layout ``pt`` -> tensor as it is stored."""
+
+    def __init__(self, tensors: Mapping[str, Tensor]) -> None:
+        self.tensors = tensors
+
+    def converted(self, maps: Sequence[TensorMap], dtype: str) -> dict[str, Tensor]:
+        """The tensors in the order of ``maps``, as ``dtype``; empty: as stored. See ``model_files.public_tensors``."""
+        found = {}
+        for entry in maps:
+            for name in entry.sources:
+                tensor = self.tensors[name]
+                own = LONG_NAMES[tensor.dtype]
+                wanted = entry.dtype or dtype or own
+                load = partial(_converted, tensor, own, wanted, name)
+                found[name] = replace(tensor, dtype=_SHORT_NAMES[wanted], load=load)
+        return found
+
+    def sublayers(self) -> list[Any]:
+        """None: no layer was built, and so none is quantized."""
+        return []
+
+    def named_children(self) -> list[tuple[str, Any]]:
+        """None: there is no codec of a KV cache either."""
+        return []
+
+
+def _converted(tensor: Tensor, found: str, wanted: str, name: str) -> Array:
+    array = convert(tensor.load(), found, wanted, name)
+    check_finite(array, wanted, name)
+    return array
+
+
+def stored_model(
+    directory: Path, architecture: Mapping[str, Any], adapter: StateAdapter
+) -> tuple[StoredModel, tuple[str, ...]]:
+    """The model in ``directory``, and public tensors there that are no part of it.
+
+    Raises:
+        CheckpointError: files missing or damaged, tensors missing, unexpected or of another shape.
+    """
+    checked = check_weights(directory, architecture, adapter)
+    written = adapter.maps("pt")
+    if checked.layout == "pt":
+        tensors = {name: checked.stored[name][1] for entry in written for name in entry.sources}
+    else:
+        tensors = _from_other_layout(checked, written)
+    return StoredModel(tensors), checked.ignored
+
+
+def _from_other_layout(checked: Checked, written: Sequence[TensorMap]) -> dict[str, Tensor]:
+    """Our tensors are loaded as the layout has them, and stored as public ones."""
+    read = {entry.name: entry for entry in checked.maps}
+
+    def parts_of(entry: TensorMap) -> list[Tensor]:
+        return [checked.stored[name][1] for name in read[entry.name].sources]
+
+    def dtype_of(entry: TensorMap) -> str:
+        return LONG_NAMES[parts_of(entry)[0].dtype]
+
+    return stored_as(written, dtype_of, lambda entry: read[entry.name].load([part.load() for part in parts_of(entry)]))
+
+
+def stored_as(
+    maps: Sequence[TensorMap], dtype_of: Callable[[TensorMap], str], ours: Callable[[TensorMap], Array]
+) -> dict[str, Tensor]:
+    """Public name -> lazily stored tensor, in the order of ``maps``.
+
+    Args:
+        maps: for writing. dtype_of: of the arrays that ``ours`` gives. ours: our tensor for a map, on the host.
+    """
+    last = _Last(ours)
+    public: dict[str, Tensor] = {}
+    for entry in maps:
+        stored = _SHORT_NAMES[dtype_of(entry)]
+        for position, (name, shape) in enumerate(zip(entry.sources, entry.source_shapes, strict=True)):
+            if name in public:
+                raise PluginError("the model plugin's state adapter writes a tensor twice", where=name)
+            public[name] = Tensor(stored, tuple(shape), partial(last.part, entry, position))
+    return public
+
+
+class _Last:
+    """Public parts of the tensor converted last, because its parts are asked for in a row."""
+
+    def __init__(self, ours: Callable[[TensorMap], Array]) -> None:
+        self.ours = ours
+        self.name = ""
+        self.parts: Sequence[Array] = ()
+
+    def part(self, entry: TensorMap, position: int) -> Array:
+        """One public tensor of ``entry``."""
+        if self.name != entry.name:
+            if entry.store is None:
+                raise PluginError("the model plugin's state adapter cannot write this tensor", where=entry.name)
+            self.parts = ()  # the one before is freed first
+            self.name, self.parts = entry.name, entry.store(self.ours(entry))
+        return self.parts[position]
