@@ -10,7 +10,8 @@ from erniecore.engine.models.adapters import (
     origin_of,
     quantized_base,
 )
-from erniecore.engine.models.bundles import load_bundle, locate, open_device, open_located, open_stored
+from erniecore.engine.models.bundles import load_bundle, locate, open_device, open_located
+from erniecore.engine.models.stored import open_stored
 
 __all__ = [
     "adapter_directory",

@@ -17,7 +17,7 @@ from erniecore.checkpoint.directories import QUANTIZED_DIRECTORY
 from erniecore.config.selection import plugin_for_directory
 from erniecore.engine import launch
 from erniecore.engine.models import quantized, score_head
-from erniecore.engine.models.config_json import QUANTIZATION, has_score, quantizer_of
+from erniecore.engine.models.config_json import QUANTIZATION, quantizer_of
 from erniecore.engine.views import check_views
 from erniecore.errors import CheckpointError, EnvironmentFault, UsageError, nearest
 from erniecore.files import read_object
@@ -157,38 +157,21 @@ def load_bundle(directory: Path, *, dtype: str = "float32", tokenizer: bool = Tr
     )
     if quantizer_of(bundle.architecture):
         fill_random(bundle.model, bundle.adapter, 0)  # what the quantizer packs, before its files replace it
-        bundle = described(quantized.fill(bundle, directory), _provenance_of(directory), _generation_of(directory))
+        bundle = described_by(directory, quantized.fill(bundle, directory))
         return Opened(bundle, str(bundle.architecture.get("torch_dtype", dtype)), notes)
     report = load_weights(bundle.model, directory, bundle.adapter)
     bundle.model.eval()
-    stored = _stored_dtype(directory) or dtype
-    notes += _left_alone(report.ignored)
+    stored = stored_dtype(directory) or dtype
+    notes += left_alone(report.ignored)
     if QUANTIZATION in bundle.architecture:
         notes.append("quantized for servers; read as the numbers that its codes stand for")
         bundle = replace(bundle, architecture={k: v for k, v in bundle.architecture.items() if k != QUANTIZATION})
         stored = str(bundle.architecture.get("torch_dtype", bundle.architecture.get("dtype", stored)))
-    bundle = described(bundle, _provenance_of(directory), _generation_of(directory))
+    bundle = described_by(directory, bundle)
     return Opened(bundle, stored, [str(report), *notes])
 
 
-def open_stored(located: Located) -> Opened:
-    """As :func:`open_located`, but the weights of a model directory stay in their files (``StoredModel``): for exporters
-    that take them one by one. What has to be built to be read is built: checkpoints, quantized and scoring models.
-    """
-    from erniecore.engine.models.stored import stored_model
-
-    directory = located.path
-    config = {} if located.is_checkpoint else _json(directory / "config.json")
-    if located.is_checkpoint or QUANTIZATION in config or has_score(config):
-        return open_located(located, plain=True)
-    plugin = registry.load("model", plugin_for_directory(directory))
-    bundle, notes, _ = read_bundle(plugin, {"path": str(directory)}, directory)
-    model, ignored = stored_model(directory, bundle.architecture, bundle.adapter)
-    bundle = described(replace(bundle, model=model), _provenance_of(directory), _generation_of(directory))
-    return Opened(bundle, _stored_dtype(directory), [*located.notes, *notes, *_left_alone(ignored)])
-
-
-def _stored_dtype(directory: Path) -> str:
+def stored_dtype(directory: Path) -> str:
     """In which most weights of a directory are stored."""
     from erniecore.engine.models.weights import open_weights
 
@@ -198,7 +181,8 @@ def _stored_dtype(directory: Path) -> str:
     return _long_name(sizes.most_common(1)[0][0]) if sizes else ""
 
 
-def _left_alone(names: Sequence[str]) -> list[str]:
+def left_alone(names: Sequence[str]) -> list[str]:
+    """A note on public tensors that are no part of the model."""
     more = " …" if len(names) > 3 else ""
     return [f"not part of this model: {', '.join(names[:3])}{more}"] if names else []
 
@@ -377,6 +361,11 @@ def _long_name(dtype: str) -> str:
 def described(bundle: ModelBundle, provenance: Json, generation: Json) -> ModelBundle:
     """``bundle`` with what it says of its origin and of how to generate with it."""
     return replace(bundle, provenance=provenance, generation=generation)
+
+
+def described_by(directory: Path, bundle: ModelBundle) -> ModelBundle:
+    """``bundle`` with what ``directory`` says of it; see :func:`described`."""
+    return described(bundle, _provenance_of(directory), _generation_of(directory))
 
 
 def _generation_of(directory: Path) -> Json:

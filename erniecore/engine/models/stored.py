@@ -6,12 +6,19 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from erniecore import registry
 from erniecore.checkpoint.tensors import LONG_NAMES, Array, Tensor
+from erniecore.config.selection import plugin_for_directory
+from erniecore.engine.models.config_json import QUANTIZATION, has_score
 from erniecore.engine.models.weights import Checked, check_finite, check_weights, convert
-from erniecore.errors import PluginError
+from erniecore.errors import CheckpointError, PluginError
+from erniecore.files import read_object
 from erniecore.types.model import StateAdapter, TensorMap
+
+if TYPE_CHECKING:
+    from erniecore.engine.models.bundles import Located, Opened
 
 _SHORT_NAMES = {long: short for short, long in LONG_NAMES.items()}
 
@@ -47,6 +54,24 @@ def _converted(tensor: Tensor, found: str, wanted: str, name: str) -> Array:
     array = convert(tensor.load(), found, wanted, name)
     check_finite(array, wanted, name)
     return array
+
+
+def open_stored(located: Located) -> Opened:
+    """As ``open_located``, but the weights of a model directory stay in their files (:class:`StoredModel`). What has to be
+    built to be read is built: checkpoints, quantized and scoring models.
+    """
+    from erniecore.engine.models import bundles
+
+    directory = located.path
+    config = {} if located.is_checkpoint else read_object(directory / "config.json", CheckpointError, code="ERN-K021")
+    if located.is_checkpoint or QUANTIZATION in config or has_score(config):
+        return bundles.open_located(located, plain=True)
+    plugin = registry.load("model", plugin_for_directory(directory))
+    bundle, notes, _ = bundles.read_bundle(plugin, {"path": str(directory)}, directory)
+    model, ignored = stored_model(directory, bundle.architecture, bundle.adapter)
+    bundle = bundles.described_by(directory, replace(bundle, model=model))
+    notes = [*located.notes, *notes, *bundles.left_alone(ignored)]
+    return bundles.Opened(bundle, bundles.stored_dtype(directory), notes)
 
 
 def stored_model(
