@@ -21,7 +21,14 @@ from erniecore.errors import ConfigError, Problem, UsageError, did_you_mean, sho
 from erniecore.kinds import FLAG_KINDS, MANY, RUN_KINDS
 
 #: Environment variables of the tests and benchmarks.
-_OF_TESTS = ("ERNIE_REAL_DATA", "ERNIE_HF_PYTHON", "ERNIE_WRITE_GOLDEN", "ERNIE_BENCH_HF", "ERNIE_BENCH_PF")
+_OF_TESTS = (
+    "ERNIE_REAL_DATA",
+    "ERNIE_HF_PYTHON",
+    "ERNIE_LLAMA_CPP_PYTHON",
+    "ERNIE_WRITE_GOLDEN",
+    "ERNIE_BENCH_HF",
+    "ERNIE_BENCH_PF",
+)
 #: Environment variables that start with ERNIE_ and are not settings.
 NOT_SETTINGS = ("ERNIE_PLUGINS", "ERNIE_DEBUG", *_OF_TESTS)
 #: Flags whose setting is not called as the flag is.

@@ -7,7 +7,7 @@ Reading one is in ``weights.py`` and ``bundles.py``. Nothing here decides names 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from math import prod
 from pathlib import Path
@@ -27,9 +27,8 @@ from erniecore.checkpoint.safetensors_write import (
 )
 from erniecore.checkpoint.tensors import LONG_NAMES, Array, Tensor
 from erniecore.engine import arrays
-from erniecore.engine.models.stored import StoredModel, stored_as
 from erniecore.engine.models.weights import SINGLE_NAME, check_maps, convert, state_of
-from erniecore.errors import CheckpointError
+from erniecore.errors import CheckpointError, PluginError
 from erniecore.types.model import ModelBundle, TensorMap
 from erniecore.types.records import Json
 
@@ -149,8 +148,11 @@ def public_tensors(
     ``StoredModel``, one public tensor.
     """
     maps = bundle.adapter.maps("pt")
-    if targets is None and isinstance(bundle.model, StoredModel):
-        return bundle.model.converted(maps, dtype)
+    if targets is None and hasattr(
+        bundle.model, "public_tensors"
+    ):  # a StoredModel, whose module is not imported for it
+        in_files: dict[str, Tensor] = bundle.model.public_tensors(maps, dtype)
+        return in_files
     found = state_of(bundle.model) if targets is None else targets
     check_maps(maps, found)
 
@@ -158,6 +160,43 @@ def public_tensors(
         return entry.dtype or dtype or arrays.dtype_name(found[entry.name])
 
     return stored_as(maps, dtype_of, lambda entry: converted(found[entry.name], dtype_of(entry), entry.name))
+
+
+def stored_as(
+    maps: Sequence[TensorMap], dtype_of: Callable[[TensorMap], str], ours: Callable[[TensorMap], Array]
+) -> dict[str, Tensor]:
+    """Public name -> lazily stored tensor, in the order of ``maps``.
+
+    Args:
+        maps: for writing. dtype_of: of the arrays that ``ours`` gives. ours: our tensor for a map, on the host.
+    """
+    last = _Last(ours)
+    public: dict[str, Tensor] = {}
+    for entry in maps:
+        stored = _SHORT_NAMES[dtype_of(entry)]
+        for position, (name, shape) in enumerate(zip(entry.sources, entry.source_shapes, strict=True)):
+            if name in public:
+                raise PluginError("the model plugin's state adapter writes a tensor twice", where=name)
+            public[name] = Tensor(stored, tuple(shape), partial(last.part, entry, position))
+    return public
+
+
+class _Last:
+    """Public parts of the tensor converted last, because its parts are asked for in a row."""
+
+    def __init__(self, ours: Callable[[TensorMap], Array]) -> None:
+        self.ours = ours
+        self.name = ""
+        self.parts: Sequence[Array] = ()
+
+    def part(self, entry: TensorMap, position: int) -> Array:
+        """One public tensor of ``entry``."""
+        if self.name != entry.name:
+            if entry.store is None:
+                raise PluginError("the model plugin's state adapter cannot write this tensor", where=entry.name)
+            self.parts = ()  # the one before is freed first
+            self.name, self.parts = entry.name, entry.store(self.ours(entry))
+        return self.parts[position]
 
 
 def memory_dtype(bundle: ModelBundle) -> str:

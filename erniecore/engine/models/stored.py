@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -12,8 +12,9 @@ from erniecore import registry
 from erniecore.checkpoint.tensors import LONG_NAMES, Array, Tensor
 from erniecore.config.selection import plugin_for_directory
 from erniecore.engine.models.config_json import QUANTIZATION, has_score
+from erniecore.engine.models.model_files import stored_as
 from erniecore.engine.models.weights import Checked, check_finite, check_weights, convert
-from erniecore.errors import CheckpointError, PluginError
+from erniecore.errors import CheckpointError
 from erniecore.files import read_object
 from erniecore.types.model import StateAdapter, TensorMap
 
@@ -29,8 +30,8 @@ class StoredModel:
     def __init__(self, tensors: Mapping[str, Tensor]) -> None:
         self.tensors = tensors
 
-    def converted(self, maps: Sequence[TensorMap], dtype: str) -> dict[str, Tensor]:
-        """The tensors in the order of ``maps``, as ``dtype``; empty: as stored. See ``model_files.public_tensors``."""
+    def public_tensors(self, maps: Sequence[TensorMap], dtype: str) -> dict[str, Tensor]:
+        """The tensors in the order of ``maps``, as ``dtype``; empty: as stored. Asked by ``model_files.public_tensors``."""
         found = {}
         for entry in maps:
             for name in entry.sources:
@@ -102,40 +103,3 @@ def _from_other_layout(checked: Checked, written: Sequence[TensorMap]) -> dict[s
         return LONG_NAMES[parts_of(entry)[0].dtype]
 
     return stored_as(written, dtype_of, lambda entry: read[entry.name].load([part.load() for part in parts_of(entry)]))
-
-
-def stored_as(
-    maps: Sequence[TensorMap], dtype_of: Callable[[TensorMap], str], ours: Callable[[TensorMap], Array]
-) -> dict[str, Tensor]:
-    """Public name -> lazily stored tensor, in the order of ``maps``.
-
-    Args:
-        maps: for writing. dtype_of: of the arrays that ``ours`` gives. ours: our tensor for a map, on the host.
-    """
-    last = _Last(ours)
-    public: dict[str, Tensor] = {}
-    for entry in maps:
-        stored = _SHORT_NAMES[dtype_of(entry)]
-        for position, (name, shape) in enumerate(zip(entry.sources, entry.source_shapes, strict=True)):
-            if name in public:
-                raise PluginError("the model plugin's state adapter writes a tensor twice", where=name)
-            public[name] = Tensor(stored, tuple(shape), partial(last.part, entry, position))
-    return public
-
-
-class _Last:
-    """Public parts of the tensor converted last, because its parts are asked for in a row."""
-
-    def __init__(self, ours: Callable[[TensorMap], Array]) -> None:
-        self.ours = ours
-        self.name = ""
-        self.parts: Sequence[Array] = ()
-
-    def part(self, entry: TensorMap, position: int) -> Array:
-        """One public tensor of ``entry``."""
-        if self.name != entry.name:
-            if entry.store is None:
-                raise PluginError("the model plugin's state adapter cannot write this tensor", where=entry.name)
-            self.parts = ()  # the one before is freed first
-            self.name, self.parts = entry.name, entry.store(self.ours(entry))
-        return self.parts[position]
