@@ -7,8 +7,9 @@ from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
+    from erniecore.checkpoint.tensors import Tensor as StoredTensor
     from erniecore.types.decoder import Projection
-    from erniecore.types.model import StoredWeight
+    from erniecore.types.model import StoredWeight, TensorMap
 
 
 @runtime_checkable
@@ -26,6 +27,15 @@ class StoredLayer(Protocol):
 
     def stored(self, parameter: str) -> StoredWeight:
         """What stands for the parameter."""
+        ...
+
+
+@runtime_checkable
+class PublicTensors(Protocol):
+    """A model that was not built: its public tensors are all there is of it."""
+
+    def public_tensors(self, maps: Sequence[TensorMap], dtype: str) -> dict[str, StoredTensor]:
+        """Public name -> tensor, in the order of ``maps``; ``dtype``: empty means as stored."""
         ...
 
 

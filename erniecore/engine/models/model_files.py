@@ -30,6 +30,7 @@ from erniecore.engine import arrays
 from erniecore.engine.models.weights import SINGLE_NAME, check_maps, convert, state_of
 from erniecore.errors import CheckpointError, PluginError
 from erniecore.types.model import ModelBundle, TensorMap
+from erniecore.types.protocols import PublicTensors
 from erniecore.types.records import Json
 
 if TYPE_CHECKING:
@@ -148,11 +149,8 @@ def public_tensors(
     ``StoredModel``, one public tensor.
     """
     maps = bundle.adapter.maps("pt")
-    if targets is None and hasattr(
-        bundle.model, "public_tensors"
-    ):  # a StoredModel, whose module is not imported for it
-        in_files: dict[str, Tensor] = bundle.model.public_tensors(maps, dtype)
-        return in_files
+    if targets is None and isinstance(bundle.model, PublicTensors):
+        return bundle.model.public_tensors(maps, dtype)
     found = state_of(bundle.model) if targets is None else targets
     check_maps(maps, found)
 
