@@ -163,38 +163,25 @@ def public_tensors(
 def stored_as(
     maps: Sequence[TensorMap], dtype_of: Callable[[TensorMap], str], ours: Callable[[TensorMap], Array]
 ) -> dict[str, Tensor]:
-    """Public name -> lazily stored tensor, in the order of ``maps``.
+    """Public name -> lazily stored tensor of the arrays that ``ours`` gives, of dtypes ``dtype_of``; ``maps``: for writing."""
+    last: dict[str, Sequence[Array]] = {}  # the tensor converted last: its parts are asked for in a row
 
-    Args:
-        maps: for writing. dtype_of: of the arrays that ``ours`` gives. ours: our tensor for a map, on the host.
-    """
-    last = _Last(ours)
+    def part(entry: TensorMap, position: int) -> Array:
+        if entry.name not in last:
+            if entry.store is None:
+                raise PluginError("the model plugin's state adapter cannot write this tensor", where=entry.name)
+            last.clear()
+            last[entry.name] = entry.store(ours(entry))
+        return last[entry.name][position]
+
     public: dict[str, Tensor] = {}
     for entry in maps:
         stored = _SHORT_NAMES[dtype_of(entry)]
         for position, (name, shape) in enumerate(zip(entry.sources, entry.source_shapes, strict=True)):
             if name in public:
                 raise PluginError("the model plugin's state adapter writes a tensor twice", where=name)
-            public[name] = Tensor(stored, tuple(shape), partial(last.part, entry, position))
+            public[name] = Tensor(stored, tuple(shape), partial(part, entry, position))
     return public
-
-
-class _Last:
-    """Public parts of the tensor converted last, because its parts are asked for in a row."""
-
-    def __init__(self, ours: Callable[[TensorMap], Array]) -> None:
-        self.ours = ours
-        self.name = ""
-        self.parts: Sequence[Array] = ()
-
-    def part(self, entry: TensorMap, position: int) -> Array:
-        """One public tensor of ``entry``."""
-        if self.name != entry.name:
-            if entry.store is None:
-                raise PluginError("the model plugin's state adapter cannot write this tensor", where=entry.name)
-            self.parts = ()  # the one before is freed first
-            self.name, self.parts = entry.name, entry.store(self.ours(entry))
-        return self.parts[position]
 
 
 def memory_dtype(bundle: ModelBundle) -> str:

@@ -88,12 +88,7 @@ def load_weights(layer: Layer, directory: Path, adapter: StateAdapter) -> LoadRe
 
 
 class Checked(NamedTuple):
-    """The weights of a directory, compared with what its model needs; no tensor was read yet.
-
-    Attributes:
-        stored: public name -> (file, tensor). layout, maps: how they become those of the model.
-        ignored: public tensors that this model leaves alone.
-    """
+    """The weights of a directory, compared with what its model needs; no tensor was read yet."""
 
     stored: Mapping[str, tuple[Path, Tensor]]
     layout: str

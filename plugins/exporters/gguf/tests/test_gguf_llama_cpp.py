@@ -119,7 +119,10 @@ def ours(bundle):
     segments = [template.segments(talk, add_generation_prompt=True) for talk in talks]
     prompt_ids = [[i for part in tokenizer.encode_segments(cut) for i in part] for cut in segments]
     prompts = [*prompt_ids, *(tokenizer.encode(text) for text in TEXTS[:5])]
-    text = [i for talk in prompt_ids for i in talk] + [i for text in TEXTS[:3] for i in tokenizer.encode(text)]
+    learned = [
+        [Message("user", f"{a} plus {b}"), Message("assistant", str(a + b))] for a, b in ((1, 2), (20, 9), (7, 7))
+    ]
+    text = [i for talk in learned for part in tokenizer.encode_segments(template.segments(talk)) for i in part]
     with paddle.no_grad():
         logits = model.logits(model.features(paddle.to_tensor([text])).hidden).numpy()[0, :-1].astype(np.float64)
     logs = logits - logits.max(axis=1, keepdims=True)
@@ -151,7 +154,7 @@ def theirs(request, file, folder):
 @pytest.mark.parametrize("name", SIZES)
 def test_llama_cpp_reads_what_we_wrote(home, tmp_path, name):
     request, answer = ours(load_bundle(home / name / "model").bundle)
-    assert answer["loss"] < 4
+    assert answer["loss"] < 3
     changes = {}
     for dtype in BOUNDS:
         export_directory(home / name, tmp_path / dtype, "gguf", {"dtype": dtype})
