@@ -8,12 +8,13 @@ PYTHON ?= $(shell for p in python3 python3.12 python3.11 python3.10 python3.13; 
 PLUGINS := $(sort $(dir $(wildcard plugins/*/*/pyproject.toml)))
 KERNELS := third_party_kernels
 SOURCES := pyproject.toml $(addsuffix pyproject.toml,$(PLUGINS)) $(wildcard $(KERNELS)/*.* $(KERNELS)/*/*.h $(KERNELS)/*/*/*.cpp)
-PIP := $(BIN)/pip install --quiet --no-compile
+# CONSTRAINTS=constraints.txt installs the versions with which the tests ran.
+PIP := $(BIN)/pip install --quiet --no-compile $(addprefix --constraint ,$(CONSTRAINTS))
 EDITABLE := $(foreach p,$(PLUGINS) $(KERNELS),-e ./$(p))
 # Test processes: one more than cores, because some tests wait for others.
 JOBS ?= $(shell echo $$(( $$(nproc 2>/dev/null || echo 2) + 1 )))
 
-.PHONY: install demo test test-install test-all test-signals test-hostile test-kills test-commands test-pythons lint docs bench wheels clean
+.PHONY: install install-latest constraints demo test test-install test-all test-signals test-hostile test-kills test-commands test-pythons lint docs bench wheels clean
 
 install: $(VENV)/.ready
 
@@ -25,6 +26,14 @@ $(VENV)/.ready: $(SOURCES) | $(BIN)/pip
 	$(PIP) 'flit_core>=3.11,<5' 'setuptools>=77,<81'
 	$(PIP) --no-build-isolation -e '.[cpu,data,test,dev]' $(EDITABLE)
 	@touch $@
+
+# The newest releases that the pyproject.toml files allow, and what is then another version than in constraints.txt.
+install-latest: $(VENV)/.ready
+	$(PIP) --upgrade --upgrade-strategy eager --no-build-isolation -e '.[cpu,data,test,dev]' $(EDITABLE)
+	$(BIN)/python tests/helpers/tested_versions.py
+
+constraints: $(VENV)/.ready
+	$(BIN)/python tests/helpers/tested_versions.py --write
 
 # What the demo needs and no more, until `make install` or `make test` bring the rest: no linters, no test runner, no pyarrow, no VisualDL.
 $(VENV)/.demo: $(SOURCES) | $(BIN)/pip

@@ -3,7 +3,9 @@
 import sys
 from pathlib import Path
 
+import tested_versions
 from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 from packaging.version import Version
 
 import erniecore
@@ -50,6 +52,20 @@ def test_plugins_accept_this_minor_version_of_the_core_only():
             assert requirement.specifier.contains(version), text
             assert not requirement.specifier.contains(f"{version.major}.{version.minor + 1}"), text
             assert not requirement.specifier.contains(f"{version.major}.{version.minor - 1}") or not version.minor, text
+
+
+def test_what_is_needed_has_been_tested_in_a_version_that_is_allowed():
+    """constraints.txt; the extras of tests and development are not part of it."""
+    tested = tested_versions.pinned("3.11")
+    extras = [*CORE["optional-dependencies"]["cpu"], *CORE["optional-dependencies"]["data"]]
+    texts = {r for project in (CORE, *PLUGINS.values()) for r in project["dependencies"]} | {*extras}
+    needed = [r for r in map(Requirement, texts) if not r.name.startswith("ernie")]
+    assert len({r.name for r in needed}) > 10
+    for requirement in needed:
+        if requirement.marker is None or requirement.marker.evaluate({"python_version": "3.11"}):
+            version = tested.get(canonicalize_name(requirement.name))
+            assert version is not None, f"{requirement.name}: make constraints"
+            assert requirement.specifier.contains(version), f"{requirement}, tested with {version}"
 
 
 def test_names_follow_the_folder():
