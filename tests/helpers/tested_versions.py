@@ -17,7 +17,7 @@ from packaging.utils import canonicalize_name
 
 FILE = Path(__file__).parents[2] / "constraints.txt"
 EXTRAS = ("default", "cpu", "data")
-HEAD = """# Versions with which the tests ran last, for `pip install --constraint constraints.txt …`; `make constraints` writes them.
+HEAD = """# Versions with which the tests ran last, for `pip install --constraint constraints.txt`, by `make constraints`.
 # Which versions are allowed is in the pyproject.toml files.
 """
 
