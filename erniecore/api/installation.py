@@ -11,7 +11,7 @@ from erniecore.kernels import OPERATORS, REFERENCE
 from erniecore.kernels import choose as choose_kernels
 from erniecore.kernels import installed as installed_kernels
 from erniecore.plugin import KernelSet
-from erniecore.registry import CONFLICT, Entry, all_entries, entries, find, load, load_object, loadable
+from erniecore.registry import CONFLICT, Entry, all_entries, entries, find, harm, load, load_object, loadable
 from erniecore.units import size_text
 
 __all__ = [
@@ -30,6 +30,7 @@ __all__ = [
     "entries",
     "existing_parent",
     "find",
+    "harm",
     "free_bytes",
     "installed",
     "installed_kernels",

@@ -18,7 +18,7 @@ from erniecore.config.selection import Selection
 from erniecore.config.settings import SECTIONS, own_keys, plain_name
 from erniecore.config.strict import strict
 from erniecore.config.tree import COMMAND_LINE, Leaf, Place, Tree, leaves, place_of, plain
-from erniecore.errors import ConfigError, PluginError, Problem, nearest, shorten
+from erniecore.errors import ConfigError, Problem, nearest, shorten
 from erniecore.kinds import KINDS, MANY, RUN_KINDS
 from erniecore.sections import Section
 
@@ -250,13 +250,7 @@ def _elsewhere(key: str, chosen: Selection) -> str:
     kind, _, name = key.partition(".")
     if kind not in chosen.names:
         return ""
-    for entry in registry.entries(kind):
-        if entry.status != registry.OK or entry.name == plain_name(chosen.names[kind]):
-            continue
-        try:
-            plugin = registry.load(kind, entry.name)
-        except PluginError:  # broken, and nobody named it
-            continue
-        if name in plugin.Config.model_fields:
-            return f"belongs to {kind} {entry.name}; selected is {chosen.names[kind]}"
+    for plugin in registry.loadable(kind):
+        if plugin.name != plain_name(chosen.names[kind]) and name in plugin.Config.model_fields:
+            return f"belongs to {kind} {plugin.name}; selected is {chosen.names[kind]}"
     return ""

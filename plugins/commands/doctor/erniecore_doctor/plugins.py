@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from importlib import metadata
 
 from erniecore.api import PluginError, counted, install_command
-from erniecore.api.installation import CONFLICT, all_entries, find, known, load, load_object
+from erniecore.api.installation import CONFLICT, all_entries, find, harm, known, load, load_object
 from erniecore_doctor.findings import Finding, ok, problem, warning
 
 #: optional distribution -> (what it is for, the one of ours that needs it and brings it)
@@ -25,6 +25,10 @@ def plugin_findings() -> Iterator[Finding]:
     for entry in all_entries():
         name = f"{entry.kind} {entry.name}"
         heavy = "paddle" in sys.modules
+        if found := harm(entry):
+            fix = f"pip uninstall {entry.distribution}"
+            yield problem("plugins", name, f"{found} ({entry.origin()}); it is left out unless it is named", fix)
+            continue
         try:
             if entry.kind == "command":
                 load_object(find(entry.kind, entry.name))
