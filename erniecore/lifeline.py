@@ -38,11 +38,6 @@ def follow(number: int = signal.SIGKILL, parent: int = 0) -> None:
             os.kill(os.getpid(), number)
 
 
-def followed() -> bool:
-    """Whether this process follows another one of ours."""
-    return _parent != 0
-
-
 def save_first(grace: float = GRACE, look: float = 1.0) -> None:
     """From now on there is something to save: SIGTERM instead of SIGKILL when the parent dies, and SIGKILL ``grace`` seconds
     later. For a process that :func:`follow` has been called in; others go on as they are.

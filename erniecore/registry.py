@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import re
-import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
@@ -221,10 +220,11 @@ def load(kind: str, name: str) -> Plugin:
 
     Raises what :func:`find` raises, and ``PluginBroken`` when it cannot be imported or is not what it says.
     """
-    return _load(find(kind, name))
+    return load_entry(find(kind, name))
 
 
-def _load(entry: Entry) -> Plugin:
+def load_entry(entry: Entry) -> Plugin:
+    """The plugin object of an entry, checked; raises ``PluginBroken``."""
     from erniecore.plugin import Plugin
 
     found = load_object(entry)
@@ -273,27 +273,16 @@ def _check_section(plugin: Plugin, entry: Entry) -> None:
 
 def loadable(kind: str) -> Iterator[Plugin]:
     """Every installed plugin of a kind that loads, by name. The others are left out: a broken plugin, or two that share
-    a name, disturb nobody who does not name them; one that does :func:`harm` is named on stderr."""
+    a name, disturb nobody who does not name them (``trial.py``)."""
     for entry in entries(kind):
-        if entry.status == OK and not (found := harm(entry)):
-            with suppress(PluginError):
-                yield _load(entry)
-        elif entry.status == OK:
-            trial().name(entry, found, state())
+        with suppress(PluginError):
+            if entry.status == OK and (is_ours(entry) or import_module("erniecore.trial").is_harmless(entry)):
+                yield load_entry(entry)
 
 
-def harm(entry: Entry) -> str:
-    """What a plugin that nobody named does to the process that imports it, found out in a copy of this one; empty: nothing
-    worse than an error with a name. Plugins of ours, and what is imported already, are not tried."""
-    ours = entry.distribution == "erniecore" or known().get((entry.kind, entry.name)) == entry.distribution
-    if ours or entry.point.module in sys.modules:
-        return ""
-    return str(trial().harm(entry, load_object if entry.kind == "command" else _load, state()))
-
-
-def trial() -> ModuleType:
-    """Imported where there are plugins of others."""
-    return import_module("erniecore.trial")
+def is_ours(entry: Entry) -> bool:
+    """Whether a plugin is one of the core or of our distributions."""
+    return entry.distribution == "erniecore" or known().get((entry.kind, entry.name)) == entry.distribution
 
 
 def load_object(entry: Entry) -> Any:

@@ -10,32 +10,38 @@ import select
 import signal
 import sys
 import time
-from collections.abc import Callable
 from contextlib import suppress
 from functools import lru_cache
-from typing import TYPE_CHECKING, NoReturn
+from typing import NoReturn
 
-from erniecore import lifeline
+from erniecore import lifeline, registry
 from erniecore.errors import PluginError
-from erniecore.installed import State
+from erniecore.installed import State, state
+from erniecore.registry import Entry
 from erniecore.units import printable
-
-if TYPE_CHECKING:
-    from erniecore.registry import Entry
 
 #: seconds that an import may take, whatever it waits for
 SECONDS = 30.0
 _GOOD = "good"
 
 
-@lru_cache(maxsize=256)
-def harm(entry: Entry, load: Callable[[Entry], object], installed: State) -> str:
-    """What a plugin does to the process that imports it; empty: nothing worse than an error with a name.
+def is_harmless(entry: Entry) -> bool:
+    """Whether a plugin may be imported here. One that may not is named on stderr, once."""
+    found = harm(entry)
+    if found:
+        _name(entry, found, state())
+    return not found
 
-    Args:
-        load: imports it, and raises ``PluginError`` for what is wrong with it. installed: the key only: what was installed
-            anew is tried anew.
-    """
+
+def harm(entry: Entry) -> str:
+    """What a plugin does to the process that imports it; empty: nothing worse than an error with a name. Plugins of ours, and
+    what is imported already, are not tried."""
+    return "" if registry.is_ours(entry) or entry.point.module in sys.modules else _harm(entry, state())
+
+
+@lru_cache(maxsize=256)
+def _harm(entry: Entry, installed: State) -> str:
+    """``installed`` is the key only: what was installed anew is tried anew."""
     ours, theirs = os.pipe()
     parent = os.getpid()
     with suppress(OSError, ValueError):
@@ -43,7 +49,7 @@ def harm(entry: Entry, load: Callable[[Entry], object], installed: State) -> str
         sys.stderr.flush()
     child = os.fork()
     if not child:
-        _import(entry, load, theirs, parent)
+        _import(entry, theirs, parent)
     os.close(theirs)
     said, status = "", None
     try:
@@ -69,7 +75,7 @@ def harm(entry: Entry, load: Callable[[Entry], object], installed: State) -> str
     return f"its import ends the process ({how})"
 
 
-def _import(entry: Entry, load: Callable[[Entry], object], out: int, parent: int) -> NoReturn:
+def _import(entry: Entry, out: int, parent: int) -> NoReturn:
     """In the copy: no terminal, no output, and the end of this process is its end."""
     said = ""
     try:
@@ -78,7 +84,7 @@ def _import(entry: Entry, load: Callable[[Entry], object], out: int, parent: int
         nothing = os.open(os.devnull, os.O_RDWR)
         for stream in range(3):
             os.dup2(nothing, stream)
-        load(entry)
+        (registry.load_object if entry.kind == "command" else registry.load_entry)(entry)
         said = _GOOD
     except PluginError:  # whoever names it is told
         said = _GOOD
@@ -91,9 +97,9 @@ def _import(entry: Entry, load: Callable[[Entry], object], out: int, parent: int
 
 
 @lru_cache(maxsize=256)
-def name(entry: Entry, found: str, installed: State) -> None:
+def _name(entry: Entry, found: str, installed: State) -> None:
     """Say on stderr that a plugin is left out, once. Ranks and workers leave that to the process that started them."""
-    if not lifeline.followed():
+    if not lifeline._parent:
         words = f"warning: {entry.kind} plugin {entry.name!r} of {entry.distribution} {entry.version} is left out: {found}; "
         with suppress(OSError, ValueError):
             print(printable(f"{words}pip uninstall {entry.distribution}"), file=sys.stderr, flush=True)
