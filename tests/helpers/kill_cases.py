@@ -78,6 +78,7 @@ class Session:
     def __init__(self, words: Sequence[str], place: Path, warm: Warm | None) -> None:
         self.place, self._marks = place, place / "phases"
         self._offset = self._marks.stat().st_size if self._marks.exists() else 0
+        self._before = set(inhabitants(place))  # ranks whose launcher was killed, which save and end
         kept = {k: v for k, v in os.environ.items() if not k.startswith(("ERNIE_", "PADDLE_"))}
         environ = {**kept, "NO_COLOR": "1", "OMP_NUM_THREADS": "1", "RUN_PHASES": str(self._marks)}
         with (place / "console.txt").open("ab") as console, open(os.devnull, "rb") as nothing:
@@ -108,7 +109,7 @@ class Session:
         except FileNotFoundError:
             return []
         found = [line.split(" ", 2) for line in lines]
-        return [(int(pid), sign, phase) for pid, sign, phase in found]
+        return [(int(pid), sign, phase) for pid, sign, phase in found if int(pid) not in self._before]
 
     def wait(self) -> int:
         """Its exit code; raises ``Wrong`` where it hangs."""
@@ -173,13 +174,16 @@ class Storm:
     """All chains.
 
     Attributes:
-        kills, failures: (phase, target, layout) -> how many; failures: label -> what was wrong.
+        wanted: kills. before: the summary of an earlier run that this one goes on with.
+        kills: (phase, target, layout) -> how many. failures: what was wrong in which chain. fresh: starts in fresh
+            interpreters. straight: layout -> what a run that nobody disturbs ends with.
     """
 
     home: Path
     warm: Warm
     seed: int
     wanted: int = 0
+    before: dict[str, Any] = field(default_factory=dict)
     kills: Counter[tuple[str, str, str]] = field(default_factory=Counter)
     failures: list[dict[str, Any]] = field(default_factory=list)
     fresh: int = 0
@@ -314,7 +318,7 @@ class Chain:
         length = {"import": 2.5, "relaunch": 2.5, "export": 0.05, "steps": 0.03}.get(kill.phase, self.length)
         while session.end() is None:
             marks = [pid for pid, sign, phase in session.marks() if sign == "+" and phase == kill.phase]
-            if kill.phase == "relaunch":
+            if kill.phase == "relaunch" and (kill.target != "rank" or alone or children_of(session.pid)):
                 break
             if kill.target == "rank" and not alone:
                 marks = [pid for pid in marks if pid != session.pid]
@@ -342,8 +346,9 @@ class Chain:
             found = [session.pid, *children_of(session.pid), *session.workers()]
             self.rng.shuffle(found)
             return found
-        ranks = session.ranks()
-        return {"launcher": [session.pid], "rank": [self.rng.choice(ranks)]}.get(target) or session.workers()[:1]
+        ranks = children_of(session.pid)
+        rank = [self.rng.choice(ranks)] if ranks else []
+        return {"launcher": [session.pid], "rank": rank}[target] if target != "workers" else session.workers()[:1]
 
     def _phase_of(self, session: Session, victims: Iterable[int], wanted: str) -> str:
         """What goes on at the moment: the phase that was waited for, if it is not over, or the latest one."""

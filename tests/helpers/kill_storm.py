@@ -59,8 +59,10 @@ def chained(kills: Iterable[tuple[str, Kill]], rng: random.Random, size: int) ->
 
 def run(storm: Storm, jobs: int, label: str, told: Callable[[], None]) -> None:
     """All chains, ``jobs`` of them at a time; ``told`` is called after each."""
-    rng, count = random.Random(storm.seed), storm.wanted
-    chains, number = planned(count, rng), 0
+    rng = random.Random(storm.seed)
+    again = [(one["layout"], [Kill(*kill.split("/")) for kill in one["kills"]]) for one in storm.before["failures"]]
+    count = storm.wanted - storm.before["kills"]
+    chains, number = [*again, *planned(count - sum(len(kills) for _, kills in again), rng)], 0
     for layout in LAYOUTS:
         storm.undisturbed(layout)
     for _ in range(ROUNDS):
@@ -85,29 +87,49 @@ def summary(storm: Storm, seconds: float) -> dict[str, Any]:
     """As ``docs/promises_page.py`` wants it, by phase and target; and what was run where."""
     wrong = Counter((one["phase"], one["target"]) for one in storm.failures)
     done = Counter((phase, target) for phase, target, _ in storm.kills.elements())
+    done.update({tuple(area["area"].split(": ")): area["attempts"] for area in storm.before["areas"]})
     areas = [
         {"area": f"{phase}: {target}", "attempts": done[phase, target], "failures": wrong[phase, target]}
         for phase in (*PHASES, "")
         for target in (*TARGETS, "")
         if done[phase, target] or wrong[phase, target]
     ]
-    layouts = {name: sum(n for (*_, where), n in storm.kills.items() if where == name) for name in LAYOUTS}
+    layouts = Counter(where for *_, where in storm.kills.elements())
     version = ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--dirty", "--abbrev=12"]
-    return {
-        "suite": "kills",
-        "date": time.strftime("%Y-%m-%d"),
-        "areas": areas,
-        "layouts": layouts,
+    now = {
         "commit": subprocess.run(version, stdout=subprocess.PIPE, text=True).stdout.strip(),
-        "command": f"make test-kills KILLS={storm.wanted} SEED={storm.seed}",
+        "seed": storm.seed,
         "kills": sum(storm.kills.values()),
-        "failed": len(storm.failures),
         "starts_in_fresh_processes": storm.fresh,
         "shared_memory_looked_at": private_memory(),
         "seconds": round(seconds),
         "python": platform.python_version(),
         "failures": storm.failures,
     }
+    return {
+        "suite": "kills",
+        "date": time.strftime("%Y-%m-%d"),
+        "areas": areas,
+        "layouts": {name: layouts[name] + storm.before["layouts"].get(name, 0) for name in LAYOUTS},
+        "kills": now["kills"] + storm.before["kills"],
+        "failures": storm.failures,
+        "runs": [*storm.before["runs"], now],
+    }
+
+
+def read_before(file: Path | None) -> dict[str, Any]:
+    """What an earlier run has counted, without the chains of kills that failed: they are repeated. The record of that run
+    keeps them."""
+    if file is None:
+        return {"kills": 0, "failures": [], "areas": [], "layouts": {}, "runs": []}
+    before: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+    areas = {area["area"]: area for area in before["areas"]}
+    for failure in before["failures"]:
+        for kill in failure["kills"]:
+            areas[kill.replace("/", ": ")]["attempts"] -= 1
+            before["layouts"][failure["layout"]] -= 1
+            before["kills"] -= 1
+    return before
 
 
 def private_memory() -> bool:
@@ -129,6 +151,9 @@ def main() -> int:
     parser.add_argument("--kills", type=int, default=500)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--jobs", type=int, default=2, help="chains at a time")
+    parser.add_argument(
+        "--go-on", type=Path, help="summary of a run that was stopped, or failed: the rest, and what failed"
+    )
     parser.add_argument("--out", type=Path, help="where the summary is written")
     options = parser.parse_args()
     alone_with_memory()
@@ -142,7 +167,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as name:
         home = make_home(Path(name).resolve())
         write_rows(home / "train.jsonl", 600, 1)
-        storm = Storm(home, warm, options.seed, options.kills)
+        storm = Storm(home, warm, options.seed, options.kills, before=read_before(options.go_on))
         try:
             run(storm, options.jobs, f"seed{options.seed}", write)
         finally:

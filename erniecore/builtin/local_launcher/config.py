@@ -12,3 +12,9 @@ class LocalConfig(LauncherConfig):
     master: str = Field(
         "", description="HOST:PORT of the first node, where the others connect; needed with several nodes."
     )
+    secret_file: str = Field(
+        "", description="File with the secret that the machines share, at least 16 bytes; empty: `$ERNIECORE_SECRET`."
+    )
+    insecure: bool = Field(
+        False, description="Let machines join over a network without a secret: anyone who reaches the port may."
+    )

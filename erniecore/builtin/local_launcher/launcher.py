@@ -67,10 +67,13 @@ class LocalRanks(RunningRanks):
 
     Args:
         node: name of this machine, where there are several. variables: what its ranks must know of it.
+        without: variables of this process that they must not get.
     """
 
-    def __init__(self, job: RankJob, node: str = "", variables: Mapping[str, str] | None = None) -> None:
-        self.job, self.node, self.variables = job, node, variables or {}
+    def __init__(
+        self, job: RankJob, node: str = "", variables: Mapping[str, str] | None = None, without: Iterable[str] = ()
+    ) -> None:
+        self.job, self.node, self.variables, self.without = job, node, variables or {}, set(without)
         self.ranks: list[Rank] = []
         self._streams = contextlib.ExitStack()
 
@@ -83,7 +86,8 @@ class LocalRanks(RunningRanks):
             raise
 
     def _start(self, places: Iterable[Cluster]) -> None:
-        shared = {**os.environ, **self.job.environment, **self.variables, **lifeline.variables()}
+        own = {name: value for name, value in os.environ.items() if name not in self.without}
+        shared = {**own, **self.job.environment, **self.variables, **lifeline.variables()}
         for place in places:
             stdout, stderr = self._streams.enter_context(_streams(self.job.out, place.rank))
             process = subprocess.Popen(

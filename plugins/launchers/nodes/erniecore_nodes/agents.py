@@ -5,8 +5,7 @@ per node; what the ranks compute together is not sent here. No paddle.
 
 from __future__ import annotations
 
-import json
-import select
+import ipaddress
 import socket
 import time
 from collections.abc import Mapping, Sequence
@@ -16,18 +15,24 @@ from typing import Any
 
 from erniecore.api import ConfigError, EnvironmentFault
 from erniecore.api.launcher import RankExit
+from erniecore_nodes.channel import MOST, SECRET, Channel, Distrusted
 
 #: seconds between two heartbeats, and of silence after which a node counts as lost
 HEARTBEAT, SILENCE = 2.0, 15.0
+#: messages of one machine that one look takes
+_AT_ONCE = 64
 
 
 @dataclass(frozen=True)
 class Node:
-    """This machine among those of the run. ``master``: ``host:port`` of the first one, where its agent listens."""
+    """This machine among those of the run. ``master``: ``host:port`` of the first one, where its agent listens. ``secret``: what
+    all machines know and nobody else; ``insecure``: none is needed. Raises ``ConfigError`` for what cannot be."""
 
     nodes: int = 1
     rank: int = 0
     master: str = ""
+    secret: bytes = field(default=b"", repr=False)
+    insecure: bool = False
 
     def __post_init__(self) -> None:
         if not 0 <= self.rank < max(self.nodes, 1):
@@ -35,6 +40,21 @@ class Node:
         host, _, port = self.master.rpartition(":")
         if self.nodes > 1 and not (host and port.isdigit()):
             raise ConfigError.at("launcher.master", f"host:port of the first machine (got {self.master!r})")
+        if self.nodes > 1 and not (self.secret or self.insecure or self.on_loopback):
+            raise ConfigError.at(
+                "launcher.secret_file",
+                f"{self.host} is reached over a network: the machines must share a secret",
+                fix=f"`openssl rand -hex 32 > secret`, the same file on every machine, launcher.secret_file=secret or the "
+                f"secret itself in {SECRET}; launcher.insecure=true where nobody else can reach the network",
+            )
+
+    @property
+    def on_loopback(self) -> bool:
+        """Whether the first machine is this one, under an address that no other can reach."""
+        try:
+            return ipaddress.ip_address(self.host).is_loopback
+        except ValueError:
+            return self.host == "localhost"
 
     @property
     def host(self) -> str:
@@ -62,41 +82,32 @@ class World:
 
 @dataclass(eq=False)
 class Connection:
-    """A connection to another agent."""
+    """A connection to another agent, whose ends have both shown that they know the secret."""
 
     node: int
     name: str
-    socket: socket.socket
-    heard: float = field(default_factory=time.monotonic)
-    text: bytes = b""
-    lost: str = ""
+    channel: Channel
+
+    @property
+    def lost(self) -> str:
+        """Why it is of no use any more; empty while it is."""
+        return self.channel.lost
 
     def send(self, **message: Any) -> None:
         """One message; a connection that breaks is noted."""
-        try:
-            self.socket.sendall(json.dumps(message).encode() + b"\n")
-        except OSError as error:
-            self.lost = self.lost or str(error)
+        self.channel.send(**message)
 
     def messages(self) -> list[dict[str, Any]]:
         """What has come since the last look; does not wait."""
-        found = []
-        while not self.lost and select.select([self.socket], [], [], 0)[0]:
-            try:
-                data = self.socket.recv(1 << 16)
-            except OSError as error:
-                self.lost = str(error)
-                break
-            if not data:
-                self.lost = "its agent has ended"
-                break
-            self.heard, self.text = time.monotonic(), self.text + data
-        *whole, self.text = self.text.split(b"\n")
-        for connection in whole:
-            with suppress(ValueError):
-                found.append(json.loads(connection))
-        if not self.lost and time.monotonic() - self.heard > SILENCE:
-            self.lost = f"silent for {SILENCE:.0f} s"
+        found: list[dict[str, Any]] = []
+        channel = self.channel
+        try:
+            while not channel.lost and len(found) < _AT_ONCE and (line := channel.read(MOST)) is not None:
+                found.append(channel.unpack(line))
+        except (OSError, Distrusted) as error:
+            channel.lost = str(error)
+        if not channel.lost and time.monotonic() - channel.heard > SILENCE:
+            channel.lost = f"silent for {SILENCE:.0f} s"
         return found
 
 
@@ -135,7 +146,7 @@ class AgentGroup:
                 self.lost[connection.node] = (
                     connection.name,
                     connection.lost,
-                    time.time() - (time.monotonic() - connection.heard),
+                    time.time() - (time.monotonic() - connection.channel.heard),
                 )
         if (failed or self.failed or self.lost) and not self._told:
             self.failed = self._told = True
@@ -149,10 +160,16 @@ class AgentGroup:
     def _hear(self, connection: Connection, message: Mapping[str, Any]) -> None:
         if message["do"] == "failed":
             self.failed = True
-        elif message["do"] == "ended":
-            self.ends[connection.node] = message["ends"]
-        elif message["do"] == "result":
-            self.result = message["ends"]
+        elif message["do"] in ("ended", "result"):
+            try:
+                ends = [RankExit(**fields) for fields in message["ends"]]
+            except (KeyError, TypeError) as error:
+                connection.channel.lost = f"its agent is of another version: {error}"
+                return
+            if message["do"] == "result":
+                self.result = [asdict(ended) for ended in ends]
+            else:
+                self.ends[connection.node] = [asdict(ended) for ended in ends]
 
     def gather(self, exits: Sequence[RankExit]) -> list[RankExit]:
         """The exits of the ranks of all nodes, the same on each; waits for the nodes that are there."""
@@ -195,5 +212,5 @@ class AgentGroup:
         """End the connections; what was sent arrives."""
         for connection in self.connections:
             with suppress(OSError):
-                connection.socket.shutdown(socket.SHUT_WR)
-            connection.socket.close()
+                connection.channel.socket.shutdown(socket.SHUT_WR)
+            connection.channel.close()

@@ -22,6 +22,7 @@ from erniecore.api.launcher import (
     free_port,
 )
 from erniecore_nodes.agents import AgentGroup, Node
+from erniecore_nodes.channel import SECRET, read_secret
 from erniecore_nodes.rendezvous import Rendezvous
 
 _SIOCGIFADDR = 0x8915
@@ -31,14 +32,18 @@ class NodesLauncher(Launcher):
     """A launcher for one of several machines: its ranks are child processes, its agent talks to the others."""
 
     def __init__(self, config: LocalConfig) -> None:
-        """Raises ``ConfigError`` for a node that cannot be."""
-        self.node = Node(config.nodes, config.node_rank, config.master)
+        """Raises ``ConfigError`` for a node that cannot be, or has no secret where one is needed."""
+        self._notes: list[str] = []
+        secret = read_secret(config.secret_file, os.environ, self._notes.append)
+        self.node = Node(config.nodes, config.node_rank, config.master, secret, config.insecure)
         self.nodes, self.node_rank = config.nodes, config.node_rank
         self.ranks_per_node, self.restarts = config.nproc, config.restarts
         self._rendezvous: Rendezvous | None = None
 
     def open(self, note: Callable[[str], None]) -> None:
         """Listen on the first node. Raises ``EnvironmentFault`` if the port is taken."""
+        for text in self._notes:
+            note(text)
         self._rendezvous = Rendezvous(self.node, note)
 
     def start(self, job: RankJob) -> NodesRanks:
@@ -60,7 +65,7 @@ class NodesRanks(LocalRanks):
     def __init__(self, job: RankJob, group: AgentGroup) -> None:
         interface = os.environ.get("GLOO_SOCKET_IFNAME") or interface_to(group.node.host)
         variables = {NODE: group.name, **({"GLOO_SOCKET_IFNAME": interface} if interface else {})}
-        super().__init__(job, group.name, variables)
+        super().__init__(job, group.name, variables, without=[SECRET])
         self.group = group
 
     def wait(self) -> Sequence[RankExit]:

@@ -17,6 +17,8 @@ from erniecore.checkpoint.reader import load_checkpoint
 
 pytestmark = [pytest.mark.multiproc, pytest.mark.slow]
 LAYOUT = {"parallel__name": "hybrid", "parallel__data": 2, "log__every": 1, "train__max_steps": 40}
+SECRET = "a secret that both machines know"
+OURS = {"NO_COLOR": "1", "OMP_NUM_THREADS": "1", "ERNIECORE_SECRET": SECRET}
 
 
 class Machines:
@@ -39,7 +41,7 @@ class Machines:
             stderr=subprocess.PIPE,
             text=True,
             cwd=cwd,
-            env={**environ, "NO_COLOR": "1", "OMP_NUM_THREADS": "1", "ERNIECORE_NODE": f"host-{rank}"},
+            env={**environ, **OURS, "ERNIECORE_NODE": f"host-{rank}"},
         )
 
     def cut(self):
@@ -101,6 +103,9 @@ def test_two_machines_train_a_killed_rank_is_shown_on_both_and_they_start_again_
     )
     assert max(float(np.abs(one[name] - both[name]).max()) for name in one) <= 1e-5
     assert "host-1" in (tmp_path / "out" / "logs" / "rank-1.log").read_text()
+    assert not [
+        path for path in (tmp_path / "out").rglob("*") if path.is_file() and SECRET.encode() in path.read_bytes()
+    ]
 
 
 def test_a_cut_network_ends_in_an_error_that_names_the_machine(machines, words, tmp_path):
