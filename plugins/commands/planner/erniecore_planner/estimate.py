@@ -73,7 +73,7 @@ class Estimate:
         data = [("data", f"about {seconds_text(self.data_seconds)} to read and encode")] if self.data_seconds else []
         return [
             *memory,
-            ("checkpoints", f"{size_text(self.checkpoints)} for all that are kept, and the one being written"),
+            ("checkpoints", f"{size_text(self.checkpoints)} on disk, the one being written included"),
             ("KV cache", self._cache()),
             ("FLOPs", f"{flops_text(self.flops.total)}FLOP per token, {flops_text(self.step_flops)}FLOP per step"),
             ("step time", self._time()),
@@ -87,12 +87,12 @@ class Estimate:
         saved = " | ".join(f"{name} {size_text(getattr(acts, name))}" for name in names if getattr(acts, name))
         return [
             ("activations", f"{saved} = {size_text(acts.saved)}"),
-            ("workspace", f"logits {size_text(acts.logits)} or one layer {size_text(acts.workspace)}"),
+            ("workspace", f"larger of logits {size_text(acts.logits)} and one layer {size_text(acts.workspace)}"),
             ("peak", f"{size_text(self.peak_memory)} allocated{self._process(self.process_memory)}"),
         ]
 
     def _process(self, size: int | None) -> str:
-        return f"; process about {size_text(size)}" if self.process_memory and size else ""
+        return f"; process RSS about {size_text(size)}" if self.process_memory and size else ""
 
     def _stage(self, stage: StageHolds) -> list[tuple[str, str]]:
         """Of one rank of a pipeline stage."""
@@ -128,11 +128,13 @@ class Estimate:
         if self.operators is not None:
             found = self.operators
             runs = (
-                f"steps of {counted(found.runs, 'run')}" if found.runs else "no run yet; `ernie bench train` times one"
+                f"calibrated by {counted(found.runs, 'run')}"
+                if found.runs
+                else "not calibrated; `ernie bench train` calibrates"
             )
             return (
                 f"about {seconds_text(found.seconds)} per step of full rows: {shares_text(found.parts)} (operators "
-                f"measured {found.day[:10]} on {found.machine}, corrected by {runs})"
+                f"measured {found.day[:10]} on {found.machine}, {runs})"
             )
         if self.train_rate is not None and self.step_seconds is not None:
             where = f"{flops_text(self.train_rate.flops)}FLOP/s in training, measured {self.train_rate.day}"

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+#: classes of operators whose name in JSON is not the usual word
+_SHOWN = {"products": "matmul", "calls": "operator calls", "update": "optimizer"}
+
 
 def flops_text(value: float) -> str:
     """``1.5 T``, ``320 G``."""
@@ -14,7 +17,7 @@ def flops_text(value: float) -> str:
 
 
 def shares_text(parts: Mapping[str, float]) -> str:
-    """``products 57%, attention 32%``: the larger parts, by size."""
+    """``matmul 57%, attention 32%``: the larger parts, by size."""
     total = sum(parts.values())
     ordered = sorted(parts.items(), key=lambda part: -part[1])
-    return ", ".join(f"{name} {value / total:.0%}" for name, value in ordered if value > 0.02 * total)
+    return ", ".join(f"{_SHOWN.get(name, name)} {value / total:.0%}" for name, value in ordered if value > 0.02 * total)

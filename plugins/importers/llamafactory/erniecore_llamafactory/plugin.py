@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from erniecore.api import Plugin, hookimpl
-from erniecore.api.files import read_json
 
 if TYPE_CHECKING:
     from erniecore_key_tables import KeyTable
@@ -31,13 +29,15 @@ class LlamaFactoryImporter(Plugin):
     @hookimpl
     def ernie_import_settings(self, content: Mapping[str, Any], target: ImportTarget) -> Imported:
         """What each argument becomes; looks at ``dataset_info.json`` and at the config.json of the model directory."""
+        from erniecore_key_tables.model_config import config_json
+
         from erniecore_llamafactory.convert import convert
         from erniecore_llamafactory.datasets import read_info
         from erniecore_llamafactory.draft import Surroundings
 
         directory = content.get("dataset_dir")
         info = read_info(directory if isinstance(directory, str) and directory else "data")
-        config = _config_json(content.get("model_name_or_path"))
+        config = config_json(content.get("model_name_or_path"))
         return convert(content, Surroundings(target.device, target.dtypes, config, info))
 
     @hookimpl
@@ -46,16 +46,6 @@ class LlamaFactoryImporter(Plugin):
         from erniecore_llamafactory.table import TABLE
 
         return TABLE
-
-
-def _config_json(path: Any) -> Mapping[str, Any] | None:
-    if not isinstance(path, str):
-        return None
-    try:
-        content = read_json(Path(path) / "config.json")
-    except (OSError, ValueError):
-        return None
-    return content if isinstance(content, dict) else None
 
 
 plugin = LlamaFactoryImporter()

@@ -1,6 +1,6 @@
 """The keys of another toolkit as a table, and the conversion of a file by it: the base of importers. ``table`` describes
 keys, ``values`` reads single values, ``draft`` holds the state of one conversion, ``convert`` runs it, ``reference`` writes the
-page of the table. Reads no file, imports no plugin, knows no toolkit.
+page of the table, ``model_config`` reads the config.json of a model. Imports no plugin, knows no toolkit.
 """
 
 from erniecore_key_tables.convert import SECTIONS, convert, convert_each
