@@ -206,7 +206,8 @@ CODES: dict[str, str] = {
     "ERN-C030": "a value of an imported file means nothing in its toolkit either, or depends on what only that knows",
     "ERN-C031": "an imported file has keys that its toolkit does not have",
     "ERN-C032": "an imported file is for another command than training",
-    "ERN-C021": "the run directory or the checkpoint belongs to another run, or to other settings",
+    "ERN-C021": "the run directory or the checkpoint belongs to another run, to other settings, or to other files: base, "
+    "tokenizer, template, adapter, teacher, reward model, versions of plugins; an adapter, to another base",
     "ERN-E010": "the run directory cannot be written",
     "ERN-E011": "another process uses the run directory",
     "ERN-E020": "a process of the run was killed, or ended without saying why",

@@ -24,6 +24,11 @@ class Section(BaseModel):
         frozen=True, extra="forbid", validate_default=True, use_attribute_docstrings=False, allow_inf_nan=False
     )
 
+    def other_models(self) -> Sequence[str]:
+        """Directories of models that a method or reward reads beside the run's own: a teacher, a reward model. A run that
+        continues finds them unchanged."""
+        return ()
+
     @field_validator("*")
     @classmethod
     def _finite_inside(cls, value: Any) -> Any:

@@ -4,11 +4,11 @@ from erniecore.engine.loading import open_model
 from erniecore.engine.models.adapters import (
     adapter_directory,
     adapter_plugin,
+    base_notes,
     base_of,
     load_adapter,
     named_directory,
     origin_of,
-    quantized_base,
 )
 from erniecore.engine.models.bundles import load_bundle, locate, open_device, open_located
 from erniecore.engine.models.stored import open_stored
@@ -26,5 +26,5 @@ __all__ = [
     "open_model",
     "open_stored",
     "origin_of",
-    "quantized_base",
+    "base_notes",
 ]

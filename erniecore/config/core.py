@@ -32,6 +32,14 @@ class RunSection(Section):
         "start anew and refuse a directory that holds a run. `must`: fail without one. Or a checkpoint directory.",
     )
 
+    accept_changes: tuple[
+        Literal["base", "tokenizer", "template", "adapter", "reference", "reward", "plugins"], ...
+    ] = Field(
+        (),
+        description="Parts of the run fingerprint that may have changed since the checkpoint that the run continues from; any "
+        "other change is refused. `base`: config.json and weights of `model.path`. `adapter`: the saved adapter that it "
+        "started from. `reference`, `reward`: teachers and reward models. `plugins`: versions.",
+    )
     until: int = Field(
         0, ge=0, description="Save and stop (exit 75) after this step, as if asked to; 0: run to the end."
     )

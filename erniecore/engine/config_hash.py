@@ -13,6 +13,8 @@ SAFE = (
     "run.name",
     "run.out",
     "run.resume",
+    "run.accept_changes",
+    "run.accept_changes.*",
     "run.deterministic",  # decides which devices are taken, and the device is a key of its own
     "data.workers",
     "data.cache",

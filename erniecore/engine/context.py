@@ -19,7 +19,10 @@ from erniecore.types.records import Json
 from erniecore.types.run import Cluster, Device, ParallelPlan
 
 if TYPE_CHECKING:
+    from concurrent.futures import Future
+
     from erniecore.config.settings import RunSettings
+    from erniecore.engine.fingerprint import Fingerprint
     from erniecore.engine.preparation.head import HeadChoice
     from erniecore.engine.preparation.reference import ReferenceKind
     from erniecore.host import Host
@@ -97,6 +100,13 @@ class RunContext:
         """The settings as JSON."""
         dump: dict[str, Any] = self.settings.model_dump(mode="json")
         return dump
+
+    @cached_property
+    def fingerprint(self) -> Future[Fingerprint]:
+        """What the run reads, by content; begun when it is first asked for."""
+        from erniecore.engine.fingerprint import begin
+
+        return begin(self.settings, self.plugins)
 
     @cached_property
     def config_hash(self) -> str:

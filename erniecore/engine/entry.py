@@ -237,9 +237,16 @@ def _run_here(context: RunContext, write_resolved: Callable[[Path], None], notes
         rundir.log.info("rank %d of %d on %s", cluster.rank, cluster.world_size, node_name())
         resumption = resume.Resumption()
         if context.is_main:  # the others would see what it has written meanwhile; they hear of it
+            fingerprint = context.fingerprint  # its files are read while the rest is prepared
             hash_now, data_size = context.config_hash, context.parallel_plan.data_size
             resumption = resume.choose(context.out, settings.run.resume, context.settings_json, hash_now, data_size)
             rundir.record_settings(context.out, context.settings_json)
+            if (checkpoint := resumption.checkpoint) is not None:
+                from erniecore.engine.fingerprint import KEY
+                from erniecore.engine.preparation.changed_files import check
+
+                now, accepted = fingerprint.result(), settings.run.accept_changes
+                resumption = resumption.noting(*check(checkpoint.state.get(KEY), now, accepted, checkpoint.path))
         if resumption.checkpoint is None:
             require_space(context.out, context.plan.checkpoint, "the first checkpoint")
         warnings = [*context.warnings, *opening.open_device(device, cluster, context.kernels), *notes]

@@ -14,6 +14,7 @@ from erniecore.checkpoint.directories import (
     MODEL_MANIFEST,
     verify_directory,
 )
+from erniecore.engine.fingerprint import KEY, other_base
 from erniecore.engine.models.config_json import is_quantized
 from erniecore.errors import CheckpointError, PluginConflict, PluginNotFound, UsageError
 from erniecore.files import read_json
@@ -108,7 +109,7 @@ def find_adapter(source: Path) -> Path | None:
 
 
 def base_of(directory: Path) -> Path:
-    """The base that a run's adapter was trained on. Raises ``UsageError`` when it is not there any more."""
+    """The base that a run's adapter was trained on. Raises ``UsageError`` when it is not there any more, or has changed."""
     base = origin_of(directory).get("base")
     if not isinstance(base, str) or not base or not Path(base).is_dir():
         raise UsageError(
@@ -116,6 +117,14 @@ def base_of(directory: Path) -> Path:
             where=str(directory),
             found=str(base or ""),
             fix=f"name the base as well: --model BASE --adapter {directory}",
+        )
+    if difference := other_base(origin_of(directory).get(KEY), Path(base)):
+        raise UsageError(
+            "the base has changed since the adapter was trained on it",
+            where=base,
+            found=difference,
+            fix="put back what it was, or name the base to use it as it is: --model BASE --adapter DIR",
+            code="ERN-C021",
         )
     return Path(base)
 
@@ -144,11 +153,17 @@ def named_directory(word: str) -> tuple[str, Path]:
     return name or found.replace(".", "-"), Path(directory)
 
 
-def quantized_base(directory: Path, base: Path) -> list[str]:
-    """A note when the adapter learned beside quantized weights and is used with original ones."""
-    quantizer = origin_of(directory).get("quantizer")
-    if not quantizer or is_quantized(base):
-        return []
-    return [
-        f"the adapter was trained on weights quantized by {quantizer}; here the base keeps its own, unquantized weights"
-    ]
+def base_notes(directory: Path, base: Path) -> list[str]:
+    """What to know of ``base``, which someone named, under the adapter in ``directory``: it is not what the adapter was trained
+    on, or the adapter learned beside quantized weights and is used with original ones."""
+    origin = origin_of(directory)
+    quantizer, notes = origin.get("quantizer"), []
+    if difference := other_base(origin.get(KEY), base):
+        notes = [
+            f"ERN-C021: {base} is not the base that the adapter was trained on ({origin.get('base')}): {difference}"
+        ]
+    if quantizer and not is_quantized(base):
+        notes.append(
+            f"the adapter was trained on weights quantized by {quantizer}; here the base keeps its own, unquantized weights"
+        )
+    return notes

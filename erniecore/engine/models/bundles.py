@@ -85,7 +85,7 @@ def locate(source: Path) -> Located:
     """
     from erniecore.checkpoint.manifest import MANIFEST_NAME
     from erniecore.checkpoint.reader import newest_verified
-    from erniecore.engine.models.adapters import base_of, find_adapter, quantized_base
+    from erniecore.engine.models.adapters import base_notes, base_of, find_adapter
 
     if not source.is_dir():
         siblings = [p.name for p in source.absolute().parent.glob("*") if p.is_dir()]
@@ -104,7 +104,7 @@ def locate(source: Path) -> Located:
     adapter = find_adapter(source)
     if adapter is not None:
         base = base_of(adapter)
-        return Located(base, False, [f"using adapter {adapter} on {base}", *quantized_base(adapter, base)], adapter)
+        return Located(base, False, [f"using adapter {adapter} on {base}", *base_notes(adapter, base)], adapter)
     path, notes = newest_verified(source / "ckpt" if (source / "ckpt").is_dir() else source)
     if path is None:
         raise UsageError(
@@ -201,6 +201,7 @@ def load_checkpoint_bundle(
 
     checkpoint = load_checkpoint(path)
     settings, names = _settings_of(checkpoint)
+    _require_config(checkpoint, settings["model"].get("path", ""))
     plugin = registry.load("model", names["model"])
     section = {k: v for k, v in settings["model"].items() if k in plugin.Config.model_fields}
     home = section.get("tokenizer") or section.get("path")
@@ -224,6 +225,24 @@ def load_checkpoint_bundle(
     }
     generation = _generation_of(Path(section["path"])) if section.get("path") else {}
     return Opened(described(bundle, provenance, generation), dtype, notes)
+
+
+def _require_config(checkpoint: Checkpoint, base: str) -> None:
+    """Raises ``UsageError`` where the config.json that describes the weights is not the one that they were trained with."""
+    from erniecore.engine.file_hashes import FileHashes
+
+    expected = checkpoint.state.get("fingerprint", {}).get("base", {}).get("config.json")
+    with FileHashes() as hashes:
+        found = hashes.of(base, ["config.json"]).get("config.json", "none")
+    if expected is not None and found != expected:
+        raise UsageError(
+            "config.json changed since the checkpoint was saved, and it describes these weights",
+            where=f"{base}/config.json",
+            found=f"sha256 {found[:12]}…",
+            expected=f"sha256 {expected[:12]}…",
+            fix="put back what it was",
+            code="ERN-C021",
+        )
 
 
 def build_bundle(

@@ -65,10 +65,11 @@ def refuse(differences: Sequence[Difference], where: Path) -> None:
         )
 
 
-def check_data(before: Mapping[str, Any], now: Mapping[str, Any]) -> None:
+def check_data(before: Mapping[str, Any], now: Mapping[str, Any], *, other_samples: bool = False) -> None:
     """Raise ``DataError`` when a training file is not the one that the checkpoint saw, naming it.
 
     Args:
+        other_samples: the same files may give other samples: another tokenizer or template was accepted.
         before, now: ``data`` of ``state.json``: ``files`` (a list of ``path``, ``bytes``, ``sha256``).
     """
     old, new = before["files"], now["files"]
@@ -84,7 +85,7 @@ def check_data(before: Mapping[str, Any], now: Mapping[str, Any]) -> None:
                 fix="restore the file, or start a new run in another run.out",
                 code=FILE_CHANGED,
             )
-    if before.get("fingerprint") != now.get("fingerprint"):
+    if before.get("fingerprint") != now.get("fingerprint") and not other_samples:
         raise DataError(
             "the same files give other samples than before",
             fix="use the tokenizer, chat template, settings of `formats` and erniecore version that the checkpoint was made with",

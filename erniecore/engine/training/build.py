@@ -16,6 +16,8 @@ import paddle
 
 import erniecore
 from erniecore.engine import seed
+from erniecore.engine.fingerprint import KEY as FINGERPRINT
+from erniecore.engine.fingerprint import digests
 from erniecore.engine.models.weights import check_sizes, load_weights
 from erniecore.engine.optimizers.parameters import trained_parameters
 from erniecore.engine.preparation.rundir import STATE_FORMAT, end_path, log
@@ -58,7 +60,8 @@ def build(context: RunContext, resumption: Resumption, ranks: ProcessGroup, stop
     if resumption.checkpoint is not None:
         from erniecore.engine.preparation.continuing import check_data
 
-        check_data(resumption.checkpoint.state["data"], data.state())
+        other_text = {"tokenizer", "template"} & {*context.settings.run.accept_changes}
+        check_data(resumption.checkpoint.state["data"], data.state(), other_samples=bool(other_text))
     return assemble(context, resumption.checkpoint, ranks, tokenizer, data, stop)
 
 
@@ -111,6 +114,7 @@ def state_facts(context: RunContext, data: RunData, total_steps: int) -> dict[st
         "data_size": context.parallel_plan.data_size,
         "data": data.state(),
         RUNTIME: runtime_fingerprint(context.device, context.kernels),
+        FINGERPRINT: context.fingerprint.result(),
         "plugins": context.names,
         "settings": context.settings_json,
     }
@@ -245,6 +249,7 @@ def announce(trainer: Trainer, resumption: Resumption, warnings: Sequence[str]) 
         resumed_from=str(resumption.checkpoint.path) if resumption.checkpoint else "",
         seed=context.settings.run.seed,
         config_hash=context.config_hash,
+        fingerprint=digests(context.fingerprint.result()) if context.is_main else {},
         parameters=context.plan.parameters.total,
         trainable=sum(prod(shard_spec(slot.name, slot.parameter.shape).shape) for slot in slots),
     )

@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from erniecore.checkpoint.directories import ADAPTER_DIRECTORY, atomic_directory, write_directory_manifest
+from erniecore.engine.fingerprint import KEY as FINGERPRINT
+from erniecore.engine.fingerprint import digests
 from erniecore.engine.models.model_files import save_model_directory
 from erniecore.types.model import ModelBundle
 from erniecore.types.process_group import ProcessGroup
@@ -41,6 +43,8 @@ def export_model(
     started, settings = time.perf_counter(), context.settings
     ema = state.ema if settings.checkpoint.average else None
     facts = provenance(context, state, averaged=ema is not None)
+    if context.is_main:
+        facts[FINGERPRINT] = digests(context.fingerprint.result())
     model = context.model
     bundle = ModelBundle(state.model, model.architecture, model.state_adapter, tokenizer, provenance=facts)
     path = None

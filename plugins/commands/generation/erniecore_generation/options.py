@@ -103,10 +103,10 @@ def open_model(
 
     located = locate(source)
     if adapter is not None:
-        from erniecore.api.run import adapter_directory, quantized_base
+        from erniecore.api.run import adapter_directory, base_notes
 
         found = adapter_directory(adapter)
-        located = located._replace(adapter=found, notes=[*located.notes, *quantized_base(found, located.path)])
+        located = located._replace(adapter=found, notes=[*located.notes, *base_notes(found, located.path)])
     for line in open_device(device, located.path):
         note(f"note: {line}")
     opened = open_located(located, mtp=speculative == "mtp")

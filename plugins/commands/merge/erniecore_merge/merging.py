@@ -15,12 +15,12 @@ from erniecore.api.corpus import file_hash
 from erniecore.api.run import (
     adapter_directory,
     adapter_plugin,
+    base_notes,
     base_of,
     load_adapter,
     load_bundle,
     open_device,
     origin_of,
-    quantized_base,
 )
 
 if TYPE_CHECKING:
@@ -119,7 +119,9 @@ def _known_base(directory: Path) -> Path:
     try:
         return base_of(directory)
     except UsageError as error:
-        error.fix, error.next = "name it", f"ernie merge {directory} --base DIR --out DIR"
+        changed = error.code == "ERN-C021"
+        error.fix = "put back what it was, or name it to merge with it as it is" if changed else "name it"
+        error.next = f"ernie merge {directory} --base DIR --out DIR"
         raise
 
 
@@ -129,7 +131,8 @@ def _merged_into(base: Path) -> list[str]:
 
 
 def _other_base(directory: Path, base: Path) -> list[str]:
-    trained_on, notes = origin_of(directory).get("base"), quantized_base(directory, base)
-    if not trained_on or Path(str(trained_on)).absolute() == base.absolute():
+    trained_on, notes = origin_of(directory).get("base"), base_notes(directory, base)
+    same = not trained_on or Path(str(trained_on)).absolute() == base.absolute()
+    if same or any(note.startswith("ERN-C021") for note in notes):
         return notes
     return [*notes, f"the adapter was trained on {trained_on}, not on {base}"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Literal
 
 from erniecore.api import Field
@@ -48,6 +49,10 @@ class DistillConfig(MethodConfig):
     mtp_weight: float = Field(
         0.1, ge=0, description="Weight of the multi-token prediction loss, for models with MTP layers."
     )
+
+    def other_models(self) -> Sequence[str]:
+        """The teacher."""
+        return (self.teacher,) if self.teacher else ()
 
     def reference_use(self) -> ReferenceUse:
         """None: the student is compared with the teacher."""

@@ -23,6 +23,10 @@ class RewardModelConfig(RewardConfig):
     model: str = Field("", description="Directory of the reward model; it needs the chat template of the policy.")
     batch_size: int = Field(8, ge=1, description="Completions at a time.")
 
+    def other_models(self) -> Sequence[str]:
+        """The reward model."""
+        return (self.model,) if self.model else ()
+
 
 class RewardModelFunction(Plugin):
     """The reward function that asks a reward model."""
