@@ -8,7 +8,7 @@ whole. Importing this module is light.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,6 +21,7 @@ from erniecore.types.run import Cluster, Device, ParallelPlan
 if TYPE_CHECKING:
     from concurrent.futures import Future
 
+    from erniecore.checkpoint.reader import Checkpoint
     from erniecore.config.settings import RunSettings
     from erniecore.engine.fingerprint import Fingerprint
     from erniecore.engine.preparation.head import HeadChoice
@@ -112,3 +113,20 @@ class RunContext:
     def config_hash(self) -> str:
         """Of the settings that change numbers."""
         return config_hash(self.settings_json)
+
+
+@dataclass(frozen=True)
+class Resumption:
+    """The choice, and what the user should read about it.
+
+    Attributes:
+        checkpoint: continue from it; ``None``: start anew.
+        notes: why this one, which checkpoints are damaged, which settings changed.
+    """
+
+    checkpoint: Checkpoint | None = None
+    notes: tuple[str, ...] = ()
+
+    def noting(self, *notes: str) -> Resumption:
+        """The same with further notes."""
+        return replace(self, notes=(*self.notes, *notes)) if notes else self

@@ -24,8 +24,7 @@ from erniecore.sections import LauncherConfig
 if TYPE_CHECKING:
     from erniecore.config.compose import LoadedSettings
     from erniecore.config.settings import RunSettings
-    from erniecore.engine.context import RunContext
-    from erniecore.engine.preparation.resume import Resumption
+    from erniecore.engine.context import Resumption, RunContext
     from erniecore.engine.preparation.unfinished import Choice
     from erniecore.engine.stop import StopRequest
     from erniecore.types.planned_run import PlannedRun
@@ -228,25 +227,25 @@ def _run_here(context: RunContext, write_resolved: Callable[[Path], None], notes
     """
     from erniecore.checkpoint.files import require_space
     from erniecore.engine import opening
-    from erniecore.engine.preparation import resume, rundir
+    from erniecore.engine.context import Resumption
+    from erniecore.engine.preparation import rundir
     from erniecore.engine.stop import StopRequest
 
     settings, cluster, device = context.settings, context.cluster, context.device
     stop = StopRequest(context.out / "control" / "stop")
     with stop.listening(), rundir.opened(context.out, cluster.rank):
         rundir.log.info("rank %d of %d on %s", cluster.rank, cluster.world_size, node_name())
-        resumption = resume.Resumption()
+        resumption = Resumption()
         if context.is_main:  # the others would see what it has written meanwhile; they hear of it
-            fingerprint = context.fingerprint  # its files are read while the rest is prepared
-            hash_now, data_size = context.config_hash, context.parallel_plan.data_size
-            resumption = resume.choose(context.out, settings.run.resume, context.settings_json, hash_now, data_size)
-            rundir.record_settings(context.out, context.settings_json)
-            if (checkpoint := resumption.checkpoint) is not None:
-                from erniecore.engine.fingerprint import KEY
-                from erniecore.engine.preparation.changed_files import check
+            fingerprint, resume = (
+                context.fingerprint,
+                settings.run.resume,
+            )  # files are hashed while the rest is prepared
+            if resume != "auto" or rundir.used(context.out) or (context.out / "config.json").is_file():
+                from erniecore.engine.preparation.changed_files import chosen
 
-                now, accepted = fingerprint.result(), settings.run.accept_changes
-                resumption = resumption.noting(*check(checkpoint.state.get(KEY), now, accepted, checkpoint.path))
+                resumption = chosen(context, fingerprint)
+            rundir.record_settings(context.out, context.settings_json)
         if resumption.checkpoint is None:
             require_space(context.out, context.plan.checkpoint, "the first checkpoint")
         warnings = [*context.warnings, *opening.open_device(device, cluster, context.kernels), *notes]

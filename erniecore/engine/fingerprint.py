@@ -7,7 +7,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Mapping
 from concurrent.futures import Future
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import erniecore
@@ -21,7 +20,7 @@ if TYPE_CHECKING:
 Fingerprint = dict[str, dict[str, str]]
 #: key of the fingerprint in ``state.json`` and in the provenance of what a run writes
 KEY = "fingerprint"
-_MODEL = ("config.json", "*.safetensors", "*.safetensors.index.json", "adapter_config.json", "lora_config.json")
+MODEL_FILES = ("config.json", "*.safetensors", "*.safetensors.index.json", "adapter_config.json", "lora_config.json")
 _TOKENIZER = (
     "tokenizer*",
     "special_tokens_map.json",
@@ -32,7 +31,9 @@ _TOKENIZER = (
 )
 _TEMPLATE = ("chat_template.*",)
 #: of a directory with another model, or of a run that made it
-_ALL = tuple(f"{place}{name}" for place in ("", "model/", "adapter/") for name in (*_MODEL, *_TEMPLATE, *_TOKENIZER))
+_ALL = tuple(
+    f"{place}{name}" for place in ("", "model/", "adapter/") for name in (*MODEL_FILES, *_TEMPLATE, *_TOKENIZER)
+)
 #: kinds whose plugins make no number, or whose samples are compared one by one
 _UNCOUNTED = ("callback", "launcher", "format")
 
@@ -58,19 +59,13 @@ def fingerprint_of(settings: RunSettings, plugins: Mapping[str, Any]) -> Fingerp
     others["adapter"] = [adapter.starts_from()] if adapter is not None else []
     others["reward"] = [path for reward in settings.rewards.values() for path in reward.other_models()]
     with FileHashes() as hashes:
-        found = {"base": hashes.of(model.path, _MODEL), "tokenizer": hashes.of(words, _TOKENIZER)}
+        found = {"base": hashes.of(model.path, MODEL_FILES), "tokenizer": hashes.of(words, _TOKENIZER)}
         found["template"] = hashes.of(words, _TEMPLATE) | hashes.of_file(model.template)
         for part, paths in others.items():
             several = [(path, hashes.of(path, _ALL)) for path in paths]
             found[part] = {f"{path}/{name}": value for path, files in several for name, value in files.items()}
     found["plugins"] = _versions(plugins)
     return {part: entries for part, entries in found.items() if entries}
-
-
-def base_digest(directory: Path) -> str:
-    """One hash of the model in ``directory``, as :func:`digests` has it under ``base``."""
-    with FileHashes() as hashes:
-        return digest_of(hashes.of(str(directory), _MODEL))
 
 
 def digests(found: Fingerprint) -> dict[str, str]:
@@ -86,10 +81,3 @@ def _versions(plugins: Mapping[str, Any]) -> dict[str, str]:
         if kind not in _UNCOUNTED:
             found |= {e.distribution: e.version for e in registry.entries(kind) if e.name in names}
     return dict(sorted(found.items()))
-
-
-def other_base(recorded: object, base: Path) -> str:
-    """How ``base`` differs from what something was trained on that has these ``digests``; empty: not, or nobody knows."""
-    expected = recorded.get("base") if isinstance(recorded, Mapping) else None
-    found = base_digest(base) if isinstance(expected, str) else ""
-    return "" if expected in (None, found) else f"config.json and weights are {found[:12]}…, not {str(expected)[:12]}…"

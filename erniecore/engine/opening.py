@@ -14,7 +14,7 @@ from erniecore.types.process_group import ProcessGroup
 from erniecore.types.run import Cluster, Device, ParallelPlan
 
 if TYPE_CHECKING:
-    from erniecore.engine.preparation.resume import Resumption
+    from erniecore.engine.context import Resumption
     from erniecore.host import Host
     from erniecore.sections import ParallelConfig
 

@@ -5,6 +5,7 @@ What an adapter is and how its files look is its plugin's matter. Importing this
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,7 +15,8 @@ from erniecore.checkpoint.directories import (
     MODEL_MANIFEST,
     verify_directory,
 )
-from erniecore.engine.fingerprint import KEY, other_base
+from erniecore.engine.file_hashes import FileHashes, digest_of
+from erniecore.engine.fingerprint import KEY, MODEL_FILES
 from erniecore.engine.models.config_json import is_quantized
 from erniecore.errors import CheckpointError, PluginConflict, PluginNotFound, UsageError
 from erniecore.files import read_json
@@ -167,3 +169,16 @@ def base_notes(directory: Path, base: Path) -> list[str]:
             f"the adapter was trained on weights quantized by {quantizer}; here the base keeps its own, unquantized weights"
         )
     return notes
+
+
+def base_digest(directory: Path) -> str:
+    """One hash of the model in ``directory``, as :func:`digests` has it under ``base``."""
+    with FileHashes() as hashes:
+        return digest_of(hashes.of(str(directory), MODEL_FILES))
+
+
+def other_base(recorded: object, base: Path) -> str:
+    """How ``base`` differs from what something was trained on that has these ``digests``; empty: not, or nobody knows."""
+    expected = recorded.get("base") if isinstance(recorded, Mapping) else None
+    found = base_digest(base) if isinstance(expected, str) else ""
+    return "" if expected in (None, found) else f"config.json and weights are {found[:12]}…, not {str(expected)[:12]}…"

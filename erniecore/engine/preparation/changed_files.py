@@ -5,12 +5,24 @@ compared in ``continuing.py``.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
+from concurrent.futures import Future
 from pathlib import Path
 
 from packaging.version import Version
 
-from erniecore.engine.fingerprint import Fingerprint
+from erniecore.engine.context import Resumption, RunContext
+from erniecore.engine.fingerprint import KEY, Fingerprint
+from erniecore.engine.preparation.resume import choose
 from erniecore.errors import UsageError
+
+
+def chosen(context: RunContext, fingerprint: Future[Fingerprint]) -> Resumption:
+    """Where the run continues (``resume.choose``), with the files and plugins of that checkpoint."""
+    run, hash_now, data_size = context.settings.run, context.config_hash, context.parallel_plan.data_size
+    found = choose(context.out, run.resume, context.settings_json, hash_now, data_size)
+    if (checkpoint := found.checkpoint) is None:
+        return found
+    return found.noting(*check(checkpoint.state.get(KEY), fingerprint.result(), run.accept_changes, checkpoint.path))
 
 
 def check(

@@ -5,33 +5,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from erniecore.checkpoint.manifest import list_checkpoints
+from erniecore.engine.context import Resumption
 from erniecore.engine.preparation import rundir
 from erniecore.errors import CheckpointError, UsageError, nearest
-
-if TYPE_CHECKING:
-    from erniecore.checkpoint.reader import Checkpoint
-
-
-@dataclass(frozen=True)
-class Resumption:
-    """The choice, and what the user should read about it.
-
-    Attributes:
-        checkpoint: continue from it; ``None``: start anew.
-        notes: why this one, which checkpoints are damaged, which settings changed.
-    """
-
-    checkpoint: Checkpoint | None = None
-    notes: tuple[str, ...] = ()
-
-    def noting(self, *notes: str) -> Resumption:
-        """The same with further notes."""
-        return replace(self, notes=(*self.notes, *notes)) if notes else self
 
 
 def choose(out: Path, resume: str, settings: Mapping[str, Any], hash_now: str, data_size: int = 1) -> Resumption:

@@ -43,8 +43,7 @@ from erniecore.types.text import Tokenizer
 
 if TYPE_CHECKING:
     from erniecore.checkpoint.reader import Checkpoint
-    from erniecore.engine.context import RunContext
-    from erniecore.engine.preparation.resume import Resumption
+    from erniecore.engine.context import Resumption, RunContext
     from erniecore.engine.stop import StopRequest
     from erniecore.engine.training.ema import Ema
 

@@ -4,8 +4,9 @@ import os
 
 import pytest
 
-from erniecore.engine import file_hashes, fingerprint
+from erniecore.engine import file_hashes
 from erniecore.engine.file_hashes import FileHashes
+from erniecore.engine.models import adapters
 from erniecore.engine.preparation import changed_files
 from erniecore.errors import UsageError
 
@@ -91,7 +92,7 @@ def test_a_file_that_was_just_written_is_not_remembered(large, monkeypatch):
 
 
 def test_the_base_of_a_directory_without_files(tmp_path):
-    assert fingerprint.other_base({"base": fingerprint.base_digest(tmp_path)}, tmp_path) == ""
-    assert fingerprint.other_base({}, tmp_path) == fingerprint.other_base(None, tmp_path) == ""
+    assert adapters.other_base({"base": adapters.base_digest(tmp_path)}, tmp_path) == ""
+    assert adapters.other_base({}, tmp_path) == adapters.other_base(None, tmp_path) == ""
     (tmp_path / "config.json").write_text("{}")
-    assert "config.json and weights are " in fingerprint.other_base({"base": "0" * 64}, tmp_path)
+    assert "config.json and weights are " in adapters.other_base({"base": "0" * 64}, tmp_path)

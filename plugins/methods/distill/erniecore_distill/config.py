@@ -51,7 +51,7 @@ class DistillConfig(MethodConfig):
     )
 
     def other_models(self) -> Sequence[str]:
-        """The teacher."""
+        """The model whose distributions the student matches."""
         return (self.teacher,) if self.teacher else ()
 
     def reference_use(self) -> ReferenceUse:

@@ -24,7 +24,7 @@ class RewardModelConfig(RewardConfig):
     batch_size: int = Field(8, ge=1, description="Completions at a time.")
 
     def other_models(self) -> Sequence[str]:
-        """The reward model."""
+        """The model that gives the rewards."""
         return (self.model,) if self.model else ()
 
 
