@@ -61,7 +61,7 @@ def stretches(sizes: Sequence[int], mix: Mix, epoch: int) -> list[tuple[int, int
         return out
     from erniecore.data.mixing_counts import counts
 
-    for i, count in zip(used, counts(used, sizes, weight, amount, mix), strict=True):
+    for i, count in zip(used, counts(used, sizes, weight, amount, mix.kind, mix.epoch_samples), strict=True):
         out[i] = epoch * count, count
     return out
 

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from erniecore.data.mixing import Mix
 from erniecore.data.order import shares
 
 if TYPE_CHECKING:
@@ -19,21 +18,26 @@ if TYPE_CHECKING:
 
 
 def counts(
-    used: Sequence[int], sizes: Sequence[int], weight: dict[int, Fraction], amount: dict[int, Fraction], mix: Mix
+    used: Sequence[int],
+    sizes: Sequence[int],
+    weight: dict[int, Fraction],
+    amount: dict[int, Fraction],
+    kind: str,
+    epoch_samples: int,
 ) -> list[int]:
     """Samples of each used source in every epoch."""
-    if mix.epoch_samples or mix.kind == "weighted":
-        total = mix.epoch_samples or sum(sizes)
-        return shares([float((weight if mix.kind == "weighted" else amount)[i]) for i in used], total)
+    if epoch_samples or kind == "weighted":
+        total = epoch_samples or sum(sizes)
+        return shares([float((weight if kind == "weighted" else amount)[i]) for i in used], total)
     limits = {i: max(1, math.floor(amount[i])) for i in used}
     reach = {i: limits[i] / weight[i] for i in used}
-    if mix.kind == "interleave-under":
+    if kind == "interleave-under":
         draws = min(reach.values())
         return [math.floor(weight[i] * draws) for i in used]
-    if mix.kind == "interleave-over":
+    if kind == "interleave-over":
         draws = max(reach.values())
         return [math.ceil(weight[i] * draws) for i in used]
-    raise AssertionError(f"unknown mix {mix.kind!r}")
+    raise AssertionError(f"unknown mix {kind!r}")
 
 
 def evenly(counts: Sequence[int]) -> Array:
