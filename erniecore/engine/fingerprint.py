@@ -54,8 +54,8 @@ def begin(settings: RunSettings, plugins: Mapping[str, Any]) -> Future[Fingerpri
 
 def fingerprint_of(settings: RunSettings, plugins: Mapping[str, Any]) -> Fingerprint:
     """Of a run with these settings; parts that it does not have are left out."""
-    model, adapter = settings.model, settings.adapter
-    words, others = model.tokenizer or model.path, {"reference": settings.method.other_models()}
+    model, adapter, method = settings.model, settings.adapter, settings.method
+    words, others = model.tokenizer or model.path, {"reference": method.other_models()}
     others["adapter"] = [adapter.starts_from()] if adapter is not None else []
     others["reward"] = [path for reward in settings.rewards.values() for path in reward.other_models()]
     with FileHashes() as hashes:
