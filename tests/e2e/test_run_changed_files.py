@@ -117,18 +117,6 @@ def test_an_adapter_knows_its_base(runner, ernie, refuses, home):
     refuses(["run", *runner.words("next", **again)], Exit.USAGE, f"{path}: ", remedy="accept_changes=[adapter]")
 
 
-def test_a_checkpoint_is_not_read_with_another_config(trained, runner, home, refuses, monkeypatch, tmp_path):
-    settings = json.loads((trained / "ckpt" / "step-00000006" / "state.json").read_text())["settings"]
-    assert settings["model"]["path"] == str(home / "base")
-    kept = (home / "base" / "config.json").read_text()
-    try:
-        edit_config(home / "base")
-        words = ["export", trained / "ckpt" / "step-00000006", "--out", tmp_path / "x"]
-        refuses(words, Exit.USAGE, "ERN-C021", "config.json", remedy="put back what it was")
-    finally:
-        (home / "base" / "config.json").write_text(kept)
-
-
 def test_the_cache_of_hashes_is_only_a_cache(runner, ernie, home, monkeypatch, tmp_path):
     cache = tmp_path / "cache"
     monkeypatch.setenv("XDG_CACHE_HOME", str(cache))

@@ -201,7 +201,6 @@ def load_checkpoint_bundle(
 
     checkpoint = load_checkpoint(path)
     settings, names = _settings_of(checkpoint)
-    _require_config(checkpoint, settings["model"].get("path", ""))
     plugin = registry.load("model", names["model"])
     section = {k: v for k, v in settings["model"].items() if k in plugin.Config.model_fields}
     home = section.get("tokenizer") or section.get("path")
@@ -225,24 +224,6 @@ def load_checkpoint_bundle(
     }
     generation = _generation_of(Path(section["path"])) if section.get("path") else {}
     return Opened(described(bundle, provenance, generation), dtype, notes)
-
-
-def _require_config(checkpoint: Checkpoint, base: str) -> None:
-    """Raises ``UsageError`` where the config.json that describes the weights is not the one that they were trained with."""
-    from erniecore.engine.file_hashes import FileHashes
-
-    expected = checkpoint.state.get("fingerprint", {}).get("base", {}).get("config.json")
-    with FileHashes() as hashes:
-        found = hashes.of(base, ["config.json"]).get("config.json", "none")
-    if expected is not None and found != expected:
-        raise UsageError(
-            "config.json changed since the checkpoint was saved, and it describes these weights",
-            where=f"{base}/config.json",
-            found=f"sha256 {found[:12]}…",
-            expected=f"sha256 {expected[:12]}…",
-            fix="put back what it was",
-            code="ERN-C021",
-        )
 
 
 def build_bundle(

@@ -4,7 +4,7 @@ compared in ``continuing.py``.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from concurrent.futures import Future
 from pathlib import Path
 
@@ -28,62 +28,43 @@ def chosen(context: RunContext, fingerprint: Future[Fingerprint]) -> Resumption:
 def check(
     before: Mapping[str, Mapping[str, str]] | None, now: Fingerprint, accepted: Collection[str], where: Path
 ) -> list[str]:
-    """What the user should read about a run that continues from the checkpoint ``where``.
-
-    Args:
-        before: as the checkpoint has it; ``None``: it was written before there was one. accepted: parts that may have changed.
-    Raises:
-        UsageError: another part has changed; names every file, its old and its new hash.
-    """
+    """What the user should read about a run that continues from ``where``, whose checkpoint has the fingerprint ``before``
+    (``None``: an earlier version wrote it). Raises ``UsageError`` where a part has changed that is not ``accepted``."""
     if before is None:
         return [
-            "the checkpoint has no run fingerprint: whether its base, tokenizer, template or plugins have changed is unknown"
+            "the checkpoint has no run fingerprint: whether base, tokenizer, template or plugins have changed is unknown"
         ]
     changed = {part: _changes(before.get(part, {}), now.get(part, {})) for part in sorted({*before, *now})}
-    newer = (
-        set() if "plugins" not in changed else {name for name, old, new in changed["plugins"] if _newer_patch(old, new)}
-    )
-    notes = [
-        f"plugin {name} is newer: {old} -> {new}" for name, old, new in changed.get("plugins", []) if name in newer
-    ]
-    refused = {
-        p: [c for c in found if p != "plugins" or c[0] not in newer]
-        for p, found in changed.items()
-        if p not in accepted
-    }
-    refused = {part: found for part, found in refused.items() if found}
+    newer = [found for found in changed.get("plugins", []) if _is_newer_patch(*found[1:])]
+    changed["plugins"] = [found for found in changed.get("plugins", []) if found not in newer]
+    refused = {part: found for part, found in changed.items() if found and part not in accepted}
     if refused:
         raise UsageError(
-            f"{_listed(refused)} changed since the checkpoint was saved, and with that the result: {_text(refused)}",
+            f"{', '.join(refused)} changed since the checkpoint was saved, and with that the result: {_text(refused)}",
             where=str(where),
             fix="put back what it was, choose another run.out (--out) for a new run, or accept it with "
             f"run.accept_changes=[{','.join(refused)}]",
             code="ERN-C021",
         )
-    accepted_now = {part: found for part, found in changed.items() if part in accepted and found}
-    return [*notes, *([f"accepted (run.accept_changes): {_text(accepted_now)}"] if accepted_now else [])]
+    notes = [f"plugin {name} is newer: {old} -> {new}" for name, old, new in newer]
+    return [*notes, *([f"accepted (run.accept_changes): {text}"] if (text := _text(changed)) else [])]
 
 
 def _changes(old: Mapping[str, str], new: Mapping[str, str]) -> list[tuple[str, str, str]]:
-    # weights that are gone are needed or not, which loading shows
-    gone = {name for name in old if name not in new and ".safetensors" in name}
-    return [(n, old.get(n, ""), new.get(n, "")) for n in sorted({*old, *new} - gone) if old.get(n) != new.get(n)]
+    """(name, old, new); weights that are gone are needed or not, which loading shows."""
+    names = sorted({*old, *new} - {name for name in old if name not in new and ".safetensors" in name})
+    return [(name, old.get(name, ""), new.get(name, "")) for name in names if old.get(name) != new.get(name)]
 
 
-def _newer_patch(old: str, new: str) -> bool:
-    if not old or not new:
-        return False
-    was, now = Version(old), Version(new)
-    return was.release[:2] == now.release[:2] and now > was
-
-
-def _listed(parts: Iterable[str]) -> str:
-    *most, last = parts
-    return f"{', '.join(most)} and {last}" if most else last
+def _is_newer_patch(old: str, new: str) -> bool:
+    was, now = (Version(version or "0") for version in (old, new))
+    return bool(old) and was.release[:2] == now.release[:2] and now > was
 
 
 def _text(changed: Mapping[str, list[tuple[str, str, str]]]) -> str:
-    show: Callable[[str], str] = lambda value: f"{value[:12]}…" if len(value) == 64 else value or "none"  # noqa: E731
-    return "; ".join(
-        f"{part} {name}: {show(old)} -> {show(new)}" for part, found in changed.items() for name, old, new in found[:8]
-    )
+    every = [(f"{part} {name}", old, new) for part, found in changed.items() for name, old, new in found[:8]]
+    return "; ".join(f"{name}: {_short(old)} -> {_short(new)}" for name, old, new in every)
+
+
+def _short(value: str) -> str:
+    return f"{value[:12]}…" if len(value) == 64 else value or "none"
