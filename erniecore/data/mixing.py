@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from erniecore.data.order import generator, index_dtype, walk
+from erniecore.data.order import generator, index_dtype, shares, walk
 
 if TYPE_CHECKING:
     from erniecore.types.samples import Array
@@ -59,11 +59,27 @@ def stretches(sizes: Sequence[int], mix: Mix, epoch: int) -> list[tuple[int, int
             start, stop = math.floor(epoch * amount[i]), math.floor((epoch + 1) * amount[i])
             out[i] = start, stop - start
         return out
-    from erniecore.data.mixing_counts import counts
-
-    for i, count in zip(used, counts(used, sizes, weight, amount, mix.kind, mix.epoch_samples), strict=True):
+    for i, count in zip(used, _counts(used, sizes, weight, amount, mix), strict=True):
         out[i] = epoch * count, count
     return out
+
+
+def _counts(
+    used: Sequence[int], sizes: Sequence[int], weight: dict[int, Fraction], amount: dict[int, Fraction], mix: Mix
+) -> list[int]:
+    """Samples of each used source in every epoch."""
+    if mix.epoch_samples or mix.kind == "weighted":
+        total = mix.epoch_samples or sum(sizes)
+        return shares([float((weight if mix.kind == "weighted" else amount)[i]) for i in used], total)
+    limits = {i: max(1, math.floor(amount[i])) for i in used}
+    reach = {i: limits[i] / weight[i] for i in used}
+    if mix.kind == "interleave-under":
+        draws = min(reach.values())
+        return [math.floor(weight[i] * draws) for i in used]
+    if mix.kind == "interleave-over":
+        draws = max(reach.values())
+        return [math.ceil(weight[i] * draws) for i in used]
+    raise AssertionError(f"unknown mix {mix.kind!r}")
 
 
 def _exact(values: Sequence[float], index: int) -> Fraction:
@@ -95,9 +111,13 @@ def epoch_order(sizes: Sequence[int], mix: Mix, *, shuffle: bool, seed: int, epo
         ]
         order = np.concatenate([np.zeros(0, dtype), *walks])
         if walks and not shuffle and (mix.kind.startswith("interleave") or mix.epoch_samples):
-            from erniecore.data.mixing_counts import evenly
-
-            order = order[evenly([len(w) for w in walks])]
+            order = order[_evenly([len(w) for w in walks])]
     if shuffle:
         generator(seed, "epoch", epoch).shuffle(order)
     return order
+
+
+def _evenly(counts: Sequence[int]) -> Array:
+    """Indices that spread each part evenly over the whole."""
+    places = np.concatenate([(np.arange(n) + 0.5) / n for n in counts])
+    return np.argsort(places, kind="stable")

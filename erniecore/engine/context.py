@@ -21,9 +21,10 @@ from erniecore.types.run import Cluster, Device, ParallelPlan
 if TYPE_CHECKING:
     from concurrent.futures import Future
 
+    from erniecore_catalog.contents import Fingerprint
+
     from erniecore.checkpoint.reader import Checkpoint
     from erniecore.config.settings import RunSettings
-    from erniecore.engine.fingerprint import Fingerprint
     from erniecore.engine.preparation.head import HeadChoice
     from erniecore.engine.preparation.reference import ReferenceKind
     from erniecore.host import Host

@@ -9,14 +9,16 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from erniecore_catalog.contents import model_digest
+
 from erniecore import registry
 from erniecore.checkpoint.directories import (
     ADAPTER_DIRECTORY,
     MODEL_MANIFEST,
     verify_directory,
 )
-from erniecore.engine.file_hashes import FileHashes, digest_of
-from erniecore.engine.fingerprint import KEY, MODEL_FILES
+from erniecore.data.splits import user_cache
+from erniecore.engine.fingerprint import HASHES, KEY
 from erniecore.engine.models.config_json import is_quantized
 from erniecore.errors import CheckpointError, PluginConflict, PluginNotFound, UsageError
 from erniecore.files import read_json
@@ -171,14 +173,8 @@ def base_notes(directory: Path, base: Path) -> list[str]:
     return notes
 
 
-def base_digest(directory: Path) -> str:
-    """One hash of the model in ``directory``, as :func:`digests` has it under ``base``."""
-    with FileHashes() as hashes:
-        return digest_of(hashes.of(str(directory), MODEL_FILES))
-
-
 def other_base(recorded: object, base: Path) -> str:
     """How ``base`` differs from what something was trained on that has these ``digests``; empty: not, or nobody knows."""
     expected = recorded.get("base") if isinstance(recorded, Mapping) else None
-    found = base_digest(base) if isinstance(expected, str) else ""
+    found = model_digest(user_cache().with_name(HASHES), base) if isinstance(expected, str) else ""
     return "" if expected in (None, found) else f"config.json and weights are {found[:12]}…, not {str(expected)[:12]}…"

@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import paddle
+from erniecore_catalog.contents import digests
 
 import erniecore
 from erniecore.engine import seed
 from erniecore.engine.fingerprint import KEY as FINGERPRINT
-from erniecore.engine.fingerprint import digests
 from erniecore.engine.models.weights import check_sizes, load_weights
 from erniecore.engine.optimizers.parameters import trained_parameters
 from erniecore.engine.preparation.rundir import STATE_FORMAT, end_path, log

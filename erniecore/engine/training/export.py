@@ -10,9 +10,10 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from erniecore_catalog.contents import digests
+
 from erniecore.checkpoint.directories import ADAPTER_DIRECTORY, atomic_directory, write_directory_manifest
 from erniecore.engine.fingerprint import KEY as FINGERPRINT
-from erniecore.engine.fingerprint import digests
 from erniecore.engine.models.model_files import save_model_directory
 from erniecore.types.model import ModelBundle
 from erniecore.types.process_group import ProcessGroup

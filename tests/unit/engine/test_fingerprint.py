@@ -3,9 +3,8 @@
 import os
 
 import pytest
+from erniecore_catalog import contents
 
-from erniecore.engine import file_hashes
-from erniecore.engine.file_hashes import FileHashes
 from erniecore.engine.models import adapters
 from erniecore.engine.preparation import changed_files
 from erniecore.errors import UsageError
@@ -54,20 +53,20 @@ def test_other_changes_are_refused_until_they_are_accepted(parts, said):
 def large(tmp_path, monkeypatch):
     """A file that is remembered once it is hashed."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setattr(file_hashes, "_SETTLED", -1.0)
+    monkeypatch.setattr(contents, "_SETTLED", -1.0)
     path = tmp_path / "model.safetensors"
     path.write_bytes(bytes(1 << 20))
     return path
 
 
 def hashed(path):
-    with FileHashes() as hashes:
+    with contents.FileHashes(path.parent / "cache" / "hashes.json") as hashes:
         return hashes.of(str(path.parent), ["*.safetensors"])[path.name]
 
 
 def test_a_file_is_read_once_until_something_happens_to_it(large, monkeypatch):
     first, read = hashed(large), []
-    monkeypatch.setattr(file_hashes, "file_hash", lambda path: read.append(path) or "new")
+    monkeypatch.setattr(contents, "_sha256", lambda path: read.append(path) or "new")
     assert hashed(large) == first
     assert not read
     times = large.stat()
@@ -80,19 +79,19 @@ def test_a_file_is_read_once_until_something_happens_to_it(large, monkeypatch):
 @pytest.mark.parametrize("content", [b"", b"[]", b"{", b'{"x": 3}', b"\xff"])
 def test_a_damaged_cache_is_no_cache(large, content):
     first = hashed(large)
-    cache = large.parent / "cache" / "erniecore" / "hashes.json"
+    cache = large.parent / "cache" / "hashes.json"
     cache.write_bytes(content)
     assert hashed(large) == first
 
 
 def test_a_file_that_was_just_written_is_not_remembered(large, monkeypatch):
-    monkeypatch.setattr(file_hashes, "_SETTLED", 60.0)
+    monkeypatch.setattr(contents, "_SETTLED", 60.0)
     hashed(large)
     assert not (large.parent / "cache").exists()
 
 
 def test_the_base_of_a_directory_without_files(tmp_path):
-    assert adapters.other_base({"base": adapters.base_digest(tmp_path)}, tmp_path) == ""
+    assert adapters.other_base({"base": contents.model_digest(tmp_path / "hashes.json", tmp_path)}, tmp_path) == ""
     assert adapters.other_base({}, tmp_path) == adapters.other_base(None, tmp_path) == ""
     (tmp_path / "config.json").write_text("{}")
     assert "config.json and weights are " in adapters.other_base({"base": "0" * 64}, tmp_path)
