@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from erniecore_catalog import install_command
 from erniecore_catalog.known import home_of, known
+from erniecore_catalog.offers import Offer, State, offers, state
 from stevedore.named import NamedExtensionManager
 
 import erniecore
@@ -34,7 +35,6 @@ from erniecore.errors import (
     did_you_mean,
     nearest,
 )
-from erniecore.installed import Offer, State, offers, state
 from erniecore.kinds import KINDS
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ class Entry:
 class KindManager(NamedExtensionManager):  # type: ignore[type-arg,misc,unused-ignore]
     """stevedore's manager of one kind: enumerates what is installed, checks it, and loads the plugins that are named.
 
-    It differs from stevedore's own managers in two things. The metadata come from :mod:`erniecore.installed`, because
+    It differs from stevedore's own managers in two things. The metadata come from :mod:`erniecore_catalog.offers`, because
     stevedore's disk cache is stale after a re-install and forgets the distribution. And a plugin is checked
     (``ERNIE_PLUGINS``, version range, rivals of the same name) before it is imported;
     ``EnabledExtensionManager`` checks what it has imported already.
@@ -122,7 +122,7 @@ def all_entries() -> list[Entry]:
 
 @lru_cache(maxsize=64)
 def _entries(kind: str, only: str, installed: State) -> tuple[Entry, ...]:
-    """``installed`` is the key only, as in :func:`erniecore.installed.offers`."""
+    """``installed`` is the key only, as in :func:`erniecore_catalog.offers.offers`."""
     allowed = {a.strip() for a in only.split(",") if a.strip()}
     found: dict[tuple[str, str, str], Offer] = {}
     for offer in offers(KINDS[kind].group, installed):

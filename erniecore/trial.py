@@ -14,9 +14,10 @@ from contextlib import suppress
 from functools import lru_cache
 from typing import NoReturn
 
+from erniecore_catalog.offers import State, state
+
 from erniecore import lifeline, registry
 from erniecore.errors import PluginError
-from erniecore.installed import State, state
 from erniecore.registry import Entry
 from erniecore.units import printable
 

@@ -1,5 +1,7 @@
 """For tools that work on settings: read, compose, describe and import them. Imports pydantic-settings, no Paddle."""
 
+from erniecore_catalog.retired import current_key
+
 from erniecore.config.compose import LoadedSettings, load, read_sources
 from erniecore.config.core import CORE_SECTIONS
 from erniecore.config.describe import Explanation, section_keys
@@ -10,7 +12,6 @@ from erniecore.config.selection import select
 from erniecore.config.settings import composed, values
 from erniecore.config.values import scalar
 from erniecore.kinds import FLAG_KINDS, KINDS, MANY, RUN_KINDS
-from erniecore.retired import current_key
 
 __all__ = [
     "CORE_SECTIONS", "FLAG_KINDS", "KINDS", "MANY", "RUN_KINDS", "Explanation", "Known", "LoadedSettings", "composed",

@@ -13,12 +13,12 @@ from importlib import import_module
 from typing import Any
 
 import typer
+from erniecore_catalog.retired import current_flags
 from typer.core import TyperCommand, TyperGroup
 
 from erniecore.cli import render
 from erniecore.cli.usage import CLICK_ERROR
 from erniecore.errors import PluginBroken, UsageError, nearest
-from erniecore.retired import current_flags
 from erniecore.signals import Preempted
 
 #: ``-h`` everywhere; inherited by every subcommand.

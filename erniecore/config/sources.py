@@ -11,10 +11,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
+from erniecore_catalog import retired
 from pydantic.fields import FieldInfo
 from pydantic_settings import BaseSettings, InitSettingsSource, PydanticBaseSettingsSource, SettingsConfigDict
 
-from erniecore import retired
 from erniecore.config.tree import COMMAND_LINE, Leaf, Place, Tree, leaves, merge, normal
 from erniecore.config.values import plain_scalar
 from erniecore.errors import ConfigError, Problem, UsageError, did_you_mean, shorten

@@ -10,7 +10,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias, Union
 
-from erniecore import retired
+from erniecore_catalog import retired
+
 from erniecore.config.values import Document, Path
 from erniecore.errors import ConfigError, Problem, shorten
 from erniecore.kinds import MANY, RUN_KINDS

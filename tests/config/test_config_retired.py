@@ -2,10 +2,10 @@
 
 import pytest
 import typer
+from erniecore_catalog import retired
 from erniecore_config import explain
 from typer.testing import CliRunner
 
-from erniecore import retired
 from erniecore.cli.app import build_cli
 from erniecore.cli.group import MultiValueCommand
 from erniecore.cli.options import NOTHING, Chosen, takes

@@ -7,12 +7,13 @@ from pathlib import Path
 
 import pytest
 from erniecore_catalog import install_command
+from erniecore_catalog import offers as installed
 from erniecore_catalog.known import known, summary_of
 from hypothesis import given
 from hypothesis import strategies as st
 
 import erniecore
-from erniecore import installed, registry
+from erniecore import registry
 from erniecore.errors import PluginBroken, PluginConflict, PluginIncompatible, PluginNotFound, UsageError
 from erniecore.kinds import KINDS
 

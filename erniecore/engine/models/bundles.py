@@ -12,7 +12,9 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from erniecore import kernels, registry, retired
+from erniecore_catalog import retired
+
+from erniecore import kernels, registry
 from erniecore.checkpoint.directories import QUANTIZED_DIRECTORY
 from erniecore.config.selection import plugin_for_directory
 from erniecore.engine import launch

@@ -8,7 +8,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from erniecore import retired
+from erniecore_catalog import retired
+
 from erniecore.checkpoint.reader import Checkpoint, load_checkpoint
 from erniecore.codes import FILE_CHANGED, SAMPLES_CHANGED
 from erniecore.engine.drift import SPLIT, Difference, compare
