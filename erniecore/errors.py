@@ -223,6 +223,7 @@ CODES: dict[str, str] = {
     "ERN-K010": "the weights are a pickle, which could run code; only safetensors are read",
     "ERN-K020": "there is no model directory, or it has no config.json",
     "ERN-K021": "config.json, or a file beside it, is not the JSON that it should be",
+    "ERN-K022": "a file of a model directory or an adapter is a link to a place outside of it",
     "ERN-K030": "an export is not the same model",
 }
 

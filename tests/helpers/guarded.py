@@ -14,7 +14,8 @@ import sys
 import tempfile
 import traceback
 from collections.abc import Callable
-from typing import NamedTuple
+from pathlib import Path
+from typing import Any, NamedTuple
 
 #: bytes beyond what this process has, seconds of a processor, seconds
 MEMORY, CPU, LIMIT = 3 << 30, 60, 180
@@ -28,13 +29,45 @@ class Outcome(NamedTuple):
     err: str
 
 
-def guarded(function: Callable[[], int], *, memory: int = MEMORY, cpu: int = CPU, limit: float = LIMIT) -> Outcome:
-    """``function()`` in a fork, which ends with the number that it returns, as a program does."""
+#: exit code of a call that did what no file may make it do
+FORBIDDEN = 99
+#: events of the interpreter that are forbidden: code from a file, a connection to somewhere
+_FORBIDDEN = {"pickle.find_class", "os.system", "socket.connect", "socket.getaddrinfo", "socket.sendto"}
+_CHANGES = {
+    "os.remove",
+    "os.rename",
+    "os.rmdir",
+    "os.mkdir",
+    "os.link",
+    "os.symlink",
+    "os.truncate",
+    "os.chmod",
+    "os.chown",
+}
+_ALLOWED = ("/dev/", "/proc/self/", sys.prefix, str(sys.pycache_prefix))
+
+
+def guarded(
+    function: Callable[[], int],
+    *,
+    box: Path | None = None,
+    memory: int = MEMORY,
+    cpu: int = CPU,
+    limit: float = LIMIT,
+) -> Outcome:
+    """``function()`` in a fork, which ends with the number that it returns, as a program does.
+
+    Args:
+        box: the only directory in which files may be written; a write elsewhere, a pickle that looks for a class, a
+            connection to a network end the call with :data:`FORBIDDEN`. Not: every call may do all.
+    """
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
         sys.stdout.flush()
         sys.stderr.flush()
         pid = os.fork()
         if not pid:
+            if box is not None:
+                sys.addaudithook(_watch(box.resolve()))
             _be(function, out.fileno(), err.fileno(), memory, cpu)
         code = _end(pid, limit)
         texts = []
@@ -83,6 +116,37 @@ def _be(function: Callable[[], int], out: int, err: int, memory: int, cpu: int) 
             sys.stdout.flush()
             sys.stderr.flush()
         os._exit(code & 255)
+
+
+def _watch(box: Path) -> Callable[[str, Any], None]:
+    """An audit hook that ends the process at what no file may make it do."""
+    allowed = (str(box), *_ALLOWED)
+
+    def watch(event: str, arguments: Any) -> None:
+        if event in _FORBIDDEN:
+            _stop(event, arguments)
+        if event == "open":
+            path, _, flags = arguments
+            writes = isinstance(flags, int) and flags & (os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC)
+            if writes and isinstance(path, str | bytes):
+                _within(event, path, allowed)
+        elif event in _CHANGES:
+            for path in arguments[:2] if event in ("os.rename", "os.link", "os.symlink") else arguments[:1]:
+                if isinstance(path, str | bytes):
+                    _within(event, path, allowed)
+
+    return watch
+
+
+def _within(event: str, path: str | bytes, allowed: tuple[str, ...]) -> None:
+    place = os.path.abspath(os.fsdecode(path))
+    if not place.startswith(allowed):
+        _stop(event, place)
+
+
+def _stop(event: str, what: object) -> None:
+    os.write(2, f"forbidden: {event} {what!r}\n".encode())
+    os._exit(FORBIDDEN)
 
 
 def _address_space() -> int:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import random
 import re
 import socket
 
@@ -69,3 +70,39 @@ def assert_refused(outcome, codes, *named):
         assert re.search(r"\bERN-[A-Z]\d{3}\b", out + err), (out[-300:], err[-300:])
         for text in named:
             assert text in out + err, (text, out[-300:], err[-1500:])
+
+
+def damage(path, kind, seed):
+    """``flip`` a bit of a file, ``cut`` it, write a ``hole`` or ``noise`` over a part, or put ``extra`` bytes into it; returns
+    whether it has changed."""
+    before = path.read_bytes()
+    data, rng = bytearray(before), random.Random(f"{path.name} {kind} {seed}")
+    at = rng.randrange(len(data))
+    if kind == "flip":
+        data[at] ^= 1 << rng.randrange(8)
+    elif kind == "cut":
+        del data[at:]
+    elif kind == "hole":
+        data[at : at + 64] = bytes(len(data[at : at + 64]))
+    elif kind == "noise":
+        data[at : at + 32] = rng.randbytes(len(data[at : at + 32]))
+    else:
+        data[at:at] = rng.randbytes(16)
+    path.write_bytes(data)
+    return bytes(data) != before
+
+
+def with_header(model, change):
+    """Write the weight file with a header that ``change`` has edited."""
+    file = model / "model.safetensors"
+    data = file.read_bytes()
+    length = int.from_bytes(data[:8], "little")
+    header = json.loads(data[8 : 8 + length])
+    change(header)
+    text = json.dumps(header).encode()
+    file.write_bytes(len(text).to_bytes(8, "little") + text + data[8 + length :])
+
+
+def shown(value):
+    """The name of a case with this value."""
+    return json.dumps(value)[:20]

@@ -115,16 +115,18 @@ def rows(talker, box):
 
 
 @pytest.fixture
-def ernie(imported):
-    """Run a command: exit code, stdout, stderr."""
+def ernie(imported, box):
+    """Run a command: exit code, stdout, stderr. ``environ``: more variables; ``before``: called in its process first."""
     from erniecore.cli.app import main
 
-    def run(*words, environ=None, **limits):
+    def run(*words, environ=None, before=None, **limits):
         def command():
             os.environ.update(environ or {})
+            if before is not None:
+                before()
             return main([str(word) for word in words])
 
-        return guarded(command, **limits)
+        return guarded(command, box=box, **limits)
 
     return run
 
@@ -140,7 +142,7 @@ def answers(ernie, model):
 
 
 @pytest.fixture
-def loads(imported, model):
+def loads(imported, box, model):
     """Load the model directory as commands do, without one: exit code, stdout, stderr."""
 
     def load():
@@ -155,4 +157,4 @@ def loads(imported, model):
             return int(error.exit_code)
         return 0
 
-    return lambda: guarded(load)
+    return lambda: guarded(load, box=box)

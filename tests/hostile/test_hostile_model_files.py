@@ -1,9 +1,7 @@
 """Files of a model directory that are no JSON, no files, or say something impossible: an error of the file, never a bug."""
 
-import json
-
 import pytest
-from hostile_files import JSON_TEXTS, SPECIAL, WRONG, assert_refused, edit, special
+from hostile_files import JSON_TEXTS, SPECIAL, WRONG, assert_refused, damage, edit, shown, special, with_header
 
 from erniecore.engine.models.bundles import open_tokenizer
 from erniecore.errors import EnvironmentFault, Exit
@@ -61,11 +59,11 @@ KEYS = [*SIZES, "model_type", "architectures", "rms_norm_eps", "rope_theta", "ro
         "use_bias", "hidden_act", "torch_dtype", "quantization_config", "max_position_embeddings"]  # fmt: skip
 
 
+@pytest.mark.parametrize("value", WRONG, ids=shown)
 @pytest.mark.parametrize("key", KEYS)
-def test_values_of_another_type_are_errors_of_config_json(loads, model, key):
-    for value in WRONG:
-        edit(model / "config.json", **{key: value})
-        assert_refused(loads(), {0, *OF_THE_FILE})
+def test_values_of_another_type_are_errors_of_config_json(loads, model, key, value):
+    edit(model / "config.json", **{key: value})
+    assert_refused(loads(), {0, *OF_THE_FILE})
 
 
 @pytest.mark.parametrize(
@@ -80,17 +78,18 @@ def test_values_of_another_type_are_errors_of_config_json(loads, model, key):
         ("model.safetensors.index.json", "metadata"),
     ],
 )  # fmt: skip
-def test_values_of_another_type_are_errors_of_their_file(loads, model, file, key):
-    for value in WRONG:
-        edit(model / file, **{key: value})
-        assert_refused(loads(), {0, *OF_THE_FILE})
+@pytest.mark.parametrize("value", WRONG, ids=shown)
+@pytest.mark.area("tokenizer, template")
+def test_values_of_another_type_are_errors_of_their_file(loads, model, file, key, value):
+    edit(model / file, **{key: value})
+    assert_refused(loads(), {0, *OF_THE_FILE})
 
 
 @pytest.mark.parametrize("key", ["eos_token_id", "temperature", "top_p", "max_new_tokens"])
-def test_settings_of_generation_of_another_type_are_errors(answers, model, key):
-    for value in (-1, "x", ["\x1b[31m"], {"a": 1}):
-        edit(model / "generation_config.json", **{key: value})
-        assert_refused(answers(), {0, *OF_THE_FILE})
+@pytest.mark.parametrize("value", [-1, "x", ["\x1b[31m"], {"a": 1}], ids=shown)
+def test_settings_of_generation_of_another_type_are_errors(answers, model, key, value):
+    edit(model / "generation_config.json", **{key: value})
+    assert_refused(answers(), {0, *OF_THE_FILE})
 
 
 TEMPLATES = {
@@ -102,29 +101,21 @@ TEMPLATES = {
 }
 
 
+@pytest.mark.area("tokenizer, template")
 @pytest.mark.parametrize("text", TEMPLATES)
 def test_a_template_that_cannot_be_compiled_is_an_error(answers, model, text):
     (model / "chat_template.jinja").write_bytes(TEMPLATES[text])
     assert_refused(answers("--chat"), OF_THE_FILE)
 
 
+@pytest.mark.area("tokenizer, template")
 @pytest.mark.parametrize("content", [b"", b"x", b"\x00" * 4096])
 def test_a_tokenizer_that_is_none_is_an_error(answers, model, content):
     (model / "tokenizer.model").write_bytes(content)
     assert_refused(answers(), OF_THE_FILE)
 
 
-def with_header(model, change):
-    """Write the weight file with a header that ``change`` has edited."""
-    file = model / "model.safetensors"
-    data = file.read_bytes()
-    length = int.from_bytes(data[:8], "little")
-    header = json.loads(data[8 : 8 + length])
-    change(header)
-    text = json.dumps(header).encode()
-    file.write_bytes(len(text).to_bytes(8, "little") + text + data[8 + length :])
-
-
+@pytest.mark.area("weights, index, pickle")
 @pytest.mark.parametrize("name", ["\x1b[31mred", "\x1b]0;title\x07", "a\rb", "\x9b2J", "\u202egnp", "n" * 5000])
 def test_names_of_tensors_reach_the_terminal_as_text(loads, model, name):
     (model / "erniecore.json").unlink(missing_ok=True)
@@ -137,6 +128,7 @@ def test_names_of_tensors_reach_the_terminal_as_text(loads, model, name):
     assert_refused(loads(), {Exit.CHECKPOINT})
 
 
+@pytest.mark.area("weights, index, pickle")
 @pytest.mark.parametrize(
     "file", ["../other.safetensors", "/etc/passwd", "x" * 5000, "\x1b[31m", "model.safetensors/.."]
 )
@@ -144,3 +136,12 @@ def test_an_index_names_no_file_outside(loads, model, file):
     (model / "model.safetensors").rename(model / "model-00001-of-00001.safetensors")
     edit(model / "model.safetensors.index.json", weight_map={"model.norm.weight": file})
     assert_refused(loads(), {Exit.CHECKPOINT})
+
+
+@pytest.mark.parametrize("seed", range(24))
+@pytest.mark.parametrize("kind", ["flip", "cut", "noise"])
+@pytest.mark.area("tokenizer, template")
+def test_a_damaged_tokenizer(answers, model, kind, seed):
+    (model / "erniecore_manifest.json").unlink(missing_ok=True)
+    damage(model / "tokenizer.model", kind, seed)
+    assert_refused(answers(), {0, *OF_THE_FILE})

@@ -43,7 +43,11 @@ def describe(file: Path, content: Mapping[str, Any]) -> Description | None:
     refuse(file, content, _HARMLESS)
     variant = Variant(rank_stabilized=bool(content.get("rslora")))
     base = str(content.get("base_model_name_or_path") or "")
-    return Description(file, "erniekit", base, variant, float(content["lora_alpha"]))
+    try:
+        alpha = float(content["lora_alpha"])
+    except (TypeError, ValueError, OverflowError) as error:
+        raise CheckpointError("lora_alpha is no number", where=str(file), code="ERN-K021") from error
+    return Description(file, "erniekit", base, variant, alpha)
 
 
 def read(description: Description) -> dict[str, Factors]:

@@ -76,7 +76,7 @@ def describe(file: Path, content: Mapping[str, Any]) -> Description | None:
     try:
         alpha = float(content["lora_alpha"])
         pattern = {key: float(value) for key, value in (content.get("alpha_pattern") or {}).items()}
-    except (KeyError, TypeError, ValueError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
         raise CheckpointError("lora_alpha or alpha_pattern is not usable", where=str(file), code="ERN-K021") from error
     base = str(content.get("base_model_name_or_path") or "")
     refuse(file, content, _HARMLESS)

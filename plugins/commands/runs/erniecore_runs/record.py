@@ -12,10 +12,12 @@ from pathlib import Path
 from typing import Any
 
 from erniecore.api import UsageError, counted
-from erniecore.api.files import parse_json, read_json
+from erniecore.api.files import parse_json, read_bytes, read_json
 from erniecore.api.runs import EVENTS_NAME
 
 DATA_REPORT_NAME = "data_report.json"
+#: bytes of events that are read: those of some millions of steps
+_MOST = 1 << 30
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +72,10 @@ def number(value: object) -> float | None:
         return None
     if isinstance(value, str) and value.lower().strip("+-") not in ("nan", "inf", "infinity"):
         return None
-    return float(value)
+    try:
+        return float(value)
+    except OverflowError:  # digits without end
+        return math.inf
 
 
 def _value(event: Mapping[str, Any], key: str) -> float | None:
@@ -85,7 +90,7 @@ def finite(pairs: list[tuple[int, float]]) -> list[tuple[int, float]]:
 
 def read_run(directory: Path) -> RunRecord:
     """Everything readable in ``directory``; what is not is in ``notes``. Raises ``OSError`` without events.jsonl."""
-    raw = (directory / EVENTS_NAME).read_bytes()
+    raw = read_bytes(directory / EVENTS_NAME, _MOST)
     record = RunRecord(directory)
     unreadable = 0
     lines = raw.split(b"\n")
@@ -139,7 +144,7 @@ def _parse(line: bytes) -> dict[str, Any] | None:
 
 
 def _add(record: RunRecord, event: dict[str, Any]) -> RunRecord:
-    kind = event.get("event")
+    kind = str(event.get("event"))
     lists = {"eval": record.evals, "checkpoint": record.checkpoints, "warning": record.warnings}
     if kind in lists:
         lists[kind].append(event)
@@ -197,4 +202,5 @@ def _count(value: object) -> int:
         return sum(_count(item) for item in value.values())
     if isinstance(value, list):
         return len(value)
-    return int(number(value) or 0)
+    found = number(value) or 0.0
+    return int(found) if math.isfinite(found) else 0

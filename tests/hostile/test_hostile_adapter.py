@@ -1,0 +1,102 @@
+"""Adapters from elsewhere: descriptions of other types, factors that do not fit, manifests that point to other places."""
+
+import json
+import shutil
+
+import pytest
+from hostile_files import JSON_TEXTS, SPECIAL, WRONG, assert_refused, edit, shown, special
+
+from erniecore.errors import Exit
+
+pytestmark = pytest.mark.area("adapters")
+REFUSED = {Exit.CHECKPOINT, Exit.PLUGIN, Exit.USAGE, Exit.ENVIRONMENT, Exit.MEMORY, Exit.NUMERICS}
+
+
+@pytest.fixture(scope="session")
+def saved(talker, imported, tmp_path_factory):
+    """An adapter that a run left."""
+    from guarded import guarded
+
+    from erniecore.cli.app import main
+
+    out = tmp_path_factory.mktemp("saved") / "run"
+    words = [
+        "run",
+        "--model",
+        talker / "model",
+        "--method",
+        "sft",
+        "--data",
+        talker / "rows.jsonl",
+        "--adapter",
+        "lora",
+    ]
+    words += ["--out", out, "train.max_steps=1", "data.max_seq_len=64", "eval.every=0"]
+    outcome = guarded(lambda: main([str(word) for word in words]))
+    assert outcome.code == 0, outcome
+    return out / "adapter"
+
+
+@pytest.fixture
+def adapter(saved, box):
+    """A copy without hashes of its files."""
+    home = shutil.copytree(saved, box / "adapter")
+    (home / "erniecore_manifest.json").unlink()
+    return home
+
+
+@pytest.fixture
+def merges(ernie, talker, adapter):
+    """Merge it into the model of the session."""
+    return lambda *more: ernie("merge", adapter, "--base", talker / "model", "--out", adapter.parent / "merged", *more)
+
+
+def test_the_adapter_works_before_it_is_damaged(merges):
+    assert merges().code == 0
+
+
+@pytest.mark.parametrize("text", JSON_TEXTS)
+def test_a_description_that_is_no_json_object(merges, adapter, text):
+    (adapter / "adapter_config.json").write_bytes(JSON_TEXTS[text])
+    assert_refused(merges(), REFUSED, "adapter_config.json")
+
+
+KEYS = ["r", "lora_alpha", "target_modules", "peft_type", "rank_pattern", "alpha_pattern", "modules_to_save", "bias",
+        "use_rslora", "use_dora", "target_parameters", "fan_in_fan_out", "exclude_modules", "layers_to_transform"]  # fmt: skip
+
+
+@pytest.mark.parametrize("value", [*WRONG, None, 10**399, -(10**12), "(a+)+$"], ids=shown)
+@pytest.mark.parametrize("key", KEYS)
+def test_values_of_another_type_in_the_description(merges, adapter, key, value):
+    edit(adapter / "adapter_config.json", **{key: value})
+    assert_refused(merges(), {0, *REFUSED})
+
+
+@pytest.mark.parametrize("kind", SPECIAL)
+@pytest.mark.parametrize("file", ["adapter_config.json", "adapter_model.safetensors", "lora_config.json"])
+def test_what_is_no_file_is_never_read(merges, adapter, file, kind):
+    special(adapter / file, kind)
+    assert_refused(merges(), {0, *REFUSED} if file == "lora_config.json" else REFUSED)
+
+
+@pytest.mark.parametrize("text", ["cut", "deep lists", "list", "number", "not UTF-8", "empty"])
+def test_a_manifest_that_is_no_manifest(merges, adapter, text):
+    (adapter / "erniecore_manifest.json").write_bytes(JSON_TEXTS[text])
+    assert_refused(merges(), {0, *REFUSED})
+
+
+@pytest.mark.parametrize("value", [*WRONG, {"base": 5}, {"base": "x" * 5000}, {"adapter": "\x1b[31m"}, {"adapter": "x" * 5000},
+                                   {"adapter": 5}, {"quantizer": ["x"]}], ids=shown)  # fmt: skip
+def test_a_manifest_of_another_type(merges, ernie, adapter, value):
+    content = {"kind": "erniecore-model", "format": 1, "provenance": value, "files": value}
+    (adapter / "erniecore_manifest.json").write_text(json.dumps(content))
+    assert_refused(merges(), {0, *REFUSED})
+    assert_refused(ernie("generate", "--model", adapter, "--prompt", "x", "--max-new-tokens", "1"), REFUSED)
+
+
+@pytest.mark.parametrize("name", ["../outside/secret.txt", "/etc/hostname", "a/../../x", "\x1b[31m", "x" * 5000, ""])
+def test_a_manifest_lists_files_of_its_own_directory(merges, adapter, name):
+    files = {name: {"bytes": 5, "sha256": "0" * 64}}
+    content = {"kind": "erniecore-model", "format": 1, "provenance": {}, "files": files}
+    (adapter / "erniecore_manifest.json").write_text(json.dumps(content))
+    assert_refused(merges(), REFUSED)
