@@ -17,7 +17,7 @@ from guarded import guarded
 from talker import talker as talker  # the fixture
 
 #: of 256 attempts, so many are part of `make test`
-SAMPLE = 14
+SAMPLE = 5
 #: where the test reports say which area of the attempts they belong to
 _AREA = "area"
 
