@@ -19,9 +19,6 @@ MAX_BYTES = 256 << 20
 #: of JSON: levels of brackets, characters of a name, characters of a number
 MAX_DEPTH, MAX_NAME, MAX_NUMBER = 100, 8192, 400
 
-#: environment variable: files of model directories may be links to anywhere
-FOLLOW_LINKS = "ERNIE_FOLLOW_LINKS"
-
 _KINDS = {
     stat.S_IFDIR: "a directory",
     stat.S_IFIFO: "a pipe",
@@ -81,27 +78,12 @@ def read_object(path: Path, error: Callable[..., Exception], **more: str) -> dic
     return value
 
 
-def refuse_links(directory: Path, error: Callable[..., Exception]) -> None:
-    """That no file of a model directory is a link to another place: links stay below the directory or, in a cache of the
-    Hugging Face hub, below its ``models--*``. :data:`FOLLOW_LINKS` in the environment allows all.
+def check_links(directory: Path, error: Callable[..., Exception]) -> None:
+    """Raise ``error`` for the first file of a model directory that is a link to another place; see ``links.py``."""
+    if os.path.isdir(directory) and any(entry.is_symlink() for entry in os.scandir(directory)):
+        from erniecore.links import check
 
-    Raises:
-        ``error``: the first that does not.
-    """
-    if os.environ.get(FOLLOW_LINKS, "") not in ("", "0") or not os.path.isdir(directory):
-        return
-    root = directory.resolve()
-    home = next((place for place in root.parents if place.name.startswith("models--")), root)
-    for path in sorted(directory.iterdir()):
-        if path.is_symlink() and not path.resolve().is_relative_to(home):
-            raise error(
-                "this file is a link to a place outside of its directory",
-                where=str(path),
-                found=str(path.resolve()),
-                expected=f"a link that stays below {home}",
-                fix=f"copy the file there, or set {FOLLOW_LINKS}=1 if you trust whoever made the link",
-                code="ERN-K022",
-            )
+        check(directory, error)
 
 
 def parse_json(data: bytes | str) -> Any:

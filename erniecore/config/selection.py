@@ -29,7 +29,7 @@ from erniecore.errors import (
     Problem,
     shorten,
 )
-from erniecore.files import read_json, refuse_links
+from erniecore.files import check_links, read_json
 from erniecore.host import BUILTIN_CALLBACKS
 from erniecore.kinds import KINDS, RUN_KINDS
 from erniecore.plugin import ModelPlugin, Plugin
@@ -192,7 +192,7 @@ def plugin_for_directory(directory: Path) -> str:
     file = directory / "config.json"
     if not os.path.isfile(file):
         raise _no_model(directory)
-    refuse_links(directory, CheckpointError)
+    check_links(directory, CheckpointError)
     try:
         model_type = read_json(file)["model_type"]
     except (OSError, ValueError, KeyError, TypeError) as error:

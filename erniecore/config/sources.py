@@ -18,7 +18,6 @@ from pydantic_settings import BaseSettings, InitSettingsSource, PydanticBaseSett
 from erniecore.config.tree import COMMAND_LINE, Leaf, Place, Tree, leaves, merge, normal
 from erniecore.config.values import plain_scalar
 from erniecore.errors import ConfigError, Problem, UsageError, did_you_mean, shorten
-from erniecore.files import FOLLOW_LINKS
 from erniecore.kinds import FLAG_KINDS, MANY, RUN_KINDS
 
 #: Environment variables of the tests and benchmarks.
@@ -31,7 +30,7 @@ _OF_TESTS = (
     "ERNIE_BENCH_PF",
 )
 #: Environment variables that start with ERNIE_ and are not settings.
-NOT_SETTINGS = ("ERNIE_PLUGINS", "ERNIE_DEBUG", FOLLOW_LINKS, *_OF_TESTS)
+NOT_SETTINGS = ("ERNIE_PLUGINS", "ERNIE_DEBUG", "ERNIE_FOLLOW_LINKS", *_OF_TESTS)
 #: Flags whose setting is not called as the flag is.
 FLAGS: dict[str, tuple[str, ...]] = {
     **{kind.name: tuple((kind.sets or kind.section).split(".")) for kind in FLAG_KINDS},

@@ -21,7 +21,7 @@ from erniecore.data.splits import user_cache
 from erniecore.engine.fingerprint import HASHES, KEY
 from erniecore.engine.models.config_json import is_quantized
 from erniecore.errors import CheckpointError, PluginConflict, PluginNotFound, UsageError
-from erniecore.files import read_json, refuse_links
+from erniecore.files import check_links, read_json
 from erniecore.host import assemble
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ def adapter_plugin(directory: Path) -> Plugin:
         UsageError: it is a whole model. PluginNotFound: none does. PluginConflict: several do.
         CheckpointError: the files are not those that its manifest lists.
     """
-    refuse_links(directory, CheckpointError)
+    check_links(directory, CheckpointError)
     problems = verify_directory(directory)
     if problems:
         raise CheckpointError(

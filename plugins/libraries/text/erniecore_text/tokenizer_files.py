@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from erniecore.api import CheckpointError, DataError, EnvironmentFault, Json, shorten
 from erniecore.api.data import Message
-from erniecore.api.files import read_bytes, read_object, read_text, refuse_links
+from erniecore.api.files import check_links, read_bytes, read_object, read_text
 from erniecore.api.model import ChatTemplate
 from erniecore_text import tokenizer_json
 from erniecore_text.template import JinjaChatTemplate
@@ -77,7 +77,7 @@ def open_model(model: bytes, where: str = "tokenizer.model") -> Any:
 
 def read(directory: Path) -> tuple[bytes, TokenizerFiles]:
     """Model bytes and companions of a directory. Raises ``EnvironmentFault``."""
-    refuse_links(directory, CheckpointError)
+    check_links(directory, CheckpointError)
     path = directory / "tokenizer.model"
     if not path.is_file():
         raise EnvironmentFault(
