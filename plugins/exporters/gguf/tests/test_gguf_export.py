@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import shutil
+import tracemalloc
 from pathlib import Path
 
 import gguf
@@ -17,8 +20,9 @@ from gguf.quants import dequantize
 
 from erniecore.checkpoint.directories import verify_directory
 from erniecore.checkpoint.floats import read_tensors, write_tensors
-from erniecore.engine.models.bundles import load_bundle
-from erniecore.errors import NumericsError, UsageError
+from erniecore.engine.models.bundles import load_bundle, locate
+from erniecore.engine.models.stored import open_stored
+from erniecore.errors import CheckpointError, NumericsError, UsageError
 
 FIXTURES = Path(__file__).parents[4] / "tests" / "fixtures" / "models"
 COMMON = "hidden_size=64,intermediate_size=96,num_attention_heads=4,num_key_value_heads=2"
@@ -265,3 +269,27 @@ def test_quantized_weights_are_refused(home, tmp_path):
     quantize_directory(home / "ernie45", tmp_path / "packed", "wint8")
     with pytest.raises(UsageError, match="the weights of this model are quantized"):
         export_directory(tmp_path / "packed", tmp_path / "out", "gguf")
+
+
+def test_memory_is_that_of_a_block_and_not_of_the_model(home, tmp_path, monkeypatch):
+    init_model("ernie45", f"{SIZES['ernie45'].replace('=400', '=40000')}", home / "tok", tmp_path / "wide")
+    monkeypatch.setattr("erniecore_gguf.export._BLOCK", 1 << 14)
+    monkeypatch.setattr("erniecore_gguf.export.add_tokenizer", lambda *_: [])  # its lists are as long as the vocabulary
+    opened = open_stored(locate(tmp_path / "wide"))
+    tracemalloc.start()
+    export_bundle(opened.bundle, tmp_path / "out", "gguf", {"dtype": "q8_0"})
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    stored = (tmp_path / "wide" / "model.safetensors").stat().st_size
+    assert stored > 10_000_000
+    assert peak < stored / 5
+
+
+def test_a_disk_that_is_full_is_named_and_nothing_is_left(home, tmp_path, monkeypatch):
+    def full(*_):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr("erniecore_gguf.export._write_data", full)
+    with pytest.raises(CheckpointError, match="no space left on the disk"):
+        export_directory(home / "ernie45", tmp_path / "out", "gguf")
+    assert list(tmp_path.iterdir()) == []

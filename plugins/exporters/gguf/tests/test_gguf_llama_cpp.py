@@ -26,7 +26,7 @@ pytestmark = [
     ),
 ]
 #: largest change of the mean loss, in nats a token, that each type may bring
-BOUNDS = {"float32": 1e-4, "float16": 2e-3, "bfloat16": 2e-2, "q8_0": 2e-2, "q4_0": 0.3}
+BOUNDS = {"float32": 1e-5, "float16": 1e-3, "bfloat16": 1e-2, "q8_0": 1e-2, "q4_0": 2e-2}
 COMMON = "hidden_size=64,intermediate_size=96,num_attention_heads=4,num_key_value_heads=2,num_hidden_layers=3"
 SIZES = {
     "ernie45": f"{COMMON},head_dim=32",
@@ -66,13 +66,13 @@ def greedy(prompt):
         out.append(int(np.argmax(model.scores[model.n_tokens - 1])))
         model.eval(out[-1:])
     return out
-def loss(tokens):
+def loss(tokens, at):
     model.reset()
     model.eval(tokens)
     rows = model.scores[: len(tokens) - 1].astype(np.float64)
     rows -= rows.max(axis=1, keepdims=True)
     logs = rows - np.log(np.exp(rows).sum(axis=1, keepdims=True))
-    return -float(np.mean(logs[np.arange(len(rows)), tokens[1:]]))
+    return -float(np.mean(logs[at, [tokens[i + 1] for i in at]]))
 named = {key: model._model.token_get_text(int(model.metadata["tokenizer.ggml.%s_token_id" % key])) for key in ("bos", "eos")}
 render = Jinja2ChatFormatter(model.metadata["tokenizer.chat_template"], eos_token=named["eos"], bos_token=named["bos"])
 prompts = [render(messages=[{"role": r, "content": c} for r, c in talk]).prompt for talk in ask["conversations"]]
@@ -81,7 +81,7 @@ answer = {
     "prompts": prompts,
     "prompt_ids": [ids(prompt, True) for prompt in prompts],
     "greedy": [greedy(prompt) for prompt in ask["ids"]],
-    "loss": loss(ask["loss"]),
+    "loss": loss(ask["loss"], ask["at"]),
 }
 json.dump(answer, open(sys.argv[2], "w"))
 """
@@ -119,10 +119,9 @@ def ours(bundle):
     segments = [template.segments(talk, add_generation_prompt=True) for talk in talks]
     prompt_ids = [[i for part in tokenizer.encode_segments(cut) for i in part] for cut in segments]
     prompts = [*prompt_ids, *(tokenizer.encode(text) for text in TEXTS[:5])]
-    learned = [
-        [Message("user", f"{a} plus {b}"), Message("assistant", str(a + b))] for a, b in ((1, 2), (20, 9), (7, 7))
-    ]
-    text = [i for talk in learned for part in tokenizer.encode_segments(template.segments(talk)) for i in part]
+    greedy = [generate(model, ids, max_new_tokens=NUM_NEW, eos=()).numpy()[0].tolist() for ids in prompts]
+    text = prompts[0] + greedy[0]  # the loss of what the model writes
+    at = list(range(len(prompts[0]) - 1, len(text) - 1))
     with paddle.no_grad():
         logits = model.logits(model.features(paddle.to_tensor([text])).hidden).numpy()[0, :-1].astype(np.float64)
     logs = logits - logits.max(axis=1, keepdims=True)
@@ -131,10 +130,11 @@ def ours(bundle):
         "texts": [tokenizer.encode(text) for text in TEXTS],
         "prompts": [template.render(talk) for talk in talks],
         "prompt_ids": prompt_ids,
-        "greedy": [generate(model, ids, max_new_tokens=NUM_NEW, eos=()).numpy()[0].tolist() for ids in prompts],
-        "loss": -float(np.mean(logs[np.arange(len(text) - 1), text[1:]])),
+        "greedy": greedy,
+        "loss": -float(np.mean(logs[at, [text[i + 1] for i in at]])),
     }
-    return {"texts": TEXTS, "conversations": CONVERSATIONS, "ids": prompts, "loss": text, "new": NUM_NEW}, answer
+    request = {"texts": TEXTS, "conversations": CONVERSATIONS, "ids": prompts, "loss": text, "at": at, "new": NUM_NEW}
+    return request, answer
 
 
 def theirs(request, file, folder):
@@ -154,7 +154,7 @@ def theirs(request, file, folder):
 @pytest.mark.parametrize("name", SIZES)
 def test_llama_cpp_reads_what_we_wrote(home, tmp_path, name):
     request, answer = ours(load_bundle(home / name / "model").bundle)
-    assert answer["loss"] < 3
+    assert answer["loss"] < 3  # trained: guessing gives 5.8
     changes = {}
     for dtype in BOUNDS:
         export_directory(home / name, tmp_path / dtype, "gguf", {"dtype": dtype})
@@ -165,5 +165,4 @@ def test_llama_cpp_reads_what_we_wrote(home, tmp_path, name):
         if dtype in ("float32", "float16"):
             assert found["greedy"] == answer["greedy"], dtype
         changes[dtype] = found["loss"] - answer["loss"]
-    print(name, answer["loss"], changes)
     assert all(abs(change) <= BOUNDS[dtype] for dtype, change in changes.items()), changes
