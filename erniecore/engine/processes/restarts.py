@@ -172,5 +172,5 @@ def newest(out: Path) -> str:
 
 def _record(out: Path, attempt: int, text: str) -> None:
     event = {"event": "warning", "time": time.time(), "kind": "restart", "attempt": attempt, "message": text}
-    with (out / EVENTS_NAME).open("a", encoding="utf-8") as file:
+    with contextlib.suppress(OSError), (out / EVENTS_NAME).open("a", encoding="utf-8") as file:
         file.write("\n" + json.dumps(event, ensure_ascii=False) + "\n")  # the last line may be half a line

@@ -6,7 +6,9 @@ of a deadlock.
 
 from __future__ import annotations
 
+import hmac
 import json
+import secrets
 import socket
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -17,21 +19,24 @@ from erniecore.api import EnvironmentFault
 
 #: TCP keep-alive: seconds before the first probe, seconds between probes, number of probes
 KEEPALIVE = (5, 3, 5)
+#: seconds in which a connection has to say whose it is
+_FIRST_TIMEOUT = 20.0
 #: collectives by the byte that ranks send
 COLLECTIVES = ("", "all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast", "hand over")
 
 
 @dataclass(frozen=True)
 class Address:
-    """Host, port and node name of a rank."""
+    """Host, port and node name of a rank, and the word by which it knows that a connection is another rank's."""
 
     host: str
     port: int
     node: str
+    token: str = field(default="", repr=False)
 
     def to_json(self) -> str:
         """As JSON, to send to the other ranks."""
-        return json.dumps([self.host, self.port, self.node])
+        return json.dumps([self.host, self.port, self.node, self.token])
 
 
 class Listener:
@@ -46,8 +51,8 @@ class Listener:
 
     def __init__(self, rank: int, host: str, node: str, timeout: float) -> None:
         self.rank, self.timeout = rank, timeout
-        self._listener = socket.create_server(("", 0), backlog=1024)
-        self.own = Address(host, self._listener.getsockname()[1], node)
+        self._listener = socket.create_server((host, 0), backlog=1024)
+        self.own = Address(host, self._listener.getsockname()[1], node, secrets.token_hex(16))
         self.of: list[Address] = []
         self.alarm: Callable[[], None] = lambda: None
         self._early: dict[tuple[str, int], socket.socket] = {}
@@ -76,7 +81,7 @@ class Listener:
             peer = socket.create_connection((address.host, address.port), timeout=self.timeout)
         except OSError as error:
             raise self._unmet(other, str(error)) from error
-        peer.sendall(f"{key} {self.rank}\n".encode())
+        peer.sendall(f"{address.token} {key} {self.rank}\n".encode())
         return peer
 
     def _accept(self, key: str, other: int) -> socket.socket:
@@ -85,14 +90,23 @@ class Listener:
             self._listener.settimeout(max(0.01, end - time.monotonic()))
             try:
                 peer, _ = self._listener.accept()
-                peer.settimeout(self.timeout)
-                found, _, rank = _line(peer).rpartition(" ")
-                self._early[found, int(rank)] = peer
-            except (OSError, ValueError) as error:
+            except OSError as error:
                 if time.monotonic() < end and not isinstance(error, TimeoutError):
-                    continue  # a stranger
+                    continue
                 raise self._unmet(other, "it did not connect") from error
+            try:
+                self._greet(peer)
+            except (OSError, ValueError):
+                peer.close()  # a stranger
         return self._early.pop((key, other))
+
+    def _greet(self, peer: socket.socket) -> None:
+        """Note whose connection this is. Raises ``OSError`` or ``ValueError`` for one that is no rank's of this run."""
+        token, _, rest = _line(peer, time.monotonic() + _FIRST_TIMEOUT).partition(" ")
+        found, _, rank = rest.rpartition(" ")
+        if not hmac.compare_digest(token.encode(), self.own.token.encode()):
+            raise ValueError("no rank of this run")
+        self._early[found, int(rank)] = peer
 
     def _unmet(self, other: int, found: str) -> EnvironmentFault:
         fix = "does a firewall keep the machines of the run apart?"
@@ -173,12 +187,13 @@ def _configure(peer: socket.socket, timeout: float) -> None:
         peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, 1000 * (idle + between * count))
 
 
-def _line(peer: socket.socket) -> str:
-    """The first line that a peer sends: group and rank."""
+def _line(peer: socket.socket, end: float) -> str:
+    """The first line that a peer sends: token, group and rank. All of it has to come before ``end``."""
     text = b""
     while not text.endswith(b"\n"):
+        peer.settimeout(max(0.001, end - time.monotonic()))
         byte = peer.recv(1)
-        if not byte or len(text) > 1 << 16:
+        if not byte or len(text) > 1 << 16 or time.monotonic() > end:
             raise ValueError("no rank of this run")
         text += byte
     return text.decode().strip()

@@ -127,7 +127,8 @@ def test_ranks_end_when_the_starting_process_is_killed(start, words, tmp_path):
 
 
 def test_the_same_command_right_after_the_launcher_was_killed_goes_on(start, words, tmp_path, straight):
-    """Twice: amid the steps, where the ranks save first, and amid the next start, where there is nothing to save."""
+    """Twice: amid the steps, where the ranks save first, and amid the next start, where there is nothing to save and one rank
+    waits for another within Paddle, deaf to SIGTERM: that one is frozen."""
     command = words(tmp_path / "out", train__max_steps=40, checkpoint__every=10, **TWO)
     process = start(command, fresh=True)
     at_step(process, 5)
@@ -138,6 +139,9 @@ def test_the_same_command_right_after_the_launcher_was_killed_goes_on(start, wor
     while len(second := ranks_of(again)) < 2:
         assert again.poll() is None, again.communicate()[1]
     await_end(ranks)  # the launcher has waited for all but the last moment
+    while (tmp_path / "out" / "logs" / "rank-1.log").read_text().count("rank 1 of 2") < 2:
+        assert again.poll() is None, again.communicate()[1]
+    os.kill(second[1], signal.SIGSTOP)
     again.kill()
     again.communicate()  # until the last process that could print there has ended
     await_end(second)

@@ -17,6 +17,7 @@ from erniecore.api.launcher import (
     RunningRanks,
     free_port,
     paddle_variables,
+    parent_variables,
     read_exit,
 )
 
@@ -33,7 +34,7 @@ class ToyLauncher(Launcher):
         processes = []
         for rank in range(count):
             place = Cluster(rank=rank, world_size=count, local_rank=rank, master=f"127.0.0.1:{port}")
-            environ = {**os.environ, **job.environment, **paddle_variables(place)}
+            environ = {**os.environ, **job.environment, **paddle_variables(place), **parent_variables()}
             output = None if rank == 0 else subprocess.DEVNULL
             processes.append(subprocess.Popen(job.argv, env=environ, stdin=subprocess.DEVNULL, stdout=output))
         return ToyRanks(job, processes)
