@@ -44,6 +44,7 @@ class AdapterCapability(Capability):
     """Capabilities of adapter plugins."""
 
     MERGE = "merge", "its update can be merged into the weights of the base, and taken out again", True
+    EMPTY = "empty", "takes a base whose parameters are empty, and fills those that it reads (`layers.filled`)", True
 
 
 class QuantizerCapability(Capability):
@@ -53,6 +54,17 @@ class QuantizerCapability(Capability):
     EXPORT = "export", "phase `export`: `ernie quantize` writes a quantized model directory", True
     TRAINABLE = "trainable", "quantized weights stay trainable parameters: a run ends with a quantized export", True
     CALIBRATE = "calibrate", "`ernie quantize` needs calibration data and calls `ernie_calibrate_model`", True
+    EMPTY = (
+        "empty",
+        "takes a model whose parameters are empty, and fills each layer that it packs (`layers.fill`)",
+        True,
+    )
+
+
+class ParallelCapability(Capability):
+    """Capabilities of parallel strategies."""
+
+    EMPTY = "empty", "takes a model whose parameters are empty, and drops or cuts them (`layers.keep_part`)", True
 
 
 class ExporterCapability(Capability):

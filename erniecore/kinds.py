@@ -13,6 +13,7 @@ from erniecore.capabilities import (
     Capability,
     ExporterCapability,
     MethodCapability,
+    ParallelCapability,
     QuantizerCapability,
 )
 
@@ -79,6 +80,7 @@ KINDS: dict[str, Kind] = {
             "how one model is spread over many ranks",
             section="parallel",
             help="How ranks share the model.",
+            capabilities=ParallelCapability,
             default="single",
             config="ParallelConfig",
             required=True,

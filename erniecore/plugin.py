@@ -11,7 +11,13 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import pluggy
 
-from erniecore.capabilities import AdapterCapability, Capability, MethodCapability, QuantizerCapability
+from erniecore.capabilities import (
+    AdapterCapability,
+    Capability,
+    MethodCapability,
+    ParallelCapability,
+    QuantizerCapability,
+)
 from erniecore.sections import (
     AdapterConfig,
     DeviceConfig,
@@ -74,6 +80,7 @@ class ParallelPlugin(Plugin):
 
     kind = "parallel"
     Config: ClassVar[type[ParallelConfig]] = ParallelConfig
+    capabilities: ClassVar[frozenset[ParallelCapability]] = frozenset()
 
 
 class ModelPlugin(Plugin):

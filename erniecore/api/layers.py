@@ -1,11 +1,15 @@
 """Building block: utilities for layers of any model. Imports Paddle."""
 
 from erniecore.engine.models.derived import child, derived, replaced, sublayer
+from erniecore.engine.models.filling import fill, filled, keep_part
 from erniecore.engine.training.recompute import recompute
 
 __all__ = [
     "child",
     "derived",
+    "fill",
+    "filled",
+    "keep_part",
     "recompute",
     "replaced",
     "sublayer",

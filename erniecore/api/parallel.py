@@ -1,5 +1,6 @@
 """For parallel strategies: shard one model over several processes."""
 
+from erniecore.capabilities import ParallelCapability
 from erniecore.plugin import ParallelPlugin
 from erniecore.sections import ParallelConfig
 from erniecore.types.model import Features, Layout, PackedLayer, RankGroup, ShardableWeights, Stages
@@ -14,6 +15,7 @@ __all__ = [
     "ShardedIds",
     "ShardedMask",
     "ShardedParameter",
+    "ParallelCapability",
     "ParallelConfig",
     "ParallelPlugin",
     "Batch",

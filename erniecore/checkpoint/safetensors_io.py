@@ -172,7 +172,17 @@ def open_tensors(path: Path) -> dict[str, Tensor]:
     header = read_header(path)
     with translated(path, "reading weights"), path.open("rb") as file:
         mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-    return {name: Tensor(info.dtype, info.shape, partial(_view, mapped, info)) for name, info in header.tensors.items()}
+    return {
+        name: Tensor(info.dtype, info.shape, partial(_view, mapped, info), partial(_release, mapped, info))
+        for name, info in header.tensors.items()
+    }
+
+
+def _release(mapped: mmap.mmap, info: TensorInfo) -> None:
+    """Take the pages of a tensor out of this process's memory, where the system can."""
+    begin, end = -(-info.begin // mmap.PAGESIZE) * mmap.PAGESIZE, info.end // mmap.PAGESIZE * mmap.PAGESIZE
+    if end > begin and hasattr(mmap, "MADV_DONTNEED"):
+        mapped.madvise(mmap.MADV_DONTNEED, begin, end - begin)
 
 
 def _view(mapped: mmap.mmap, info: TensorInfo) -> Array:

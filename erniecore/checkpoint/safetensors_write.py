@@ -20,7 +20,8 @@ from erniecore.errors import CheckpointError
 
 #: shards of public model directories have this size unless the user says otherwise
 DEFAULT_SHARD_BYTES = 5 * 1000**3
-INDEX_NAME = "model.safetensors.index.json"
+SINGLE_NAME = "model.safetensors"
+INDEX_NAME = f"{SINGLE_NAME}.index.json"
 
 
 @dataclass(frozen=True, slots=True)

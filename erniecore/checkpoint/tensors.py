@@ -76,6 +76,10 @@ def num_bytes(dtype: str, shape: tuple[int, ...]) -> int:
     return prod(shape) * DTYPES[dtype].itemsize
 
 
+def _nothing() -> None:
+    """There is no memory to release."""
+
+
 @dataclass(frozen=True, slots=True)
 class Tensor:
     """A tensor whose data is fetched when needed.
@@ -84,11 +88,13 @@ class Tensor:
         dtype: safetensors name, e.g. ``"BF16"``.
         shape: as stored.
         load: returns the numpy array (bits for BF16 and F8), of ``shape``; may be a read-only view of a file.
+        release: its memory is not needed for now; a view of a file stays valid, and is read again where it is used.
     """
 
     dtype: str
     shape: tuple[int, ...]
     load: Callable[[], Array]
+    release: Callable[[], None] = _nothing
 
     @property
     def num_bytes(self) -> int:

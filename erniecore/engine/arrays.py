@@ -46,7 +46,9 @@ def float32_to_bfloat16(array: Array) -> NDArray[np.uint16]:
 
 def bfloat16_to_float32(bits: NDArray[np.uint16]) -> NDArray[np.float32]:
     """The exact float32 values of bfloat16 bits."""
-    values: NDArray[np.float32] = (bits.astype(np.uint32) << np.uint32(16)).view(np.float32)
+    wide = bits.astype(np.uint32)
+    wide <<= np.uint32(16)
+    values: NDArray[np.float32] = wide.view(np.float32)
     return values
 
 
@@ -69,7 +71,11 @@ def set_value(tensor: Tensor, array: Array) -> None:
     """
     if tuple(array.shape) != tuple(tensor.shape):
         raise ValueError(f"shape {tuple(array.shape)} does not fit a tensor of shape {tuple(tensor.shape)}")
-    tensor.set_value(to_tensor(array, dtype_name(tensor)))
+    values = to_tensor(array, dtype_name(tensor))
+    if tensor._is_initialized():
+        tensor.set_value(values)
+    else:  # what is there already needs no copy
+        share_memory(values, tensor)
 
 
 def share_memory(source: Tensor, target: Tensor) -> None:

@@ -23,7 +23,7 @@ class AdapterHooks:
         The base's parameters keep their names. The result may have ``lr_factors`` (pattern over parameter names ->
         factor of the learning rate) and ``adapter_off()`` (a context manager in which it is the base). With the
         capability ``merge`` it has ``merge()``, ``unmerge()`` and ``unload()``, which takes the adapter off and leaves
-        the weights as they are.
+        the weights as they are; with ``empty`` the base may have no values yet (``erniecore.api.layers.filled``).
 
         Example::
 

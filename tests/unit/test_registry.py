@@ -295,7 +295,7 @@ def test_unknown_capabilities_are_refused(site, said, fix):
     with pytest.raises(PluginBroken) as caught:
         registry.load("quantizer", "able")
     assert caught.value.fix == fix
-    assert caught.value.expected == "one of train, export, trainable, calibrate"
+    assert caught.value.expected == "one of train, export, trainable, calibrate, empty"
 
 
 def test_kinds_without_capabilities_have_none(site):

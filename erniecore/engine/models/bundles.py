@@ -148,7 +148,7 @@ def load_bundle(directory: Path, *, dtype: str = "float32", tokenizer: bool = Tr
         PluginNotFound: no installed model plugin reads this ``model_type``, or the quantizer is not installed.
         CheckpointError: weights that do not fit, or a vocabulary smaller than the tokenizer's.
     """
-    from erniecore.engine.models.random_weights import fill_random
+    from erniecore.engine.models.random_weights import attach_random
     from erniecore.engine.models.weights import check_sizes, load_weights
 
     plugin = registry.load("model", plugin_for_directory(directory))
@@ -158,7 +158,7 @@ def load_bundle(directory: Path, *, dtype: str = "float32", tokenizer: bool = Tr
         plugin, section, directory if tokenizer else None, dtype, lambda adapter: check_sizes(directory, adapter)
     )
     if quantizer_of(bundle.architecture):
-        fill_random(bundle.model, bundle.adapter, 0)  # what the quantizer packs, before its files replace it
+        attach_random(bundle.model, bundle.adapter, 0)  # what the quantizer packs, before its files replace it
         bundle = described_by(directory, quantized.fill(bundle, directory))
         return Opened(bundle, str(bundle.architecture.get("torch_dtype", dtype)), notes)
     report = load_weights(bundle.model, directory, bundle.adapter)
@@ -199,7 +199,7 @@ def load_checkpoint_bundle(
         CheckpointError: damaged, without settings, or with an adapter's weights only.
     """
     from erniecore.checkpoint.reader import load_checkpoint
-    from erniecore.engine.models.random_weights import fill_random
+    from erniecore.engine.models.random_weights import attach_random
 
     checkpoint = load_checkpoint(path)
     settings, names = _settings_of(checkpoint)
@@ -207,7 +207,9 @@ def load_checkpoint_bundle(
     section = {k: v for k, v in settings["model"].items() if k in plugin.Config.model_fields}
     home = section.get("tokenizer") or section.get("path")
     bundle, notes = build_bundle(plugin, section, Path(home) if home and tokenizer else None, dtype)
-    fill_random(bundle.model, bundle.adapter, 0)  # what the quantizer rounds, before the checkpoint's values replace it
+    attach_random(
+        bundle.model, bundle.adapter, 0
+    )  # what the quantizer rounds, before the checkpoint's values replace it
     bundle = score_head.as_saved(bundle, checkpoint.tensors["model"])
     averaged = "ema" in checkpoint.tensors and settings.get("checkpoint", {}).get("average", True)
     bundle = replace(bundle, model=quantized.trained(names, settings, bundle.model))

@@ -19,6 +19,7 @@ from erniecore.checkpoint.files import require_space, translated
 from erniecore.checkpoint.safetensors_write import (
     DEFAULT_SHARD_BYTES,
     INDEX_NAME,
+    SINGLE_NAME,
     WrittenFile,
     index_json,
     split_shards,
@@ -27,7 +28,7 @@ from erniecore.checkpoint.safetensors_write import (
 )
 from erniecore.checkpoint.tensors import LONG_NAMES, Array, Tensor
 from erniecore.engine import arrays
-from erniecore.engine.models.weights import SINGLE_NAME, check_maps, convert, state_of
+from erniecore.engine.models.weights import check_maps, convert, state_of
 from erniecore.errors import CheckpointError, PluginError
 from erniecore.types.model import ModelBundle, TensorMap
 from erniecore.types.protocols import PublicTensors

@@ -39,7 +39,11 @@ def check_device(directory: Path, device: Any) -> None:
 
 def apply(plugin: Plugin, config: Section, model: Layer, phase: str = "export") -> Layer:
     """``model`` as the quantizer ``plugin`` packs it for use, in eval mode. Raises what the plugin raises."""
+    from erniecore.engine.models.filling import fill
+
     host = assemble({"quantizer": plugin})
+    if QuantizerCapability.EMPTY not in plugin.capabilities:
+        fill(model)
     quantized: Layer = host.call(plugin, "ernie_quantize_model", config=config, model=model, phase=phase)
     quantized.eval()
     release_freed()

@@ -18,7 +18,7 @@ from functools import lru_cache, partial
 from math import prod, sqrt
 from pathlib import Path
 from statistics import NormalDist
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import paddle
@@ -27,6 +27,7 @@ from paddle.nn import initializer as of_paddle
 from erniecore.checkpoint.tensors import LONG_NAMES, Array
 from erniecore.checkpoint.tensors import Tensor as StoredTensor
 from erniecore.engine import arrays
+from erniecore.engine.models.filling import fill, fill_from, is_empty
 from erniecore.engine.models.weights import check_maps, convert, place, state_of
 from erniecore.engine.seed import derive_seed
 from erniecore.errors import PluginError
@@ -50,15 +51,21 @@ class Distribution(NamedTuple):
 
 
 def fill_random(layer: Layer, adapter: StateAdapter, seed: int) -> None:
-    """Give every parameter of ``layer``, which was built under ``paddle.LazyGuard``, its new values.
+    """Give every empty parameter of ``layer`` its new values; see :func:`attach_random`."""
+    attach_random(layer, adapter, seed)
+    fill(layer)
+
+
+def attach_random(layer: Layer, adapter: StateAdapter, seed: int) -> None:
+    """Say that the values of every empty parameter of ``layer`` are new ones, which it gets when it is filled.
 
     Raises:
         PluginError: the adapter's maps are not the tensors of ``layer``.
     """
     stored = {name: (Path("random"), tensor) for name, tensor in random_tensors(layer, adapter, seed).items()}
     targets = state_of(layer)
-    for entry in adapter.maps("pt"):
-        place(entry, targets[entry.name], stored, {})
+    empty = [entry for entry in adapter.maps("pt") if is_empty(targets[entry.name])]
+    fill_from(targets, empty, partial(place, stored))
 
 
 def random_tensors(layer: Layer, adapter: StateAdapter, seed: int, dtype: str = "") -> dict[str, StoredTensor]:
@@ -80,22 +87,21 @@ def random_tensors(layer: Layer, adapter: StateAdapter, seed: int, dtype: str = 
     for entry in maps:
         target = targets[entry.name]
         wanted = entry.dtype or dtype or arrays.dtype_name(target)
-        chosen = distribution_of(target)
+        chosen, make = distribution_of(target), target._init_func if is_empty(target) else None
         for index, (name, shape) in enumerate(zip(entry.sources, entry.source_shapes, strict=True)):
             if name in public:
                 raise PluginError("the model plugin's state adapter writes a tensor twice", where=name)
-            load: Callable[[], Array] = (
-                partial(values, seed, name, tuple(shape), chosen, wanted)
-                if chosen
-                else partial(_own, target, entry, index, wanted, derive_seed(seed, entry.name))
-            )
+            if chosen:
+                load: Callable[[], Array] = partial(values, seed, name, tuple(shape), chosen, wanted)
+            else:
+                load = partial(_own, target, make, entry, index, wanted, derive_seed(seed, entry.name))
             public[name] = StoredTensor(_SHORT_NAMES[wanted], tuple(shape), load)
     return public
 
 
 def distribution_of(parameter: PaddleTensor) -> Distribution | None:
     """What the initializer of an empty parameter draws from; None for one with values, and for other initializers."""
-    if parameter._is_initialized() or not isinstance(parameter, paddle.base.framework.EagerParamBase):
+    if not is_empty(parameter):
         return None
     initializer = parameter._init_func.func.__self__
     if isinstance(initializer, of_paddle.Normal):
@@ -172,13 +178,13 @@ def _normal() -> Array:
     return np.concatenate([-above[::-1], above])
 
 
-def _own(target: PaddleTensor, entry: TensorMap, index: int, dtype: str, seed: int) -> Array:
-    """One public tensor of a parameter whose values its own initializer makes, or that has values."""
+def _own(target: PaddleTensor, make: Any, entry: TensorMap, index: int, dtype: str, seed: int) -> Array:
+    """One public tensor of a parameter whose values its own initializer ``make`` makes, or that has values (None)."""
     if entry.store is None:
         raise PluginError("the model plugin's state adapter cannot write this tensor", where=entry.name)
-    if not target._is_initialized():
+    if make is not None and not target._is_initialized():
         before = paddle.get_rng_state()
         paddle.seed(seed)
-        target.initialize()
+        make(target, None)
         paddle.set_rng_state(before)
     return entry.store(convert(arrays.to_numpy(target), arrays.dtype_name(target), dtype, entry.name))[index]

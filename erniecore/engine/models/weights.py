@@ -6,25 +6,24 @@ in ``bundles.py``.
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from erniecore.checkpoint.comparing import compare_tensors, hint, list_problems
+from erniecore.checkpoint.comparing import compare_tensors, list_problems
 from erniecore.checkpoint.directories import MODEL_MANIFEST, verify_directory
-from erniecore.checkpoint.files import translated
-from erniecore.checkpoint.safetensors_io import damaged, merge_shards, refuse_pickle
-from erniecore.checkpoint.safetensors_write import INDEX_NAME
-from erniecore.checkpoint.tensors import LONG_NAMES, Array, Tensor, same_bits
+from erniecore.checkpoint.safetensors_io import merge_shards
+from erniecore.checkpoint.safetensors_write import INDEX_NAME, SINGLE_NAME
+from erniecore.checkpoint.tensors import LONG_NAMES, Array, Tensor
 from erniecore.engine import arrays
+from erniecore.engine.models.filling import fill, fill_from
 from erniecore.errors import CheckpointError, NumericsError, PluginError, shorten
-from erniecore.files import read_json
 from erniecore.types.model import StateAdapter, TensorMap
 from erniecore.units import counted
 
@@ -34,7 +33,6 @@ if TYPE_CHECKING:
 
 #: endings of tensors that a directory has beside quantized weights for a server
 _SERVED = ("_scale_inv", ".quant_weight", ".activation_scale")
-SINGLE_NAME = "model.safetensors"
 #: dtypes that convert into each other on request of the model
 _FLOATS = ("float16", "bfloat16", "float32", "float64")
 
@@ -65,7 +63,15 @@ class LoadReport:
 
 
 def load_weights(layer: Layer, directory: Path, adapter: StateAdapter) -> LoadReport:
-    """Fill every parameter of ``layer`` from the safetensors files in ``directory``.
+    """:func:`attach_weights`, and fill every parameter. Raises also ``NumericsError`` for values that are not finite."""
+    report = attach_weights(layer, directory, adapter)
+    fill(layer)
+    return report
+
+
+def attach_weights(layer: Layer, directory: Path, adapter: StateAdapter) -> LoadReport:
+    """Check the safetensors files in ``directory`` and say that the values of ``layer`` are theirs: an empty parameter gets
+    them when it is filled (``filling.py``), any other at once.
 
     The layout is decided once for all files: a square matrix does not show whether it is transposed. Nothing in
     ``layer`` changes unless all names and shapes are right.
@@ -73,18 +79,17 @@ def load_weights(layer: Layer, directory: Path, adapter: StateAdapter) -> LoadRe
     Raises:
         CheckpointError: files missing or damaged; tensors missing, unexpected or of another shape; a tied head that
             differs from the embedding; a dtype that does not convert.
-        NumericsError: a value that is not finite.
         PluginError: the adapter's maps are not the tensors of ``layer``.
     """
     checked = check_weights(directory, layer.architecture, adapter)
     maps, targets = checked.maps, state_of(layer)
     check_maps(maps, targets)
-    converted: dict[str, str] = {}
-    for entry in maps:
-        place(entry, targets[entry.name], checked.stored, converted)
+    sources = [(n, targets[e.name]) for e in maps for n in e.sources]
+    found = {n: (LONG_NAMES[checked.stored[n][1].dtype], arrays.dtype_name(target)) for n, target in sources}
+    converted = Counter(f"{dtype} -> {wanted}" for dtype, wanted in found.values() if dtype != wanted)
+    fill_from(targets, maps, partial(place, checked.stored))
     count = sum(prod(entry.shape) for entry in maps)
-    changes = dict(Counter(converted.values()))
-    return LoadReport(directory, checked.layout, len(maps), count, changes, checked.ignored)
+    return LoadReport(directory, checked.layout, len(maps), count, dict(converted), checked.ignored)
 
 
 class Checked(NamedTuple):
@@ -106,7 +111,11 @@ def check_weights(directory: Path, architecture: Mapping[str, Any], adapter: Sta
 
         stored = decoded(files)
     tensors = {name: tensor for name, (_, tensor) in stored.items()}
-    same_as_embedding = check_tied_head(architecture, tensors, directory)
+    same_as_embedding: frozenset[str] = frozenset()
+    if architecture.get("tie_word_embeddings") and any(name.endswith("lm_head.weight") for name in tensors):
+        from erniecore.engine.models.weight_shards import check_tied_head
+
+        same_as_embedding = check_tied_head(tensors, directory)
     names = [name for name in tensors if name not in same_as_embedding]
     layout = adapter.layout_of(names)
     maps = adapter.maps(layout, names)
@@ -143,7 +152,11 @@ def open_weights(directory: Path) -> dict[str, tuple[Path, Tensor]]:
             agree with the shards.
     """
     single, index = directory / SINGLE_NAME, directory / INDEX_NAME
-    if single.is_file() and index.is_file() and SINGLE_NAME not in set(_weight_map(index).values()):
+    if single.is_file() and not index.is_file():
+        return merge_shards([single])
+    from erniecore.engine.models.weight_shards import no_weights, open_shards, weight_map
+
+    if single.is_file() and SINGLE_NAME not in set(weight_map(index).values()):
         raise CheckpointError(
             "this directory has both a single weight file and an index of shards",
             where=str(directory),
@@ -151,10 +164,8 @@ def open_weights(directory: Path) -> dict[str, tuple[Path, Tensor]]:
             fix="remove the one that does not belong to this model",
         )
     if index.is_file():
-        return _open_shards(directory, index)
-    if single.is_file():
-        return merge_shards([single])
-    raise _no_weights(directory)
+        return open_shards(directory, index)
+    raise no_weights(directory)
 
 
 def check_manifest(directory: Path, names: Collection[str]) -> None:
@@ -167,84 +178,6 @@ def check_manifest(directory: Path, names: Collection[str]) -> None:
             fix=f"fetch or write the model again; if you changed it on purpose, remove {MODEL_MANIFEST}",
             code="ERN-K002",
         )
-
-
-def _no_weights(directory: Path) -> CheckpointError:
-    if not directory.is_dir():
-        return CheckpointError("this model directory does not exist", where=str(directory))
-    for path in sorted(directory.iterdir()):
-        if path.is_file() and path.suffix in (".pdparams", ".bin", ".pt", ".pth", ".pkl"):
-            try:
-                refuse_pickle(path)
-            except CheckpointError as error:
-                return error
-    others = sorted(path.name for path in directory.glob("*.safetensors"))
-    return CheckpointError(
-        "this directory holds no weights",
-        where=str(directory),
-        found=", ".join(others[:5]),
-        expected=f"{SINGLE_NAME} or {INDEX_NAME}",
-        fix="name the directory that holds config.json and the weights",
-    )
-
-
-def _weight_map(index: Path) -> dict[str, str]:
-    try:
-        with translated(index, "reading weights"):
-            weight_map = read_json(index)["weight_map"]
-    except (ValueError, KeyError, TypeError) as error:
-        raise damaged(index, "the index is damaged", expected="a JSON object with `weight_map`") from error
-    plain = isinstance(weight_map, dict) and all(
-        isinstance(file, str) and Path(file).name == file for file in weight_map.values()
-    )
-    if not plain:
-        raise damaged(index, "`weight_map` must map tensor names to file names beside the index")
-    return dict(weight_map)
-
-
-def _open_shards(directory: Path, index: Path) -> dict[str, tuple[Path, Tensor]]:
-    weight_map = _weight_map(index)
-    files = sorted(set(weight_map.values()))
-    missing = [name for name in files if not os.path.isfile(directory / name)]
-    if missing:
-        raise CheckpointError(
-            f"{len(missing)} of {len(files)} weight shards are missing",
-            where=str(directory),
-            found=", ".join(missing[:5]),
-            fix="copy or download the missing files",
-        )
-    stored = merge_shards([directory / name for name in files])
-    for name, file in weight_map.items():
-        if name not in stored:
-            raise damaged(directory / file, "the index promises this tensor, but the shard does not hold it", name)
-        if stored[name][0].name != file:
-            raise damaged(index, f"the index says {file}, but the tensor is in {stored[name][0].name}", name)
-    for name, (path, _) in stored.items():
-        if name not in weight_map:
-            raise damaged(path, "this tensor is not in the index", name)
-    return stored
-
-
-def check_tied_head(architecture: Mapping[str, Any], tensors: Mapping[str, Tensor], directory: Path) -> frozenset[str]:
-    """Public head weights that repeat the embedding of a tied model, and so need no loading.
-
-    Raises:
-        CheckpointError: config.json says that head and embedding are one, but the files hold two different ones.
-    """
-    heads = [name for name in tensors if f".{name}".endswith(".lm_head.weight")]
-    embeddings = [name for name in tensors if f".{name}".endswith(".embed_tokens.weight")]
-    if not architecture.get("tie_word_embeddings") or not heads or not embeddings:
-        return frozenset()
-    head, embedding = tensors[heads[0]], tensors[embeddings[0]]
-    same = head.shape == embedding.shape and head.dtype == embedding.dtype
-    if same and same_bits(head.load(), embedding.load()):
-        return frozenset(heads)
-    raise CheckpointError(
-        "config.json says tie_word_embeddings, but the head differs from the embedding",
-        where=f"{directory}: {heads[0]}",
-        fix="set tie_word_embeddings to false, or remove the head from the files, whichever is true of this model",
-        code="ERN-K004",
-    )
 
 
 def check_maps(maps: Sequence[TensorMap], targets: Mapping[str, PaddleTensor]) -> None:
@@ -268,45 +201,25 @@ def _check_names(
     spare = [name for name in tensors if name not in expected and name not in known]
     ignored = tuple(name for name in spare if adapter.ignored(name))
     unexpected = [name for name in spare if name not in ignored]
-    problems: list[str] = []
-    for name in expected:
-        if name not in tensors:
-            problems.append(f"{name} is missing" + hint(name, unexpected, problems))
-    for name in unexpected:
-        problems.append(f"{name} is unexpected" + hint(name, expected, problems))
-    for name, shape in expected.items():
-        if name in tensors and not _fits(tensors[name].shape, shape):
-            problems.append(f"{name} has shape {list(tensors[name].shape)}, expected {list(shape)}")
-    if problems:
-        raise CheckpointError(
-            f"the weights do not fit the model ({_count(problems)}): " + list_problems(problems),
-            where=str(directory),
-            fix="check that config.json belongs to these weights",
-            code="ERN-K004",
-        )
+    wrong = [n for n, shape in expected.items() if n not in tensors or not _fits(tensors[n].shape, shape)]
+    if unexpected or wrong:
+        from erniecore.engine.models.weight_shards import name_problems
+
+        raise name_problems(expected, tensors, unexpected, wrong, directory)
     return ignored
-
-
-def _count(problems: Sequence[str]) -> str:
-    return counted(len(problems), "problem")
 
 
 def _fits(found: tuple[int, ...], expected: tuple[int, ...]) -> bool:
     return len(found) == len(expected) and all(want in (have, -1) for have, want in zip(found, expected, strict=True))
 
 
-def place(
-    entry: TensorMap, target: PaddleTensor, stored: Mapping[str, tuple[Path, Tensor]], converted: dict[str, str]
-) -> None:
-    """Fill ``target`` from the public tensors ``stored``; ``converted`` gets the names of those of another dtype."""
+def place(stored: Mapping[str, tuple[Path, Tensor]], entry: TensorMap, target: PaddleTensor) -> None:
+    """Fill ``target`` from the public tensors ``stored``, each of which is read once and forgotten."""
     wanted = arrays.dtype_name(target)
     parts = []
     for name in entry.sources:
         path, tensor = stored[name]
-        found = LONG_NAMES[tensor.dtype]
-        if found != wanted:
-            converted[name] = f"{found} -> {wanted}"
-        part = convert(tensor.load(), found, wanted, f"{path}: {name}")
+        part = convert(tensor.load(), LONG_NAMES[tensor.dtype], wanted, f"{path}: {name}")
         check_finite(part, wanted, f"{path}: {name}")
         parts.append(part)
     array = entry.load(parts)
@@ -318,6 +231,8 @@ def place(
             expected=str(list(target.shape)),
         )
     arrays.set_value(target, array)
+    for name in entry.sources:
+        stored[name][1].release()
 
 
 def check_finite(array: Array, dtype: str, where: str) -> None:

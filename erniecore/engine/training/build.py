@@ -16,9 +16,11 @@ import paddle
 from erniecore_catalog.contents import digests
 
 import erniecore
+from erniecore.capabilities import AdapterCapability, ParallelCapability, QuantizerCapability
 from erniecore.engine import seed
 from erniecore.engine.fingerprint import KEY as FINGERPRINT
-from erniecore.engine.models.weights import check_sizes, load_weights
+from erniecore.engine.models.filling import fill
+from erniecore.engine.models.weights import attach_weights, check_sizes
 from erniecore.engine.optimizers.parameters import trained_parameters
 from erniecore.engine.preparation.rundir import STATE_FORMAT, end_path, log
 from erniecore.engine.runtime import KEY as RUNTIME
@@ -128,8 +130,10 @@ def build_state(
         weights_follow: those of a checkpoint, so that none need to be read where it holds all of them.
     """
     settings, hook = context.settings, context.host.hook
-    built, layout = build_model(context, weights_follow=weights_follow), context.model.layout
+    keeps = ParallelCapability.EMPTY in context.plugins["parallel"].capabilities
+    built, layout = build_model(context, weights_follow=weights_follow, empty=keeps), context.model.layout
     policy = hook.ernie_parallelize(model=built, layout=layout, plan=context.parallel_plan, ranks=ranks)
+    fill(policy)
     objective = build_objective(context, policy, tokenizer, ranks)
     ranks.attach_model(policy, objective)
     optimizer = build_optimizer(context, policy, ranks)
@@ -145,10 +149,11 @@ def _average(policy: Any, decay: float) -> Ema:
     return Ema(policy.named_parameters(), decay)
 
 
-def build_model(context: RunContext, *, weights_follow: bool = False) -> Any:
+def build_model(context: RunContext, *, weights_follow: bool = False, empty: bool = False) -> Any:
     """The model with its weights, quantized and adapted as the run wants it.
 
-    When a checkpoint holds all weights, the base weights are not read first.
+    When a checkpoint holds all weights, the base weights are not read first. ``empty``: what neither quantizer nor adapter
+    needed has no values yet, see ``filling.py``.
     """
     settings, hook, described = context.settings, context.host.hook, context.model
     path = settings.model.path
@@ -163,20 +168,26 @@ def build_model(context: RunContext, *, weights_follow: bool = False) -> Any:
         )
         policy = described.head.add_stored(policy)
     if path and not replaced:
-        log.info("weights: %s", load_weights(policy, Path(path), adapter))
+        log.info("weights: %s", attach_weights(policy, Path(path), adapter))
     else:
-        from erniecore.engine.models.random_weights import fill_random
+        from erniecore.engine.models.random_weights import attach_random
 
-        fill_random(policy, adapter, settings.run.seed)
+        attach_random(policy, adapter, settings.run.seed)
     if settings.quantizer is not None:
+        if QuantizerCapability.EMPTY not in context.plugins["quantizer"].capabilities:
+            fill(policy)
         from erniecore.engine.host_memory import release_freed
 
         policy = hook.ernie_quantize_model(config=settings.quantizer, model=policy, phase="train")
         release_freed()
     if settings.adapter is not None:
+        if AdapterCapability.EMPTY not in context.plugins["adapter"].capabilities:
+            fill(policy)
         policy = hook.ernie_adapt_model(config=settings.adapter, model=policy)
     policy = described.head.add_trained(policy)
     set_recompute(policy, settings.train.recompute)
+    if not empty:
+        fill(policy)
     return policy
 
 

@@ -12,7 +12,7 @@ from erniecore.api import CheckpointError
 from erniecore.api.building import add_score_head
 from erniecore_lora import adapt as adapting
 from erniecore_lora.config import LoraConfig, Variant
-from erniecore_lora.lowrank import STARTS, LowRank
+from erniecore_lora.lowrank import READING, STARTS, LowRank
 from erniecore_lora.saved import Saved, open_saved
 from erniecore_lora.shapes import new_sizes
 from erniecore_lora.targets import Target
@@ -56,10 +56,11 @@ def load(model: nn.Layer, directory: str | Path, adapter: str = adapting.DEFAULT
 
 
 def _start(model: nn.Layer, target: Target, low: LowRank, init: str, variant: Variant) -> None:
-    weight = adapting.wrapped(model)[target.layer].value(target.parameter)
+    reads = init in READING or variant.magnitudes
+    weight = adapting.wrapped(model)[target.layer].value(target.parameter) if reads else None
     with paddle.no_grad():
         STARTS[init](low, weight)
-        if variant.magnitudes:
+        if weight is not None and variant.magnitudes:
             low.add_magnitude(weight)
 
 

@@ -17,6 +17,7 @@ from paddle import Tensor, nn  # noqa: TID253
 from erniecore.api import UsageError, ops
 from erniecore.api.adapter import ExpertLayer, PackedLayer, Projection, ShardableWeights, Update
 from erniecore.api.decoding import projection_of
+from erniecore.api.layers import filled
 from erniecore_lora.lowrank import LowRank
 from erniecore_lora.targets import MLP
 
@@ -78,7 +79,9 @@ class Adapted(nn.Layer):  # type: ignore[misc]
 
     def value(self, parameter: str) -> Tensor:
         """The base's weight [.., I, O]; of a packed one the numbers, which exist as long as the caller holds them."""
-        return self.inner[0].dequantized(parameter) if parameter in self.packed_shapes() else getattr(self, parameter)
+        if parameter in self.packed_shapes():
+            return self.inner[0].dequantized(parameter)
+        return filled(getattr(self, parameter))
 
     def projection(self, parameter: str) -> Projection | None:
         """The base with the active update, see ``Projection``; None where the update is more than a product."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from typing import Any
 
 import paddle  # noqa: TID253
 from paddle import Tensor, nn  # noqa: TID253
@@ -97,13 +98,13 @@ def _float32(tensor: Tensor) -> Tensor:
     return tensor if tensor.dtype == paddle.float32 else tensor.astype("float32")
 
 
-def kaiming(low: LowRank, weight: Tensor) -> None:
+def kaiming(low: LowRank, weight: Tensor | None) -> None:
     """A uniform in ±1/sqrt(I) (Kaiming with a = sqrt 5), B zero."""
-    bound = 1 / math.sqrt(weight.shape[-2])
+    bound = 1 / math.sqrt(low.A.shape[-2])
     low.A.set_value(paddle.uniform(low.A.shape, min=-bound, max=bound).astype(low.A.dtype))
 
 
-def gaussian(low: LowRank, weight: Tensor) -> None:
+def gaussian(low: LowRank, weight: Tensor | None) -> None:
     """A normal with deviation 1/r, B zero."""
     low.A.set_value((paddle.randn(low.A.shape) / low.size.rank).astype(low.A.dtype))
 
@@ -120,5 +121,7 @@ def pissa(low: LowRank, weight: Tensor) -> None:
     low.fix_start()
 
 
+#: those that read the weight; the others get None
+READING = frozenset({"pissa"})
 #: ``adapter.init`` -> how A and B are filled
-STARTS: dict[str, Callable[[LowRank, Tensor], None]] = {"kaiming": kaiming, "gaussian": gaussian, "pissa": pissa}
+STARTS: dict[str, Callable[[LowRank, Any], None]] = {"kaiming": kaiming, "gaussian": gaussian, "pissa": pissa}

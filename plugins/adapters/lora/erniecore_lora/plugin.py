@@ -22,7 +22,7 @@ class LoraPlugin(AdapterPlugin):
     name = "lora"
     summary = "LoRA: a trained low-rank update beside frozen weights"
     Config = LoraConfig
-    capabilities = frozenset({AdapterCapability.MERGE})
+    capabilities = frozenset({AdapterCapability.MERGE, AdapterCapability.EMPTY})
     variant: ClassVar[Variant] = Variant()
     factors: ClassVar[Mapping[str, tuple[float, str]]] = {
         "train.learning_rate": (

@@ -11,6 +11,7 @@ from erniecore.api.parallel import (
     Cluster,
     DecoderShape,
     Layout,
+    ParallelCapability,
     ParallelPlan,
     ParallelPlugin,
     ProcessGroup,
@@ -31,6 +32,7 @@ class HybridPlugin(ParallelPlugin):
     name = "hybrid"
     summary = "data, sharded, tensor, sequence, expert, context and pipeline parallel over several processes"
     Config = HybridConfig
+    capabilities = frozenset({ParallelCapability.EMPTY})
 
     @hookimpl
     def ernie_check_settings(self, settings: Any) -> None:

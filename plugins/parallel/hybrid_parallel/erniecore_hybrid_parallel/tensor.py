@@ -18,9 +18,8 @@ from paddle import Tensor, nn  # noqa: TID253
 from paddle.nn import functional as F  # noqa: TID253
 
 from erniecore.api import ConfigError, PluginError, ops
-from erniecore.api.layers import derived, replaced
+from erniecore.api.layers import derived, keep_part, replaced
 from erniecore.api.parallel import Layout, PackedLayer, ShardableWeights
-from erniecore.api.training import share_memory
 from erniecore_hybrid_parallel.comm import Comm
 from erniecore_hybrid_parallel.quantized import packed_names, tensors_of
 from erniecore_hybrid_parallel.regions import collect, enter, join, leave, scatter
@@ -245,8 +244,9 @@ def find_codes(model: Any, layout: Layout) -> Iterator[Cut]:
 def keep_shard(parameter: Tensor, axis: int, comm: Comm) -> None:
     """Replace the storage of ``parameter`` by this rank's shard, in place."""
     size = parameter.shape[axis] // comm.size
-    local = parameter.detach().slice([axis], [comm.index * size], [(comm.index + 1) * size]).contiguous().clone()
-    share_memory(local, parameter)
+    shape = [*parameter.shape[:axis], size, *parameter.shape[axis + 1 :]]
+    start, stop = comm.index * size, (comm.index + 1) * size
+    keep_part(parameter, shape, lambda whole: whole.slice([axis], [start], [stop]).contiguous().clone())
 
 
 def become(model: Any, cut: Cut, shard: Shard) -> None:

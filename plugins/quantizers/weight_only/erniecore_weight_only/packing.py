@@ -10,6 +10,7 @@ from paddle import nn  # noqa: TID253
 
 from erniecore.api import ConfigError, UsageError
 from erniecore.api.experts import ExpertLayer
+from erniecore.api.layers import fill
 from erniecore_weight_only.layers import PackedExperts, PackedLinear, PackedWeight
 from erniecore_weight_only.schemes import Place, Rule, Scheme, choose, places
 
@@ -42,6 +43,7 @@ def pack_model(model: nn.Layer, rules: Sequence[Rule], kinds: Kinds | None = Non
     for name, schemes in by_layer.items():
         above, _, leaf = name.rpartition(".")
         layer = layers.pop(name)
+        fill(layer)
         layers[above].add_sublayer(leaf, _packed(layer, schemes, name, kinds or Kinds()))
         del layer
     return model

@@ -14,7 +14,7 @@ from erniecore_weight_only.schemes import Rule, Scheme, packed_bytes
 class FrozenPlugin(QuantizerPlugin):
     """Quantizes weights and freezes them; an adapter is trained (QLoRA)."""
 
-    capabilities = frozenset({QuantizerCapability.TRAIN, QuantizerCapability.EXPORT})
+    capabilities = frozenset({QuantizerCapability.TRAIN, QuantizerCapability.EXPORT, QuantizerCapability.EMPTY})
 
     def rules(self, config: Any) -> list[Rule]:
         """What is packed how; of several rules the last counts."""

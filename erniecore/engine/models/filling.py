@@ -1,0 +1,72 @@
+"""Empty models: built under ``paddle.LazyGuard``, their parameters have shapes and no memory. Each knows where its values come
+from (Paddle keeps that function with the parameter) and gets them when it is first asked for: so a quantizer packs layer by
+layer, and a rank makes only what it keeps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from paddle.base.framework import EagerParamBase
+
+from erniecore.engine import arrays
+from erniecore.types.model import TensorMap
+
+if TYPE_CHECKING:
+    from erniecore.types.model import Layer, Tensor
+
+
+def is_empty(tensor: Tensor) -> bool:
+    """Whether this is a parameter that has no values yet."""
+    return isinstance(tensor, EagerParamBase) and tensor._init_func is not None and not tensor._is_initialized()
+
+
+def filled(tensor: Tensor) -> Tensor:
+    """``tensor``, with its values from here on. Raises what reading them raises."""
+    if is_empty(tensor):
+        tensor.initialize()
+    return tensor
+
+
+def fill(layer: Layer) -> None:
+    """Every parameter of ``layer`` and its sublayers has values from here on."""
+    for parameter in layer.parameters():
+        filled(parameter)
+
+
+def fill_from(
+    targets: Mapping[str, Tensor], maps: Sequence[TensorMap], place: Callable[[TensorMap, Tensor], None]
+) -> None:
+    """Say that ``place`` gives ``targets`` their values; what is not empty gets them at once."""
+    for entry in maps:
+        target = targets[entry.name]
+        if is_empty(target):
+            target.set_init_func(partial(_fill_one, place, entry))
+        else:
+            place(entry, target)
+
+
+def _fill_one(place: Callable[[TensorMap, Tensor], None], entry: TensorMap, target: Tensor, block: Any = None) -> None:
+    place(entry, target)
+
+
+def keep_part(parameter: Tensor, shape: Sequence[int], part: Callable[[Tensor], Tensor]) -> None:
+    """Replace ``parameter`` by a part of it, in place; of an empty one, the whole exists only while it is filled.
+
+    Args:
+        shape: of the part. part: whole -> part, a tensor with memory of its own.
+    """
+    if not is_empty(parameter):
+        arrays.share_memory(part(parameter.detach()), parameter)
+        return
+    whole, make = list(parameter.shape), parameter._init_func
+
+    def fill_part(target: Tensor, block: Any = None) -> None:
+        target.get_tensor()._set_dims(whole)
+        make(target, None)
+        arrays.share_memory(part(target.detach()), target)
+
+    parameter.get_tensor()._set_dims(list(shape))
+    parameter.set_init_func(fill_part)

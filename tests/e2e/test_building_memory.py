@@ -1,0 +1,173 @@
+"""Memory of building: on every rank, what it keeps and two of the largest tensors, whatever the model, quantizer and layout.
+
+Each case is a fork of this process, which has imported paddle already; its peak is read from the kernel. A model of 160 MB in
+float32 stands in for one of any size; ``whole first``, which fills the model before anything is packed or cut, must fail.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from erniecore_model_init.new_model import init_model
+from erniecore_text.training import train
+
+MB = 1 << 20
+#: what a process takes beside its tensors: code that is imported, threads, freed blocks that are too small to give back
+REST = 40 * MB
+MODELS = {
+    "ernie45": "hidden_size=384,intermediate_size=1536,num_hidden_layers=15,head_dim=96,vocab_size=9000",
+    "ernie45-moe": "hidden_size=384,intermediate_size=512,num_hidden_layers=12,vocab_size=9000,"
+    "moe_intermediate_size=256,moe_num_experts=8,moe_layer_start_index=1,moe_layer_end_index=11",
+}
+
+
+@pytest.fixture(scope="module", params=MODELS)
+def base(request, tmp_path_factory):
+    """A model directory in bfloat16, and the bytes of its weights in float32."""
+    home = tmp_path_factory.mktemp("base")
+    train(["the quick brown fox jumps over the lazy dog " * 20], 320).save(home)
+    made = init_model(request.param, MODELS[request.param], home, home / "m", dtype="bfloat16", shard_size="30MB")
+    return request.param, made.path, made.parameters * 4
+
+
+def build(name, directory, change, *, whole_first=False):
+    """The model with ``change`` applied while it was empty."""
+    import paddle
+
+    from erniecore.api import building
+    from erniecore.engine.models.filling import fill
+    from erniecore.engine.models.weights import attach_weights
+
+    plugin = building.model_plugin(name)
+    bundle, _ = building.build_bundle(plugin, {"path": str(directory)}, None, "float32")
+    attach_weights(bundle.model, directory, bundle.adapter)
+    if whole_first:
+        fill(bundle.model)
+    with paddle.no_grad():
+        change(bundle.model)
+    fill(bundle.model)
+    return bundle.model
+
+
+def nothing(model):
+    pass
+
+
+def packed(model):
+    from erniecore_weight_only.plugin import wint4
+
+    from erniecore.engine.models.quantized import apply
+
+    apply(wint4, wint4.Config(), model, "train")
+
+
+def adapted(model):
+    from erniecore_lora.build import adapt
+    from erniecore_lora.config import LoraConfig, Variant
+
+    adapt(model, LoraConfig(), Variant())
+
+
+def tensor_parallel(model):
+    """One of four ranks: matrices by columns, stacks of experts by experts."""
+    from erniecore_hybrid_parallel.tensor import keep_shard
+
+    for parameter in model.parameters():
+        if parameter.ndim > 2 or (parameter.ndim == 2 and parameter.shape[1] % 4 == 0 and parameter.shape[0] > 8):
+            axis = 0 if parameter.ndim == 3 else 1
+            keep_shard(parameter, axis, SimpleNamespace(size=4, index=1))
+
+
+def sharded(model):
+    """One of four ranks of stage 3: a flat range of every large parameter."""
+    from functools import partial
+
+    from erniecore_hybrid_parallel.parameters import _range
+
+    from erniecore.api.layers import keep_part
+
+    for parameter in model.parameters():
+        if parameter.size > 1024:
+            size = parameter.size // 4
+            keep_part(parameter, [size], partial(_range, size, 2 * size))
+
+
+def one_stage(model):
+    """One of four stages of a pipeline."""
+    from erniecore_hybrid_parallel.stages import EmptyLayer
+
+    layers = model.model.layers
+    for index in range(len(layers)):
+        if index % 4 != 1:
+            layers[index] = EmptyLayer()
+
+
+def tensor_and_stage(model):
+    tensor_parallel(model)
+    one_stage(model)
+
+
+CHANGES = [nothing, packed, adapted, tensor_parallel, sharded, one_stage, tensor_and_stage]
+
+
+def measured(work):
+    """What ``work`` returns in a fork of this process, and by how many bytes its memory grew at the most."""
+    reading, writing = os.pipe()
+    child = os.fork()
+    if not child:
+        try:
+            from erniecore.engine.host_memory import release_freed
+
+            release_freed()
+            Path("/proc/self/clear_refs").write_text("5")  # the peak starts anew
+            before = status("VmRSS")
+            found = work()
+            os.write(writing, json.dumps([found, status("VmHWM") - before]).encode())
+            os._exit(0)
+        finally:
+            os._exit(1)
+    os.close(writing)
+    with os.fdopen(reading) as stream:
+        text = stream.read()
+    assert os.waitpid(child, 0)[1] == 0
+    return json.loads(text)
+
+
+def status(key):
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return 1024 * int(next(line for line in lines if line.startswith(key)).split()[1])
+
+
+def kept_bytes(name, directory, change, whole_first=False):
+    model = build(name, directory, change, whole_first=whole_first)
+    state = {id(t): t for t in [*model.parameters(), *model.buffers()]}
+    return sum(int(t.size) * t.element_size() for t in state.values())
+
+
+@pytest.mark.parametrize("change", CHANGES, ids=lambda change: change.__name__)
+def test_a_rank_takes_what_it_keeps_and_two_of_the_largest_tensors(base, change):
+    name, directory, whole = base
+    largest = 9000 * 384 * 4
+    kept, peak = measured(lambda: kept_bytes(name, directory, change))
+    bound = kept + 2 * largest + REST
+    assert peak < bound, (kept / MB, peak / MB, bound / MB)
+    if change in (nothing, adapted):
+        return
+    assert bound < 0.9 * whole, "the bound would not tell"
+    _, peak = measured(lambda: kept_bytes(name, directory, change, True))
+    assert peak > bound, (peak / MB, bound / MB)
+
+
+@pytest.mark.parametrize("change", CHANGES, ids=lambda change: change.__name__)
+def test_values_are_those_of_a_model_that_is_whole_first(base, change):
+    name, directory, _ = base
+    found = build(name, directory, change).state_dict()
+    expected = build(name, directory, change, whole_first=True).state_dict()
+    assert found.keys() == expected.keys()
+    for key, tensor in expected.items():
+        assert ".lora." in key or np.array_equal(found[key].numpy(), tensor.numpy()), key
