@@ -71,8 +71,8 @@ class ParallelHooks:
     @hookspec(firstresult=True)
     def ernie_parallelize(self, model: Layer, layout: Layout, plan: ParallelPlan, ranks: ProcessGroup) -> Layer:
         """Apply the plan to a built, adapted and quantized model; after weights are loaded, before the optimizer.
-        ``ranks``: what ``ernie_open_process_group`` gave. With the capability ``empty`` parameters may have no values yet: a
-        rank drops those of others, and cuts its own by ``erniecore.api.layers.keep_part``; what is left is filled afterwards.
+        ``ranks``: what ``ernie_open_process_group`` gave. With the capability ``empty`` parameters may have no values yet,
+        see ``erniecore.api.layers.keep_part``.
 
         Example::
 

@@ -17,9 +17,8 @@ class QuantizerHooks:
 
     @hookspec(firstresult=True)
     def ernie_quantize_model(self, config: Section, model: Layer, phase: str) -> Layer:
-        """Quantize for ``phase`` "train" (before the adapter) or "export". With the capability ``empty`` the parameters of
-        ``model`` have no values yet, and the plugin fills a layer before it packs it (``erniecore.api.layers.fill``), so that
-        the memory is that of the packed model.
+        """Quantize for ``phase`` "train" (before the adapter) or "export". With the capability ``empty`` parameters have no
+        values yet, and the plugin fills a layer before it packs it (``erniecore.api.layers.fill``).
 
         Example::
 

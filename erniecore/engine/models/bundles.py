@@ -25,7 +25,7 @@ from erniecore.errors import CheckpointError, EnvironmentFault, UsageError, near
 from erniecore.files import read_object
 from erniecore.host import Host, assemble
 from erniecore.plugin import ModelPlugin, Plugin
-from erniecore.types.model import ModelBundle, StateAdapter
+from erniecore.types.model import ModelBundle
 from erniecore.types.records import Json
 from erniecore.types.text import Tokenizer
 
@@ -148,20 +148,24 @@ def load_bundle(directory: Path, *, dtype: str = "float32", tokenizer: bool = Tr
         PluginNotFound: no installed model plugin reads this ``model_type``, or the quantizer is not installed.
         CheckpointError: weights that do not fit, or a vocabulary smaller than the tokenizer's.
     """
+    from erniecore.engine.models.filling import fill
     from erniecore.engine.models.random_weights import attach_random
-    from erniecore.engine.models.weights import check_sizes, load_weights
+    from erniecore.engine.models.weights import attach_weights, check_weights
 
     plugin = registry.load("model", plugin_for_directory(directory))
     # a model without the setting has no such layers; who needs them says so
     section = {"path": str(directory), **({"mtp": True} if mtp and "mtp" in plugin.Config.model_fields else {})}
-    bundle, notes = build_bundle(
-        plugin, section, directory if tokenizer else None, dtype, lambda adapter: check_sizes(directory, adapter)
-    )
+    bundle, notes, build = read_bundle(plugin, section, directory if tokenizer else None)
     if quantizer_of(bundle.architecture):
+        bundle = _empty(bundle, build, dtype)
         attach_random(bundle.model, bundle.adapter, 0)  # what the quantizer packs, before its files replace it
         bundle = described_by(directory, quantized.fill(bundle, directory))
         return Opened(bundle, str(bundle.architecture.get("torch_dtype", dtype)), notes)
-    report = load_weights(bundle.model, directory, bundle.adapter)
+    adapter = score_head.state_with_score(bundle.adapter, bundle.architecture)
+    checked = check_weights(directory, bundle.architecture, adapter)
+    bundle = _empty(bundle, build, dtype)
+    report = attach_weights(bundle.model, directory, checked)
+    fill(bundle.model)
     bundle.model.eval()
     stored = stored_dtype(directory) or dtype
     notes += left_alone(report.ignored)
@@ -231,27 +235,24 @@ def load_checkpoint_bundle(
 
 
 def build_bundle(
-    plugin: Plugin,
-    section: Mapping[str, Any],
-    tokenizer_home: Path | None,
-    dtype: str,
-    check: Callable[[StateAdapter], None] | None = None,
+    plugin: Plugin, section: Mapping[str, Any], tokenizer_home: Path | None, dtype: str
 ) -> tuple[ModelBundle, list[str]]:
     """An empty model for one plugin's settings, and notes: its parameters have shapes, and no memory yet.
 
     Args:
         plugin: a model plugin; ``section``: values for its ``Config``.
         tokenizer_home: where the tokenizer's files are; ``None``: no tokenizer.
-        check: called before the model is built, which may take long.
     """
     bundle, notes, build = read_bundle(plugin, section, tokenizer_home)
-    if check is not None and not quantizer_of(bundle.architecture):
-        check(bundle.adapter)
+    return _empty(bundle, build, dtype), notes
+
+
+def _empty(bundle: ModelBundle, build: Callable[..., Any], dtype: str) -> ModelBundle:
     import paddle
 
     with paddle.LazyGuard():
         model, adapter = score_head.as_described(build(dtype=dtype), bundle.adapter, bundle.architecture)
-    return replace(bundle, model=model, adapter=adapter), notes
+    return replace(bundle, model=model, adapter=adapter)
 
 
 def read_bundle(

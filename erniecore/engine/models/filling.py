@@ -6,7 +6,6 @@ layer, and a rank makes only what it keeps.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from paddle.base.framework import EagerParamBase
@@ -43,13 +42,9 @@ def fill_from(
     for entry in maps:
         target = targets[entry.name]
         if is_empty(target):
-            target.set_init_func(partial(_fill_one, place, entry))
+            target.set_init_func(lambda target, block, entry=entry: place(entry, target))
         else:
             place(entry, target)
-
-
-def _fill_one(place: Callable[[TensorMap, Tensor], None], entry: TensorMap, target: Tensor, block: Any = None) -> None:
-    place(entry, target)
 
 
 def keep_part(parameter: Tensor, shape: Sequence[int], part: Callable[[Tensor], Tensor]) -> None:

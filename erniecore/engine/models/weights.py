@@ -63,25 +63,16 @@ class LoadReport:
 
 
 def load_weights(layer: Layer, directory: Path, adapter: StateAdapter) -> LoadReport:
-    """:func:`attach_weights`, and fill every parameter. Raises also ``NumericsError`` for values that are not finite."""
-    report = attach_weights(layer, directory, adapter)
+    """Fill every parameter of ``layer`` from ``directory``. Raises as :func:`check_weights` and :func:`attach_weights`, and
+    ``NumericsError`` for values that are not finite."""
+    report = attach_weights(layer, directory, check_weights(directory, layer.architecture, adapter))
     fill(layer)
     return report
 
 
-def attach_weights(layer: Layer, directory: Path, adapter: StateAdapter) -> LoadReport:
-    """Check the safetensors files in ``directory`` and say that the values of ``layer`` are theirs: an empty parameter gets
-    them when it is filled (``filling.py``), any other at once.
-
-    The layout is decided once for all files: a square matrix does not show whether it is transposed. Nothing in
-    ``layer`` changes unless all names and shapes are right.
-
-    Raises:
-        CheckpointError: files missing or damaged; tensors missing, unexpected or of another shape; a tied head that
-            differs from the embedding; a dtype that does not convert.
-        PluginError: the adapter's maps are not the tensors of ``layer``.
-    """
-    checked = check_weights(directory, layer.architecture, adapter)
+def attach_weights(layer: Layer, directory: Path, checked: Checked) -> LoadReport:
+    """Say that the values of ``layer`` are those in ``directory``: an empty parameter gets them when it is filled
+    (``filling.py``), any other at once. Raises ``PluginError``: the adapter's maps are not the tensors of ``layer``."""
     maps, targets = checked.maps, state_of(layer)
     check_maps(maps, targets)
     sources = [(n, targets[e.name]) for e in maps for n in e.sources]
@@ -102,7 +93,13 @@ class Checked(NamedTuple):
 
 
 def check_weights(directory: Path, architecture: Mapping[str, Any], adapter: StateAdapter) -> Checked:
-    """Open the files in ``directory``. Raises ``CheckpointError`` as :func:`load_weights`, but for values."""
+    """Compare the files in ``directory`` with what the model needs, before one of that size is built. The layout is decided
+    once for all files: a square matrix does not show whether it is transposed.
+
+    Raises:
+        CheckpointError: files missing or damaged; tensors missing, unexpected or of another shape; a tied head that
+            differs from the embedding.
+    """
     files = open_weights(directory)
     check_manifest(directory, {path.name for path, _ in files.values()})
     stored = files
@@ -120,23 +117,6 @@ def check_weights(directory: Path, architecture: Mapping[str, Any], adapter: Sta
     layout = adapter.layout_of(names)
     maps = adapter.maps(layout, names)
     return Checked(stored, layout, maps, _check_names(maps, tensors, adapter, directory, same_as_embedding))
-
-
-def check_sizes(directory: Path, adapter: StateAdapter) -> None:
-    """Compare what config.json asks for with the headers of the files, before a model of that size is built.
-
-    Raises:
-        CheckpointError: tensors of another shape, or more than the files hold is missing.
-    """
-    tensors = {name: tensor for name, (_, tensor) in open_weights(directory).items()}
-    if any(name.endswith(_SERVED) for name in tensors):
-        return
-    maps = adapter.maps(adapter.layout_of(list(tensors)), list(tensors))
-    expected = {s: tuple(shape) for e in maps for s, shape in zip(e.sources, e.source_shapes, strict=True)}
-    missing = sum(prod(shape) for name, shape in expected.items() if name not in tensors)
-    fits = all(_fits(tensors[name].shape, shape) for name, shape in expected.items() if name in tensors)
-    if not fits or missing > sum(prod(tensor.shape) for tensor in tensors.values()):
-        _check_names(maps, tensors, adapter, directory, frozenset(tensors) - expected.keys())
 
 
 def state_of(layer: Layer) -> dict[str, PaddleTensor]:

@@ -20,7 +20,7 @@ from erniecore.capabilities import AdapterCapability, ParallelCapability, Quanti
 from erniecore.engine import seed
 from erniecore.engine.fingerprint import KEY as FINGERPRINT
 from erniecore.engine.models.filling import fill
-from erniecore.engine.models.weights import attach_weights, check_sizes
+from erniecore.engine.models.weights import attach_weights, check_weights
 from erniecore.engine.optimizers.parameters import trained_parameters
 from erniecore.engine.preparation.rundir import STATE_FORMAT, end_path, log
 from erniecore.engine.runtime import KEY as RUNTIME
@@ -159,16 +159,15 @@ def build_model(context: RunContext, *, weights_follow: bool = False, empty: boo
     path = settings.model.path
     replaced = weights_follow and settings.adapter is None and context.reference == "none"
     adapter = described.head.of_directory(described.state_adapter)
-    if path and not replaced:
-        check_sizes(Path(path), adapter)
+    checked = check_weights(Path(path), described.architecture, adapter) if path and not replaced else None
     seed.seed_paddle(settings.run.seed, seed.INIT)
     with paddle.LazyGuard():
         policy = hook.ernie_build_model(
             config=settings.model, architecture=described.architecture, dtype=settings.train.precision
         )
         policy = described.head.add_stored(policy)
-    if path and not replaced:
-        log.info("weights: %s", attach_weights(policy, Path(path), adapter))
+    if checked is not None:
+        log.info("weights: %s", attach_weights(policy, Path(path), checked))
     else:
         from erniecore.engine.models.random_weights import attach_random
 
