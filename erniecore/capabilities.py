@@ -54,11 +54,7 @@ class QuantizerCapability(Capability):
     EXPORT = "export", "phase `export`: `ernie quantize` writes a quantized model directory", True
     TRAINABLE = "trainable", "quantized weights stay trainable parameters: a run ends with a quantized export", True
     CALIBRATE = "calibrate", "`ernie quantize` needs calibration data and calls `ernie_calibrate_model`", True
-    EMPTY = (
-        "empty",
-        "takes a model whose parameters are empty, and fills each layer that it packs (`layers.fill`)",
-        True,
-    )
+    EMPTY = "empty", "takes a model whose parameters are empty, and fills a layer to pack it (`layers.fill`)", True
 
 
 class ParallelCapability(Capability):

@@ -8,10 +8,6 @@ the checkpoint contract: changing it breaks the exact continuation of older runs
 from __future__ import annotations
 
 import hashlib
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    import numpy as np
 
 #: The purposes that the engine itself uses; plugins choose names of their own.
 INIT, STEP, OBJECTIVE = "init", "step", "objective"
@@ -34,13 +30,6 @@ def derive_seed(seed: int, purpose: str, step: int = 0) -> int:
         raise ValueError(f"seed and step must not be negative, got {seed} and {step}")
     digest = hashlib.blake2b(f"{seed}/{purpose}/{step}".encode(), digest_size=8).digest()
     return int.from_bytes(digest[:4], "little")
-
-
-def generator(seed: int, purpose: str, step: int = 0) -> np.random.Generator:
-    """A numpy generator on that stream."""
-    import numpy as np
-
-    return np.random.Generator(np.random.PCG64(derive_seed(seed, purpose, step)))
 
 
 def seed_paddle(seed: int, purpose: str, step: int = 0) -> None:

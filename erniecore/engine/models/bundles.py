@@ -237,12 +237,8 @@ def load_checkpoint_bundle(
 def build_bundle(
     plugin: Plugin, section: Mapping[str, Any], tokenizer_home: Path | None, dtype: str
 ) -> tuple[ModelBundle, list[str]]:
-    """An empty model for one plugin's settings, and notes: its parameters have shapes, and no memory yet.
-
-    Args:
-        plugin: a model plugin; ``section``: values for its ``Config``.
-        tokenizer_home: where the tokenizer's files are; ``None``: no tokenizer.
-    """
+    """An empty model (shapes, no memory yet) and notes. ``section``: values for the ``Config`` of the model plugin;
+    ``tokenizer_home``: where the tokenizer's files are; ``None``: no tokenizer."""
     bundle, notes, build = read_bundle(plugin, section, tokenizer_home)
     return _empty(bundle, build, dtype), notes
 

@@ -48,11 +48,8 @@ def fill_from(
 
 
 def keep_part(parameter: Tensor, shape: Sequence[int], part: Callable[[Tensor], Tensor]) -> None:
-    """Replace ``parameter`` by a part of it, in place; of an empty one, the whole exists only while it is filled.
-
-    Args:
-        shape: of the part. part: whole -> part, a tensor with memory of its own.
-    """
+    """Replace ``parameter`` by a part of it of ``shape``, in place; of an empty one, the whole exists only while it is filled.
+    ``part``: whole -> part, a tensor with memory of its own."""
     if not is_empty(parameter):
         arrays.share_memory(part(parameter.detach()), parameter)
         return

@@ -39,14 +39,8 @@ _FLOATS = ("float16", "bfloat16", "float32", "float64")
 
 @dataclass(frozen=True, slots=True)
 class LoadReport:
-    """What a load did.
-
-    Attributes:
-        directory, layout: what was read, and as which layout.
-        num_tensors, num_parameters: tensors of our model that were filled, and their elements.
-        converted: ``"bfloat16 -> float32"`` -> number of public tensors.
-        ignored: public tensors that this model leaves alone.
-    """
+    """What a load did. ``converted``: ``"bfloat16 -> float32"`` -> number of public tensors; ``ignored``: public tensors that
+    this model leaves alone."""
 
     directory: Path
     layout: str

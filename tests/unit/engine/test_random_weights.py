@@ -3,16 +3,27 @@
 import numpy as np
 import paddle  # noqa: TID253
 import pytest
+from erniecore_ops.random_values import Distribution, distribution_of, draw
 from paddle import nn  # noqa: TID253
 
 from erniecore.engine import arrays
-from erniecore.engine.models.random_weights import Distribution, distribution_of, fill_random, values
+from erniecore.engine.models.filling import fill
+from erniecore.engine.models.random_weights import _table, attach_random
 from erniecore.errors import PluginError
 from erniecore.types.model import TensorMap
 
 NORMAL = Distribution("normal", 0.0, 0.02)
 #: more than one task of a thread
 LARGE = (3, 700_001)
+
+
+def values(seed, name, shape, chosen, dtype, start=0, stop=None):
+    return draw(f"{seed}/{name}", shape, _table(chosen, dtype), start, stop)
+
+
+def fill_random(model, names, seed):
+    attach_random(model, names, seed)
+    fill(model)
 
 
 def test_the_rule_is_a_contract():

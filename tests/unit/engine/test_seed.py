@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from erniecore.engine.seed import derive_seed, generator, seed_paddle
+from erniecore.engine.seed import derive_seed, seed_paddle
 
 
 def test_value_is_part_of_the_checkpoint_contract():
@@ -33,10 +33,6 @@ def test_digits_do_not_run_together():
 def test_bad_arguments_are_refused(arguments):
     with pytest.raises(ValueError):
         derive_seed(*arguments)
-
-
-def test_generator_repeats():
-    assert (generator(1, "x", 3).integers(0, 100, 20) == generator(1, "x", 3).integers(0, 100, 20)).all()
 
 
 def test_paddle_repeats_whatever_happened_before():

@@ -14,7 +14,8 @@ from erniecore_text.training import train
 
 from erniecore.api import CheckpointError, UsageError, building
 from erniecore.engine.models.bundles import load_bundle
-from erniecore.engine.models.random_weights import fill_random
+from erniecore.engine.models.filling import fill
+from erniecore.engine.models.random_weights import attach_random
 from erniecore.engine.models.weights import open_weights, state_of
 
 SMALL = {
@@ -47,7 +48,8 @@ def test_the_disk_holds_what_a_model_in_memory_has(tmp_path, tokenizer, model):
     plugin = building.model_plugin(model)
     made = init_model(model, SMALL[model], tokenizer, tmp_path / "m", seed_value=7)
     memory, _ = building.build_bundle(plugin, {"architecture": made.architecture}, None, "float32")
-    fill_random(memory.model, memory.adapter, 7)
+    attach_random(memory.model, memory.adapter, 7)
+    fill(memory.model)
     ours, read = state_of(memory.model), state_of(load_bundle(made.path).bundle.model)
     assert all(np.array_equal(read[name].numpy(), ours[name].numpy()) for name in read)
     spread = [float(t.numpy().std()) for n, t in ours.items() if n.endswith("q_proj.weight")]
