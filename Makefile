@@ -79,6 +79,11 @@ SEED ?= 1
 test-kills: $(VENV)/.ready
 	OMP_NUM_THREADS=1 $(BIN)/python tests/helpers/kill_storm.py --kills $(KILLS) --seed $(SEED) --out docs/data/kills.json
 
+# Many made-up files for each reader of files; FUZZ_EXAMPLES for each.
+FUZZ_EXAMPLES ?= 20000
+fuzz: $(VENV)/.ready
+	FUZZ_EXAMPLES=$(FUZZ_EXAMPLES) $(PYTEST) tests/fuzz --hypothesis-profile=default
+
 # The command line, the settings and the generated pages: the part that depends on the version of Python.
 test-commands: $(VENV)/.ready
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n $(JOBS) -p no:cacheprovider tests/cli tests/config tests/docs/test_api_pages.py tests/docs/test_generated.py

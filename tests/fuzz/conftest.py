@@ -1,0 +1,3 @@
+"""A tiny model directory for the readers of tokenizers."""
+
+from talker import talker as talker  # the fixture
