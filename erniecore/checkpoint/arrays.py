@@ -41,7 +41,7 @@ def write_arrays(path: Path, arrays: Mapping[str, Array]) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         temporary.unlink(missing_ok=True)
         try:
-            write_safetensors(temporary, sealed)
+            write_safetensors(temporary, sealed, finite=False)  # a cache may hold a logarithm of 0
             os.replace(temporary, path)
         finally:
             temporary.unlink(missing_ok=True)

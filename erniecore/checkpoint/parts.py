@@ -15,7 +15,7 @@ from erniecore.checkpoint.safetensors_write import SafetensorsFile, WrittenFile
 from erniecore.checkpoint.tensors import Array, Tensor
 from erniecore.checkpoint.write_plan import PlannedFile
 from erniecore.checkpoint.writer import SAVING
-from erniecore.errors import CheckpointError
+from erniecore.errors import CheckpointError, NumericsError
 
 
 class Aborted(Exception):
@@ -68,7 +68,7 @@ class PartWriter:
         return not self._result.done()
 
     @property
-    def error(self) -> CheckpointError | None:
+    def error(self) -> CheckpointError | NumericsError | None:
         """Why it failed, once it has; errors that are bugs are raised."""
         if self.busy:
             return None
@@ -76,7 +76,7 @@ class PartWriter:
             self._result.result()
         except Aborted:
             return CheckpointError("given up because another process failed", where=str(self._directory))
-        except CheckpointError as error:
+        except (CheckpointError, NumericsError) as error:
             return error
         return None
 

@@ -14,9 +14,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from erniecore.checkpoint.tensors import DTYPES, Array, Tensor, contiguous_bytes, num_bytes
+from erniecore.checkpoint.tensors import DTYPES, Array, Tensor, all_finite, contiguous_bytes, num_bytes
 from erniecore.durable import write_all
-from erniecore.errors import CheckpointError
+from erniecore.errors import CheckpointError, NumericsError
 
 #: shards of public model directories have this size unless the user says otherwise
 DEFAULT_SHARD_BYTES = 5 * 1000**3
@@ -63,13 +63,18 @@ class SafetensorsFile:
 
     Args:
         path: must not exist yet. shapes: name -> (dtype, shape) of everything that will be in it.
-        by_tensor: see :class:`WrittenFile`.
+        by_tensor: see :class:`WrittenFile`. finite: refuse infinite values and NaN (``NumericsError``).
     """
 
     def __init__(
-        self, path: Path, shapes: Mapping[str, tuple[str, tuple[int, ...]]], *, by_tensor: bool = False
+        self,
+        path: Path,
+        shapes: Mapping[str, tuple[str, tuple[int, ...]]],
+        *,
+        by_tensor: bool = False,
+        finite: bool = True,
     ) -> None:
-        self._by_tensor = by_tensor
+        self._by_tensor, self._finite = by_tensor, finite
         if "__metadata__" in shapes:
             raise CheckpointError("no tensor can have the name __metadata__", where=str(path))
         #: names in the order in which :meth:`add` wants them
@@ -88,6 +93,12 @@ class SafetensorsFile:
         """The next tensor of ``order``."""
         assert name == self.order[len(self._written)]
         data = contiguous_bytes(tensor, name)
+        if self._finite and not all_finite(data, tensor.dtype):
+            raise NumericsError(
+                "this tensor holds values that are not finite; the file is not kept",
+                where=name,
+                fix="lower train.learning_rate, or use an earlier checkpoint",
+            )
         write_all(self._fd, data)
         begin, end = self._offsets[name]
         digest = hashlib.sha256(data).hexdigest()
@@ -115,14 +126,16 @@ class SafetensorsFile:
             os.close(fd)
 
 
-def write_safetensors(path: Path, tensors: Mapping[str, Array | Tensor], *, by_tensor: bool = False) -> WrittenFile:
+def write_safetensors(
+    path: Path, tensors: Mapping[str, Array | Tensor], *, by_tensor: bool = False, finite: bool = True
+) -> WrittenFile:
     """Write ``tensors`` in the order given, wide dtypes first, and fsync the file; see :class:`SafetensorsFile`.
 
     One tensor is in memory at a time beyond what the caller holds.
     """
     items = {name: Tensor.of(tensor, name) for name, tensor in tensors.items()}
     file = SafetensorsFile(
-        path, {name: (tensor.dtype, tensor.shape) for name, tensor in items.items()}, by_tensor=by_tensor
+        path, {name: (tensor.dtype, tensor.shape) for name, tensor in items.items()}, by_tensor=by_tensor, finite=finite
     )
     try:
         for name in file.order:

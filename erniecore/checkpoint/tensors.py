@@ -128,6 +128,21 @@ def contiguous_bytes(tensor: Tensor, name: str) -> memoryview:
     return flat.view(np.uint8).data if flat.size else memoryview(b"")
 
 
+#: safetensors dtype -> the bits of infinity, or of the first NaN where there is none; magnitudes below are finite
+_INFINITE = {"F8_E4M3": 0x7F, "F8_E5M2": 0x7C, "F16": 0x7C00, "BF16": 0x7F80}
+
+
+def all_finite(data: memoryview, dtype: str) -> bool:
+    """Whether the bytes of a tensor hold neither NaN nor infinity."""
+    if not len(data) or dtype not in (*_INFINITE, "F32", "F64"):
+        return True
+    values = np.frombuffer(data, DTYPES[dtype])
+    if dtype in _INFINITE:
+        bits = values.view(f"<u{values.itemsize}")
+        return int((bits & bits.dtype.type((1 << 8 * bits.itemsize - 1) - 1)).max()) < _INFINITE[dtype]
+    return bool(np.isfinite(values.min()) and np.isfinite(values.max()))  # NaN is its own minimum and maximum
+
+
 def same_bits(left: Array, right: Array) -> bool:
     """Whether two arrays of one shape hold the same bytes: NaN equals itself, and 0.0 is not -0.0."""
     return left.shape == right.shape and np.array_equal(_bytes(left), _bytes(right))

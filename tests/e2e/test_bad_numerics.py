@@ -86,3 +86,30 @@ def test_training_such_a_model_stops_at_once(refuses, runner, overflowing):
     words = ["run", *runner.words(model__path=overflowing, train__max_skips=0)]
     refuses(words, Exit.NUMERICS, "where   loss", "nan", remedy="lower train.learning_rate")
     assert not list((runner.directory / "out").glob("ckpt/step-*"))
+
+
+@pytest.mark.parametrize(
+    ("changes", "tensor"),
+    [
+        ({}, "model."),
+        ({"adapter__name": "lora", "adapter__rank": 4}, "lora"),
+        ({"optimizer__name": "muon"}, "model."),
+        ({"train__max_steps": 3, "checkpoint__every": 1, "train__max_rollbacks": 0}, "model."),
+    ],
+    ids=["last step", "adapter", "muon", "before a save"],
+)
+def test_an_update_that_overflows_is_never_saved(refuses, runner, changes, tensor):
+    wild = {
+        "train__learning_rate": 1e38,
+        "train__weight_decay": 1e6,
+        "train__schedule": "constant",
+        "train__max_grad_norm": 0,
+    }
+    words = ["run", *runner.words(**{"train__max_steps": 1, **wild, **changes})]
+    found = refuses(
+        words, Exit.NUMERICS, "step 1: the update made this weight infinite or NaN", remedy="lower train.learning_rate"
+    )
+    assert tensor in found.err
+    out = runner.directory / "out"
+    assert not [*out.glob("ckpt/*"), *out.glob("model"), *out.glob("adapter")]
+    assert runner.events("run_end")[-1]["status"] == "failed"

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING
 
+import paddle
 from erniecore_ops.adamw import square_sum
 
 from erniecore.config.core import TrainSection
@@ -67,3 +69,14 @@ def trained_parameters(
 def gradient_square_sum(optimizer: Optimizer, counts: Callable[[str], bool] = lambda name: True) -> Tensor:
     """Σ g² over the gradients that count, float32 scalar, still on the device. Not finite if one of them is not."""
     return square_sum([gradient for name, gradient in optimizer.gradients() if counts(name)])
+
+
+def first_not_finite(optimizer: Optimizer) -> str:
+    """The first trained parameter of this rank that is infinite or NaN after an update; empty: none is. One fused pass over
+    float32 weights; state that is not finite makes the next weights so, and no checkpoint takes it."""
+    own = [(slot.name, slot.parameter) for slot in optimizer.slots if slot.parameter.size]
+    wide = [parameter for _, parameter in own if parameter.dtype == paddle.float32]
+    narrow = [parameter.isfinite().all() for _, parameter in own if parameter.dtype != paddle.float32]
+    if math.isfinite(float(square_sum(wide))) and (not narrow or bool(paddle.stack(narrow).all())):
+        return ""  # a sum can overflow where no weight is infinite
+    return next((name for name, parameter in own if not bool(parameter.isfinite().all())), "")

@@ -31,7 +31,7 @@ from erniecore.checkpoint.writer import Save
 from erniecore.engine.process_group import any_rank
 from erniecore.engine.training.gather import assign, write_shards
 from erniecore.engine.training.state import checkpoint_groups
-from erniecore.errors import CheckpointError
+from erniecore.errors import CheckpointError, NumericsError
 from erniecore.types.process_group import ProcessGroup
 
 if TYPE_CHECKING:
@@ -63,11 +63,11 @@ class PendingSave:
     complete: bool = False
     result: Future[Path] | None = None
 
-    def advance(self, ranks: ProcessGroup) -> Path | CheckpointError | None:
+    def advance(self, ranks: ProcessGroup) -> Path | CheckpointError | NumericsError | None:
         """Go on as far as possible without waiting; the outcome, once there is one. All ranks together."""
         return self._await_result(ranks) if self.complete else self._await_files(ranks)
 
-    def _await_files(self, ranks: ProcessGroup) -> CheckpointError | None:
+    def _await_files(self, ranks: ProcessGroup) -> CheckpointError | NumericsError | None:
         error = self.part.error
         found = ranks.all_gather_object([self.part.busy, None if error is None else error.fields()])
         failed = [(rank, fields) for rank, (_, fields) in enumerate(found) if fields is not None]
@@ -89,7 +89,7 @@ class PendingSave:
             self.result = _WRITER.submit(self.save.finish, {file.name: file for file in files}, groups)
         return None
 
-    def _await_result(self, ranks: ProcessGroup) -> Path | CheckpointError | None:
+    def _await_result(self, ranks: ProcessGroup) -> Path | CheckpointError | NumericsError | None:
         said: list[Any] = [None, None]
         if self.result is not None and self.result.done():
             try:
@@ -107,10 +107,10 @@ class PendingSave:
             wait([self.result], _KEEP_ALIVE)
 
 
-def _error_of(rank: int, fields: Mapping[str, str], size: int) -> CheckpointError:
+def _error_of(rank: int, fields: Mapping[str, str], size: int) -> CheckpointError | NumericsError:
     own = dict(fields)
-    message = own.pop("message")
-    return CheckpointError(f"rank {rank}: {message}" if size > 1 else message, **own)
+    message, cls = own.pop("message"), NumericsError if fields["code"] == NumericsError.code else CheckpointError
+    return cls(f"rank {rank}: {message}" if size > 1 else message, **own)
 
 
 class CheckpointSaver:
@@ -228,6 +228,8 @@ class CheckpointSaver:
                 return None
             pending.rest()
         self._pending = None
+        if isinstance(outcome, NumericsError):
+            raise outcome
         if isinstance(outcome, CheckpointError):
             self._not_saved(pending.step, outcome, strict=strict)
             return None

@@ -12,7 +12,7 @@ from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING
 
 from erniecore.engine import metrics, seed
-from erniecore.engine.optimizers.parameters import gradient_square_sum
+from erniecore.engine.optimizers.parameters import first_not_finite, gradient_square_sum
 from erniecore.engine.preparation.rundir import log
 from erniecore.engine.process_group import any_rank, combine
 from erniecore.engine.scoring.differences import with_differences
@@ -256,6 +256,14 @@ class Trainer:
         else:
             optimizer.step(rate, guards.clip_scale(grad_norm, self._train.max_grad_norm))
             self.ranks.updated(optimizer.slots)
+            if name := any_rank(self.ranks, first_not_finite(optimizer)):
+                state.guard.first_bad = step
+                raise NumericsError(
+                    f"step {step}: the update made this weight infinite or NaN; nothing of it was saved",
+                    where=name,
+                    found=f"learning rate {rate:.3g}, gradient norm {grad_norm:.3g}",
+                    fix="lower train.learning_rate",
+                )
             state.model.after_step(rate=rate)
             state.objective.after_step(step=step, rate=rate)
             if state.ema is not None:
