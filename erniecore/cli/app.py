@@ -36,7 +36,6 @@ COMMANDS: dict[str, Lazy] = {
         "erniecore.cli.nested:data", "Check, show and count data files; the token cache; build token files, convert."
     ),
     "model": Lazy("erniecore.cli.nested:model", "Create and check model directories."),
-    "serve": Lazy("erniecore.cli.serve:serve", "Let a model answer over the network, with a server plugin."),
     "version": Lazy("erniecore.cli.version:version", "Versions, and a block for bug reports."),
 }
 

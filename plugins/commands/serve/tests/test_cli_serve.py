@@ -42,8 +42,8 @@ def serve(site, capsys):
     """Run the command with the server ``echo`` installed: (exit code, stdout, stderr)."""
     site.add("echo", {"erniecore.servers": {"echo": "echo_server:plugin"}}, {"echo_server.py": SERVER})
 
-    def run(*words):
-        code = main(["serve", *map(str, words)])
+    def run(*arguments):
+        code = main(["serve", *map(str, arguments)])
         return code, *capsys.readouterr()
 
     return run
@@ -70,7 +70,7 @@ def test_a_server_that_returns_no_exit_code_is_broken(serve, model):
 
 
 @pytest.mark.parametrize(
-    ("words", "message"),
+    ("arguments", "message"),
     [
         ([], "one of echo"),
         (["--backend", "ehco"], "did you mean echo?"),
@@ -81,8 +81,8 @@ def test_a_server_that_returns_no_exit_code_is_broken(serve, model):
         (["--backend", "echo", "--model", "nowhere"], "no such directory"),
     ],
 )
-def test_refusals_say_what_to_do(serve, words, message):
-    code, out, err = serve(*words)
+def test_refusals_say_what_to_do(serve, arguments, message):
+    code, out, err = serve(*arguments)
     assert (code, out) == (Exit.USAGE, "")
     assert message in err
 
@@ -92,8 +92,8 @@ def test_the_last_model_of_a_run_is_offered(serve, model, tmp_path, monkeypatch)
     model.parent.rename("first")
     (tmp_path / "runs").mkdir()
     (tmp_path / "first").rename("runs/first")
-    words = re.search(r"next +ernie serve (.*)", serve("--backend", "echo")[2])[1].split()
-    assert serve(*words)[:2] == (0, "80  runs/first/model\n")
+    arguments = re.search(r"next +ernie serve (.*)", serve("--backend", "echo")[2])[1].split()
+    assert serve(*arguments)[:2] == (0, "80  runs/first/model\n")
 
 
 def test_a_checkpoint_is_to_be_exported_first(serve, tmp_path):

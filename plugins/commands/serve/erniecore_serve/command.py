@@ -9,8 +9,8 @@ from typing import Annotated
 
 import typer
 
-from erniecore.cli import render
-from erniecore.errors import PluginBroken, UsageError
+from erniecore.api import PluginError, UsageError
+from erniecore.api.command import locate_model, note, plugin_settings
 
 _Overrides = Annotated[
     list[str] | None,
@@ -25,20 +25,17 @@ def serve(args: _Overrides = None, model: _Model = None, backend: _Backend = Non
 
     `ernie plugins --kind server` lists them too; the exit code is the server's.
     """
-    from erniecore import registry
-    from erniecore.config.problems import section_from
-    from erniecore.config.sources import from_arguments
-    from erniecore.host import assemble
+    from erniecore.api.installation import assemble, entries, load
 
     if backend is None:
-        raise _unnamed([entry.name for entry in registry.entries("server")])
-    plugin = registry.load("server", backend)
-    config = section_from(plugin.Config, from_arguments(args or ()))
+        raise _unnamed([entry.name for entry in entries("server")])
+    plugin = load("server", backend)
+    config = plugin_settings(plugin.Config, args or ())
     if model is None:
         raise _no_model(backend)
     code = assemble({"server": plugin}).call(plugin, "ernie_serve", config=config, directory=_directory(model))
     if not isinstance(code, int):
-        raise PluginBroken(f"ernie_serve of {plugin.name} returned {code!r}", expected="an exit code")
+        raise PluginError(f"ernie_serve of {plugin.name} returned {code!r}", expected="an exit code")
     return code
 
 
@@ -65,9 +62,7 @@ def _no_model(backend: str) -> UsageError:
 
 def _directory(model: Path) -> Path:
     """The model directory that ``model`` means. Raises ``UsageError`` for a checkpoint, and where there is no model."""
-    from erniecore.engine.models.bundles import locate
-
-    located = locate(model)
+    located = locate_model(model)
     if located.is_checkpoint:
         raise UsageError(
             "a server needs a model directory, this is a checkpoint",
@@ -76,5 +71,5 @@ def _directory(model: Path) -> Path:
             next=shlex.join(["ernie", "export", str(located.path), "--out", "exported"]),
         )
     for text in located.notes:
-        render.note(f"note: {text}")
+        note(f"note: {text}")
     return located.path
