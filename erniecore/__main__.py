@@ -5,7 +5,9 @@ from __future__ import annotations
 import signal
 import sys
 
-from erniecore import lifeline, signals, streams
+from erniecore_system import lifeline, streams
+
+from erniecore import signals
 
 
 def main() -> int:

@@ -15,8 +15,9 @@ from functools import lru_cache
 from typing import NoReturn
 
 from erniecore_catalog.offers import State, state
+from erniecore_system import lifeline
 
-from erniecore import lifeline, registry
+from erniecore import registry
 from erniecore.errors import PluginError
 from erniecore.registry import Entry
 from erniecore.units import printable

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from erniecore_catalog.known import PADDLE_WHEELS, installed, kernels_for, known
+from erniecore_system.memory import host_memory
 
 from erniecore.checkpoint.files import existing_parent, free_bytes
 from erniecore.engine.launch import apply_environment, default_device
@@ -33,6 +34,7 @@ __all__ = [
     "find",
     "harm",
     "free_bytes",
+    "host_memory",
     "installed",
     "installed_kernels",
     "kernels_for",

@@ -1,12 +1,13 @@
 """For launcher plugins: start, watch and end the ranks of a run. Imports no Paddle."""
 
+from erniecore_system.lifeline import follow as follow_parent
+from erniecore_system.lifeline import variables as parent_variables
+
 from erniecore.builtin.local_launcher.config import LocalConfig
 from erniecore.builtin.local_launcher.launcher import LocalRanks, clusters
 from erniecore.engine.launch import paddle_variables
 from erniecore.engine.processes.exits import read_exit
 from erniecore.engine.processes.network import NODE, free_port, node_name
-from erniecore.lifeline import follow as follow_parent
-from erniecore.lifeline import variables as parent_variables
 from erniecore.sections import LauncherConfig
 from erniecore.types.launcher import Launcher, RankExit, RankJob, RunningRanks
 from erniecore.types.run import Cluster

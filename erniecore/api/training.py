@@ -3,13 +3,11 @@
 from erniecore.data.collate import collate
 from erniecore.engine.arrays import share_memory
 from erniecore.engine.metrics import add as add_metrics
-from erniecore.engine.scoring.evaluate import measure
 from erniecore.engine.seed import derive_seed
 from erniecore.engine.step import step_totals
 from erniecore.engine.training.next_token import NextTokenObjective
 
 __all__ = [
-    "measure",
     "NextTokenObjective",
     "add_metrics",
     "collate",

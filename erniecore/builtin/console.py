@@ -12,7 +12,8 @@ from contextlib import suppress
 from typing import Protocol, TextIO
 from weakref import WeakKeyDictionary
 
-from erniecore import streams
+from erniecore_system import streams
+
 from erniecore.builtin.event_text import Event, Shown, describe
 from erniecore.builtin.events import plain
 from erniecore.plugin import Plugin, hookimpl

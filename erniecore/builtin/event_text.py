@@ -7,7 +7,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from erniecore import streams
+from erniecore_system import streams
+
 from erniecore.engine.preparation.rundir import warning_text
 from erniecore.signals import told
 from erniecore.units import counted, field_lines, size_text

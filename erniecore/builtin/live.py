@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, TextIO
 
-from erniecore import streams
+from erniecore_system import streams
+
 from erniecore.builtin.event_text import BOX, LABEL, Event, Shown, clock, describe, thousands
 from erniecore.units import wrapped
 

@@ -11,7 +11,8 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any, TextIO
 
-from erniecore import streams
+from erniecore_system import streams
+
 from erniecore.errors import ConfigError, ErnieError, Preempted
 from erniecore.units import CONTROL, counted, field_lines, printable, wrapped
 

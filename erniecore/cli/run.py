@@ -41,6 +41,9 @@ def run(
         int | None,
         typer.Option("--restarts", metavar="N", min=0, help="Start again so often when a process is killed or lost."),
     ] = None,
+    force: Annotated[
+        bool, typer.Option("--force", help="Start even if the plan needs more memory than is left.")
+    ] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the plan; start nothing.")] = False,
     demo: Annotated[bool, typer.Option("--demo", help="Run the embedded example on this machine.")] = False,
     as_json: JsonOption = False,
@@ -63,7 +66,7 @@ def run(
     start = {"nproc": nproc, "nodes": nodes, "node_rank": node_rank, "master": master, "restarts": restarts}
     loaded = compose.load(file, overrides, {**chosen, "resume": resume, **start})
     if not dry_run:
-        entry.run_loaded(loaded, console="json" if as_json else "auto", note=render.note)
+        entry.run_loaded(loaded, console="json" if as_json else "auto", note=render.note, force=force)
         return 0
     _plan(loaded, as_json)
     return 0

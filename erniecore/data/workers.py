@@ -14,7 +14,8 @@ from multiprocessing import get_context
 from multiprocessing.connection import Connection
 from typing import Any
 
-from erniecore import lifeline
+from erniecore_system import lifeline
+
 from erniecore.errors import EnvironmentFault
 
 #: items that wait per worker

@@ -21,7 +21,7 @@ from erniecore.types.run import Cluster, Device, ParallelPlan
 if TYPE_CHECKING:
     from concurrent.futures import Future
 
-    from erniecore_catalog.contents import Fingerprint
+    from erniecore_system.contents import Fingerprint
 
     from erniecore.checkpoint.reader import Checkpoint
     from erniecore.config.settings import RunSettings

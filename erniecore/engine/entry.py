@@ -12,7 +12,9 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from erniecore import lifeline, registry
+from erniecore_system import lifeline
+
+from erniecore import registry
 from erniecore.engine.launch import read_cluster
 from erniecore.engine.processes.network import node_name
 from erniecore.errors import ConfigError, EnvironmentFault, PluginBroken, PluginError
@@ -55,7 +57,12 @@ class RunResult:
 
 
 def run(
-    file: str | Path | None = None, overrides: Sequence[str] = (), *, console: str = "auto", processes: int = 0
+    file: str | Path | None = None,
+    overrides: Sequence[str] = (),
+    *,
+    console: str = "auto",
+    processes: int = 0,
+    force: bool = False,
 ) -> RunResult:
     """Train as ``ernie run FILE section.key=value …`` does.
 
@@ -64,6 +71,7 @@ def run(
         overrides: ``section.key=value``.
         console: ``auto``, ``lines``, ``live``, ``json`` or ``none``.
         processes: on this machine; 0: as many as ``parallel`` needs. Several are started as processes of their own.
+        force: start even where the plan needs more memory than is left.
 
     Raises:
         ErnieError: with ``exit_code``, as the command line would end; ``Preempted`` after SIGTERM or SIGINT.
@@ -71,7 +79,7 @@ def run(
     from erniecore.config.compose import load
 
     loaded = load(None if file is None else Path(file), overrides, {}, os.environ)
-    return run_loaded(loaded, console=console, processes=processes)
+    return run_loaded(loaded, console=console, processes=processes, force=force)
 
 
 @contextmanager
@@ -112,6 +120,7 @@ def run_loaded(
     name: str = "",
     note: Callable[[str], None] = lambda text: None,
     launched: bool = False,
+    force: bool = False,
     listeners: Sequence[object] = (),
 ) -> RunResult:
     """Train with settings that are already loaded; see :func:`run`.
@@ -123,9 +132,11 @@ def run_loaded(
         processes: on this machine; 0: as the settings need (``launcher.nproc``, ``parallel``). name: of the run, if it has
             none.
         note: told which run it is, and of each restart. launched: this process is a rank that the run's launcher has started.
+        force: start even where the plan needs more memory than is left.
         listeners: objects with lifecycle hooks, beside the callbacks; called where the run has one process, this one.
     """
     from erniecore.engine.preparation.prepare import prepare
+    from erniecore.engine.preparation.room import check_room
 
     default, faults = _default_callback(loaded)
     with _located(loaded), loaded.host.listening([*listeners, *default]), ExitStack() as locks:
@@ -138,9 +149,20 @@ def run_loaded(
         make = partial(prepare, loaded, console=console, processes=count, nodes=start.nodes)
         context = make(name=name) if name else _chosen(loaded.settings, make, locks, note)
         context.device.preflight()
+        tight = check_room(context, partial(_plan_with, loaded, processes), force=force)
+        if tight:
+            note(f"warning: {tight}")
         if context.num_processes > 1 or start.restarts or start.nodes > 1:
             return _run_ranks(context, loaded, note)
         return _run_here(context, partial(write_resolved_file, loaded), [*faults, *loaded.notes])
+
+
+def _plan_with(loaded: LoadedSettings, processes: int, words: Sequence[str]) -> Plan:
+    """The plan of the same run with further settings."""
+    from erniecore.config.compose import load
+
+    file, overrides, flags, command = loaded.request
+    return plan_loaded(load(file, [*overrides, *words], flags, command=command), processes=processes)
 
 
 def _chosen(

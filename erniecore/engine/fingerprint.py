@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any
 
-from erniecore_catalog import contents
+from erniecore_system import contents
 
 import erniecore
 from erniecore import registry

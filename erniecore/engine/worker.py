@@ -15,7 +15,9 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from erniecore import lifeline, signals
+from erniecore_system import lifeline
+
+from erniecore import signals
 from erniecore.errors import ConfigError, ErnieError, Exit, Preempted
 
 #: kept until the process is gone: a later start waits for it, and does not read its record as one of its own

@@ -18,7 +18,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-from erniecore import lifeline
+from erniecore_system import lifeline
+
 from erniecore.builtin.local_launcher.config import LocalConfig
 from erniecore.engine.launch import STACKS, paddle_variables
 from erniecore.engine.processes.exits import read_exit

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from erniecore_catalog.contents import model_digest
+from erniecore_system.contents import model_digest
 
 from erniecore import registry
 from erniecore.checkpoint.directories import (

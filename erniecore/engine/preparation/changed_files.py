@@ -8,7 +8,7 @@ from collections.abc import Collection, Mapping
 from concurrent.futures import Future
 from pathlib import Path
 
-from erniecore_catalog.contents import Fingerprint, differences
+from erniecore_system.contents import Fingerprint, differences
 
 from erniecore.engine.context import Resumption, RunContext
 from erniecore.engine.fingerprint import KEY

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import paddle
-from erniecore_catalog.contents import digests
+from erniecore_system.contents import digests
 
 import erniecore
 from erniecore.capabilities import AdapterCapability, ParallelCapability, QuantizerCapability

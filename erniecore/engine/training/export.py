@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from erniecore_catalog.contents import digests
+from erniecore_system.contents import digests
 
 from erniecore.checkpoint.directories import ADAPTER_DIRECTORY, atomic_directory, write_directory_manifest
 from erniecore.engine.fingerprint import KEY as FINGERPRINT

@@ -11,12 +11,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING
 
+from erniecore_system.memory import MemoryWatch
+
 from erniecore.engine import metrics, seed
 from erniecore.engine.optimizers.parameters import first_not_finite, gradient_square_sum
 from erniecore.engine.preparation.rundir import log
 from erniecore.engine.process_group import any_rank, combine
 from erniecore.engine.scoring.differences import with_differences
-from erniecore.engine.scoring.evaluate import evaluate
 from erniecore.engine.training import guards
 from erniecore.engine.training.begin import every_sample
 from erniecore.engine.training.schedule import learning_rate
@@ -26,6 +27,7 @@ from erniecore.types.planning import Forecast
 from erniecore.types.process_group import ProcessGroup
 from erniecore.types.run import StepOutput
 from erniecore.types.samples import Batch
+from erniecore.units import size_text
 
 if TYPE_CHECKING:
     from erniecore.engine.context import RunContext
@@ -72,6 +74,7 @@ class Trainer:
         self.total_steps = callbacks.view.total_steps
         self.last_metrics: dict[str, float] = {}
         self._stop_reason, self._started = "", time.monotonic()
+        self._memory = MemoryWatch(self._warn_of_memory)
         settings = context.settings
         self._run, self._train, self._eval = settings.run, settings.train, settings.eval
         self._checkpoint, self._hook = settings.checkpoint, context.host.hook
@@ -182,12 +185,18 @@ class Trainer:
             self.callbacks.emit("begin", step=self.state.step, **facts, seconds=time.perf_counter() - started)
 
     def _check_limits(self) -> None:
-        """Ask for a stop where the settings want one."""
+        """Ask for a stop where the settings want one; warn of what may end the run without asking."""
+        self._memory.step()
         until, minutes = self._run.until, self._run.max_minutes
         if until and self.state.step >= until:
             self.stop.request(f"run.until={until}")
         elif minutes and time.monotonic() - self._started >= 60 * minutes:
             self.stop.request(f"run.max_minutes={minutes:g}")
+
+    def _warn_of_memory(self, left: int, whole: int) -> None:
+        says = f"{size_text(left)} of {size_text(whole)} of memory are left; the system ends processes when nothing is"
+        advice = "`ernie runs stop` saves a checkpoint and ends the run"
+        self.callbacks.warn("memory", step=self.state.step, message=f"{says}; {advice}")
 
     def stop_reason(self) -> str:
         """Why the run is to stop, asked of all ranks: the same answer on each, so they stop after the same step."""
@@ -296,6 +305,10 @@ class Trainer:
 
     def evaluate(self) -> None:
         """Loss on the eval split, if there is one, with the averaged weights if there are any."""
+        if self.data.eval is None:
+            return
+        from erniecore.engine.scoring.evaluate import evaluate
+
         started, state = time.perf_counter(), self.state
         with state.ema.applied() if state.ema is not None else nullcontext():
             batches = self.data.eval_batches()

@@ -3,7 +3,7 @@
 import os
 
 import pytest
-from erniecore_catalog import contents
+from erniecore_system import contents
 
 from erniecore.engine.models import adapters
 from erniecore.engine.preparation import changed_files

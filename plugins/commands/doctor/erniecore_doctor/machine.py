@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from erniecore.api.installation import existing_parent, free_bytes, size_text
+from erniecore.api.installation import existing_parent, free_bytes, host_memory, size_text
 from erniecore_doctor.findings import Finding, ok, problem, warning
 
 #: versions of Python that every release is tested with
@@ -54,16 +54,15 @@ def processor_finding(environ: Mapping[str, str], cpuinfo: Path = Path("/proc/cp
     return ok("machine", "processor", text + (f", OMP_NUM_THREADS={threads}" if threads else ""))
 
 
-def memory_finding(meminfo: Path = Path("/proc/meminfo"), limit: Path = Path("/sys/fs/cgroup/memory.max")) -> Finding:
-    """Memory of the machine, what is free of it, and the limit of the container if there is one."""
-    total, free = (_kibibytes(meminfo, name) for name in ("MemTotal", "MemAvailable"))
-    if not total:
+def memory_finding(root: Path = Path("/")) -> Finding:
+    """Memory of the machine, what is left of it, and the limit of the container if there is one."""
+    memory = host_memory(root)
+    if memory is None:
         return warning("machine", "memory", "unknown: this system has no /proc/meminfo")
-    text = f"{size_text(total)}, {size_text(free)} available"
-    capped = _read(limit).strip()
-    if capped.isdigit() and int(capped) < total:
+    text = f"{size_text(memory.total)}, {size_text(memory.available)} available"
+    if memory.limit is not None:
         return warning(
-            "machine", "memory", f"{text}; this container may use {size_text(int(capped))}", "plan with that"
+            "machine", "memory", f"{text}; this container may use {size_text(memory.limit)}", "plan with that"
         )
     return ok("machine", "memory", text)
 
@@ -120,8 +119,3 @@ def _field(path: Path, name: str) -> str:
         if key.strip() == name:
             return value.strip()
     return ""
-
-
-def _kibibytes(path: Path, name: str) -> int:
-    number = _field(path, name).removesuffix("kB").strip()
-    return int(number) * 1024 if number.isdigit() else 0

@@ -15,7 +15,8 @@ from erniecore_generation.sampling import Sampling
 
 from erniecore.api import DataError, NumericsError
 from erniecore.api.data import Conversation, Preference, UnpairedPreference
-from erniecore.api.training import collate, measure
+from erniecore.api.scoring import measure
+from erniecore.api.training import collate
 from erniecore_eval.suites import (
     Item,
     Score,

@@ -6,21 +6,20 @@ import subprocess
 import sys
 
 import pytest
+from erniecore_system import lifeline
 from processes import await_end
-
-from erniecore import lifeline
 
 #: starts a child process that follows it and cannot be asked to end, and says its id
 PARENT = """
 import os, subprocess, sys
-from erniecore import lifeline
+from erniecore_system import lifeline
 child = subprocess.Popen([sys.executable, "-c", sys.argv[1]], env={**os.environ, **lifeline.variables()})
 print(child.pid, flush=True)
 sys.stdin.read()
 """
 CHILD = """
 import signal, sys, time
-from erniecore import lifeline
+from erniecore_system import lifeline
 signal.signal(signal.SIGTERM, lambda *_: print("asked", flush=True))
 lifeline.follow()
 {then}

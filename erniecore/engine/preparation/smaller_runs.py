@@ -1,0 +1,52 @@
+"""Changes of settings with which a run needs less memory, each planned as the run would be with it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from erniecore.errors import ErnieError
+
+if TYPE_CHECKING:
+    from erniecore.config.settings import RunSettings
+
+
+def smaller_runs(
+    settings: RunSettings, needed: int, needed_with: Callable[[Sequence[str]], int]
+) -> Iterator[tuple[str, int]]:
+    """(settings, bytes needed with them) of changes that save at least a fiftieth, cheapest first.
+
+    Args:
+        needed: bytes of the run as it is. needed_with: of the run with further settings; raises ``ErnieError`` where it
+            cannot have them.
+    """
+    for words in _candidates(settings):
+        try:
+            size = needed_with(words)
+        except ErnieError:
+            continue
+        if size < 0.98 * needed:
+            yield " ".join(words), size
+
+
+def _candidates(settings: RunSettings) -> Iterator[tuple[str, ...]]:
+    """Changes that cost time alone first, then those that change what is trained on, then what is trained."""
+    train, data = settings.train, settings.data
+    if train.recompute != "full":
+        yield ("train.recompute=full",)
+    if train.batch_size > 1:
+        yield "train.batch_size=1", f"train.accumulation={train.batch_size * train.accumulation}"
+    if train.batch_size > 1 and train.recompute != "full":
+        yield (
+            "train.batch_size=1",
+            f"train.accumulation={train.batch_size * train.accumulation}",
+            "train.recompute=full",
+        )
+    if data.max_seq_len > 1024:
+        yield (f"data.max_seq_len={data.max_seq_len // 2}",)
+    adapter = () if settings.adapter else ("adapter=lora",)
+    if adapter:
+        yield adapter
+    if settings.quantizer is None:
+        yield *adapter, "quantizer=wint8"
+        yield *adapter, "quantizer=wint4"

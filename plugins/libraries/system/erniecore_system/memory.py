@@ -1,0 +1,107 @@
+"""What is left of the machine's memory, by the machine itself and by the limits of the container."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path, PurePosixPath
+from typing import NamedTuple
+
+#: share of the memory, or of the container's limit, below which it is nearly used up; seconds between two looks
+LEAST, EVERY = 0.03, 5.0
+#: files of a control group (version 2, version 1): its limit, what it uses, what of that is cache that can be dropped
+_GROUP_FILES = (
+    ("memory.max", "memory.current", "inactive_file"),
+    ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
+)
+
+
+class HostMemory(NamedTuple):
+    """Bytes.
+
+    Attributes:
+        total: of the machine. available: what a process could still get without swapping, by the machine and by every limit.
+        limit: the lowest limit of the control groups that this process is in (a container's); None without one.
+    """
+
+    total: int
+    available: int
+    limit: int | None
+
+
+def host_memory(root: Path = Path("/")) -> HostMemory | None:
+    """What this process may still use; None where the system does not say (no ``/proc/meminfo``)."""
+    facts = _fields(root / "proc/meminfo")
+    if "MemTotal:" not in facts:
+        return None
+    total, available, limit = facts["MemTotal:"] << 10, facts.get("MemAvailable:", 0) << 10, None
+    for group in _groups(root):
+        for most, used, cache in _GROUP_FILES:
+            capped = _number(group / most)
+            if capped is not None and capped < total:
+                limit = capped if limit is None else min(limit, capped)
+                left = capped - (_number(group / used) or 0) + _fields(group / "memory.stat").get(cache, 0)
+                available = max(0, min(available, left))
+    return HostMemory(total, available, limit)
+
+
+def _groups(root: Path) -> Iterator[Path]:
+    """Directories of the control groups of this process, and of those above them, whose limits hold as well."""
+    with suppress(OSError):
+        for line in (root / "proc/self/cgroup").read_text().splitlines():
+            _, controllers, name = line.split(":", 2)
+            if controllers and "memory" not in controllers.split(","):
+                continue
+            base = root / "sys/fs/cgroup" / ("memory" if controllers else "")
+            inside = PurePosixPath(name.lstrip("/"))
+            yield from (base / part for part in (inside, *inside.parents))
+
+
+def _number(path: Path) -> int | None:
+    """The number in a file; None for ``max``, and where there is no such file."""
+    with suppress(OSError, ValueError):
+        return int(path.read_text())
+    return None
+
+
+def _fields(path: Path) -> dict[str, int]:
+    """``name number …`` lines of a file; empty where there is none."""
+    with suppress(OSError):
+        lines = (line.split() for line in path.read_text().splitlines())
+        return {words[0]: int(words[1]) for words in lines if len(words) > 1 and words[1].isdigit()}
+    return {}
+
+
+class MemoryWatch:
+    """Notices that memory is nearly used up while that can still be said: the system ends a process without a word.
+
+    It looks every few seconds and warns once, and again after there was enough in between.
+
+    Args:
+        warn: told how many bytes are left, and of how many. look: what is left; None where the system does not say.
+    """
+
+    def __init__(
+        self,
+        warn: Callable[[int, int], None],
+        look: Callable[[], HostMemory | None] = host_memory,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._warn, self._look, self._clock = warn, look, clock
+        self._next, self._low = 0.0, False
+
+    def step(self) -> None:
+        """Look, where it is time to."""
+        now = self._clock()
+        if now < self._next:
+            return
+        self._next = now + EVERY
+        memory = self._look()
+        if memory is None:
+            return
+        whole = memory.limit or memory.total
+        low = memory.available < LEAST * whole
+        if low and not self._low:
+            self._warn(memory.available, whole)
+        self._low = low
