@@ -81,7 +81,8 @@ def hybrid_home(tmp_path_factory):
     texts = [f"{a} plus {b} {a + b}" for a in range(31) for b in range(31)]
     train([*texts, *["the quick brown fox jumps over dogs"] * 9], 320).save(home / "tok")
     for name, (model, size) in SIZES.items():
-        init_model(model, size, home / "tok", home / name, seed_value=2)
+        # seeds whose gradients are all more than rounding: Adam makes whole steps of what is not
+        init_model(model, size, home / "tok", home / name, seed_value=1 if name == "moe" else 2)
     write_rows(home / "sft.jsonl", 60, conversation)
     write_rows(home / "dpo.jsonl", 60, preference)
     write_rows(home / "kto.jsonl", 60, rated)
