@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 KEY = "fingerprint"
 #: in the user's cache
 HASHES = "hashes.json"
-#: kinds whose plugins make no number, or whose samples are compared one by one
-_UNCOUNTED = ("callback", "launcher", "format")
+#: kinds whose plugins make no number, may change on the way (layouts), or whose samples are compared one by one
+_UNCOUNTED = ("callback", "launcher", "parallel", "format")
 
 
 def begin(settings: RunSettings, plugins: Mapping[str, Any]) -> Future[contents.Fingerprint]:

@@ -41,11 +41,12 @@ def build(name, directory, change, *, whole_first=False):
 
     from erniecore.api import building
     from erniecore.engine.models.filling import fill
-    from erniecore.engine.models.weights import attach_weights
+    from erniecore.engine.models.weights import attach_weights, check_weights
 
     plugin = building.model_plugin(name)
     bundle, _ = building.build_bundle(plugin, {"path": str(directory)}, None, "float32")
-    attach_weights(bundle.model, directory, bundle.adapter)
+    checked = check_weights(directory, bundle.architecture, bundle.adapter)
+    attach_weights(bundle.model, directory, checked)
     if whole_first:
         fill(bundle.model)
     with paddle.no_grad():

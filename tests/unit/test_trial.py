@@ -75,11 +75,20 @@ def test_what_hurts_is_left_out_and_named_once(site, capfd):
 def test_nothing_is_left_of_the_copy(site):
     started = "import subprocess, sys\nchild = subprocess.Popen(['sleep', '997'])\nraise KeyboardInterrupt"
     site.add("dist-parent", {"erniecore.formats": {"parent": "fmt_parent:plugin"}}, {"fmt_parent.py": started})
+    before = {pid for pid in os.listdir("/proc") if pid.isdigit() and _parent(pid) == os.getpid()}
     assert loaded() == []
     while any(_words(pid) == ["sleep", "997"] for pid in os.listdir("/proc") if pid.isdigit()):
         time.sleep(0.01)
-    with pytest.raises(ChildProcessError):
-        os.waitpid(-1, os.WNOHANG)
+    ours = {pid for pid in os.listdir("/proc") if pid.isdigit() and _parent(pid) == os.getpid()}
+    assert ours == before
+
+
+def _parent(pid):
+    try:
+        with open(f"/proc/{pid}/stat") as stream:
+            return int(stream.read().rpartition(")")[2].split()[1])
+    except OSError:
+        return 0
 
 
 def _words(pid):

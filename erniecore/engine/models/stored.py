@@ -12,14 +12,13 @@ from erniecore import registry
 from erniecore.checkpoint.tensors import LONG_NAMES, Array, Tensor
 from erniecore.config.selection import plugin_for_directory
 from erniecore.engine.models.config_json import QUANTIZATION, has_score
-from erniecore.engine.models.model_files import stored_as
-from erniecore.engine.models.weights import Checked, check_finite, check_weights, convert
 from erniecore.errors import CheckpointError
 from erniecore.files import read_object
 from erniecore.types.model import StateAdapter, TensorMap
 
 if TYPE_CHECKING:
     from erniecore.engine.models.bundles import Located, Opened
+    from erniecore.engine.models.weights import Checked
 
 _SHORT_NAMES = {long: short for short, long in LONG_NAMES.items()}
 
@@ -52,6 +51,8 @@ class StoredModel:
 
 
 def _converted(tensor: Tensor, found: str, wanted: str, name: str) -> Array:
+    from erniecore.engine.models.weights import check_finite, convert
+
     array = convert(tensor.load(), found, wanted, name)
     check_finite(array, wanted, name)
     return array
@@ -83,6 +84,8 @@ def stored_model(
     Raises:
         CheckpointError: files missing or damaged, tensors missing, unexpected or of another shape.
     """
+    from erniecore.engine.models.weights import check_weights
+
     checked = check_weights(directory, architecture, adapter)
     written = adapter.maps("pt")
     if checked.layout == "pt":
@@ -94,6 +97,8 @@ def stored_model(
 
 def _from_other_layout(checked: Checked, written: Sequence[TensorMap]) -> dict[str, Tensor]:
     """Our tensors are loaded as the layout has them, and stored as public ones."""
+    from erniecore.engine.models.model_files import stored_as
+
     read = {entry.name: entry for entry in checked.maps}
 
     def parts_of(entry: TensorMap) -> list[Tensor]:

@@ -9,6 +9,7 @@ import sys
 import pytest
 from erniecore_generation import chat_command as module
 
+from erniecore.api.files import printable
 from erniecore.cli.app import main
 from erniecore.errors import Exit
 
@@ -34,7 +35,7 @@ def test_each_line_gets_a_completion_until_the_input_ends(chat, tmp_path):
     assert code == Exit.OK
     messages = saved(tmp_path / "a")
     assert [m["role"] for m in messages] == ["user", "assistant"] * 2
-    assert out == "".join(m["content"] + "\n" for m in messages if m["role"] == "assistant")
+    assert out == "".join(printable(m["content"]) + "\n" for m in messages if m["role"] == "assistant")
     assert f"saved {tmp_path / 'a'}" in err
 
 
