@@ -52,8 +52,10 @@ test test-install test-all test-hostile test-commands lint: export PYTHONPYCACHE
 # One thread per test process: the suite runs on all cores by itself. tests/README.md says what belongs into which lane.
 PYTEST = OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) --dist loadscope --no-loadscope-reorder
 
+# Hostile attempts are forks, and need test processes in which nothing has been computed before.
 test: $(VENV)/.ready
-	$(PYTEST) -m "not install"
+	$(PYTEST) -m "not install" --ignore=tests/hostile
+	$(PYTEST) tests/hostile
 
 # Wheels of all distributions, and environments that have nothing but them.
 test-install: $(VENV)/.ready

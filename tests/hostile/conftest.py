@@ -72,6 +72,20 @@ def imported():
     import_all({})
 
 
+@pytest.fixture(scope="session")
+def made(warm):
+    """``made(*arguments)``: a command that must succeed, in a process that nothing was computed in before it was forked:
+    threads of operators do not survive a fork."""
+
+    def make(*arguments):
+        environ = {k: v for k, v in os.environ.items() if not k.startswith("ERNIE_")}
+        process = warm.start(arguments, Path.cwd(), {**environ, "NO_COLOR": "1", "OMP_NUM_THREADS": "1"})
+        out, errors = process.communicate()
+        assert process.returncode == 0, out + errors
+
+    return make
+
+
 @pytest.fixture(autouse=True)
 def box(tmp_path, monkeypatch):
     """The directory in which an attempt takes place; nothing beside it may change."""

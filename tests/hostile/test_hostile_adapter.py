@@ -13,11 +13,8 @@ REFUSED = {Exit.CHECKPOINT, Exit.PLUGIN, Exit.USAGE, Exit.ENVIRONMENT, Exit.MEMO
 
 
 @pytest.fixture(scope="session")
-def saved(talker, imported, tmp_path_factory):
+def saved(talker, made, tmp_path_factory):
     """An adapter that a run left."""
-    from guarded import guarded
-
-    from erniecore.cli.app import main
 
     out = tmp_path_factory.mktemp("saved") / "run"
     words = [
@@ -32,8 +29,7 @@ def saved(talker, imported, tmp_path_factory):
         "lora",
     ]
     words += ["--out", out, "train.max_steps=1", "data.max_seq_len=64", "eval.every=0"]
-    outcome = guarded(lambda: main([str(word) for word in words]))
-    assert outcome.code == 0, outcome
+    made(*words)
     return out / "adapter"
 
 

@@ -5,7 +5,6 @@ import json
 import shutil
 
 import pytest
-from guarded import guarded
 from hostile_files import assert_refused, damage
 
 from erniecore.errors import Exit
@@ -15,11 +14,9 @@ SETTINGS = ["train.max_steps=4", "checkpoint.every=2", "data.max_seq_len=64", "t
 
 
 @pytest.fixture(scope="session")
-def trained(talker, imported, tmp_path_factory):
+def trained(talker, made, tmp_path_factory):
     """What runs leave: ``full`` and ``lora`` of four steps with checkpoints at 2 and 4, ``packed`` quantized weights, and
     ``tokens`` of token files."""
-    from erniecore.cli.app import main
-
     home = tmp_path_factory.mktemp("trained")
     model, rows = talker / "model", talker / "rows.jsonl"
     run = ["run", "--model", model, "--method", "sft", "--data", rows, *SETTINGS]
@@ -30,8 +27,7 @@ def trained(talker, imported, tmp_path_factory):
         ["quantize", model, "--to", "wint8", "--out", home / "packed"],
         ["data", "build", home / "corpus.txt", "--tokenizer", model, "--out", home / "tokens" / "t"],
     ):
-        outcome = guarded(lambda words=words: main([str(word) for word in words]))
-        assert outcome.code == 0, outcome
+        made(*words)
     return home
 
 
