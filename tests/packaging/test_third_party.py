@@ -172,12 +172,12 @@ def test_server_answers(environment, finished):
 def test_adapter_trains_few_weights(environment, base):
     command = """
         ernie run --model model --adapter my-adapter --method my-method --format my-format --data rows.jsonl
-        --out adapted train.max_steps=8 train.batch_size=4 train.learning_rate=0.05 data.packing=none
+        --out adapted train.max_steps=30 train.batch_size=4 train.learning_rate=0.05 data.packing=none
     """
     environment.run(*shlex.split(command), cwd=base)
     losses = [event["loss"] for event in events(base / "adapted", "step")]
-    assert len(losses) == 8
-    assert losses[-1] < losses[0]
+    assert len(losses) == 30
+    assert sum(losses[-5:]) < sum(losses[:5])
 
 
 def test_same_weights_without_the_third_party_are_refused(environment, wheels, needed, make_environment, finished):
