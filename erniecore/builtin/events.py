@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -28,8 +29,8 @@ class EventsPlugin(Plugin):
 
 
 def append_line(path: Path, line: str) -> None:
-    """Append ``line``; first ends a line that a killed process left half written."""
-    with path.open("ab") as file:
+    """Append ``line``; first ends a line that a killed process left half written. ``OSError`` for a link: it leads elsewhere."""
+    with open(path, "ab", opener=lambda name, flags: os.open(name, flags | os.O_NOFOLLOW, 0o666)) as file:
         if file.tell() and not _ends_with_newline(path):
             file.write(b"\n")
         file.write(line.encode() + b"\n")

@@ -70,7 +70,10 @@ def verify_directory(directory: Path, names: Collection[str] | None = None) -> l
         if names is not None and name not in names:
             continue
         path = directory / name
-        if not path.is_file():
+        inside = not {"..", "/"} & set(Path(name).parts)
+        if not inside or not isinstance(entry, dict) or not {"bytes", "sha256"} <= entry.keys():
+            problems.append(f"{name}: {MODEL_MANIFEST} does not say what it was")
+        elif not path.is_file():
             problems.append(f"{name}: the file is missing")
         elif path.stat().st_size != entry["bytes"]:
             problems.append(f"{name}: {path.stat().st_size} bytes, written were {entry['bytes']}")

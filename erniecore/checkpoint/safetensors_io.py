@@ -21,6 +21,7 @@ import numpy as np
 from erniecore.checkpoint.files import translated
 from erniecore.checkpoint.tensors import DTYPES, Array, Tensor
 from erniecore.errors import CheckpointError, shorten
+from erniecore.files import open_file
 
 #: a header larger than this is an attack or damage, not a model
 MAX_HEADER_BYTES = 100 * 1000 * 1000
@@ -60,7 +61,7 @@ def refuse_pickle(path: Path) -> None:
     Unpickling runs whatever code the file holds; only the first bytes are looked at here.
     """
     suffix = path.suffix.lower()
-    with translated(path, "reading weights"), path.open("rb") as file:
+    with translated(path, "reading weights"), open_file(path) as file:
         start = file.read(9)
     # a header of 640 bytes also begins with 80 02, so ask first whether this can be a safetensors file
     plausible = len(start) == 9 and struct.unpack("<Q", start[:8])[0] <= MAX_HEADER_BYTES and start[8:] == b"{"
@@ -82,7 +83,7 @@ def read_header(path: Path) -> Header:
         CheckpointError: names the file and the tensor; also for pickles.
     """
     refuse_pickle(path)
-    with translated(path, "reading weights"), path.open("rb") as file:
+    with translated(path, "reading weights"), open_file(path) as file:
         size = path.stat().st_size
         start = file.read(8)
         if len(start) < 8:
@@ -170,7 +171,7 @@ def open_tensors(path: Path) -> dict[str, Tensor]:
         CheckpointError: the file is damaged, or a pickle.
     """
     header = read_header(path)
-    with translated(path, "reading weights"), path.open("rb") as file:
+    with translated(path, "reading weights"), open_file(path) as file:
         mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
     return {
         name: Tensor(info.dtype, info.shape, partial(_view, mapped, info), partial(_release, mapped, info))

@@ -5,6 +5,7 @@ Commands live in ``erniecore/cli/<name>.py`` and are imported only when typed: `
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 import traceback
@@ -107,10 +108,11 @@ def _report(error: BaseException, *, debug: bool, as_json: bool) -> int:
         return int(Exit.OK)
     if isinstance(error, CLICK_ERROR):
         error = usage_error(error)
-    if isinstance(error, OSError) and error.filename and not isinstance(error, BrokenPipeError):
+    full = getattr(error, "errno", None) in (errno.EFBIG, errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EMFILE)
+    if isinstance(error, OSError) and (error.filename or full) and not isinstance(error, BrokenPipeError):
         refused = EnvironmentFault(
             "the operating system refuses this file",
-            where=shorten(str(error.filename), 200)[1:-1],
+            where=shorten(str(error.filename or ""), 200)[1:-1],
             found=error.strerror or "",
         )
         refused.__cause__, error = error, refused

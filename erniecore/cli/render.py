@@ -104,7 +104,7 @@ def note(message: str) -> None:
 
 def table_text(headers: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
     """Left-aligned columns, two spaces apart, no trailing blanks; nothing is cut."""
-    cells = [[str(c) for c in row] for row in (headers, *rows)]
+    cells = [[printable(str(c)) for c in row] for row in (headers, *rows)]
     widths = [max(len(row[i]) for row in cells) for i in range(len(headers))]
     return "\n".join("  ".join(c.ljust(w) for c, w in zip(row, widths, strict=True)).rstrip() for row in cells)
 

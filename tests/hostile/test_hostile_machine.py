@@ -21,7 +21,7 @@ def trains(ernie, model, rows):
 
 
 @pytest.mark.area("directory, disk, limits")
-@pytest.mark.parametrize("most", [0, 100, 1000, 10_000, 60_000, 150_000])
+@pytest.mark.parametrize("most", [1000, 4000, 10_000, 30_000, 60_000, 150_000])
 def test_a_file_system_without_room(trains, box, most):
     outcome = trains(*STEPS, before=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (most, most)))
     assert_refused(outcome, {0, Exit.ENVIRONMENT, Exit.CHECKPOINT, Exit.DATA})
@@ -56,7 +56,11 @@ def test_things_in_the_way(trains, box, name, kind):
         place.mkdir()
     else:
         place.symlink_to("nowhere/at/all" if kind == "link to nowhere" else box.parent / "outside" / "secret.txt")
-    assert_refused(trains(), {0, Exit.USAGE, Exit.ENVIRONMENT, Exit.CHECKPOINT, Exit.DATA})
+    asked_to_stop = name == "control/stop"  # as `ernie runs stop` leaves it
+    outcome = trains()
+    if asked_to_stop and outcome.code == Exit.PREEMPTED:
+        return
+    assert_refused(outcome, {0, Exit.USAGE, Exit.ENVIRONMENT, Exit.CHECKPOINT, Exit.DATA})
 
 
 @pytest.mark.area("directory, disk, limits")

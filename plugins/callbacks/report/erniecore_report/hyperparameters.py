@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from erniecore.api.files import read_text
+
 RESOLVED_NAME = "resolved.yaml"
 #: what a reader asks for first, also where it was left at its default; the rest follows in the order of the file
 _FIRST = (
@@ -15,6 +17,8 @@ _FIRST = (
     "train.max_grad_norm", "train.precision", "run.seed",
 )  # fmt: skip
 _DEFAULT = "default"
+#: bytes of the settings that are read
+_MOST = 1 << 24
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,8 +33,8 @@ class Setting:
 def hyperparameters(directory: Path) -> tuple[list[Setting], list[Setting]]:
     """(those of interest: the telling ones and all that were set, the others); empty without a readable file."""
     try:
-        text = (directory / RESOLVED_NAME).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError):
+        text = read_text(directory / RESOLVED_NAME, _MOST)
+    except (OSError, ValueError):
         return [], []
     found = {setting.key: setting for setting in _settings(text)}
     first = [found.pop(key) for key in _FIRST if key in found and found[key].value not in ('""', "null")]

@@ -5,6 +5,7 @@ Formatting only; the facts come from ``events.py``.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -99,7 +100,7 @@ def _sum(record: RunRecord, key: str) -> float:
 
 def duration(seconds: float) -> str:
     """``4.2 s``, ``3m 05s``, ``2h 07m``."""
-    if seconds < 60:
+    if seconds < 60 or not math.isfinite(seconds):
         return f"{seconds:.1f} s"
     minutes, rest = divmod(round(seconds), 60)
     if minutes < 60:
