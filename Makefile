@@ -14,7 +14,7 @@ EDITABLE := $(foreach p,$(PLUGINS) $(KERNELS),-e ./$(p))
 # Test processes: one more than cores, because some tests wait for others.
 JOBS ?= $(shell echo $$(( $$(nproc 2>/dev/null || echo 2) + 1 )))
 
-.PHONY: install install-latest constraints demo test test-install test-all test-signals test-hostile test-kills test-commands test-pythons lint docs bench wheels clean
+.PHONY: install install-latest constraints demo test test-install test-all test-signals test-hostile test-kills fuzz test-commands test-pythons lint docs bench wheels clean
 
 install: $(VENV)/.ready
 
