@@ -1,7 +1,6 @@
 """A tiny model directory, data files and settings, made once; runs in this process or as real subprocesses."""
 
 import json
-import os
 import re
 import shutil
 import signal
@@ -11,6 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+from processes import user_environ
 from small_model import make_home
 
 
@@ -24,13 +24,12 @@ class Outcome(NamedTuple):
 
 def run_subprocess(*words, env=None, cwd=None, before=()):
     """``python -m erniecore WORDS`` to its end; ``before``: a command that runs it, such as ``prlimit``."""
-    environ = {k: v for k, v in os.environ.items() if not k.startswith("ERNIE_")}
     done = subprocess.run(
         [*before, sys.executable, "-m", "erniecore", *map(str, words)],
         capture_output=True,
         text=True,
         cwd=cwd,
-        env={**environ, "NO_COLOR": "1", "OMP_NUM_THREADS": "1", **(env or {})},
+        env=user_environ(**(env or {})),
         check=False,
     )
     return Outcome(done.returncode, done.stdout, done.stderr)
@@ -44,9 +43,7 @@ def run_ernie(warm):
     def run(*words, env=None, cwd=None, before=()):
         if before:
             return run_subprocess(*words, env=env, cwd=cwd, before=before)
-        environ = {k: v for k, v in os.environ.items() if not k.startswith("ERNIE_")}
-        environ |= {"NO_COLOR": "1", "OMP_NUM_THREADS": "1", **(env or {})}
-        process = warm.start(words, Path(cwd or Path.cwd()), environ)
+        process = warm.start(words, Path(cwd or Path.cwd()), user_environ(**(env or {})))
         out, errors = process.communicate()
         return Outcome(process.returncode, out, errors)
 
@@ -166,8 +163,7 @@ class Runner:
     def start(self, out="out", words=(), warm=False, **changes):
         """``ernie run`` as a process of its own; ``words``: further ones. ``warm``: a fork of one that has imported paddle,
         where neither the start nor the end of the process is what is tested."""
-        environ = {k: v for k, v in os.environ.items() if not k.startswith("ERNIE_")}
-        environ |= {"NO_COLOR": "1", "OMP_NUM_THREADS": "1"}
+        environ = user_environ()
         words = ["run", *self.words(out, **changes), *words]
         if warm:
             return self.warm.start(words, self.directory, environ)

@@ -12,6 +12,7 @@ from erniecore_text.rendering import RenderFault
 from erniecore_text.template import JinjaChatTemplate
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
+from render_limits import small_limits
 
 from erniecore.errors import DataError, EnvironmentFault
 from erniecore.types.records import Message
@@ -142,15 +143,11 @@ MESSAGES = [
 
 @pytest.fixture(scope="module")
 def oracle():
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(render_process, "SECONDS", 0.3)
-        patch.setattr(render_process, "MEMORY", 256 << 20)
-        render_process._keeper.end()
+    with small_limits():
         made = Oracle()
         yield made
-        render_process._keeper.end()
-        if made.process is not None:
-            made.process.end()
+    if made.process is not None:
+        made.process.end()
 
 
 def ours_of(source):

@@ -1,8 +1,15 @@
-"""Whether processes of others are still there."""
+"""What a user's process gets as its environment, and whether processes of others are still there."""
 
+import os
 import time
 from collections.abc import Iterable
 from pathlib import Path
+
+
+def user_environ(**more: str) -> dict[str, str]:
+    """This environment without settings of ours, without colors, and with one thread for each operator; ``more``: beside it."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("ERNIE_")}
+    return {**kept, "NO_COLOR": "1", "OMP_NUM_THREADS": "1", **more}
 
 
 def lives(pid: int | str) -> bool:

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 from guarded import guarded
+from processes import user_environ
 from talker import talker as talker  # the fixture
 
 #: of 256 attempts, so many are part of `make test`
@@ -78,8 +79,7 @@ def made(warm):
     threads of operators do not survive a fork."""
 
     def make(*arguments):
-        environ = {k: v for k, v in os.environ.items() if not k.startswith("ERNIE_")}
-        process = warm.start(arguments, Path.cwd(), {**environ, "NO_COLOR": "1", "OMP_NUM_THREADS": "1"})
+        process = warm.start(arguments, Path.cwd(), user_environ())
         out, errors = process.communicate()
         assert process.returncode == 0, out + errors
 

@@ -13,6 +13,7 @@ import pytest
 from erniecore_text import render_process
 from erniecore_text.render_server import SECONDS
 from erniecore_text.template import JinjaChatTemplate
+from render_limits import small_limits
 
 from erniecore.errors import DataError, EnvironmentFault, RowError
 from erniecore.types.records import Message
@@ -43,17 +44,12 @@ BOMBS = {
 
 
 @pytest.fixture(scope="module")
-def small_limits():
-    """Limits that are reached soon; the real ones are in the message."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(render_process, "SECONDS", 0.3)
-        patch.setattr(render_process, "MEMORY", 256 << 20)
-        render_process._keeper.end()
+def reached_soon():
+    with small_limits():
         yield
-        render_process._keeper.end()
 
 
-@pytest.mark.usefixtures("small_limits")
+@pytest.mark.usefixtures("reached_soon")
 @pytest.mark.parametrize("bomb", BOMBS)
 def test_a_bomb_ends_as_an_error_of_the_template(bomb):
     with pytest.raises(EnvironmentFault) as caught:
