@@ -6,7 +6,6 @@ each of them fail.
 
 from __future__ import annotations
 
-import hashlib
 import os
 from pathlib import Path
 
@@ -48,13 +47,3 @@ def sync_directory(directory: Path) -> None:
         os.fsync(fd)
     finally:
         os.close(fd)
-
-
-def file_hash(path: Path) -> str:
-    """sha256 of a file, read in pieces."""
-    digest = hashlib.sha256()
-    buffer = memoryview(bytearray(1 << 20))
-    with path.open("rb", buffering=0) as stream:
-        while count := stream.readinto(buffer):
-            digest.update(buffer[:count])
-    return digest.hexdigest()

@@ -1,4 +1,4 @@
-"""Files that somebody else may have written, read within limits. Standard library only.
+"""Files that somebody else may have written, read within limits. Imports nothing heavy.
 
 No device, pipe or socket is opened, no file is read beyond its limit, and JSON has no more levels, digits or letters in a
 name than its readers stand. What is refused is an ``OSError`` (of the file) or a ``ValueError`` (of its content).
@@ -13,6 +13,8 @@ import stat
 from collections.abc import Callable
 from pathlib import Path
 from typing import IO, Any
+
+from erniecore_system.hashing import stream_hash
 
 #: bytes of a file that is read at once
 MAX_BYTES = 256 << 20
@@ -34,6 +36,12 @@ def open_file(path: Path) -> IO[bytes]:
     if kind is not None:
         raise OSError(errno.EINVAL, f"this is {kind}, not a file", str(path))
     return path.open("rb")
+
+
+def file_hash(path: Path) -> str:
+    """sha256 of a file of any size. Raises ``OSError`` as :func:`open_file`."""
+    with open_file(path) as stream:
+        return stream_hash(stream)
 
 
 def read_bytes(path: Path, most: int = MAX_BYTES) -> bytes:

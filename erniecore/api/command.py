@@ -25,7 +25,6 @@ from erniecore.kinds import FLAG_KINDS
 
 if TYPE_CHECKING:
     from erniecore.config.compose import LoadedSettings as LoadedSettings
-    from erniecore.engine.models.bundles import Located
     from erniecore.plugin import Plugin
     from erniecore.sections import Section
     from erniecore.types.layouts import LayoutSpace
@@ -46,7 +45,6 @@ __all__ = [
     "layout_spaces",
     "load_settings",
     "loadable_plugins",
-    "locate_model",
     "new_group",
     "note",
     "plugin_settings",
@@ -151,13 +149,6 @@ def plugin_settings(cls: type[Section], given: Sequence[str] | Mapping[str, Any]
     if isinstance(given, Mapping):
         return section_from(cls, {key: Leaf(value, Place("options")) for key, value in given.items()}, name)
     return section_from(cls, from_arguments(given), name)
-
-
-def locate_model(path: Path) -> Located:
-    """The model directory or checkpoint that ``path`` means, which may be a run. Raises ``UsageError``, ``CheckpointError``."""
-    from erniecore.engine.models.bundles import locate
-
-    return locate(path)
 
 
 def open_tokenizer(directory: Path) -> tuple[Tokenizer, int]:

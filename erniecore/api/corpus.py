@@ -8,7 +8,8 @@ from erniecore.data.dataloader import DataLoader
 from erniecore.data.dataset import Dataset
 from erniecore.data.mixing import Mix, num_samples, stretches
 from erniecore.data.sampler import BatchSampler, MicroBatch, SamplerSettings
-from erniecore.durable import file_hash, sync_directory
+from erniecore.durable import sync_directory
+from erniecore.files import file_hash
 
 __all__ = [
     "BatchSampler",

@@ -1,4 +1,4 @@
-"""Building block: opens a model directory or a checkpoint outside of a run. Imports Paddle."""
+"""Building block: opens a model directory or a checkpoint outside of a run. Imports Paddle when it opens one."""
 
 from erniecore.engine.loading import open_model
 from erniecore.engine.models.adapters import (

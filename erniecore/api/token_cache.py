@@ -15,7 +15,8 @@ from erniecore.data.order import index_dtype
 from erniecore.data.row_statistics import MAX_ERRORS
 from erniecore.data.shards import content_of, shards_of, stamp_of
 from erniecore.data.splits import user_cache
-from erniecore.durable import file_hash, replace_file, sync_directory
+from erniecore.durable import replace_file, sync_directory
+from erniecore.files import file_hash
 from erniecore.plugin import RowReaderPlugin
 
 if TYPE_CHECKING:

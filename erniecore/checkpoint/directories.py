@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Any
 
 from erniecore.checkpoint.files import translated
-from erniecore.durable import file_hash, sync_directory
+from erniecore.durable import sync_directory
 from erniecore.errors import CheckpointError
-from erniecore.files import read_json
+from erniecore.files import file_hash, read_json
 
 MODEL_MANIFEST = "erniecore_manifest.json"
 KIND = "erniecore-model"

@@ -15,8 +15,8 @@ from typing import Any
 
 from erniecore import codes
 from erniecore.data.file_types import FileTypes
-from erniecore.durable import file_hash
 from erniecore.errors import DataError
+from erniecore.files import file_hash
 
 
 def shards_of(path: Path) -> tuple[Path, ...]:

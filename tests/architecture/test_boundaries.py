@@ -46,7 +46,7 @@ def test_no_unsafe_or_hidden_state(pattern):
 #: Packages of the core that may import paddle with themselves. ``BLOCKS`` are the building blocks of the public interface.
 BLOCKS = tuple(
     f"erniecore.api.{layer}"
-    for layer in ("adamw", "decoding", "generation", "layers", "model_files", "ops", "run", "scoring", "training")
+    for layer in ("adamw", "decoding", "generation", "layers", "model_files", "ops", "scoring", "training")
 )
 HEAVY = ("erniecore.engine", "erniecore_ops", *BLOCKS)
 #: A program, which nobody imports by name.

@@ -32,16 +32,15 @@ def smaller_runs(
 def _candidates(settings: RunSettings) -> Iterator[tuple[str, ...]]:
     """Changes that cost time alone first, then those that change what is trained on, then what is trained."""
     train, data = settings.train, settings.data
-    if train.recompute != "full":
-        yield ("train.recompute=full",)
-    if train.batch_size > 1:
-        yield "train.batch_size=1", f"train.accumulation={train.batch_size * train.accumulation}"
-    if train.batch_size > 1 and train.recompute != "full":
-        yield (
-            "train.batch_size=1",
-            f"train.accumulation={train.batch_size * train.accumulation}",
-            "train.recompute=full",
-        )
+    recompute = () if train.recompute == "full" else ("train.recompute=full",)
+    rows = train.batch_size * train.accumulation
+    one_row = () if train.batch_size == 1 else ("train.batch_size=1", f"train.accumulation={rows}")
+    if recompute:
+        yield recompute
+    if one_row:
+        yield one_row
+    if one_row and recompute:
+        yield *one_row, *recompute
     if data.max_seq_len > 1024:
         yield (f"data.max_seq_len={data.max_seq_len // 2}",)
     adapter = () if settings.adapter else ("adapter=lora",)

@@ -12,7 +12,6 @@ from erniecore.api import NumericsError, UsageError
 from erniecore.api.adapter import AdapterCapability
 from erniecore.api.building import atomic_directory, check_target, with_provenance
 from erniecore.api.corpus import file_hash
-from erniecore.api.files import open_file
 from erniecore.api.run import (
     adapter_directory,
     adapter_plugin,
@@ -111,10 +110,7 @@ def _merge(bundle: ModelBundle, directory: Path) -> tuple[ModelBundle, float, fl
 
 def fingerprint(directory: Path) -> str:
     """sha256 of the adapter's weight files, in one; identifies an adapter wherever it is stored."""
-    files = sorted(directory.glob("*.safetensors"))
-    for path in files:
-        open_file(path).close()  # a pipe under this name would never end
-    hashes = [file_hash(path) for path in files]
+    hashes = [file_hash(path) for path in sorted(directory.glob("*.safetensors"))]
     return hashlib.sha256("".join(hashes).encode()).hexdigest()
 
 

@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from erniecore.api import PluginError, UsageError
-from erniecore.api.command import locate_model, note, plugin_settings
+from erniecore.api.command import note, plugin_settings
 
 _Overrides = Annotated[
     list[str] | None,
@@ -62,7 +62,9 @@ def _no_model(backend: str) -> UsageError:
 
 def _directory(model: Path) -> Path:
     """The model directory that ``model`` means. Raises ``UsageError`` for a checkpoint, and where there is no model."""
-    located = locate_model(model)
+    from erniecore.api.run import locate
+
+    located = locate(model)
     if located.is_checkpoint:
         raise UsageError(
             "a server needs a model directory, this is a checkpoint",

@@ -18,6 +18,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from erniecore_system.hashing import stream_hash
+
 #: part -> name -> sha256 of the file, or version of the distribution
 Fingerprint = dict[str, dict[str, str]]
 _MODEL = ("config.json", "*.safetensors", "*.safetensors.index.json", "adapter_config.json", "lora_config.json")
@@ -172,11 +174,8 @@ def _short(value: str) -> str:
 
 
 def _sha256(path: Path) -> str:
-    digest, buffer = hashlib.sha256(), memoryview(bytearray(1 << 20))
     with path.open("rb", buffering=0) as stream:
-        while count := stream.readinto(buffer):
-            digest.update(buffer[:count])
-    return digest.hexdigest()
+        return stream_hash(stream)
 
 
 def _digest(entries: Mapping[str, str]) -> str:
