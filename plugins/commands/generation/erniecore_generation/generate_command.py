@@ -51,6 +51,9 @@ def generate(
     repetition_penalty: Repetition = None,
     seed: Seed = 0,
     stop: Stop = None,
+    ignore_eos: Annotated[
+        bool, typer.Option("--ignore-eos", help="Decode --max-new-tokens tokens, whatever they are (to measure).")
+    ] = False,
     thinking: Thinking = None,
     speculative: Speculative = "off",
     stream: Annotated[bool, typer.Option("--stream", help="Print tokens as they are generated.")] = False,
@@ -78,6 +81,7 @@ def generate(
         generation=bundle.generation,
         speculative=speculative,
         thinking=thinking,
+        ignore_eos=ignore_eos,
         on_text=(show_chunk_json if as_json else show_chunk) if stream else None,
         **asdict(sampling),
     )

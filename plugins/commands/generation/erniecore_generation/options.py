@@ -145,4 +145,6 @@ def completion_json(completion: Any) -> dict[str, Any]:
         "draft_tokens": completion.draft_tokens,
         "accepted_tokens": completion.accepted_tokens,
         "tokens_per_s": round(completion.tokens_per_s, 2),
+        "prefill_tokens_per_s": round(completion.prefill_tokens_per_s, 2),
+        "decode_tokens_per_s": round(completion.decode_tokens_per_s, 2),
     }

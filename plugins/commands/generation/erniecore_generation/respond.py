@@ -38,7 +38,7 @@ class Completion:
         ids: new tokens, a stop token included.
         finish_reason: ``stop`` a stop token, ``stop-string`` one of ``stop``, ``length`` no room left.
         prompt_tokens: tokens of the prompt.
-        seconds: from the start of its prefill to its last token.
+        seconds: from the start of its prefill to its last token. first_token_seconds: to its first.
         draft_tokens, accepted_tokens: tokens proposed by speculative decoding, and those of them that were accepted.
     """
 
@@ -52,11 +52,23 @@ class Completion:
     seconds: float
     draft_tokens: int = 0
     accepted_tokens: int = 0
+    first_token_seconds: float = 0.0
 
     @property
     def tokens_per_s(self) -> float:
         """New tokens per second of this completion."""
         return len(self.ids) / self.seconds if self.seconds > 0 else 0.0
+
+    @property
+    def prefill_tokens_per_s(self) -> float:
+        """Tokens of the prompt per second, to the first new token."""
+        return self.prompt_tokens / self.first_token_seconds if self.first_token_seconds > 0 else 0.0
+
+    @property
+    def decode_tokens_per_s(self) -> float:
+        """New tokens per second after the first; 0 if there is no other."""
+        seconds = self.seconds - self.first_token_seconds
+        return (len(self.ids) - 1) / seconds if len(self.ids) > 1 and seconds > 0 else 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +85,7 @@ class _Row:
         self.ids: list[int] = []
         self.stream = TextStream(tokenizer, stop)
         self.finish: Finish | None = None
-        self.seconds = 0.0
+        self.seconds = self.first_token_seconds = 0.0
 
     def push(self, token: int, stop_ids: Collection[int]) -> str:
         """Add one token; returns the text to show."""
@@ -100,6 +112,7 @@ class _Row:
             seconds=self.seconds,
             draft_tokens=draft_tokens,
             accepted_tokens=accepted_tokens,
+            first_token_seconds=self.first_token_seconds,
         )
 
 
@@ -112,6 +125,7 @@ class Responder:
         stop: strings that end a completion and are not part of it.
         speculative: drafter for speculative decoding, ``off``, ``lookup`` or ``mtp``; it does not change completions.
         thinking: whether completions of messages begin with reasoning; ``None``: as the chat template has it.
+        ignore_eos: no token ends a completion.
 
     Raises:
         UsageError: the model has no such drafter, or a template that cannot be told.
@@ -126,11 +140,12 @@ class Responder:
         stop: Sequence[str] = (),
         speculative: str = "off",
         thinking: bool | None = None,
+        ignore_eos: bool = False,
     ) -> None:
         self.model, self.tokenizer, self.stop = model, tokenizer, tuple(stop)
         self.thinking = thinking
         check_thinking(tokenizer, thinking)
-        self.stop_ids = stop_token_ids(model, tokenizer, generation)
+        self.stop_ids = frozenset[int]() if ignore_eos else stop_token_ids(model, tokenizer, generation)
         self.drafter = make_drafter(model, speculative)
 
     def encode(self, prompt: str | Sequence[Message], tools: Sequence[Json] = ()) -> _Prompt:
@@ -203,6 +218,8 @@ class Responder:
             for chosen in pool.run():
                 for index, token in zip(chosen.rows.tolist(), chosen.tokens.tolist(), strict=True):
                     row = rows[index]
+                    if not row.ids:
+                        row.first_token_seconds = time.perf_counter() - pool.started[index]
                     show(index, row.push(token, self.stop_ids))
                     if row.finish is not None:
                         pool.finish(index)
@@ -239,6 +256,7 @@ def generate_text(
     on_text: Callable[[int, str], None] | None = None,
     speculative: str = "off",
     thinking: bool | None = None,
+    ignore_eos: bool = False,
     **sampling: Unpack[SamplingOptions],
 ) -> list[Completion]:
     """Generate completions: strings are plain text, messages go through the chat template.
@@ -253,14 +271,14 @@ def generate_text(
         on_text: called with (index of the prompt, chunk of text).
         speculative: drafter for speculative decoding: ``off``, ``lookup`` or ``mtp``. It does not change completions.
         thinking: whether completions of messages begin with reasoning, for templates with a switch; ``None``: as they have it.
+        ignore_eos: decode on after a token that ends a completion.
         sampling: see :class:`~erniecore_generation.sampling.Sampling`; greedy by default.
 
     Raises:
         UsageError: an empty or too long prompt, messages without a template, a sampling value out of range.
     """
-    responder = Responder(
-        model, tokenizer, generation=generation, stop=stop, speculative=speculative, thinking=thinking
-    )
+    options: Any = {"stop": stop, "speculative": speculative, "thinking": thinking, "ignore_eos": ignore_eos}
+    responder = Responder(model, tokenizer, generation=generation, **options)
     chosen = Sampling(**sampling)
     encoded = [responder.encode(prompt, tools) for prompt in prompts]
     for index, prompt in enumerate(encoded):
