@@ -19,7 +19,18 @@ def home(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def rows(home):
-    words = ["--size", "tiny", "--keep", str(home), "--tokens", "8", "--steps", "2", "--json", str(home / "found.jsonl")]
+    words = [
+        "--size",
+        "tiny",
+        "--keep",
+        str(home),
+        "--tokens",
+        "8",
+        "--steps",
+        "2",
+        "--json",
+        str(home / "found.jsonl"),
+    ]
     assert real_sizes.main(["init", "quantize", "decode", "prefill", "lora", *words]) == 0
     return {row["row"]: row for row in map(json.loads, (home / "found.jsonl").read_text().splitlines())}
 

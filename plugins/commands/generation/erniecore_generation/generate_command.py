@@ -17,6 +17,7 @@ from erniecore_generation import options as generation_options
 from erniecore_generation.options import (
     Adapter,
     Device,
+    IgnoreEos,
     MinP,
     Model,
     NewTokens,
@@ -51,9 +52,7 @@ def generate(
     repetition_penalty: Repetition = None,
     seed: Seed = 0,
     stop: Stop = None,
-    ignore_eos: Annotated[
-        bool, typer.Option("--ignore-eos", help="Decode --max-new-tokens tokens, whatever they are (to measure).")
-    ] = False,
+    ignore_eos: IgnoreEos = False,
     thinking: Thinking = None,
     speculative: Speculative = "off",
     stream: Annotated[bool, typer.Option("--stream", help="Print tokens as they are generated.")] = False,
@@ -62,20 +61,19 @@ def generate(
 ) -> None:
     """Generate a completion. Greedy unless a sampling option is given. The prompt is one user message unless --raw."""
     text = read_prompt(prompt, prompt_file)
-    if raw and system:
-        raise UsageError("--system needs the chat template", fix="leave out --raw or --system")
-    if raw and thinking is not None:
-        raise UsageError("--thinking needs the chat template", fix="leave out --raw or --thinking")
+    for option, asked in (("--system", bool(system)), ("--thinking", thinking is not None)):
+        if raw and asked:
+            raise UsageError(f"{option} needs the chat template", fix=f"leave out --raw or {option}")
     options = {"temperature": temperature, "top_k": top_k, "top_p": top_p, "min_p": min_p}
     sampling = generation_options.sampling_from({}, seed, **options, repetition_penalty=repetition_penalty)
     bundle, tokenizer = generation_options.open_model(model, device, adapter, speculative=speculative)
     from erniecore_generation.respond import generate_text
 
-    messages = [Message("system", system)] if system else []
+    messages = [*([Message("system", system)] if system else []), Message("user", text)]
     [completion] = generate_text(
         bundle.model,
         tokenizer,
-        [text if raw else [*messages, Message("user", text)]],
+        [text if raw else messages],
         max_new_tokens=max_new_tokens,
         stop=stop or (),
         generation=bundle.generation,

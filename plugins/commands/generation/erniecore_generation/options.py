@@ -56,6 +56,9 @@ Speculative = Annotated[
     ),
 ]
 
+IgnoreEos = Annotated[
+    bool, typer.Option("--ignore-eos", help="Decode --max-new-tokens tokens, whatever they are (to measure).")
+]
 Thinking = Annotated[
     bool | None,
     typer.Option(

@@ -45,14 +45,6 @@ def test_rates_of_the_prompt_and_of_what_follows_make_up_the_whole(generate):
     assert alone["decode_tokens_per_s"] == 0
 
 
-def test_end_tokens_can_be_passed_over(generate):
-    """The model has learned to end this answer."""
-    prompt = ("--prompt", "copy 123", "--max-new-tokens", "60", "--json")
-    assert json.loads(generate(*prompt)[1])["finish_reason"] == "stop"
-    body = json.loads(generate(*prompt, "--ignore-eos")[1])
-    assert (body["new_tokens"], body["finish_reason"]) == (60, "length")
-
-
 def test_the_template_is_used_unless_raw(generate):
     chat, raw = (
         json.loads(generate("--prompt", "copy 123", "--max-new-tokens", "1", "--json", *more)[1])

@@ -251,6 +251,12 @@ def test_impossible_prompts_are_refused(prompt, message):
         ask([prompt])
 
 
+def test_end_tokens_can_be_passed_over():
+    [ended], [whole] = (ask(["1"], max_new_tokens=9, ignore_eos=ignored) for ignored in (False, True))
+    assert (ended.finish_reason, ended.ids[-1], len(ended.ids)) == ("stop", 257, 4)
+    assert (whole.finish_reason, whole.ids[:4], len(whole.ids)) == ("length", ended.ids, 9)
+
+
 def test_stop_ids_are_collected_from_everywhere():
     responder = Responder(Parrot({}), Bytes(Template()), generation={"eos_token_id": [7]})
     assert responder.stop_ids == {7, 257, 258}
