@@ -1,5 +1,8 @@
 """For corpus plugins: samples that exist before a run, and which of them form a step. Imports numpy."""
 
+from erniecore_system.durable import sync_directory
+from erniecore_system.files import file_hash
+
 from erniecore import codes
 from erniecore.config.core import Source
 from erniecore.data.collate import collate
@@ -8,8 +11,6 @@ from erniecore.data.dataloader import DataLoader
 from erniecore.data.dataset import Dataset
 from erniecore.data.mixing import Mix, num_samples, stretches
 from erniecore.data.sampler import BatchSampler, MicroBatch, SamplerSettings
-from erniecore.durable import sync_directory
-from erniecore.files import file_hash
 
 __all__ = [
     "BatchSampler",

@@ -1,6 +1,7 @@
 """Building block: utilities for layers of any model. Imports Paddle."""
 
-from erniecore.engine.models.derived import child, derived, replaced, sublayer
+from erniecore_ops.derived import child, derived, replaced, sublayer
+
 from erniecore.engine.models.filling import fill, filled, keep_part
 from erniecore.engine.training.recompute import recompute
 

@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
+from erniecore_system.durable import sync_directory
 
 from erniecore.checkpoint.files import translated
 from erniecore.checkpoint.safetensors_io import damaged, open_tensors
 from erniecore.checkpoint.safetensors_write import write_safetensors
-from erniecore.durable import sync_directory
 
 if TYPE_CHECKING:
     from erniecore.types.samples import Array

@@ -15,10 +15,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from erniecore_system.durable import sync_directory
+from erniecore_system.files import file_hash, read_json
+
 from erniecore.checkpoint.files import translated
-from erniecore.durable import sync_directory
 from erniecore.errors import CheckpointError
-from erniecore.files import file_hash, read_json
 
 MODEL_MANIFEST = "erniecore_manifest.json"
 KIND = "erniecore-model"

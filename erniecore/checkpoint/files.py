@@ -1,5 +1,5 @@
 """Space on the disk, and the operating system's refusals turned into errors with a remedy. What writes is
-``erniecore.durable``."""
+``erniecore_system.durable``."""
 
 from __future__ import annotations
 

@@ -13,8 +13,9 @@ import socket
 import time
 from pathlib import Path
 
+from erniecore_system.durable import sync_directory
+
 from erniecore.checkpoint.manifest import MANIFEST_NAME, STATE_NAME, checkpoint_name, read_manifest
-from erniecore.durable import sync_directory
 from erniecore.errors import CheckpointError
 
 _LEFTOVER = re.compile(r"\.(?P<role>tmp|old|trash)-step-(?P<step>\d{8,})-[0-9a-f]{8}")

@@ -13,11 +13,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from erniecore_system.files import parse_json, read_bytes
+
 from erniecore.checkpoint.files import translated
 from erniecore.checkpoint.safetensors_io import damaged
 from erniecore.checkpoint.safetensors_write import WrittenFile, WrittenTensor
 from erniecore.errors import CheckpointError, shorten
-from erniecore.files import parse_json, read_bytes
 
 MANIFEST_NAME = "MANIFEST.json"
 STATE_NAME = "state.json"

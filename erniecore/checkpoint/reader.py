@@ -9,6 +9,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from erniecore_system.files import read_object
+
 from erniecore.checkpoint.comparing import compare_tensors, list_problems
 from erniecore.checkpoint.leftovers import set_aside
 from erniecore.checkpoint.manifest import (
@@ -23,7 +25,6 @@ from erniecore.checkpoint.safetensors_io import damaged, open_tensors
 from erniecore.checkpoint.tensors import Array, Tensor
 from erniecore.checkpoint.verify import is_verified, verify_checkpoint
 from erniecore.errors import CheckpointError
-from erniecore.files import read_object
 
 
 class Tensors(Mapping[str, Array]):

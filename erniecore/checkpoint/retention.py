@@ -9,10 +9,11 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from erniecore_system.durable import sync_directory
+
 from erniecore.checkpoint.leftovers import hidden_name, is_ours, remove_directory
 from erniecore.checkpoint.manifest import list_checkpoints, read_manifest
 from erniecore.checkpoint.verified import is_known
-from erniecore.durable import sync_directory
 from erniecore.errors import CheckpointError
 
 #: one damaged checkpoint must never be the only one

@@ -17,11 +17,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from erniecore_system.files import open_file
 
 from erniecore.checkpoint.files import translated
 from erniecore.checkpoint.tensors import DTYPES, Array, Tensor
 from erniecore.errors import CheckpointError, shorten
-from erniecore.files import open_file
 
 #: a header larger than this is an attack or damage, not a model
 MAX_HEADER_BYTES = 100 * 1000 * 1000

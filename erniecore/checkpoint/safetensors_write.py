@@ -14,8 +14,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from erniecore_system.durable import write_all
+
 from erniecore.checkpoint.tensors import DTYPES, Array, Tensor, all_finite, contiguous_bytes, num_bytes
-from erniecore.durable import write_all
 from erniecore.errors import CheckpointError, NumericsError
 
 #: shards of public model directories have this size unless the user says otherwise

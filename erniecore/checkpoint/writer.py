@@ -16,13 +16,14 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
+from erniecore_system.durable import replace_file, sync_directory, write_file
+
 from erniecore.checkpoint.files import free_bytes, require_space, translated
 from erniecore.checkpoint.leftovers import clear_leftovers, discard, hidden_name, is_ours, owner, remove_directory
 from erniecore.checkpoint.manifest import MANIFEST_NAME, STATE_NAME, Manifest, checkpoint_name
 from erniecore.checkpoint.retention import MINIMUM, prune
 from erniecore.checkpoint.safetensors_write import WrittenFile
 from erniecore.checkpoint.verified import remember_verified
-from erniecore.durable import replace_file, sync_directory, write_file
 from erniecore.errors import CheckpointError, shorten
 
 LATEST_NAME = "latest.json"

@@ -7,12 +7,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from erniecore_system.files import read_text
+
 from erniecore.config import yaml
 from erniecore.config.core import is_ours
 from erniecore.config.sources import EnvironmentSource, Read, Source, command_line, merged
 from erniecore.config.tree import Leaf, Tree, merge, tree_of
 from erniecore.errors import ConfigError, Problem, UsageError, nearest, shorten
-from erniecore.files import read_text
 from erniecore.kinds import KINDS
 from erniecore.plugin import Plugin
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from erniecore_catalog import install_command
 from erniecore_catalog.known import known
+from erniecore_system.files import parse_json, read_text
 
 from erniecore import registry
 from erniecore.config import yaml
@@ -19,7 +20,6 @@ from erniecore.config.core import is_ours
 from erniecore.config.values import Document
 from erniecore.config.values import Path as DataPath
 from erniecore.errors import ConfigError, Problem, UsageError, article, shorten
-from erniecore.files import parse_json, read_text
 from erniecore.host import assemble
 from erniecore.kinds import KINDS
 from erniecore.plugin import Plugin

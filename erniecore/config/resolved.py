@@ -26,7 +26,7 @@ def write_resolved(loaded: LoadedSettings, path: Path, facts: Mapping[str, objec
 
     The file replaces an older one in one step. ``compose.load(path)`` gives the same settings again.
     """
-    from erniecore.durable import replace_file
+    from erniecore_system.durable import replace_file
 
     header = {**facts_of(loaded), **(facts or {})}
     replace_file(path, resolved_text(loaded, header).encode())

@@ -15,6 +15,7 @@ from typing import Any
 
 from erniecore_catalog import install_command
 from erniecore_catalog.known import reader_of
+from erniecore_system.files import check_links, read_json
 
 from erniecore import registry
 from erniecore.capabilities import MethodCapability
@@ -29,7 +30,6 @@ from erniecore.errors import (
     Problem,
     shorten,
 )
-from erniecore.files import check_links, read_json
 from erniecore.host import BUILTIN_CALLBACKS
 from erniecore.kinds import KINDS, RUN_KINDS
 from erniecore.plugin import ModelPlugin, Plugin

@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 from typing import Any, NoReturn
 
+from erniecore_system.files import depth
+
 from erniecore import codes
 from erniecore.data.opening import LIMITS, ReadLimits
 from erniecore.errors import RowError, shorten
-from erniecore.files import depth
 from erniecore.types.records import Json
 
 

@@ -10,10 +10,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from erniecore_system.files import read_object
+
 from erniecore import codes
 from erniecore.data.file_types import FileTypes
 from erniecore.errors import DataError, nearest, shorten
-from erniecore.files import read_object
 
 _SHARD = re.compile(r"(?P<split>.+?)-\d{3,}-of-\d{3,}(-[0-9a-f]+)?$")
 _WORD = re.compile(r"(?:^|[^a-z])(train|test|validation|valid|val|dev|eval)(?:[^a-z]|$)")

@@ -13,10 +13,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from erniecore_system.files import file_hash
+
 from erniecore import codes
 from erniecore.data.file_types import FileTypes
 from erniecore.errors import DataError
-from erniecore.files import file_hash
 
 
 def shards_of(path: Path) -> tuple[Path, ...]:

@@ -13,12 +13,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from erniecore_system import lifeline
+from erniecore_system.files import parse_json
 
 from erniecore import registry
 from erniecore.engine.launch import read_cluster
 from erniecore.engine.processes.network import node_name
 from erniecore.errors import ConfigError, EnvironmentFault, PluginBroken, PluginError
-from erniecore.files import parse_json
 from erniecore.kinds import KINDS
 from erniecore.plugin import Plugin
 from erniecore.sections import LauncherConfig

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from erniecore.engine.preparation.smaller_runs import changes
 from erniecore.errors import MemoryFault, first_line, says_out_of_memory
 from erniecore.types.run import Device
 from erniecore.units import size_text
@@ -30,7 +31,9 @@ def memory_fault(error: Exception, device: Device, planned: int | None, settings
     memory = device.describe().get("memory", "")
     found = [f"tensors held {size_text(device.peak_tensors())}"] + ([f"of {memory}"] if memory else [])
     found += [f"planned {size_text(planned)}" if planned else "no forecast of the peak", first_line(error)]
-    return MemoryFault("out of memory", where=device.name, found="; ".join(found), fix=remedy(settings, device))
+    ways = ", or ".join(" ".join(words) for words in changes(settings, device)) or "take a smaller model"
+    fix = f"{ways}; `ernie plan` says what each saves"
+    return MemoryFault("out of memory", where=device.name, found="; ".join(found), fix=fix)
 
 
 def device_is_full(device: Device, planned: int | None) -> bool:
@@ -43,19 +46,3 @@ def device_is_full(device: Device, planned: int | None) -> bool:
     except (OSError, RuntimeError, MemoryError):
         return True
     return False
-
-
-def remedy(settings: RunSettings, device: Device) -> str:
-    """What the settings do not do yet, cheapest first."""
-    train, data = settings.train, settings.data
-    ways = []
-    if train.batch_size > 1:
-        ways.append(f"lower train.batch_size ({train.batch_size}) and raise train.accumulation")
-    if train.recompute != "full":
-        ways.append("set train.recompute=full")
-    ways.append(f"lower data.max_seq_len ({data.max_seq_len})")
-    if settings.adapter is None:
-        ways.append("train an adapter (--adapter lora)")
-    if "host-offload" not in device.lacks and not settings.optimizer.offload:
-        ways.append("set optimizer.offload=true")
-    return ", or ".join(ways) + "; `ernie plan` says what each saves"

@@ -31,7 +31,8 @@ def main() -> int:
     from erniecore.engine.launch import STACKS, read_cluster
 
     signal.signal(STACKS, signal.SIG_IGN)  # until there is something to tell
-    from erniecore.durable import replace_file
+    from erniecore_system.durable import replace_file
+
     from erniecore.engine.preparation import rundir
     from erniecore.engine.processes.job import REQUEST
 

@@ -9,6 +9,7 @@ from contextlib import suppress
 
 import pytest
 from erniecore_runs.record import find_runs, read_run, row_statistics
+from erniecore_system.files import parse_json
 from erniecore_text import tokenizer_files
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -18,7 +19,6 @@ from erniecore.checkpoint.safetensors_io import open_tensors
 from erniecore.config import yaml
 from erniecore.engine.models.weights import open_weights
 from erniecore.errors import ConfigError, ErnieError
-from erniecore.files import parse_json
 
 FUZZ = settings(
     max_examples=int(os.environ.get("FUZZ_EXAMPLES", "100")),

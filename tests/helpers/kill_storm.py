@@ -19,11 +19,10 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+from erniecore_system.durable import replace_file
 from kill_cases import LAYOUTS, PHASES, TARGETS, Kill, Storm
 from small_model import make_home, write_rows
 from warm import Warm
-
-from erniecore.durable import replace_file
 
 #: kills of one chain, and how often kills that did not happen are planned again
 CHAIN, ROUNDS = 4, 6

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from erniecore_system.contents import model_digest
+from erniecore_system.files import check_links, read_json
 
 from erniecore import registry
 from erniecore.checkpoint.directories import (
@@ -21,7 +22,6 @@ from erniecore.data.splits import user_cache
 from erniecore.engine.fingerprint import HASHES, KEY
 from erniecore.engine.models.config_json import is_quantized
 from erniecore.errors import CheckpointError, PluginConflict, PluginNotFound, UsageError
-from erniecore.files import check_links, read_json
 from erniecore.host import assemble
 
 if TYPE_CHECKING:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from erniecore_catalog import retired
+from erniecore_system.files import read_object
 
 from erniecore import kernels, registry
 from erniecore.checkpoint.directories import QUANTIZED_DIRECTORY
@@ -22,7 +23,6 @@ from erniecore.engine.models import quantized, score_head
 from erniecore.engine.models.config_json import QUANTIZATION, quantizer_of
 from erniecore.engine.views import check_views
 from erniecore.errors import CheckpointError, EnvironmentFault, UsageError, nearest
-from erniecore.files import read_object
 from erniecore.host import Host, assemble
 from erniecore.plugin import ModelPlugin, Plugin
 from erniecore.types.model import ModelBundle

@@ -7,8 +7,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from erniecore_system.files import read_json
+
 from erniecore.errors import ConfigError
-from erniecore.files import read_json
 from erniecore.types.records import Json
 
 #: key of config.json; ``quant_method`` of ours

@@ -12,6 +12,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from erniecore_system.files import read_json
+
 from erniecore import registry
 from erniecore.abilities import check_needs
 from erniecore.capabilities import QuantizerCapability
@@ -20,7 +22,6 @@ from erniecore.config.tree import Leaf, Place, Tree
 from erniecore.engine.host_memory import release_freed
 from erniecore.engine.models.config_json import QUANTIZATION, is_quantized, quantizer_of
 from erniecore.errors import CheckpointError, PluginError
-from erniecore.files import read_json
 from erniecore.host import assemble
 from erniecore.types.protocols import QuantizerState
 

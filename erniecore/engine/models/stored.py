@@ -8,12 +8,13 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from erniecore_system.files import read_object
+
 from erniecore import registry
 from erniecore.checkpoint.tensors import LONG_NAMES, Array, Tensor
 from erniecore.config.selection import plugin_for_directory
 from erniecore.engine.models.config_json import QUANTIZATION, has_score
 from erniecore.errors import CheckpointError
-from erniecore.files import read_object
 from erniecore.types.model import StateAdapter, TensorMap
 
 if TYPE_CHECKING:

@@ -8,13 +8,14 @@ import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from erniecore_system.files import read_json
+
 from erniecore.checkpoint.comparing import hint, list_problems
 from erniecore.checkpoint.files import translated
 from erniecore.checkpoint.safetensors_io import damaged, merge_shards, refuse_pickle
 from erniecore.checkpoint.safetensors_write import INDEX_NAME, SINGLE_NAME
 from erniecore.checkpoint.tensors import Tensor, same_bits
 from erniecore.errors import CheckpointError
-from erniecore.files import read_json
 from erniecore.units import counted
 
 

@@ -48,7 +48,7 @@ def check_room(context: RunContext, again: Callable[[Sequence[str]], Plan], *, f
     from erniecore.engine.preparation.smaller_runs import smaller_runs
 
     count = context.num_processes
-    changes = list(smaller_runs(context.settings, needed, lambda words: _needed(again(words), count)))
+    changes = list(smaller_runs(context.settings, context.device, needed, lambda words: _needed(again(words), count)))
     first = next((i for i, (_, size) in enumerate(changes) if size <= memory.available), 0)
     chosen = (
         changes[:_MOST] if first < _MOST else [*changes[: _MOST - 1], changes[first]]

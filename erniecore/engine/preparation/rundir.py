@@ -16,9 +16,10 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from erniecore.durable import replace_file
+from erniecore_system.durable import replace_file
+from erniecore_system.files import parse_json
+
 from erniecore.errors import EnvironmentFault, UsageError
-from erniecore.files import parse_json
 
 EVENTS_NAME = "events.jsonl"
 OURS = ("resolved.yaml", EVENTS_NAME, "data_report.json", "ckpt", "model", "quantized")

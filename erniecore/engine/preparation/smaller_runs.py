@@ -1,4 +1,4 @@
-"""Changes of settings with which a run needs less memory, each planned as the run would be with it."""
+"""Changes of settings with which a run needs less memory, for a run that does not fit and for one that met the end of it."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ from erniecore.errors import ErnieError
 
 if TYPE_CHECKING:
     from erniecore.config.settings import RunSettings
+    from erniecore.types.run import Device
 
 
 def smaller_runs(
-    settings: RunSettings, needed: int, needed_with: Callable[[Sequence[str]], int]
+    settings: RunSettings, device: Device, needed: int, needed_with: Callable[[Sequence[str]], int]
 ) -> Iterator[tuple[str, int]]:
     """(settings, bytes needed with them) of changes that save at least a fiftieth, cheapest first.
 
@@ -20,7 +21,7 @@ def smaller_runs(
         needed: bytes of the run as it is. needed_with: of the run with further settings; raises ``ErnieError`` where it
             cannot have them.
     """
-    for words in _candidates(settings):
+    for words in changes(settings, device):
         try:
             size = needed_with(words)
         except ErnieError:
@@ -29,8 +30,9 @@ def smaller_runs(
             yield " ".join(words), size
 
 
-def _candidates(settings: RunSettings) -> Iterator[tuple[str, ...]]:
-    """Changes that cost time alone first, then those that change what is trained on, then what is trained."""
+def changes(settings: RunSettings, device: Device) -> Iterator[tuple[str, ...]]:
+    """What the settings do not do yet: changes that cost time alone first, then those that change what is trained on, then
+    what is trained."""
     train, data = settings.train, settings.data
     recompute = () if train.recompute == "full" else ("train.recompute=full",)
     rows = train.batch_size * train.accumulation
@@ -41,6 +43,8 @@ def _candidates(settings: RunSettings) -> Iterator[tuple[str, ...]]:
         yield one_row
     if one_row and recompute:
         yield *one_row, *recompute
+    if "host-offload" not in device.lacks and not settings.optimizer.offload:
+        yield ("optimizer.offload=true",)
     if data.max_seq_len > 1024:
         yield (f"data.max_seq_len={data.max_seq_len // 2}",)
     adapter = () if settings.adapter else ("adapter=lora",)

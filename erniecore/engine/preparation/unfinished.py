@@ -11,11 +11,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from erniecore_system.files import parse_json, read_json
+
 from erniecore.checkpoint.manifest import list_checkpoints
 from erniecore.engine.drift import compare
 from erniecore.engine.preparation import rundir
 from erniecore.errors import CheckpointError, DataError
-from erniecore.files import parse_json, read_json
 
 #: where runs without ``run.out`` are
 ROOT = Path("runs")

@@ -8,10 +8,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from erniecore_system.files import read_json
+
 from erniecore import errors
 from erniecore.engine.preparation.rundir import end_path
 from erniecore.errors import ConfigError, EnvironmentFault, ErnieError, Exit, Problem
-from erniecore.files import read_json
 from erniecore.signals import InterruptedTwice
 from erniecore.types.launcher import RankExit
 

@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from erniecore_system.durable import replace_file
+
 from erniecore.checkpoint.files import translated
 from erniecore.data.corpus import Corpus, corpus_of_split, open_corpus
 from erniecore.data.dataloader import DataLoader
@@ -18,7 +20,6 @@ from erniecore.data.dataset import TokenizedDataset
 from erniecore.data.encode import build_encoder
 from erniecore.data.sampler import PackedBatchSampler, SamplerSettings
 from erniecore.data.splits import SplitReader
-from erniecore.durable import replace_file
 from erniecore.engine.training.guards import check_dataset
 from erniecore.errors import ErnieError
 from erniecore.types.samples import Batch

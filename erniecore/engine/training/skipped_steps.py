@@ -9,9 +9,10 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from erniecore.durable import replace_file
+from erniecore_system.durable import replace_file
+from erniecore_system.files import read_json
+
 from erniecore.errors import CheckpointError
-from erniecore.files import read_json
 
 #: in the run directory; and the name that 0.1.0 wrote, which is read where the new one is not there
 SKIPPED_NAME, NAME_BEFORE = "skipped_steps.json", "quarantine.json"

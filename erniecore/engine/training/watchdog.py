@@ -16,7 +16,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
 
-from erniecore.durable import replace_file
+from erniecore_system.durable import replace_file
+
 from erniecore.engine.launch import STACKS
 from erniecore.errors import EnvironmentFault
 from erniecore.types.process_group import ProcessGroup

@@ -144,5 +144,5 @@ def test_a_full_accelerator_ends_with_what_was_planned_and_what_it_has(accelerat
     assert done.returncode == 6, done.stdout + done.stderr
     told = " ".join(done.stderr.split())
     assert re.search(r"out of memory .* tensors held [\d.]+ KiB; planned 2\.\d MiB", told)
-    assert "lower train.batch_size (2)" in told
+    assert "train.batch_size=1 train.accumulation=4" in told
     assert "optimizer.offload=true" in told

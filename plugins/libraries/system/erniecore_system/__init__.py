@@ -1,1 +1,1 @@
-"""What the core asks of the operating system: memory, processes, streams, files by content, limits of time."""
+"""What the core asks of the operating system: memory, processes, streams, files, limits of time."""
