@@ -41,6 +41,8 @@ if TYPE_CHECKING:
     from erniecore.plugin import Plugin
 
 OK, CONFLICT, INCOMPATIBLE = "ok", "conflict", "incompatible"
+#: what our own distributions require of the core; this version is in it, so that to list them imports no ``packaging``
+OUR_RANGE = ">=0.1,<0.2"
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,15 +81,20 @@ class KindManager(NamedExtensionManager):  # type: ignore[type-arg,misc,unused-i
             left out.
     """
 
-    def __init__(self, kind: str, names: Sequence[str] = (), known: Entry | None = None) -> None:
-        """Enumerate a kind and load ``names`` of it; ``known``: the one entry to load, which was enumerated before.
+    def __init__(
+        self, kind: str, names: Sequence[str] = (), known: Entry | None = None, installed: State | None = None
+    ) -> None:
+        """Enumerate a kind and load ``names`` of it; ``known``: the one entry to load, which was enumerated before;
+        ``installed``: what is installed, where the caller has asked already.
 
         Raises ``UsageError`` for an unknown kind, and whatever importing a plugin raises.
         """
         if kind not in KINDS:
             expected = "one of " + ", ".join(KINDS)
             raise UsageError(f"no such kind of plugin: {kind!r}", expected=expected, fix=did_you_mean(kind, KINDS))
-        self.entries = [known] if known else list(_entries(kind, os.environ.get("ERNIE_PLUGINS", ""), state()))
+        self.entries = (
+            [known] if known else list(_entries(kind, os.environ.get("ERNIE_PLUGINS", ""), installed or state()))
+        )
         self._known, self._wanted = known, frozenset(names)
         super().__init__(
             KINDS[kind].group, names, on_load_failure_callback=_reraise, on_missing_entrypoints_callback=None
@@ -117,7 +124,8 @@ def entries(kind: str) -> list[Entry]:
 
 def all_entries() -> list[Entry]:
     """The installed plugins of every kind, in the order of kinds."""
-    return [entry for kind in KINDS for entry in entries(kind)]
+    installed = state()
+    return [entry for kind in KINDS for entry in KindManager(kind, installed=installed).entries]
 
 
 @lru_cache(maxsize=64)
@@ -154,7 +162,7 @@ def _requires_core(requires: Iterable[str]) -> str:
 
 @lru_cache(maxsize=256)
 def _accepts_core(required: str) -> bool:
-    if not required:
+    if required in ("", OUR_RANGE):
         return True
     from packaging.specifiers import InvalidSpecifier, SpecifierSet
 

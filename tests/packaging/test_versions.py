@@ -5,11 +5,13 @@ from pathlib import Path
 
 import tested_versions
 from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
 import erniecore
 from erniecore.kinds import KINDS
+from erniecore.registry import OUR_RANGE
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -52,6 +54,12 @@ def test_plugins_accept_this_minor_version_of_the_core_only():
             assert requirement.specifier.contains(version), text
             assert not requirement.specifier.contains(f"{version.major}.{version.minor + 1}"), text
             assert not requirement.specifier.contains(f"{version.major}.{version.minor - 1}") or not version.minor, text
+
+
+def test_the_range_that_is_accepted_without_a_comparison_is_theirs():
+    assert Version(CORE["version"]) in SpecifierSet(OUR_RANGE)
+    texts = {text for project in PLUGINS.values() for text in project["dependencies"] if text.startswith("erniecore>")}
+    assert texts == {f"erniecore{OUR_RANGE}"}
 
 
 def test_what_is_needed_has_been_tested_in_a_version_that_is_allowed():
