@@ -99,6 +99,12 @@ def any_rank(ranks: ProcessGroup, reason: str) -> str:
     return next((found for found in ranks.all_gather_object(reason) if found), "")
 
 
+def any_ranks(ranks: ProcessGroup, *reasons: str) -> list[str]:
+    """Of several questions at once, each as :func:`any_rank`."""
+    gathered = zip(*ranks.all_gather_object(reasons), strict=True)
+    return [next((found for found in answers if found), "") for answers in gathered]
+
+
 def combine(
     ranks: ProcessGroup, sums: Mapping[str, tuple[float, float]], squares: float, num_tokens: int
 ) -> tuple[dict[str, tuple[float, float]], float, int]:

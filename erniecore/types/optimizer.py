@@ -91,10 +91,12 @@ class Optimizer(ABC):
     Attributes:
         slots: the state of every trainable parameter, in the order of the model.
         num_updates: steps done so far; saved and restored by the engine. State beyond it must be in the slots' tensors.
+        checked: float32 scalar of the last step, finite only if all that it wrote is. ``None``: the engine looks at it all.
     """
 
     slots: Sequence[ParameterState]
     num_updates: int = 0
+    checked: Tensor | None = None
 
     @abstractmethod
     def step(self, learning_rate: float, scale: float = 1.0) -> None:

@@ -107,7 +107,10 @@ def test_an_update_that_overflows_is_never_saved(refuses, runner, changes, tenso
     }
     words = ["run", *runner.words(**{"train__max_steps": 1, **wild, **changes})]
     found = refuses(
-        words, Exit.NUMERICS, "step 1: the update made this weight infinite or NaN", remedy="lower train.learning_rate"
+        words,
+        Exit.NUMERICS,
+        "step 1: the update made this weight or state infinite or NaN",
+        remedy="lower train.learning_rate",
     )
     assert tensor in found.err
     out = runner.directory / "out"

@@ -51,14 +51,15 @@ class AdamW(Optimizer):
         terms = Terms(c.beta1, c.beta2, c.epsilon, c.beta1**self.num_updates, c.beta2**self.num_updates, scale)
         with paddle.no_grad():
             if not c.offload:
-                self._update(slots, learning_rate, terms)
+                self.checked = self._update(slots, learning_rate, terms)
                 return
+            self.checked = paddle.zeros([])
             for slot, gradient in slots:
                 with slot.state_on(gradient.place):
-                    self._update([(slot, gradient)], learning_rate, terms)
+                    self.checked = self.checked + self._update([(slot, gradient)], learning_rate, terms)
 
-    def _update(self, slots: Sequence[tuple[ParameterSlot, Tensor]], learning_rate: float, terms: Terms) -> None:
-        adamw_(
+    def _update(self, slots: Sequence[tuple[ParameterSlot, Tensor]], learning_rate: float, terms: Terms) -> Tensor:
+        checked = adamw_(
             [slot.target for slot, _ in slots],
             [gradient for _, gradient in slots],
             [slot.state["first"] for slot, _ in slots],
@@ -69,3 +70,4 @@ class AdamW(Optimizer):
         )
         for slot, _ in slots:
             slot.write_back()
+        return checked

@@ -72,11 +72,13 @@ def gradient_square_sum(optimizer: Optimizer, counts: Callable[[str], bool] = la
 
 
 def first_not_finite(optimizer: Optimizer) -> str:
-    """The first trained parameter of this rank that is infinite or NaN after an update; empty: none is. One fused pass over
-    float32 weights; state that is not finite makes the next weights so, and no checkpoint takes it."""
-    own = [(slot.name, slot.parameter) for slot in optimizer.slots if slot.parameter.size]
-    wide = [parameter for _, parameter in own if parameter.dtype == paddle.float32]
-    narrow = [parameter.isfinite().all() for _, parameter in own if parameter.dtype != paddle.float32]
-    if math.isfinite(float(square_sum(wide))) and (not narrow or bool(paddle.stack(narrow).all())):
-        return ""  # a sum can overflow where no weight is infinite
-    return next((name for name, parameter in own if not bool(parameter.isfinite().all())), "")
+    """The first tensor of this rank that an update has made infinite or NaN, a trained parameter or state of one; empty: none.
+    The optimizer tells of what it wrote (``checked``), or is looked at in a pass over all of it."""
+    states = [(slot.name, slot.parameter) for slot in optimizer.slots if slot.parameter.size]
+    # what is checked is checked in float32 or bfloat16
+    narrow = [parameter.isfinite().all() for _, parameter in states if parameter.dtype == paddle.float16]
+    states += [(name, tensor) for name, tensor in optimizer.state_tensors().items() if tensor.size]
+    sums = optimizer.checked if optimizer.checked is not None else square_sum([tensor for _, tensor in states])
+    if math.isfinite(float(sums)) and (not narrow or bool(paddle.stack(narrow).all())):
+        return ""  # a sum can overflow where nothing is infinite
+    return next((name for name, tensor in states if not bool(tensor.astype("float32").isfinite().all())), "")

@@ -141,16 +141,27 @@ class CheckpointSaver:
         # seconds: that the last save cost, of a step while nothing is written, that steps took longer than that
         self._cost, self._usual, self._slower = 0.0, 0.0, 0.0
 
-    def is_due(self, step: int) -> bool:
-        """By steps, by the clock, or because the file ``control/save`` asks for it (and is removed); the same on all ranks,
-        whose clocks differ."""
-        section, asked = self._section, self._out / "control" / "save"
+    @property
+    def _asked(self) -> Path:
+        return self._out / "control" / "save"
+
+    def wish(self) -> str:
+        """Whether this rank wants a checkpoint: by its clock, or because the file ``control/save`` asks for it."""
+        section = self._section
         interval = max(_INTERVAL, self._cost / _SHARE) if section.minutes is None else 60 * section.minutes
         late = interval and time.monotonic() - self._last_save >= interval
-        wanted = any_rank(self._ranks, "save" if asked.exists() or late else "")
+        return "save" if self._asked.exists() or late else ""
+
+    def is_due(self, step: int, wish: str | None = None) -> bool:
+        """By steps, or by the wish of any rank (the file is removed); the same on all ranks, whose clocks differ.
+
+        Args:
+            wish: what :func:`any_rank` says of theirs; ``None``: they are asked.
+        """
+        every, wanted = self._section.every, any_rank(self._ranks, self.wish()) if wish is None else wish
         if wanted:
-            asked.unlink(missing_ok=True)
-        return bool(wanted) or (section.every > 0 and step % section.every == 0)
+            self._asked.unlink(missing_ok=True)
+        return bool(wanted) or (every > 0 and step % every == 0)
 
     def step_took(self, seconds: float) -> None:
         """Told of every step: those beside a save that is being written are slower, which is part of what it costs."""

@@ -16,7 +16,7 @@ from erniecore_system.memory import MemoryWatch
 from erniecore.engine import metrics, seed
 from erniecore.engine.optimizers.parameters import first_not_finite, gradient_square_sum
 from erniecore.engine.preparation.rundir import log
-from erniecore.engine.process_group import any_rank, combine
+from erniecore.engine.process_group import any_rank, any_ranks, combine
 from erniecore.engine.scoring.differences import with_differences
 from erniecore.engine.training import guards
 from erniecore.engine.training.begin import every_sample
@@ -74,6 +74,7 @@ class Trainer:
         self.total_steps = callbacks.view.total_steps
         self.last_metrics: dict[str, float] = {}
         self._stop_reason, self._started = "", time.monotonic()
+        self._wish: str | None = None
         self._memory = MemoryWatch(self._warn_of_memory)
         settings = context.settings
         self._run, self._train, self._eval = settings.run, settings.train, settings.eval
@@ -149,7 +150,7 @@ class Trainer:
             self._check_limits()
             if self.stop_reason():
                 self._preempt()
-            step = state.step + 1
+            step, self._wish = state.step + 1, None
             if self.skipped.covers(step):
                 state.step = step
             elif self._step(step):
@@ -159,7 +160,7 @@ class Trainer:
             self.saver.settle(wait=False)
             if due(step, self._eval.every) and step < self.total_steps:
                 self.evaluate()
-            if self.saver.is_due(step) and step < self.total_steps:
+            if self.saver.is_due(step, self._wish) and step < self.total_steps:
                 with self.watchdog.paused():
                     self.saver.save(state, background=self._checkpoint.background)
 
@@ -265,10 +266,12 @@ class Trainer:
         else:
             optimizer.step(rate, guards.clip_scale(grad_norm, self._train.max_grad_norm))
             self.ranks.updated(optimizer.slots)
-            if name := any_rank(self.ranks, first_not_finite(optimizer)):
+            # one collective for both questions
+            name, self._wish = any_ranks(self.ranks, first_not_finite(optimizer), self.saver.wish())
+            if name:
                 state.guard.first_bad = step
                 raise NumericsError(
-                    f"step {step}: the update made this weight infinite or NaN; nothing of it was saved",
+                    f"step {step}: the update made this weight or state infinite or NaN; nothing of it was saved",
                     where=name,
                     found=f"learning rate {rate:.3g}, gradient norm {grad_norm:.3g}",
                     fix="lower train.learning_rate",

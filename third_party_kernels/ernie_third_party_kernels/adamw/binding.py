@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from ctypes import CDLL, byref, c_float, c_int64, c_void_p
-from math import sqrt
+from math import nan, sqrt
 from typing import Any
 
 import paddle  # noqa: TID253
@@ -13,6 +13,8 @@ from paddle import Tensor  # noqa: TID253
 from ernie_third_party_kernels.library import COUNT, NUMBER, POINTER, SIZE, function
 from ernie_third_party_kernels.tensors import Kernel, Threads, plain, team
 
+#: what the kernel returns where it could not begin
+_NO_MEMORY = 1
 _MOMENTS = (paddle.float32, paddle.bfloat16)
 
 
@@ -29,7 +31,7 @@ def kernels(library: CDLL, threads: Threads) -> Mapping[str, Kernel]:
         rates: Sequence[float],
         decays: Sequence[float],
         terms: Any,
-    ) -> None:
+    ) -> Tensor:
         count, root = len(targets), sqrt(1.0 - terms.power2)
         pointers = [(c_void_p * count)(*(x.data_ptr() for x in xs)) for xs in (targets, gradients, firsts, seconds)]
         sizes = (c_int64 * count)(*(int(x.size) for x in targets))
@@ -37,8 +39,10 @@ def kernels(library: CDLL, threads: Threads) -> Mapping[str, Kernel]:
         lost = (c_float * count)(*(rate * decay for rate, decay in zip(rates, decays, strict=True)))
         half = int(firsts[0].dtype == paddle.bfloat16)
         numbers = terms.beta1, terms.beta2, terms.epsilon * root, terms.scale
-        if update_(*pointers, sizes, steps, lost, count, half, *numbers, team(threads, sum(sizes))):
+        found = update_(*pointers, sizes, steps, lost, count, half, *numbers, team(threads, sum(sizes)))
+        if found == _NO_MEMORY:
             raise MemoryError(f"no memory for the pieces of {count} tensors")
+        return paddle.to_tensor(0.0 if not found else nan, "float32")
 
     def square_sum(tensors: Sequence[Tensor]) -> Tensor:
         count, total = len(tensors), c_float()

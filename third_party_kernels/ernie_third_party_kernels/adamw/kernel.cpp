@@ -2,6 +2,7 @@
 // of squares over many tensors. Tensors are cut into pieces of one size, which threads take one by one; what is summed does
 // not depend on their number. Moments are float32, or bfloat16 that is widened and rounded to nearest even.
 #include "../common.h"
+#include <atomic>
 #include <cmath>
 #include <cstdlib>
 
@@ -30,17 +31,31 @@ static inline float value(uint16_t v) { return wider(v); }
 static inline void put(float* at, float v) { *at = v; }
 static inline void put(uint16_t* at, float v) { *at = narrower(v); }
 
+// The bits without the sign grow with the magnitude; those of NaN are above infinity's.
+enum { LARGEST_ROUNDED = 0x7F7F8000 }; // from here on bfloat16 has infinity
+static inline int32_t magnitude(float v) {
+    int32_t bits;
+    std::memcpy(&bits, &v, 4);
+    return bits & 0x7FFFFFFF;
+}
+static inline int32_t larger(int32_t a, int32_t b) { return a > b ? a : b; }
+
+// Whether something that was written is infinite or NaN, or would be in bfloat16. A first moment that is makes its target so.
 template <class Moment>
-static void update(float* __restrict__ p, const float* __restrict__ g, Moment* __restrict__ m, Moment* __restrict__ v, i64 n,
+static bool update(float* __restrict__ p, const float* __restrict__ g, Moment* __restrict__ m, Moment* __restrict__ v, i64 n,
                    const Terms t) {
+    int32_t worst = 0;
     for (i64 i = 0; i < n; ++i) {
         const float grad = g[i] * t.scale;
         const float first = t.one * value(m[i]) + (1.0f - t.one) * grad;
         const float second = t.two * value(v[i]) + (1.0f - t.two) * grad * grad;
-        p[i] = (p[i] - t.lost * p[i]) - t.step * (first / (std::sqrt(second) + t.epsilon));
+        const float target = (p[i] - t.lost * p[i]) - t.step * (first / (std::sqrt(second) + t.epsilon));
+        p[i] = target;
         put(m + i, first);
         put(v + i, second);
+        worst = larger(worst, larger(magnitude(target), magnitude(second)));
     }
+    return worst >= LARGEST_ROUNDED;
 }
 
 // The tensor of each piece and where the piece starts in it; null when memory is out. `pieces`: how many.
@@ -59,26 +74,29 @@ static Place* cut(const i64* sizes, i64 count, i64* pieces) {
     return places;
 }
 
-// 0, or 1 when memory is out. steps: rate * sqrt(1 - two^t) / (1 - one^t); lost: rate * decay; epsilon times sqrt(1 - two^t)
+// 0; 1 when memory is out; 2 when a target or moment is infinite or NaN now, or would be in bfloat16. steps: rate * sqrt(1 - two^t) / (1 - one^t); lost: rate * decay; epsilon times sqrt(1 - two^t)
 EXPORT int adamw(float* const* targets, const float* const* gradients, void* const* firsts, void* const* seconds,
                  const i64* sizes, const float* steps, const float* lost, i64 count, int half, float one, float two,
                  float epsilon, float scale, int threads) {
     i64 pieces = 0;
     Place* places = cut(sizes, count, &pieces);
     if (!places) return 1;
+    std::atomic<int> found{0};
     share_out(pieces, threads, [&](i64 item) {
         const i64 k = places[item].tensor, start = places[item].start;
         const i64 n = start + PIECE < sizes[k] ? PIECE : sizes[k] - start;
         const Terms terms{one, two, epsilon, scale, steps[k], lost[k]};
+        bool bad;
         if (half)
-            update(targets[k] + start, gradients[k] + start, static_cast<uint16_t*>(firsts[k]) + start,
+            bad = update(targets[k] + start, gradients[k] + start, static_cast<uint16_t*>(firsts[k]) + start,
                    static_cast<uint16_t*>(seconds[k]) + start, n, terms);
         else
-            update(targets[k] + start, gradients[k] + start, static_cast<float*>(firsts[k]) + start,
+            bad = update(targets[k] + start, gradients[k] + start, static_cast<float*>(firsts[k]) + start,
                    static_cast<float*>(seconds[k]) + start, n, terms);
+        if (bad) found.store(2, std::memory_order_relaxed);
     });
     std::free(places);
-    return 0;
+    return found.load();
 }
 
 // 0, or 1 when memory is out. Sums of 16 columns in float32 over 256 rows at most, everything above in float64.

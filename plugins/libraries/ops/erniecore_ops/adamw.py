@@ -36,12 +36,16 @@ def adamw_(
     rates: Sequence[float],
     decays: Sequence[float],
     terms: Terms,
-) -> None:
+) -> Tensor:
     """Update every target and its moments, with Paddle's fused kernel for one tensor after the other.
 
     Args:
         targets: float32. gradients: of the same sizes, any floating dtype. firsts, seconds: the moments, float32 or a
             lower precision, which is computed in float32 and rounded. rates, decays: η and λ of each target.
+
+    Returns:
+        float32 scalar, still on the device: finite only if all targets and moments are. Not finite also where one of them is
+        beyond 1e19, so look at them one by one then. A first moment that is not finite shows in its target.
     """
     # the kernel wants powers and rates as tensors, and ignores its own factor of the rate on the CPU
     powers = paddle.to_tensor([terms.power1]), paddle.to_tensor([terms.power2])
@@ -59,6 +63,7 @@ def adamw_(
         if m is not first:
             first.set_value(m.astype(first.dtype))
             second.set_value(v.astype(second.dtype))
+    return square_sum([*targets, *seconds])
 
 
 @replaceable

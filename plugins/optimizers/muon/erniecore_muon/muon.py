@@ -26,6 +26,7 @@ import paddle  # noqa: TID253
 from paddle import Tensor  # noqa: TID253
 
 from erniecore.api.adamw import AdamW, ParameterSlot
+from erniecore.api.ops import square_sum
 from erniecore.api.optimizer import Optimizer, ParameterRole, ProcessGroup, ShardSpec, TrainedParameter
 from erniecore_muon.newton_schulz import orthogonalized
 from erniecore_muon.plugin import MATRICES, MuonConfig
@@ -54,11 +55,15 @@ class Muon(Optimizer):
     def step(self, learning_rate: float, scale: float = 1.0) -> None:
         """Matrices one after the other, in the same order on all ranks; then AdamW."""
         self.adamw.num_updates = self.num_updates
+        self.checked = paddle.zeros([])
         with paddle.no_grad():
             for slot in self.matrices:
                 with slot.state_on(slot.parameter.place):
                     self._update(slot, learning_rate * slot.given.factor, scale)
+                    self.checked += square_sum([slot.target, slot.state["momentum"]])
         self.adamw.step(learning_rate, scale)
+        if self.adamw.checked is not None:
+            self.checked += self.adamw.checked
         self.num_updates += 1
 
     def _update(self, slot: ParameterSlot, rate: float, scale: float) -> None:
