@@ -187,10 +187,21 @@ def hadamard() -> Iterator[Case]:
     yield Case("hadamard, blocks of 32, 4096²", fp8.hadamard, (paddle.randn([4096, 4096]), 32), 8 * count, 5 * count)
 
 
+def bfloat16_weights() -> Iterator[Case]:
+    import paddle
+    from erniecore_ops.bfloat16_weights import bfloat16_matmul
+
+    weight = paddle.randn([8192, 8192]).astype("bfloat16")
+    for N in (1, 512):
+        for transposed, order in ((False, "[in, out]"), (True, "[out, in]")):
+            arguments = paddle.randn([N, 8192]), weight, transposed
+            yield Case(f"{order}, {N} × 8192²", bfloat16_matmul, arguments, 2.0 * 8192**2, 2.0 * N * 8192**2)
+
+
 def packed_weights() -> Iterator[Case]:
     import paddle
     from erniecore_ops.functions import QuantizedMatrix
-    from erniecore_ops.packed_weights import dequantize, quantized_matmul
+    from erniecore_ops.packed_weights import dequantize, quantized_matmul, quantized_matmul_backward
 
     I, O = 8192, 8192  # noqa: E741
     for quant_dtype, group, bits in (("int8", 0, 8), ("int4", 64, 4), ("nf4", 64, 4)):
@@ -199,9 +210,11 @@ def packed_weights() -> Iterator[Case]:
         weight = QuantizedMatrix(qweight, paddle.rand([O, groups] if group else [O]), quant_dtype, group, O)
         stored = float(rows * I + 4 * O * groups)
         name = f"{quant_dtype} in groups of {group}" if group else quant_dtype
-        for N in (1, 8):
+        for N in (1, 8, 512):
             arguments = paddle.randn([N, I]), weight
             yield Case(f"{name}, {N} × 8192²", quantized_matmul, arguments, stored, 2.0 * N * I * O)
+        arguments = paddle.randn([512, O]), weight
+        yield Case(f"{name}, 512 × 8192² backward", quantized_matmul_backward, arguments, stored, 1024.0 * I * O)
         yield Case(f"{name} to numbers, 8192²", dequantize, (weight,), stored + 4.0 * I * O, 2.0 * I * O)
 
 
@@ -258,6 +271,7 @@ CASES: Mapping[str, Callable[[], Iterator[Case]]] = {
     for maker in (
         adamw,
         attention,
+        bfloat16_weights,
         cross_entropy,
         decode_attention,
         decode_experts,

@@ -1,8 +1,9 @@
 """Products with packed weights against float32 ones, and both against the machine's memory: milliseconds for 1 … 64 rows, the
 bytes of the weights over the time, and that rate over the rate at which two arrays are read and added up (`read`) and one
-is copied. More weights than the caches hold, in turns.
+is copied. More weights than the caches hold, in turns. With `--back` the gradient of the rows.
 
     python -m benchmarks.packed [--inputs 4096 --outputs 4096 --rounds 7]
+    python -m benchmarks.packed --rows 128 512 2048 --forms float32 int8 int4 int4/64 nf4/64 [--back]
 """
 
 from __future__ import annotations
@@ -12,12 +13,15 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 QUANT_DTYPES = (("float32", 0), ("int8", 0), ("int4", 0), ("int4", 64), ("nf4", 64), ("ccq-2.5", 64), ("ccq-2.06", 64))
 ROWS = (1, 4, 8, 32, 64)
 #: bytes of each kind of weight, all matrices together
 CYCLED_BYTES = 1 << 28
+#: rows beyond which arithmetic decides and not memory: two matrices are enough
+MANY_ROWS = 64
 
 
 def measure(args: argparse.Namespace) -> str:
@@ -34,24 +38,30 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--rows", type=int, nargs="*", default=ROWS)
+    parser.add_argument("--forms", nargs="*", default=[named(*form) for form in QUANT_DTYPES])
+    parser.add_argument("--back", action="store_true")
     args = parser.parse_args()
     open_device(args.threads)
     import paddle
 
     weights, memory = (
-        {quant_dtype: matrices(*quant_dtype, args.inputs, args.outputs) for quant_dtype in QUANT_DTYPES},
+        {
+            form: matrices(*form, args.inputs, args.outputs)
+            for form in QUANT_DTYPES
+            if form == QUANT_DTYPES[0] or named(*form) in args.forms
+        },
         Memory(),
     )
     print("| rows | form | ms | float32 / this | GB/s of weights | over copy | over read |")
     print("|---|---|---|---|---|---|---|")
     for rows in args.rows:
-        x = paddle.randn([rows, args.inputs])
-        calls = {quant_dtype: product(quant_dtype[0], x, weight) for quant_dtype, weight in weights.items()}
+        x = paddle.randn([rows, args.outputs if args.back else args.inputs])
+        calls = {form: product(form[0], x, weight, args.back) for form, weight in weights.items()}
         times = in_turns({**calls, "copy": memory.copy, "read": memory.read}, args.rounds)
         copied, read = 2 * memory.size / times.pop("copy"), memory.size / times.pop("read")
         for (quant_dtype, group), seconds in times.items():
             rate = weights[quant_dtype, group][1] / seconds
-            name, ratio = f"{quant_dtype}/{group}" if group else quant_dtype, times["float32", 0] / seconds
+            name, ratio = named(quant_dtype, group), times["float32", 0] / seconds
             line = f"{1e3 * seconds:.3f} | {ratio:.2f} | {rate / 1e9:.1f} | {rate / copied:.2f} | {rate / read:.2f}"
             print(f"| {rows} | {name} | {line} |", flush=True)
         moved = f"copy {copied / 1e9:.1f} GB/s (bytes read and written), read {read / 1e9:.1f} GB/s"
@@ -119,19 +129,27 @@ def coded(quant_dtype: str, inputs: int, outputs: int) -> tuple[list[Any], float
     return [one() for _ in range(max(2, int(CYCLED_BYTES // size)))], size
 
 
-def product(quant_dtype: str, x: Any, weights: tuple[Sequence[Any], float]) -> Callable[[], float]:
+def named(quant_dtype: str, group: int) -> str:
+    """`int4/64`: groups of 64 inputs."""
+    return f"{quant_dtype}/{group}" if group else quant_dtype
+
+
+def product(quant_dtype: str, x: Any, weights: tuple[Sequence[Any], float], back: bool) -> Callable[[], float]:
     """Multiply with every matrix once; seconds of one product."""
     import paddle
-    from erniecore_ops.functions import quantized_matmul
+    from erniecore_ops.functions import quantized_matmul, quantized_matmul_backward
 
-    multiply = paddle.matmul if quant_dtype == "float32" else quantized_matmul
+    multiply = quantized_matmul_backward if back else quantized_matmul
+    if quant_dtype == "float32":
+        multiply = partial(paddle.matmul, transpose_y=back)
+    some = weights[0] if x.shape[0] <= MANY_ROWS else weights[0][:2]
 
     def run() -> float:
         with paddle.no_grad():
             started = time.perf_counter()
-            for weight in weights[0]:
+            for weight in some:
                 multiply(x, weight)
-            return (time.perf_counter() - started) / len(weights[0])
+            return (time.perf_counter() - started) / len(some)
 
     return run
 

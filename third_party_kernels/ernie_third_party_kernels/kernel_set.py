@@ -21,6 +21,7 @@ class NativeSet:
     operators: Mapping[str, tuple[str, ...]] = {
         "adamw": ("float32",),
         "attention": ("float32",),
+        "bfloat16_weights": ("float32",),
         "cross_entropy": ("float32",),
         "decode_attention": ("float32",),
         "decode_experts": ("float32",),

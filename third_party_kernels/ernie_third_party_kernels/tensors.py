@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import pairwise
 from typing import Any, NamedTuple
 
+import numpy as np
 import paddle  # noqa: TID253
 from paddle import Tensor  # noqa: TID253
 
@@ -34,3 +36,16 @@ def team(threads: Threads, elements: int) -> int:
 def pointer(x: Tensor | None) -> int:
     """Address of the first element; 0 for None."""
     return 0 if x is None else int(x.data_ptr())
+
+
+def parts_of(routes: Any) -> tuple[Any, Any]:
+    """Expert of each part of sorted rows, and the first row of each and the end, as int64 arrays."""
+    experts = np.array([part.expert for part in routes.experts], np.int64)
+    return experts, np.array([0, *(part.rows.stop for part in routes.experts)], np.int64)
+
+
+def cover(routes: Any, rows: int, experts: int) -> bool:
+    """Whether the parts of ``routes`` are all ``rows`` in order, and all of them of experts that there are."""
+    ends = [0, *(part.rows.stop for part in routes.experts)]
+    whole = all(part.rows.start == start for part, (start, _) in zip(routes.experts, pairwise(ends), strict=True))
+    return whole and ends[-1] == rows and all(0 <= part.expert < experts for part in routes.experts)

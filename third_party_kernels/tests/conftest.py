@@ -1,10 +1,14 @@
 """Every compiled library that this processor can run, and Paddle on the CPU."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import paddle  # noqa: TID253
 import pytest
 from ernie_third_party_kernels import library
 from ernie_third_party_kernels.kernel_set import native
+from ernie_third_party_kernels.packed_weights import reference
+from erniecore_ops.functions import QuantizedMatrix
 
 BUILT = library.usable(library.processor_flags())
 
@@ -55,3 +59,28 @@ def slope(rng):
             assert float((gradient * direction).sum()) == pytest.approx((moved(1) - moved(-1)) / (2 * step), rel=1e-6)
 
     return check
+
+
+@pytest.fixture
+def packed(rng):
+    """A matrix of packed weights with every code that there is, and what it stands for in float64, [.., outputs, inputs]."""
+
+    def make(quant_dtype, inputs, outputs, group, stack=()):
+        rows = outputs if quant_dtype == "int8" else (outputs + 1) // 2
+        qweight = rng.integers(-128, 128, (*stack, rows, inputs)).astype(np.int8)
+        shape = (*stack, outputs, -(-inputs // group)) if group else (*stack, outputs)
+        scales = rng.random(shape).astype(np.float32)
+        matrix = QuantizedMatrix(paddle.to_tensor(qweight), paddle.to_tensor(scales), quant_dtype, group, outputs)
+        return matrix, reference.dequantize(qweight, scales.astype(np.float64), quant_dtype, group, outputs)
+
+    return make
+
+
+@pytest.fixture
+def routes_of():
+    """Routes of parts (expert, first row, row after the last), in order."""
+
+    def make(*parts):
+        return SimpleNamespace(experts=[SimpleNamespace(expert=e, rows=slice(a, b)) for e, a, b in parts])
+
+    return make

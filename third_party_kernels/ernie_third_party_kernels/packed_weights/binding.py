@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from ctypes import CDLL
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -14,21 +13,21 @@ from paddle import Tensor  # noqa: TID253
 
 from ernie_third_party_kernels.code_weights import matmul as ccq_matmul
 from ernie_third_party_kernels.library import COUNT, POINTER, SIZE, function
-from ernie_third_party_kernels.tensors import Kernel, Threads, plain, team
+from ernie_third_party_kernels.packed_rows.matmul import QUANT_DTYPES, matmul_of
+from ernie_third_party_kernels.tensors import Kernel, Threads, cover, parts_of, plain, team
 
-QUANT_DTYPES = {"int8": 0, "int4": 1, "nf4": 2}
-#: Rows beyond which dequantizing once and a BLAS matmul are faster; per expert, on average.
-MOST_ROWS = 64
+#: Rows, per expert on average, that are multiplied as they are; more are multiplied by panels of the matrix (`packed_rows`).
+FEW_ROWS = 64
 
 
 def kernels(library: CDLL, threads: Threads) -> Mapping[str, Kernel]:
-    """``dequantize``, ``quantized_matmul`` and ``quantized_grouped_matmul`` of ``erniecore_ops``."""
+    """``dequantize``, ``quantized_matmul``, ``quantized_grouped_matmul`` and their backward passes of ``erniecore_ops``."""
     matmul_ = function(
         library, "packed_product", [COUNT, POINTER, POINTER, SIZE] + [POINTER] * 3 + [SIZE] * 3 + [POINTER, COUNT]
     )
     dequantize_ = function(library, "packed_numbers", [COUNT, POINTER, POINTER, SIZE] + [SIZE] * 3 + [POINTER, COUNT])
 
-    convolutional = ccq_matmul.calls(library, threads)
+    convolutional, many = ccq_matmul.calls(library, threads), matmul_of(library, threads)
 
     def dequantize(weight: Any) -> Tensor:
         if weight.quant_dtype in ccq_matmul.QUANT_DTYPES:
@@ -51,36 +50,59 @@ def kernels(library: CDLL, threads: Threads) -> Mapping[str, Kernel]:
         return y
 
     def product(x: Tensor, weight: Any) -> Tensor:
-        return matmul(x, weight, None, np.array([0, x.shape[0]], np.int64))
+        return (matmul if x.shape[0] <= FEW_ROWS else many)(x, weight, None, _all_rows(x))
+
+    def back(dy: Tensor, weight: Any) -> Tensor:
+        return many(dy, weight, None, _all_rows(dy), back=True, exact=dy.shape[0] <= FEW_ROWS)
 
     def grouped(x: Tensor, weight: Any, routes: Any) -> Tensor:
-        experts = np.array([part.expert for part in routes.experts], np.int64)
-        starts = np.array([0, *(part.rows.stop for part in routes.experts)], np.int64)
-        return matmul(x, weight, experts, starts)
+        return (matmul if _are_few(x, routes) else many)(x, weight, *parts_of(routes))
+
+    def grouped_back(dy: Tensor, weight: Any, routes: Any) -> Tensor:
+        return many(dy, weight, *parts_of(routes), back=True, exact=_are_few(dy, routes))
 
     return {
         "dequantize": Kernel(dequantize, _stored),
-        "quantized_matmul": Kernel(product, _can_product),
-        "quantized_grouped_matmul": Kernel(grouped, _can_grouped),
+        "quantized_matmul": Kernel(product, lambda x, weight: _can_product(x, weight, weight.inputs)),
+        "quantized_matmul_backward": Kernel(
+            back, lambda dy, weight: _is_coded(weight) and _can_product(dy, weight, weight.outputs)
+        ),
+        "quantized_grouped_matmul": Kernel(
+            grouped, lambda x, weight, routes: _can_grouped(x, weight, routes, weight.inputs)
+        ),
+        "quantized_grouped_matmul_backward": Kernel(
+            grouped_back,
+            lambda dy, weight, routes: _is_coded(weight) and _can_grouped(dy, weight, routes, weight.outputs),
+        ),
     }
 
 
-def _can_product(x: Tensor, weight: Any) -> bool:
-    return 0 < x.shape[0] <= MOST_ROWS and weight.qweight.ndim == 2 and _fits(x, weight)
+def _all_rows(x: Tensor) -> Any:
+    return np.array([0, x.shape[0]], np.int64)
 
 
-def _can_grouped(x: Tensor, weight: Any, routes: Any) -> bool:
-    few = 0 < x.shape[0] <= MOST_ROWS * len(routes.experts)
-    ends = [0, *(part.rows.stop for part in routes.experts)]
-    whole = ends[-1] == x.shape[0] and all(
-        part.rows.start == start for part, (start, _) in zip(routes.experts, pairwise(ends), strict=True)
-    )
-    known = all(0 <= part.expert < weight.qweight.shape[0] for part in routes.experts)
-    return few and whole and known and weight.qweight.ndim == 3 and _fits(x, weight)
+def _are_few(x: Tensor, routes: Any) -> bool:
+    return bool(x.shape[0] <= FEW_ROWS * len(routes.experts))
 
 
-def _fits(x: Tensor, weight: Any) -> bool:
-    return x.ndim == 2 and plain(x) and _stored(weight) and x.shape[1] == weight.inputs
+def _is_coded(weight: Any) -> bool:
+    return weight.quant_dtype in QUANT_DTYPES
+
+
+def _can_product(x: Tensor, weight: Any, width: int) -> bool:
+    rows = x.shape[0]
+    return rows > 0 and (rows <= FEW_ROWS or _is_coded(weight)) and weight.qweight.ndim == 2 and _fits(x, weight, width)
+
+
+def _can_grouped(x: Tensor, weight: Any, routes: Any, width: int) -> bool:
+    if not x.shape[0] or not (_is_coded(weight) or _are_few(x, routes)):
+        return False
+    whole = weight.qweight.ndim == 3 and _fits(x, weight, width)
+    return whole and cover(routes, x.shape[0], weight.qweight.shape[0])
+
+
+def _fits(x: Tensor, weight: Any, width: int) -> bool:
+    return x.ndim == 2 and plain(x) and _stored(weight) and x.shape[1] == width
 
 
 def _stored(weight: Any) -> bool:

@@ -48,8 +48,8 @@ static void tile_rows(const Form& form, const float* x, i64 rows, i64 I, const f
 }
 
 // y [rows, width], `step` apart = x [rows, I] W', outputs first .. first + width, or fewer at the end
-template <class Form>
-static void outputs(const int8_t* codes, const float* scales, i64 group, const float* x, i64 rows, i64 I, i64 O, i64 first,
+template <class Form, class Code>
+static void outputs(const Code* codes, const float* scales, i64 group, const float* x, i64 rows, i64 I, i64 O, i64 first,
                     i64 width, float* y, i64 step) {
     const i64 groups = group ? (I + group - 1) / group : 1, stop = first + width < O ? first + width : O;
     const auto scale = [&](i64 o) { return Form::SCALED ? scales + o * groups : nullptr; };

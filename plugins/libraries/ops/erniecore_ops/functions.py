@@ -7,6 +7,7 @@ T tokens, H hidden, I intermediate, E experts, k experts per token, V vocabulary
 
 from erniecore_ops._rematerialize import rematerialized
 from erniecore_ops.attention import attention
+from erniecore_ops.bfloat16_weights import frozen_grouped_linear, frozen_linear
 from erniecore_ops.decoder_step import DecoderStep, NewTokens, decoder_step
 from erniecore_ops.embedding import embedding, shifted
 from erniecore_ops.fp8 import FP8, fp8_quantize, hadamard
@@ -19,6 +20,7 @@ from erniecore_ops.packed_weights import (
     chunked_grouped_matmul,
     dequantize,
     quantized_grouped_matmul,
+    quantized_grouped_matmul_backward,
     quantized_matmul,
     quantized_matmul_backward,
     unpack_int4,
@@ -52,6 +54,8 @@ __all__ = [
     "dispatch",
     "embedding",
     "fp8_quantize",
+    "frozen_grouped_linear",
+    "frozen_linear",
     "grouped_linear",
     "grouped_matmul",
     "grouped_rows",
@@ -61,6 +65,7 @@ __all__ = [
     "rematerialized",
     "chunked_grouped_matmul",
     "quantized_grouped_matmul",
+    "quantized_grouped_matmul_backward",
     "dequantize",
     "quantized_matmul",
     "quantized_matmul_backward",

@@ -13,6 +13,7 @@ from typing import Any, ParamSpec, Protocol, TypeVar
 OPERATORS: Mapping[str, tuple[str, ...]] = {
     "adamw": ("adamw_", "square_sum"),
     "attention": ("attention_forward", "attention_backward"),
+    "bfloat16_weights": ("bfloat16_matmul", "bfloat16_grouped_matmul"),
     "cross_entropy": ("cross_entropy_rows_", "add_matmul_"),
     "decode_attention": ("decode_attention",),
     "decode_experts": ("decode_experts",),
@@ -21,7 +22,13 @@ OPERATORS: Mapping[str, tuple[str, ...]] = {
     "fp8_quantize": ("fp8_quantize",),
     "grouped_swiglu": ("grouped_swiglu_forward", "grouped_swiglu_backward"),
     "hadamard": ("hadamard",),
-    "packed_weights": ("dequantize", "quantized_matmul", "quantized_grouped_matmul"),
+    "packed_weights": (
+        "dequantize",
+        "quantized_matmul",
+        "quantized_matmul_backward",
+        "quantized_grouped_matmul",
+        "quantized_grouped_matmul_backward",
+    ),
     "rms_norm": ("rms_norm_forward", "rms_norm_backward"),
     "rope": ("rotate",),
     "softmax": ("softmax_rows_",),

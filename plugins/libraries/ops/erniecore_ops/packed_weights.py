@@ -100,6 +100,7 @@ def quantized_matmul(x: Tensor, weight: QuantizedMatrix) -> Tensor:
     return parts[0] if len(parts) == 1 else paddle.concat(parts, axis=-1)
 
 
+@replaceable
 def quantized_matmul_backward(dy: Tensor, weight: QuantizedMatrix) -> Tensor:
     """The gradient of :func:`quantized_matmul`: [N, O] -> [N, I]."""
     dy, dx = dy.detach(), None
@@ -113,6 +114,12 @@ def quantized_matmul_backward(dy: Tensor, weight: QuantizedMatrix) -> Tensor:
 def quantized_grouped_matmul(x: Tensor, weight: QuantizedMatrix, routes: Routes) -> Tensor:
     """Rows [N, I] sorted by expert, each through its expert's W': [N, O]. Experts without rows are not dequantized."""
     return chunked_grouped_matmul(x, weight, routes, back=False)
+
+
+@replaceable
+def quantized_grouped_matmul_backward(dy: Tensor, weight: QuantizedMatrix, routes: Routes) -> Tensor:
+    """The gradient of :func:`quantized_grouped_matmul`: [N, O] -> [N, I]."""
+    return chunked_grouped_matmul(dy, weight, routes, back=True)
 
 
 def chunked_grouped_matmul(rows: Tensor, weight: QuantizedMatrix, routes: Routes, *, back: bool) -> Tensor:

@@ -43,7 +43,7 @@ class _Matmul(PyLayer):  # type: ignore[misc]
 
     @staticmethod
     def backward(ctx: Any, dy: Tensor) -> Tensor:
-        return ops.quantized_matmul_backward(dy, ctx.matrix)
+        return ops.quantized_matmul_backward(dy.detach().contiguous(), ctx.matrix)
 
 
 class _GroupedMatmul(PyLayer):  # type: ignore[misc]
@@ -54,4 +54,4 @@ class _GroupedMatmul(PyLayer):  # type: ignore[misc]
 
     @staticmethod
     def backward(ctx: Any, dy: Tensor) -> Tensor:
-        return ops.chunked_grouped_matmul(dy.detach(), ctx.matrix, ctx.routes, back=True)
+        return ops.quantized_grouped_matmul_backward(dy.detach().contiguous(), ctx.matrix, ctx.routes)

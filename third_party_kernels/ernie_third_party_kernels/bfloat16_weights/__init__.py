@@ -1,0 +1,1 @@
+"""Kernels of the operator `bfloat16_weights`; README.md describes them."""

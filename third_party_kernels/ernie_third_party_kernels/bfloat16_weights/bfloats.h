@@ -1,0 +1,37 @@
+// Weights that are kept in bfloat16: the upper half of a float32, so that widening is a shift and exact.
+#pragma once
+#include "../packed_weights/codes.h"
+
+typedef uint16_t halves_at __attribute__((vector_size(32), aligned(2), may_alias));
+typedef uint32_t words_of __attribute__((vector_size(64)));
+
+static inline wide widened(const uint16_t* p) {
+    return reinterpret_cast<wide>(__builtin_convertvector(*reinterpret_cast<const halves_at*>(p), words_of) << 16);
+}
+static inline float widened_one(uint16_t half) {
+    const uint32_t bits = static_cast<uint32_t>(half) << 16;
+    float x;
+    std::memcpy(&x, &bits, 4);
+    return x;
+}
+
+// A matrix [O, I] from output `first` on; the members are those of the other forms.
+struct Bfloats {
+    static constexpr bool SCALED = false;
+    typedef uint16_t Code;
+    const uint16_t* at_first;
+    i64 step;
+    Bfloats(const uint16_t* numbers, i64 first, i64 I) : at_first(numbers + first * I), step(I) {}
+    static i64 rows(i64 O) { return O; }
+    template <int OUT>
+    void load(i64 i, wide* w) const {
+        for (int o = 0; o < OUT; ++o) w[o] = widened(at_first + o * step + i);
+    }
+    template <int OUT>
+    void fetch(i64 i) const {
+        for (int o = 0; o < OUT; ++o)
+            for (int line = 0; line < 2; ++line) __builtin_prefetch(at_first + (OUT + o) * step + i + 32 * line);
+    }
+    wide one(i64 i) const { return widened(at_first + i); }
+    float at(i64 o, i64 i) const { return widened_one(at_first[o * step + i]); }
+};

@@ -1,0 +1,147 @@
+// Products of split rows with int8 and int4 codes in whole numbers, four products and their sum per instruction (VNNI). The
+// sums of a block are exact, so a row has the same bits whatever stands beside it. Codes are read `OFFSET` too large, as
+// numbers without a sign, and the offsets of the rows take that back.
+#pragma once
+#include "../blocks.h"
+#include "split.h"
+
+#if defined(__AVX512F__) && defined(__GNUC__) && !defined(__clang__)
+#define INTEGERS 1
+
+// Columns of a strip, which is stored [quarters, COLUMNS, 4 codes]; rows of a tile: 24 sums of 32 registers.
+constexpr i64 COLUMNS = 32;
+enum { TALLEST = 6 };
+
+// sums += four products of bytes of `codes` (no sign) and of `parts` (signed), in each of 16 lanes. In words of the processor, as
+// the library is compiled for those without the instruction too, and as GCC copies sums around its own name for it.
+static inline void add_products(__m512i& sums, __m512i codes, __m512i parts) {
+    __asm__("vpdpbusd %2, %1, %0" : "+v"(sums) : "v"(codes), "v"(parts));
+}
+
+static inline __mmask64 first_bytes(i64 n) { return n >= 64 ? ~0ull : (n <= 0 ? 0 : (1ull << n) - 1); }
+
+// int8 codes, 128 too large.
+struct Bytes {
+    typedef Int8 Widened;
+    static constexpr i64 OFFSET = 128, PER = 1;
+    static inline void codes(__m512i bytes, __m512i* to) { to[0] = _mm512_xor_si512(bytes, _mm512_set1_epi8(-128)); }
+};
+// int4 codes of outputs 2j and 2j + 1, 8 too large.
+struct Nibbles {
+    typedef Halves<false> Widened;
+    static constexpr i64 OFFSET = 8, PER = 2;
+    static inline void codes(__m512i bytes, __m512i* to) {
+        const __m512i lowest = _mm512_set1_epi8(15), eight = _mm512_set1_epi8(8);
+        to[0] = _mm512_xor_si512(_mm512_and_si512(bytes, lowest), eight);
+        to[1] = _mm512_xor_si512(_mm512_and_si512(_mm512_srli_epi16(bytes, 4), lowest), eight);
+    }
+};
+
+// A strip whose columns are outputs first .. first + 32 (even) of codes [O, I], its depth the inputs.
+template <class Form>
+static void strip_of_outputs(const int8_t* codes, i64 O, i64 I, i64 first, uint8_t* strip) {
+    const i64 rows = (O + Form::PER - 1) / Form::PER;
+    for (i64 i = 0; i < I; i += 64)
+        for (i64 half = 0; half < 2; ++half) {
+            vec x[W];
+            for (i64 o = 0; o < W; o += Form::PER) {
+                const i64 row = (first + half * W + o) / Form::PER;
+                const __m512i bytes = _mm512_maskz_loadu_epi8(row < rows ? first_bytes(I - i) : 0, codes + (row < rows ? row * I + i : 0));
+                Form::codes(bytes, reinterpret_cast<__m512i*>(x + o));
+            }
+            turn(x);
+            for (i64 q = 0; q < quarters(I - i < 64 ? I - i : 64); ++q)
+                std::memcpy(strip + (i / 4 + q) * 4 * COLUMNS + half * 64, x + q, 64);
+        }
+}
+
+// A strip whose columns are inputs first .. first + count of codes [O, I], its depth the outputs.
+template <class Form>
+static void strip_of_inputs(const int8_t* codes, i64 O, i64 I, i64 first, i64 count, uint8_t* strip) {
+    const __mmask64 mask = first_bytes(count < COLUMNS ? count : COLUMNS);
+    for (i64 o = 0; o < O; o += 4, strip += 4 * COLUMNS) {
+        __m512i rows[4];
+        for (i64 r = 0; r < 4; r += Form::PER) {
+            const bool here = o + r < O;
+            Form::codes(_mm512_maskz_loadu_epi8(here ? mask : 0, codes + (here ? (o + r) / Form::PER * I + first : 0)), rows + r);
+        }
+        for (int half = 0; half < 2; ++half) {
+            const auto part = [&](int r) { return half ? _mm512_extracti32x4_epi32(rows[r], 1) : _mm512_castsi512_si128(rows[r]); };
+            const __m128i a = part(0), b = part(1), c = part(2), d = part(3);
+            const __m128i low = _mm_unpacklo_epi8(a, b), high = _mm_unpackhi_epi8(a, b);
+            const __m128i low_ = _mm_unpacklo_epi8(c, d), high_ = _mm_unpackhi_epi8(c, d);
+            __m128i* to = reinterpret_cast<__m128i*>(strip + half * 64);
+            _mm_storeu_si128(to, _mm_unpacklo_epi16(low, low_));
+            _mm_storeu_si128(to + 1, _mm_unpackhi_epi16(low, low_));
+            _mm_storeu_si128(to + 2, _mm_unpacklo_epi16(high, high_));
+            _mm_storeu_si128(to + 3, _mm_unpackhi_epi16(high, high_));
+        }
+    }
+}
+
+// to[M, columns] = M rows of x from `row` on times a strip; factors [blocks or 1, COLUMNS], `factor_step` apart.
+template <int M>
+static void tile_of(const Split& x, i64 row, const uint8_t* strip, const float* factors, i64 factor_step, float* to,
+                         i64 to_step, i64 columns) {
+    __m512 sums[M][2];
+    for (int m = 0; m < M; ++m) sums[m][0] = sums[m][1] = _mm512_setzero_ps();
+    const i64 blocks = x.blocks(), step = x.step();
+    const int32_t* parts = x.parts + row * step;
+    for (i64 b = 0; b < blocks; ++b, factors += factor_step) {
+        const i64 left = x.depth - b * x.block, count = quarters(left < x.block ? left : x.block);
+        const i64 at = row * blocks + b;
+        __m512i high[M][2], low[M][2];
+#pragma GCC unroll 6
+        for (int m = 0; m < M; ++m) {
+            high[m][0] = high[m][1] = _mm512_set1_epi32(x.offsets[2 * (at + m * blocks)]);
+            low[m][0] = low[m][1] = _mm512_set1_epi32(x.offsets[2 * (at + m * blocks) + 1]);
+        }
+        for (i64 k = 0; k < count; ++k, strip += 4 * COLUMNS, parts += 2) {
+            const __m512i w0 = _mm512_loadu_si512(strip), w1 = _mm512_loadu_si512(strip + 64);
+#pragma GCC unroll 6
+            for (int m = 0; m < M; ++m) {
+                const __m512i h = _mm512_set1_epi32(parts[m * step]), l = _mm512_set1_epi32(parts[m * step + 1]);
+                add_products(high[m][0], w0, h);
+                add_products(high[m][1], w1, h);
+                add_products(low[m][0], w0, l);
+                add_products(low[m][1], w1, l);
+            }
+        }
+        const __m512 f0 = _mm512_loadu_ps(factors), f1 = _mm512_loadu_ps(factors + W), up = _mm512_set1_ps(256.0f);
+#pragma GCC unroll 6
+        for (int m = 0; m < M; ++m) {
+            const __m512 scale = _mm512_set1_ps(x.scales[at + m * blocks]);
+            const __m512 s0 = _mm512_fmadd_ps(_mm512_cvtepi32_ps(high[m][0]), up, _mm512_cvtepi32_ps(low[m][0]));
+            const __m512 s1 = _mm512_fmadd_ps(_mm512_cvtepi32_ps(high[m][1]), up, _mm512_cvtepi32_ps(low[m][1]));
+            sums[m][0] = _mm512_fmadd_ps(s0, _mm512_mul_ps(f0, scale), sums[m][0]);
+            sums[m][1] = _mm512_fmadd_ps(s1, _mm512_mul_ps(f1, scale), sums[m][1]);
+        }
+    }
+    const __mmask16 first = static_cast<__mmask16>(first_bytes(columns < W ? columns : W));
+    const __mmask16 second = static_cast<__mmask16>(first_bytes(columns - W < W ? columns - W : W));
+    for (int m = 0; m < M; ++m, to += to_step) {
+        _mm512_mask_storeu_ps(to, first, sums[m][0]);
+        if (second) _mm512_mask_storeu_ps(to + W, second, sums[m][1]);
+    }
+}
+
+// All rows first .. stop of x times a strip; the last ones, fewer than a tile, alone.
+template <int M>
+static void last_rows(const Split& x, i64 row, i64 rows, const uint8_t* strip, const float* factors, i64 factor_step, float* to,
+                      i64 to_step, i64 columns) {
+    if constexpr (M > 0) {
+        if (rows == M)
+            tile_of<M>(x, row, strip, factors, factor_step, to, to_step, columns);
+        else
+            last_rows<M - 1>(x, row, rows, strip, factors, factor_step, to, to_step, columns);
+    }
+}
+
+static void rows_of(const Split& x, i64 first, i64 stop, const uint8_t* strip, const float* factors, i64 factor_step, float* to,
+                    i64 to_step, i64 columns) {
+    i64 r = first;
+    for (; r + TALLEST <= stop; r += TALLEST, to += TALLEST * to_step)
+        tile_of<TALLEST>(x, r, strip, factors, factor_step, to, to_step, columns);
+    last_rows<TALLEST - 1>(x, r, stop - r, strip, factors, factor_step, to, to_step, columns);
+}
+#endif

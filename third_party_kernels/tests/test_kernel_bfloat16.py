@@ -1,0 +1,105 @@
+"""Weights that are kept in bfloat16, in both orders, few rows and many, stacks of experts: against numpy in float64."""
+
+import numpy as np
+import paddle  # noqa: TID253
+import pytest
+from ernie_third_party_kernels.bfloat16_weights import reference
+from erniecore_ops.functions import frozen_linear
+from erniecore_ops.kernels import in_use, put_in_use
+
+#: (rows, inputs, outputs)
+SHAPES = [
+    (1, 1, 1),
+    (1, 131, 70),
+    (3, 64, 96),
+    (8, 37, 1100),
+    (9, 300, 67),
+    (64, 50, 33),
+    (70, 130, 261),
+    (203, 257, 64),
+]
+
+
+@pytest.fixture
+def bfloat(rng):
+    """A bfloat16 tensor, and its numbers."""
+
+    def make(*shape):
+        weight = paddle.to_tensor(rng.standard_normal(shape).astype(np.float32)).astype("bfloat16")
+        return weight, weight.astype("float32").numpy()
+
+    return make
+
+
+@pytest.fixture
+def in_place_of_the_reference(kernels):
+    before = in_use()
+    put_in_use(kernels)
+    yield
+    put_in_use({})
+    assert not before
+
+
+def near(found, x, w):
+    expected = x.astype(np.float64) @ w
+    assert (np.abs(found.numpy() - expected) <= 2e-6 * (np.abs(x) @ np.abs(w)) + 1e-30).all()
+
+
+def test_widening_is_exact(bfloat):
+    _, numbers = bfloat(5, 7)
+    bits = (numbers.view(np.uint32) >> 16).astype(np.uint16)
+    assert np.array_equal(reference.widened(bits), numbers)
+    x = np.eye(5)
+    assert np.array_equal(reference.matmul(x, bits, transposed=False), numbers)
+
+
+@pytest.mark.parametrize("transposed", [False, True])
+@pytest.mark.parametrize(("rows", "inputs", "outputs"), SHAPES)
+def test_products(kernels, tensor, rng, bfloat, rows, inputs, outputs, transposed):
+    weight, numbers = bfloat(*((outputs, inputs) if transposed else (inputs, outputs)))
+    x = rng.standard_normal((rows, inputs)).astype(np.float32)
+    call = kernels["bfloat16_matmul"]
+    assert call.supports(tensor(x), weight, transposed)
+    near(call.run(tensor(x), weight, transposed), x, numbers.T if transposed else numbers)
+
+
+@pytest.mark.parametrize("transposed", [False, True])
+@pytest.mark.parametrize("ends", [[(0, 0, 2), (2, 2, 3)], [(3, 0, 80), (0, 80, 80), (1, 80, 203)]])
+def test_experts(kernels, tensor, rng, bfloat, routes_of, ends, transposed):
+    weight, numbers = bfloat(4, *((45, 70) if transposed else (70, 45)))
+    x, call = rng.standard_normal((ends[-1][2], 70)).astype(np.float32), kernels["bfloat16_grouped_matmul"]
+    assert call.supports(tensor(x), weight, routes_of(*ends), transposed)
+    found = call.run(tensor(x), weight, routes_of(*ends), transposed)
+    for expert, start, stop in ends:
+        w = numbers[expert].T if transposed else numbers[expert]
+        near(found[start:stop], x[start:stop], w)
+    assert not call.supports(tensor(x), weight, routes_of(*ends[:-1]), transposed)
+
+
+def test_refused(kernels, bfloat):
+    weight, _ = bfloat(6, 4)
+    call = kernels["bfloat16_matmul"]
+    assert call.supports(paddle.ones([2, 6]), weight, False)
+    assert not call.supports(paddle.ones([2, 4]), weight, False)
+    assert call.supports(paddle.ones([2, 4]), weight, True)
+    for x, w in (
+        (paddle.ones([2, 6], "bfloat16"), weight),
+        (paddle.ones([2, 6]), weight.astype("float32")),
+        (paddle.ones([2, 6]), bfloat(6, 8)[0][:, ::2]),
+        (paddle.ones([0, 6]), weight),
+    ):
+        assert not call.supports(x, w, False)
+
+
+@pytest.mark.usefixtures("in_place_of_the_reference")
+@pytest.mark.parametrize("transposed", [False, True])
+def test_the_operator_and_its_gradients(rng, bfloat, transposed):
+    weight, numbers = bfloat(*((9, 33) if transposed else (33, 9)))
+    w = numbers.T if transposed else numbers
+    x = paddle.to_tensor(rng.standard_normal((2, 5, 33)).astype(np.float32), stop_gradient=False)
+    bias = paddle.to_tensor(rng.standard_normal(9).astype(np.float32), stop_gradient=False)
+    y = frozen_linear(x, weight, bias, transposed=transposed)
+    np.testing.assert_allclose(y.numpy(), x.numpy() @ w + bias.numpy(), rtol=1e-4, atol=1e-5)
+    (y * y).sum().backward()
+    np.testing.assert_allclose(x.grad.numpy(), 2 * y.numpy() @ w.T, rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(bias.grad.numpy(), 2 * y.numpy().sum((0, 1)), rtol=1e-4)
