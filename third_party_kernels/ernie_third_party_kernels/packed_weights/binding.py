@@ -13,7 +13,7 @@ from paddle import Tensor  # noqa: TID253
 
 from ernie_third_party_kernels.code_weights import matmul as ccq_matmul
 from ernie_third_party_kernels.library import COUNT, POINTER, SIZE, function
-from ernie_third_party_kernels.packed_rows.matmul import QUANT_DTYPES, matmul_of
+from ernie_third_party_kernels.packed_rows.matmul import QUANT_DTYPES, Matmul, matmul_of
 from ernie_third_party_kernels.tensors import Kernel, Threads, cover, parts_of, plain, team
 
 #: Rows, per expert on average, that are multiplied as they are; more are multiplied by panels of the matrix (`packed_rows`).
@@ -27,7 +27,7 @@ def kernels(library: CDLL, threads: Threads) -> Mapping[str, Kernel]:
     )
     dequantize_ = function(library, "packed_numbers", [COUNT, POINTER, POINTER, SIZE] + [SIZE] * 3 + [POINTER, COUNT])
 
-    convolutional, many = ccq_matmul.calls(library, threads), matmul_of(library, threads)
+    convolutional = ccq_matmul.calls(library, threads)
 
     def dequantize(weight: Any) -> Tensor:
         if weight.quant_dtype in ccq_matmul.QUANT_DTYPES:
@@ -49,31 +49,37 @@ def kernels(library: CDLL, threads: Threads) -> Mapping[str, Kernel]:
         matmul_(*stored, x.data_ptr(), *where, I, O, y.data_ptr(), team(threads, N * I * O))
         return y
 
+    return {"dequantize": Kernel(dequantize, _stored), **_by_rows(matmul, matmul_of(library, threads))}
+
+
+def _by_rows(few: Matmul, many: Matmul) -> dict[str, Kernel]:
+    """Both matmuls and their gradients: ``few`` multiplies rows as they are, ``many`` by panels of the matrix."""
+
     def product(x: Tensor, weight: Any) -> Tensor:
-        return (matmul if x.shape[0] <= FEW_ROWS else many)(x, weight, None, _all_rows(x))
+        return (few if x.shape[0] <= FEW_ROWS else many)(x, weight, None, _all_rows(x))
 
     def back(dy: Tensor, weight: Any) -> Tensor:
         return many(dy, weight, None, _all_rows(dy), back=True, exact=dy.shape[0] <= FEW_ROWS)
 
     def grouped(x: Tensor, weight: Any, routes: Any) -> Tensor:
-        return (matmul if _are_few(x, routes) else many)(x, weight, *parts_of(routes))
+        return (few if _are_few(x, routes) else many)(x, weight, *parts_of(routes))
 
     def grouped_back(dy: Tensor, weight: Any, routes: Any) -> Tensor:
         return many(dy, weight, *parts_of(routes), back=True, exact=_are_few(dy, routes))
 
+    def can_back(dy: Tensor, weight: Any) -> bool:
+        return _is_coded(weight) and _can_product(dy, weight, weight.outputs)
+
+    def can_grouped_back(dy: Tensor, weight: Any, routes: Any) -> bool:
+        return _is_coded(weight) and _can_grouped(dy, weight, routes, weight.outputs)
+
     return {
-        "dequantize": Kernel(dequantize, _stored),
         "quantized_matmul": Kernel(product, lambda x, weight: _can_product(x, weight, weight.inputs)),
-        "quantized_matmul_backward": Kernel(
-            back, lambda dy, weight: _is_coded(weight) and _can_product(dy, weight, weight.outputs)
-        ),
+        "quantized_matmul_backward": Kernel(back, can_back),
         "quantized_grouped_matmul": Kernel(
             grouped, lambda x, weight, routes: _can_grouped(x, weight, routes, weight.inputs)
         ),
-        "quantized_grouped_matmul_backward": Kernel(
-            grouped_back,
-            lambda dy, weight, routes: _is_coded(weight) and _can_grouped(dy, weight, routes, weight.outputs),
-        ),
+        "quantized_grouped_matmul_backward": Kernel(grouped_back, can_grouped_back),
     }
 
 
