@@ -68,7 +68,6 @@ class TurnEncoder:
         self.tokenizer, self.template = tokenizer, template
         self.turn_end = tokenizer.special_tokens[template.turn_end]
         self.stop = tokenizer.special_tokens[template.stop]
-        self._compared: set[tuple[tuple[bool, bool, bool], ...]] = set()
         self._plans: dict[tuple[Shape, tuple[int, ...]], RenderPlan | None] = {}
 
     @staticmethod
@@ -156,36 +155,37 @@ class TurnEncoder:
     def _tokens(
         self, segments: Sequence[Segment], targets: frozenset[int], place: tuple[str, int]
     ) -> EncodedCompletion:
-        """Split where the first target turn begins."""
+        """The ids of the last target turn's prompt, encoded as in use, and of what the model writes behind it; split where
+        the first target turn begins.
+
+        Raises:
+            RowError: an earlier target turn has other prompt tokens here than in use.
+        """
+        begins = {s.message: i for i, s in reversed([*enumerate(segments)]) if s.generated and s.message in targets}
+        *earlier, last = sorted(begins.values())
+        parts = self.tokenizer.encode_segments(segments[:last])
+        for begin in earlier:
+            self._compare(segments, parts, begin, place)
+        parts += self.tokenizer.encode_segments(segments[last:])
         ids: list[int] = []
         is_target: list[bool] = []
-        parts = self.tokenizer.encode_segments(segments)
-        self._compare(segments, parts, targets, place)
         for segment, part in zip(segments, parts, strict=True):
             ids += part
             is_target += [segment.generated and segment.message in targets] * len(part)
         start = is_target.index(True)
         return EncodedCompletion(ids[:start], ids[start:], is_target[start:])
 
-    def _compare(
-        self, segments: Sequence[Segment], parts: list[list[int]], targets: frozenset[int], place: tuple[str, int]
-    ) -> None:
-        """Raise ``RowError`` if a tokenizer joins what the model writes with its prompt, whose tokens then are others than in
-        use. The texts have been compared for every row; this, for the first row with the same kinds of segments."""
-        kinds = tuple((s.trusted, s.generated, s.message in targets) for s in segments)
-        if kinds in self._compared:
+    def _compare(self, segments: Sequence[Segment], parts: list[list[int]], begin: int, place: tuple[str, int]) -> None:
+        """Raise ``RowError`` if the prompt in front of ``begin`` has other tokens where a completion follows: the tokenizer
+        joins the two. Earlier completions are the same in both, so only what stands behind them is encoded again."""
+        behind = next((i + 1 for i in reversed(range(begin)) if segments[i].generated), 0)
+        if self.tokenizer.encode_segments(segments[behind:begin]) == parts[behind:begin]:
             return
-        if len(self._compared) >= MAX_SHAPES:
-            self._compared.clear()
-        self._compared.add(kinds)
         where, offset = place
-        for turn in targets:
-            begin = next(i for i, s in enumerate(segments) if s.generated and s.message == turn)
-            served = [i for part in self.tokenizer.encode_segments(segments[:begin]) for i in part]
-            trained = [i for part in parts for i in part]
-            if trained[: len(served)] != served or len(served) != sum(map(len, parts[:begin])):
-                fix = "repair the tokenizer: it has to begin anew where the model begins to write (Segment.generated)"
-                raise tokens_differ(self.tokenizer, served, trained, f"{where}[{turn - offset}]", fix)
+        served = [i for part in self.tokenizer.encode_segments(segments[:begin]) for i in part]
+        trained = [i for part in parts for i in part]
+        fix = "repair the tokenizer: it has to begin anew where the model begins to write (Segment.generated)"
+        raise tokens_differ(self.tokenizer, served, trained, f"{where}[{segments[begin].message - offset}]", fix)
 
     def arrays(self, completion: EncodedCompletion) -> tuple[IntArray, IntArray]:
         """(input ids, labels) of prompt and completion; the label of the end of a turn is the stop token."""

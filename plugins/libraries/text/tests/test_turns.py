@@ -43,6 +43,28 @@ def test_a_tokenizer_that_joins_prompt_and_completion_is_refused():
     assert "begin anew" in caught.value.fix
 
 
+class JoiningSome(Joining):
+    """Joins them in rows that say "x"."""
+
+    def encode_segments(self, segments):
+        says = any("x" in segment.text for segment in segments if not segment.trusted)
+        return (super() if says else ToyTokenizer()).encode_segments(segments)
+
+
+def test_every_row_is_compared_not_the_first_of_its_kind():
+    turns = TurnEncoder(JoiningSome())
+    turns.encode_completion([SYSTEM, Q], [A, Q, A], (), "$.messages")
+    with pytest.raises(RowError) as caught:
+        turns.encode_completion([SYSTEM, Message("user", "x")], [A, Q, A], (), "$.messages")
+    assert (caught.value.code, caught.value.where) == ("ERN-D047", "$.messages[0]")
+
+
+def test_the_prompt_of_a_row_has_the_tokens_in_use_whatever_the_tokenizer_joins():
+    completion = TurnEncoder(Joining()).encode_completion([SYSTEM, Q], [A], (), "$")
+    in_use = TOKENIZER.chat_template.segments([SYSTEM, Q], add_generation_prompt=True)
+    assert completion.prompt == [i for part in Joining().encode_segments(in_use) for i in part]
+
+
 def test_questions_within_a_completion_are_not_learned():
     completion = TURNS.encode_completion([Q], [A, Message("user", "w"), Message("assistant", "b")], (), "$")
     learned = [i for i, yes in zip(completion.ids, completion.is_target, strict=True) if yes]
