@@ -10,7 +10,7 @@ import os
 import re
 import secrets
 import shutil
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -59,11 +59,13 @@ def write_json(path: Path, content: Mapping[str, Any]) -> Path:
     return path
 
 
-def verify_directory(directory: Path, names: Collection[str] | None = None) -> list[str]:
+def verify_directory(
+    directory: Path, names: Collection[str] | None = None, hash_of: Callable[[Path], str] = file_hash
+) -> list[str]:
     """What differs between ``directory`` and its manifest, one line each; [] also when it has no manifest.
 
     Args:
-        names: look only at these of the listed files.
+        names: look only at these of the listed files. hash_of: sha256 of a file, read or remembered.
     """
     manifest = _read(directory)
     problems = []
@@ -78,7 +80,7 @@ def verify_directory(directory: Path, names: Collection[str] | None = None) -> l
             problems.append(f"{name}: the file is missing")
         elif path.stat().st_size != entry["bytes"]:
             problems.append(f"{name}: {path.stat().st_size} bytes, written were {entry['bytes']}")
-        elif file_hash(path) != entry["sha256"]:
+        elif hash_of(path) != entry["sha256"]:
             problems.append(f"{name}: sha256 differs from the manifest")
     return problems
 

@@ -4,16 +4,23 @@ type: its bits travel as uint16 with the dtype named beside them. Nothing else i
 
 from __future__ import annotations
 
+import ctypes
+from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import paddle
+from erniecore_ops._parallel import parallel_map
+from erniecore_ops.written_values import write_values
 from numpy.typing import NDArray
 
 if TYPE_CHECKING:
     from erniecore.types.model import Tensor
 
 Array = NDArray[Any]
+#: floating-point dtype -> numpy dtype that holds its bits
+_HELD = {"float32": "float32", "bfloat16": "uint16", "float16": "float16", "float64": "float64"}
 
 
 def dtype_name(tensor: Tensor) -> str:
@@ -76,6 +83,34 @@ def set_value(tensor: Tensor, array: Array) -> None:
         tensor.set_value(values)
     else:  # what is there already needs no copy
         share_memory(values, tensor)
+
+
+def place_values(tensor: Tensor, array: Array, found: str, convert: Callable[[Array], Array]) -> bool:
+    """Overwrite ``tensor`` with ``array`` of dtype ``found``, each value moved once; whether all are finite in its dtype.
+
+    Args:
+        array: of the shape of ``tensor``, with any strides. convert: its values -> those of the dtype of ``tensor``.
+    """
+    wanted = dtype_name(tensor)
+    # a dtype of fewer bits is looked at before it is widened
+    checked = found if (found, wanted) in (("bfloat16", "float32"), ("float16", "float32")) else wanted
+
+    def take(part: Array) -> tuple[Array, bool]:
+        values = part if found == wanted else convert(part)
+        return values, all_finite(part if checked == found else values, checked)
+
+    if tensor._is_initialized() or paddle.get_device() != "cpu" or wanted not in _HELD or not tensor.size:
+        own = np.empty(array.shape, array.dtype if found == wanted else _HELD.get(wanted, wanted))
+        good = write_values(own, array, take)
+        if good:
+            set_value(tensor, own)
+        return good
+    made = paddle.empty(tensor.shape, wanted)
+    held = (ctypes.c_char * (made.size * made.element_size())).from_address(made.data_ptr())
+    values = np.frombuffer(held, _HELD[wanted]).reshape(tensor.shape)
+    good = write_values(values, array, take, partial(parallel_map, like=made))
+    share_memory(made, tensor)
+    return good
 
 
 def share_memory(source: Tensor, target: Tensor) -> None:

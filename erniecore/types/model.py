@@ -28,7 +28,8 @@ class TensorMap:
         name: structured name in our model; ``shape`` its shape there.
         sources: public names, in the order that ``load`` takes and ``store`` returns them.
         source_shapes: their shapes; in a map for reading, -1 stands for any size, which ``load`` checks.
-        load: public arrays -> our array. ``store``: the reverse (``None``: this layout is only read).
+        load: public arrays -> our array. It moves values and computes nothing: bfloat16 comes as bits. Best a view, such as
+            ``arrays[0].T``. ``store``: the reverse (``None``: this layout is only read).
         dtype: ``"float32"`` where the tensor must stay so whatever the model's dtype; ``""`` otherwise.
         trained: ``False`` for a tensor that is saved but never trained, e.g. router statistics; for the plan.
         active_share: the fraction of it that is active for one text token, in [0, 1]: k / E for E stacked experts of

@@ -15,13 +15,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+from erniecore_system.contents import FileHashes
 
 from erniecore.checkpoint.comparing import compare_tensors, list_problems
 from erniecore.checkpoint.directories import MODEL_MANIFEST, verify_directory
 from erniecore.checkpoint.safetensors_io import merge_shards
 from erniecore.checkpoint.safetensors_write import INDEX_NAME, SINGLE_NAME
 from erniecore.checkpoint.tensors import LONG_NAMES, Array, Tensor
+from erniecore.data.splits import user_cache
 from erniecore.engine import arrays
+from erniecore.engine.fingerprint import HASHES
 from erniecore.engine.models.filling import fill, fill_from
 from erniecore.errors import CheckpointError, NumericsError, PluginError, shorten
 from erniecore.types.model import StateAdapter, TensorMap
@@ -143,8 +146,10 @@ def open_weights(directory: Path) -> dict[str, tuple[Path, Tensor]]:
 
 
 def check_manifest(directory: Path, names: Collection[str]) -> None:
-    """Compare weight files with the hashes that erniecore wrote beside them, where it did."""
-    problems = verify_directory(directory, names)
+    """Compare weight files with the hashes that erniecore wrote beside them, where it did. A file that has not been touched since
+    it was hashed is not read again."""
+    with FileHashes(user_cache().with_name(HASHES)) as hashes:
+        problems = verify_directory(directory, names, lambda path: hashes.of_file(str(path)).get(str(path), ""))
     if problems:
         raise CheckpointError(
             "the weights are not those that were written: " + list_problems(problems),
@@ -190,12 +195,14 @@ def _fits(found: tuple[int, ...], expected: tuple[int, ...]) -> bool:
 def place(stored: Mapping[str, tuple[Path, Tensor]], entry: TensorMap, target: PaddleTensor) -> None:
     """Fill ``target`` from the public tensors ``stored``, each of which is read once and forgotten."""
     wanted = arrays.dtype_name(target)
-    parts = []
-    for name in entry.sources:
-        path, tensor = stored[name]
-        part = convert(tensor.load(), LONG_NAMES[tensor.dtype], wanted, f"{path}: {name}")
-        check_finite(part, wanted, f"{path}: {name}")
-        parts.append(part)
+    sources = [(f"{stored[name][0]}: {name}", stored[name][1]) for name in entry.sources]
+    dtypes = [LONG_NAMES[tensor.dtype] for _, tensor in sources]
+    parts = [tensor.load() for _, tensor in sources]
+    if len({*dtypes}) > 1:  # else they are converted while they are placed
+        parts = [
+            convert(part, dtype, wanted, where) for part, dtype, (where, _) in zip(parts, dtypes, sources, strict=True)
+        ]
+        dtypes = [wanted]
     array = entry.load(parts)
     if tuple(array.shape) != tuple(target.shape):
         raise PluginError(
@@ -204,9 +211,12 @@ def place(stored: Mapping[str, tuple[Path, Tensor]], entry: TensorMap, target: P
             found=shorten(list(array.shape)),
             expected=str(list(target.shape)),
         )
-    arrays.set_value(target, array)
-    for name in entry.sources:
-        stored[name][1].release()
+    change = partial(convert, found=dtypes[0], wanted=wanted, where=sources[0][0])
+    if not arrays.place_values(target, array, dtypes[0], change):
+        for part, (where, tensor) in zip(parts, sources, strict=True):
+            check_finite(convert(part, LONG_NAMES[tensor.dtype], wanted, where), wanted, where)
+    for _, tensor in sources:
+        tensor.release()
 
 
 def check_finite(array: Array, dtype: str, where: str) -> None:

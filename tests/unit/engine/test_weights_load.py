@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
 
 import ml_dtypes
 import numpy as np
 import paddle  # noqa: TID253
 import pytest
+from erniecore_system.hashing import stream_hash
 from safetensors.numpy import save_file
 
 from erniecore.checkpoint.directories import write_directory_manifest
@@ -308,3 +310,41 @@ def test_one_changed_bit_is_found_where_there_is_a_manifest(tmp_path):
     with pytest.raises(CheckpointError, match="sha256") as caught:
         load_weights(Toy(), tmp_path, Adapter())
     assert caught.value.where == str(path)
+
+
+def test_a_file_that_nobody_touched_is_not_hashed_again(tmp_path, monkeypatch):
+    from erniecore_system import contents
+
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr(contents, "_SETTLED", -1.0)
+    monkeypatch.setattr(contents, "_SMALL", 0)
+    read = []
+    monkeypatch.setattr(contents, "stream_hash", lambda stream: read.append(stream.name) or stream_hash(stream))
+    path = store(tmp_path, public()) / "model.safetensors"
+    write_directory_manifest(tmp_path, {})
+    for _ in range(3):
+        load_weights(Toy(), tmp_path, Adapter())
+    assert [str(name) for name in read] == [str(path)]
+    data = bytearray(path.read_bytes())
+    data[-5] ^= 1
+    stat = path.stat()
+    path.write_bytes(data)
+    os.utime(path, ns=(stat.st_atime_ns, stat.st_mtime_ns))  # size, inode and time of writing are as before
+    with pytest.raises(CheckpointError, match="sha256"):
+        load_weights(Toy(), tmp_path, Adapter())
+
+
+@pytest.mark.parametrize("stored", ["bfloat16", "float16", "float32"])
+@pytest.mark.parametrize("layout", ["pt", "paddle"])
+@pytest.mark.parametrize("wanted", ["float32", "bfloat16"])
+def test_values_that_are_converted_while_they_are_placed_are_those_of_numpy(tmp_path, stored, layout, wanted):
+    dtype = {"bfloat16": ml_dtypes.bfloat16}.get(stored, stored)
+    arrays = public(dtype, "p." if layout == "paddle" else "")
+    with paddle.LazyGuard():
+        model = Toy(dtype=wanted)
+    load_weights(model, store(tmp_path, arrays), Adapter())
+    square = arrays["square"].T if layout == "pt" else arrays["p.square"]
+    held = to_numpy(model.square)
+    held = held.view(ml_dtypes.bfloat16) if wanted == "bfloat16" else held
+    np.testing.assert_array_equal(held, square.astype(np.float32).astype(held.dtype))
+    assert model.square._is_initialized()
