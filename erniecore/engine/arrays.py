@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 Array = NDArray[Any]
 #: floating-point dtype -> numpy dtype that holds its bits
-_HELD = {"float32": "float32", "bfloat16": "uint16", "float16": "float16", "float64": "float64"}
+_ARRAY_DTYPES = {"float32": "float32", "bfloat16": "uint16", "float16": "float16", "float64": "float64"}
 
 
 def dtype_name(tensor: Tensor) -> str:
@@ -99,15 +99,15 @@ def place_values(tensor: Tensor, array: Array, found: str, convert: Callable[[Ar
         values = part if found == wanted else convert(part)
         return values, all_finite(part if checked == found else values, checked)
 
-    if tensor._is_initialized() or paddle.get_device() != "cpu" or wanted not in _HELD or not tensor.size:
-        own = np.empty(array.shape, array.dtype if found == wanted else _HELD.get(wanted, wanted))
+    if tensor._is_initialized() or paddle.get_device() != "cpu" or wanted not in _ARRAY_DTYPES or not tensor.size:
+        own = np.empty(array.shape, array.dtype if found == wanted else _ARRAY_DTYPES.get(wanted, wanted))
         good = write_values(own, array, take)
         if good:
             set_value(tensor, own)
         return good
     made = paddle.empty(tensor.shape, wanted)
-    held = (ctypes.c_char * (made.size * made.element_size())).from_address(made.data_ptr())
-    values = np.frombuffer(held, _HELD[wanted]).reshape(tensor.shape)
+    memory = (ctypes.c_char * (made.size * made.element_size())).from_address(made.data_ptr())
+    values = np.frombuffer(memory, _ARRAY_DTYPES[wanted]).reshape(tensor.shape)
     good = write_values(values, array, take, partial(parallel_map, like=made))
     share_memory(made, tensor)
     return good

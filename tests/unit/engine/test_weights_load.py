@@ -344,7 +344,7 @@ def test_values_that_are_converted_while_they_are_placed_are_those_of_numpy(tmp_
         model = Toy(dtype=wanted)
     load_weights(model, store(tmp_path, arrays), Adapter())
     square = arrays["square"].T if layout == "pt" else arrays["p.square"]
-    held = to_numpy(model.square)
-    held = held.view(ml_dtypes.bfloat16) if wanted == "bfloat16" else held
-    np.testing.assert_array_equal(held, square.astype(np.float32).astype(held.dtype))
+    found = to_numpy(model.square)
+    found = found.view(ml_dtypes.bfloat16) if wanted == "bfloat16" else found
+    np.testing.assert_array_equal(found, square.astype(np.float32).astype(found.dtype))
     assert model.square._is_initialized()

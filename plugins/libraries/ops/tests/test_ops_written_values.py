@@ -8,9 +8,9 @@ from erniecore_ops._parallel import parallel_map
 from erniecore_ops.written_values import write_values
 
 
-def taking(seen):
+def taking(sizes):
     def take(part):
-        seen.append(part.size)
+        sizes.append(part.size)
         return part.astype(np.float32) + 1, bool((part != 77).all())
 
     return take
@@ -38,19 +38,19 @@ def test_every_value_is_taken_once_and_lands_in_its_place(name, threads):
     import paddle
 
     source = SOURCES[name](np.arange(210_000, dtype=np.int32) + 100)
-    target, seen = np.full(source.shape, np.nan, np.float32), []
+    target, sizes = np.full(source.shape, np.nan, np.float32), []
 
     def run(function, items):
         return parallel_map(function, items, paddle.zeros([1 << 20]))
 
-    assert write_values(target, source, taking(seen), run if threads else map)
+    assert write_values(target, source, taking(sizes), run if threads else map)
     assert np.array_equal(target, source.astype(np.float32) + 1)
-    assert sum(seen) == source.size
+    assert sum(sizes) == source.size
 
 
 @pytest.mark.parametrize("name", ["a matrix", "transposed", "a stack, transposed"])
 @pytest.mark.parametrize("position", [0, 100_000, 209_999])
-def test_one_value_that_is_not_good_is_seen(name, position):
+def test_one_value_that_is_not_good_is_found(name, position):
     values = np.arange(210_000, dtype=np.int32) + 100
     values[position] = 77
     source = SOURCES[name](values)
