@@ -24,7 +24,10 @@ def storm(home, tmp_path_factory, warm):
 
 CHAINS = [
     ("one process", [Kill("tokenizing", "workers"), Kill("background save", "all"), Kill("export", "all")]),
-    ("data=2", [Kill("load", "launcher"), Kill("checkpoint", "rank"), Kill("relaunch", "launcher")]),
+    (
+        "data=2",
+        [Kill("load", "launcher"), Kill("checkpoint", "rank"), Kill("steps", "stopped"), Kill("relaunch", "launcher")],
+    ),
 ]
 
 

@@ -53,7 +53,8 @@ PHASES = (
     "relaunch",
     "export",
 )
-TARGETS = ("rank", "launcher", "all", "workers")
+#: ``stopped``: the launcher, after a rank was stopped (SIGSTOP)
+TARGETS = ("rank", "launcher", "all", "workers", "stopped")
 STEPS = 6
 #: seconds after which a run counts as hanging, and in which what was left alone has to be gone
 PATIENCE, GONE = 300.0, 60.0
@@ -347,6 +348,10 @@ class Chain:
             self.rng.shuffle(found)
             return found
         ranks = children_of(session.pid)
+        if target == "stopped":
+            for pid in ranks[:1]:
+                os.kill(pid, signal.SIGSTOP)
+            return [session.pid]
         rank = [self.rng.choice(ranks)] if ranks else []
         return {"launcher": [session.pid], "rank": rank}[target] if target != "workers" else session.workers()[:1]
 
@@ -366,8 +371,9 @@ class Chain:
         self.finished |= code == 0
         if kill.target in ("rank", "workers") and self.layout != "one process" and code not in (0, 3):
             raise Wrong(f"after a kill of {kill.target} the run ended with {code}: {self._said()}")
-        if kill.target != "launcher" or self.rng.random() < 0.5:  # else the next start comes at once
-            await_gone(self.place, GONE if kill.target == "launcher" else 15.0)
+        alone = kill.target in ("launcher", "stopped")
+        if not alone or self.rng.random() < 0.5:  # else the next start comes at once
+            await_gone(self.place, GONE if alone else 15.0)
         if found := damaged(self.place / "out"):
             raise Wrong(f"damaged after {kill}: {found}")
 

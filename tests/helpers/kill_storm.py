@@ -31,7 +31,10 @@ CHAIN, ROUNDS = 4, 6
 def cells(layout: str) -> list[Kill]:
     """What can be killed when: workers live while the data is tokenized."""
     targets = ("all",) if layout == "one process" else ("rank", "launcher", "all")
-    return [*(Kill(phase, target) for phase in PHASES for target in targets), Kill("tokenizing", "workers")]
+    kills = [*(Kill(phase, target) for phase in PHASES for target in targets), Kill("tokenizing", "workers")]
+    if layout != "one process":  # a process that is stopped before it follows another is on its own
+        kills += [Kill(phase, "stopped") for phase in ("load", "first step", "steps", "checkpoint", "evaluation")]
+    return kills
 
 
 def planned(count: int, rng: random.Random) -> list[tuple[str, list[Kill]]]:

@@ -91,6 +91,8 @@ class Trainer:
         """
         with self._reported(), self.watchdog.watching():
             announce()
+            if self.watchdog.fault:
+                self.callbacks.warn("stacks", step=self.state.step, message=self.watchdog.fault)
             self.train()
             self.complete()
 

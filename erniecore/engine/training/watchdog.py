@@ -31,6 +31,9 @@ class Watchdog:
 
     Args:
         out: the run directory. limit: seconds; 0: never end. end: told of the error, it ends the process.
+
+    Attributes:
+        fault: why no stacks are written; empty: they are.
     """
 
     def __init__(self, out: Path, limit: float, ranks: ProcessGroup, end: Callable[[EnvironmentFault], None]) -> None:
@@ -38,7 +41,8 @@ class Watchdog:
         self._end, self._doing, self._at = end, "", time.monotonic()
         self._paused, self._over = 0, threading.Event()
         self._asked_before = self._asked()
-        self._file: IO[str] | None = None
+        self._file: IO[bytes] | None = None
+        self.fault = ""
 
     def heartbeat(self, doing: str) -> None:
         """There was progress; ``doing`` comes next."""
@@ -57,7 +61,7 @@ class Watchdog:
     @contextmanager
     def watching(self) -> Iterator[None]:
         """Watch this process within the block."""
-        with (self.out / "logs" / f"rank-{self.ranks.rank}.stacks").open("w", encoding="utf-8") as self._file:
+        with self._opened() as self._file:
             if threading.current_thread() is threading.main_thread():
                 faulthandler.register(STACKS, file=self._file, all_threads=True)
             self._at = time.monotonic()
@@ -70,6 +74,14 @@ class Watchdog:
                 thread.join()
                 if threading.current_thread() is threading.main_thread():
                     faulthandler.unregister(STACKS)
+
+    def _opened(self) -> IO[bytes]:
+        """``logs/rank-N.stacks``; nothing takes its place where it cannot be written, and ``fault`` says why."""
+        try:
+            return (self.out / "logs" / f"rank-{self.ranks.rank}.stacks").open("wb", buffering=0)
+        except OSError as error:
+            self.fault = f"no stacks are written if this process hangs: {error}"
+            return Path(os.devnull).open("wb", buffering=0)
 
     def alarm(self) -> None:
         """Ask every rank for its stacks, this one included; returns when there was time to write them."""
@@ -85,10 +97,9 @@ class Watchdog:
         waiting = self.ranks.waiting
         idle = time.monotonic() - self._at
         what = f"in {waiting}" if waiting else "waits for no other rank"
-        self._file.write(f"{time.strftime('%H:%M:%S')} {self._doing} since {idle:.0f} s; {what}\n")
-        self._file.flush()
+        with suppress(OSError):  # a full disk
+            self._file.write(f"{time.strftime('%H:%M:%S')} {self._doing} since {idle:.0f} s; {what}\n".encode())
         faulthandler.dump_traceback(self._file, all_threads=True)
-        self._file.flush()
 
     def _asked(self) -> float:
         with suppress(OSError):

@@ -81,6 +81,23 @@ def test_a_rank_that_waits_for_another_tells_its_stacks_but_does_not_end(out, mo
     assert "in all_reduce with rank 1" in (out / "logs" / "rank-0.stacks").read_text()
 
 
+@pytest.mark.parametrize("missing", ["directory", "disk"])
+def test_stacks_that_cannot_be_written_are_dropped_with_a_reason(out, missing):
+    file = out / "logs" / "rank-0.stacks"
+    if missing == "directory":
+        file.mkdir()
+    else:
+        file.symlink_to("/dev/full")
+    faults = []
+
+    def during(watchdog):
+        faults.append(watchdog.fault)
+        watchdog.write_stacks()
+
+    assert watched(out, 60.0, during) == []
+    assert [bool(fault) for fault in faults] == [missing == "directory"]
+
+
 def test_a_rank_gives_its_stacks_when_another_one_asks(out):
     def asked(watchdog):
         time.sleep(0.1)

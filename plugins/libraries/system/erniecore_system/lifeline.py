@@ -31,16 +31,23 @@ def follow(number: int = signal.SIGKILL, parent: int = 0) -> None:
     global _parent
     _parent = parent or int(os.environ.pop(PARENT, "0")) or _parent
     if _parent and sys.platform == "linux":
-        import ctypes  # every command imports this module, and few have somebody to follow
-
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, number)
+        _at_death(number)
         if os.getppid() != _parent:
             os.kill(os.getpid(), number)
 
 
+def _at_death(number: int) -> None:
+    """The kernel sends ``number`` when the parent process dies. Each thread may ask for a signal of its own."""
+    if sys.platform == "linux":
+        import ctypes  # every command imports this module, and few have somebody to follow
+
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, number)
+
+
 def save_first(grace: float = GRACE, look: float = 1.0) -> None:
     """From now on there is something to save: SIGTERM instead of SIGKILL when the parent dies, and SIGKILL ``grace`` seconds
-    later. For a process that :func:`follow` has been called in; others go on as they are.
+    later. For a process that :func:`follow` has been called in; others go on as they are. One that is stopped (SIGSTOP) is
+    continued then: it could not hear SIGTERM.
 
     Args:
         look: seconds between two looks at the parent.
@@ -55,6 +62,7 @@ def save_first(grace: float = GRACE, look: float = 1.0) -> None:
 
 
 def _watch(parent: int, grace: float, look: float) -> None:
+    _at_death(signal.SIGCONT)
     while os.getppid() == parent:
         time.sleep(look)
     time.sleep(grace)

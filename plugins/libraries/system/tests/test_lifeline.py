@@ -4,6 +4,8 @@ import os
 import signal
 import subprocess
 import sys
+from contextlib import suppress
+from pathlib import Path
 
 import pytest
 from erniecore_system import lifeline
@@ -44,6 +46,23 @@ def test_a_process_ends_with_the_one_that_started_it(then, said):
         rest = process.stdout.read()  # ends when the child process, which prints there, has ended
     assert rest == said
     await_end([child])
+
+
+@pytest.mark.parametrize(("then", "said"), [("", ""), ("lifeline.save_first(0.3, 0.05)", "asked\n")])
+def test_a_process_that_is_stopped_ends_too(then, said):
+    with start(CHILD.format(then=then)) as process:
+        lines = {process.stdout.readline(), process.stdout.readline()}
+        child = int((lines - {"ready\n"}).pop())
+        os.kill(child, signal.SIGSTOP)
+        while "State:\tT" not in Path(f"/proc/{child}/status").read_text():
+            pass
+        process.kill()
+        try:
+            assert process.stdout.read() == said
+            await_end([child])
+        finally:
+            with suppress(ProcessLookupError):
+                os.kill(child, signal.SIGKILL)
 
 
 def test_a_process_whose_parent_is_gone_already_ends_at_once():
