@@ -11,6 +11,11 @@ import pytest
 
 from erniecore import hookspecs
 
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
 ROOT = Path(__file__).parents[2]
 
 
@@ -58,3 +63,12 @@ def test_every_hook_says_when_and_how():
         assert re.search(r"[.!]$", text.strip().split("\n\n")[0].strip()), f"{name}: no sentence"
         arguments = [a for a in inspect.signature(function).parameters if a != "self"]
         assert len(arguments) <= 4, f"{name} takes {len(arguments)} arguments"
+
+
+def test_the_engine_in_the_design_page_is_the_one_of_the_import_contract():
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]
+    (contract,) = (c for c in settings["contracts"] if c["name"] == "The engine in layers")
+    layers = re.findall(r"erniecore\.engine\.(\w+)", " ".join(contract["layers"]))
+    page = (ROOT / "docs/explanation/design.md").read_text(encoding="utf-8").partition("## The engine")[2]
+    table = [row.split("|")[1] for row in page.splitlines() if row.startswith("| `")]
+    assert sorted(re.findall(r"`(\w+)`", " ".join(table))) == sorted(layers)
