@@ -36,6 +36,8 @@ def translated(path: Path, doing: str, effect: str = "") -> Iterator[None]:
     try:
         yield
     except OSError as error:
+        if error.errno == errno.ENOMEM:
+            raise MemoryError(str(error)) from error
         message, fix = _REMEDIES.get(error.errno or 0, (error.strerror or str(error), "see the cause"))
         text = f"{message} while {doing}" + (f"; {effect}" if effect else "")
         raise CheckpointError(

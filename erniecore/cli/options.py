@@ -21,6 +21,8 @@ from erniecore.errors import UsageError
 from erniecore.kinds import FLAG_KINDS, Kind
 
 R = TypeVar("R")
+#: variable that allows links out of model directories and adapters
+FOLLOW_LINKS = "ERNIE_FOLLOW_LINKS"
 _SETTING = re.compile(r"[a-z_]+(\.[\w-]+)*=")
 
 Arguments = Annotated[
@@ -65,7 +67,31 @@ NodeRankOption = Annotated[
 MasterOption = Annotated[
     str | None, typer.Option("--master", metavar="HOST:PORT", help="Where the first machine listens for the others.")
 ]
+_FollowLinks = Annotated[
+    bool,
+    typer.Option("--follow-links", help="Read files that are links to places outside of a model directory or adapter."),
+]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+
+def opens_models(command: Callable[..., R]) -> Callable[..., R]:
+    """The command has ``--follow-links``, which is ``ERNIE_FOLLOW_LINKS=1`` while it runs, for the processes that it starts
+    too."""
+
+    @wraps(command)
+    def with_flag(*args: Any, follow_links: bool = False, **values: Any) -> R:
+        before = os.environ.get(FOLLOW_LINKS, "")
+        os.environ[FOLLOW_LINKS] = "1" if follow_links else before
+        try:
+            return command(*args, **values)
+        finally:
+            os.environ[FOLLOW_LINKS] = before
+
+    own = signature(command, eval_str=True).parameters.values()
+    flag = Parameter("follow_links", Parameter.KEYWORD_ONLY, default=False, annotation=_FollowLinks)
+    with_flag.__signature__ = Signature([*own, flag])  # type: ignore[attr-defined]
+    with_flag.__annotations__ = {parameter.name: parameter.annotation for parameter in (*own, flag)}
+    return with_flag
 
 
 def split_arguments(args: list[str] | None) -> tuple[Path | None, list[str]]:

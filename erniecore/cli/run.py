@@ -16,6 +16,7 @@ from erniecore.cli.options import (
     NodeRankOption,
     NodesOption,
     NprocOption,
+    opens_models,
     split_arguments,
     takes,
 )
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from erniecore.config.compose import LoadedSettings
 
 
+@opens_models
 @takes()
 def run(
     args: Arguments = None,

@@ -47,6 +47,50 @@ def merges(ernie, talker, adapter):
     return lambda *more: ernie("merge", adapter, "--base", talker / "model", "--out", adapter.parent / "merged", *more)
 
 
+def rewrite_origin(adapter, **facts):
+    """Change what the adapter's manifest says of where it comes from."""
+    manifest = adapter / "erniecore_manifest.json"
+    edit(manifest, provenance={**json.loads(manifest.read_text())["provenance"], **facts})
+
+
+@pytest.fixture
+def whole(saved, box):
+    """A copy with its manifest."""
+    return shutil.copytree(saved, box / "adapter")
+
+
+OTHERS = {
+    "no digest": ({"fingerprint": {}}, "no digest"),
+    "digests of other things": ({"fingerprint": {"plugins": {}}}, "no digest"),
+    "no text as digest": ({"fingerprint": {"base": None}}, "no digest"),
+    "an empty digest": ({"fingerprint": {"base": ""}}, "ERN-C021"),
+    "another digest": ({"fingerprint": {"base": "0" * 64}}, "ERN-C021"),
+    "no base": ({"base": ""}, "does not say where its base is"),
+    "a number as base": ({"base": 5}, "does not say where its base is"),
+}
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_a_base_elsewhere_is_the_one_of_the_digest_or_asked_for(ernie, talker, whole, name):
+    facts, said = OTHERS[name]
+    rewrite_origin(whole, **facts)
+    words = ["generate", "--prompt", "copy", "--max-new-tokens", "1"]
+    outcome = ernie(*words, "--model", whole)
+    assert_refused(outcome, {Exit.USAGE}, said)
+    assert "--model BASE --adapter" in outcome.err
+    assert_refused(ernie(*words, "--model", talker / "model", "--adapter", whole), {0})
+
+
+def test_a_base_of_the_digest_is_used_as_the_run_left_it(ernie, whole):
+    assert_refused(ernie("generate", "--model", whole, "--prompt", "copy", "--max-new-tokens", "1"), {0})
+
+
+def test_a_base_within_the_directory_is_used(ernie, talker, whole):
+    shutil.copytree(talker / "model", whole / "base")
+    rewrite_origin(whole, base="base", fingerprint={})
+    assert_refused(ernie("generate", "--model", whole, "--prompt", "copy", "--max-new-tokens", "1"), {0})
+
+
 def test_the_adapter_works_before_it_is_damaged(merges):
     assert merges().code == 0
 

@@ -47,6 +47,28 @@ def test_links_are_followed_for_who_asks(ernie, model, box):
     assert ernie(*words, environ={"ERNIE_FOLLOW_LINKS": "1"}).code == 0
 
 
+COMMANDS = {
+    "generate": ["generate", "--model", "model", "--prompt", "copy", "--max-new-tokens", "1"],
+    "eval": ["eval", "--model", "model", "--data", "rows.jsonl"],
+    "run": ["run", "--model", "model", "--method", "sft", "--data", "rows.jsonl", "--out", "run", "train.max_steps=1",
+            "data.max_seq_len=64", "eval.every=0"],
+    "export": ["export", "model", "--out", "exported"],
+    "quantize": ["quantize", "model", "--to", "wint8", "--out", "packed"],
+    "plan": ["plan", "--model", "model", "--method", "sft", "--data", "rows.jsonl", "data.max_seq_len=64"],
+    "data check": ["data", "check", "rows.jsonl", "--model", "model", "--method", "sft"],
+}  # fmt: skip
+
+
+@pytest.mark.area("weights, index, pickle")
+@pytest.mark.parametrize("name", COMMANDS)
+def test_commands_have_a_flag_to_follow_links(ernie, model, rows, box, name):
+    for file in FILES:
+        if (model / file).exists():
+            linked(model / file, box / "elsewhere" / file)
+    assert_refused(ernie(*COMMANDS[name]), {Exit.CHECKPOINT}, "ERN-K022", "--follow-links")
+    assert_refused(ernie(*COMMANDS[name], "--follow-links"), {0})
+
+
 @pytest.mark.area("weights, index, pickle")
 @pytest.mark.parametrize("how", ["snapshot", "linked snapshot", "out of the cache"])
 def test_the_cache_of_the_hub_is_read(ernie, model, box, how):

@@ -114,24 +114,33 @@ def find_adapter(source: Path) -> Path | None:
 
 
 def base_of(directory: Path) -> Path:
-    """The base that a run's adapter was trained on. Raises ``UsageError`` when it is not there any more, or has changed."""
-    base = origin_of(directory).get("base")
-    if not isinstance(base, str) or not base or not Path(base).is_dir():
+    """The base that a run's adapter was trained on: one within the adapter's directory, or one that has the digest which the
+    adapter notes. Raises ``UsageError`` when it is not there any more, has changed, or is some other directory."""
+    origin = origin_of(directory)
+    named, digests = str(origin.get("base") or ""), origin.get(KEY)
+    inside = (directory / named).resolve()
+    within = bool(named) and inside.is_dir() and inside.is_relative_to(directory.resolve())
+    base = inside if within else Path(named)
+    known = isinstance(digests, Mapping) and isinstance(digests.get("base"), str)
+    if not named or not base.is_dir() or not (within or known):
+        lost = not named or not base.is_dir()
         raise UsageError(
-            "this adapter does not say where its base is",
+            "this adapter does not say where its base is"
+            if lost
+            else "this adapter names a directory outside of its own, and no digest of what is there",
             where=str(directory),
-            found=str(base or ""),
+            found=named,
             fix=f"name the base as well: --model BASE --adapter {directory}",
         )
-    if difference := other_base(origin_of(directory).get(KEY), Path(base)):
+    if difference := other_base(digests, base):
         raise UsageError(
             "the base has changed since the adapter was trained on it",
-            where=base,
+            where=str(base),
             found=difference,
             fix="put back what it was, or name the base to use it as it is: --model BASE --adapter DIR",
             code="ERN-C021",
         )
-    return Path(base)
+    return base
 
 
 def load_adapter(model: Layer, source: Path, name: str = "default") -> Layer:

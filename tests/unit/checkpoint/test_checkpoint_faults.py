@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 
 from erniecore.checkpoint import files, writer
+from erniecore.checkpoint.files import translated
 from erniecore.checkpoint.manifest import list_checkpoints
 from erniecore.checkpoint.reader import load_checkpoint, newest_verified
 from erniecore.checkpoint.save import save_checkpoint
@@ -223,3 +224,9 @@ def test_a_directory_without_write_permission_is_reported(tmp_path, monkeypatch)
     monkeypatch.setattr(Path, "mkdir", refuse)
     with pytest.raises(CheckpointError, match="no permission while saving a checkpoint"):
         save(tmp_path / "ckpt", 1)
+
+
+def test_no_memory_while_a_file_is_read_is_no_fault_of_the_file(tmp_path):
+    """Exit 6, as where numpy has none."""
+    with pytest.raises(MemoryError, match="Cannot allocate"), translated(tmp_path, "reading it"):
+        raise OSError(errno.ENOMEM, os.strerror(errno.ENOMEM))

@@ -15,6 +15,7 @@ from erniecore.api.command import (
     NOTHING,
     Chosen,
     JsonOption,
+    opens_models,
     show_json,
     show_table,
     takes,
@@ -41,6 +42,7 @@ Length = Annotated[int | None, typer.Option("--max-seq-len", min=2, help="Same a
 Workers = Annotated[int, typer.Option("--workers", min=0, help="Processes; 0: this one.")]
 
 
+@opens_models
 @takes("model", "method", "format", "data")
 def check(
     files: Files = None,
@@ -73,6 +75,7 @@ def check(
     return int(Exit.DATA if bad else Exit.OK)
 
 
+@opens_models
 @takes("model", "method", "format", "data")
 def show(
     files: Files = None,
@@ -105,6 +108,7 @@ def show(
         _show_sample(sample, wanted.tokenizer)
 
 
+@opens_models
 @takes("model", "method", "format", "data")
 def stats(
     files: Files = None,

@@ -14,7 +14,7 @@ from erniecore_generation import options as generation_options
 from erniecore_generation.options import Adapter, Device, Model, Speculative, Temperature, TopP
 
 from erniecore.api import UsageError, counted
-from erniecore.api.command import JsonOption, note, show_json, show_table
+from erniecore.api.command import JsonOption, note, opens_models, show_json, show_table
 from erniecore.api.method import MethodCapability, MethodConfig
 
 if TYPE_CHECKING:
@@ -45,6 +45,7 @@ _Completions = Annotated[
 ]
 
 
+@opens_models
 def evaluate(
     model: Model,
     data: Annotated[list[str], typer.Option("--data", metavar="FILE", help="Data file; may be repeated.")],

@@ -8,10 +8,11 @@ from typing import Annotated, get_args
 import typer
 
 from erniecore.api import UsageError, counted
-from erniecore.api.command import JsonOption, did_you_mean, note, show, show_json
+from erniecore.api.command import JsonOption, did_you_mean, note, opens_models, show, show_json
 from erniecore.api.installation import load
 
 
+@opens_models
 def export(
     directory: Annotated[Path, typer.Argument(help="A model directory, a run directory or a checkpoint (step-…).")],
     out: Annotated[Path, typer.Option(help="Where to write; new, empty, or an earlier export.")],

@@ -12,7 +12,7 @@ import typer
 
 from erniecore.api import DataError, UsageError, counted, nearest
 from erniecore.api.adapter import AdapterChoice
-from erniecore.api.command import note, show, show_error, use_color
+from erniecore.api.command import note, opens_models, show, show_error, use_color
 from erniecore.api.data import Message
 from erniecore.api.files import printable
 from erniecore_generation import options as generation_options
@@ -45,6 +45,7 @@ HELP = """/reset          forget the conversation
 /quit           leave (also Ctrl-D)"""
 
 
+@opens_models
 def chat(
     model: Model,
     adapter: Annotated[

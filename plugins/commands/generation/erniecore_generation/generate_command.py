@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from erniecore.api import UsageError, counted
-from erniecore.api.command import JsonOption, note, show, show_json
+from erniecore.api.command import JsonOption, note, opens_models, show, show_json
 from erniecore.api.data import Message
 from erniecore.api.files import printable
 from erniecore_generation import options as generation_options
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from erniecore_generation.respond import Completion
 
 
+@opens_models
 def generate(
     model: Model,
     adapter: Adapter = None,

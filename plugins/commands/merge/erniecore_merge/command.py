@@ -9,9 +9,10 @@ from typing import Annotated
 
 import typer
 
-from erniecore.api.command import JsonOption, note, show, show_json
+from erniecore.api.command import JsonOption, note, opens_models, show, show_json
 
 
+@opens_models
 def merge(
     adapter: Annotated[Path, typer.Argument(help="A run, or the directory of an adapter (erniecore, PEFT, ERNIEKit).")],
     out: Annotated[Path, typer.Option(metavar="DIR", help="Where to write; new, empty, or an earlier model of ours.")],

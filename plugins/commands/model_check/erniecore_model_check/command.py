@@ -7,9 +7,10 @@ from typing import Annotated
 
 import typer
 
-from erniecore.api.command import JsonOption, show, show_json, show_table
+from erniecore.api.command import JsonOption, opens_models, show, show_json, show_table
 
 
+@opens_models
 def check(
     directory: Annotated[Path, typer.Argument(help="A model directory, of whatever origin.")],
     contract: Annotated[

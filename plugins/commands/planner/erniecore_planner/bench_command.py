@@ -14,6 +14,7 @@ from erniecore.api.command import (
     Chosen,
     JsonOption,
     new_group,
+    opens_models,
     show,
     show_json,
     show_table,
@@ -104,6 +105,7 @@ def comm(
 
 
 @app.command("train")
+@opens_models
 @takes("model", "method", "adapter", "quantizer", "device", "data", "format")
 def train(
     args: Arguments = None,

@@ -17,6 +17,7 @@ from erniecore.api.command import (
     Arguments,
     Chosen,
     JsonOption,
+    opens_models,
     show,
     show_json,
     show_table,
@@ -25,6 +26,7 @@ from erniecore.api.command import (
 )
 
 
+@opens_models
 @takes("model", "method", "device", "data", "format")
 def loader(
     args: Arguments = None,
@@ -61,6 +63,7 @@ def loader(
     return 0
 
 
+@opens_models
 def serve(
     model: Annotated[Path, typer.Option("--model", metavar="DIR", help="Model directory, or a run that has one.")],
     device: Annotated[str, typer.Option("--device", metavar="NAME", help="Device plugin.")] = "cpu",

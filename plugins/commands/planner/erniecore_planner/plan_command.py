@@ -15,6 +15,7 @@ from erniecore.api.command import (
     Chosen,
     JsonOption,
     load_settings,
+    opens_models,
     planned_run,
     show_fields,
     show_json,
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from erniecore.api.command import LoadedSettings
 
 
+@opens_models
 @takes()
 def plan(
     args: Arguments = None,

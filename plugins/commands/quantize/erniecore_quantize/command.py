@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from erniecore.api import counted
-from erniecore.api.command import JsonOption, note, show, show_json, show_table
+from erniecore.api.command import JsonOption, note, opens_models, show, show_json, show_table
 
 if TYPE_CHECKING:
     from erniecore_quantize.quantize import CacheLoss, Quantized
 
 
+@opens_models
 def quantize(
     directory: Annotated[Path, typer.Argument(help="A model directory, a run directory or a checkpoint (step-…).")],
     out: Annotated[Path, typer.Option(help="Where to write; new, empty, or an earlier model of ours.")],

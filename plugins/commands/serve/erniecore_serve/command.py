@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from erniecore.api import PluginError, UsageError
-from erniecore.api.command import note, plugin_settings
+from erniecore.api.command import note, opens_models, plugin_settings
 
 _Overrides = Annotated[
     list[str] | None,
@@ -20,6 +20,7 @@ _Model = Annotated[Path | None, typer.Option("--model", metavar="DIR", help="Mod
 _Backend = Annotated[str | None, typer.Option("--backend", metavar="NAME", help="Server plugin.")]
 
 
+@opens_models
 def serve(args: _Overrides = None, model: _Model = None, backend: _Backend = None) -> int:
     """Serve a model until stopped. Without --backend: says which servers are installed.
 

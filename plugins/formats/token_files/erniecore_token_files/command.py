@@ -8,9 +8,10 @@ from typing import Annotated
 import typer
 
 from erniecore.api import EnvironmentFault
-from erniecore.api.command import JsonOption, load_settings, show, show_json
+from erniecore.api.command import JsonOption, load_settings, opens_models, show, show_json
 
 
+@opens_models
 def build(
     files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="Documents: text, JSON, parquet, data sets.")],
     tokenizer: Annotated[

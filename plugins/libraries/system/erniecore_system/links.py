@@ -19,6 +19,6 @@ def check(directory: Path, error: Callable[..., Exception]) -> None:
                 where=str(path),
                 found=str(path.resolve()),
                 expected=f"a link that stays below {home}",
-                fix="copy the file there, or set ERNIE_FOLLOW_LINKS=1 if you trust whoever made the link",
+                fix="copy the file there; if you trust whoever made the link, --follow-links (or ERNIE_FOLLOW_LINKS=1) reads it",
                 code="ERN-K022",
             )

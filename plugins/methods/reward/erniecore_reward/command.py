@@ -10,10 +10,12 @@ from typing import Annotated, Any
 import typer
 
 from erniecore.api import DataError, counted
+from erniecore.api.command import opens_models
 from erniecore.api.data import Conversation, Document, Message, Preference
 from erniecore.api.method import Record
 
 
+@opens_models
 def score(
     model: Annotated[Path, typer.Option("--model", metavar="DIR", help="Reward model: directory, run or checkpoint.")],
     data: Annotated[list[Path], typer.Option("--data", metavar="FILE", help="Data file; may be repeated.")],
