@@ -21,8 +21,6 @@ from erniecore.errors import UsageError
 from erniecore.kinds import FLAG_KINDS, Kind
 
 R = TypeVar("R")
-#: variable that allows links out of model directories and adapters
-FOLLOW_LINKS = "ERNIE_FOLLOW_LINKS"
 _SETTING = re.compile(r"[a-z_]+(\.[\w-]+)*=")
 
 Arguments = Annotated[
@@ -80,12 +78,12 @@ def opens_models(command: Callable[..., R]) -> Callable[..., R]:
 
     @wraps(command)
     def with_flag(*args: Any, follow_links: bool = False, **values: Any) -> R:
-        before = os.environ.get(FOLLOW_LINKS, "")
-        os.environ[FOLLOW_LINKS] = "1" if follow_links else before
-        try:
+        if not follow_links:
             return command(*args, **values)
-        finally:
-            os.environ[FOLLOW_LINKS] = before
+        from erniecore.engine.launch import variable
+
+        with variable("ERNIE_FOLLOW_LINKS", "1"):
+            return command(*args, **values)
 
     own = signature(command, eval_str=True).parameters.values()
     flag = Parameter("follow_links", Parameter.KEYWORD_ONLY, default=False, annotation=_FollowLinks)

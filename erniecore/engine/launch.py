@@ -8,7 +8,8 @@ import os
 import re
 import signal
 import sys
-from collections.abc import Mapping, MutableMapping
+from collections.abc import Iterator, Mapping, MutableMapping
+from contextlib import contextmanager
 from typing import NamedTuple
 
 from erniecore import kernels, registry
@@ -132,6 +133,19 @@ def apply_environment(
         else:
             environ[name] = value
     return warnings
+
+
+@contextmanager
+def variable(name: str, value: str) -> Iterator[None]:
+    """A variable of the environment has ``value`` within the block, here and in the processes that are started there."""
+    before = os.environ.get(name)
+    os.environ[name] = value
+    try:
+        yield
+    finally:
+        os.environ.pop(name, None)
+        if before is not None:
+            os.environ[name] = before
 
 
 def default_device(name: str, cluster: Cluster | None = None) -> Device:
