@@ -3,7 +3,7 @@
 #include "job.h"
 
 // A panel is [DEEP, PANEL]; rows that are copied next to each other, as rows of a power of two share few places of a cache.
-constexpr i64 DEEP = 128, PANEL = 64, PANELS = 2, BESIDE = 192;
+constexpr i64 DEEP = 256, PANEL = 64, PANELS = 6, BESIDE = 96;
 
 // Depth first .. first + depth of some columns. Forward the columns are outputs, back they are inputs.
 template <class Form, bool BACK, class Code>
@@ -32,6 +32,8 @@ static void add_product(const float* beside, const float* panel, i64 rows, i64 d
     const i64 wide = (columns + W - 1) / W;
     for (i64 m = 0; m < rows; m += TALL, y += TALL * y_step) {
         const i64 some = rows - m < TALL ? rows - m : TALL;
+        for (i64 r = TALL; add && r < 2 * TALL && m + r < rows; ++r)  // results that come next, towards the cache
+            for (i64 c = 0; c < columns; c += 16) __builtin_prefetch(y + r * y_step + c, 1);
         if (wide * W == columns) {
             multiply(beside + m * DEEP, DEEP, 1, panel, PANEL, y, y_step, some, wide, depth, add);
             continue;
@@ -46,8 +48,8 @@ static void add_product(const float* beside, const float* panel, i64 rows, i64 d
 template <class Form, bool BACK, class Code>
 static bool in_floats(const Coded<Code>& j) {
     const i64 whole = BACK ? j.O : j.I, columns = BACK ? j.I : j.O;
-    const i64 wanted = 4 * j.threads, few = (columns + PANEL * PANELS - 1) / (PANEL * PANELS) * j.parts < wanted;
-    const i64 width = few ? PANEL : PANEL * PANELS, tiles = (columns + width - 1) / width;
+    const i64 all = (columns + PANEL - 1) / PANEL, fair = all * j.parts / (4 * j.threads);
+    const i64 width = PANEL * (fair < 1 ? 1 : (fair > PANELS ? PANELS : fair)), tiles = (columns + width - 1) / width;
     const i64 floats = DEEP * PANEL * (PANELS + 1) + BESIDE * DEEP;
     return with_memory(j.parts * tiles, floats, j.threads, [&](i64 item, float* memory) {
         const i64 p = item / tiles, from = item % tiles * width, to = from + width < columns ? from + width : columns;

@@ -5,18 +5,10 @@
 #include "../blocks.h"
 #include "split.h"
 
-#if defined(__AVX512F__) && defined(__GNUC__) && !defined(__clang__)
-#define INTEGERS 1
-
+#ifdef INTEGERS
 // Columns of a strip, which is stored [quarters, COLUMNS, 4 codes]; rows of a tile: 24 sums of 32 registers.
 constexpr i64 COLUMNS = 32;
 enum { TALLEST = 6 };
-
-// sums += four products of bytes of `codes` (no sign) and of `parts` (signed), in each of 16 lanes. In words of the processor, as
-// the library is compiled for those without the instruction too, and as GCC copies sums around its own name for it.
-static inline void add_products(__m512i& sums, __m512i codes, __m512i parts) {
-    __asm__("vpdpbusd %2, %1, %0" : "+v"(sums) : "v"(codes), "v"(parts));
-}
 
 static inline __mmask64 first_bytes(i64 n) { return n >= 64 ? ~0ull : (n <= 0 ? 0 : (1ull << n) - 1); }
 

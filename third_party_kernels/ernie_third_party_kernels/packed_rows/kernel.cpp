@@ -91,7 +91,7 @@ static bool in_integers(const Job& j, bool back) {
 // Whether codes in groups of so many inputs are multiplied in whole numbers.
 static bool takes_integers(int form, i64 group, bool back) {
 #ifdef INTEGERS
-    const bool whole = group == 0 || (group <= 1024 && group % (back ? 32 : 4) == 0);
+    const bool whole = group == 0 || (group <= LONGEST && group % (back ? 32 : 4) == 0);
     return form < 2 && whole && __builtin_cpu_supports("avx512vnni");
 #else
     (void)form, (void)group, (void)back;

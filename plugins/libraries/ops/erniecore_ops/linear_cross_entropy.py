@@ -13,6 +13,7 @@ from paddle.autograd import PyLayer
 
 from erniecore_ops._attention_plan import softmax_rows_
 from erniecore_ops._parallel import parallel_map, row_ranges
+from erniecore_ops.bfloat16_weights import bfloat16_matmul
 from erniecore_ops.kernels import replaceable
 from erniecore_ops.shards import sharded_parameters
 
@@ -55,8 +56,25 @@ class Head(NamedTuple):
 
     def logits(self, hidden: Tensor) -> Tensor:
         """[c, H] -> [c, V]."""
-        logits = paddle.matmul(hidden, self.weight, transpose_y=self.transposed)
+        logits = self._multiply(hidden, self.transposed)
         return logits if self.bias is None else logits.add_(self.bias)
+
+    def back(self, d_cV: Tensor, out: Tensor) -> None:
+        """The gradient of the rows into ``out``: [c, V] -> [c, H]."""
+        if self.is_bfloat16:
+            paddle.assign(self._multiply(d_cV, not self.transposed), output=out)
+        else:
+            paddle.matmul(d_cV, self.weight, transpose_y=not self.transposed, out=out)
+
+    @property
+    def is_bfloat16(self) -> bool:
+        """Whether the weight is kept in bfloat16 beside rows in float32."""
+        return bool(self.weight.dtype == paddle.bfloat16)
+
+    def _multiply(self, rows: Tensor, transposed: bool) -> Tensor:
+        if self.is_bfloat16:
+            return bfloat16_matmul(rows, self.weight, transposed)
+        return paddle.matmul(rows, self.weight, transpose_y=transposed)
 
 
 class Sums:
@@ -94,8 +112,9 @@ def linear_cross_entropy(
     Only positions with a label are computed, in pieces: the full logits exist at no time.
 
     Args:
-        hidden: [T, H]. weight: [H, V], or [V, H] when ``transposed``. bias: [V]. A weight that is one rank's part of the
-            vocabulary is bound in ``sharded_parameters`` to what computes the loss with it.
+        hidden: [T, H]. weight: [H, V], or [V, H] when ``transposed``. bias: [V]. A frozen bfloat16 weight is used as it is,
+            widened as it is multiplied. A weight that is one rank's part of the vocabulary is bound in
+            ``sharded_parameters`` to what computes the loss with it.
         labels: integers [T]; IGNORE = not learned.
         chunk: positions per piece; 0 chooses.
     Returns:
@@ -119,7 +138,9 @@ def linear_cross_entropy(
     where = None if len(learned) == len(labels_T) else paddle.to_tensor(learned)
     size = chunk or max(FEWEST, LOGITS // V)
     pieces = [_piece(start, targets[start : start + size], V) for start in range(0, len(targets), size)]
-    inputs = [None if x is None else x.astype(dtype) for x in (hidden, weight, bias)]
+    kept = weight.dtype == paddle.bfloat16 and weight.stop_gradient and dtype == "float32"
+    inputs = [None if x is None else x.astype(dtype) for x in (hidden, None if kept else weight, bias)]
+    inputs[1] = weight if kept else inputs[1]
     wanted = [paddle.is_grad_enabled() and x is not None and not x.stop_gradient for x in inputs]
     loss: Tensor = _LinearCrossEntropy.apply(*inputs, Work(where, pieces, transposed, *wanted))
     return loss
@@ -182,7 +203,7 @@ def _forward_piece(piece: Piece, hidden_nH: Tensor, head: Head, work: Work, ctx:
     slopes = work.hidden or work.weight or work.bias
     loss_c = cross_entropy_rows_(logits_cV, piece, _again(head, hidden_cH), slopes)
     if work.hidden:
-        paddle.matmul(logits_cV, head.weight, transpose_y=not work.transposed, out=ctx.back_nH[piece.rows])
+        head.back(logits_cV, ctx.back_nH[piece.rows])
     if slopes:
         ctx.sums.add(work, hidden_cH, logits_cV)
     return loss_c

@@ -4,6 +4,7 @@ import numpy as np
 import paddle
 import pytest
 from erniecore_ops import functions as ops
+from erniecore_ops import linear_cross_entropy as module
 
 from erniecore.types.samples import IGNORE
 
@@ -142,3 +143,20 @@ def test_what_is_not_finite_shows_in_the_loss(bad, where):
     (hidden if where == "hidden" else weight)[1, 2] = bad
     loss = ops.linear_cross_entropy(hidden, weight, paddle.arange(3), transposed=True)
     assert np.isnan(loss.numpy()).tolist() == ([False, True, False] if where == "hidden" else [True] * 3)
+
+
+@pytest.mark.parametrize("transposed", [False, True])
+def test_a_frozen_bfloat16_head_is_used_as_it_is(rng, transposed, monkeypatch):
+    hidden, weight, bias, labels = example(rng, T=23, transposed=transposed)
+    kept = paddle.to_tensor(weight.astype("float32")).astype("bfloat16")
+    rows, multiply = [], module.bfloat16_matmul
+    monkeypatch.setattr(module, "bfloat16_matmul", lambda x, *rest: rows.append(len(x)) or multiply(x, *rest))
+    found, expected = [], []
+    for results, w in ((found, kept), (expected, kept.astype("float32"))):
+        h, b = (paddle.to_tensor(a.astype("float32"), stop_gradient=False) for a in (hidden, bias))
+        y = ops.linear_cross_entropy(h, w, paddle.to_tensor(labels), transposed=transposed, bias=b, chunk=10)
+        (y * paddle.arange(23).astype("float32")).sum().backward()
+        results += [y.numpy(), h.grad.numpy(), b.grad.numpy()]
+    for one, other in zip(found, expected, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5)
+    assert max(rows) == 10  # pieces of the positions; the float32 copy takes no part
