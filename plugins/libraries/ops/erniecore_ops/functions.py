@@ -25,6 +25,7 @@ from erniecore_ops.packed_weights import (
     quantized_matmul_backward,
     unpack_int4,
 )
+from erniecore_ops.quantizing import quantize_weight
 from erniecore_ops.rms_norm import rms_norm
 from erniecore_ops.rope import (
     apply_rope,
@@ -64,6 +65,7 @@ __all__ = [
     "linear_cross_entropy",
     "rematerialized",
     "chunked_grouped_matmul",
+    "quantize_weight",
     "quantized_grouped_matmul",
     "quantized_grouped_matmul_backward",
     "dequantize",

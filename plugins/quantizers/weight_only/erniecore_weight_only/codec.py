@@ -31,6 +31,8 @@ NF4 = ops.NF4
 PART = 1 << 22
 #: the largest quantized value of each quant dtype; a scale is the largest weight divided by it
 _TOP = {"int8": 127.0, "int4": 7.0, "nf4": 1.0}
+#: between neighboring levels: at or below the first is the first level, and so on
+_MIDDLES = [(a + b) / 2 for a, b in pairwise(NF4)]
 
 
 class Packed(NamedTuple):
@@ -41,15 +43,38 @@ class Packed(NamedTuple):
 
 
 def encode(weight: Tensor, scheme: Scheme, where: str) -> Packed:
-    """Quantized values and scales of ``weight`` [.., I, O], computed for some outputs or experts at a time to save memory.
+    """Quantized values and scales of ``weight`` [.., I, O], computed for some outputs or experts at a time to save memory; on
+    the CPU on all cores.
 
     Raises:
         NumericsError: a value that is not finite; ``where`` names the weight.
     """
+    if weight.place.is_cpu_place() and weight.size:
+        return _encode_on_host(weight, scheme, where)
+    return _encode_in_parts(weight, scheme, where)
+
+
+def _encode_in_parts(weight: Tensor, scheme: Scheme, where: str) -> Packed:
+    """On any device."""
     parts = [_encode(part, scheme, where) for part in _parts(weight)]
     if len(parts) == 1:
         return parts[0]
     return Packed(paddle.concat([part.qweight for part in parts]), paddle.concat([part.scales for part in parts]))
+
+
+def _encode_on_host(weight: Tensor, scheme: Scheme, where: str) -> Packed:
+    middles = _MIDDLES if scheme.quant_dtype == "nf4" else None
+    top, pairs = _TOP[scheme.quant_dtype], scheme.bits == 4
+    qweight, scales = ops.quantize_weight(weight, scheme.group, top, middles, pairs=pairs)
+    _check_finite(scales, weight, where)
+    return Packed(qweight, scales if scheme.group else scales.squeeze(-1))
+
+
+def _check_finite(seen: Tensor, weight: Tensor, where: str) -> None:
+    """Raises ``NumericsError`` if ``seen``, which is made of all of ``weight``, is not finite."""
+    if not bool(paddle.isfinite(seen).all()):
+        count = int((~paddle.isfinite(weight)).sum())
+        raise NumericsError("a weight that is not finite cannot be quantized", where=where, found=f"{count} values")
 
 
 def _parts(weight: Tensor) -> Iterator[Tensor]:
@@ -67,9 +92,7 @@ def _encode(weight: Tensor, scheme: Scheme, where: str) -> Packed:
     with paddle.no_grad():
         last = weight.ndim - 1
         w = weight.astype("float32").transpose([*range(last - 1), last, last - 1])
-        if not bool(paddle.isfinite(w).all()):
-            count = int((~paddle.isfinite(w)).sum())
-            raise NumericsError("a weight that is not finite cannot be quantized", where=where, found=f"{count} values")
+        _check_finite(w, w, where)
         scales = _grouped(w.abs(), scheme.group).max(axis=-1) / _TOP[scheme.quant_dtype]
         scales = paddle.where(scales == 0, paddle.ones_like(scales), scales)
         qweight = _quantize(w / _spread(scales, scheme.group, w.shape[-1]), scheme.quant_dtype)
@@ -106,8 +129,7 @@ def _int8(value: int) -> Tensor:
 
 def _quantize(ratio: Tensor, quant_dtype: str) -> Tensor:
     if quant_dtype == "nf4":
-        middles = paddle.to_tensor([(a + b) / 2 for a, b in pairwise(NF4)], "float32")
-        return (paddle.bucketize(ratio, middles) - 8).astype("int8")
+        return (paddle.bucketize(ratio, paddle.to_tensor(_MIDDLES, "float32")) - 8).astype("int8")
     return paddle.round(ratio).clip(-_TOP[quant_dtype], _TOP[quant_dtype]).astype("int8")
 
 

@@ -56,9 +56,33 @@ def test_numbers_are_those_of_the_definition(quant_dtype, group, shape):
 def test_packing_in_parts_gives_the_same_bits(quant_dtype, shape, monkeypatch):
     weight = paddle.randn(shape)
     whole = encode(weight, Scheme(quant_dtype, 4), "w")
-    monkeypatch.setattr(codec, "PART", 40)
+    monkeypatch.setattr("erniecore_ops.quantizing.BLOCK", 40)
     for one, other in zip(encode(weight, Scheme(quant_dtype, 4), "w"), whole, strict=True):
         np.testing.assert_array_equal(one.numpy(), other.numpy())
+
+
+@pytest.mark.parametrize("quant_dtype", QUANT_DTYPES)
+@pytest.mark.parametrize("group", [0, 4, 64])
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_the_host_and_other_devices_give_the_same_values(quant_dtype, group, dtype, monkeypatch):
+    values = np.random.default_rng(5).standard_normal((3, 70, 9)) * 10.0 ** np.linspace(-6, 4, 9)
+    weight = paddle.to_tensor(values, "float32").astype(dtype)
+    weight[0, 0], weight[:, :, 3] = 0, 0
+    host = encode(weight, Scheme(quant_dtype, group), "w")
+    monkeypatch.setattr(codec, "PART", 1300)
+    device = codec._encode_in_parts(weight, Scheme(quant_dtype, group), "w")
+    assert host.qweight.numpy().tobytes() == device.qweight.numpy().tobytes()
+    assert host.scales.shape == device.scales.shape
+    assert host.scales.numpy().tobytes() == device.scales.numpy().tobytes()
+
+
+def test_a_quotient_next_to_a_half_is_rounded_as_the_definition_says():
+    """-1.7197299 / 0.023083622 is -74.50001: a division that is off by one place says -74.5, and half to even -74."""
+    weight = np.zeros([64, 16], np.float32)
+    weight[0], weight[1] = np.float32(0.023083622) * 127, -1.7197299
+    scale = weight[0, 0] / np.float32(127)
+    stored = encode(paddle.to_tensor(weight), Scheme("int8", 64), "w").qweight.numpy()
+    assert (stored[:, 1] == np.rint(weight[1, 0] / scale)).all()
 
 
 @given(st.integers(1, 7), st.integers(1, 9), st.integers(0, 3), st.integers(0, 2**32 - 1))
