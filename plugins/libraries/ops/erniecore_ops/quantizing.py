@@ -33,10 +33,10 @@ def quantize_weight(
     """
     *stack, inputs, outputs = weight.shape
     rows, groups = (outputs + 1) // 2 if pairs else outputs, -(-inputs // group) if group else 1
-    codes, scales = paddle.empty([*stack, rows, inputs], "int8"), paddle.empty([*stack, outputs, groups])
+    quantized, scales = paddle.empty([*stack, rows, inputs], "int8"), paddle.empty([*stack, outputs, groups])
     values = weight.detach() if weight.dtype == paddle.float32 else weight.detach().astype("float32")
     matrices = _view(values).reshape([-1, inputs, outputs])
-    into, into_scales = _view(codes).reshape([-1, rows, inputs]), _view(scales).reshape([-1, outputs, groups])
+    into, into_scales = _view(quantized).reshape([-1, rows, inputs]), _view(scales).reshape([-1, outputs, groups])
     step = max(2, BLOCK // inputs // 2 * 2)
     levels = None if middles is None else np.asarray(middles, np.float32)
 
@@ -49,7 +49,7 @@ def quantize_weight(
         into[matrix, first:last] = (_pairs(found) if pairs else found).T
 
     parallel_map(block, [(m, start) for m in range(len(matrices)) for start in range(0, outputs, step)], weight)
-    return codes, scales
+    return quantized, scales
 
 
 def _view(tensor: Tensor) -> NDArray[np.generic]:
@@ -82,16 +82,16 @@ def _rounded(ratio: Floats, top: float) -> NDArray[np.int8]:
 
 def _counted(ratio: Floats, levels: Floats) -> NDArray[np.int8]:
     """How many of ``levels`` are smaller, from -8 on."""
-    codes = np.full(ratio.shape, -8, np.int8)
+    quantized = np.full(ratio.shape, -8, np.int8)
     for level in levels:
-        codes += ratio > level
-    return codes
+        quantized += ratio > level
+    return quantized
 
 
-def _pairs(codes: NDArray[np.int8]) -> NDArray[np.int8]:
+def _pairs(quantized: NDArray[np.int8]) -> NDArray[np.int8]:
     """[I, o] -> [I, ceil(o / 2)]: two columns in a byte; what a last one lacks is 0."""
-    if codes.shape[1] % 2:
-        codes = np.pad(codes, ((0, 0), (0, 1)))
-    both = codes.view(np.uint8)
+    if quantized.shape[1] % 2:
+        quantized = np.pad(quantized, ((0, 0), (0, 1)))
+    both = quantized.view(np.uint8)
     stored: NDArray[np.int8] = ((both[:, 0::2] & np.uint8(15)) | (both[:, 1::2] << np.uint8(4))).view(np.int8)
     return stored

@@ -70,9 +70,9 @@ def _encode_on_host(weight: Tensor, scheme: Scheme, where: str) -> Packed:
     return Packed(qweight, scales if scheme.group else scales.squeeze(-1))
 
 
-def _check_finite(seen: Tensor, weight: Tensor, where: str) -> None:
-    """Raises ``NumericsError`` if ``seen``, which is made of all of ``weight``, is not finite."""
-    if not bool(paddle.isfinite(seen).all()):
+def _check_finite(made: Tensor, weight: Tensor, where: str) -> None:
+    """Raises ``NumericsError`` if ``made``, which is made of all of ``weight``, is not finite."""
+    if not bool(paddle.isfinite(made).all()):
         count = int((~paddle.isfinite(weight)).sum())
         raise NumericsError("a weight that is not finite cannot be quantized", where=where, found=f"{count} values")
 
