@@ -1,5 +1,5 @@
 """The pages of ``docs/reference/api``: one per module of ``erniecore.api``. A page opens with a complete plugin of the kind
-that the module is for (``docs/examples``), and lists every public name with its docstring.
+that the module is for (``docs/examples``, or a toy of the conformance kit), and lists every public name with its docstring.
 """
 
 from __future__ import annotations
@@ -17,7 +17,10 @@ from typing import Any
 import erniecore.api
 
 ROOT = Path(__file__).parents[1]
-EXAMPLES = ROOT / "docs" / "examples"
+TOYS = ROOT / "plugins" / "commands" / "conformance" / "erniecore_conformance" / "toys"
+#: module of the public interface -> its example; toys where one serves the page and the conformance kit
+EXAMPLES = {path.stem: path for path in sorted((ROOT / "docs" / "examples").glob("*.py"))}
+EXAMPLES |= {name: TOYS / f"{name}.py" for name in ("importer", "kernels")}
 WAYS = """Python users need the package `erniecore` only: `run`, `load_model`, `open_model`, `load_adapter`, `load_tokenizer`,
 `generate` and `export`. A plugin imports the layer of its kind, and from `erniecore.api` the names that all kinds share."""
 
@@ -52,8 +55,7 @@ def page(name: str, notice: str) -> str:
     """The page of one module: its docstring, its example and its names."""
     module = importlib.import_module(f"erniecore.api.{name}")
     lines = [notice + f"# erniecore.api.{name}", "", inspect.getdoc(module) or "", ""]
-    example = EXAMPLES / f"{name}.py"
-    if example.is_file():
+    if example := EXAMPLES.get(name):
         lines += [
             "## Example",
             "",

@@ -1,7 +1,9 @@
 """Each page of the public interface opens with a plugin that is complete: it loads, is assembled, and does what it says."""
 
+import importlib
 import importlib.util
 import json
+import sys
 from pathlib import Path
 
 import pytest
@@ -14,7 +16,9 @@ from erniecore.kinds import KINDS
 from erniecore.plugin import Plugin
 
 ROOT = Path(__file__).parents[2]
-EXAMPLES = sorted((ROOT / "docs" / "examples").glob("*.py"))
+sys.path.insert(0, str(ROOT / "docs"))
+EXAMPLES = sorted(importlib.import_module("api_pages").EXAMPLES.values(), key=lambda path: path.stem)
+sys.path.remove(str(ROOT / "docs"))
 #: a command is a function, not a plugin object
 PLUGINS = [path for path in EXAMPLES if path.stem != "command"]
 
@@ -24,6 +28,11 @@ def loaded(path):
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
+
+
+def example(name):
+    (path,) = (path for path in EXAMPLES if path.stem == name)
+    return loaded(path)
 
 
 @pytest.mark.parametrize("path", PLUGINS, ids=lambda path: path.stem)
@@ -89,7 +98,7 @@ def test_optimizer_steps_against_the_gradient():
 
     from erniecore.api.optimizer import ParameterRole, ShardSpec, TrainedParameter
 
-    plugin = loaded(ROOT / "docs" / "examples" / "optimizer.py").plugin
+    plugin = example("optimizer").plugin
     weight = paddle.create_parameter([2], "float32", default_initializer=paddle.nn.initializer.Constant(1.0))
     given = TrainedParameter("w", weight, ParameterRole.OTHER, ShardSpec((2,)), factor=0.5)
     optimizer = plugin.ernie_build_optimizer([given])
@@ -100,15 +109,15 @@ def test_optimizer_steps_against_the_gradient():
 
 
 def test_importer_converts_a_file():
-    plugin = loaded(ROOT / "docs" / "examples" / "importer.py").plugin
-    content = {"peak_lr": 0.1, "num_updates": 7, "progress_bar": False}
+    plugin = example("importer").plugin
+    content = {"toy_rate": 0.1, "toy_steps": 7, "toy_color": "blue"}
     assert plugin.ernie_match_settings(content) == 3
-    found = plugin.ernie_import_settings({**content, "num_update": 1})
+    found = plugin.ernie_import_settings({**content, "toy_step": 1})
     assert {key: setting.value for key, setting in found.settings.items()} == {
         "train.learning_rate": 0.1,
         "train.max_steps": 7,
     }
-    assert list(found.unknown) == ["num_update"]
+    assert list(found.unknown) == ["toy_step"]
 
 
 def test_kernel_computes_what_the_reference_does():
@@ -116,7 +125,7 @@ def test_kernel_computes_what_the_reference_does():
     import paddle
     from erniecore_ops import functions
 
-    kernel = loaded(ROOT / "docs" / "examples" / "kernels.py").plugin.load("hadamard", lambda: 1)["hadamard"]
+    kernel = example("kernels").plugin.load("hadamard", lambda: 1)["hadamard"]
     x = paddle.to_tensor(np.arange(24, dtype=np.float32).reshape(3, 8))
     assert kernel.supports(x, 4)
     assert not kernel.supports(x, 3)
@@ -128,7 +137,7 @@ def test_corpus_has_every_token_once(tmp_path):
 
     from erniecore.api.corpus import SamplerSettings, Source
 
-    plugin = loaded(ROOT / "docs" / "examples" / "corpus.py").plugin
+    plugin = example("corpus").plugin
     np.save(tmp_path / "ids.npy", np.arange(50))
     source = Source(path=str(tmp_path / "ids.npy"))
     assert plugin.ernie_match_corpus(source.path)
@@ -141,7 +150,7 @@ def test_corpus_has_every_token_once(tmp_path):
 
 def test_command_prints_a_table(tmp_path):
     app = typer.Typer()
-    app.command()(loaded(ROOT / "docs" / "examples" / "command.py").command)
+    app.command()(example("command").command)
     events = [
         {"event": "run_start"},
         {"event": "step", "step": 1, "loss": 2.5},

@@ -25,7 +25,7 @@ TOYS = {
     "importer": "importer:plugin",
     "exporter": "others:exporter",
     "launcher": "launcher:plugin",
-    "kernels": "kernels:kernels",
+    "kernels": "kernels:plugin",
     "server": "others:server",
     "callback": "others:callback",
     "forecaster": "forecaster:plugin",

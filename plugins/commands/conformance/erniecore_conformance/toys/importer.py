@@ -1,4 +1,5 @@
-"""A good importer at toy size: a toolkit with four keys."""
+"""Reads the settings files of a toolkit with four keys. The conformance kit checks itself with it, and the reference page of
+`erniecore.api.importer` shows it."""
 
 from __future__ import annotations
 
@@ -27,7 +28,7 @@ TABLE = KeyTable(
 
 
 class ToyImporterPlugin(Plugin):
-    """Four keys, each on its own."""
+    """One table describes, recognizes and converts the keys."""
 
     kind = "importer"
     name = "toy"

@@ -1,4 +1,5 @@
-"""A good set of kernels at toy size: the Walsh-Hadamard transform in numpy."""
+"""A kernel for one operator on the CPU: the Hadamard transform in numpy. The conformance kit checks itself with it, and the
+reference page of `erniecore.api.kernels` shows it."""
 
 from __future__ import annotations
 
@@ -9,14 +10,14 @@ from erniecore.api.kernels import Kernel, KernelSet
 
 
 class Function(NamedTuple):
-    """A kernel that is a Python function."""
+    """A kernel: ``supports`` says for which calls ``run`` replaces the reference operator."""
 
     run: Callable[..., Any]
     supports: Callable[..., bool]
 
 
 class ToyKernels(KernelSet):
-    """The transform of one operator."""
+    """Chosen with ``device.kernels.hadamard=toy``, or where it is the only set with this operator."""
 
     name = "toy"
     summary = "the Hadamard transform in numpy, for the conformance kit"
@@ -43,4 +44,4 @@ def transform(x: Any, block: int) -> Any:
     return paddle.to_tensor((x.numpy().reshape(-1, block) @ matrix).reshape(x.shape))
 
 
-kernels = ToyKernels()
+plugin = ToyKernels()
