@@ -87,12 +87,15 @@ def test_write_that_fails_half_way_leaves_the_older_checkpoints(
     [
         ["model", "init", "--model", "ernie45", "--tokenizer", "TOK", "--size", "tiny", "--out", "DISK/m"],
         ["export", "BASE", "--to", "hf", "--out", "DISK/m"],
+        ["export", "BASE", "--to", "gguf", "--out", "DISK/m"],
+        ["quantize", "BASE", "--to", "wint8", "--out", "DISK/m"],
         ["tokenizer", "train", "TRAIN", "--vocab-size", 320, "--out", "DISK/m"],
     ],
-    ids=lambda words: words[0],
+    ids=lambda words: " ".join(words[:4:3]),
 )
 @pytest.mark.parametrize("disk", ["full", "read-only"])
-def test_what_cannot_be_written_leaves_nothing(refuses, home, small_disk, words, disk):
+def test_what_cannot_be_written_leaves_nothing(refuses, home, small_disk, snapshot, words, disk):
+    before = snapshot(home)
     place = small_disk(*(["ro"] if disk == "read-only" else []))
     if disk == "full":
         fill(place, 20_000).rename(place / "filler")
@@ -100,6 +103,7 @@ def test_what_cannot_be_written_leaves_nothing(refuses, home, small_disk, words,
     code = Exit.ENVIRONMENT if words[0] == "tokenizer" else Exit.CHECKPOINT
     refuses([names.get(word, word) for word in words], code, place, remedy="fix ")
     assert [p.name for p in place.iterdir()] == (["filler"] if disk == "full" else [])
+    assert snapshot(home) == before
 
 
 def test_read_only_run_directory_is_refused_and_unchanged(refuses, runner, trained, snapshot, small_disk):

@@ -6,6 +6,7 @@ import errno
 import json
 import os
 import shutil
+import signal
 import tracemalloc
 from pathlib import Path
 
@@ -293,3 +294,39 @@ def test_a_disk_that_is_full_is_named_and_nothing_is_left(home, tmp_path, monkey
     with pytest.raises(CheckpointError, match="no space left on the disk"):
         export_directory(home / "ernie45", tmp_path / "out", "gguf")
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("place", ["_write", "_write_data", "_notes", "write_directory_manifest"])
+def test_a_killed_export_leaves_the_source_and_no_model_and_its_repetition_is_whole(home, tmp_path, place):
+    """Killed before the header, in the data, behind it, and with all but the manifest on the disk."""
+    source, out, whole = home / "ernie45-moe", tmp_path / "out", tmp_path / "whole"
+    before = {path.name: path.read_bytes() for path in source.iterdir()}
+    child = os.fork()
+    if not child:
+        try:
+            die_in(place, calls=5 if place == "_write_data" else 1)
+            export_directory(source, out, "gguf", {"dtype": "q8_0"})
+        finally:
+            os._exit(1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
+    (left,) = tmp_path.iterdir()
+    assert left.name.startswith(".tmp-out-")
+    assert {path.name: path.read_bytes() for path in source.iterdir()} == before
+    for directory in (out, whole):
+        export_directory(source, directory, "gguf", {"dtype": "q8_0"})
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["out", "whole"]
+    assert {path.name: path.read_bytes() for path in out.iterdir()} == {p.name: p.read_bytes() for p in whole.iterdir()}
+
+
+def die_in(name, calls):
+    """This process kills itself when it calls a function of the exporter for the last of so many times."""
+    from erniecore_gguf import export
+
+    function, left = getattr(export, name), iter(range(calls, 0, -1))
+
+    def die(*arguments, **named):
+        if next(left) == 1:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return function(*arguments, **named)
+
+    setattr(export, name, die)
