@@ -18,14 +18,14 @@ from ernie_third_party_kernels.library import COUNT, POINTER, SIZE, function
 from ernie_third_party_kernels.tensors import Kernel, Threads, plain, pointer, team
 
 #: see ``Form`` in plan.h
-COLUMNS, OUTPUTS_FIRST = 1, 2
+COLUMNS, OUTPUTS_FIRST, BFLOAT = 1, 2, 5
 PACKED = {"int8": 3, "int4": 4, "nf4": 5}
 MATRIX_WORDS = 11
 #: tokens and columns beyond which matrix products of BLAS and attention by blocks are faster
 MOST_TOKENS, MOST_COLUMNS = 512, 128
 #: see ``Layer`` in plan.h: where the addresses of keys and values stand
 LAYER_WORDS = 2 + 10 * MATRIX_WORDS + 5 + 2
-MODEL_WORDS = 9 + MATRIX_WORDS
+MODEL_WORDS = 10 + MATRIX_WORDS
 
 Word: TypeAlias = Any  # a number, a tensor whose address it is, or None
 
@@ -84,7 +84,8 @@ class Step:
 def _model(plan: Any) -> Iterator[Word]:
     hidden, first = plan.embedding.shape[1], plan.blocks[0]
     yield from (len(plan.blocks), hidden, first.q.outputs // plan.head_dim, first.k.outputs // plan.head_dim)
-    yield from (plan.head_dim, plan.embedding.shape[0], plan.embedding, plan.frequencies, plan.norm)
+    yield from (plan.head_dim, plan.embedding.shape[0], int(plan.embedding.dtype == paddle.bfloat16))
+    yield from (plan.embedding, plan.frequencies, plan.norm)
     yield from _matrix(plan.head)
 
 
@@ -113,6 +114,7 @@ def _matrix(projection: Any) -> Iterator[Word]:
         layout, inputs, group = COLUMNS, weight.shape[-2], 0
         if projection.transposed:
             layout, inputs = OUTPUTS_FIRST, weight.shape[-1]
+        layout += BFLOAT * int(weight.dtype == paddle.bfloat16)
         data, scales = weight, None
     else:
         layout, inputs, group = PACKED[weight.quant_dtype], weight.qweight.shape[-1], weight.group
@@ -129,8 +131,9 @@ def _fits(projection: Any, inputs: int, outputs: int, stack: tuple[int, ...] = (
     """Whether a projection [*stack, inputs, outputs] lies as the library reads it."""
     weight, update, rest = projection.weight, projection.update, [projection.bias]
     if isinstance(weight, Tensor):
-        shape = [outputs, inputs] if projection.transposed else [*stack, inputs, outputs]
-        good = weight.shape == shape and plain(weight)
+        turned, halves = projection.transposed, weight.dtype == paddle.bfloat16
+        good = weight.shape == [*stack, *((outputs, inputs) if turned else (inputs, outputs))] and _stored(weight)
+        good = good and (halves or not (turned and stack))
     else:
         rows = outputs if weight.quant_dtype == "int8" else (outputs + 1) // 2
         groups = [-(-inputs // weight.group)] if weight.group else []
@@ -146,12 +149,17 @@ def _fits(projection: Any, inputs: int, outputs: int, stack: tuple[int, ...] = (
     return good and projection.outputs == outputs and plain(*rest)
 
 
+def _stored(weight: Tensor) -> bool:
+    """Whether values lie without gaps, in float32 or bfloat16."""
+    return plain(weight) or bool(weight.dtype == paddle.bfloat16 and weight.is_contiguous())
+
+
 def _supported(plan: Any) -> bool:
     """Whether the library can run a plan."""
     V, H = plan.embedding.shape
     d, scorings = plan.head_dim, {"softmax", "sigmoid"}
     good = bool(plan.blocks) and d % 2 == 0 and plan.frequencies.shape == [d // 2] and plan.norm.shape == [H]
-    good = good and plain(plan.embedding, plan.frequencies, plan.norm) and _fits(plan.head, H, V)
+    good = good and _stored(plan.embedding) and plain(plan.frequencies, plan.norm) and _fits(plan.head, H, V)
     if not good:
         return False
     wide, narrow = plan.blocks[0].q.outputs, plan.blocks[0].k.outputs

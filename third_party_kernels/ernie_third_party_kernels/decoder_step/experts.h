@@ -18,8 +18,10 @@ struct Step {
 struct Own {
     float *normed, *gathered, *sums, *more_sums, *scores, *weights;
     int32_t *tokens, *experts, *starts, *place;
-    Own(const Memory& memory, const Pass& pass, i64 selected, float* at) {
-        normed = at, gathered = normed + memory.normed_size, sums = gathered + memory.normed_size;
+    Splits splits;
+    Own(const Memory& memory, const Pass& pass, i64 selected, Member& member) {
+        splits = {member.own, &member.split};
+        normed = member.own + memory.split_size, gathered = normed + memory.normed_size, sums = gathered + memory.normed_size;
         more_sums = sums + memory.tile_size, scores = more_sums + memory.tile_size, weights = scores + pass.columns();
         tokens = reinterpret_cast<int32_t*>(weights + pass.tokens() * selected);
         experts = tokens + pass.tokens() * selected;
@@ -83,8 +85,8 @@ static i64 sort_routes(const Layer& layer, const Step& step, Own& own) {
 // inner [rows, n] of a tile = silu(x gate) (x up), times a weight per row if there are any
 static void inner_tile(const Matrix& gate, const Matrix& up, i64 expert, const float* x, i64 rows, i64 first, i64 n,
                        const float* weights, const Own& own, float* inner) {
-    product_tile(gate, expert, x, rows, first, n, own.sums, n);
-    product_tile(up, expert, x, rows, first, n, own.more_sums, n);
+    product_tile(gate, expert, x, rows, first, n, own.splits, own.sums, n);
+    product_tile(up, expert, x, rows, first, n, own.splits, own.more_sums, n);
     for (i64 m = 0; m < rows; ++m) {
         const float *g = own.sums + m * n, *u = own.more_sums + m * n, weight = weights ? weights[m] : 1.0f;
         float* out = inner + m * gate.outputs + first;
@@ -95,7 +97,7 @@ static void inner_tile(const Matrix& gate, const Matrix& up, i64 expert, const f
 // stream += a tile of inner W, rows as `tokens` says, or one after the other
 static void add_tile(const Matrix& matrix, i64 expert, const float* inner, i64 rows, const int32_t* tokens, i64 first, i64 n,
                      const Own& own, float* stream) {
-    product_tile(matrix, expert, inner, rows, first, n, own.sums, n);
+    product_tile(matrix, expert, inner, rows, first, n, own.splits, own.sums, n);
     for (i64 m = 0; m < rows; ++m) {
         const float* sums = own.sums + m * n;
         float* x = stream + (tokens ? tokens[m] : m) * matrix.outputs + first;
@@ -138,7 +140,7 @@ static void experts(Member& member, const Layer& layer, const Step& step, Own& o
         if (n > 1) {
             for (i64 m = 0; m < rows; ++m)
                 std::memcpy(own.gathered + m * hidden, x + own.tokens[start + m] * hidden, sizeof(float) * hidden);
-            x = own.gathered;
+            x = own.gathered, *own.splits.of = nullptr;
         }
         inner_tile(layer.expert_gate, layer.expert_up, own.experts[u], x, rows, narrow.first(t), narrow.size(t),
                    own.weights + start, own, routed + start * width);

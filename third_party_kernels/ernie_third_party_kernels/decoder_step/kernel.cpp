@@ -30,8 +30,13 @@ static const float* normed(Member& member, const Step& step, const Own& own, con
 static void embed(const Step& step, i64 token) {
     const Model& model = step.model;
     const i64 half = model.head_size / 2;
-    std::memcpy(step.memory.stream + token * model.hidden, model.embedding + step.pass.ids[token] * model.hidden,
-                sizeof(float) * model.hidden);
+    float* stream = step.memory.stream + token * model.hidden;
+    const i64 first = step.pass.ids[token] * model.hidden;
+    if (model.bfloat_embedding) {
+        for (i64 i = 0; i < model.hidden; ++i) stream[i] = number(static_cast<const uint16_t*>(model.embedding)[first + i]);
+    } else {
+        std::memcpy(stream, static_cast<const float*>(model.embedding) + first, sizeof(float) * model.hidden);
+    }
     const float position = static_cast<float>(step.pass.positions[token]);
     for (i64 i = 0; i < half; ++i) {
         const float angle = position * model.frequencies[i];
@@ -77,11 +82,11 @@ static void attention(Member& member, const Layer& layer, const Step& step, cons
     member.each(q.count + 2 * k.count, [&](i64 item) {
         const i64 rest = item - q.count;
         if (rest < 0)
-            product_tile(layer.q, 0, x, n, q.first(item), q.size(item), memory.query + q.first(item), q.outputs);
+            product_tile(layer.q, 0, x, n, q.first(item), q.size(item), own.splits, memory.query + q.first(item), q.outputs);
         else if (rest < k.count)
-            product_tile(layer.k, 0, x, n, k.first(rest), k.size(rest), memory.key + k.first(rest), k.outputs);
+            product_tile(layer.k, 0, x, n, k.first(rest), k.size(rest), own.splits, memory.key + k.first(rest), k.outputs);
         else
-            product_tile(layer.v, 0, x, n, k.first(rest - k.count), k.size(rest - k.count),
+            product_tile(layer.v, 0, x, n, k.first(rest - k.count), k.size(rest - k.count), own.splits,
                          memory.value + k.first(rest - k.count), k.outputs);
     });
     const bool alone = step.pass.width == 1;
@@ -123,7 +128,7 @@ static void run(Member& member, const Layer* layers, const Step& step, Own& own)
     const float* x = normed(member, step, own, model.norm, pass.wanted, pass.places);
     const Tiles tiles(model.vocabulary, member.team.size);
     member.each(tiles.count, [&](i64 t) {
-        product_tile(model.head, 0, x, pass.wanted, tiles.first(t), tiles.size(t), pass.logits + tiles.first(t),
+        product_tile(model.head, 0, x, pass.wanted, tiles.first(t), tiles.size(t), own.splits, pass.logits + tiles.first(t),
                      model.vocabulary);
     });
 }
@@ -152,7 +157,7 @@ EXPORT int decoder_step(const Model* model, const Layer* layers, const Pass* pas
 #pragma omp barrier
 #endif
         Member member{team, memory.own + index * memory.own_size};
-        Own own(memory, *pass, selected, member.own);
+        Own own(memory, *pass, selected, member);
         run(member, layers, step, own);
     }
     if (pass->stream) std::memcpy(pass->stream, memory.stream, sizeof(float) * pass->tokens() * model->hidden);

@@ -3,7 +3,7 @@
 #pragma once
 #include "../blocks.h"
 #include "../packed_weights/product.h"
-#include "plan.h"
+#include "integers.h"
 
 // Rows of a matrix [in, out] that are worked on together: so many streams of memory, each read from left to right, and sums
 // that are loaded and stored once for all of them.
@@ -11,9 +11,49 @@ constexpr int DEPTH = 16;
 // Rows of x beyond which a matrix is passed over by columns: it is then read from the cache more often than from memory.
 constexpr i64 MANY = 16;
 
+// bfloat16 is the upper half of float32.
+typedef uint16_t half_at __attribute__((vector_size(W * 2), aligned(2), may_alias));
+typedef uint32_t uvec __attribute__((vector_size(W * 4)));
+static inline vec get(const uint16_t* p) {
+    return reinterpret_cast<vec>(__builtin_convertvector(*reinterpret_cast<const half_at*>(p), uvec) << 16);
+}
+static inline float number(float x) { return x; }
+static inline float number(uint16_t x) {
+    const uint32_t bits = static_cast<uint32_t>(x) << 16;
+    float f;
+    std::memcpy(&f, &bits, 4);
+    return f;
+}
+
+// Outputs by outputs in bfloat16, [O, I].
+struct Bfloats {
+    static constexpr bool SCALED = false;
+    const uint16_t* at_first;
+    i64 step;
+    Bfloats(const int8_t* numbers, i64 first, i64 I) : at_first(reinterpret_cast<const uint16_t*>(numbers) + first * I), step(I) {}
+    static i64 rows(i64 O) { return 2 * O; }  // of bytes
+    template <int OUT>
+    void load(i64 i, wide* w) const {
+        for (int o = 0; o < OUT; ++o) {
+            const uint16_t* from = at_first + o * step + i;
+            vec parts[16 / W];
+            for (int p = 0; p < 16 / W; ++p) parts[p] = get(from + p * W);
+            std::memcpy(w + o, parts, sizeof(wide));
+        }
+    }
+    template <int OUT>
+    void fetch(i64 i) const {
+        for (int o = 0; o < OUT; ++o) {
+            __builtin_prefetch(at_first + (OUT + o) * step + i);
+            __builtin_prefetch(at_first + (OUT + o) * step + i + 32);
+        }
+    }
+    float at(i64 o, i64 i) const { return number(at_first[o * step + i]); }
+};
+
 // sums [M, N W] += x [M, depth] w [depth, N W], all in registers
-template <int M, int N>
-static inline void add_registers(const float* x, i64 x_step, const float* w, i64 w_step, i64 depth, float* sums, i64 step) {
+template <int M, int N, class T>
+static inline void add_registers(const float* x, i64 x_step, const T* w, i64 w_step, i64 depth, float* sums, i64 step) {
     vec s[M][N];
 #pragma GCC unroll 8
     for (int m = 0; m < M; ++m)
@@ -40,7 +80,8 @@ static inline void add_registers(const float* x, i64 x_step, const float* w, i64
 }
 
 // The same for one row and a whole block of matrix rows: nothing to share but the sums.
-static inline void add_row(const float* x, const float* w, i64 w_step, float* sums) {
+template <class T>
+static inline void add_row(const float* x, const T* w, i64 w_step, float* sums) {
     vec s = get(sums);
 #pragma GCC unroll 16
     for (int k = 0; k < DEPTH; ++k) s += get(w + k * w_step) * all(x[k]);
@@ -48,8 +89,8 @@ static inline void add_row(const float* x, const float* w, i64 w_step, float* su
 }
 
 // sums [M, n] += x [M, depth] w [depth, n]
-template <int M>
-static inline void add_columns(const float* x, i64 x_step, const float* w, i64 w_step, i64 depth, i64 n, float* sums, i64 step) {
+template <int M, class T>
+static inline void add_columns(const float* x, i64 x_step, const T* w, i64 w_step, i64 depth, i64 n, float* sums, i64 step) {
     constexpr int N = M == 8 ? 3 : M == 4 && W < 16 ? 2 : 4;
     i64 c = 0;
     if (M == 1 && depth == DEPTH) {
@@ -61,12 +102,13 @@ static inline void add_columns(const float* x, i64 x_step, const float* w, i64 w
     for (; c < n; ++c)
         for (int m = 0; m < M; ++m) {
             float s = sums[m * step + c];
-            for (i64 k = 0; k < depth; ++k) s += w[k * w_step + c] * x[m * x_step + k];
+            for (i64 k = 0; k < depth; ++k) s += number(w[k * w_step + c]) * x[m * x_step + k];
             sums[m * step + c] = s;
         }
 }
 
-static inline void add_rows(const float* x, i64 x_step, i64 rows, const float* w, i64 w_step, i64 depth, i64 n, float* sums,
+template <class T>
+static inline void add_rows(const float* x, i64 x_step, i64 rows, const T* w, i64 w_step, i64 depth, i64 n, float* sums,
                             i64 step) {
     i64 m = 0;
     if (W == 16)
@@ -76,9 +118,10 @@ static inline void add_rows(const float* x, i64 x_step, i64 rows, const float* w
     for (; m < rows; ++m) add_columns<1>(x + m * x_step, x_step, w, w_step, depth, n, sums + m * step, step);
 }
 
+template <class T>
 static void columns_tile(const Matrix& matrix, i64 expert, const float* x, i64 rows, i64 first, i64 n, float* sums, i64 step) {
     const i64 inputs = matrix.inputs, w_step = matrix.outputs;
-    const float* w = static_cast<const float*>(matrix.data) + expert * inputs * w_step + first;
+    const T* w = static_cast<const T*>(matrix.data) + expert * inputs * w_step + first;
     for (i64 m = 0; m < rows; ++m) std::memset(sums + m * step, 0, sizeof(float) * static_cast<size_t>(n));
     if (rows > MANY) {
         constexpr i64 panel = (W == 16 ? 3 : 2) * W;
@@ -113,11 +156,16 @@ static void update_tile(const Matrix& matrix, const float* x, i64 rows, i64 firs
 }
 
 // sums [rows, n], `step` apart: columns first .. first + n of x [rows, in] W (+ bias). `first` is a multiple of 64.
-static void product_tile(const Matrix& matrix, i64 expert, const float* x, i64 rows, i64 first, i64 n, float* sums, i64 step) {
-    switch (matrix.form) {
-        case NONE: return;
-        case COLUMNS: columns_tile(matrix, expert, x, rows, first, n, sums, step); break;
+static void product_tile(const Matrix& matrix, i64 expert, const float* x, i64 rows, i64 first, i64 n, const Splits& splits,
+                         float* sums, i64 step) {
+    const bool integers = in_integers(matrix);
+    if (integers) integers_tile(matrix, expert, x, rows, first, n, splits, sums, step);
+    switch (integers ? NONE : matrix.form) {
+        case NONE: break;
+        case COLUMNS: columns_tile<float>(matrix, expert, x, rows, first, n, sums, step); break;
         case OUTPUTS_FIRST: outputs_tile<Floats>(matrix, expert, x, rows, first, n, sums, step); break;
+        case BFLOAT_COLUMNS: columns_tile<uint16_t>(matrix, expert, x, rows, first, n, sums, step); break;
+        case BFLOAT_OUTPUTS_FIRST: outputs_tile<Bfloats>(matrix, expert, x, rows, first, n, sums, step); break;
         case INT8: outputs_tile<Int8>(matrix, expert, x, rows, first, n, sums, step); break;
         case INT4: outputs_tile<Halves<false>>(matrix, expert, x, rows, first, n, sums, step); break;
         case NF4_LEVELS: outputs_tile<Halves<true>>(matrix, expert, x, rows, first, n, sums, step); break;

@@ -1,11 +1,14 @@
 // What a decoder is made of and what one pass is asked for, as the binding lays it out: every member is 64 bits wide.
 #pragma once
+#include <initializer_list>
+
 #include "../common.h"
 
 static_assert(sizeof(void*) == sizeof(i64), "pointers and integers share an array");
 
-// How a matrix is stored. COLUMNS: float32 [in, out]; OUTPUTS: float32 [out, in]; the others as packed_weights has them.
-enum Form : i64 { NONE, COLUMNS, OUTPUTS_FIRST, INT8, INT4, NF4_LEVELS };
+// How a matrix is stored. COLUMNS: float32 [in, out]; OUTPUTS_FIRST: float32 [out, in]; codes as packed_weights has them; the same
+// two in bfloat16.
+enum Form : i64 { NONE, COLUMNS, OUTPUTS_FIRST, INT8, INT4, NF4_LEVELS, BFLOAT_COLUMNS, BFLOAT_OUTPUTS_FIRST };
 
 // One matrix, or a stack of them.
 struct Matrix {
@@ -29,7 +32,9 @@ struct Layer {
 
 struct Model {
     i64 layers, hidden, heads, key_heads, head_size, vocabulary;
-    const float *embedding, *frequencies, *norm;
+    i64 bfloat_embedding;  // 0: float32
+    const void* embedding;
+    const float *frequencies, *norm;
     Matrix head;
 };
 
@@ -45,6 +50,26 @@ struct Pass {
     i64 columns() const { return start + width; }
 };
 
+// The most inputs of a matrix with codes; 0: there is none.
+static inline i64 most_inputs(const Model& model, const Layer* layers) {
+    i64 most = 0;
+    const auto see = [&most](const Matrix& matrix) {
+        if (matrix.form >= INT8 && matrix.form <= NF4_LEVELS && matrix.inputs > most) most = matrix.inputs;
+    };
+    see(model.head);
+    for (i64 l = 0; l < model.layers; ++l) {
+        const Layer& a = layers[l];
+        for (const Matrix* m : {&a.q, &a.k, &a.v, &a.o, &a.gate, &a.up, &a.down}) see(*m);
+        if (a.experts)
+            for (const Matrix* m : {&a.expert_gate, &a.expert_up, &a.expert_down}) see(*m);
+    }
+    return most;
+}
+
+// Rows that are split at a time into the parts of integers.h, and floats that one takes.
+constexpr i64 SPLIT_ROWS = 16;
+static inline i64 split_floats(i64 inputs) { return ((inputs + 63) / 64 * 65 + 49 + 15) / 16 * 16; }
+
 struct Constants {
     float epsilon, norm_min, scale;
 };
@@ -53,7 +78,7 @@ struct Constants {
 struct Memory {
     float *stream, *normed, *query, *key, *value, *attended, *inner, *cosine, *sine, *weights, *own;
     i64* chosen;
-    i64 shared_size, own_size, normed_size, tile_size;
+    i64 shared_size, own_size, split_size, normed_size, tile_size;
 
     Memory(const Model& model, const Layer* layers, const Pass& pass, float* start) {
         const i64 n = pass.tokens(), wide = model.heads * model.head_size, narrow = model.key_heads * model.head_size;
@@ -78,9 +103,11 @@ struct Memory {
         weights = take(n * most_selected), chosen = reinterpret_cast<i64*>(take(2 * n * most_selected));
         shared_size = at - start;
         own = at;
-        // a thread's own: normed rows, rows gathered for an expert, two tiles of sums, scores of a head, lists of routes
+        // a thread's own: split rows, normed rows, rows gathered for an expert, two tiles of sums, scores of a head, lists of
+        // routes
         normed_size = n * model.hidden, tile_size = n * WIDEST;
-        own_size = 2 * normed_size + 2 * tile_size + pass.columns() + 2 * n * most_selected + 4 * (most_experts + 2);
+        split_size = (n < SPLIT_ROWS ? n : SPLIT_ROWS) * split_floats(most_inputs(model, layers));
+        own_size = split_size + 2 * normed_size + 2 * tile_size + pass.columns() + 2 * n * most_selected + 4 * (most_experts + 2);
         own_size = (own_size + 31) / 16 * 16;
     }
 

@@ -1,6 +1,7 @@
 """Whole passes in one call of a kernel against the model layer by layer: the same tokens, logits and streams, whatever the
 model is made of, on every instruction set and any number of threads; and when they must not be taken."""
 
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -116,16 +117,89 @@ def test_the_same_as_layer_by_layer(models, use, kind, isa):
     agree(models[kind], use, isa=isa)
 
 
-@pytest.mark.parametrize("scheme", [Scheme("int8"), Scheme("int4"), Scheme("int4", 32), Scheme("nf4", 16)])
-def test_packed_weights(use, scheme):
-    model = build({**ROUTED, "intermediate_size": 71, "use_bias": True})
+#: rows of whole lines of the cache, which products in whole numbers take
+EVEN = {"hidden_size": 128, "intermediate_size": 192, "head_dim": 32, "moe_intermediate_size": 64}
+SCHEMES = [Scheme("int8"), Scheme("int4"), Scheme("int4", 32), Scheme("nf4", 16)]
+
+
+def packed(sizes, scheme):
+    """A mixture of experts with all but its head and its routers in a scheme."""
+    model = build({**ROUTED, "use_bias": True, **sizes})
     for layer in model.sublayers():
         for name, inner in list(layer.named_children()):
             if type(inner) is paddle.nn.Linear and "head" not in name:
                 setattr(layer, name, PackedLinear(inner, scheme, name))
             elif name == "experts":
                 setattr(layer, name, PackedExperts(inner, dict.fromkeys(STACKED, scheme), name))
-    agree(model, use)
+    return model
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_packed_weights(use, scheme):
+    agree(packed({"intermediate_size": 71}, scheme), use)
+
+
+@pytest.mark.parametrize("isa", library.LIBRARIES)
+@pytest.mark.parametrize("scheme", [Scheme("int8"), Scheme("int4"), Scheme("int4", 64), Scheme("int4", 128)])
+def test_packed_weights_with_whole_lines(use, scheme, isa):
+    if isa not in library.usable(library.processor_flags()):
+        pytest.skip(f"no library {isa} for this processor")
+    agree(packed(EVEN, scheme), use, isa=isa)
+
+
+@pytest.mark.parametrize("scheme", [Scheme("int8"), Scheme("int4"), Scheme("int4", 64)])
+def test_rows_with_packed_weights_have_the_bits_that_they_have_alone(use, scheme):
+    model, many = packed(EVEN, scheme), [7, 1, 12, *range(1, 18)]
+    use(1)
+    rows = prompts(model, many)
+    logits = decode(model, rows, 3)[1]
+    use(2)
+    assert np.array_equal(decode(model, rows, 3)[1], logits)
+    for row in (0, 2, 19):
+        assert np.array_equal(decode(model, [rows[row]], 3)[1][:, 0], logits[:, row])
+
+
+@pytest.mark.parametrize("isa", library.LIBRARIES)
+@pytest.mark.parametrize("tied", [True, False])
+def test_weights_in_bfloat16_are_what_they_stand_for(use, tied, isa):
+    """Each weight in both orders, and stacks; the model holds the same numbers in float32."""
+    if isa not in library.usable(library.processor_flags()):
+        pytest.skip(f"no library {isa} for this processor")
+    model = build({**ROUTED, "tie_word_embeddings": tied, "vocab_size": 131})
+    for parameter in model.parameters():
+        parameter.set_value(parameter.astype("bfloat16").astype("float32"))
+    whole = model.decoder_plan()
+
+    def halves(tensor):
+        return tensor.astype("bfloat16")
+
+    def stored(projection, turned):
+        weight, stays = projection.weight, projection.transposed == turned
+        order = [*range(weight.ndim - 2), weight.ndim - 1, weight.ndim - 2]
+        return replace(projection, weight=halves(weight if stays else weight.transpose(order)), transposed=turned)
+
+    def block(old, turned):
+        routed = old.experts and replace(
+            old.experts, **{name: stored(getattr(old.experts, name), turned) for name in ("gate", "up", "down")}
+        )
+        mlp = old.mlp and tuple(stored(projection, turned) for projection in old.mlp)
+        return replace(old, mlp=mlp, experts=routed, **{name: stored(getattr(old, name), turned) for name in "qkvo"})
+
+    use(2, isa)
+    rng, heads = np.random.default_rng(3), [1, 14, SIZES["num_key_value_heads"], SIZES["head_dim"]]
+    ids, found = rng.integers(0, 131, (1, 14)), []
+    for plan in (whole, *(replace(whole, blocks=tuple(block(b, t) for b in whole.blocks)) for t in (False, True))):
+        if plan is not whole:
+            plan = replace(plan, embedding=halves(whole.embedding), head=stored(whole.head, whole.head.transposed))
+        step = ops.decoder_step(plan)
+        caches = [[paddle.zeros(heads) for _ in plan.blocks] for _ in range(2)]
+        for start, stop in ((0, 12), (12, 13), (13, 14)):
+            part = np.arange(start, stop)[None]
+            places = np.arange(stop - start)
+            logits = step.run(ops.NewTokens(ids[:, start:stop], part, None, *caches, start, places))
+        found.append(logits)
+    for logits in found[1:]:
+        np.testing.assert_allclose(logits, found[0], rtol=0, atol=1e-5 * np.abs(found[0]).max())
 
 
 def test_an_adapter_that_is_not_merged(use):

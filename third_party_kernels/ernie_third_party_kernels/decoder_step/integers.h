@@ -1,0 +1,246 @@
+// Products of rows with int8 and int4 codes in whole numbers, four products and their sum per instruction (VNNI): of one row a
+// product in float32 takes longer than memory needs for four bits. A row x is s q with q = 65536 a + 256 b + c, int8 parts a, b
+// and c, and s so that its largest value has 24 bits: what float32 holds. Sums are exact, so a row has the same bits whatever
+// stands beside it. Codes are multiplied 128 or 8 too large, as bytes without a sign; sums begin with what takes that back.
+#pragma once
+#include "../blocks.h"
+#include "plan.h"
+
+constexpr i64 CHUNK = 64;            // codes that are multiplied together
+constexpr i64 MOST_DEPTH = 1 << 16;  // inputs whose sums 32 bits hold
+
+// A thread's memory for rows that are split, and the first of those that are there now; null: none.
+struct Splits {
+    float* memory;
+    const float** of;
+};
+
+#if defined(__AVX512F__) && defined(__GNUC__) && !defined(__clang__)
+#include <immintrin.h>
+
+#include <type_traits>
+
+static inline bool in_integers(const Matrix& matrix) {
+    static const bool can = __builtin_cpu_supports("avx512vnni");
+    if (!can || matrix.inputs > MOST_DEPTH || matrix.inputs % CHUNK) return false;
+    return (matrix.form == INT8 && !matrix.group) || (matrix.form == INT4 && matrix.group % CHUNK == 0);
+}
+
+// One row: parts [chunks, 3, 64]; sums of the parts of each lane [3, 16]; for four bits, whose parts are joined chunk by chunk:
+// what the sums of a chunk begin with, over 65536 [chunks, 16], and what of it is left [chunks], summed over lanes.
+struct Split {
+    i64 chunks;
+    int8_t* parts;
+    int32_t *sums, *starts;
+    float *left, *scale;
+
+    Split(i64 inputs, float* memory) : chunks(inputs / CHUNK), parts(reinterpret_cast<int8_t*>(memory)) {
+        starts = reinterpret_cast<int32_t*>(memory) + chunks * 48;
+        sums = starts + chunks * 16;
+        left = reinterpret_cast<float*>(sums) + 48;
+        scale = left + chunks;
+    }
+};
+
+// sums += four products of bytes of `codes` (no sign) and of `parts` (signed), in each of 16 lanes. In words of the processor, as
+// the library is compiled for those without the instruction too.
+static inline void add_fours(__m512i& sums, __m512i codes, __m512i parts) {
+    __asm__("vpdpbusd %2, %1, %0" : "+v"(sums) : "v"(codes), "v"(parts));
+}
+
+// A row with a value that is not finite has the scale NaN.
+static void split_row(const Split& to, const float* x, i64 inputs) {
+    __m512 most = _mm512_setzero_ps(), doubt = most;
+    for (i64 i = 0; i < inputs; i += 16) {
+        const __m512 v = _mm512_loadu_ps(x + i);
+        most = _mm512_max_ps(most, _mm512_abs_ps(v));
+        doubt = _mm512_add_ps(doubt, _mm512_sub_ps(v, v));
+    }
+    // below 127 * 65793 by more than rounding
+    const float top = _mm512_reduce_max_ps(most), lost = _mm512_reduce_add_ps(doubt), highest = 8355000.0f;
+    const bool finite = lost == 0.0f, used = finite && top > 1e-30f;
+    *to.scale = used ? top / highest : (finite ? 0.0f : lost);
+    const __m512 inverse = _mm512_set1_ps(used ? highest / top : 0.0f);
+    const __m512i half = _mm512_set1_epi32(128), ones = _mm512_set1_epi8(1), eight = _mm512_set1_epi32(-8);
+    __m512i all[3] = {};
+    for (i64 c = 0; c < to.chunks; ++c) {
+        int8_t* parts = to.parts + c * 3 * CHUNK;
+        for (i64 i = 0; i < CHUNK; i += 16) {
+            const __m512i q = _mm512_cvtps_epi32(_mm512_mul_ps(_mm512_loadu_ps(x + c * CHUNK + i), inverse));
+            const __m512i b = _mm512_srai_epi32(_mm512_add_epi32(q, half), 8), a = _mm512_srai_epi32(_mm512_add_epi32(b, half), 8);
+            _mm_storeu_si128(reinterpret_cast<__m128i*>(parts + i), _mm512_cvtepi32_epi8(a));
+            _mm_storeu_si128(reinterpret_cast<__m128i*>(parts + CHUNK + i), _mm512_cvtepi32_epi8(b));
+            _mm_storeu_si128(reinterpret_cast<__m128i*>(parts + 2 * CHUNK + i), _mm512_cvtepi32_epi8(q));
+        }
+        __m512i whole = _mm512_setzero_si512();
+        for (int p = 0; p < 3; ++p) {
+            __m512i sum = _mm512_setzero_si512();
+            add_fours(sum, ones, _mm512_loadu_si512(parts + p * CHUNK));
+            all[p] = _mm512_add_epi32(all[p], sum);
+            whole = _mm512_add_epi32(_mm512_slli_epi32(whole, 8), sum);
+        }
+        whole = _mm512_mullo_epi32(whole, eight);
+        const __m512i start = _mm512_srai_epi32(_mm512_add_epi32(whole, _mm512_set1_epi32(1 << 15)), 16);
+        _mm512_storeu_si512(to.starts + c * 16, start);
+        to.left[c] = static_cast<float>(_mm512_reduce_add_epi32(_mm512_sub_epi32(whole, _mm512_slli_epi32(start, 16))));
+    }
+    for (int p = 0; p < 3; ++p) _mm512_storeu_si512(to.sums + p * 16, all[p]);
+}
+
+// The sums of an output over all lanes.
+static inline float joined(const __m512i (&sums)[3]) {
+    __m512 f = _mm512_fmadd_ps(_mm512_cvtepi32_ps(sums[1]), _mm512_set1_ps(256.0f), _mm512_cvtepi32_ps(sums[2]));
+    f = _mm512_fmadd_ps(_mm512_cvtepi32_ps(sums[0]), _mm512_set1_ps(65536.0f), f);
+    return sum_of((wide)f);
+}
+
+static inline void begin(const Split& x, int offset, __m512i (&sums)[3]) {
+    for (int p = 0; p < 3; ++p) sums[p] = _mm512_mullo_epi32(_mm512_loadu_si512(x.sums + p * 16), _mm512_set1_epi32(-offset));
+}
+
+// y [OUT] = x W' of int8 codes [OUT, inputs]; `ahead` bytes further on memory is asked for what comes next.
+template <int OUT>
+static void byte_sums(const Split& x, const int8_t* codes, i64 inputs, const float* scales, i64 ahead, float* y) {
+    __m512i sums[OUT][3];
+#pragma GCC unroll 8
+    for (int o = 0; o < OUT; ++o) begin(x, 128, sums[o]);
+    const __m512i sign = _mm512_set1_epi8(-128);
+    for (i64 c = 0; c < x.chunks; ++c) {
+        const int8_t* parts = x.parts + c * 3 * CHUNK;
+        const __m512i a = _mm512_loadu_si512(parts), b = _mm512_loadu_si512(parts + 64), d = _mm512_loadu_si512(parts + 128);
+#pragma GCC unroll 8
+        for (int o = 0; o < OUT; ++o) {
+            __builtin_prefetch(codes + o * inputs + c * CHUNK + ahead);
+            const __m512i w = _mm512_xor_si512(_mm512_loadu_si512(codes + o * inputs + c * CHUNK), sign);
+            add_fours(sums[o][0], w, a);
+            add_fours(sums[o][1], w, b);
+            add_fours(sums[o][2], w, d);
+        }
+    }
+#pragma GCC unroll 8
+    for (int o = 0; o < OUT; ++o) y[o] = scales[o] * *x.scale * joined(sums[o]);
+}
+
+// The codes of two outputs to a byte, 8 too large.
+static inline void unpack(__m512i bytes, __m512i* low, __m512i* high) {
+    const __m512i fours = _mm512_set1_epi8(15), flipped = _mm512_xor_si512(bytes, _mm512_set1_epi8(-120));
+    *low = _mm512_and_si512(flipped, fours);
+    *high = _mm512_and_si512(_mm512_srli_epi16(flipped, 4), fours);
+}
+
+// y [2 ROWS] of int4 codes [ROWS, inputs], a scale per output
+template <int ROWS>
+static void nibble_sums(const Split& x, const int8_t* codes, i64 inputs, const float* scales, i64 outputs, i64 ahead, float* y) {
+    __m512i sums[2 * ROWS][3];
+#pragma GCC unroll 8
+    for (int o = 0; o < 2 * ROWS; ++o) begin(x, 8, sums[o]);
+    for (i64 c = 0; c < x.chunks; ++c) {
+        const int8_t* parts = x.parts + c * 3 * CHUNK;
+        const __m512i a = _mm512_loadu_si512(parts), b = _mm512_loadu_si512(parts + 64), d = _mm512_loadu_si512(parts + 128);
+#pragma GCC unroll 8
+        for (int r = 0; r < ROWS; ++r) {
+            __builtin_prefetch(codes + r * inputs + c * CHUNK + ahead);
+            __m512i w[2];
+            unpack(_mm512_loadu_si512(codes + r * inputs + c * CHUNK), w, w + 1);
+#pragma GCC unroll 2
+            for (int h = 0; h < 2; ++h) {
+                add_fours(sums[2 * r + h][0], w[h], a);
+                add_fours(sums[2 * r + h][1], w[h], b);
+                add_fours(sums[2 * r + h][2], w[h], d);
+            }
+        }
+    }
+#pragma GCC unroll 8
+    for (int o = 0; o < 2 * ROWS; ++o)
+        if (o < outputs) y[o] = scales[o] * *x.scale * joined(sums[o]);
+}
+
+// The same with a scale per group of inputs: parts are joined chunk by chunk, which the bits of four times 64 products allow.
+template <int ROWS>
+static void group_sums(const Split& x, const int8_t* codes, i64 inputs, const float* scales, i64 group, i64 outputs, i64 ahead,
+                       float* y) {
+    const i64 groups = (inputs + group - 1) / group, each = group / CHUNK;
+    __m512 sums[2 * ROWS];
+    const float* own[2 * ROWS];
+#pragma GCC unroll 8
+    for (int o = 0; o < 2 * ROWS; ++o) {
+        sums[o] = _mm512_setzero_ps();
+        own[o] = scales + (o < outputs ? o : outputs - 1) * groups;
+    }
+    // 256 times a lane, by the port of the processor that does not multiply
+    const __m512i up = _mm512_set4_epi32(0x0e0d0cff, 0x0a0908ff, 0x060504ff, 0x020100ff);
+    float left[MOST_DEPTH / CHUNK];
+    for (i64 g = 0; g < groups; ++g) {
+        left[g] = 0;
+        for (i64 c = g * each; c < (g + 1) * each && c < x.chunks; ++c) left[g] += x.left[c];
+    }
+    for (i64 c = 0, g = 0, stop = each; c < x.chunks; ++c) {
+        const int8_t* parts = x.parts + c * 3 * CHUNK;
+        const __m512i a = _mm512_loadu_si512(parts), b = _mm512_loadu_si512(parts + 64), d = _mm512_loadu_si512(parts + 128);
+        if (c == stop) ++g, stop += each;
+#pragma GCC unroll 8
+        for (int r = 0; r < ROWS; ++r) {
+            __builtin_prefetch(codes + r * inputs + c * CHUNK + ahead);
+            __m512i w[2];
+            unpack(_mm512_loadu_si512(codes + r * inputs + c * CHUNK), w, w + 1);
+#pragma GCC unroll 2
+            for (int h = 0; h < 2; ++h) {
+                __m512i sum = _mm512_loadu_si512(x.starts + c * 16);
+                add_fours(sum, w[h], a);
+                sum = _mm512_shuffle_epi8(sum, up);
+                add_fours(sum, w[h], b);
+                sum = _mm512_shuffle_epi8(sum, up);
+                add_fours(sum, w[h], d);
+                const int o = 2 * r + h;
+                sums[o] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(sum), _mm512_set1_ps(own[o][g]), sums[o]);
+            }
+        }
+    }
+#pragma GCC unroll 8
+    for (int o = 0; o < 2 * ROWS; ++o)
+        if (o < outputs) y[o] = *x.scale * (sum_of((wide)sums[o]) + dot(left, own[o], groups));
+}
+
+// y [width], outputs first .. first + width (first even) of one row
+static void integer_row(const Matrix& matrix, i64 expert, const Split& x, i64 first, i64 width, float* y) {
+    const i64 inputs = matrix.inputs, groups = matrix.group ? (inputs + matrix.group - 1) / matrix.group : 1;
+    const bool bytes = matrix.form == INT8;
+    const i64 rows = bytes ? matrix.outputs : (matrix.outputs + 1) / 2;
+    const int8_t* codes = static_cast<const int8_t*>(matrix.data) + (expert * rows + (bytes ? first : first / 2)) * inputs;
+    const float* scales = matrix.scales + (expert * matrix.outputs + first) * groups;
+    const auto run = [&](auto count, i64 o) {
+        constexpr int ROWS = decltype(count)::value;
+        const i64 step = ROWS * inputs, ahead = step * (step < 8192 ? (8191 + step) / step : 1), left = width - o;
+        const int8_t* from = codes + (bytes ? o : o / 2) * inputs;
+        if (bytes)
+            byte_sums<ROWS>(x, from, inputs, scales + o, ahead, y + o);
+        else if (groups == 1)
+            nibble_sums<(ROWS + 1) / 2>(x, from, inputs, scales + o, left, ahead, y + o);
+        else
+            group_sums<(ROWS + 1) / 2>(x, from, inputs, scales + o * groups, matrix.group, left, ahead, y + o);
+    };
+    i64 o = 0;
+    for (; o + 8 <= width; o += 8) run(std::integral_constant<int, 8>{}, o);
+    for (; o < width; o += bytes ? 1 : 2) run(std::integral_constant<int, 1>{}, o);
+}
+
+// sums [rows, n], `step` apart: some outputs of all rows. Rows that were split for another tile of a phase are not split again.
+static void integers_tile(const Matrix& matrix, i64 expert, const float* x, i64 rows, i64 first, i64 n, const Splits& splits,
+                          float* sums, i64 step) {
+    const i64 inputs = matrix.inputs, size = split_floats(inputs), block = 32;
+    for (i64 m = 0; m < rows; m += SPLIT_ROWS) {
+        const i64 some = rows - m < SPLIT_ROWS ? rows - m : SPLIT_ROWS;
+        const float* from = x + m * inputs;
+        if (*splits.of != from || rows > SPLIT_ROWS)
+            for (i64 r = 0; r < some; ++r) split_row(Split(inputs, splits.memory + r * size), from + r * inputs, inputs);
+        *splits.of = from;
+        for (i64 o = 0; o < n; o += block)
+            for (i64 r = 0; r < some; ++r)
+                integer_row(matrix, expert, Split(inputs, splits.memory + r * size), first + o, n - o < block ? n - o : block,
+                            sums + (m + r) * step + o);
+    }
+}
+#else
+static inline bool in_integers(const Matrix&) { return false; }
+static void integers_tile(const Matrix&, i64, const float*, i64, i64, i64, const Splits&, float*, i64) {}
+#endif
