@@ -4,6 +4,7 @@
 // stands beside it. Codes are multiplied 128 or 8 too large, as bytes without a sign; sums begin with what takes that back.
 #pragma once
 #include "../blocks.h"
+#include "../packed_weights/codes.h"
 #include "plan.h"
 
 constexpr i64 CHUNK = 64;            // codes that are multiplied together
@@ -16,8 +17,6 @@ struct Splits {
 };
 
 #if defined(__AVX512F__) && defined(__GNUC__) && !defined(__clang__)
-#include <immintrin.h>
-
 #include <type_traits>
 
 static inline bool in_integers(const Matrix& matrix) {
@@ -41,12 +40,6 @@ struct Split {
         scale = left + chunks;
     }
 };
-
-// sums += four products of bytes of `codes` (no sign) and of `parts` (signed), in each of 16 lanes. In words of the processor, as
-// the library is compiled for those without the instruction too.
-static inline void add_fours(__m512i& sums, __m512i codes, __m512i parts) {
-    __asm__("vpdpbusd %2, %1, %0" : "+v"(sums) : "v"(codes), "v"(parts));
-}
 
 // A row with a value that is not finite has the scale NaN.
 static void split_row(const Split& to, const float* x, i64 inputs) {
@@ -75,7 +68,7 @@ static void split_row(const Split& to, const float* x, i64 inputs) {
         __m512i whole = _mm512_setzero_si512();
         for (int p = 0; p < 3; ++p) {
             __m512i sum = _mm512_setzero_si512();
-            add_fours(sum, ones, _mm512_loadu_si512(parts + p * CHUNK));
+            add_products(sum, ones, _mm512_loadu_si512(parts + p * CHUNK));
             all[p] = _mm512_add_epi32(all[p], sum);
             whole = _mm512_add_epi32(_mm512_slli_epi32(whole, 8), sum);
         }
@@ -112,9 +105,9 @@ static void byte_sums(const Split& x, const int8_t* codes, i64 inputs, const flo
         for (int o = 0; o < OUT; ++o) {
             __builtin_prefetch(codes + o * inputs + c * CHUNK + ahead);
             const __m512i w = _mm512_xor_si512(_mm512_loadu_si512(codes + o * inputs + c * CHUNK), sign);
-            add_fours(sums[o][0], w, a);
-            add_fours(sums[o][1], w, b);
-            add_fours(sums[o][2], w, d);
+            add_products(sums[o][0], w, a);
+            add_products(sums[o][1], w, b);
+            add_products(sums[o][2], w, d);
         }
     }
 #pragma GCC unroll 8
@@ -144,9 +137,9 @@ static void nibble_sums(const Split& x, const int8_t* codes, i64 inputs, const f
             unpack(_mm512_loadu_si512(codes + r * inputs + c * CHUNK), w, w + 1);
 #pragma GCC unroll 2
             for (int h = 0; h < 2; ++h) {
-                add_fours(sums[2 * r + h][0], w[h], a);
-                add_fours(sums[2 * r + h][1], w[h], b);
-                add_fours(sums[2 * r + h][2], w[h], d);
+                add_products(sums[2 * r + h][0], w[h], a);
+                add_products(sums[2 * r + h][1], w[h], b);
+                add_products(sums[2 * r + h][2], w[h], d);
             }
         }
     }
@@ -186,11 +179,11 @@ static void group_sums(const Split& x, const int8_t* codes, i64 inputs, const fl
 #pragma GCC unroll 2
             for (int h = 0; h < 2; ++h) {
                 __m512i sum = _mm512_loadu_si512(x.starts + c * 16);
-                add_fours(sum, w[h], a);
+                add_products(sum, w[h], a);
                 sum = _mm512_shuffle_epi8(sum, up);
-                add_fours(sum, w[h], b);
+                add_products(sum, w[h], b);
                 sum = _mm512_shuffle_epi8(sum, up);
-                add_fours(sum, w[h], d);
+                add_products(sum, w[h], d);
                 const int o = 2 * r + h;
                 sums[o] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(sum), _mm512_set1_ps(own[o][g]), sums[o]);
             }

@@ -2,6 +2,7 @@
 // which order, depends neither on the tile nor on the rows beside it.
 #pragma once
 #include "../blocks.h"
+#include "../bfloat16_weights/bfloats.h"
 #include "../packed_weights/product.h"
 #include "integers.h"
 
@@ -18,38 +19,7 @@ static inline vec get(const uint16_t* p) {
     return reinterpret_cast<vec>(__builtin_convertvector(*reinterpret_cast<const half_at*>(p), uvec) << 16);
 }
 static inline float number(float x) { return x; }
-static inline float number(uint16_t x) {
-    const uint32_t bits = static_cast<uint32_t>(x) << 16;
-    float f;
-    std::memcpy(&f, &bits, 4);
-    return f;
-}
-
-// Outputs by outputs in bfloat16, [O, I].
-struct Bfloats {
-    static constexpr bool SCALED = false;
-    const uint16_t* at_first;
-    i64 step;
-    Bfloats(const int8_t* numbers, i64 first, i64 I) : at_first(reinterpret_cast<const uint16_t*>(numbers) + first * I), step(I) {}
-    static i64 rows(i64 O) { return 2 * O; }  // of bytes
-    template <int OUT>
-    void load(i64 i, wide* w) const {
-        for (int o = 0; o < OUT; ++o) {
-            const uint16_t* from = at_first + o * step + i;
-            vec parts[16 / W];
-            for (int p = 0; p < 16 / W; ++p) parts[p] = get(from + p * W);
-            std::memcpy(w + o, parts, sizeof(wide));
-        }
-    }
-    template <int OUT>
-    void fetch(i64 i) const {
-        for (int o = 0; o < OUT; ++o) {
-            __builtin_prefetch(at_first + (OUT + o) * step + i);
-            __builtin_prefetch(at_first + (OUT + o) * step + i + 32);
-        }
-    }
-    float at(i64 o, i64 i) const { return number(at_first[o * step + i]); }
-};
+static inline float number(uint16_t x) { return widened_one(x); }
 
 // sums [M, N W] += x [M, depth] w [depth, N W], all in registers
 template <int M, int N, class T>
@@ -133,10 +103,10 @@ static void columns_tile(const Matrix& matrix, i64 expert, const float* x, i64 r
         add_rows(x + k, inputs, rows, w + k * w_step, w_step, inputs - k < DEPTH ? inputs - k : DEPTH, n, sums, step);
 }
 
-template <class Stored>
+template <class Stored, class Code = int8_t>
 static void outputs_tile(const Matrix& matrix, i64 expert, const float* x, i64 rows, i64 first, i64 n, float* sums, i64 step) {
     const i64 groups = matrix.group ? (matrix.inputs + matrix.group - 1) / matrix.group : 1;
-    const int8_t* codes = static_cast<const int8_t*>(matrix.data) + expert * Stored::rows(matrix.outputs) * matrix.inputs;
+    const Code* codes = static_cast<const Code*>(matrix.data) + expert * Stored::rows(matrix.outputs) * matrix.inputs;
     const float* scales = matrix.scales ? matrix.scales + expert * matrix.outputs * groups : nullptr;
     outputs<Stored>(codes, scales, matrix.group, x, rows, matrix.inputs, matrix.outputs, first, n, sums, step);
 }
@@ -165,7 +135,7 @@ static void product_tile(const Matrix& matrix, i64 expert, const float* x, i64 r
         case COLUMNS: columns_tile<float>(matrix, expert, x, rows, first, n, sums, step); break;
         case OUTPUTS_FIRST: outputs_tile<Floats>(matrix, expert, x, rows, first, n, sums, step); break;
         case BFLOAT_COLUMNS: columns_tile<uint16_t>(matrix, expert, x, rows, first, n, sums, step); break;
-        case BFLOAT_OUTPUTS_FIRST: outputs_tile<Bfloats>(matrix, expert, x, rows, first, n, sums, step); break;
+        case BFLOAT_OUTPUTS_FIRST: outputs_tile<Bfloats, uint16_t>(matrix, expert, x, rows, first, n, sums, step); break;
         case INT8: outputs_tile<Int8>(matrix, expert, x, rows, first, n, sums, step); break;
         case INT4: outputs_tile<Halves<false>>(matrix, expert, x, rows, first, n, sums, step); break;
         case NF4_LEVELS: outputs_tile<Halves<true>>(matrix, expert, x, rows, first, n, sums, step); break;

@@ -5,6 +5,14 @@
 #include <immintrin.h>
 #endif
 
+#if defined(__AVX512F__) && defined(__GNUC__) && !defined(__clang__)
+// sums += four products of bytes of `codes` (no sign) and of `parts` (signed), in each of 16 lanes. In words of the processor, as
+// the library is compiled for those without the instruction too, and as GCC copies sums around its own name for it.
+static inline void add_products(__m512i& sums, __m512i codes, __m512i parts) {
+    __asm__("vpdpbusd %2, %1, %0" : "+v"(sums) : "v"(codes), "v"(parts));
+}
+#endif
+
 // Outputs that are worked on together: enough streams and sums to keep the processor busy, few enough for its registers.
 #if defined(__AVX512F__)
 enum { OUTPUTS = 4, MOST_ROWS = 4 };
