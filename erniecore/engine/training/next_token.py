@@ -35,7 +35,7 @@ class NextTokenObjective(Objective):
     Args:
         policy: a ``CausalLM``.
         mtp_weight: λ of the multi-token-prediction loss, averaged over its depths (DeepSeek-V3, arXiv:2412.19437).
-        accuracy: also report the share of loss tokens that are the most likely one; costs a second pass of the head.
+        accuracy: also report the fraction of loss tokens that are the most likely one; costs a second pass of the head.
     """
 
     def __init__(self, policy: Any, *, mtp_weight: float = 0.1, accuracy: bool = False) -> None:

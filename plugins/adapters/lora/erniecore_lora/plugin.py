@@ -20,7 +20,7 @@ class LoraPlugin(AdapterPlugin):
     """Low-rank adaptation of linear layers."""
 
     name = "lora"
-    summary = "LoRA: a trained low-rank update beside frozen weights"
+    summary = "LoRA: a low-rank update is trained, the weights are frozen"
     Config = LoraConfig
     capabilities = frozenset({AdapterCapability.MERGE, AdapterCapability.EMPTY})
     variant: ClassVar[Variant] = Variant()
@@ -121,7 +121,7 @@ class LoraPlusPlugin(LoraPlugin):
     """LoRA with different learning rates for A and B."""
 
     name = "lora-plus"
-    summary = "LoRA+: LoRA whose B learns faster than A"
+    summary = "LoRA+: LoRA with a higher learning rate for B than for A"
     Config = LoraPlusConfig
     factors: ClassVar[Mapping[str, tuple[float, str]]] = {
         "train.learning_rate": (
@@ -139,7 +139,7 @@ class DoraPlugin(LoraPlugin):
     """LoRA with separate magnitudes and directions."""
 
     name = "dora"
-    summary = "DoRA: LoRA on directions, and a learned length per output"
+    summary = "DoRA: weights as magnitude and direction, LoRA on the direction"
     Config = DoraConfig
     variant = Variant(magnitudes=True)
 

@@ -50,7 +50,7 @@ def check(
     max_seq_len: Length = None,
     max_errors: Annotated[int, typer.Option(min=0, help="Errors shown in full; the rest is counted.")] = 20,
     max_drop: Annotated[
-        float, typer.Option(min=0, max=1, help="Share of bad rows up to which the exit code is 0.")
+        float, typer.Option(min=0, max=1, help="Fraction of bad rows up to which the exit code is 0.")
     ] = 0.0,
     workers: Workers = 0,
     as_json: JsonOption = False,
@@ -117,7 +117,7 @@ def stats(
     workers: Workers = 0,
     as_json: JsonOption = False,
 ) -> None:
-    """Turns, roles and lengths; with --model also tokens, the share of loss tokens and how full sequences get."""
+    """Turns, roles and lengths; with --model also tokens, the fraction of loss tokens and the packing efficiency."""
     from erniecore.api.rows import RowStatistics
     from erniecore_data.checking import check as check_files
     from erniecore_data.preview import open_preview

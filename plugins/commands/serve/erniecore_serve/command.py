@@ -51,7 +51,7 @@ def _unnamed(installed: list[str]) -> UsageError:
 
 
 def _no_model(backend: str) -> UsageError:
-    """The last model that a run has left here is the likeliest."""
+    """The error; its next command serves the model of the newest run in this directory."""
     found = max(Path("runs").glob("*/model"), key=lambda path: path.stat().st_mtime, default=None)
     return UsageError(
         "no model to serve",

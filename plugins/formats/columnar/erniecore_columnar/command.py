@@ -37,7 +37,7 @@ def convert(
         bool, typer.Option("--lossless", help="Drop rows that would lose something, instead of saying what they lose.")
     ] = False,
     max_drop: Annotated[
-        float, typer.Option(min=0, max=1, help="Share of rows that may be dropped; beyond it nothing is written.")
+        float, typer.Option(min=0, max=1, help="Fraction of rows that may be dropped; above it, nothing is written.")
     ] = 0.0,
     as_json: JsonOption = False,
 ) -> int:

@@ -28,7 +28,7 @@ def build(
         bool, typer.Option("--append-eod/--no-append-eod", help="Put the end token behind every document.")
     ] = True,
     max_drop: Annotated[
-        float, typer.Option(min=0, max=1, help="Share of bad rows up to which files are written.")
+        float, typer.Option(min=0, max=1, help="Fraction of bad rows up to which files are written.")
     ] = 0.0,
     workers: Annotated[int, typer.Option("--workers", min=0, help="Processes; 0: this one.")] = 0,
     as_json: JsonOption = False,

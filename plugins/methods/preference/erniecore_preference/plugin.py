@@ -106,7 +106,7 @@ class HingePlugin(PairPlugin):
 class RobustPlugin(PairPlugin):
     """DPO with known label noise."""
 
-    name, summary = "robust", "Robust DPO: unbiased where a known share of pairs is in the wrong order"
+    name, summary = "robust", "Robust DPO: unbiased if a known fraction of pairs is in the wrong order"
     Config, capabilities = sections.RobustConfig, REFERENCE
 
 

@@ -29,7 +29,7 @@ def score(
 ) -> None:
     """Rewards of completions: of the last one of each conversation, of both of each pair.
 
-    Pairs also get the margin of the chosen completion; the last line is the share of pairs in the right order.
+    Pairs also get the margin of the chosen completion; the last line is the fraction of pairs in the right order.
     """
     from erniecore_data.reading import read_records
 

@@ -17,7 +17,7 @@ class SftPlugin(MethodPlugin):
     """Learn the assistant's turns of conversations."""
 
     name = "sft"
-    summary = "Supervised fine-tuning: learn the assistant's turns"
+    summary = "Supervised fine-tuning on the assistant's turns"
     Config = SftConfig
     defaults: ClassVar[Mapping[str, tuple[Any, str]]] = {
         "train.learning_rate": (2e-5, "Stanford Alpaca; ERNIEKit's examples have 1e-5"),

@@ -106,7 +106,7 @@ class W8A8Plugin(_Integers):
     """Eight bits for both."""
 
     name, bits = "w8a8-qat", 8
-    summary = "Training in int8: a scale per output of a weight, one for a layer's inputs"
+    summary = "Quantization-aware training in int8: weight scales per output, one activation scale per layer"
     min_sqnr_db = 30.0
 
 
@@ -114,7 +114,7 @@ class W4A8Plugin(_Integers):
     """Four bits for weights."""
 
     name, bits = "w4a8-qat", 4
-    summary = "Training with weights in 4 bits and inputs in 8, a scale per output and one for a layer's inputs"
+    summary = "Quantization-aware training with int4 weights and int8 activations"
     min_sqnr_db = 10.0
 
 

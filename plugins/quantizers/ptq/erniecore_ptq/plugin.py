@@ -121,7 +121,7 @@ class GptqPlugin(_Integers):
     """GPTQ, second-order error compensation (arXiv:2210.17323)."""
 
     name = "gptq"
-    summary = "After training: 4 or 8 bits, the error of each input made up for by the others (GPTQ)"
+    summary = "Post-training: 4 or 8 bits, second-order error compensation (GPTQ)"
     Config = GptqConfig
     min_sqnr_db = 10.0
 
@@ -142,7 +142,7 @@ class AwqPlugin(_Integers):
     """AWQ, activation-aware weight scaling (arXiv:2306.00978)."""
 
     name = "awq"
-    summary = "After training: 4 or 8 bits, inputs scaled so that those with large activations lose less (AWQ)"
+    summary = "Post-training: 4 or 8 bits, scales protect inputs with large activations (AWQ)"
     Config = AwqConfig
     min_sqnr_db = 10.0
 
@@ -188,7 +188,7 @@ class Fp8PtqPlugin(_Inputs):
     """The form of ``fp8-qat``, without training."""
 
     name = "fp8-ptq"
-    summary = "After training: FP8 weights and inputs, input scales from calibration data or from each batch"
+    summary = "Post-training: FP8 weights and activations, input scales from calibration data or from each batch"
     Config = Fp8Config
     min_sqnr_db = 17.0
     needs = frozenset({"fp8"})
@@ -233,7 +233,7 @@ class W8A8Plugin(_EightBits):
     """The form of ``w8a8-qat``, without training."""
 
     name, bits = "w8a8", 8
-    summary = "After training: int8 weights and inputs, input scales from calibration data or from each token"
+    summary = "Post-training: int8 weights and inputs, input scales from calibration data or from each token"
     min_sqnr_db = 25.0
 
 
@@ -241,7 +241,7 @@ class W4A8Plugin(_EightBits):
     """The form of ``w4a8-qat``, without training."""
 
     name, bits = "w4a8", 4
-    summary = "After training: int4 weights and int8 inputs, input scales from calibration data or from each token"
+    summary = "Post-training: int4 weights and int8 inputs, input scales from calibration data or from each token"
     min_sqnr_db = 8.0
 
 
@@ -249,7 +249,7 @@ class KvCachePlugin(_Ptq):
     """The cache, alone or beside weights rounded to nearest."""
 
     name = "kv-cache"
-    summary = "After training: keys and values in the cache as int8, int4 or FP8; weights as they are or wint8"
+    summary = "Post-training: keys and values in the cache as int8, int4 or FP8; weights as they are or wint8"
     Config = KvConfig
     min_sqnr_db = 30.0
 
