@@ -1,6 +1,7 @@
 """A quantized base through the command line: plan, train an adapter, resume bit for bit, use it, merge it, bad settings."""
 
 import json
+import re
 
 import numpy as np
 import pytest
@@ -125,6 +126,8 @@ def test_quantized_directory(ernie, runner, kind, limit):
     assert ratios == sorted(ratios)
     assert ratios[0] > 14
     assert done["num_bytes"] == sum(f.stat().st_size for f in out.glob("weights-*")) - header_bytes(out)
+    assert done["source_bytes"] == sum(f.stat().st_size for f in base.glob("*.safetensors")) < done["peak_memory"]
+    assert done["seconds"] > 0
     assert answer(ernie, "--model", out)[0]
     section = json.loads((out / "config.json").read_text())["quantization_config"]
     assert (section["quant_method"], section["quantizer"]) == ("erniecore", kind)
@@ -140,7 +143,9 @@ def test_codes_of_a_directory_are_those_of_training(ernie, runner):
     from erniecore.registry import load
 
     out, base = runner.directory / "out", runner.home / "moe"
-    assert ernie("quantize", base, "--to", "wint4", "--out", out, "group_size=8").code == 0
+    outcome = ernie("quantize", base, "--to", "wint4", "--out", out, "group_size=8")
+    assert outcome.code == 0
+    assert re.search(r"each\) in \S+ m?s, \d+ MB/s of the source, peak memory \S+ [MG]iB; verified", outcome.out)
     plugin = load("quantizer", "wint4")
     model = assemble({"quantizer": plugin}).call(
         plugin,

@@ -4,8 +4,10 @@ quantizer plugin."""
 from __future__ import annotations
 
 import math
+import resource
+import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
@@ -41,8 +43,9 @@ def quantize(
     """Write a model with quantized weights, report the error, and verify the files; `generate`, `eval` and `chat` load it."""
     from erniecore_quantize.quantize import Data, quantize_directory
 
-    rows = Data(calib or (), data or (), method, max_seq_len)
+    rows, start = Data(calib or (), data or (), method, max_seq_len), time.perf_counter()
     done = quantize_directory(directory, out, to, settings or [], rows)
+    effort = _effort(directory, time.perf_counter() - start)
     if as_json:
         scores = {key: score and score.as_json() for key, score in (("before", done.before), ("after", done.after))}
         layers = [_row(loss) for loss in done.layers]
@@ -51,11 +54,35 @@ def quantize(
             "form": done.cache.quant_dtype,  # the former key
             "layers": {k: [*map(_rounded, v)] for k, v in done.cache.layers.items()},
         }
-        show_json({**done._asdict(), "path": str(done.path), "layers": layers, "cache": cache, **scores})
+        facts = {**done._asdict(), **effort._asdict()}
+        show_json({**facts, "path": str(done.path), "layers": layers, "cache": cache, **scores})
         return
     for text in done.notes:
         note(f"note: {text}")
-    _show(done, whole=report)
+    _show(done, effort, whole=report)
+
+
+class Effort(NamedTuple):
+    """What the command took: seconds, bytes of the weight files of the source (None: a checkpoint, which holds more than
+    weights), and the peak of the process's resident memory in bytes."""
+
+    seconds: float
+    source_bytes: int | None
+    peak_memory: int
+
+    def __str__(self) -> str:
+        from erniecore.api.planning import seconds_text, size_text
+
+        rate = (
+            "" if self.source_bytes is None else f", {self.source_bytes / self.seconds / 1e6:,.0f} MB/s of the source"
+        )
+        return f"{seconds_text(self.seconds)}{rate}, peak memory {size_text(self.peak_memory)}"
+
+
+def _effort(directory: Path, seconds: float) -> Effort:
+    weights = directory.glob("*.safetensors") if (directory / "config.json").is_file() else ()
+    size = sum(path.stat().st_size for path in weights) or None
+    return Effort(seconds, size, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024)
 
 
 def _row(loss: Any) -> dict[str, Any]:
@@ -88,7 +115,7 @@ def _show_cache(cache: CacheLoss, *, whole: bool) -> None:
     )
 
 
-def _show(done: Quantized, *, whole: bool) -> None:
+def _show(done: Quantized, effort: Effort, *, whole: bool) -> None:
     shown = done.layers if whole else done.layers[:3]
     rows = [
         (
@@ -111,5 +138,5 @@ def _show(done: Quantized, *, whole: bool) -> None:
     each = done.num_bytes / max(done.parameters, 1)
     show(
         f"{done.path}: {counted(len(done.layers), 'weight')} quantized, {done.num_bytes:,} bytes for "
-        f"{done.parameters:,} parameters ({each:.2f} each); verified bit for bit"
+        f"{done.parameters:,} parameters ({each:.2f} each) in {effort}; verified bit for bit"
     )
