@@ -2,7 +2,7 @@
 
 from erniecore_ops.derived import child, derived, replaced, sublayer
 
-from erniecore.engine.models.filling import fill, filled, keep_part
+from erniecore.engine.models.filling import fill, filled, keep_part, stored_values
 from erniecore.engine.training.recompute import recompute
 
 __all__ = [
@@ -13,5 +13,6 @@ __all__ = [
     "keep_part",
     "recompute",
     "replaced",
+    "stored_values",
     "sublayer",
 ]

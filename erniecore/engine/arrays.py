@@ -99,7 +99,7 @@ def place_values(tensor: Tensor, array: Array, found: str, convert: Callable[[Ar
         values = part if found == wanted else convert(part)
         return values, all_finite(part if checked == found else values, checked)
 
-    if tensor._is_initialized() or paddle.get_device() != "cpu" or wanted not in _ARRAY_DTYPES or not tensor.size:
+    if tensor._is_initialized() or not on_host() or wanted not in _ARRAY_DTYPES or not tensor.size:
         own = np.empty(array.shape, array.dtype if found == wanted else _ARRAY_DTYPES.get(wanted, wanted))
         good = write_values(own, array, take)
         if good:
@@ -111,6 +111,17 @@ def place_values(tensor: Tensor, array: Array, found: str, convert: Callable[[Ar
     good = write_values(values, array, take, partial(parallel_map, like=made))
     share_memory(made, tensor)
     return good
+
+
+def on_host() -> bool:
+    """Whether new tensors are in the memory of the host."""
+    return bool(paddle.get_device() == "cpu")
+
+
+def over_bfloat16(bits: NDArray[np.uint16]) -> Tensor:
+    """A frozen bfloat16 tensor over the memory of ``bits``, which it keeps alive; not to be written to where that is a file."""
+    # Paddle takes numpy's uint16 for a dtype of its own, which few kernels have
+    return paddle.utils.dlpack.from_dlpack(bits.view(np.int16)).view("bfloat16")
 
 
 def share_memory(source: Tensor, target: Tensor) -> None:

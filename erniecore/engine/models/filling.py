@@ -5,8 +5,8 @@ layer, and a rank makes only what it keeps.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from paddle.base.framework import EagerParamBase
 
@@ -35,16 +35,40 @@ def fill(layer: Layer) -> None:
         filled(parameter)
 
 
-def fill_from(
-    targets: Mapping[str, Tensor], maps: Sequence[TensorMap], place: Callable[[TensorMap, Tensor], None]
-) -> None:
-    """Say that ``place`` gives ``targets`` their values; what is not empty gets them at once."""
-    for entry in maps:
-        target = targets[entry.name]
+class Source(NamedTuple):
+    """Where an empty parameter has its values from: ``place`` writes them into it; ``view`` has those of a dtype as a file has
+    them, and whether their last two axes are swapped there (None: it has another)."""
+
+    entry: TensorMap
+    place: Callable[[TensorMap, Tensor], None]
+    view: Callable[[TensorMap, str], tuple[Tensor, bool] | None] | None = None
+
+    def __call__(self, target: Tensor, block: Any = None) -> None:
+        """What Paddle calls to fill ``target``."""
+        self.place(self.entry, target)
+
+
+def fill_from(targets: Mapping[str, Tensor], sources: Iterable[Source]) -> None:
+    """Say that ``sources`` give ``targets`` their values; what is not empty gets them at once."""
+    for source in sources:
+        target = targets[source.entry.name]
         if is_empty(target):
-            target.set_init_func(lambda target, block, entry=entry: place(entry, target))
+            target.set_init_func(source)
         else:
-            place(entry, target)
+            source(target)
+
+
+def stored_values(parameter: Tensor, dtype: str) -> tuple[Tensor, bool] | None:
+    """The values of an empty ``parameter`` as its file has them: a frozen tensor over the mapped file (a copy where they are in
+    several pieces), of which nothing is in memory until it is used, and whether its last two axes are swapped.
+
+    Args:
+        dtype: ``bfloat16``. None is returned where the file has another, and for what comes from no file.
+    Raises:
+        NumericsError: values that are not finite.
+    """
+    source = parameter._init_func if is_empty(parameter) else None
+    return source.view(source.entry, dtype) if isinstance(source, Source) and source.view else None
 
 
 def keep_part(parameter: Tensor, shape: Sequence[int], part: Callable[[Tensor], Tensor]) -> None:

@@ -15,7 +15,7 @@ from erniecore_ops.random_values import Distribution, distribution_of, draw, tab
 from erniecore.checkpoint.tensors import LONG_NAMES, Array
 from erniecore.checkpoint.tensors import Tensor as StoredTensor
 from erniecore.engine import arrays
-from erniecore.engine.models.filling import fill_from, is_empty
+from erniecore.engine.models.filling import Source, fill_from, is_empty
 from erniecore.engine.models.weights import check_maps, convert, place, state_of
 from erniecore.engine.seed import derive_seed
 from erniecore.errors import PluginError
@@ -34,7 +34,7 @@ def attach_random(layer: Layer, adapter: StateAdapter, seed: int) -> None:
     stored = {name: (Path("random"), tensor) for name, tensor in random_tensors(layer, adapter, seed).items()}
     targets = state_of(layer)
     empty = [entry for entry in adapter.maps("pt") if is_empty(targets[entry.name])]
-    fill_from(targets, empty, partial(place, stored))
+    fill_from(targets, (Source(entry, partial(place, stored)) for entry in empty))
 
 
 def random_tensors(layer: Layer, adapter: StateAdapter, seed: int, dtype: str = "") -> dict[str, StoredTensor]:

@@ -25,7 +25,7 @@ from erniecore.checkpoint.tensors import LONG_NAMES, Array, Tensor
 from erniecore.data.splits import user_cache
 from erniecore.engine import arrays
 from erniecore.engine.fingerprint import HASHES
-from erniecore.engine.models.filling import fill, fill_from
+from erniecore.engine.models.filling import Source, fill, fill_from
 from erniecore.errors import CheckpointError, NumericsError, PluginError, shorten
 from erniecore.types.model import StateAdapter, TensorMap
 from erniecore.units import counted
@@ -75,7 +75,8 @@ def attach_weights(layer: Layer, directory: Path, checked: Checked) -> LoadRepor
     sources = [(n, targets[e.name]) for e in maps for n in e.sources]
     found = {n: (LONG_NAMES[checked.stored[n][1].dtype], arrays.dtype_name(target)) for n, target in sources}
     converted = Counter(f"{dtype} -> {wanted}" for dtype, wanted in found.values() if dtype != wanted)
-    fill_from(targets, maps, partial(place, checked.stored))
+    known = partial(place, checked.stored), partial(view, checked.stored)
+    fill_from(targets, (Source(entry, *known) for entry in maps))
     count = sum(prod(entry.shape) for entry in maps)
     return LoadReport(directory, checked.layout, len(maps), count, dict(converted), checked.ignored)
 
@@ -217,6 +218,22 @@ def place(stored: Mapping[str, tuple[Path, Tensor]], entry: TensorMap, target: P
             check_finite(convert(part, LONG_NAMES[tensor.dtype], wanted, where), wanted, where)
     for _, tensor in sources:
         tensor.release()
+
+
+def view(stored: Mapping[str, tuple[Path, Tensor]], entry: TensorMap, dtype: str) -> tuple[PaddleTensor, bool] | None:
+    """See ``filling.stored_values``. The values are looked at once, for NaN and infinity, and are out of memory again then."""
+    sources = [stored[name] for name in entry.sources]
+    if {LONG_NAMES[tensor.dtype] for _, tensor in sources} != {dtype} or not arrays.on_host():
+        return None
+    parts = [tensor.load() for _, tensor in sources]
+    for name, (path, _), part in zip(entry.sources, sources, parts, strict=True):
+        check_finite(part, dtype, f"{path}: {name}")
+    array = entry.load(parts)
+    swapped = array.ndim > 1 and not array.flags.c_contiguous and array.swapaxes(-1, -2).flags.c_contiguous
+    found = arrays.over_bfloat16(np.ascontiguousarray(array.swapaxes(-1, -2) if swapped else array))
+    for _, tensor in sources:
+        tensor.release()
+    return found, swapped
 
 
 def check_finite(array: Array, dtype: str, where: str) -> None:

@@ -102,11 +102,11 @@ class Ernie45MoeStateAdapter(Ernie45StateAdapter):
         load: Callable[[Array], Array],
         store: Callable[[Array], Array] | None,
     ) -> TensorMap:
-        """One matrix of all experts; ``load`` and ``store`` convert that of a single expert."""
+        """One matrix of all experts; ``load`` converts the stack, ``store`` that of a single expert."""
         count = self.moe.num_experts
 
         def stack(arrays: Sequence[Array]) -> Array:
-            return np.stack([load(array) for array in arrays])
+            return load(np.stack(arrays))
 
         def split(array: Array) -> Sequence[Array]:
             return [np.ascontiguousarray(store(expert)) for expert in array] if store else []
@@ -124,7 +124,7 @@ def _as_is(array: Array) -> Array:
 
 
 def _turned(array: Array) -> Array:
-    turned: Array = array.T
+    turned: Array = array.swapaxes(-1, -2)
     return turned
 
 
@@ -133,7 +133,7 @@ _turned_back = _turned
 
 def _columns(start: int, stop: int) -> Callable[[Array], Array]:
     def take(array: Array) -> Array:
-        columns: Array = array[:, start:stop]
+        columns: Array = array[..., start:stop]
         return columns
 
     return take

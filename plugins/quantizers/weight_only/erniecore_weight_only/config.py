@@ -26,13 +26,18 @@ class Patterns(QuantizerConfig):
         return tuple(value) if isinstance(value, list) else value
 
 
-class WholeConfig(Patterns):
-    """One quant dtype for every linear layer. Embeddings, routers and heads are never quantized."""
+class LayersConfig(Patterns):
+    """The same for every linear layer. Embeddings, routers and heads are never quantized."""
 
     layers: tuple[str, ...] = Field(("*",), description=f"Layers to quantize. {PATTERNS}`*`: every linear layer.")
     ignore: tuple[str, ...] = Field(
         ("*out_linear*",), description="Patterns of layers to leave unquantized; takes precedence over `layers`."
     )
+
+
+class WholeConfig(LayersConfig):
+    """One quant dtype for every linear layer, with scales."""
+
     group_size: int = Field(
         0, ge=0, description="Consecutive inputs of an output that share a scale. 0: all of them, one scale per output."
     )

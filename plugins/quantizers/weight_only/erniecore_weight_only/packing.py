@@ -16,10 +16,12 @@ from erniecore_weight_only.schemes import Place, Rule, Scheme, choose, places
 
 
 class Kinds(NamedTuple):
-    """What takes the place of a linear layer and of stacked experts, made like ``PackedLinear`` and ``PackedExperts``."""
+    """What takes the place of a linear layer and of stacked experts, made like ``PackedLinear`` and ``PackedExperts``.
+    ``empty``: from layers whose parameters may have no values yet."""
 
     linear: Callable[[nn.Linear, Scheme, str], nn.Layer] = PackedLinear
     experts: Callable[[nn.Layer, dict[str, Scheme], str], nn.Layer] = PackedExperts
+    empty: bool = False
 
 
 def pack_model(model: nn.Layer, rules: Sequence[Rule], kinds: Kinds | None = None) -> nn.Layer:
@@ -43,7 +45,8 @@ def pack_model(model: nn.Layer, rules: Sequence[Rule], kinds: Kinds | None = Non
     for name, schemes in by_layer.items():
         above, _, leaf = name.rpartition(".")
         layer = layers.pop(name)
-        fill(layer)
+        if not (kinds and kinds.empty):
+            fill(layer)
         layers[above].add_sublayer(leaf, _packed(layer, schemes, name, kinds or Kinds()))
         del layer
     return model

@@ -1,4 +1,4 @@
-"""The plugin objects: four weight-only quantization schemes with one implementation."""
+"""The plugin objects: weight-only quantization schemes with one implementation."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 from erniecore.api import ConfigError, UsageError, hookimpl
 from erniecore.api.quantizer import QuantizerCapability, QuantizerPlugin
-from erniecore_weight_only.config import MixConfig, Nf4Config, WholeConfig
+from erniecore_weight_only.config import LayersConfig, MixConfig, Nf4Config, WholeConfig
 from erniecore_weight_only.schemes import Rule, Scheme, packed_bytes
 
 
@@ -49,17 +49,33 @@ class FrozenPlugin(QuantizerPlugin):
 class _Whole(FrozenPlugin):
     """One scheme for every linear layer."""
 
-    Config = WholeConfig
+    Config: ClassVar[type[LayersConfig]] = WholeConfig
     quant_dtype: ClassVar[str]
 
-    def rules(self, config: WholeConfig) -> list[Rule]:
+    def rules(self, config: LayersConfig) -> list[Rule]:
         """The rules of ``layers`` and ``ignore``, which wins."""
-        scheme = Scheme(self.quant_dtype, config.group_size)
+        scheme = Scheme(self.quant_dtype, config.group_size if isinstance(config, WholeConfig) else 0)
         usual = type(config).model_fields
         return [
             Rule("layers", config.layers, scheme, usual["layers"].default),
             Rule("ignore", config.ignore, None, usual["ignore"].default),
         ]
+
+
+class Bf16Plugin(_Whole):
+    """bfloat16 as the file has it, which is mapped; see ``kept``."""
+
+    name, quant_dtype = "bf16", "bf16"
+    summary = "Frozen weights in bfloat16, as public files have them: mapped, half the memory, exact"
+    Config = LayersConfig
+    capabilities = frozenset({QuantizerCapability.TRAIN, QuantizerCapability.EMPTY})
+    min_sqnr_db = 45.0
+
+    def kinds(self) -> Any:
+        """Layers of ``kept``."""
+        from erniecore_weight_only.kept import KINDS
+
+        return KINDS
 
 
 class Wint8Plugin(_Whole):
@@ -105,4 +121,4 @@ class Wint48Plugin(FrozenPlugin):
         ]
 
 
-wint8, wint4, wint4_8, nf4 = Wint8Plugin(), Wint4Plugin(), Wint48Plugin(), Nf4Plugin()
+wint8, wint4, wint4_8, nf4, bf16 = Wint8Plugin(), Wint4Plugin(), Wint48Plugin(), Nf4Plugin(), Bf16Plugin()

@@ -18,7 +18,7 @@ STACKED = ("gate_proj", "up_proj", "down_proj")
 
 class Scheme(NamedTuple):
     """A quantization scheme: quant dtype ``int8``, ``int4`` or ``nf4``; ``group`` inputs share a float32 scale
-    (0: all of an output)."""
+    (0: all of an output). ``bf16``: bfloat16, without scales."""
 
     quant_dtype: str
     group: int = 0
@@ -38,6 +38,8 @@ class Scheme(NamedTuple):
 
     def num_bytes(self, shape: Sequence[int]) -> int:
         """Bytes of quantized values and scales of a weight [.., in, out]."""
+        if self.quant_dtype == "bf16":
+            return 2 * prod(shape)
         *stack, inputs, outputs = shape
         return prod(stack) * (self.code_rows(outputs) * inputs + 4 * outputs * self.num_groups(inputs))
 

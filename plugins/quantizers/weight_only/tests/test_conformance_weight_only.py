@@ -1,4 +1,4 @@
-"""The four plugins keep the rules that every quantizer keeps."""
+"""The plugins keep the rules that every quantizer keeps."""
 
 from erniecore_conformance import parametrize_checks
 
@@ -20,4 +20,9 @@ def test_wint4_8(check):
 
 @parametrize_checks("quantizer", "nf4")
 def test_nf4(check):
+    check()
+
+
+@parametrize_checks("quantizer", "bf16")
+def test_bf16(check):
     check()
