@@ -72,7 +72,7 @@ class Bf16Plugin(_Whole):
     min_sqnr_db = 45.0
 
     def kinds(self) -> Any:
-        """Layers of ``kept``."""
+        """Those of ``kept``, which take empty layers."""
         from erniecore_weight_only.kept import KINDS
 
         return KINDS
