@@ -78,7 +78,7 @@ class KeptExperts(PackedExperts):
     """Routed experts, each of their matrices in bfloat16 or as it was."""
 
     def packed(self, base: Any, name: str, scheme: Scheme, where: str) -> nn.Layer:
-        """As a ``KeptWeight``."""
+        """See ``PackedExpertsBase.packed``: what is kept has no scheme to choose."""
         return KeptWeight(getattr(base, name), scheme, where)
 
 
