@@ -3,8 +3,8 @@
 from erniecore.checkpoint.directories import write_directory_manifest, write_json
 from erniecore.checkpoint.tensors import LONG_NAMES, Array, same_bits
 from erniecore.checkpoint.tensors import Tensor as StoredTensor
+from erniecore.config.packed_base import QUANTIZATION as QUANTIZATION_KEY
 from erniecore.engine.arrays import all_finite, dtype_name, to_numpy
-from erniecore.engine.models.config_json import QUANTIZATION as QUANTIZATION_KEY
 from erniecore.engine.models.model_files import (
     memory_dtype,
     provenance,

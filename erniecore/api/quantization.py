@@ -1,8 +1,8 @@
 """Building block: quantizes a loaded model and writes it. Imports Paddle."""
 
 from erniecore.checkpoint.directories import check_target
+from erniecore.config.packed_base import quantizer_of
 from erniecore.engine.models.bundles import described as with_provenance
-from erniecore.engine.models.config_json import quantizer_of
 from erniecore.engine.models.quantized import apply, calibrated, check_packed
 from erniecore.engine.models.quantized_files import write_quantized
 

@@ -68,6 +68,12 @@ def select(sources: Sequence[Source], required: Sequence[str]) -> Selection:
 
         chosen.sources = (*chosen.sources, recipe_source(chosen.plugins["model"], chosen.names["model"], *size))
         chosen.tree = merged(chosen.sources)
+    if "method" in required and (path := _text(_section(chosen.tree, "model").get("path"), "model.path")):
+        from erniecore.config.packed_base import quantizer_source
+
+        packed = quantizer_source(Path(path[0]), chosen.tree.get("quantizer"))
+        chosen.sources = (*chosen.sources, *([packed] if packed else []))
+        chosen.tree = merged(chosen.sources)
     for kind in RUN_KINDS:
         if kind not in chosen.plugins:
             _choose(chosen, kind)

@@ -160,7 +160,7 @@ class OverrideSource(Source):
 
 
 class DirectorySource(Source):
-    """The model plugin and the path that a model directory stands for."""
+    """The model plugin, the path and the quantizer that a model directory stands for."""
 
 
 class PluginDefaultSource(Source):

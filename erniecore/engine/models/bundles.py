@@ -17,10 +17,10 @@ from erniecore_system.files import read_object
 
 from erniecore import kernels, registry
 from erniecore.checkpoint.directories import QUANTIZED_DIRECTORY
+from erniecore.config.packed_base import QUANTIZATION, quantizer_of
 from erniecore.config.selection import plugin_for_directory
 from erniecore.engine import launch
 from erniecore.engine.models import quantized, score_head
-from erniecore.engine.models.config_json import QUANTIZATION, quantizer_of
 from erniecore.engine.views import check_views
 from erniecore.errors import CheckpointError, EnvironmentFault, UsageError, nearest
 from erniecore.host import Host, assemble

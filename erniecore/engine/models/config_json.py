@@ -9,25 +9,15 @@ from typing import Any
 
 from erniecore_system.files import read_json
 
-from erniecore.errors import ConfigError
+from erniecore.config.packed_base import METHOD, QUANTIZATION, quantizer_of
 from erniecore.types.records import Json
 
-#: key of config.json; ``quant_method`` of ours
-QUANTIZATION, METHOD = "quantization_config", "erniecore"
 _LANGUAGE_MODEL, _CLASSIFIER = "ForCausalLM", "ForSequenceClassification"
 
 
 def quantized_by(architecture: Json, name: str, settings: Json) -> dict[str, Any]:
     """``architecture`` as that of a model quantized by plugin ``name`` with these settings."""
     return {**architecture, QUANTIZATION: {"quant_method": METHOD, "quantizer": name, "settings": dict(settings)}}
-
-
-def quantizer_of(architecture: Json) -> str:
-    """The quantizer that wrote a model with this config.json; empty: none of ours."""
-    found = architecture.get(QUANTIZATION)
-    if not isinstance(found, dict) or found.get("quant_method") != METHOD:
-        return ""
-    return str(found.get("quantizer", ""))
 
 
 def is_quantized(directory: str | Path) -> bool:
@@ -37,16 +27,6 @@ def is_quantized(directory: str | Path) -> bool:
     except (OSError, ValueError):
         return False
     return isinstance(content, dict) and bool(quantizer_of(content))
-
-
-def refuse_training(architecture: Json) -> None:
-    """Raises ``ConfigError`` for a quantized base model, whose original weights are not available."""
-    name = quantizer_of(architecture)
-    if name:
-        message = (
-            f"this directory holds weights quantized by {name}; name the original model and add --quantizer {name}"
-        )
-        raise ConfigError.at("model.path", message)
 
 
 def has_score(architecture: Json) -> bool:

@@ -17,10 +17,11 @@ from erniecore_system.files import read_json
 from erniecore import registry
 from erniecore.abilities import check_needs
 from erniecore.capabilities import QuantizerCapability
+from erniecore.config.packed_base import QUANTIZATION, quantizer_of
 from erniecore.config.problems import section_from
 from erniecore.config.tree import Leaf, Place, Tree
 from erniecore.engine.host_memory import release_freed
-from erniecore.engine.models.config_json import QUANTIZATION, is_quantized, quantizer_of
+from erniecore.engine.models.config_json import is_quantized
 from erniecore.errors import CheckpointError, PluginError
 from erniecore.host import assemble
 from erniecore.types.protocols import QuantizerState
@@ -91,16 +92,26 @@ def fill(bundle: ModelBundle, directory: Path) -> ModelBundle:
         PluginNotFound: the quantizer is not installed. ConfigError: settings that it does not take.
         CheckpointError: damaged files, or tensors that do not fit.
     """
+    section = bundle.architecture[QUANTIZATION]
+    plugin, place = registry.load("quantizer", section["quantizer"]), Place(str(directory / "config.json"))
+    settings: Tree = {name: Leaf(value, place) for name, value in dict(section.get("settings", {})).items()}
+    model = apply(plugin, section_from(plugin.Config, settings), bundle.model)
+    attach(model, directory)
+    return replace(bundle, model=model)
+
+
+def attach(model: Layer, directory: Path) -> None:
+    """The tensors of ``model``, which its quantizer has packed, are those in ``directory``.
+
+    Raises:
+        CheckpointError: damaged files, or tensors that do not fit.
+    """
     from erniecore.checkpoint.comparing import compare_tensors, list_problems
     from erniecore.checkpoint.safetensors_io import merge_shards
     from erniecore.checkpoint.tensors import LONG_NAMES
     from erniecore.engine import arrays
     from erniecore.engine.models.weights import check_manifest, convert, state_of
 
-    section = bundle.architecture[QUANTIZATION]
-    plugin, place = registry.load("quantizer", section["quantizer"]), Place(str(directory / "config.json"))
-    settings: Tree = {name: Leaf(value, place) for name, value in dict(section.get("settings", {})).items()}
-    model = apply(plugin, section_from(plugin.Config, settings), bundle.model)
     paths = sorted(directory.glob("weights-*.safetensors"))
     check_manifest(directory, {path.name for path in paths})
     stored, targets = merge_shards(paths), state_of(model)
@@ -115,7 +126,6 @@ def fill(bundle: ModelBundle, directory: Path) -> ModelBundle:
         path, tensor = stored[name]
         found = LONG_NAMES[tensor.dtype]
         arrays.set_value(target, convert(tensor.load(), found, arrays.dtype_name(target), f"{path}: {name}"))
-    return replace(bundle, model=model)
 
 
 def is_packed(model: Any) -> bool:

@@ -12,8 +12,9 @@ from erniecore_system.files import read_object
 
 from erniecore import registry
 from erniecore.checkpoint.tensors import LONG_NAMES, Array, Tensor
+from erniecore.config.packed_base import QUANTIZATION
 from erniecore.config.selection import plugin_for_directory
-from erniecore.engine.models.config_json import QUANTIZATION, has_score
+from erniecore.engine.models.config_json import has_score
 from erniecore.errors import CheckpointError
 from erniecore.types.model import StateAdapter, TensorMap
 

@@ -8,8 +8,9 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from erniecore.capabilities import MethodCapability
+from erniecore.config.packed_base import check_packed_as
 from erniecore.engine.context import ModelDescription
-from erniecore.engine.models.config_json import has_score, refuse_training
+from erniecore.engine.models.config_json import has_score
 from erniecore.engine.optimizers.roles import trained_specs
 from erniecore.engine.preparation.head import HeadChoice
 from erniecore.engine.preparation.plan import count_parameters
@@ -26,14 +27,16 @@ if TYPE_CHECKING:
     from erniecore.sections import AdapterConfig, ModelConfig, ParallelConfig, QuantizerConfig
 
 
-def read_model(host: Host, model: ModelConfig, method: Plugin) -> tuple[Json, StateAdapter, HeadChoice]:
+def read_model(
+    host: Host, model: ModelConfig, method: Plugin, quantizer: QuantizerConfig | None = None
+) -> tuple[Json, StateAdapter, HeadChoice]:
     """Architecture and names of the weights, with a score head if ``method`` trains one.
 
     Raises:
-        CheckpointError: config.json cannot be read. ConfigError: the directory holds quantized weights.
+        CheckpointError: config.json cannot be read. ConfigError: its weights are packed otherwise than ``quantizer`` says.
     """
     architecture: Json = host.hook.ernie_read_architecture(config=model)
-    refuse_training(architecture)
+    check_packed_as(architecture, quantizer)
     head = HeadChoice(stored=has_score(architecture), trained=MethodCapability.SCORE_HEAD in method.capabilities)
     adapter: StateAdapter = host.hook.ernie_state_adapter(architecture=architecture)
     return *head.described(architecture, adapter), head

@@ -110,7 +110,7 @@ def describe(
     host: Host, settings: RunSettings, cluster: Cluster, method: Plugin
 ) -> tuple[ModelDescription, ParallelPlan]:
     """The model of the run, and how its processes divide it."""
-    architecture, state_adapter, head = read_model(host, settings.model, method)
+    architecture, state_adapter, head = read_model(host, settings.model, method, settings.quantizer)
     plan = plan_parallel(host, settings.parallel, cluster, architecture)
     layout = model_layout(host, architecture, settings.adapter, settings.plugins.get("adapter", ""), plan)
     return ModelDescription(architecture, state_adapter, layout, head), plan

@@ -17,6 +17,7 @@ from erniecore_system.contents import digests
 
 import erniecore
 from erniecore.capabilities import AdapterCapability, ParallelCapability, QuantizerCapability
+from erniecore.config.packed_base import quantizer_of
 from erniecore.engine import seed
 from erniecore.engine.fingerprint import KEY as FINGERPRINT
 from erniecore.engine.models.filling import fill
@@ -159,7 +160,9 @@ def build_model(context: RunContext, *, weights_follow: bool = False, empty: boo
     path = settings.model.path
     replaced = weights_follow and settings.adapter is None and context.reference == "none"
     adapter = described.head.of_directory(described.state_adapter)
-    checked = check_weights(Path(path), described.architecture, adapter) if path and not replaced else None
+    packed, checked = bool(quantizer_of(described.architecture)), None
+    if path and not (replaced or packed):
+        checked = check_weights(Path(path), described.architecture, adapter)
     seed.seed_paddle(settings.run.seed, seed.INIT)
     with paddle.LazyGuard():
         policy = hook.ernie_build_model(
@@ -179,6 +182,10 @@ def build_model(context: RunContext, *, weights_follow: bool = False, empty: boo
 
         policy = hook.ernie_quantize_model(config=settings.quantizer, model=policy, phase="train")
         release_freed()
+    if packed:
+        from erniecore.engine.models.quantized import attach
+
+        attach(policy, Path(path))
     if settings.adapter is not None:
         if AdapterCapability.EMPTY not in context.plugins["adapter"].capabilities:
             fill(policy)
