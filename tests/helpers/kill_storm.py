@@ -21,6 +21,7 @@ from typing import Any
 
 from erniecore_system.durable import replace_file
 from kill_cases import LAYOUTS, PHASES, TARGETS, Kill, Storm
+from processes import commit
 from small_model import make_home, write_rows
 from warm import Warm
 
@@ -97,9 +98,8 @@ def summary(storm: Storm, seconds: float) -> dict[str, Any]:
         if done[phase, target] or wrong[phase, target]
     ]
     layouts = Counter(where for *_, where in storm.kills.elements())
-    version = ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--dirty", "--abbrev=12"]
     now = {
-        "commit": subprocess.run(version, stdout=subprocess.PIPE, text=True).stdout.strip(),
+        "commit": commit(),
         "seed": storm.seed,
         "kills": sum(storm.kills.values()),
         "starts_in_fresh_processes": storm.fresh,
@@ -111,6 +111,7 @@ def summary(storm: Storm, seconds: float) -> dict[str, Any]:
     return {
         "suite": "kills",
         "date": time.strftime("%Y-%m-%d"),
+        "commit": ", ".join(dict.fromkeys(one["commit"] for one in [*storm.before["runs"], now])),
         "areas": areas,
         "layouts": {name: layouts[name] + storm.before["layouts"].get(name, 0) for name in LAYOUTS},
         "kills": now["kills"] + storm.before["kills"],

@@ -1,6 +1,7 @@
 """What a user's process gets as its environment, and whether processes of others are still there."""
 
 import os
+import subprocess
 import time
 from collections.abc import Iterable
 from pathlib import Path
@@ -10,6 +11,12 @@ def user_environ(**more: str) -> dict[str, str]:
     """This environment without settings of ours, without colors, and with one thread for each operator; ``more``: beside it."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("ERNIE_")}
     return {**kept, "NO_COLOR": "1", "OMP_NUM_THREADS": "1", **more}
+
+
+def commit() -> str:
+    """Of this tree; ``-dirty`` where files have changed since."""
+    describe = ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--dirty", "--abbrev=12"]
+    return subprocess.run(describe, stdout=subprocess.PIPE, text=True, check=False).stdout.strip()
 
 
 def lives(pid: int | str) -> bool:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 from guarded import guarded
-from processes import user_environ
+from processes import commit, user_environ
 from talker import talker as talker  # the fixture
 
 #: of 256 attempts, so many are part of `make test`
@@ -41,7 +41,7 @@ class Results:
     """Attempts and failures by area, written as JSON when the tests have ended."""
 
     def __init__(self, file):
-        self.file, self.areas = file, {}
+        self.file, self.areas, self.commit = file, {}, commit()  # before the run rewrites a file
 
     def pytest_runtest_logreport(self, report):
         area = dict(report.user_properties).get(_AREA)
@@ -55,7 +55,7 @@ class Results:
             for area, found in sorted(self.areas.items())
         ]
         date = datetime.now(timezone.utc).date().isoformat()
-        text = json.dumps({"suite": "hostile", "date": date, "areas": areas}, indent=2)
+        text = json.dumps({"suite": "hostile", "date": date, "commit": self.commit, "areas": areas}, indent=2)
         Path(self.file).write_text(text + "\n", encoding="utf-8")
 
 

@@ -38,7 +38,7 @@ def assert_named(outcome, file):
     assert file in outcome.out
 
 
-KINDS = [("flip", 0), ("flip", 1), ("flip", 2), ("flip", 3), ("cut", 0), ("cut", 1), ("hole", 0), ("extra", 0)]
+KINDS = [*(("flip", seed) for seed in range(5)), *(("cut", seed) for seed in range(3)), ("hole", 0), ("extra", 0)]
 CHECKPOINT = ["MANIFEST.json", "state.json", "model", "optim"]
 
 
