@@ -12,11 +12,6 @@ static inline i64 quarters(i64 n) { return (n + 3) / 4; }
 
 #if defined(__AVX512F__) && defined(__GNUC__) && !defined(__clang__)
 #define INTEGERS 1
-// sums += four products of bytes of `codes` (no sign) and of `parts` (signed), in each of 16 lanes. In words of the processor, as
-// the library is compiled for those without the instruction too, and as GCC copies sums around its own name for it.
-static inline void add_products(__m512i& sums, __m512i codes, __m512i parts) {
-    __asm__("vpdpbusd %2, %1, %0" : "+v"(sums) : "v"(codes), "v"(parts));
-}
 #endif
 
 // parts [rows, quarters, 2]: four high and four low parts as the bytes of a word each; scales [rows, blocks];
