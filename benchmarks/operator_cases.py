@@ -198,6 +198,20 @@ def bfloat16_weights() -> Iterator[Case]:
             yield Case(f"{order}, {N} × 8192²", bfloat16_matmul, arguments, 2.0 * 8192**2, 2.0 * N * 8192**2)
 
 
+def grouped_linear() -> Iterator[Case]:
+    import paddle
+    from erniecore_ops.functions import dispatch
+    from erniecore_ops.grouped_linear import grouped_matmul, grouped_weight_gradient
+
+    T, E, k, H, r = 4096, 64, 6, 2560, 16
+    rows, routes = dispatch(paddle.randn([T, H]), paddle.rand([T, E]).topk(k)[1], E)
+    narrow, first, moved = paddle.randn([T * k, r]), paddle.randn([E, H, r]), 4.0 * T * k * (H + r) + 4.0 * E * H * r
+    label = f"{E} experts, {T * k:,} rows, {H} × {r}"
+    yield Case(label, grouped_matmul, (rows, first, routes.parts), moved, 2.0 * T * k * H * r)
+    gradient = (rows, narrow, routes.experts, E)
+    yield Case(f"{label}, gradient", grouped_weight_gradient, gradient, moved, 2.0 * T * k * H * r)
+
+
 def packed_weights() -> Iterator[Case]:
     import paddle
     from erniecore_ops.functions import QuantizedMatrix
@@ -278,6 +292,7 @@ CASES: Mapping[str, Callable[[], Iterator[Case]]] = {
         decoder_step,
         embedding,
         fp8_quantize,
+        grouped_linear,
         grouped_swiglu,
         hadamard,
         packed_weights,

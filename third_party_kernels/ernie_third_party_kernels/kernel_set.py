@@ -28,6 +28,7 @@ class NativeSet:
         "decoder_step": ("float32",),
         "embedding": ("float32",),
         "fp8_quantize": ("float32",),
+        "grouped_linear": ("float32",),
         "grouped_swiglu": ("float32",),
         "hadamard": ("float32",),
         "packed_weights": ("float32",),

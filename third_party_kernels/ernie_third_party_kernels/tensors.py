@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -38,14 +38,18 @@ def pointer(x: Tensor | None) -> int:
     return 0 if x is None else int(x.data_ptr())
 
 
-def parts_of(routes: Any) -> tuple[Any, Any]:
-    """Expert of each part of sorted rows, and the first row of each and the end, as int64 arrays."""
-    experts = np.array([part.expert for part in routes.experts], np.int64)
-    return experts, np.array([0, *(part.rows.stop for part in routes.experts)], np.int64)
+def parts_of(parts: Sequence[Any]) -> tuple[Any, Any]:
+    """Expert of each part of sorted rows, and the first row of each and the end, as int64 arrays; parts of one expert that
+    follow each other are one."""
+    kept = [
+        part for part, after in zip(parts, [*parts[1:], None], strict=True) if not after or after.expert != part.expert
+    ]
+    experts = np.array([part.expert for part in kept], np.int64)
+    return experts, np.array([0, *(part.rows.stop for part in kept)], np.int64)
 
 
-def cover(routes: Any, rows: int, experts: int) -> bool:
-    """Whether the parts of ``routes`` are all ``rows`` in order, and all of them of experts that there are."""
-    ends = [0, *(part.rows.stop for part in routes.experts)]
-    whole = all(part.rows.start == start for part, (start, _) in zip(routes.experts, pairwise(ends), strict=True))
-    return whole and ends[-1] == rows and all(0 <= part.expert < experts for part in routes.experts)
+def cover(parts: Sequence[Any], rows: int, experts: int) -> bool:
+    """Whether ``parts`` are all ``rows`` in order, and all of them of experts that there are."""
+    ends = [0, *(part.rows.stop for part in parts)]
+    whole = all(part.rows.start == start for part, (start, _) in zip(parts, pairwise(ends), strict=True))
+    return whole and ends[-1] == rows and all(0 <= part.expert < experts for part in parts)

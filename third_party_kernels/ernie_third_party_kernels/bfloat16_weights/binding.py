@@ -31,13 +31,13 @@ def kernels(library: CDLL, threads: Threads) -> Mapping[str, Kernel]:
         return multiply(x, weight, transposed, None, np.array([0, x.shape[0]], np.int64))
 
     def grouped(x: Tensor, weight: Tensor, routes: Any, transposed: bool) -> Tensor:
-        return multiply(x, weight, transposed, *parts_of(routes))
+        return multiply(x, weight, transposed, *parts_of(routes.experts))
 
     def can_product(x: Tensor, weight: Tensor, transposed: bool) -> bool:
         return weight.ndim == 2 and _fits(x, weight, transposed)
 
     def can_grouped(x: Tensor, weight: Tensor, routes: Any, transposed: bool) -> bool:
-        return weight.ndim == 3 and _fits(x, weight, transposed) and cover(routes, x.shape[0], weight.shape[0])
+        return weight.ndim == 3 and _fits(x, weight, transposed) and cover(routes.experts, x.shape[0], weight.shape[0])
 
     return {
         "bfloat16_matmul": Kernel(product, can_product),

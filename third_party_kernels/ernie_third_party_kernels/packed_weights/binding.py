@@ -62,10 +62,10 @@ def _by_rows(few: Matmul, many: Matmul) -> dict[str, Kernel]:
         return many(dy, weight, None, _all_rows(dy), back=True, exact=dy.shape[0] <= FEW_ROWS)
 
     def grouped(x: Tensor, weight: Any, routes: Any) -> Tensor:
-        return (few if _are_few(x, routes) else many)(x, weight, *parts_of(routes))
+        return (few if _are_few(x, routes) else many)(x, weight, *parts_of(routes.experts))
 
     def grouped_back(dy: Tensor, weight: Any, routes: Any) -> Tensor:
-        return many(dy, weight, *parts_of(routes), back=True, exact=_are_few(dy, routes))
+        return many(dy, weight, *parts_of(routes.experts), back=True, exact=_are_few(dy, routes))
 
     def can_back(dy: Tensor, weight: Any) -> bool:
         return _is_coded(weight) and _can_product(dy, weight, weight.outputs)
@@ -104,7 +104,7 @@ def _can_grouped(x: Tensor, weight: Any, routes: Any, width: int) -> bool:
     if not x.shape[0] or not (_is_coded(weight) or _are_few(x, routes)):
         return False
     whole = weight.qweight.ndim == 3 and _fits(x, weight, width)
-    return whole and cover(routes, x.shape[0], weight.qweight.shape[0])
+    return whole and cover(routes.experts, x.shape[0], weight.qweight.shape[0])
 
 
 def _fits(x: Tensor, weight: Any, width: int) -> bool:

@@ -17,6 +17,7 @@ from paddle.autograd import PyLayer
 from erniecore_ops._frozen import frozen
 from erniecore_ops._parallel import parallel_map
 from erniecore_ops.grouped_swiglu import Part, Routes, add_back, make_routes
+from erniecore_ops.kernels import replaceable
 
 
 def dispatch(x: Tensor, experts: Tensor, num_experts: int) -> tuple[Tensor, Routes]:
@@ -46,6 +47,7 @@ def grouped_linear(x: Tensor, weight: Tensor, routes: Routes) -> Tensor:
     return y
 
 
+@replaceable
 def grouped_matmul(x: Tensor, weight: Tensor, parts: Sequence[Part], *, transposed: bool = False) -> Tensor:
     """``y[n] = x[n] weight[e(n)]`` without a gradient, for weights that exist for this product only.
 
@@ -63,6 +65,23 @@ def grouped_matmul(x: Tensor, weight: Tensor, parts: Sequence[Part], *, transpos
 
     parallel_map(piece, parts, x)
     return y
+
+
+@replaceable
+def grouped_weight_gradient(x: Tensor, dy: Tensor, parts: Sequence[Part], num_experts: int) -> Tensor:
+    """The gradient of the weight of :func:`grouped_matmul`: rows x [N, I] and dy [N, O] -> [E, I, O].
+
+    Args:
+        parts: all rows of each expert that has any.
+    """
+    dw = paddle.zeros([num_experts, x.shape[1], dy.shape[1]], x.dtype)
+
+    def total(part: Part) -> None:
+        e, rows = part
+        paddle.matmul(x[rows], dy[rows], transpose_x=True, out=dw[e])
+
+    parallel_map(total, parts, dy)
+    return dw
 
 
 def grouped_rows(values: Tensor, routes: Routes) -> Tensor:
@@ -120,15 +139,8 @@ class _GroupedLinear(PyLayer):  # type: ignore[misc]
     def backward(ctx: Any, dy: Tensor) -> tuple[Tensor | None, Tensor | None]:
         weight, *kept = ctx.saved_tensor()
         routes: Routes = ctx.routes
-        dy = dy.detach()
+        dy = dy.detach().contiguous()
         dx = None if ctx.frozen[0] else grouped_matmul(dy, weight, routes.parts, transposed=True)
         if not kept:
             return dx, None
-        x, dw = kept[0].detach(), paddle.zeros_like(weight)
-
-        def total(part: Part) -> None:
-            e, rows = part
-            paddle.matmul(x[rows], dy[rows], transpose_x=True, out=dw[e])
-
-        parallel_map(total, routes.experts, dy)
-        return dx, dw
+        return dx, grouped_weight_gradient(kept[0].detach(), dy, routes.experts, weight.shape[0])

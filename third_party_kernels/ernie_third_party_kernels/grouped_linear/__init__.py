@@ -1,0 +1,1 @@
+"""Kernels of the operator `grouped_linear`; README.md describes them."""
