@@ -1,6 +1,6 @@
 // Products in float32 with matrices that are kept in bfloat16, in either order: [O, I] by outputs or [I, O] by inputs. The
 // gradient of the rows is the product with the other order. The bits do not depend on the threads.
-#include "../packed_rows/numbers.h"
+#include "bfloats.h"
 #include "../packed_rows/floats.h"
 #include "../packed_weights/product.h"
 

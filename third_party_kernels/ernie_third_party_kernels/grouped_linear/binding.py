@@ -1,4 +1,4 @@
-"""Linear maps of stacked experts on Paddle's tensors."""
+"""The gradient of stacked experts' matrices on Paddle's tensors."""
 
 from __future__ import annotations
 
@@ -17,18 +17,8 @@ SMALL = 1 << 18
 
 
 def kernels(library: CDLL, threads: Threads) -> Mapping[str, Kernel]:
-    """``grouped_matmul`` and ``grouped_weight_gradient`` of ``erniecore_ops``."""
-    product_ = function(library, "grouped_product", [COUNT] + [POINTER] * 4 + [SIZE] * 3 + [POINTER, COUNT], COUNT)
+    """``grouped_weight_gradient`` of ``erniecore_ops``."""
     outer_ = function(library, "grouped_outer", [POINTER] * 4 + [SIZE] * 3 + [POINTER, COUNT], COUNT)
-
-    def matmul(x: Tensor, weight: Tensor, parts: Sequence[Any], *, transposed: bool = False) -> Tensor:
-        (N, depth), cols = x.shape, weight.shape[1 if transposed else 2]
-        y, (experts, starts) = paddle.empty([N, cols], "float32"), parts_of(parts)
-        where = experts.ctypes.data, starts.ctypes.data, len(experts)
-        given = int(transposed), weight.data_ptr(), x.data_ptr()
-        if product_(*given, *where, depth, cols, y.data_ptr(), team(threads, N * depth * cols)):
-            raise MemoryError(f"no memory for panels of a matrix of {depth} by {cols} elements")
-        return y
 
     def weight_gradient(x: Tensor, dy: Tensor, parts: Sequence[Any], num_experts: int) -> Tensor:
         (N, I), O = x.shape, dy.shape[1]  # noqa: E741
@@ -40,17 +30,7 @@ def kernels(library: CDLL, threads: Threads) -> Mapping[str, Kernel]:
             raise MemoryError(f"no memory for the gradient of a matrix of {I} by {O} elements")
         return dw
 
-    return {
-        "grouped_matmul": Kernel(matmul, _can_matmul),
-        "grouped_weight_gradient": Kernel(weight_gradient, _can_weight_gradient),
-    }
-
-
-def _can_matmul(x: Tensor, weight: Tensor, parts: Sequence[Any], *, transposed: bool = False) -> bool:
-    if x.ndim != 2 or weight.ndim != 3 or not x.shape[0] or not 0 < weight.shape[1] * weight.shape[2] <= SMALL:
-        return False
-    inside = x.shape[1] == weight.shape[2 if transposed else 1]
-    return inside and plain(x, weight) and cover(parts, x.shape[0], weight.shape[0])
+    return {"grouped_weight_gradient": Kernel(weight_gradient, _can_weight_gradient)}
 
 
 def _can_weight_gradient(x: Tensor, dy: Tensor, parts: Sequence[Any], num_experts: int) -> bool:

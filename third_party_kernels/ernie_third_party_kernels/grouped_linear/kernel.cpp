@@ -1,17 +1,6 @@
-// Linear maps of stacked experts over rows sorted by expert, in float32 and one call for all experts: products in either order
-// of the matrices, and the gradient of the matrices. For small matrices, as the factors of low-rank updates are. The bits do
-// not depend on the threads.
-#include "../packed_rows/floats.h"
-#include "../packed_rows/numbers.h"
-
-// y [N, cols] = x [N, depth] W[e], or x W[e]^T where the matrices are stored [E, cols, depth] (transposed). Part p has rows
-// starts[p] .. starts[p + 1) and expert experts[p]. 1: no memory.
-EXPORT int grouped_product(int transposed, const float* w, const float* x, const i64* experts, const i64* starts, i64 parts,
-                           i64 depth, i64 cols, float* y, int threads) {
-    typedef Numbers<float> Form;
-    const Coded<float> j = {w, nullptr, 0, x, experts, starts, parts, transposed ? depth : cols, transposed ? cols : depth, y, threads};
-    return (transposed ? in_floats<Form, false>(j) : in_floats<Form, true>(j)) ? 0 : 1;
-}
+// The gradient of stacked matrices over rows sorted by expert, in one call for all experts: for small matrices, as the factors of
+// low-rank updates are. The bits do not depend on the threads.
+#include "../grouped_gemm/products.h"
 
 namespace {
 

@@ -1,4 +1,4 @@
-"""Linear maps of stacked experts in numpy, one expert after the other. ``ends``: (expert, first row, row after the last)."""
+"""The gradient of stacked matrices in numpy, one expert after the other. ``ends``: (expert, first row, row after the last)."""
 
 from __future__ import annotations
 
@@ -10,12 +10,6 @@ from numpy.typing import NDArray
 
 Array = NDArray[np.floating[Any]]
 Ends = Sequence[tuple[int, int, int]]
-
-
-def matmul(x: Array, weight: Array, ends: Ends, transposed: bool) -> Array:
-    """[N, I] through [E, I, O], or [E, O, I] when ``transposed``: [N, O]."""
-    pieces = [x[a:b] @ (weight[e].T if transposed else weight[e]) for e, a, b in ends]
-    return np.concatenate(pieces)
 
 
 def weight_gradient(x: Array, dy: Array, ends: Ends, experts: int) -> Array:

@@ -47,7 +47,6 @@ def grouped_linear(x: Tensor, weight: Tensor, routes: Routes) -> Tensor:
     return y
 
 
-@replaceable
 def grouped_matmul(x: Tensor, weight: Tensor, parts: Sequence[Part], *, transposed: bool = False) -> Tensor:
     """``y[n] = x[n] weight[e(n)]`` without a gradient, for weights that exist for this product only.
 

@@ -20,7 +20,7 @@ OPERATORS: Mapping[str, tuple[str, ...]] = {
     "decoder_step": ("decoder_step",),
     "embedding": ("embedding_backward",),
     "fp8_quantize": ("fp8_quantize",),
-    "grouped_linear": ("grouped_matmul", "grouped_weight_gradient"),
+    "grouped_linear": ("grouped_weight_gradient",),
     "grouped_swiglu": ("grouped_swiglu_forward", "grouped_swiglu_backward"),
     "hadamard": ("hadamard",),
     "packed_weights": (

@@ -1,4 +1,4 @@
-// Weights that are stored as numbers: bfloat16, the upper half of a float32, so that widening is a shift and exact; or float32.
+// Weights that are kept in bfloat16: the upper half of a float32, so that widening is a shift and exact.
 #pragma once
 #include "../packed_weights/codes.h"
 
@@ -8,8 +8,6 @@ typedef uint32_t words_of __attribute__((vector_size(64)));
 static inline wide widened(const uint16_t* p) {
     return reinterpret_cast<wide>(__builtin_convertvector(*reinterpret_cast<const halves_at*>(p), words_of) << 16);
 }
-static inline wide widened(const float* p) { return load(p); }
-static inline float widened_one(float x) { return x; }
 static inline float widened_one(uint16_t half) {
     const uint32_t bits = static_cast<uint32_t>(half) << 16;
     float x;
@@ -18,12 +16,11 @@ static inline float widened_one(uint16_t half) {
 }
 
 // A matrix [O, I] from output `first` on; the members are those of the other forms.
-template <class Code>
-struct Numbers {
+struct Bfloats {
     static constexpr bool SCALED = false;
-    const Code* at_first;
+    const uint16_t* at_first;
     i64 step;
-    Numbers(const Code* numbers, i64 first, i64 I) : at_first(numbers + first * I), step(I) {}
+    Bfloats(const uint16_t* numbers, i64 first, i64 I) : at_first(numbers + first * I), step(I) {}
     static i64 rows(i64 O) { return O; }
     template <int OUT>
     void load(i64 i, wide* w) const {
@@ -37,5 +34,3 @@ struct Numbers {
     wide one(i64 i) const { return widened(at_first + i); }
     float at(i64 o, i64 i) const { return widened_one(at_first[o * step + i]); }
 };
-
-typedef Numbers<uint16_t> Bfloats;
