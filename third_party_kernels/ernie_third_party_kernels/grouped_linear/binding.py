@@ -17,7 +17,7 @@ SMALL = 1 << 18
 
 
 def kernels(library: CDLL, threads: Threads) -> Mapping[str, Kernel]:
-    """``grouped_weight_gradient`` of ``erniecore_ops``."""
+    """The kernel of ``grouped_weight_gradient``, which sums outer products over the rows of each expert."""
     outer_ = function(library, "grouped_outer", [POINTER] * 4 + [SIZE] * 3 + [POINTER, COUNT], COUNT)
 
     def weight_gradient(x: Tensor, dy: Tensor, parts: Sequence[Any], num_experts: int) -> Tensor:
