@@ -5,12 +5,14 @@ from erniecore.checkpoint.tensors import LONG_NAMES, Array, same_bits
 from erniecore.checkpoint.tensors import Tensor as StoredTensor
 from erniecore.config.packed_base import QUANTIZATION as QUANTIZATION_KEY
 from erniecore.engine.arrays import all_finite, dtype_name, to_numpy
+from erniecore.engine.models.config_json import has_score
 from erniecore.engine.models.model_files import (
     memory_dtype,
     provenance,
     public_config,
     public_tensors,
     save_model_directory,
+    stored_as,
     write_assets,
     write_model_files,
     write_structured,
@@ -20,18 +22,22 @@ from erniecore.engine.models.quantized import codec_of, is_packed
 from erniecore.engine.models.random_weights import random_tensors
 from erniecore.engine.models.score_head import completed as with_score_head
 from erniecore.engine.models.served_weights import HADAMARD
-from erniecore.engine.models.weights import convert, open_weights, state_of
+from erniecore.engine.models.weights import Checked, check_finite, check_weights, convert, open_weights, state_of
 
 __all__ = [
     "HADAMARD",
     "LONG_NAMES",
     "QUANTIZATION_KEY",
     "Array",
+    "Checked",
     "StoredTensor",
     "all_finite",
+    "check_finite",
+    "check_weights",
     "codec_of",
     "convert",
     "dtype_name",
+    "has_score",
     "is_packed",
     "memory_dtype",
     "open_weights",
@@ -42,6 +48,7 @@ __all__ = [
     "same_bits",
     "save_model_directory",
     "state_of",
+    "stored_as",
     "to_numpy",
     "with_score_head",
     "write_assets",

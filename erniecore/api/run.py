@@ -1,5 +1,6 @@
 """Building block: opens a model directory or a checkpoint outside of a run. Imports Paddle when it opens one."""
 
+from erniecore.config.selection import plugin_for_directory
 from erniecore.engine.loading import open_model
 from erniecore.engine.models.adapters import (
     adapter_directory,
@@ -10,10 +11,27 @@ from erniecore.engine.models.adapters import (
     named_directory,
     origin_of,
 )
-from erniecore.engine.models.bundles import load_bundle, locate, open_device, open_located
-from erniecore.engine.models.stored import open_stored
+from erniecore.engine.models.bundles import (
+    Located,
+    Opened,
+    described_by,
+    left_alone,
+    load_bundle,
+    locate,
+    open_device,
+    open_located,
+    read_bundle,
+    stored_dtype,
+)
 
 __all__ = [
+    "Located",
+    "Opened",
+    "described_by",
+    "left_alone",
+    "plugin_for_directory",
+    "read_bundle",
+    "stored_dtype",
     "adapter_directory",
     "adapter_plugin",
     "base_of",
@@ -24,7 +42,6 @@ __all__ = [
     "open_device",
     "open_located",
     "open_model",
-    "open_stored",
     "origin_of",
     "base_notes",
 ]

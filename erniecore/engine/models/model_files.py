@@ -147,7 +147,7 @@ def public_tensors(
     layout ``pt``.
 
     One tensor of ours is held in memory at a time, also when it becomes many public ones (stacked experts); of a
-    ``StoredModel``, one public tensor.
+    stored model, one public tensor.
     """
     maps = bundle.adapter.maps("pt")
     if targets is None and isinstance(bundle.model, PublicTensors):

@@ -48,7 +48,8 @@ def export_directory(source: Path, out: Path, to: str = "hf", options: Mapping[s
     section = dict(options or {})
     _options(plugin, section)
     check_target(out)
-    from erniecore.api.run import locate, open_device, open_located, open_stored
+    from erniecore.api.run import locate, open_device, open_located
+    from erniecore_export.stored import open_stored
 
     located = locate(source)
     if located.adapter is not None:

@@ -14,6 +14,7 @@ import gguf
 import numpy as np
 import pytest
 from erniecore_export.exporting import export_bundle, export_directory
+from erniecore_export.stored import open_stored
 from erniecore_gguf.architecture import check_architecture, first_expert_layer
 from erniecore_gguf.types import type_of
 from erniecore_model_init.new_model import init_model
@@ -22,7 +23,6 @@ from gguf.quants import dequantize
 from erniecore.checkpoint.directories import verify_directory
 from erniecore.checkpoint.floats import read_tensors, write_tensors
 from erniecore.engine.models.bundles import load_bundle, locate
-from erniecore.engine.models.stored import open_stored
 from erniecore.errors import CheckpointError, NumericsError, UsageError
 
 FIXTURES = Path(__file__).parents[4] / "tests" / "fixtures" / "models"

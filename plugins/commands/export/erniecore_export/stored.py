@@ -6,21 +6,34 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from erniecore_system.files import read_object
-
-from erniecore import registry
-from erniecore.checkpoint.tensors import LONG_NAMES, Array, Tensor
-from erniecore.config.packed_base import QUANTIZATION
-from erniecore.config.selection import plugin_for_directory
-from erniecore.engine.models.config_json import has_score
-from erniecore.errors import CheckpointError
-from erniecore.types.model import StateAdapter, TensorMap
-
-if TYPE_CHECKING:
-    from erniecore.engine.models.bundles import Located, Opened
-    from erniecore.engine.models.weights import Checked
+from erniecore.api import CheckpointError
+from erniecore.api.export import StateAdapter, TensorMap
+from erniecore.api.files import read_object
+from erniecore.api.installation import load
+from erniecore.api.model_files import (
+    LONG_NAMES,
+    QUANTIZATION_KEY,
+    Array,
+    Checked,
+    StoredTensor,
+    check_finite,
+    check_weights,
+    convert,
+    has_score,
+    stored_as,
+)
+from erniecore.api.run import (
+    Located,
+    Opened,
+    described_by,
+    left_alone,
+    open_located,
+    plugin_for_directory,
+    read_bundle,
+    stored_dtype,
+)
 
 _SHORT_NAMES = {long: short for short, long in LONG_NAMES.items()}
 
@@ -28,10 +41,10 @@ _SHORT_NAMES = {long: short for short, long in LONG_NAMES.items()}
 class StoredModel:
     """Stands for a model in a ``ModelBundle``; ``tensors``: public name, layout ``pt`` -> tensor as it is stored."""
 
-    def __init__(self, tensors: Mapping[str, Tensor]) -> None:
+    def __init__(self, tensors: Mapping[str, StoredTensor]) -> None:
         self.tensors = tensors
 
-    def public_tensors(self, maps: Sequence[TensorMap], dtype: str) -> dict[str, Tensor]:
+    def public_tensors(self, maps: Sequence[TensorMap], dtype: str) -> dict[str, StoredTensor]:
         """The tensors in the order of ``maps``, as ``dtype``; empty: as stored. Asked by ``model_files.public_tensors``."""
         found = {}
         for entry in maps:
@@ -52,9 +65,7 @@ class StoredModel:
         return []
 
 
-def _converted(tensor: Tensor, found: str, wanted: str, name: str) -> Array:
-    from erniecore.engine.models.weights import check_finite, convert
-
+def _converted(tensor: StoredTensor, found: str, wanted: str, name: str) -> Array:
     array = convert(tensor.load(), found, wanted, name)
     check_finite(array, wanted, name)
     return array
@@ -64,18 +75,16 @@ def open_stored(located: Located) -> Opened:
     """As ``open_located``, but the weights of a model directory stay in their files (:class:`StoredModel`). What has to be
     built to be read is built: checkpoints, quantized and scoring models.
     """
-    from erniecore.engine.models import bundles
-
     directory = located.path
     config = {} if located.is_checkpoint else read_object(directory / "config.json", CheckpointError, code="ERN-K021")
-    if located.is_checkpoint or QUANTIZATION in config or has_score(config):
-        return bundles.open_located(located, plain=True)
-    plugin = registry.load("model", plugin_for_directory(directory))
-    bundle, notes, _ = bundles.read_bundle(plugin, {"path": str(directory)}, directory)
+    if located.is_checkpoint or QUANTIZATION_KEY in config or has_score(config):
+        return open_located(located, plain=True)
+    plugin = load("model", plugin_for_directory(directory))
+    bundle, notes, _ = read_bundle(plugin, {"path": str(directory)}, directory)
     model, ignored = stored_model(directory, bundle.architecture, bundle.adapter)
-    bundle = bundles.described_by(directory, replace(bundle, model=model))
-    notes = [*located.notes, *notes, *bundles.left_alone(ignored)]
-    return bundles.Opened(bundle, bundles.stored_dtype(directory), notes)
+    bundle = described_by(directory, replace(bundle, model=model))
+    notes = [*located.notes, *notes, *left_alone(ignored)]
+    return Opened(bundle, stored_dtype(directory), notes)
 
 
 def stored_model(
@@ -86,8 +95,6 @@ def stored_model(
     Raises:
         CheckpointError: files missing or damaged, tensors missing, unexpected or of another shape.
     """
-    from erniecore.engine.models.weights import check_weights
-
     checked = check_weights(directory, architecture, adapter)
     written = adapter.maps("pt")
     if checked.layout == "pt":
@@ -97,13 +104,11 @@ def stored_model(
     return StoredModel(tensors), checked.ignored
 
 
-def _from_other_layout(checked: Checked, written: Sequence[TensorMap]) -> dict[str, Tensor]:
+def _from_other_layout(checked: Checked, written: Sequence[TensorMap]) -> dict[str, StoredTensor]:
     """Our tensors are loaded as the layout has them, and stored as public ones."""
-    from erniecore.engine.models.model_files import stored_as
-
     read = {entry.name: entry for entry in checked.maps}
 
-    def parts_of(entry: TensorMap) -> list[Tensor]:
+    def parts_of(entry: TensorMap) -> list[StoredTensor]:
         return [checked.stored[name][1] for name in read[entry.name].sources]
 
     def dtype_of(entry: TensorMap) -> str:
