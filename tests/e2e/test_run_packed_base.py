@@ -4,6 +4,7 @@ bit, find a changed base, and refuse what packed weights cannot do.
 
 import json
 import shutil
+from contextlib import contextmanager
 
 import numpy as np
 import pytest
@@ -65,6 +66,21 @@ def complete(ernie, runner, name, **changes):
     assert outcome.code in (0, Exit.PREEMPTED), outcome.err
 
 
+@contextmanager
+def other_scales(base):
+    """One tensor of ``base`` is another within the block, as if someone had quantized again; the name of its file."""
+    (weights,) = base.glob("weights-*.safetensors")
+    manifest = base / "erniecore_manifest.json"
+    before = [(path, path.read_bytes()) for path in (weights, manifest)]
+    tensors = load_file(weights)
+    name = next(name for name in tensors if name.endswith("weight_scale"))
+    save_file({**tensors, name: tensors[name] * np.float32(1.5)}, weights)
+    manifest.unlink()
+    yield weights.name
+    for path, content in before:
+        path.write_bytes(content)
+
+
 @pytest.mark.parametrize("quantizer", QUANTIZERS)
 def test_a_packed_base_is_the_base_that_a_run_packs(ernie, runner, packed, quantizer):
     complete(ernie, runner, "own", **settings(packed, runner.home / "moe", quantizer__name=quantizer))
@@ -88,21 +104,35 @@ def test_every_method_continues_bit_for_bit_and_finds_a_changed_base(ernie, refu
     complete(ernie, runner, "whole", **same)
     complete(ernie, runner, "cut", **same, run__until=2)
     for changed, part in [(base, "base"), *([(teacher, "reference")] if teacher else [])]:
-        (weights,) = changed.glob("weights-*.safetensors")
-        content, manifest = weights.read_bytes(), (changed / "erniecore_manifest.json").read_bytes()
-        tensors = load_file(weights)
-        name = next(name for name in tensors if name.endswith("weight_scale"))
-        save_file({**tensors, name: tensors[name] * np.float32(1.5)}, weights)
-        (changed / "erniecore_manifest.json").unlink()
-        found = refuses(
-            words(runner, "cut", **same), Exit.USAGE, "ERN-C021", part, weights.name, remedy=f"accept_changes=[{part}]"
-        )
-        assert " -> " in found.err
-        weights.write_bytes(content)
-        (changed / "erniecore_manifest.json").write_bytes(manifest)
+        with other_scales(changed) as weights:
+            found = refuses(
+                words(runner, "cut", **same), Exit.USAGE, "ERN-C021", part, weights, remedy=f"accept_changes=[{part}]"
+            )
+            assert " -> " in found.err
     complete(ernie, runner, "cut", **same)
     assert runner.tensors(4, "cut") == runner.tensors(4, "whole")
     assert all("quant" not in name for _, name in runner.tensors(4, "cut"))
+
+
+@pytest.mark.slow
+def test_two_ranks_share_a_packed_base(runner, packed):
+    base = shutil.copytree(packed / "wint8", runner.directory / "base")
+    same = settings(packed, base, parallel__name="hybrid", parallel__tensor=2)
+    runner.complete("whole", **same)
+    code, _, errors = ended(runner.start("cut", warm=True, **same, run__until=2))
+    assert code == Exit.PREEMPTED, errors
+    with other_scales(base) as weights:
+        code, _, errors = ended(runner.start("cut", warm=True, **same))
+        assert code == Exit.USAGE, errors
+        assert "ERN-C021" in errors
+        assert weights in errors
+    runner.complete("cut", **same)
+    assert runner.tensors(4, "cut") == runner.tensors(4, "whole")
+
+
+def ended(process):
+    out, errors = process.communicate()
+    return process.returncode, out, errors
 
 
 def test_what_packed_weights_cannot_do_is_refused(refuses, runner, packed):
