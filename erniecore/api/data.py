@@ -4,9 +4,11 @@ from erniecore import codes
 from erniecore.plugin import CorpusPlugin, DecompressorPlugin, FormatPlugin, RowReaderPlugin, SchemePlugin
 from erniecore.sections import FormatConfig
 from erniecore.types.records import (
+    IMAGE_MARKER,
     Conversation,
     Document,
     Json,
+    Media,
     Message,
     Origin,
     Preference,
@@ -15,7 +17,7 @@ from erniecore.types.records import (
     ToolCall,
     UnpairedPreference,
 )
-from erniecore.types.samples import IGNORE, Batch, Encoder, Sample
+from erniecore.types.samples import IGNORE, Batch, Encoder, MediaReader, Sample
 
 __all__ = [
     "FormatConfig",
@@ -27,7 +29,10 @@ __all__ = [
     "Document",
     "Encoder",
     "IGNORE",
+    "IMAGE_MARKER",
     "Json",
+    "Media",
+    "MediaReader",
     "Message",
     "Origin",
     "Preference",

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from erniecore.data.collate import collate
 from erniecore.data.dataset import Dataset
 from erniecore.data.sampler import BatchSampler, MicroBatch
-from erniecore.types.samples import Batch
+from erniecore.types.samples import Batch, MediaReader, Sample
 
 #: width of a batch that is all padding
 _EMPTY_WIDTH = 8
@@ -17,11 +17,13 @@ class DataLoader:
     """Collates what ``sampler`` chooses of ``dataset``.
 
     Args:
-        pad_id: the tokenizer's padding id.
+        pad_id: the tokenizer's padding id. media: adds what media ask for.
     """
 
-    def __init__(self, dataset: Dataset, sampler: BatchSampler, *, pad_id: int) -> None:
-        self.dataset, self.sampler, self.pad_id = dataset, sampler, pad_id
+    def __init__(
+        self, dataset: Dataset, sampler: BatchSampler, *, pad_id: int, media: MediaReader | None = None
+    ) -> None:
+        self.dataset, self.sampler, self.pad_id, self.media = dataset, sampler, pad_id, media
 
     def step(self, step: int) -> list[Batch]:
         """This rank's micro-batches of a global optimizer step, counted from 0; on every rank as many."""
@@ -33,7 +35,7 @@ class DataLoader:
 
     def batch_of(self, indices: Sequence[int]) -> Batch:
         """These samples, one per sequence, padded to the longest."""
-        return collate([[self.dataset[i]] for i in indices], pad_id=self.pad_id)
+        return self._collated([[self.dataset[i]] for i in indices])
 
     def _batch(self, sequences: MicroBatch) -> Batch:
         if not sequences:
@@ -41,4 +43,8 @@ class DataLoader:
         samples = [[self.dataset[i] for i in sequence] for sequence in sequences]
         if self.sampler.settings.packing == "padding-free":
             samples = [[sample for sequence in samples for sample in sequence]]
-        return collate(samples, pad_id=self.pad_id)
+        return self._collated(samples)
+
+    def _collated(self, rows: list[list[Sample]]) -> Batch:
+        batch = collate(rows, pad_id=self.pad_id)
+        return batch if self.media is None else self.media.complete(batch, rows)

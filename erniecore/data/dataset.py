@@ -83,7 +83,7 @@ class ArrayDataset:
         fields: extra per-token arrays [T].
         rows: int64 [N], index of the row that the sample came from, over all sources; not descending.
         lines: int32 [N], positions as in ``Origin``, and ``sources`` int32 [N]: where it came from; ``files`` the names.
-        truncated: index of the sample -> why it was shortened.
+        truncated: index of the sample -> why it was shortened. media: index of the sample -> ``Sample.media``.
         digests: sha256 of the blocks of samples that it was joined from; empty: it is a single block.
     """
 
@@ -98,6 +98,7 @@ class ArrayDataset:
     files: tuple[str, ...]
     fields: Mapping[str, Array] = field(default_factory=dict)
     truncated: Mapping[int, str] = field(default_factory=dict)
+    media: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
     digests: tuple[bytes, ...] = ()
 
     def __len__(self) -> int:
@@ -130,6 +131,7 @@ class ArrayDataset:
             end_rows=bounds,
             fields={name: value[start:end] for name, value in self.fields.items()},
             truncated=self.truncated.get(index, ""),
+            media=self.media.get(index, ()),
             origin=Origin(self.files[self.sources[index]], int(self.lines[index])),
         )
 
@@ -156,6 +158,8 @@ class ArrayDataset:
         for name in sorted(self.fields):
             digest.update(f"{name} {self.fields[name].dtype.str}".encode())
             digest.update(np.ascontiguousarray(self.fields[name]).data)
+        if self.media:
+            digest.update(repr(sorted(self.media.items())).encode())
         return digest.digest()
 
     def fingerprint(self) -> str:
@@ -246,6 +250,7 @@ def concatenate(parts: Sequence[ArrayDataset], files: Sequence[str]) -> ArrayDat
         files=tuple(files),
         fields={name: np.concatenate([p.fields[name] for p in parts]) for name in names},
         truncated={int(o) + i: why for o, p in zip(offsets, parts, strict=False) for i, why in p.truncated.items()},
+        media={int(o) + i: found for o, p in zip(offsets, parts, strict=False) for i, found in p.media.items()},
         digests=tuple(digest for p in parts for digest in p.block_digests()),
     )
 
@@ -262,6 +267,7 @@ class DatasetBuilder:
         self._lines: list[int] = []
         self._sources: list[int] = []
         self._truncated: dict[int, str] = {}
+        self._media: dict[int, tuple[str, ...]] = {}
         self._plain = True
 
     def add(self, sample: Sample, row: int, source: int) -> None:
@@ -277,6 +283,8 @@ class DatasetBuilder:
             self._fields.setdefault(name, []).append(np.asarray(value))
         if sample.truncated:
             self._truncated[len(self._lengths)] = sample.truncated
+        if sample.media:
+            self._media[len(self._lengths)] = sample.media
         self._lengths.append(n)
         self._rows.append(row)
         self._lines.append(sample.origin.position)
@@ -297,6 +305,7 @@ class DatasetBuilder:
             files=self._files,
             fields={name: np.concatenate(parts) for name, parts in self._fields.items()},
             truncated=dict(self._truncated),
+            media=dict(self._media),
         )
 
 

@@ -49,15 +49,34 @@ class ToolCall:
     arguments: str
 
 
+#: stands in the content of a message for each of its images
+IMAGE_MARKER = "<image>"
+
+
+@dataclass(frozen=True, slots=True)
+class Media:
+    """An image of a message.
+
+    Attributes:
+        source: a path or a data URL, as the row has it. base: directory of the data file. where: JSON path in the row.
+    """
+
+    source: str
+    base: str = ""
+    where: str = "$"
+
+
 @dataclass(frozen=True, slots=True)
 class Message:
-    """One message. ``learn`` matters for assistant messages only; ``reasoning`` is the thinking part."""
+    """One message. ``learn`` matters for assistant messages only; ``reasoning`` is the thinking part. ``content`` has an
+    ``IMAGE_MARKER`` for each of ``media``; without media the marker is text like any other."""
 
     role: Role
     content: str
     reasoning: str = ""
     tool_calls: tuple[ToolCall, ...] = ()
     learn: bool = True
+    media: tuple[Media, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

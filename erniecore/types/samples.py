@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, runtime_checkable
 
-from erniecore.types.records import NOWHERE, Origin, Record
+from erniecore.types.records import NOWHERE, Message, Origin, Record
 
 if TYPE_CHECKING:
     import numpy as np
@@ -36,6 +36,7 @@ class Sample:
         fields: further per-token arrays [n], concatenated when samples are packed.
         truncated: why the sample was shortened, or ``""``.
         parts: (name, tokens) of stretches that people should tell apart, such as two answers; in order, together n.
+        media: what its placeholders stand for, in order, as a ``MediaReader`` writes it; changed media are other texts.
     """
 
     input_ids: IntArray
@@ -46,6 +47,7 @@ class Sample:
     truncated: str = ""
     origin: Origin = NOWHERE
     parts: tuple[tuple[str, int], ...] = ()
+    media: tuple[str, ...] = ()
 
     def __len__(self) -> int:
         return len(self.input_ids)
@@ -62,6 +64,7 @@ class Batch:
         fields: the samples' further per-token arrays, [B, S].
         num_tokens: positions that are not padding; ``num_samples`` samples in it.
         origins: where its samples came from.
+        inputs: further inputs of the model by name, such as pixels; ``position_ids`` may be [B, S, axes] beside them.
     """
 
     input_ids: IntArray
@@ -72,6 +75,21 @@ class Batch:
     num_tokens: int
     num_samples: int
     origins: tuple[Origin, ...] = ()
+    inputs: Mapping[str, Array] = field(default_factory=dict)
+
+
+@runtime_checkable
+class MediaReader(Protocol):
+    """A chat template of a model that takes images: besides rendering, it knows what its placeholders stand for."""
+
+    def references(self, messages: Sequence[Message], ids: Sequence[int]) -> tuple[str, ...]:
+        """``Sample.media`` of ids that ``messages`` became; the last ones may be cut off. Raises ``RowError``."""
+        ...
+
+    def complete(self, batch: Batch, rows: Sequence[Sequence[Sample]]) -> Batch:
+        """The batch of these rows with the ``inputs`` and positions that its media ask for. A pure function, also of the
+        number of threads. Raises ``DataError`` for a file that has changed."""
+        ...
 
 
 class Encoder(Protocol):

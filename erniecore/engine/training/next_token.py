@@ -55,6 +55,7 @@ class NextTokenObjective(Objective):
             paddle.to_tensor(batch.input_ids),
             position_ids=paddle.to_tensor(batch.position_ids),
             startend_row_indices=paddle.to_tensor(batch.startend_row_indices),
+            **{name: paddle.to_tensor(values) for name, values in batch.inputs.items()},
         )
         total, metrics = self.main_loss(features.hidden, batch)
         loss = total / (totals["tokens"] or 1.0)

@@ -22,7 +22,7 @@ from erniecore.data.sampler import PackedBatchSampler, SamplerSettings
 from erniecore.data.splits import SplitReader
 from erniecore.engine.training.guards import check_dataset
 from erniecore.errors import ErnieError
-from erniecore.types.samples import Batch
+from erniecore.types.samples import Batch, MediaReader
 from erniecore.units import counted
 
 if TYPE_CHECKING:
@@ -99,7 +99,7 @@ def build_run_data(context: RunContext, tokenizer: Tokenizer, checkpoint: Checkp
     reader = SplitReader(settings.data, settings.formats, encoder, command, _known_formats(context.out))
     place = Place(settings.run.seed, plan.data_rank, plan.data_size)
     recorded = checkpoint.state["data"] if checkpoint is not None else {}
-    opening = _Opening(reader, settings.data, place, tokenizer.pad_id, context.model.vocab_size, recorded)
+    opening = _Opening(reader, settings.data, place, tokenizer, context.model.vocab_size, recorded)
     method = context.names["method"]
     try:
         train = opening.train(training_sampling(settings.data, settings.train, place), method)
@@ -132,11 +132,13 @@ class _Opening:
         reader: SplitReader,
         data: DataSection,
         place: Place,
-        pad_id: int,
+        tokenizer: Tokenizer,
         vocab_size: int,
         recorded: Mapping[str, Any],
     ) -> None:
-        self.reader, self.data, self.place, self.pad_id, self.vocab_size = reader, data, place, pad_id, vocab_size
+        self.reader, self.data, self.place, self.vocab_size = reader, data, place, vocab_size
+        self.pad_id, template = tokenizer.pad_id, tokenizer.chat_template
+        self.media = template if isinstance(template, MediaReader) else None
         self.recorded = recorded  # ``data`` of the checkpoint's state
         self.files: Sequence[dict[str, Any]] = ()
         self._evaluation: TokenizedDataset | Corpus | None = None  # of the training sources, for evaluation
@@ -174,7 +176,8 @@ class _Opening:
 
     def _rows(self, dataset: TokenizedDataset, settings: SamplerSettings, known: Mapping[int, int]) -> DataLoader:
         check_dataset(dataset, self.vocab_size)
-        return DataLoader(dataset, PackedBatchSampler(dataset, settings, known_sequences=known), pad_id=self.pad_id)
+        sampler = PackedBatchSampler(dataset, settings, known_sequences=known)
+        return DataLoader(dataset, sampler, pad_id=self.pad_id, media=self.media)
 
     def _corpus(self, name: str, corpus: Corpus, settings: SamplerSettings) -> DataLoader:
         dataset, sampler = corpus.load(settings)

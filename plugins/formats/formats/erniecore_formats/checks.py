@@ -143,17 +143,17 @@ def rating(row: Json) -> bool | None:
     raise bad_value("a rating is true or false", f"$.{name}", value, "true or false", "write true or false")
 
 
-def no_media(row: Json) -> None:
-    """Refuse rows whose images, videos or sounds would be lost."""
+def no_media(row: Json, but: str = "") -> None:
+    """Refuse rows whose images, videos or sounds would be lost; ``but``: a field that is read."""
     for name in () if _MEDIA.isdisjoint(row) else sorted(_MEDIA):
-        if row.get(name):
+        if row.get(name) and name != but:
             raise media(f"$.{name}", row[name])
 
 
 def media(where: str, found: object) -> RowError:
     """An image, video or sound stands where a text is read."""
-    fix = "leave the media out, or the row: no method trains on images, videos or sounds"
-    return bad_value("the row has media, this format reads texts", where, found, "a text-only row", fix)
+    fix = "leave the media out, or write images into messages (<image> markers and `images`); videos and sounds are not read"
+    return bad_value("these media are not read here", where, found, "a text-only row", fix)
 
 
 def cannot_say(what: str) -> RowError:

@@ -9,16 +9,18 @@ from collections.abc import Sequence
 
 from erniecore.api import Json, counted
 from erniecore.api.data import Conversation, Message, Origin, Preference, Record
-from erniecore_formats import checks
+from erniecore_formats import checks, erniekit_images
 
 
 def matches(row: Json) -> bool:
     """Whether a row has this shape."""
-    return "src" in row and ("tgt" in row or "response" in row)
+    return ("src" in row and ("tgt" in row or "response" in row)) or erniekit_images.matches(row)
 
 
 def parse(row: Json, origin: Origin) -> Conversation | Preference:
     """One row as a conversation, or as a preference when it has ``response``."""
+    if erniekit_images.matches(row):
+        return erniekit_images.parse(row, origin)
     for name in ("src",) if "response" in row else ("src", "tgt"):
         if name not in row:
             raise checks.missing(row, name)

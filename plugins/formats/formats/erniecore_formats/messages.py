@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from erniecore.api import Json
 from erniecore.api.data import Conversation, Message, Origin, Preference, Record, UnpairedPreference
-from erniecore_formats import answers, checks, turns
+from erniecore_formats import answers, checks, media, turns
 
 _LISTS = ("messages", "conversations", "conversation")
 
@@ -31,16 +31,18 @@ def parse(row: Json, origin: Origin) -> Conversation | Preference | UnpairedPref
     name = _list_in(row)
     if name not in row:
         raise checks.missing(row, "messages")
-    checks.no_media(row)
+    checks.no_media(row, but="images")
     items = checks.filled(row[name], f"$.{name}", "a list of messages")
-    listed = turns.listed(items, f"$.{name}")
+    listed = media.marked(row, turns.listed(items, f"$.{name}", images=True), origin)
     system, tools, pair = turns.system_beside(row, listed[0]), answers.tools(row), "chosen" in row or "rejected" in row
     turns.check_order(listed, f"$.{name}", last="user" if pair else "assistant", before="system" if system else "")
     messages = system + turns.merged(listed)
-    if pair:
-        return _preference(row, messages, tools, origin)
     rated = "kto_tag" if "kto_tag" in row and "label" not in row else "label"
     label = row.get(rated)
+    if pair or isinstance(label, bool):
+        media.refuse(messages)
+    if pair:
+        return _preference(row, messages, tools, origin)
     if isinstance(label, bool):
         return UnpairedPreference(tuple(messages), label, tools=tools, origin=origin)
     if label is not None:
@@ -73,7 +75,7 @@ def write(record: Record) -> Json:
         return row | answers.beside(record.tools, record.margin)
     if not isinstance(record, Conversation | UnpairedPreference):
         raise checks.cannot_say(f"a {type(record).__name__.lower()}")
-    row = {"messages": answers.written(record.messages)}
+    row = {"messages": answers.written(record.messages), **media.sources(record.messages)}
     if isinstance(record, UnpairedPreference):
         row["label"] = record.desirable
     return row | answers.beside(record.tools)

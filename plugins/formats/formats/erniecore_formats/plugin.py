@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from erniecore.api import Json, hookimpl
 from erniecore.api.data import FormatPlugin, Origin, Record, RowReaderPlugin
-from erniecore_formats import advice, columns
+from erniecore_formats import advice, checks, columns
 from erniecore_formats import alpaca as alpaca_rows
 from erniecore_formats import erniekit as erniekit_rows
 from erniecore_formats import messages as message_rows
@@ -56,6 +56,8 @@ class RowFormat(AdvisedFormat):
     @hookimpl
     def ernie_write_record(self, config: Any, record: Record) -> Json:
         """The row that a record is."""
+        if self.rows is not message_rows and any(m.media for m in getattr(record, "messages", ())):
+            raise checks.cannot_say("images")
         return columns.rename(self.rows.write(record), config.columns)
 
 

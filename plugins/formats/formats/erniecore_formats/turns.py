@@ -9,9 +9,9 @@ from dataclasses import replace
 from typing import Any
 
 from erniecore.api import Json, RowError, nearest, shorten
-from erniecore.api.data import Message, ToolCall
+from erniecore.api.data import IMAGE_MARKER, Media, Message, ToolCall
 from erniecore.api.files import parse_json
-from erniecore_formats import checks
+from erniecore_formats import checks, media
 
 #: role names in data files -> ours; ``function_call`` is an assistant message that is a call
 ROLES: Mapping[str, str] = {
@@ -46,9 +46,9 @@ _THOUGHT = re.compile(r"\s*<think>(.*?)</think>\s*(.*)\Z", re.DOTALL)
 _PLAIN = {name: role for name, role in ROLES.items() if role in ("system", "user", "assistant")}
 
 
-def listed(items: Sequence[object], where: str) -> list[Message]:
-    """All messages of a list; raises ``RowError`` with the path of what is wrong."""
-    return [_plain(item) or message(item, f"{where}[{i}]") for i, item in enumerate(items)]
+def listed(items: Sequence[object], where: str, *, images: bool = False) -> list[Message]:
+    """All messages of a list; raises ``RowError`` with the path of what is wrong. ``images``: questions may have some."""
+    return [_plain(item) or message(item, f"{where}[{i}]", images=images) for i, item in enumerate(items)]
 
 
 def _plain(item: object) -> Message | None:
@@ -67,8 +67,8 @@ def _plain(item: object) -> Message | None:
     return Message(known, text)  # type: ignore[arg-type]
 
 
-def message(item: object, where: str) -> Message:
-    """One message. Raises ``RowError`` with the path of what is wrong."""
+def message(item: object, where: str, *, images: bool = False) -> Message:
+    """One message; ``images``: parts of questions may be some. Raises ``RowError`` with the path of what is wrong."""
     if not isinstance(item, dict):
         raise checks.wrong_type(item, where, "a message object")
     role_key = "from" if "from" in item and "role" not in item else "role"
@@ -81,14 +81,15 @@ def message(item: object, where: str) -> Message:
     calls = item.get("tool_calls")
     if text_key not in item and not calls:
         raise checks.missing(item, text_key, where)
-    content = _content(item.get(text_key), f"{where}.{text_key}", role, bool(calls))
+    seen: list[Media] | None = [] if images and role == "user" else None
+    content = _content(item.get(text_key), f"{where}.{text_key}", role, bool(calls), seen)
     if role == "assistant":
         return _assistant(item, content, where, text_key)
     if role == "function_call":
         return Message("assistant", "", tool_calls=_called(content, f"{where}.{text_key}"), learn=_learn(item, where))
     if role != "tool":
         checks.text(content, f"{where}.{text_key}")
-    return Message(role, content)  # type: ignore[arg-type]
+    return Message(role, content, media=tuple(seen or ()))  # type: ignore[arg-type]
 
 
 def _unknown_role(found: object, where: str) -> RowError:
@@ -103,19 +104,27 @@ def _unknown_role(found: object, where: str) -> RowError:
     )
 
 
-def _content(value: Any, where: str, role: str, calls: bool) -> str:
+def _content(value: Any, where: str, role: str, calls: bool, seen: list[Media] | None) -> str:
+    """Text with a marker for each image, which are added to ``seen``; ``None``: there may be none."""
     if isinstance(value, str):
         return value
     if value is None and (calls or role == "tool"):
         return ""
     if isinstance(value, list) and value and all(isinstance(p, dict) and "type" in p for p in value):
-        return "".join(_part(p, f"{where}[{i}]") for i, p in enumerate(value))
+        content = "".join(_part(p, f"{where}[{i}]", seen) for i, p in enumerate(value))
+        if seen and content.count(IMAGE_MARKER) != len(seen):
+            expected = f"parts of text without {IMAGE_MARKER}, which stands for an image"
+            raise checks.bad_value("a text beside image parts has a marker", where, content, expected)
+        return content
     if role == "tool" and isinstance(value, list | dict | int | float | bool):
         return json.dumps(value, ensure_ascii=False)
     raise checks.wrong_type(value, where, "a text")
 
 
-def _part(part: dict[str, Any], where: str) -> str:
+def _part(part: dict[str, Any], where: str, seen: list[Media] | None) -> str:
+    if seen is not None and part["type"] in media.IMAGE_PARTS:
+        seen.append(media.of_part(part, where))
+        return IMAGE_MARKER
     if part["type"] != "text":
         raise checks.media(f"{where}.type", part["type"])
     name = "value" if "value" in part and "text" not in part else "text"

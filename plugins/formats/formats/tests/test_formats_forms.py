@@ -37,6 +37,9 @@ READ = {
     "sharegpt.jsonl": ("Conversation " * 3, "user assistant", "4"),
     "sharegpt_calls.jsonl": ("Conversation Conversation", "user assistant tool assistant", "3 degrees."),
     "sharegpt_openai_names.jsonl": ("Conversation " * 6, "user assistant", "4"),
+    "images_beside.jsonl": ("Conversation", "user assistant", "A cat."),
+    "parts_image.jsonl": ("Conversation", "user assistant", "A cat."),
+    "parts_image_openai.jsonl": ("Conversation", "user assistant", "A cat."),
     "text.jsonl": ("Document", "", "Once there was a mill."),
     "tool_result_behind_text.jsonl": ("Conversation", "user assistant tool assistant", "3 degrees."),
     "trl_kto.jsonl": ("UnpairedPreference UnpairedPreference", "user assistant", "4"),
@@ -55,8 +58,6 @@ REFUSED = {
     "dialog.jsonl": "rename 'dialog' to 'messages', or add --format messages formats.messages.columns.messages=dialog",
     "hh_rlhf.jsonl": "hh_rlhf.jsonl:3 $.rejected: ERN-D032 the text is empty (got ''); expected a text; fill it or remove "
     "the row",
-    "images_beside.jsonl": "$.images: ERN-D036 the row has media, this format reads texts (got ['a.png']); expected a "
-    "text-only row; leave the media out, or the row: no method trains on images, videos or sounds",
     "inside.json": "the rows are inside of 'data': write that list alone into the file",
     "kto_number.jsonl": "write true or false to rate the conversation, or a list with 0 or 1 for each answer",
     "messages_misspelled.jsonl": "is 'mesages' meant to be 'messages'?",
@@ -64,9 +65,6 @@ REFUSED = {
     "expected }; repair the file, or write one row per line and call it .jsonl",
     "openai_preference_no_messages.jsonl": "$.input.messages: ERN-D030 the field 'messages' is missing (got the fields "
     "'message'); expected 'messages'; is 'message' meant to be 'messages'?",
-    "parts_image.jsonl": "$.messages[0].content[0].type: ERN-D036 the row has media, this format reads texts (got "
-    "'image_url'); expected a text-only row; leave the media out, or the row: no method trains on images, videos or sounds",
-    "parts_image_openai.jsonl": "leave the media out, or the row: no method trains on images, videos or sounds",
     "problem_solution.jsonl": "rename 'problem' to 'instruction' and 'solution' to 'output', or add --format alpaca "
     "formats.alpaca.columns.instruction=problem formats.alpaca.columns.output=solution",
     "prompt_list_response.jsonl": "rename 'response' to 'completion'",
@@ -79,6 +77,8 @@ REFUSED = {
     "sharegpt_unknown_role.jsonl": "map it to one of these roles",
     "user_assistant.jsonl": "rename 'user' to 'instruction' and 'assistant' to 'output', or add --format alpaca "
     "formats.alpaca.columns.instruction=user formats.alpaca.columns.output=assistant",
+    "videos_beside.jsonl": "$.videos: ERN-D036 these media are not read here (got ['a.mp4']); expected a text-only row; leave "
+    "the media out, or write images into messages (<image> markers and `images`); videos and sounds are not read",
 }
 
 

@@ -144,9 +144,16 @@ BAD = [
     ([ASK, TELL], {"tools": "{"}, "ERN-D036", "$.tools"),
     ([ASK, TELL], {"tools": [{"x": 1}]}, "ERN-D036", "$.tools[0]"),
     ([ASK, TELL], {"tools": {"name": "f"}}, "ERN-D031", "$.tools"),
-    ([ASK, TELL], {"images": ["a.png"]}, "ERN-D036", "$.images"),
+    ([ASK, TELL], {"images": ["a.png"]}, "ERN-D033", "$.images"),
+    ([ASK, TELL], {"videos": ["a.mp4"]}, "ERN-D036", "$.videos"),
     (
         [{"role": "user", "content": [{"type": "image_url", "image_url": {}}]}, TELL],
+        {},
+        "ERN-D030",
+        "$.messages[0].content[0].image_url.url",
+    ),
+    (
+        [{"role": "user", "content": [{"type": "video_url", "video_url": {}}]}, TELL],
         {},
         "ERN-D036",
         "$.messages[0].content[0].type",

@@ -26,7 +26,7 @@ class Prompts:
     """Ever shorter forms of a prompt whose question is cut at its start.
 
     Args:
-        messages: whose longest text of a user or tool is cut.
+        messages: whose longest text of a user or tool is cut. Those with images stay whole.
         size: tokens of a prompt with such messages.
         total: tokens that prompt and completions may have together.
     """
@@ -34,7 +34,7 @@ class Prompts:
     def __init__(
         self, messages: Sequence[Message], size: Callable[[Sequence[Message]], int], total: int, tokenizer: Tokenizer
     ) -> None:
-        asked = [i for i, m in enumerate(messages) if m.role in ("user", "tool")]
+        asked = [i for i, m in enumerate(messages) if m.role in ("user", "tool") and not m.media]
         self._at = max(asked, key=lambda i: len(messages[i].content), default=-1)
         self._messages, self._size, self._tokenizer, self._total = messages, size, tokenizer, total
         self._ids = tokenizer.encode(messages[self._at].content) if asked else []

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from erniecore.api import ConfigError
 from erniecore.api.files import parse_json
 from erniecore.api.method import IGNORE
 
@@ -108,6 +109,8 @@ class ShardWriter:
         """Append a block. Raises ``ValueError`` for other fields than those of the blocks before."""
         if not len(dataset):
             return
+        if dataset.media:
+            raise ConfigError.at("data.cache", "rows with images are not kept on disk: set data.cache=off")
         fields = {name: (array.dtype.str, array.shape[1:]) for name, array in sorted(dataset.fields.items())}
         if self._fields not in (None, fields):
             raise ValueError(f"samples with different fields: {self._fields} and {fields}")

@@ -15,7 +15,7 @@ import numpy as np
 from erniecore_text import LATER_TURNS, EncodedCompletion, TurnEncoder, beginning, cut_turn, shortened
 
 from erniecore.api import Json, RowError
-from erniecore.api.data import Conversation, Message
+from erniecore.api.data import Conversation, MediaReader, Message
 from erniecore.api.method import Record, Sample, Tokenizer
 
 NO_TARGETS, TOO_LONG = "ERN-D043", "ERN-D044"
@@ -94,7 +94,7 @@ class SftEncoder:
     def _fitting(self, whole: EncodedCompletion, messages: Sequence[Message], tools: Sequence[Json]) -> Sample:
         """The sample, shortened until it fits. ``whole``: all ``messages``."""
         if whole.size <= self.max_length:
-            return self._sample(whole, "")
+            return self._sample(whole, "", messages)
         if self.too_long == "truncate":
             return self._truncated(whole, messages, tools)
         size = whole.size
@@ -104,7 +104,7 @@ class SftEncoder:
             completion = self.turns.encode_turns(left, tools, "$.messages", len(left) - len(messages)) if why else whole
             size = completion.size if completion is not None else size
             if completion is not None and size <= self.max_length:
-                return self._sample(completion, why)
+                return self._sample(completion, why, left)
         raise self._refused(size)
 
     def _truncated(self, whole: EncodedCompletion, messages: Sequence[Message], tools: Sequence[Json]) -> Sample:
@@ -114,14 +114,14 @@ class SftEncoder:
         turn_ends = [i for i in range(1, len(is_target)) if is_target[i - 1] and not is_target[i]]
         end = max((end for end in turn_ends if end <= room), default=0)
         if end:  # what stands before a turn is the same without those behind it
-            return self._sample(beginning(whole, end), LATER_TURNS)
+            return self._sample(beginning(whole, end), LATER_TURNS, messages)
         first = self.turns.target_turns(messages)[0]
         ends = [i for i, m in enumerate(messages) if m.role == "user" and i > first]
         for left, why in shortened(messages[: ends[0] if ends else len(messages)], self.max_length):
             made = self._cut(left, tools)
             if made is not None:
                 reasons = [LATER_TURNS if ends else "", why, made[1]]
-                return self._sample(made[0], ", ".join(filter(None, reasons)))
+                return self._sample(made[0], ", ".join(filter(None, reasons)), left)
         raise self._refused(whole.size)
 
     def _cut(self, messages: Sequence[Message], tools: Sequence[Json]) -> tuple[EncodedCompletion, str] | None:
@@ -149,8 +149,10 @@ class SftEncoder:
             fix=raising if self.too_long == "truncate" else f"set data.too_long=truncate, or {raising}",
         )
 
-    def _sample(self, completion: EncodedCompletion, truncated: str) -> Sample:
+    def _sample(self, completion: EncodedCompletion, truncated: str, messages: Sequence[Message]) -> Sample:
+        """``messages``: what the tokens were made of; the last ones may be cut off."""
         input_ids, labels = self.turns.arrays(completion)
+        template = self.turns.template
         n = len(input_ids)
         return Sample(
             input_ids=input_ids,
@@ -158,4 +160,5 @@ class SftEncoder:
             position_ids=np.arange(n, dtype=np.int64),
             end_rows=np.full(n, n, np.int32),
             truncated=truncated,
+            media=template.references(messages, input_ids.tolist()) if isinstance(template, MediaReader) else (),
         )

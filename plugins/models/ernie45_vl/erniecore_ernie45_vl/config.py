@@ -16,3 +16,18 @@ class VlConfig(RouterSection):
         description="Chat template: `ernie45-vl`, `ernie45-vl-thinking`, those of the text models, or the path of a .jinja file. "
         "Empty: the tokenizer directory's own (chat_template.jinja or a key of tokenizer_config.json), else `ernie45-vl`.",
     )
+    media_roots: tuple[str, ...] = Field(
+        (),
+        description="Directories that images of rows may lie in, besides that of the data file. Links are not followed.",
+    )
+    image_min_pixels: int = Field(56 * 56, ge=28 * 28, description="Smaller images are enlarged to so many pixels.")
+    image_max_pixels: int = Field(
+        6177 * 28 * 28, ge=28 * 28, description="Larger images are reduced to so many pixels; 784 are a token."
+    )
+    image_most_pixels: int = Field(
+        1 << 26, ge=1, description="Images with more pixels in the file are refused before they are decoded."
+    )
+    image_most_bytes: int = Field(1 << 26, ge=1, description="Larger image files and data URLs are refused.")
+    image_upright: bool = Field(
+        False, description="Turn images as their EXIF note says; the published preprocessing ignores it."
+    )

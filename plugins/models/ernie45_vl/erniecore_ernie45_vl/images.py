@@ -9,20 +9,17 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
+from erniecore_media import to_rgb
 from numpy.typing import NDArray
+from PIL import Image
 
-from erniecore.api import EnvironmentFault, install_command
 from erniecore_ernie45_vl.positions import TEMPORAL_MERGE, Grid
 
-if TYPE_CHECKING:
-    from PIL.Image import Image
-
-    ImageSource: TypeAlias = "Image | str | Path"
+ImageSource: TypeAlias = "Image.Image | str | Path"
 
 Floats: TypeAlias = NDArray[np.float32]
 #: patches along a square in every published model
@@ -92,21 +89,8 @@ def _nearest(side: float, factor: int) -> int:
     return max(factor, round(side / factor) * factor)
 
 
-def to_rgb(image: Image) -> Image:
-    """Three channels of 8 bits. What is transparent becomes white; 16-bit grey is divided by 256."""
-    Image = pillow()
-    if image.mode.startswith("I;16"):
-        image = Image.fromarray((np.asarray(image) >> 8).astype(np.uint8))
-    if image.mode in ("RGBA", "LA") or "transparency" in image.info:
-        rgba = image.convert("RGBA")
-        white = Image.new("RGBA", rgba.size, (255, 255, 255, 255))
-        image = Image.alpha_composite(white, rgba)
-    return image.convert("RGB")
-
-
-def resized(image: Image, size: tuple[int, int]) -> NDArray[np.uint8]:
+def resized(image: Image.Image, size: tuple[int, int]) -> NDArray[np.uint8]:
     """uint8 [height, width, 3] of ``size``, bicubic."""
-    Image = pillow()
     height, width = size
     return np.asarray(image.resize((width, height), Image.Resampling.BICUBIC))
 
@@ -155,15 +139,6 @@ def _one(images: Sequence[ImageSource], sizing: Sizing, multiple: int) -> tuple[
     return patches(frames, sizing), Grid(len(opened), size[0] // sizing.patch, size[1] // sizing.patch)
 
 
-def _opened(image: Any) -> Image:
-    opened: Image = pillow().open(image) if isinstance(image, (str, Path)) else image
+def _opened(image: Any) -> Image.Image:
+    opened: Image.Image = Image.open(image) if isinstance(image, (str, Path)) else image
     return opened
-
-
-def pillow() -> Any:
-    """Pillow's module of images. Raises ``EnvironmentFault`` where it is not installed."""
-    try:
-        return import_module("PIL.Image")
-    except ImportError as error:
-        fix = install_command("pillow", of="erniecore-ernie45-vl")
-        raise EnvironmentFault("reading images needs Pillow", fix=fix) from error

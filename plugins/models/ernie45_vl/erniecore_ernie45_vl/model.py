@@ -131,7 +131,8 @@ class Ernie45VlForConditionalGeneration(Ernie45MoeForCausalLM):
         grids = seen.grids(self.vl.vision.merge)
         masks = {"attention_mask": attention_mask, "startend_row_indices": startend_row_indices}
         if grids:
-            self.check_markers()
+            if seen.mm_token_type_ids is None or seen.moe_mm_token_type_ids is None:
+                self.check_markers()
         else:
             context = self.make_context(input_ids, position_ids=position_ids, cache=cache, **masks)
             return self.run(input_ids, context)

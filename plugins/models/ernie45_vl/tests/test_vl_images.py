@@ -4,7 +4,8 @@ import json
 
 import numpy as np
 import pytest
-from erniecore_ernie45_vl.images import Sizing, patches, read_images, read_videos, resized, smart_size, to_rgb
+from erniecore_ernie45_vl.images import Sizing, patches, read_images, read_videos, resized, smart_size
+from erniecore_media import to_rgb
 from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image

@@ -1,0 +1,103 @@
+"""Training on rows with images, from the command line's settings to the model's answer to an image."""
+
+import json
+
+import numpy as np
+import paddle  # noqa: TID253
+import pytest
+from erniecore_ernie45_vl.seeing import END, PLACEHOLDER, START
+from erniecore_model_init.new_model import init_model
+from erniecore_text.training import train
+from PIL import Image
+
+import erniecore
+
+COLORS = {"red": (230, 20, 20), "green": (20, 200, 40), "blue": (30, 40, 220)}
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory):
+    """A model, and rows whose images are of one color each; every fourth row is a text."""
+    home = tmp_path_factory.mktemp("vl")
+    texts = [f"What color is it? {name}. Say {name}. {i}" for name in COLORS for i in range(40)]
+    (home / "tok").mkdir()
+    made = train(texts, 320)
+    made.save(home / "tok")
+    ids = {PLACEHOLDER: made.vocab_size, START: made.vocab_size + 1, END: made.vocab_size + 2}
+    (home / "tok" / "added_tokens.json").write_text(json.dumps(ids))
+    keys = {"im_patch_id": PLACEHOLDER, "image_start_token_id": START, "image_end_token_id": END}
+    size = ",".join(["hidden_size=64", "num_hidden_layers=2", *(f"{key}={ids[token]}" for key, token in keys.items())])
+    init_model("ernie45-vl", f"tiny,{size}", home / "tok", home / "base", seed_value=3)
+    (home / "img").mkdir()
+    with (home / "rows.jsonl").open("w") as file:
+        for i in range(24):
+            name = list(COLORS)[i % 3]
+            row = {"messages": [{"role": "user", "content": f"Say {name}."}, {"role": "assistant", "content": name}]}
+            if i % 4:
+                Image.new("RGB", (56 + 28 * (i % 2), 56), COLORS[name]).save(home / "img" / f"{i}.png")
+                row["messages"][0]["content"] = "<image>What color is it?"
+                row["images"] = [f"img/{i}.png"]
+            file.write(json.dumps(row) + "\n")
+        missing = {"messages": [{"role": "user", "content": "<image>"}, {"role": "assistant", "content": "x"}]}
+        file.write(json.dumps({**missing, "images": ["img/none.png"]}) + "\n")
+    return home
+
+
+def settings(home, out, *more):
+    return [
+        f"model.path={home / 'base'}",
+        "method=sft",
+        f"data.train={home / 'rows.jsonl'}",
+        "data.max_seq_len=96",
+        "data.max_drop=0.05",
+        "train.batch_size=2",
+        "train.accumulation=1",
+        "log.report=false",
+        f"run.out={out}",
+        *more,
+    ]
+
+
+def losses(out):
+    lines = [json.loads(line) for line in (out / "events.jsonl").read_text().splitlines()]
+    return {line["step"]: line["loss"] for line in lines if line["event"] == "step"}
+
+
+def test_lora_learns_from_images_and_every_row_is_counted(home, tmp_path):
+    out = tmp_path / "run"
+    words = ["adapter=lora", "train.max_steps=12", "train.learning_rate=0.02", "train.warmup_ratio=0"]
+    erniecore.run(None, settings(home, out, *words))
+    found = losses(out)
+    assert np.mean([found[i] for i in (10, 11, 12)]) < np.mean([found[i] for i in (1, 2, 3)]) - 0.3
+    report = json.loads((out / "data_report.json").read_text())["train"]
+    assert (report["rows"], report["kept"], report["dropped"]) == (25, 24, 1)
+    (error,) = report["errors"]
+    assert (error["line"], error["path"], error["code"]) == (25, "$.images[0]", "ERN-D036")
+    assert "none.png" in error["found"]
+
+
+def test_packed_images_are_those_of_separate_samples(home):
+    from erniecore_formats.messages import parse
+    from erniecore_sft.encoder import SftEncoder
+
+    from erniecore.api.data import Origin
+    from erniecore.data.collate import collate
+
+    model, tokenizer = erniecore.load_model(home / "base"), erniecore.load_tokenizer(home / "base")
+    lines = (home / "rows.jsonl").read_text().splitlines()[:3]
+    records = [parse(json.loads(line), Origin(str(home / "rows.jsonl"), i)) for i, line in enumerate(lines, 1)]
+    samples = [sample for record in records for sample in SftEncoder(tokenizer, 200).encode(record)]
+    assert [len(sample.media) for sample in samples] == [0, 1, 1]
+
+    def logits(row):
+        batch = tokenizer.chat_template.complete(collate([row], pad_id=0), [row])
+        given = {"position_ids": batch.position_ids, "startend_row_indices": batch.startend_row_indices, **batch.inputs}
+        features = model.features(
+            paddle.to_tensor(batch.input_ids), **{name: paddle.to_tensor(values) for name, values in given.items()}
+        )
+        return model.logits(features.hidden).numpy()[0]
+
+    apart = np.concatenate([logits([sample]) for sample in samples])
+    np.testing.assert_allclose(logits(samples), apart, atol=1e-5, rtol=0)
+    other = [samples[0], *samples[:0:-1]]  # the images count
+    assert np.abs(logits(other)[-1] - apart[-1]).max() > 1e-4
