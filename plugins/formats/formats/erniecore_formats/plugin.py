@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from erniecore.api import Json, hookimpl
-from erniecore.api.data import FormatPlugin, Origin, Record, RowReaderPlugin
+from erniecore.api.data import Conversation, FormatPlugin, Origin, Record, RowReaderPlugin
 from erniecore_formats import advice, checks, columns
 from erniecore_formats import alpaca as alpaca_rows
 from erniecore_formats import erniekit as erniekit_rows
@@ -56,7 +56,8 @@ class RowFormat(AdvisedFormat):
     @hookimpl
     def ernie_write_record(self, config: Any, record: Record) -> Json:
         """The row that a record is."""
-        if self.rows is not message_rows and any(m.media for m in getattr(record, "messages", ())):
+        media = isinstance(record, Conversation) and any(m.media for m in record.messages)
+        if media and self.rows is not message_rows:
             raise checks.cannot_say("images")
         return columns.rename(self.rows.write(record), config.columns)
 

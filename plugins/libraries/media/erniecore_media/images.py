@@ -11,6 +11,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from PIL import Image, ImageOps, UnidentifiedImageError
+from PIL.GifImagePlugin import GifImageFile
+from PIL.PngImagePlugin import PngImageFile
+from PIL.WebPImagePlugin import WebPImageFile
 
 from erniecore_media.limits import Limits, MediaError
 
@@ -19,6 +22,8 @@ if TYPE_CHECKING:
 
 #: formats that are read
 FORMATS = ("PNG", "JPEG", "WEBP", "BMP", "GIF", "PPM")
+#: those that may hold several images
+_MOVING = (GifImageFile, PngImageFile, WebPImageFile)
 _EXPECTED = "one of " + ", ".join(FORMATS)
 _ORIENTATION, _SIDEWAYS = 0x0112, (5, 6, 7, 8)
 #: what Pillow raises for damaged files
@@ -104,7 +109,7 @@ def _check(image: ImageFile, limits: Limits) -> None:
         raise MediaError("the image is empty", found=f"{width} x {height}", expected="at least one pixel")
     if width * height > limits.pixels:
         raise _too_many(f"{width} x {height}", limits)
-    if getattr(image, "is_animated", False) and image.format != "MPO":
+    if isinstance(image, _MOVING) and image.is_animated:
         fix = "write the frame that is meant to a file of its own"
         raise MediaError("the file has several images", found=f"a moving {image.format}", expected="one", fix=fix)
 

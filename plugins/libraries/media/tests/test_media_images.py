@@ -83,8 +83,8 @@ def test_a_note_of_the_camera():
     assert turned.getpixel((4, 37))[0] > 200
 
 
-def moving():
-    return saved(PLAIN, "GIF", save_all=True, append_images=[Image.new("RGB", (6, 4))])
+def moving(kind="GIF"):
+    return saved(PLAIN, kind, save_all=True, append_images=[Image.new("RGB", (6, 4))])
 
 
 HEIC = b"\0\0\0\x18ftypheic\0\0\0\0mif1heic"
@@ -100,6 +100,8 @@ SVG = b'<svg xmlns="http://www.w3.org/2000/svg"/>'
         (b"", "not an image that is read", "an empty file"),
         (b"text of a page", "not an image that is read", "b'text of "),
         (moving(), "several images", "GIF"),
+        (moving("PNG"), "several images", "PNG"),
+        (moving("WEBP"), "several images", "WEBP"),
         (png(50_000, 50_000), "too many pixels", "50000"),
         (png(9000, 9000), "too many pixels", "9000 x 9000"),
     ],

@@ -67,7 +67,8 @@ class DistillPlugin(MethodPlugin):
         """Conversations to samples, as in fine-tuning."""
         from erniecore_sft.encoder import SftEncoder
 
-        return SftEncoder(tokenizer, max_length, "truncate" if too_long == "auto" else too_long)
+        # the teacher is given no images
+        return SftEncoder(tokenizer, max_length, "truncate" if too_long == "auto" else too_long, media=False)
 
     @hookimpl
     def ernie_checkpoint_saved(self, run: RunView) -> None:

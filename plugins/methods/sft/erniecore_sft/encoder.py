@@ -30,6 +30,7 @@ class SftEncoder:
         tokenizer: with a chat template. max_length: tokens of a sample at most.
         too_long: what becomes of longer rows. ``drop``; ``turns``: without their earliest turns, texts stay whole;
             ``truncate``: without their last turns, and the first one that is learned cut.
+        media: whether the method gives the model the images of a batch; without, rows with images are refused.
 
     Raises:
         EnvironmentFault: the tokenizer has no chat template, or lacks the template's end tokens.
@@ -37,8 +38,10 @@ class SftEncoder:
 
     accepts: tuple[type, ...] = (Conversation,)
 
-    def __init__(self, tokenizer: Tokenizer, max_length: int, too_long: str = "turns") -> None:
+    def __init__(self, tokenizer: Tokenizer, max_length: int, too_long: str = "turns", media: bool = True) -> None:
         self.turns, self.max_length, self.too_long = TurnEncoder(tokenizer), max_length, too_long
+        template = self.turns.template
+        self._reader = template if media and isinstance(template, MediaReader) else None
 
     def encode(self, record: Record) -> Sequence[Sample]:
         """One sample, or one per learned turn; raises ``RowError`` when none of them fits or nothing is learned."""
@@ -152,7 +155,6 @@ class SftEncoder:
     def _sample(self, completion: EncodedCompletion, truncated: str, messages: Sequence[Message]) -> Sample:
         """``messages``: what the tokens were made of; the last ones may be cut off."""
         input_ids, labels = self.turns.arrays(completion)
-        template = self.turns.template
         n = len(input_ids)
         return Sample(
             input_ids=input_ids,
@@ -160,5 +162,5 @@ class SftEncoder:
             position_ids=np.arange(n, dtype=np.int64),
             end_rows=np.full(n, n, np.int32),
             truncated=truncated,
-            media=template.references(messages, input_ids.tolist()) if isinstance(template, MediaReader) else (),
+            media=self._reader.references(messages, input_ids.tolist()) if self._reader is not None else (),
         )

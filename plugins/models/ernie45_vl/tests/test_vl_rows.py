@@ -219,3 +219,22 @@ def test_a_tokenizer_without_these_tokens(folder):
         encode(bare, record(folder, *ask(), images=["a.png"]))
     (sample,) = encode(bare, Conversation((Message("user", "What?"), Message("assistant", "red"))))
     assert sample.media == ()
+
+
+def test_who_does_not_give_images_to_the_model_refuses_their_rows(tokenizer, folder):
+    from erniecore_distill.plugin import plugin as distill
+    from erniecore_eval.items import read_items
+
+    from erniecore.api.rows import Source, encode, resolve
+
+    turns = [{"role": role, "content": text} for role, text in ask()]
+    file = folder / "asked.jsonl"
+    file.write_text(json.dumps({"messages": turns, "images": ["a.png"]}) + "\n")
+    sources = resolve([Source(path=str(file))])
+    learned, _ = encode(sources, SftEncoder(tokenizer, 99))
+    assert len(learned[0].media) == 1
+    none, statistics = encode(sources, distill.ernie_build_encoder(tokenizer, 99, "auto"))
+    assert (len(none), statistics.total("dropped")) == (0, 1)
+    with pytest.raises(DataError, match="no row can be evaluated") as error:
+        read_items([Source(path=str(file))], SftEncoder(tokenizer, 99))
+    assert "$.images[0]" in error.value.found
