@@ -1,4 +1,4 @@
-"""Images of data files, read within limits. Imports neither the core nor paddle."""
+"""Images of data files, read within limits. Imports no paddle."""
 
 from erniecore_media.images import Header, decode, inspect, to_rgb, upright_size
 from erniecore_media.limits import Limits, MediaError
