@@ -107,3 +107,13 @@ class Planned(Protocol):
     def decoder_plan(self) -> DecoderPlan | None:
         """What it is made of now; None where that cannot be said, such as with layers that are cut or hooked."""
         ...
+
+
+@runtime_checkable
+class CompactEmbedding(Protocol):
+    """A ``CausalLM`` whose embedding, and the head that is tied to it, can be held in bfloat16 while it computes in float32: half
+    the bytes of what is the largest matrix of a decoding step."""
+
+    def hold_embedding(self) -> None:
+        """Do so where no value changes, for a model that no one trains."""
+        ...

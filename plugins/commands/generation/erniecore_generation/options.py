@@ -122,6 +122,11 @@ def open_model(
             found="; ".join(n for n in opened.notes if n.startswith("without a tokenizer")),
             expected="tokenizer.model beside the weights",
         )
+    from erniecore.api.decoding import CompactEmbedding
+
+    model = opened.bundle.model
+    if device == "cpu" and adapter is None and located.adapter is None and isinstance(model, CompactEmbedding):
+        model.hold_embedding()
     return opened.bundle, opened.bundle.tokenizer
 
 

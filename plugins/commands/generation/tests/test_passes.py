@@ -202,6 +202,28 @@ def test_weights_in_bfloat16_are_what_they_stand_for(use, tied, isa):
         np.testing.assert_allclose(logits, found[0], rtol=0, atol=1e-5 * np.abs(found[0]).max())
 
 
+@pytest.mark.parametrize("kind", ["dense", "moe", "dense with biases, untied"])
+def test_an_embedding_of_bfloat16_values_stays_in_bfloat16(use, kind):
+    """The same tokens and logits as in float32, in one call, layer by layer and for a long prompt; other values stay."""
+    model, rows = build(KINDS[kind]), [[5, 6, 7] * 60]
+    weight = model.model.embed_tokens.weight
+    model.hold_embedding()
+    assert model.model.embed_tokens.weight is weight
+    weight.set_value(weight.astype("bfloat16").astype("float32"))
+    use(0)
+    before, long = decode(model), decode(model, rows, 3)
+    model.hold_embedding()
+    frozen = model.model.embed_tokens.weight
+    assert frozen.dtype == paddle.bfloat16
+    assert [p.shape for n, p in model.named_parameters() if n == "model.embed_tokens.weight"] == [weight.shape]
+    for threads in (0, 2):
+        use(threads)
+        for expected, found in ((before, decode(model)), (long, decode(model, rows, 3))):
+            assert found[2] == bool(threads)
+            assert np.array_equal(found[0], expected[0])
+            np.testing.assert_allclose(found[1], expected[1], rtol=0, atol=1e-5 * np.abs(expected[1]).max())
+
+
 def test_an_adapter_that_is_not_merged(use):
     model = adapt(build({"use_bias": True}), LoraConfig(rank=3, targets=("q_proj", "down_proj")), Variant())
     for name, parameter in model.named_parameters():

@@ -9,10 +9,12 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import paddle
 from paddle import Tensor
 from paddle.autograd import PyLayer
 
+from erniecore_ops._parallel import parallel_map, row_ranges
 from erniecore_ops.grouped_linear import grouped_matmul
 from erniecore_ops.grouped_swiglu import Part, Routes
 from erniecore_ops.kernels import replaceable
@@ -49,6 +51,25 @@ def frozen_grouped_linear(x: Tensor, weight: Tensor, routes: Routes, *, transpos
     """
     _check(weight)
     return _matmul(x, weight, routes, transposed)
+
+
+def exact_bfloat16(weight: Tensor) -> Tensor | None:
+    """The values of a float32 ``weight`` [N, ..] in bfloat16, frozen; None where that would change any."""
+    if weight.dtype != paddle.float32 or not weight.size:
+        return None
+    weight, halves = weight.detach(), np.empty(weight.shape, np.uint16)
+
+    def narrow(rows: tuple[int, int]) -> bool:
+        bits = weight[slice(*rows)].numpy().view(np.uint32)
+        halves[slice(*rows)] = bits >> 16
+        return not (bits & 0xFFFF).any()
+
+    pieces = row_ranges(weight.shape[0], weight.size // weight.shape[0])
+    if not all(parallel_map(narrow, pieces, weight)):
+        return None
+    found: Tensor = paddle.utils.dlpack.from_dlpack(halves.view(np.int16)).view("bfloat16")
+    found.stop_gradient = True
+    return found
 
 
 def _check(weight: Tensor) -> None:

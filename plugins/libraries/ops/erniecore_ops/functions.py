@@ -7,7 +7,7 @@ T tokens, H hidden, I intermediate, E experts, k experts per token, V vocabulary
 
 from erniecore_ops._rematerialize import rematerialized
 from erniecore_ops.attention import attention
-from erniecore_ops.bfloat16_weights import frozen_grouped_linear, frozen_linear
+from erniecore_ops.bfloat16_weights import exact_bfloat16, frozen_grouped_linear, frozen_linear
 from erniecore_ops.decoder_step import DecoderStep, NewTokens, decoder_step
 from erniecore_ops.embedding import embedding, shifted
 from erniecore_ops.fp8 import FP8, fp8_quantize, hadamard
@@ -54,6 +54,7 @@ __all__ = [
     "decoder_step",
     "dispatch",
     "embedding",
+    "exact_bfloat16",
     "fp8_quantize",
     "frozen_grouped_linear",
     "frozen_linear",

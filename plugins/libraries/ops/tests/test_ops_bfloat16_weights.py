@@ -4,7 +4,7 @@ parts; what the operator refuses."""
 import numpy as np
 import paddle
 import pytest
-from erniecore_ops.functions import dispatch, frozen_grouped_linear, frozen_linear, grouped_linear
+from erniecore_ops.functions import dispatch, exact_bfloat16, frozen_grouped_linear, frozen_linear, grouped_linear
 
 
 def gradients(function, *arrays):
@@ -51,3 +51,15 @@ def test_a_weight_that_learns_or_is_float32_is_refused():
         frozen_linear(paddle.ones([1, 3]), learned)
     with pytest.raises(ValueError, match=r"frozen and bfloat16, found .*float32"):
         frozen_linear(paddle.ones([1, 3]), paddle.ones([3, 2]))
+
+
+def test_values_are_narrowed_only_where_none_changes():
+    exact = paddle.randn([70, 33]).astype("bfloat16")
+    found = exact_bfloat16(exact.astype("float32"))
+    assert found.dtype == paddle.bfloat16
+    assert found.stop_gradient
+    assert bool((found.astype("float32") == exact.astype("float32")).all())
+    changed = exact.astype("float32")
+    changed[69, 32] = 1.0 + 2.0**-20
+    assert exact_bfloat16(changed) is None
+    assert exact_bfloat16(exact) is None

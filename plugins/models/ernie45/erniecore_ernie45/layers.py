@@ -11,6 +11,7 @@ from typing import Any
 
 import paddle  # noqa: TID253
 from paddle import Tensor, nn  # noqa: TID253
+from paddle.base.framework import EagerParamBase  # noqa: TID253
 
 from erniecore.api import ops
 from erniecore.api.layers import recompute
@@ -29,7 +30,13 @@ def linear(arch: Architecture, num_in: int, num_out: int, bias: bool) -> nn.Line
 
 
 class Embedding(nn.Layer):  # type: ignore[misc]
-    """Token embedding, weight [V, H]. Every row learns, the padding row included."""
+    """Token embedding, weight [V, H]. Every row learns, the padding row included.
+
+    Attributes:
+        compact: the weight is frozen in bfloat16 while the model computes in float32.
+    """
+
+    compact = False
 
     def __init__(self, arch: Architecture) -> None:
         super().__init__()
@@ -38,7 +45,16 @@ class Embedding(nn.Layer):  # type: ignore[misc]
 
     def forward(self, ids: Tensor) -> Tensor:
         """ids int64 [...] -> [..., H]."""
-        return ops.embedding(ids, self.weight)
+        rows = ops.embedding(ids, self.weight)
+        return rows.astype("float32") if self.compact else rows
+
+    def hold(self) -> None:
+        """From here on the weight is frozen in bfloat16 and rows are float32, if that changes no value."""
+        halves = ops.exact_bfloat16(self.weight)
+        if halves is not None:
+            del self.weight
+            self.weight = EagerParamBase.from_tensor(halves, trainable=False)
+            self.compact = True
 
 
 class RMSNorm(nn.Layer):  # type: ignore[misc]

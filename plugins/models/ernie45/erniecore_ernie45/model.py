@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import paddle  # noqa: TID253
 from paddle import Tensor, nn  # noqa: TID253
 
-from erniecore.api import Json
+from erniecore.api import Json, ops
 from erniecore.api.layers import recompute
 from erniecore.api.model import Cache, Features
 from erniecore_ernie45.architecture import Architecture
@@ -136,6 +136,8 @@ class Ernie45ForCausalLM(nn.Layer):  # type: ignore[misc]
     def logits(self, hidden: Tensor) -> Tensor:
         """float32 logits [..., V] of hidden states [..., H] after the final norm."""
         weight, transposed, bias = self.head()
+        if self.model.embed_tokens.compact and transposed:
+            return ops.frozen_linear(hidden, weight, bias, transposed=True)
         logits = paddle.matmul(hidden, weight, transpose_y=transposed)
         return (logits if bias is None else logits + bias).astype("float32")
 
@@ -150,6 +152,10 @@ class Ernie45ForCausalLM(nn.Layer):  # type: ignore[misc]
         from erniecore_ernie45.decoding import dense_block, plan_of
 
         return plan_of(self, Ernie45ForCausalLM, {DecoderLayer: dense_block})
+
+    def hold_embedding(self) -> None:
+        """See ``CompactEmbedding`` of ``erniecore.api.decoding``."""
+        self.model.embed_tokens.hold()
 
     def after_step(self, *, rate: float = 0.0) -> None:
         """Nothing to do after an optimizer step."""
