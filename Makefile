@@ -81,10 +81,10 @@ SEED ?= 1
 test-kills: $(VENV)/.ready
 	OMP_NUM_THREADS=1 $(BIN)/python tests/helpers/kill_storm.py --kills $(KILLS) --seed $(SEED) --out docs/data/kills.json
 
-# Many made-up files for each reader of files; FUZZ_EXAMPLES for each.
-FUZZ_EXAMPLES ?= 20000
+# Made-up files for each reader of files, and templates, for so many minutes each; what fails is kept in tests/fuzz/cases.
+MINUTES ?= 10
 fuzz: $(VENV)/.ready
-	FUZZ_EXAMPLES=$(FUZZ_EXAMPLES) $(PYTEST) tests/fuzz --hypothesis-profile=default
+	FUZZ_MINUTES=$(MINUTES) $(PYTEST) --dist load tests/fuzz
 
 # The command line, the settings and the generated pages: the part that depends on the version of Python.
 test-commands: $(VENV)/.ready

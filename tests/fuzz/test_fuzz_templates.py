@@ -1,23 +1,21 @@
 """Chat templates out of Jinja's grammar: each rendering ends within the limits as the text of a plain sandbox, or as an error
 with a name.
 
-The same examples each time; ``FUZZ_EXAMPLES`` asks for more of them, others each time.
+The same examples each time; ``make fuzz`` tries others.
 """
-
-import os
 
 import pytest
 from erniecore_text import render_process
 from erniecore_text.rendering import RenderFault
 from erniecore_text.template import JinjaChatTemplate
-from hypothesis import HealthCheck, example, given, settings
+from fuzzing import fuzzed, kept
+from hypothesis import example, given
 from hypothesis import strategies as st
 from render_limits import small_limits
 
 from erniecore.errors import DataError, EnvironmentFault
 from erniecore.types.records import Message
 
-EXAMPLES = int(os.environ.get("FUZZ_EXAMPLES", "0"))
 CHAT = [Message("system", "Be <b>brief</b>."), Message("user", "2+2?\n"), Message("assistant", "4", reasoning="é")]
 TOOLS = [{"name": "f", "parameters": {"b": [1, 2.5, None, True], "a": 'ü"'}}]
 #: jinja2's own sandbox, with what transformers adds, in the same kind of process
@@ -158,15 +156,11 @@ def ours_of(source):
         return None, error.code
 
 
-@settings(
-    max_examples=EXAMPLES or 60,
-    derandomize=not EXAMPLES,
-    deadline=None,
-    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
-)
+@fuzzed(60)
 @given(TEMPLATES)
 @example("{{ messages|tojson }}{% for m in messages %}{{ m.content|trim }}{% endfor %}")
 @example("{% macro f(n) %}{% if n %}{{ f(n-1) }}{{ f(n-1) }}{% endif %}{% endmacro %}{{ f(60) }}")
+@kept("source")
 def test_a_rendering_is_that_of_a_plain_sandbox_or_an_error_with_a_name(oracle, source):
     ours, code = ours_of(source)
     assert ours is not None or code in ("ERN-D040", "ERN-D041", "ERN-E030")

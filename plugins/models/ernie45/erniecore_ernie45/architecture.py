@@ -7,6 +7,7 @@ the rope base have no default here: published readers disagree on it, and a wron
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -44,8 +45,8 @@ class Keys:
     def number(self, key: str, default: float | None = None) -> float:
         """A positive number; required when there is no default."""
         value = self._get(key, default)
-        if isinstance(value, bool) or not isinstance(value, (int, float)) or not value > 0:
-            raise self.fault(key, "not a usable number", expected="a positive number")
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value <= sys.float_info.max:
+            raise self.fault(key, "not a usable number", expected="a positive number that a float can hold")
         return float(value)
 
     def flag(self, key: str, default: bool) -> bool:
