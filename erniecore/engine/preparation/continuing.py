@@ -89,6 +89,6 @@ def check_data(before: Mapping[str, Any], now: Mapping[str, Any], *, other_sampl
     if before.get("fingerprint") != now.get("fingerprint") and not other_samples:
         raise DataError(
             "the same files give other samples than before",
-            fix="use the tokenizer, chat template, settings of `formats` and erniecore version that the checkpoint was made with",
+            fix="use the tokenizer, chat template, images, settings of `formats` and version that the checkpoint was made with",
             code=SAMPLES_CHANGED,
         )

@@ -1,6 +1,7 @@
 """Training on rows with images, from the command line's settings to the model's answer to an image."""
 
 import json
+import shutil
 
 import numpy as np
 import paddle  # noqa: TID253
@@ -11,6 +12,8 @@ from erniecore_text.training import train
 from PIL import Image
 
 import erniecore
+from erniecore.api import ErnieError
+from erniecore.cli.app import main
 
 COLORS = {"red": (230, 20, 20), "green": (20, 200, 40), "blue": (30, 40, 220)}
 
@@ -101,3 +104,46 @@ def test_packed_images_are_those_of_separate_samples(home):
     np.testing.assert_allclose(logits(samples), apart, atol=1e-5, rtol=0)
     other = [samples[0], *samples[:0:-1]]  # the images count
     assert np.abs(logits(other)[-1] - apart[-1]).max() > 1e-4
+
+
+def tensors(out):
+    from erniecore.checkpoint.reader import load_checkpoint
+
+    checkpoint = load_checkpoint(out / "ckpt" / "step-00000004")
+    return {(g, n): array.tobytes() for g, members in checkpoint.tensors.items() for n, array in members.items()}
+
+
+def test_resumed_with_workers_full_training_gives_the_same_bits(home, tmp_path):
+    out = tmp_path / "run"
+    words = settings(home, out, "train.max_steps=4", "checkpoint.every=2", "train.learning_rate=0.01")
+    erniecore.run(None, [*words, "data.workers=0"], console="none")
+    whole = tensors(out)
+    shutil.rmtree(out / "ckpt" / "step-00000004")
+    (out / "ckpt" / "latest.json").unlink()
+    erniecore.run(None, [*words, "data.workers=2", "run.resume=must"], console="none")
+    assert tensors(out) == whole
+
+
+def test_another_image_under_the_same_name_is_no_resumption(home, tmp_path):
+    out, rows = tmp_path / "run", tmp_path / "rows.jsonl"
+    Image.new("RGB", (56, 56), "red").save(tmp_path / "a.png")
+    turns = [{"role": "user", "content": "<image>What color is it?"}, {"role": "assistant", "content": "red"}]
+    rows.write_text(json.dumps({"messages": turns, "images": ["a.png"]}) + "\n")
+    words = [*settings(home, out, "adapter=lora", "train.max_steps=2", "checkpoint.every=1"), f"data.train={rows}"]
+    erniecore.run(None, words, console="none")
+    shutil.rmtree(out / "ckpt" / "step-00000002")
+    (out / "ckpt" / "latest.json").unlink()
+    Image.new("RGB", (56, 56), "blue").save(tmp_path / "a.png")
+    with pytest.raises(ErnieError, match=r"the same files give other samples than before.* images"):
+        erniecore.run(None, [*words, "run.resume=must"], console="none")
+
+
+def test_data_commands_count_and_show_placeholders(home, capsys):
+    rows, base = str(home / "rows.jsonl"), str(home / "base")
+    assert main(["data", "check", rows, "--model", base, "--max-drop", "0.05", "--json"]) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert (report["rows"], report["dropped"], report["tokens"]["samples"]) == (25, 1, 24)
+    assert main(["data", "show", rows, "--model", base, "--line", "2", "--json"]) == 0
+    (shown,) = json.loads(capsys.readouterr().out)
+    assert shown["spans"][0]["text"].count(PLACEHOLDER) == 6
+    assert [span["text"] for span in shown["spans"] if span["loss"]] == ["green</s>"]
