@@ -251,8 +251,15 @@ def did_you_mean(name: str, known: Iterable[str], otherwise: str = "", cutoff: f
     return f"did you mean {close}?" if close else otherwise
 
 
-#: how Paddle and vendors' libraries say that no memory is left, in small letters
-_FULL = ("resourceexhausted", "out of memory", "memory allocation", "memory_allocation", "cannot allocate memory")
+#: how Python, Paddle and vendors' libraries say that no memory is left, in small letters
+_FULL = (
+    "resourceexhausted",
+    "out of memory",
+    "memory allocation",
+    "memory_allocation",
+    "cannot allocate memory",
+    "can't start new thread",  # no memory for its stack
+)
 
 
 def says_out_of_memory(error: BaseException) -> bool:

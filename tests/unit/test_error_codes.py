@@ -2,6 +2,8 @@
 
 import inspect
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -75,3 +77,18 @@ def test_codes_that_the_formats_spell_out_are_those_of_the_table():
     )
     assert (checks.LENGTHS_DIFFER, checks.UNKNOWN_ROLE) == (codes.LENGTHS_DIFFER, codes.UNKNOWN_ROLE)
     assert (checks.ROLE_ORDER, checks.BAD_VALUE) == (codes.ROLE_ORDER, codes.BAD_VALUE)
+
+
+def test_a_thread_that_cannot_start_is_no_memory():
+    """What Python says where a limit of memory leaves no room for a stack."""
+    code = (
+        "import resource, threading\n"
+        "from erniecore.errors import says_out_of_memory\n"
+        "threading.stack_size(1 << 30)\n"
+        "resource.setrlimit(resource.RLIMIT_AS, (1 << 29, 1 << 29))\n"
+        "try:\n    threading.Thread(target=print).start()\n"
+        "except RuntimeError as error:\n    assert says_out_of_memory(error), error\n"
+        "else:\n    raise SystemExit('a thread was started')\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
