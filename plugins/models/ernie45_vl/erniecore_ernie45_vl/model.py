@@ -6,6 +6,7 @@ Letters: B batch, S new positions, H hidden, N patches, M tokens of images.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import asdict, replace
 from typing import Any, NamedTuple
 
@@ -131,8 +132,7 @@ class Ernie45VlForConditionalGeneration(Ernie45MoeForCausalLM):
         grids = seen.grids(self.vl.vision.merge)
         masks = {"attention_mask": attention_mask, "startend_row_indices": startend_row_indices}
         if grids:
-            if seen.mm_token_type_ids is None or seen.moe_mm_token_type_ids is None:
-                self.check_markers()
+            self.check_markers({IMAGE: "image", VIDEO: "video_"}[kind] for kind in grids)
         else:
             context = self.make_context(input_ids, position_ids=position_ids, cache=cache, **masks)
             return self.run(input_ids, context)
@@ -146,10 +146,12 @@ class Ernie45VlForConditionalGeneration(Ernie45MoeForCausalLM):
         context = VlContext.of(context, vision=paddle.to_tensor(routed_BS), **vision)
         return self.run(input_ids, context)
 
-    def check_markers(self) -> None:
-        """Raises ``ValueError`` if the vocabulary has no placeholder tokens for images."""
+    def check_markers(self, kinds: Iterable[str]) -> None:
+        """Raises ``ValueError`` if the vocabulary lacks tokens for images; ``kinds``: what the names of those needed begin
+        with."""
+        needed = tuple(kinds)
         for name, token in asdict(self.vl.markers).items():
-            if name != "video" and token >= self.vl.vocab_size:
+            if name.startswith(needed) and token >= self.vl.vocab_size:
                 raise ValueError(f"the vocabulary of {self.vl.vocab_size} has no token for images: {name} is {token}")
 
     def positions(
