@@ -8,11 +8,11 @@ from functools import lru_cache
 
 from erniecore_catalog.offers import State, state
 from erniecore_system import lifeline, trial
+from erniecore_system.units import printable
 
 from erniecore import registry
 from erniecore.errors import PluginError
 from erniecore.registry import Entry
-from erniecore.units import printable
 
 #: seconds that an import may take, whatever it waits for
 SECONDS = 30.0

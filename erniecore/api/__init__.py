@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from erniecore_catalog import install_command
     from erniecore_ops import functions as ops
+    from erniecore_system.units import counted
 
     from erniecore.capabilities import Capability
     from erniecore.errors import (
@@ -39,7 +40,6 @@ if TYPE_CHECKING:
     )
     from erniecore.sections import Field, Section
     from erniecore.types.records import Json
-    from erniecore.units import counted
 
 #: name -> (module, attribute or None for the module itself)
 _LAZY: dict[str, tuple[str, str | None]] = {
@@ -77,8 +77,13 @@ __all__ = [
 
 
 #: where the other names are, the cheapest to import first
-_LIGHT = tuple(
-    f"erniecore.{name}" for name in ("errors", "types.records", "units", "capabilities", "sections", "plugin")
+_LIGHT = (
+    "erniecore.errors",
+    "erniecore.types.records",
+    "erniecore_system.units",
+    "erniecore.capabilities",
+    "erniecore.sections",
+    "erniecore.plugin",
 )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from erniecore_catalog.known import PADDLE_WHEELS, installed, kernels_for, known
 from erniecore_system.memory import host_memory
+from erniecore_system.units import size_text
 
 from erniecore.checkpoint.files import existing_parent, free_bytes
 from erniecore.engine.launch import apply_environment, default_device
@@ -14,7 +15,6 @@ from erniecore.kernels import installed as installed_kernels
 from erniecore.plugin import KernelSet
 from erniecore.registry import CONFLICT, Entry, all_entries, entries, find, load, load_object, loadable
 from erniecore.trial import harm
-from erniecore.units import size_text
 
 __all__ = [
     "CONFLICT",

@@ -2,14 +2,16 @@
 
 from erniecore_ops.derived import child, derived, replaced, sublayer
 
-from erniecore.engine.models.filling import fill, filled, keep_part, stored_values
+from erniecore.engine.models.filling import add_buffers, fill, filled, is_empty, keep_part, stored_values
 from erniecore.engine.training.recompute import recompute
 
 __all__ = [
+    "add_buffers",
     "child",
     "derived",
     "fill",
     "filled",
+    "is_empty",
     "keep_part",
     "recompute",
     "replaced",

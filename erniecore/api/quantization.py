@@ -1,17 +1,23 @@
 """Building block: quantizes a loaded model and writes it. Imports Paddle."""
 
-from erniecore.checkpoint.directories import check_target
+from erniecore.checkpoint.directories import WRITING, check_target, is_alive, publish
 from erniecore.config.packed_base import quantizer_of
+from erniecore.engine.fingerprint import model_digest
 from erniecore.engine.models.bundles import described as with_provenance
 from erniecore.engine.models.quantized import apply, calibrated, check_packed
-from erniecore.engine.models.quantized_files import write_quantized
+from erniecore.engine.models.quantized_files import stream_quantized, write_quantized
 
 __all__ = [
+    "WRITING",
     "apply",
     "calibrated",
     "check_packed",
     "check_target",
+    "is_alive",
+    "model_digest",
+    "publish",
     "quantizer_of",
+    "stream_quantized",
     "with_provenance",
     "write_quantized",
 ]

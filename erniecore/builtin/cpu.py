@@ -12,13 +12,13 @@ from functools import lru_cache
 from pathlib import Path
 
 from erniecore_catalog import install_command
+from erniecore_system.units import size_text
 
 from erniecore.errors import DeviceUnavailable
 from erniecore.plugin import DevicePlugin, hookimpl
 from erniecore.sections import DeviceConfig, Field
 from erniecore.signals import guarding_import
 from erniecore.types.run import Cluster, Device
-from erniecore.units import size_text
 
 #: mallopt parameters (malloc.h)
 _M_TRIM_THRESHOLD, _M_TOP_PAD, _M_MMAP_THRESHOLD, _M_ARENA_MAX = -1, -2, -3, -8

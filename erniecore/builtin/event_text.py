@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from erniecore_system import streams
+from erniecore_system.units import counted, field_lines, size_text
 
 from erniecore.engine.preparation.rundir import warning_text
 from erniecore.signals import told
-from erniecore.units import counted, field_lines, size_text
 
 Event = Mapping[str, Any]
 #: columns of the box with the plan, where the terminal has them

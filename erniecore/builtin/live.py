@@ -6,9 +6,9 @@ import os
 from typing import TYPE_CHECKING, TextIO
 
 from erniecore_system import streams
+from erniecore_system.units import wrapped
 
 from erniecore.builtin.event_text import BOX, LABEL, Event, Shown, clock, describe, thousands
-from erniecore.units import wrapped
 
 if TYPE_CHECKING:
     from rich.progress import Progress

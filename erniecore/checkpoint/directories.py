@@ -28,7 +28,7 @@ ADAPTER_DIRECTORY = "adapter"
 #: where a run leaves the codes of a quantizer that trains weights
 QUANTIZED_DIRECTORY = "quantized"
 #: in a directory that is still being written; holds the writer's process id
-_WRITING = ".erniecore-writing"
+WRITING = ".erniecore-writing"
 
 
 def write_directory_manifest(
@@ -47,7 +47,7 @@ def write_directory_manifest(
             "sha256": (known or {}).get(path.name) or file_hash(path),
         }
         for path in _files(directory)
-        if path.name not in (MODEL_MANIFEST, _WRITING)
+        if path.name not in (MODEL_MANIFEST, WRITING)
     }
     content = {"kind": KIND, "format": 1, "provenance": dict(provenance), "files": files}
     write_json(directory / MODEL_MANIFEST, content)
@@ -139,16 +139,17 @@ def atomic_directory(target: Path) -> Iterator[Path]:
         temporary = target.with_name(f".tmp-{target.name}-{secrets.token_hex(4)}")
         temporary.mkdir()
         try:
-            (temporary / _WRITING).write_text(str(os.getpid()), encoding="ascii")
+            (temporary / WRITING).write_text(str(os.getpid()), encoding="ascii")
             yield temporary
-            _publish(temporary, target)
+            publish(temporary, target)
         except BaseException:
             shutil.rmtree(temporary, ignore_errors=True)
             raise
 
 
-def _publish(temporary: Path, target: Path) -> None:
-    (temporary / _WRITING).unlink()
+def publish(temporary: Path, target: Path) -> None:
+    """``temporary``, which carries the mark of its writer, onto the disk and to ``target``, in place of what is there."""
+    (temporary / WRITING).unlink()
     for path in _files(temporary):
         _sync_file(path)
     for directory in {path.parent for path in _files(temporary)} | {temporary}:
@@ -179,12 +180,13 @@ def _clear_leftovers(target: Path) -> None:
     """Remove what killed writers of this very target left; only directories that carry their mark."""
     pattern = re.compile(rf"\.tmp-{re.escape(target.name)}-[0-9a-f]{{8}}")
     for path in target.parent.iterdir():
-        mark = path / _WRITING
-        if pattern.fullmatch(path.name) and mark.is_file() and not _alive(mark.read_text(encoding="ascii")):
+        mark = path / WRITING
+        if pattern.fullmatch(path.name) and mark.is_file() and not is_alive(mark.read_text(encoding="ascii")):
             shutil.rmtree(path)
 
 
-def _alive(pid: str) -> bool:
+def is_alive(pid: str) -> bool:
+    """Whether there is a process of this number."""
     if not pid.isdigit():
         return False
     try:

@@ -9,8 +9,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from erniecore_system.units import size_text
+
 from erniecore.errors import CheckpointError
-from erniecore.units import size_text
 
 #: errno -> (message, fix)
 _REMEDIES: dict[int, tuple[str, str]] = {

@@ -83,6 +83,7 @@ class SafetensorsFile:
         self.path = path
         header, self._offsets = _header([(name, *shapes[name]) for name in self.order])
         self._base, self._total, self._written = len(header), hashlib.sha256(header), dict[str, WrittenTensor]()
+        self._in_order = True
         self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
         try:
             write_all(self._fd, header)
@@ -91,8 +92,8 @@ class SafetensorsFile:
             raise
 
     def add(self, name: str, tensor: Tensor) -> None:
-        """The next tensor of ``order``."""
-        assert name == self.order[len(self._written)]
+        """The next tensor of ``order``, or any other: then :meth:`finish` reads the file once more for its hash."""
+        self._in_order = self._in_order and name == self.order[len(self._written)]
         data = contiguous_bytes(tensor, name)
         if self._finite and not all_finite(data, tensor.dtype):
             raise NumericsError(
@@ -100,10 +101,11 @@ class SafetensorsFile:
                 where=name,
                 fix="lower train.learning_rate, or use an earlier checkpoint",
             )
-        write_all(self._fd, data)
         begin, end = self._offsets[name]
+        os.lseek(self._fd, self._base + begin, os.SEEK_SET)
+        write_all(self._fd, data)
         digest = hashlib.sha256(data).hexdigest()
-        if not self._by_tensor:
+        if not self._by_tensor and self._in_order:
             self._total.update(data)
         self._written[name] = WrittenTensor(tensor.dtype, tensor.shape, self._base + begin, self._base + end, digest)
 
@@ -115,6 +117,8 @@ class SafetensorsFile:
             size = os.fstat(self._fd).st_size
         finally:
             self.close()
+        if not self._in_order and not self._by_tensor:
+            return WrittenFile(self.path.name, size, _read_back(self.path, self._base, self._written), self._written)
         if self._by_tensor:
             for name in sorted(self._written):
                 self._total.update(self._written[name].sha256.encode())
@@ -125,6 +129,22 @@ class SafetensorsFile:
         fd, self._fd = self._fd, -1
         if fd >= 0:
             os.close(fd)
+
+
+def _read_back(path: Path, base: int, tensors: Mapping[str, WrittenTensor]) -> str:
+    """sha256 of the file, whose header ends at ``base``. Raises ``CheckpointError`` for a tensor that is not what was written."""
+    ordered = sorted(tensors.items(), key=lambda item: item[1].begin)
+    with path.open("rb", buffering=0) as file:
+        total = hashlib.sha256(file.read(base))
+        for name, tensor in ordered:
+            own, left = hashlib.sha256(), tensor.end - tensor.begin
+            while left and (piece := file.read(min(left, 1 << 22))):
+                own.update(piece)
+                total.update(piece)
+                left -= len(piece)
+            if own.hexdigest() != tensor.sha256:
+                raise CheckpointError("the disk returns other bytes than were written", where=f"{path}: {name}")
+    return total.hexdigest()
 
 
 def write_safetensors(
@@ -181,15 +201,16 @@ def write_shards(
 ) -> list[WrittenFile]:
     """Write ``tensors`` into as many files ``<stem>-00001-of-0000n.safetensors`` as their size needs."""
     items = {name: Tensor.of(tensor, name) for name, tensor in tensors.items()}
-    shards = split_shards({name: tensor.num_bytes for name, tensor in items.items()}, max_bytes)
     return [
-        write_safetensors(
-            directory / f"{stem}-{number:05d}-of-{len(shards):05d}.safetensors",
-            {name: items[name] for name in names},
-            by_tensor=by_tensor,
-        )
-        for number, names in enumerate(shards, 1)
+        write_safetensors(directory / file, {name: items[name] for name in names}, by_tensor=by_tensor)
+        for file, names in shard_files(items, stem, max_bytes)
     ]
+
+
+def shard_files(tensors: Mapping[str, Tensor], stem: str, max_bytes: int) -> list[tuple[str, list[str]]]:
+    """File -> names of what is in it; see :func:`split_shards`."""
+    shards = split_shards({name: tensor.num_bytes for name, tensor in tensors.items()}, max_bytes)
+    return [(f"{stem}-{n:05d}-of-{len(shards):05d}.safetensors", names) for n, names in enumerate(shards, 1)]
 
 
 def index_json(files: list[WrittenFile]) -> dict[str, object]:

@@ -12,12 +12,13 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+from erniecore_system.units import counted
+
 from erniecore.checkpoint.files import translated
 from erniecore.checkpoint.manifest import MANIFEST_NAME, read_manifest
 from erniecore.checkpoint.safetensors_write import WrittenFile
 from erniecore.checkpoint.verified import is_known, remember_verified
 from erniecore.errors import CheckpointError
-from erniecore.units import counted
 
 _CHUNK = 1 << 22
 #: files that are hashed at the same time, where there are as many processors

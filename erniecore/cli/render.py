@@ -12,9 +12,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any, TextIO
 
 from erniecore_system import streams
+from erniecore_system.units import CONTROL, counted, field_lines, printable, wrapped
 
 from erniecore.errors import ConfigError, ErnieError, Preempted
-from erniecore.units import CONTROL, counted, field_lines, printable, wrapped
 
 #: How the parts of an error are called on the console.
 _LABELS = {"where": "where", "found": "found", "expected": "expect", "fix": "fix", "next": "next"}

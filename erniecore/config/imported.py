@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from erniecore_system.units import counted
+
 from erniecore import registry
 from erniecore.config.core import OURS
 from erniecore.config.recognize import read_document
@@ -30,7 +32,6 @@ from erniecore.host import assemble
 from erniecore.plugin import Plugin
 from erniecore.types.importing import Imported, ImportedSetting, ImportTarget
 from erniecore.types.run import Cluster
-from erniecore.units import counted
 
 BAD_VALUE, UNKNOWN = "ERN-C030", "ERN-C031"
 _OVERRIDE = re.compile(r"(?P<key>\w[\w.]*)=(?P<value>.*)", re.DOTALL)

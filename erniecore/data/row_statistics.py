@@ -10,10 +10,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from erniecore_system.units import counted, printable
+
 from erniecore import codes
 from erniecore.errors import DataError
 from erniecore.types.records import Origin
-from erniecore.units import counted, printable
 
 MAX_ERRORS = 20
 #: reasons that only a method has; rows are right without it

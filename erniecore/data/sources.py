@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from erniecore_system.units import counted
+
 from erniecore import registry
 from erniecore.config.core import Source
 from erniecore.data.file_types import FileTypes, located
@@ -15,7 +17,6 @@ from erniecore.data.shards import shards_of, unread
 from erniecore.errors import DataError, PluginError
 from erniecore.plugin import Plugin
 from erniecore.sections import Section
-from erniecore.units import counted
 
 
 @dataclass(frozen=True)

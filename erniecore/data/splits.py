@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from erniecore_catalog import install_command
+from erniecore_system.units import counted, size_text
 
 from erniecore.config.core import DataSection, Source
 from erniecore.data.dataset import Subset, TokenizedDataset
@@ -23,7 +24,6 @@ from erniecore.data.sources import DataSource, resolve
 from erniecore.errors import DataError
 from erniecore.registry import library
 from erniecore.sections import Section
-from erniecore.units import counted, size_text
 
 if TYPE_CHECKING:
     from erniecore.data.row_statistics import RowStatistics

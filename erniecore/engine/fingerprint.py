@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from concurrent.futures import Future
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from erniecore_system import contents
@@ -40,3 +41,8 @@ def begin(settings: RunSettings, plugins: Mapping[str, Any]) -> Future[contents.
             versions |= {e.distribution: e.version for e in registry.entries(kind) if e.name in names}
     cache, text = user_cache().with_name(HASHES), model.tokenizer or model.path
     return contents.begin(cache, model.path, text, model.template, others, versions)
+
+
+def model_digest(directory: Path) -> str:
+    """One hash of config.json and the weights in ``directory``; files that did not change are not read again."""
+    return contents.model_digest(user_cache().with_name(HASHES), directory)

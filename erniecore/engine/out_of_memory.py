@@ -6,10 +6,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from erniecore_system.units import size_text
+
 from erniecore.engine.preparation.smaller_runs import changes
 from erniecore.errors import MemoryFault, first_line, says_out_of_memory
 from erniecore.types.run import Device
-from erniecore.units import size_text
 
 if TYPE_CHECKING:
     from erniecore.config.settings import RunSettings

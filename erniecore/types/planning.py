@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
 
+from erniecore_system.units import count_text, counted, seconds_text, size_text
+
 from erniecore.types.optimizer import ParameterSpec, StateBytes
-from erniecore.units import count_text, counted, seconds_text, size_text
 
 #: bytes per element
 BYTES: Mapping[str, int] = {"float32": 4, "bfloat16": 2, "float16": 2}

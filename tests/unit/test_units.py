@@ -1,8 +1,7 @@
 """Sizes for people."""
 
 import pytest
-
-from erniecore.units import counted, field_lines, seconds_text, size_text
+from erniecore_system.units import counted, field_lines, seconds_text, size_text
 
 
 @pytest.mark.parametrize(

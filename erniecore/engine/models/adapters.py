@@ -9,7 +9,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from erniecore_system.contents import model_digest
 from erniecore_system.files import check_links, read_json
 
 from erniecore import registry
@@ -18,8 +17,7 @@ from erniecore.checkpoint.directories import (
     MODEL_MANIFEST,
     verify_directory,
 )
-from erniecore.data.splits import user_cache
-from erniecore.engine.fingerprint import HASHES, KEY
+from erniecore.engine.fingerprint import KEY, model_digest
 from erniecore.engine.models.config_json import is_quantized
 from erniecore.errors import CheckpointError, PluginConflict, PluginNotFound, UsageError
 from erniecore.host import assemble
@@ -186,5 +184,5 @@ def base_notes(directory: Path, base: Path) -> list[str]:
 def other_base(recorded: object, base: Path) -> str:
     """How ``base`` differs from what something was trained on that has these ``digests``; empty: not, or nobody knows."""
     expected = recorded.get("base") if isinstance(recorded, Mapping) else None
-    found = model_digest(user_cache().with_name(HASHES), base) if isinstance(expected, str) else ""
+    found = model_digest(base) if isinstance(expected, str) else ""
     return "" if expected in (None, found) else f"config.json and weights are {found[:12]}…, not {str(expected)[:12]}…"

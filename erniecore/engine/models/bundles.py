@@ -119,13 +119,20 @@ def locate(source: Path) -> Located:
 
 
 def open_located(
-    located: Located, *, dtype: str = "float32", tokenizer: bool = True, plain: bool = False, mtp: bool = False
+    located: Located,
+    *,
+    dtype: str = "float32",
+    tokenizer: bool = True,
+    plain: bool = False,
+    mtp: bool = False,
+    empty: bool = False,
 ) -> Opened:
-    """The model at ``located``; see :func:`load_bundle` and :func:`load_checkpoint_bundle`."""
+    """The model at ``located``; see :func:`load_bundle` and :func:`load_checkpoint_bundle`. What a checkpoint holds is never
+    ``empty``."""
     if located.is_checkpoint:
         opened = load_checkpoint_bundle(located.path, dtype=dtype, tokenizer=tokenizer, plain=plain)
     else:
-        opened = load_bundle(located.path, dtype=dtype, tokenizer=tokenizer, mtp=mtp)
+        opened = load_bundle(located.path, dtype=dtype, tokenizer=tokenizer, mtp=mtp, empty=empty)
     if located.adapter is not None:
         from erniecore.engine.models.adapters import load_adapter
 
@@ -134,7 +141,9 @@ def open_located(
     return opened._replace(notes=[*located.notes, *opened.notes])
 
 
-def load_bundle(directory: Path, *, dtype: str = "float32", tokenizer: bool = True, mtp: bool = False) -> Opened:
+def load_bundle(
+    directory: Path, *, dtype: str = "float32", tokenizer: bool = True, mtp: bool = False, empty: bool = False
+) -> Opened:
     """The model in a model directory of the Hugging Face format.
 
     Args:
@@ -142,6 +151,7 @@ def load_bundle(directory: Path, *, dtype: str = "float32", tokenizer: bool = Tr
         dtype: of the parameters in memory.
         tokenizer: also read the tokenizer; that there is none is a note, not an error.
         mtp: build and load its multi-token-prediction layers as well.
+        empty: leave the values in the files until the parameters are filled (``filling.py``).
 
     Raises:
         ConfigError: ``mtp``, and the model has no such layers.
@@ -165,7 +175,8 @@ def load_bundle(directory: Path, *, dtype: str = "float32", tokenizer: bool = Tr
     checked = check_weights(directory, bundle.architecture, adapter)
     bundle = _empty(bundle, build, dtype)
     report = attach_weights(bundle.model, directory, checked)
-    fill(bundle.model)
+    if not empty:
+        fill(bundle.model)
     bundle.model.eval()
     stored = stored_dtype(directory) or dtype
     notes += left_alone(report.ignored)

@@ -6,9 +6,11 @@ layer, and a rank makes only what it keeps.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from paddle.base.framework import EagerParamBase
+import paddle
+from paddle.base import core, unique_name
 
 from erniecore.engine import arrays
 from erniecore.types.model import TensorMap
@@ -18,21 +20,45 @@ if TYPE_CHECKING:
 
 
 def is_empty(tensor: Tensor) -> bool:
-    """Whether this is a parameter that has no values yet."""
-    return isinstance(tensor, EagerParamBase) and tensor._init_func is not None and not tensor._is_initialized()
+    """Whether this is a parameter or a buffer that has no values yet."""
+    return getattr(tensor, "_init_func", None) is not None and not tensor._is_initialized()
 
 
 def filled(tensor: Tensor) -> Tensor:
     """``tensor``, with its values from here on. Raises what reading them raises."""
     if is_empty(tensor):
-        tensor.initialize()
+        with paddle.no_grad():
+            tensor._init_func(tensor, None)
+        tensor._init_func = None  # it holds files and other weights
     return tensor
 
 
 def fill(layer: Layer) -> None:
-    """Every parameter of ``layer`` and its sublayers has values from here on."""
-    for parameter in layer.parameters():
-        filled(parameter)
+    """Every parameter and buffer of ``layer`` and its sublayers has values from here on."""
+    for tensor in (*layer.parameters(), *layer.buffers()):
+        filled(tensor)
+
+
+def add_buffers(
+    layer: Layer, shapes: Mapping[str, tuple[Sequence[int], str]], make: Callable[[], Mapping[str, Tensor]]
+) -> None:
+    """Give ``layer`` empty buffers that are made together.
+
+    Args:
+        shapes: name -> shape and dtype. make: called once, when the first of them is filled: name -> values.
+    """
+    waiting, made = [make], dict[str, Any]()
+
+    def give(name: str, target: Tensor, block: Any) -> None:
+        while waiting:
+            made.update(waiting.pop()())
+        arrays.share_memory(made.pop(name), target)
+
+    for name, (shape, dtype) in shapes.items():
+        kind = core.VarDesc.VarType.DENSE_TENSOR
+        buffer = core.eager.Tensor(getattr(paddle, dtype), list(shape), unique_name.generate("buffer"), kind, True)
+        buffer._init_func = partial(give, name)
+        layer.register_buffer(name, buffer)
 
 
 class Source(NamedTuple):
@@ -53,9 +79,18 @@ def fill_from(targets: Mapping[str, Tensor], sources: Iterable[Source]) -> None:
     for source in sources:
         target = targets[source.entry.name]
         if is_empty(target):
-            target.set_init_func(source)
+            target._init_func = source
         else:
             source(target)
+
+
+def fill_each(targets: Mapping[str, Tensor], place: Callable[[str, Tensor], None]) -> None:
+    """As :func:`fill_from`, for tensors that are no parameters of a model plugin: ``place`` gets the name."""
+    for name, target in targets.items():
+        if is_empty(target):
+            target._init_func = lambda target, block, name=name: place(name, target)
+        else:
+            place(name, target)
 
 
 def stored_values(parameter: Tensor, dtype: str) -> tuple[Tensor, bool] | None:
@@ -85,4 +120,4 @@ def keep_part(parameter: Tensor, shape: Sequence[int], part: Callable[[Tensor], 
         arrays.share_memory(part(target.detach()), target)
 
     parameter.get_tensor()._set_dims(list(shape))
-    parameter.set_init_func(fill_part)
+    parameter._init_func = fill_part

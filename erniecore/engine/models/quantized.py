@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -92,25 +93,28 @@ def fill(bundle: ModelBundle, directory: Path) -> ModelBundle:
         PluginNotFound: the quantizer is not installed. ConfigError: settings that it does not take.
         CheckpointError: damaged files, or tensors that do not fit.
     """
+    from erniecore.engine.models.filling import fill as fill_empty
+
     section = bundle.architecture[QUANTIZATION]
     plugin, place = registry.load("quantizer", section["quantizer"]), Place(str(directory / "config.json"))
     settings: Tree = {name: Leaf(value, place) for name, value in dict(section.get("settings", {})).items()}
     model = apply(plugin, section_from(plugin.Config, settings), bundle.model)
     attach(model, directory)
+    fill_empty(model)
     return replace(bundle, model=model)
 
 
 def attach(model: Layer, directory: Path) -> None:
-    """The tensors of ``model``, which its quantizer has packed, are those in ``directory``.
+    """Say that the tensors of ``model``, which its quantizer has packed, are those in ``directory``: empty ones get them when they
+    are filled, others at once.
 
     Raises:
         CheckpointError: damaged files, or tensors that do not fit.
     """
     from erniecore.checkpoint.comparing import compare_tensors, list_problems
     from erniecore.checkpoint.safetensors_io import merge_shards
-    from erniecore.checkpoint.tensors import LONG_NAMES
-    from erniecore.engine import arrays
-    from erniecore.engine.models.weights import check_manifest, convert, state_of
+    from erniecore.engine.models.filling import fill_each
+    from erniecore.engine.models.weights import check_manifest, state_of
 
     paths = sorted(directory.glob("weights-*.safetensors"))
     check_manifest(directory, {path.name for path in paths})
@@ -122,10 +126,18 @@ def attach(model: Layer, directory: Path) -> None:
     if problems:
         message = "the quantized weights do not fit the model: " + list_problems(problems)
         raise CheckpointError(message, where=str(directory), code="ERN-K004")
-    for name, target in targets.items():
-        path, tensor = stored[name]
-        found = LONG_NAMES[tensor.dtype]
-        arrays.set_value(target, convert(tensor.load(), found, arrays.dtype_name(target), f"{path}: {name}"))
+    fill_each(targets, partial(_place, stored))
+
+
+def _place(stored: Mapping[str, tuple[Path, Any]], name: str, target: Any) -> None:
+    from erniecore.checkpoint.tensors import LONG_NAMES
+    from erniecore.engine import arrays
+    from erniecore.engine.models.weights import convert
+
+    path, tensor = stored[name]
+    wanted = arrays.dtype_name(target)
+    arrays.set_value(target, convert(tensor.load(), LONG_NAMES[tensor.dtype], wanted, f"{path}: {name}"))
+    tensor.release()
 
 
 def is_packed(model: Any) -> bool:

@@ -1,24 +1,51 @@
 """Writing a model directory with quantized weights: quantized values and scales as the quantizer stores them, other tensors in
-the dtype of the source; loaded again and compared bit for bit.
+the dtype of the source. A model that is there is written at once, an empty one layer by layer.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
+from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Protocol
 
 from erniecore.checkpoint.directories import atomic_directory, write_directory_manifest
+from erniecore.checkpoint.safetensors_write import (
+    DEFAULT_SHARD_BYTES,
+    SafetensorsFile,
+    WrittenFile,
+    WrittenTensor,
+    shard_files,
+    write_shards,
+)
+from erniecore.checkpoint.tensors import LONG_NAMES
+from erniecore.checkpoint.tensors import Tensor as Stored
+from erniecore.engine import arrays
 from erniecore.engine.models.config_json import quantized_by
+from erniecore.engine.models.filling import filled
+from erniecore.engine.models.model_files import converted, provenance, write_assets
+from erniecore.engine.models.weights import state_of
 from erniecore.errors import CheckpointError
 from erniecore.types.model import ModelBundle
+from erniecore.types.records import Json
 
 if TYPE_CHECKING:
-    from erniecore.checkpoint.tensors import Tensor as Stored
     from erniecore.plugin import Plugin
     from erniecore.sections import Section
     from erniecore.types.model import Tensor
+
+_SHORT_NAMES = {long: short for short, long in LONG_NAMES.items()}
+
+
+class Unfinished(Protocol):
+    """A directory that is being written. ``files``: name of a finished file -> its record, with ``bytes`` and ``sha256``."""
+
+    directory: Path
+    files: dict[str, dict[str, Any]]
+
+    def finish(self, name: str, record: Mapping[str, Any]) -> None:
+        """The file ``name`` is on the disk."""
 
 
 def write_quantized(bundle: ModelBundle, out: Path, plugin: Plugin, config: Section, dtype: str) -> int:
@@ -28,50 +55,94 @@ def write_quantized(bundle: ModelBundle, out: Path, plugin: Plugin, config: Sect
     Raises:
         CheckpointError: the target is not free, or what was written differs.
     """
-    architecture = quantized_by(bundle.architecture, plugin.name, config.model_dump(mode="json"))
-    provenance = {**bundle.provenance, "quantizer": plugin.name}
-    bundle = replace(bundle, architecture=architecture, provenance=provenance)
+    bundle = _described(bundle, plugin, config)
+    tensors = _tensors(bundle, dtype)
     with atomic_directory(out) as target:
-        num_bytes = _write(bundle, target, dtype)
-        _verify(bundle, target)
-    return num_bytes
-
-
-def _write(bundle: ModelBundle, directory: Path, dtype: str) -> int:
-    """The files; bytes of the weights. ``dtype``: of parameters that are not packed."""
-    from erniecore.checkpoint.safetensors_write import DEFAULT_SHARD_BYTES, write_shards
-    from erniecore.engine.models.model_files import provenance, write_assets
-    from erniecore.engine.models.weights import state_of
-
-    parameters = {name for name, _ in bundle.model.named_parameters()}
-    kept = {entry.name: entry.dtype for entry in bundle.adapter.maps("pt") if entry.dtype}
-    tensors = {
-        name: _stored(tensor, (kept.get(name) or dtype) if name in parameters else "", name)
-        for name, tensor in state_of(bundle.model).items()
-    }
-    written = write_shards(directory, "weights", tensors, DEFAULT_SHARD_BYTES)
-    write_assets(bundle, directory, dtype)
-    facts = {**provenance(bundle, written), "layout": "quantized"}
-    write_directory_manifest(directory, facts, {file.name: file.sha256 for file in written})
+        _finish(bundle, target, dtype, write_shards(target, "weights", tensors, DEFAULT_SHARD_BYTES))
+        _compare(bundle, target)
     return sum(tensor.num_bytes for tensor in tensors.values())
 
 
+def stream_quantized(
+    bundle: ModelBundle, progress: Unfinished, plugin: Plugin, config: Section, dtype: str, each: Callable[[str], Json]
+) -> int:
+    """As :func:`write_quantized`, into an unfinished directory, layer by layer: of an empty model a layer is filled, packed,
+    written and forgotten before the next. Files that an earlier process finished stay as they are. The bytes of a file are
+    read again once it is written.
+
+    Args:
+        each: told the name of every layer or expert matrix whose tensors have values now; what it returns, if anything, is
+            kept in the record of the file, under that name in ``layers``.
+    """
+    bundle = _described(bundle, plugin, config)
+    tensors, written = _tensors(bundle, dtype), list[WrittenFile]()
+    for name, names in shard_files(tensors, "weights", DEFAULT_SHARD_BYTES):
+        shard = {tensor: tensors[tensor] for tensor in names}
+        if name not in progress.files:
+            layers = dict[str, Json]()
+            file = _write_shard(progress.directory / name, shard, state_of(bundle.model), each, layers)
+            progress.finish(name, {"bytes": file.num_bytes, "sha256": file.sha256, "layers": layers})
+        record = progress.files[name]
+        found = {t: WrittenTensor(tensor.dtype, tensor.shape, 0, 0, "") for t, tensor in shard.items()}
+        written.append(WrittenFile(name, record["bytes"], record["sha256"], found))
+    _finish(bundle, progress.directory, dtype, written)
+    return sum(tensor.num_bytes for tensor in tensors.values())
+
+
+def _write_shard(
+    path: Path,
+    tensors: Mapping[str, Stored],
+    state: Mapping[str, Tensor],
+    each: Callable[[str], Json],
+    layers: dict[str, Json],
+) -> WrittenFile:
+    """One file, a layer at a time, whose tensors are then without values again."""
+    file = SafetensorsFile(path, {name: (tensor.dtype, tensor.shape) for name, tensor in tensors.items()})
+    try:
+        for layer, names in groupby(tensors, lambda name: name.rpartition(".")[0]):
+            own = list(names)
+            for name in own:
+                file.add(name, tensors[name])
+            if said := each(layer):
+                layers[layer] = said
+            for name in own:
+                state[name]._clear_data()
+        return file.finish()
+    finally:
+        file.close()
+
+
+def _described(bundle: ModelBundle, plugin: Plugin, config: Section) -> ModelBundle:
+    architecture = quantized_by(bundle.architecture, plugin.name, config.model_dump(mode="json"))
+    return replace(bundle, architecture=architecture, provenance={**bundle.provenance, "quantizer": plugin.name})
+
+
+def _tensors(bundle: ModelBundle, dtype: str) -> dict[str, Stored]:
+    """What is written, by our names. ``dtype``: of parameters that are not packed."""
+    parameters = {name for name, _ in bundle.model.named_parameters()}
+    kept = {entry.name: entry.dtype for entry in bundle.adapter.maps("pt") if entry.dtype}
+    return {
+        name: _stored(tensor, (kept.get(name) or dtype) if name in parameters else "", name)
+        for name, tensor in state_of(bundle.model).items()
+    }
+
+
+def _finish(bundle: ModelBundle, directory: Path, dtype: str, written: Sequence[WrittenFile]) -> None:
+    """Everything but the weights."""
+    write_assets(bundle, directory, dtype)
+    facts = {**provenance(bundle, written), "layout": "quantized"}
+    write_directory_manifest(directory, facts, {file.name: file.sha256 for file in written})
+
+
 def _stored(tensor: Tensor, dtype: str, name: str) -> Stored:
-    """``tensor`` for the writer; ``dtype`` empty: as it is."""
-    from erniecore.checkpoint.tensors import LONG_NAMES, Tensor
-    from erniecore.engine import arrays
-    from erniecore.engine.models.model_files import converted
-
-    short = {long: short for short, long in LONG_NAMES.items()}
+    """``tensor`` for the writer, filled when it is asked for; ``dtype`` empty: as it is."""
     wanted = dtype or arrays.dtype_name(tensor)
-    return Tensor(short[wanted], tuple(tensor.shape), partial(converted, tensor, wanted, name))
+    return Stored(_SHORT_NAMES[wanted], tuple(tensor.shape), lambda: converted(filled(tensor), wanted, name))
 
 
-def _verify(bundle: ModelBundle, directory: Path) -> None:
+def _compare(bundle: ModelBundle, directory: Path) -> None:
     """Raises ``CheckpointError`` unless ``directory`` holds the same tensors, bit for bit."""
-    from erniecore.engine import arrays
     from erniecore.engine.models.bundles import load_bundle
-    from erniecore.engine.models.weights import state_of
 
     again = load_bundle(directory, tokenizer=False).bundle
     found = state_of(again.model)

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from erniecore_system.files import read_json
+from erniecore_system.units import counted
 
 from erniecore.checkpoint.comparing import hint, list_problems
 from erniecore.checkpoint.files import translated
@@ -16,7 +17,6 @@ from erniecore.checkpoint.safetensors_io import damaged, merge_shards, refuse_pi
 from erniecore.checkpoint.safetensors_write import INDEX_NAME, SINGLE_NAME
 from erniecore.checkpoint.tensors import Tensor, same_bits
 from erniecore.errors import CheckpointError
-from erniecore.units import counted
 
 
 def no_weights(directory: Path) -> CheckpointError:

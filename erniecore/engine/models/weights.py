@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from erniecore_system.contents import FileHashes
+from erniecore_system.units import counted
 
 from erniecore.checkpoint.comparing import compare_tensors, list_problems
 from erniecore.checkpoint.directories import MODEL_MANIFEST, verify_directory
@@ -28,7 +29,6 @@ from erniecore.engine.fingerprint import HASHES
 from erniecore.engine.models.filling import Source, fill, fill_from
 from erniecore.errors import CheckpointError, NumericsError, PluginError, shorten
 from erniecore.types.model import StateAdapter, TensorMap
-from erniecore.units import counted
 
 if TYPE_CHECKING:
     from erniecore.types.model import Layer

@@ -8,10 +8,10 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from erniecore_system.memory import host_memory
+from erniecore_system.units import counted, size_text
 
 from erniecore.errors import MemoryFault
 from erniecore.types.planning import Plan
-from erniecore.units import counted, size_text
 
 if TYPE_CHECKING:
     from erniecore.engine.context import RunContext

@@ -10,9 +10,10 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
+from erniecore_system.units import counted
+
 from erniecore.errors import PluginBroken, shorten
 from erniecore.types.completions import Completion, RewardFunction
-from erniecore.units import counted
 
 if TYPE_CHECKING:
     from erniecore.host import Host

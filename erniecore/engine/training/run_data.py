@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from erniecore_system.durable import replace_file
+from erniecore_system.units import counted
 
 from erniecore.checkpoint.files import translated
 from erniecore.data.corpus import Corpus, corpus_of_split, open_corpus
@@ -23,7 +24,6 @@ from erniecore.data.splits import SplitReader
 from erniecore.engine.training.guards import check_dataset
 from erniecore.errors import ErnieError
 from erniecore.types.samples import Batch, MediaReader
-from erniecore.units import counted
 
 if TYPE_CHECKING:
     from erniecore.checkpoint.reader import Checkpoint

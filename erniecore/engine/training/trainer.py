@@ -12,6 +12,7 @@ from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING
 
 from erniecore_system.memory import MemoryWatch
+from erniecore_system.units import size_text
 
 from erniecore.engine import metrics, seed
 from erniecore.engine.optimizers.parameters import first_not_finite, gradient_square_sum
@@ -27,7 +28,6 @@ from erniecore.types.planning import Forecast
 from erniecore.types.process_group import ProcessGroup
 from erniecore.types.run import StepOutput
 from erniecore.types.samples import Batch
-from erniecore.units import size_text
 
 if TYPE_CHECKING:
     from erniecore.engine.context import RunContext

@@ -4,6 +4,7 @@ import subprocess
 import sys
 
 import pytest
+from erniecore_system.units import count_text
 
 from erniecore.builtin.adamw import adamw_bytes
 from erniecore.config.adamw import AdamWConfig
@@ -11,7 +12,6 @@ from erniecore.config.core import CheckpointSection, TrainSection
 from erniecore.engine.optimizers.roles import trained_specs
 from erniecore.engine.preparation.plan import count_parameters, estimate
 from erniecore.types.model import Layout, TensorMap
-from erniecore.units import count_text
 
 
 def entry(name, shape, dtype="", **facts):

@@ -15,7 +15,8 @@ from erniecore.api import counted
 from erniecore.api.command import JsonOption, note, opens_models, show, show_json, show_table
 
 if TYPE_CHECKING:
-    from erniecore_quantize.quantize import CacheLoss, Quantized
+    from erniecore_quantize.losses import CacheLoss
+    from erniecore_quantize.quantize import Quantized
 
 
 @opens_models

@@ -1,20 +1,20 @@
 """Quantizes a model directory: the quantized weights are written, the error of each layer is measured, and the files are
-loaded again and compared bit for bit."""
+compared with what was written. A quantizer that wants calibration, or a loss before and after, has the whole model in memory;
+the others pack it layer by layer (``streaming.py``)."""
 
 from __future__ import annotations
 
 import math
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from erniecore.api import UsageError
 from erniecore.api.command import plugin_settings
 from erniecore.api.installation import load
 from erniecore.api.model import ModelBundle
-from erniecore.api.parallel import PackedLayer
 from erniecore.api.quantization import (
     apply,
     calibrated,
@@ -24,44 +24,16 @@ from erniecore.api.quantization import (
     with_provenance,
     write_quantized,
 )
-from erniecore.api.quantizer import CalibratedModel, MeasuredLayer, QuantizerCapability
+from erniecore.api.quantizer import CalibratedModel, QuantizerCapability
 from erniecore.api.run import locate, open_device, open_located
+from erniecore_quantize.losses import CacheLoss, Loss, cache_loss, losses
+from erniecore_quantize.streaming import can_stream, stream
 
 if TYPE_CHECKING:
     from erniecore_eval.suites import Score
-    from paddle import Tensor
 
     from erniecore.api import Plugin
     from erniecore_quantize.calibration import Rows
-
-#: positions of the KV cache whose bytes are counted
-_POSITIONS = 8
-
-
-class Loss(NamedTuple):
-    """Quantization error of one weight: signal-to-noise ratio in dB (infinite: exact), largest absolute error;
-    ``output_db``: the ratio of the layer's output on the calibration data, where the quantizer measured it."""
-
-    name: str
-    shape: tuple[int, ...]
-    sqnr_db: float
-    largest_error: float
-    output_db: float | None = None
-
-
-class CacheLoss(NamedTuple):
-    """Error and size of a quantized KV cache.
-
-    Attributes:
-        form, static: as the codec says. layers: part (``keys``, ``values``) -> signal to noise in dB per layer, on the
-            calibration data. bytes_per_token, plain_bytes_per_token: of the cache's buffers, quantized and unquantized.
-    """
-
-    quant_dtype: str
-    static: bool
-    layers: Mapping[str, Sequence[float]]
-    bytes_per_token: float
-    plain_bytes_per_token: float
 
 
 class Quantized(NamedTuple):
@@ -124,12 +96,18 @@ def quantize_directory(
         )
         raise UsageError("this run trained an adapter beside the weights", where=str(source), next=merge)
     notes = open_device()
-    opened = open_located(located)
+    streams = can_stream(plugin) and not (located.is_checkpoint or data.calibration or data.evaluation)
+    opened = open_located(located, empty=streams)
     bundle = opened.bundle
     if quantizer_of(bundle.architecture):
         raise UsageError("this model is quantized already", where=str(source), fix="quantize the original model")
+    bundle = with_provenance(bundle, {**bundle.provenance, "base": str(source)}, bundle.generation)
     before = dict(bundle.model.named_parameters())
     parameters = sum(math.prod(tensor.shape) for tensor in before.values())
+    if streams:
+        del before
+        num_bytes, layers, more = stream(bundle, located.path, out, plugin, config, opened.dtype)
+        return Quantized(out, num_bytes, parameters, layers, [*notes, *opened.notes, *more])
     rows = _rows(data, bundle)
     first = rows["evaluation"].score(bundle) if rows else None
     if QuantizerCapability.CALIBRATE in plugin.capabilities:
@@ -141,7 +119,6 @@ def quantize_directory(
     notes += model.quantizer_notes if isinstance(model, CalibratedModel) else []
     layers = losses(model, before)
     before.clear()
-    bundle = with_provenance(bundle, {**bundle.provenance, "base": str(source)}, bundle.generation)
     num_bytes = write_quantized(replace(bundle, model=model), out, plugin, config, opened.dtype)
     second = rows["evaluation"].score(replace(bundle, model=model)) if rows else None
     return Quantized(out, num_bytes, parameters, layers, [*notes, *opened.notes], first, second, cache_loss(model))
@@ -164,47 +141,3 @@ def _rows(data: Data, bundle: ModelBundle) -> dict[str, Rows]:
 
     files = {"calibration": data.calibration, "evaluation": data.evaluation or data.calibration}
     return {use: read_rows(f, data.method, bundle, data.max_seq_len) for use, f in files.items() if f}
-
-
-def losses(model: Any, before: Mapping[str, Tensor]) -> list[Loss]:
-    """Quantization error of every packed weight of ``model`` against ``before`` (parameter -> original), the worst first."""
-    found = []
-    for name, layer in model.named_sublayers():
-        if isinstance(layer, PackedLayer):
-            for parameter in layer.packed_shapes():
-                full = f"{name}.{parameter}"
-                loss = _loss(full, before[full], layer.dequantized(parameter))
-                found.append(loss._replace(output_db=_measured(layer).get(parameter)))
-    return sorted(found, key=lambda loss: loss.sqnr_db)
-
-
-def cache_loss(model: Any) -> CacheLoss | None:
-    """Error and size of the quantized KV cache of ``model``, measured on its buffers; None where it is not quantized."""
-    import paddle
-    from erniecore_generation.cache import StaticCache
-
-    from erniecore.api.model_files import codec_of
-
-    codec = codec_of(model)
-    if codec is None:
-        return None
-    sizes = []
-    for chosen in (codec, None):
-        cache = StaticCache(int(model.architecture["num_hidden_layers"]), _POSITIONS, chosen)
-        with paddle.no_grad():
-            model.features(paddle.zeros([1, _POSITIONS], dtype="int64"), cache=cache)
-        sizes.append(cache.num_bytes / _POSITIONS)
-    return CacheLoss(codec.quant_dtype, codec.static, _measured(codec), *sizes)
-
-
-def _measured(thing: Any) -> Any:
-    """What was measured on calibration data, of a packed layer or of a codec; nothing elsewhere."""
-    return thing.measured if isinstance(thing, MeasuredLayer) else {}
-
-
-def _loss(name: str, weight: Tensor, dequantized: Tensor) -> Loss:
-    w = weight.detach().astype("float32")
-    error = dequantized.astype("float32") - w
-    signal, noise = (float((t.astype("float64") ** 2).sum()) for t in (w, error))
-    ratio = 10 * math.log10(signal / noise) if signal and noise else math.inf
-    return Loss(name, tuple(weight.shape), ratio, float(error.abs().max()))

@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 from paddle import Tensor, nn  # noqa: TID253
 
 from erniecore.api import NumericsError, ops
+from erniecore.api.layers import filled
 from erniecore.api.quantizer import StoredWeight
 from erniecore_ccq import clusters, words
 from erniecore_ccq.schemes import CLUSTERS, GROUP, ROWS, WORDS, CodeScheme
@@ -130,7 +131,7 @@ class CodeWeight(PackedWeight):
 
     def store(self, weight: Tensor, where: str) -> None:
         """Search the codes, one expert at a time. Raises ``NumericsError`` for values that are not finite."""
-        array, self._inputs = weight.detach().astype("float32").numpy(), int(weight.shape[-2])
+        array, self._inputs = filled(weight).detach().astype("float32").numpy(), int(weight.shape[-2])
         if not np.isfinite(array).all():
             count = int((~np.isfinite(array)).sum())
             raise NumericsError("a weight that is not finite cannot be quantized", where=where, found=f"{count} values")

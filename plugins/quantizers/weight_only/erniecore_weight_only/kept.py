@@ -82,4 +82,4 @@ class KeptExperts(PackedExperts):
         return KeptWeight(getattr(base, name), scheme, where)
 
 
-KINDS = Kinds(KeptLinear, KeptExperts, empty=True)
+KINDS = Kinds(KeptLinear, KeptExperts)

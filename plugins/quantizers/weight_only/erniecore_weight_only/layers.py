@@ -14,6 +14,7 @@ from paddle import Tensor, nn  # noqa: TID253
 
 from erniecore.api import UsageError, ops
 from erniecore.api.decoding import Projection
+from erniecore.api.layers import add_buffers, fill, filled, is_empty
 from erniecore.api.quantizer import StoredWeight
 from erniecore_weight_only.codec import Packed, encode, matrix
 from erniecore_weight_only.matmul import grouped_matmul, matmul
@@ -40,10 +41,21 @@ class PackedWeight(nn.Layer):  # type: ignore[misc]
         return (*stack, inputs, self.weight_scale.shape[len(stack)])
 
     def store(self, weight: Tensor, where: str) -> None:
-        """Quantize ``weight`` into buffers; subclasses with other schemes register other buffers."""
-        packed = encode(weight, self.scheme, where)
-        self.register_buffer("quant_weight", packed.qweight)
-        self.register_buffer("weight_scale", packed.scales)
+        """Quantize ``weight`` into buffers, when they are filled; subclasses with other schemes register other buffers."""
+        *stack, inputs, outputs = weight.shape
+        groups = [self.scheme.num_groups(inputs)] if self.scheme.group else []
+        shapes = {
+            "quant_weight": ([*stack, self.scheme.code_rows(outputs), inputs], "int8"),
+            "weight_scale": ([*stack, outputs, *groups], "float32"),
+        }
+
+        def make() -> dict[str, Tensor]:
+            packed = encode(filled(weight), self.scheme, where)
+            return {"quant_weight": packed.qweight, "weight_scale": packed.scales}
+
+        add_buffers(self, shapes, make)
+        if not is_empty(weight):
+            fill(self)
 
     @property
     def matrix(self) -> ops.QuantizedMatrix:
@@ -100,6 +112,7 @@ class PackedLinearBase:
 
     def dequantized(self: Any, parameter: str) -> Tensor:
         """Part of the protocol ``PackedLayer``."""
+        fill(self)
         return self.dequantize_weight()
 
     def stored(self: Any, parameter: str) -> StoredWeight:
@@ -169,7 +182,9 @@ class PackedExpertsBase(nn.Layer):  # type: ignore[misc]
 
     def dequantized(self, parameter: str) -> Tensor:
         """Part of the protocol ``PackedLayer``."""
-        dequantized: Tensor = getattr(self, parameter).dequantize_weight()
+        weight = getattr(self, parameter)
+        fill(weight)
+        dequantized: Tensor = weight.dequantize_weight()
         return dequantized
 
     def stored(self, parameter: str) -> StoredWeight:

@@ -1,4 +1,6 @@
-"""A model with its weights packed, layer by layer: a layer's floating-point weight is dropped before the next is packed."""
+"""A model with its weights packed. What is packed from empty weights is empty itself: one after another is packed when it is
+filled, and the floating-point weight is dropped before the next.
+"""
 
 from __future__ import annotations
 
@@ -10,18 +12,16 @@ from paddle import nn  # noqa: TID253
 
 from erniecore.api import ConfigError, UsageError
 from erniecore.api.experts import ExpertLayer
-from erniecore.api.layers import fill
 from erniecore_weight_only.layers import PackedExperts, PackedLinear, PackedWeight
 from erniecore_weight_only.schemes import Place, Rule, Scheme, choose, places
 
 
 class Kinds(NamedTuple):
-    """What takes the place of a linear layer and of stacked experts, made like ``PackedLinear`` and ``PackedExperts``.
-    ``empty``: from layers whose parameters may have no values yet."""
+    """What takes the place of a linear layer and of stacked experts, made like ``PackedLinear`` and ``PackedExperts``; parameters
+    may have no values yet."""
 
     linear: Callable[[nn.Linear, Scheme, str], nn.Layer] = PackedLinear
     experts: Callable[[nn.Layer, dict[str, Scheme], str], nn.Layer] = PackedExperts
-    empty: bool = False
 
 
 def pack_model(model: nn.Layer, rules: Sequence[Rule], kinds: Kinds | None = None) -> nn.Layer:
@@ -45,8 +45,6 @@ def pack_model(model: nn.Layer, rules: Sequence[Rule], kinds: Kinds | None = Non
     for name, schemes in by_layer.items():
         above, _, leaf = name.rpartition(".")
         layer = layers.pop(name)
-        if not (kinds and kinds.empty):
-            fill(layer)
         layers[above].add_sublayer(leaf, _packed(layer, schemes, name, kinds or Kinds()))
         del layer
     return model

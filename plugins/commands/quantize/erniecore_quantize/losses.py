@@ -1,0 +1,117 @@
+"""Quantization error: of every packed weight against its original, and of the KV cache; the size of both."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from erniecore.api.parallel import PackedLayer
+from erniecore.api.quantizer import MeasuredLayer
+
+if TYPE_CHECKING:
+    from paddle import Tensor
+
+#: positions of the KV cache whose bytes are counted
+_POSITIONS = 8
+#: elements that are compared at a time
+_PART = 1 << 20
+
+
+class Loss(NamedTuple):
+    """Quantization error of one weight: signal-to-noise ratio in dB (infinite: exact), largest absolute error;
+    ``output_db``: the ratio of the layer's output on the calibration data, where the quantizer measured it."""
+
+    name: str
+    shape: tuple[int, ...]
+    sqnr_db: float
+    largest_error: float
+    output_db: float | None = None
+
+
+class CacheLoss(NamedTuple):
+    """Error and size of a quantized KV cache.
+
+    Attributes:
+        form, static: as the codec says. layers: part (``keys``, ``values``) -> signal to noise in dB per layer, on the
+            calibration data. bytes_per_token, plain_bytes_per_token: of the cache's buffers, quantized and unquantized.
+    """
+
+    quant_dtype: str
+    static: bool
+    layers: Mapping[str, Sequence[float]]
+    bytes_per_token: float
+    plain_bytes_per_token: float
+
+
+def losses(model: Any, before: Mapping[str, Tensor]) -> list[Loss]:
+    """Quantization error of every packed weight of ``model`` against ``before`` (parameter -> original), the worst first."""
+    found = [weight.loss(before[weight.name]) for weight in packed_weights(model)]
+    return sorted(found, key=lambda loss: loss.sqnr_db)
+
+
+class PackedWeight(NamedTuple):
+    """A packed weight ``name`` of a model, which ``layer`` has as ``parameter``."""
+
+    name: str
+    layer: PackedLayer
+    parameter: str
+
+    def loss(self, weight: Tensor) -> Loss:
+        """Its quantization error against the original ``weight``."""
+        ratio, largest = _error(weight, self.layer.dequantized(self.parameter))
+        return Loss(self.name, tuple(weight.shape), ratio, largest, _measured(self.layer).get(self.parameter))
+
+
+def packed_weights(model: Any) -> list[PackedWeight]:
+    """The packed weights of ``model``."""
+    return [
+        PackedWeight(f"{name}.{parameter}", layer, parameter)
+        for name, layer in model.named_sublayers()
+        if isinstance(layer, PackedLayer)
+        for parameter in layer.packed_shapes()
+    ]
+
+
+def cache_loss(model: Any) -> CacheLoss | None:
+    """Error and size of the quantized KV cache of ``model``, measured on its buffers; None where it is not quantized."""
+    import paddle
+    from erniecore_generation.cache import StaticCache
+
+    from erniecore.api.model_files import codec_of
+
+    codec = codec_of(model)
+    if codec is None:
+        return None
+    sizes = []
+    for chosen in (codec, None):
+        cache = StaticCache(int(model.architecture["num_hidden_layers"]), _POSITIONS, chosen)
+        with paddle.no_grad():
+            model.features(paddle.zeros([1, _POSITIONS], dtype="int64"), cache=cache)
+        sizes.append(cache.num_bytes / _POSITIONS)
+    return CacheLoss(codec.quant_dtype, codec.static, _measured(codec), *sizes)
+
+
+def _measured(thing: Any) -> Any:
+    """What was measured on calibration data, of a packed layer or of a codec; nothing elsewhere."""
+    return thing.measured if isinstance(thing, MeasuredLayer) else {}
+
+
+def _error(weight: Tensor, dequantized: Tensor) -> tuple[float, float]:
+    """Signal to noise in dB, and the largest absolute error; some rows or experts at a time, which saves memory."""
+    signal = noise = largest = 0.0
+    step = max(1, _PART * weight.shape[0] // max(int(weight.size), 1))
+    for start in range(0, weight.shape[0], step):
+        w, found = (t.detach()[start : start + step].astype("float32").numpy().ravel() for t in (weight, dequantized))
+        error = found - w
+        signal, noise = signal + _squares(w), noise + _squares(error)
+        largest = max(largest, float(error.max()), -float(error.min()))
+    return (10 * math.log10(signal / noise) if signal and noise else math.inf), largest
+
+
+def _squares(values: NDArray[np.float32]) -> float:
+    wide = values.astype(np.float64)
+    return float(np.dot(wide, wide))

@@ -1,0 +1,158 @@
+"""``ernie quantize`` of weights that need no calibration: one after another, and behind what a killed command finished."""
+
+import errno
+import os
+import signal
+
+import pytest
+from erniecore_model_init.new_model import init_model
+from erniecore_quantize.quantize import Data, quantize_directory
+from erniecore_text.training import train
+
+from erniecore.api import CheckpointError, NumericsError
+from erniecore.checkpoint.safetensors_write import SafetensorsFile
+from erniecore.engine.models import quantized_files
+from erniecore.engine.models.bundles import load_bundle
+
+SIZE = (
+    "vocab_size=400,hidden_size=32,intermediate_size=64,num_hidden_layers=3,moe_intermediate_size=32,moe_num_experts=4"
+)
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory):
+    home = tmp_path_factory.mktemp("base")
+    train(["the quick brown fox jumps over the lazy dog " * 20], 320).save(home)
+    return init_model("ernie45-moe", SIZE, home, home / "m", dtype="bfloat16", shard_size="30KB").path
+
+
+@pytest.fixture(autouse=True)
+def small_files(monkeypatch):
+    """Several files for a tiny model."""
+    monkeypatch.setattr(quantized_files, "DEFAULT_SHARD_BYTES", 12_000)
+
+
+@pytest.fixture(scope="module")
+def whole(source, tmp_path_factory):
+    """What the command writes that holds the model in memory, as it does to measure its loss."""
+    out = tmp_path_factory.mktemp("whole") / "w"
+    rows = out.parent / "rows.jsonl"
+    rows.write_text('{"instruction": "the fox", "output": "jumps over the dog"}\n' * 4)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(quantized_files, "DEFAULT_SHARD_BYTES", 12_000)
+        done = quantize_directory(source, out, "wint4-8", data=Data(evaluation=[str(rows)]))
+    return out, done
+
+
+def weights(directory):
+    return {path.name: path.read_bytes() for path in sorted(directory.glob("weights-*"))}
+
+
+def in_fork(work):
+    """How a fork of this process ends that does ``work``."""
+    child = os.fork()
+    if not child:
+        try:
+            work()
+        finally:
+            os._exit(1)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+def stopped_at(place, monkeypatch, stop):
+    """``stop`` is called in place of writing the tensor number ``place``."""
+    add, count = SafetensorsFile.add, iter(range(1_000_000))
+
+    def change(file, name, tensor):
+        if next(count) == place:
+            stop()
+        add(file, name, tensor)
+
+    monkeypatch.setattr(SafetensorsFile, "add", change)
+
+
+def test_layer_by_layer_is_what_the_whole_model_is(source, whole, tmp_path):
+    done = quantize_directory(source, tmp_path / "out", "wint4-8")
+    assert weights(done.path) == weights(whole[0])
+    assert len(weights(done.path)) > 2
+    assert [loss._replace(sqnr_db=round(loss.sqnr_db, 6)) for loss in done.layers] == [
+        loss._replace(sqnr_db=round(loss.sqnr_db, 6)) for loss in whole[1].layers
+    ]
+    assert (done.parameters, done.num_bytes) == (whole[1].parameters, whole[1].num_bytes)
+    load_bundle(done.path)
+
+
+@pytest.mark.parametrize(("place", "kept"), [(0, False), (20, True), (45, True)])
+def test_killed_it_goes_on(source, whole, tmp_path, monkeypatch, place, kept):
+    out = tmp_path / "out"
+    with monkeypatch.context() as patch:
+        stopped_at(place, patch, lambda: os.kill(os.getpid(), signal.SIGKILL))
+        assert in_fork(lambda: quantize_directory(source, out, "wint4-8")) == -signal.SIGKILL
+    assert not out.exists()
+    stamps = {p.name: p.stat().st_mtime_ns for p in (tmp_path / ".unfinished-out").glob("weights-*")}
+    done = quantize_directory(source, out, "wint4-8")
+    assert weights(out) == weights(whole[0])
+    again = [name for name, stamp in stamps.items() if (out / name).stat().st_mtime_ns == stamp]
+    assert bool(again) == kept == any("went on behind" in note for note in done.notes)
+    assert len(done.layers) == len(whole[1].layers)
+    assert [p.name for p in tmp_path.iterdir()] == ["out"]
+
+
+def test_other_settings_begin_anew(source, tmp_path, monkeypatch):
+    out = tmp_path / "out"
+    with monkeypatch.context() as patch:
+        stopped_at(22, patch, lambda: os._exit(9))
+        assert in_fork(lambda: quantize_directory(source, out, "wint8")) == 9
+    done = quantize_directory(source, out, "wint4")
+    assert any("begun anew, as quantizer, settings changed" in note for note in done.notes)
+    assert weights(out) == weights(quantize_directory(source, tmp_path / "other", "wint4").path)
+
+
+def test_a_damaged_finished_file_is_written_again(source, whole, tmp_path, monkeypatch):
+    out = tmp_path / "out"
+    with monkeypatch.context() as patch:
+        stopped_at(45, patch, lambda: os._exit(9))
+        in_fork(lambda: quantize_directory(source, out, "wint4-8"))
+    finished = min((tmp_path / ".unfinished-out").glob("weights-*"))
+    data = bytearray(finished.read_bytes())
+    data[-1] ^= 1
+    finished.write_bytes(data)
+    quantize_directory(source, out, "wint4-8")
+    assert weights(out) == weights(whole[0])
+
+
+def test_a_full_disk_keeps_what_is_finished(source, whole, tmp_path, monkeypatch):
+    def full():
+        raise OSError(errno.ENOSPC, "No space left on device", str(tmp_path))
+
+    before = {path.name: path.read_bytes() for path in source.iterdir()}
+    with monkeypatch.context() as patch:
+        stopped_at(45, patch, full)
+        with pytest.raises(CheckpointError, match="the same command goes on"):
+            quantize_directory(source, tmp_path / "out", "wint4-8")
+    assert not (tmp_path / "out").exists()
+    assert any((tmp_path / ".unfinished-out").glob("weights-*"))
+    assert {path.name: path.read_bytes() for path in source.iterdir()} == before
+    quantize_directory(source, tmp_path / "out", "wint4-8")
+    assert weights(tmp_path / "out") == weights(whole[0])
+
+
+def test_a_weight_that_is_not_finite_leaves_nothing(source, tmp_path):
+    import shutil
+
+    import numpy as np
+    from safetensors import safe_open
+
+    copy = tmp_path / "copy"
+    shutil.copytree(source, copy)
+    (copy / "erniecore_manifest.json").unlink()
+    last = max(copy.glob("model-*"))
+    with safe_open(str(last), "np") as file:
+        names = list(file.keys())
+    assert names
+    data = bytearray(last.read_bytes())
+    data[-2:] = np.array([0x7F80], "<u2").tobytes()  # infinity in bfloat16
+    last.write_bytes(data)
+    with pytest.raises(NumericsError, match="not finite"):
+        quantize_directory(copy, tmp_path / "out", "wint4-8")
+    assert not (tmp_path / "out").exists()
