@@ -105,8 +105,8 @@ def fill(bundle: ModelBundle, directory: Path) -> ModelBundle:
 
 
 def attach(model: Layer, directory: Path) -> None:
-    """Say that the tensors of ``model``, which its quantizer has packed, are those in ``directory``: empty ones get them when they
-    are filled, others at once.
+    """Say that the tensors of ``model``, which its quantizer has packed, are those in ``directory``; empty ones get them when
+    they are filled.
 
     Raises:
         CheckpointError: damaged files, or tensors that do not fit.

@@ -14,10 +14,11 @@ from typing import Any
 
 from erniecore_system.durable import replace_file
 from erniecore_system.files import file_hash, read_json
+from erniecore_system.units import counted
 
-from erniecore.checkpoint.directories import WRITING, check_target, is_alive, publish
-from erniecore.checkpoint.files import translated
-from erniecore.errors import CheckpointError
+from erniecore.api import CheckpointError
+from erniecore.api.checkpoints import translated
+from erniecore.api.quantization import WRITING, check_target, is_alive, publish
 
 _PROGRESS = ".erniecore-progress.json"
 
