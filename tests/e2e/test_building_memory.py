@@ -122,7 +122,7 @@ def measured(work):
     child = os.fork()
     if not child:
         try:
-            from erniecore.engine.host_memory import release_freed
+            from erniecore_system.memory import release_freed
 
             release_freed()
             Path("/proc/self/clear_refs").write_text("5")  # the peak starts anew

@@ -178,7 +178,7 @@ def test_quantized_directory_is_no_base_no_source_and_no_export(ernie, refuses, 
     again = ["quantize", out, "--to", "nf4", "--out", other]
     refuses(again, Exit.USAGE, "quantized already", remedy="quantize the original model")
     refuses(["export", out, "--out", other], Exit.USAGE, "are quantized", remedy="export the original model")
-    refuses(["run", *words(runner, model__path=out)], Exit.USAGE, "model.path", remedy="--quantizer wint8")
+    refuses(["run", *words(runner, model__path=out)], Exit.USAGE, "quantized by wint8", remedy="leave --quantizer out")
 
 
 @pytest.mark.parametrize(

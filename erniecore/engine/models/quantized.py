@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from erniecore_system.files import read_json
+from erniecore_system.memory import release_freed
 
 from erniecore import registry
 from erniecore.abilities import check_needs
@@ -21,7 +22,6 @@ from erniecore.capabilities import QuantizerCapability
 from erniecore.config.packed_base import QUANTIZATION, quantizer_of
 from erniecore.config.problems import section_from
 from erniecore.config.tree import Leaf, Place, Tree
-from erniecore.engine.host_memory import release_freed
 from erniecore.engine.models.config_json import is_quantized
 from erniecore.errors import CheckpointError, PluginError
 from erniecore.host import assemble

@@ -178,7 +178,7 @@ def build_model(context: RunContext, *, weights_follow: bool = False, empty: boo
     if settings.quantizer is not None:
         if QuantizerCapability.EMPTY not in context.plugins["quantizer"].capabilities:
             fill(policy)
-        from erniecore.engine.host_memory import release_freed
+        from erniecore_system.memory import release_freed
 
         policy = hook.ernie_quantize_model(config=settings.quantizer, model=policy, phase="train")
         release_freed()

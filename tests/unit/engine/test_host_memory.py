@@ -9,7 +9,7 @@ import pytest
 _CODE = """
 import re
 from erniecore.builtin.cpu import keep_freed_memory
-from erniecore.engine.host_memory import release_freed
+from erniecore_system.memory import release_freed
 
 def resident():
     return int(re.search(r"VmRSS:\\s+(\\d+)", open("/proc/self/status").read())[1]) // 1024

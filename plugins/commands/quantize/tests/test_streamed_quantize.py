@@ -104,7 +104,7 @@ def test_other_settings_begin_anew(source, tmp_path, monkeypatch):
         stopped_at(22, patch, lambda: os._exit(9))
         assert in_fork(lambda: quantize_directory(source, out, "wint8")) == 9
     done = quantize_directory(source, out, "wint4")
-    assert any("begun anew, as quantizer, settings changed" in note for note in done.notes)
+    assert any("begun anew, as quantizer" in note for note in done.notes)
     assert weights(out) == weights(quantize_directory(source, tmp_path / "other", "wint4").path)
 
 

@@ -1,7 +1,10 @@
-"""What is left of the machine's memory, by the machine itself and by the limits of the container."""
+"""What is left of the machine's memory, by the machine itself and by the limits of the container; giving freed memory back."""
 
 from __future__ import annotations
 
+import ctypes
+import gc
+import platform
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -105,3 +108,15 @@ class MemoryWatch:
         if low and not self._low:
             self._warn(memory.available, whole)
         self._low = low
+
+
+def release_freed() -> bool:
+    """Return freed blocks of the heap to the system, once; whether the C library can (glibc).
+
+    For moments after which much less is needed than before, such as when weights have been packed: a device may keep freed
+    memory in the process, which is faster, and would keep the floating-point weights' share for good.
+    """
+    gc.collect()
+    if platform.libc_ver()[0] != "glibc":
+        return False
+    return bool(ctypes.CDLL(None).malloc_trim(0))

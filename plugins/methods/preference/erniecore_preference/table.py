@@ -17,7 +17,7 @@ import numpy as np
 
 from erniecore.api import CheckpointError
 from erniecore.api.method import Batch
-from erniecore.api.tensors import read_arrays, write_arrays
+from erniecore_preference.arrays import read_arrays, write_arrays
 from erniecore_preference.grouping import Completions
 
 if TYPE_CHECKING:

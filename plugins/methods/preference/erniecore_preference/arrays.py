@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 from erniecore_system.durable import sync_directory
 
-from erniecore.checkpoint.files import translated
-from erniecore.checkpoint.safetensors_io import damaged, open_tensors
-from erniecore.checkpoint.safetensors_write import write_safetensors
+from erniecore.api.tensors import damaged, open_tensors, translated, write_safetensors
 
 if TYPE_CHECKING:
-    from erniecore.types.samples import Array
+    from numpy.typing import NDArray
+
+    Array = NDArray[np.generic]
 
 #: a tensor beside the others: sha256 of their names, dtypes, shapes and bytes
 SEAL = "sha256"
