@@ -5,7 +5,7 @@ from erniecore.config.packed_base import quantizer_of
 from erniecore.engine.fingerprint import model_digest
 from erniecore.engine.models.bundles import described as with_provenance
 from erniecore.engine.models.quantized import apply, calibrated, check_packed
-from erniecore.engine.models.quantized_files import stream_quantized, write_quantized
+from erniecore.engine.models.quantized_files import write_by_layer, write_quantized
 
 __all__ = [
     "WRITING",
@@ -17,7 +17,7 @@ __all__ = [
     "model_digest",
     "publish",
     "quantizer_of",
-    "stream_quantized",
+    "write_by_layer",
     "with_provenance",
     "write_quantized",
 ]

@@ -138,10 +138,10 @@ def _read_back(path: Path, base: int, tensors: Mapping[str, WrittenTensor]) -> s
         total = hashlib.sha256(file.read(base))
         for name, tensor in ordered:
             own, left = hashlib.sha256(), tensor.end - tensor.begin
-            while left and (piece := file.read(min(left, 1 << 22))):
-                own.update(piece)
-                total.update(piece)
-                left -= len(piece)
+            while left and (block := file.read(min(left, 1 << 22))):
+                own.update(block)
+                total.update(block)
+                left -= len(block)
             if own.hexdigest() != tensor.sha256:
                 raise CheckpointError("the disk returns other bytes than were written", where=f"{path}: {name}")
     return total.hexdigest()

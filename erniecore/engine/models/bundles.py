@@ -17,6 +17,7 @@ from erniecore_system.files import read_object
 
 from erniecore import kernels, registry
 from erniecore.checkpoint.directories import QUANTIZED_DIRECTORY
+from erniecore.checkpoint.tensors import LONG_NAMES
 from erniecore.config.packed_base import QUANTIZATION, quantizer_of
 from erniecore.config.selection import plugin_for_directory
 from erniecore.engine import launch
@@ -195,7 +196,7 @@ def stored_dtype(directory: Path) -> str:
     sizes: Counter[str] = Counter()
     for _, tensor in open_weights(directory).values():
         sizes[tensor.dtype] += tensor.num_bytes
-    return _long_name(sizes.most_common(1)[0][0]) if sizes else ""
+    return LONG_NAMES[sizes.most_common(1)[0][0]] if sizes else ""
 
 
 def left_alone(names: Sequence[str]) -> list[str]:
@@ -348,7 +349,7 @@ def _load_structured(bundle: ModelBundle, checkpoint: Checkpoint, *, averaged: b
     average: Mapping[str, Any] = checkpoint.tensors["ema"] if averaged else {}
     for name, target in targets.items():
         source = average if name in average else tensors
-        found = _long_name(checkpoint.tensors["ema" if name in average else "model"].entries[name].dtype)
+        found = LONG_NAMES[checkpoint.tensors["ema" if name in average else "model"].entries[name].dtype]
         array = convert(source[name], found, arrays.dtype_name(target), f"{checkpoint.path}: {name}")
         arrays.set_value(target, array)
 
@@ -362,12 +363,6 @@ def _without_quantizer(bundle: ModelBundle, other: ModelBundle) -> ModelBundle:
     for name, target in state_of(model).items():
         target.set_value(weights[name])
     return replace(bundle, model=model)
-
-
-def _long_name(dtype: str) -> str:
-    from erniecore.checkpoint.tensors import LONG_NAMES
-
-    return LONG_NAMES[dtype]
 
 
 def described(bundle: ModelBundle, provenance: Json, generation: Json) -> ModelBundle:

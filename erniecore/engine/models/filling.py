@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 def is_empty(tensor: Tensor) -> bool:
     """Whether this is a parameter or a buffer that has no values yet."""
-    return getattr(tensor, "_init_func", None) is not None and not tensor._is_initialized()
+    return vars(tensor).get("_init_func") is not None and not tensor._is_initialized()
 
 
 def filled(tensor: Tensor) -> Tensor:

@@ -63,7 +63,7 @@ def write_quantized(bundle: ModelBundle, out: Path, plugin: Plugin, config: Sect
     return sum(tensor.num_bytes for tensor in tensors.values())
 
 
-def stream_quantized(
+def write_by_layer(
     bundle: ModelBundle, progress: Unfinished, plugin: Plugin, config: Section, dtype: str, each: Callable[[str], Json]
 ) -> int:
     """As :func:`write_quantized`, into an unfinished directory, layer by layer: of an empty model a layer is filled, packed,

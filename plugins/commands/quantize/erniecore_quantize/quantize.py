@@ -9,7 +9,7 @@ import shlex
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from erniecore.api import UsageError
 from erniecore.api.command import plugin_settings
@@ -25,7 +25,7 @@ from erniecore.api.quantization import (
     write_quantized,
 )
 from erniecore.api.quantizer import CalibratedModel, QuantizerCapability
-from erniecore.api.run import locate, open_device, open_located
+from erniecore.api.run import Opened, locate, open_device, open_located
 from erniecore_quantize.losses import CacheLoss, Loss, cache_loss, losses
 from erniecore_quantize.streaming import can_stream, stream
 
@@ -102,13 +102,20 @@ def quantize_directory(
     if quantizer_of(bundle.architecture):
         raise UsageError("this model is quantized already", where=str(source), fix="quantize the original model")
     bundle = with_provenance(bundle, {**bundle.provenance, "base": str(source)}, bundle.generation)
-    before = dict(bundle.model.named_parameters())
-    parameters = sum(math.prod(tensor.shape) for tensor in before.values())
+    opened = opened._replace(bundle=bundle)
     if streams:
-        del before
+        parameters = sum(math.prod(tensor.shape) for tensor in bundle.model.parameters())
         num_bytes, layers, more = stream(bundle, located.path, out, plugin, config, opened.dtype)
         return Quantized(out, num_bytes, parameters, layers, [*notes, *opened.notes, *more])
-    rows = _rows(data, bundle)
+    done = _quantize_whole(opened, out, plugin, config, data)
+    return done._replace(notes=[*notes, *opened.notes, *done.notes])
+
+
+def _quantize_whole(opened: Opened, out: Path, plugin: Plugin, config: Any, data: Data) -> Quantized:
+    """With the whole model in memory: for calibration, and to compute losses."""
+    bundle, rows = opened.bundle, _rows(data, opened.bundle)
+    before = dict(bundle.model.named_parameters())
+    parameters = sum(math.prod(tensor.shape) for tensor in before.values())
     first = rows["evaluation"].score(bundle) if rows else None
     if QuantizerCapability.CALIBRATE in plugin.capabilities:
         batches = rows["calibration"].batches(data.max_seq_len)
@@ -116,12 +123,12 @@ def quantize_directory(
     else:
         model = apply(plugin, config, bundle.model)
     check_packed(model)
-    notes += model.quantizer_notes if isinstance(model, CalibratedModel) else []
+    notes = list(model.quantizer_notes) if isinstance(model, CalibratedModel) else []
     layers = losses(model, before)
     before.clear()
     num_bytes = write_quantized(replace(bundle, model=model), out, plugin, config, opened.dtype)
     second = rows["evaluation"].score(replace(bundle, model=model)) if rows else None
-    return Quantized(out, num_bytes, parameters, layers, [*notes, *opened.notes], first, second, cache_loss(model))
+    return Quantized(out, num_bytes, parameters, layers, notes, first, second, cache_loss(model))
 
 
 def _check_plugin(plugin: Plugin, data: Data) -> None:

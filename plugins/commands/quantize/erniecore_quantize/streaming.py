@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from erniecore.api import Plugin
 from erniecore.api.installation import find
-from erniecore.api.quantization import apply, check_packed, model_digest, stream_quantized
+from erniecore.api.quantization import apply, check_packed, model_digest, write_by_layer
 from erniecore.api.quantizer import QuantizerCapability
 from erniecore_quantize.losses import Loss, packed_weights
 from erniecore_quantize.resumable import resumable_directory
@@ -48,13 +48,13 @@ def stream(
     }
     with resumable_directory(out, facts) as progress:
         each = measuring(model, before)
-        num_bytes = stream_quantized(replace(bundle, model=model), progress, plugin, config, dtype, each)
+        num_bytes = write_by_layer(replace(bundle, model=model), progress, plugin, config, dtype, each)
         found = [Loss(**_read(entry)) for file in progress.files.values() for entry in file["layers"].values()]
     return num_bytes, sorted(found, key=lambda loss: loss.sqnr_db), progress.notes
 
 
 def measuring(model: Any, before: dict[str, Tensor]) -> Callable[[str], Mapping[str, Any]]:
-    """What ``stream_quantized`` tells of every layer: the error of the weight that was packed in it, as JSON; the original in
+    """What ``write_by_layer`` tells of every layer: the error of the weight that was packed in it, as JSON; the original in
     ``before`` is forgotten."""
     packed = {weight.name.removesuffix(".weight"): weight for weight in packed_weights(model)}
 
