@@ -84,11 +84,21 @@ def fill_from(targets: Mapping[str, Tensor], sources: Iterable[Source]) -> None:
             source(target)
 
 
+class Named(NamedTuple):
+    """As :class:`Source`, of a tensor that no ``TensorMap`` describes."""
+
+    name: str
+    place: Callable[[str, Tensor], None]
+
+    def __call__(self, target: Tensor, block: Any = None) -> None:
+        self.place(self.name, target)
+
+
 def fill_each(targets: Mapping[str, Tensor], place: Callable[[str, Tensor], None]) -> None:
     """As :func:`fill_from`, for tensors that are no parameters of a model plugin: ``place`` gets the name."""
     for name, target in targets.items():
         if is_empty(target):
-            target._init_func = lambda target, block, name=name: place(name, target)
+            target._init_func = Named(name, place)
         else:
             place(name, target)
 
