@@ -29,8 +29,13 @@ def filled(tensor: Tensor) -> Tensor:
     if is_empty(tensor):
         with paddle.no_grad():
             tensor._init_func(tensor, None)
-        tensor._init_func = None  # it holds files and other weights
+        _say(tensor, None)  # it holds files and other weights
     return tensor
+
+
+def _say(tensor: Tensor, source: Callable[..., None] | None) -> None:
+    """Where an empty tensor has its values from, as ``Parameter.set_init_func`` keeps it: buffers have no such method."""
+    vars(tensor)["_init_func"] = source
 
 
 def fill(layer: Layer) -> None:
@@ -57,7 +62,7 @@ def add_buffers(
     for name, (shape, dtype) in shapes.items():
         kind = core.VarDesc.VarType.DENSE_TENSOR
         buffer = core.eager.Tensor(getattr(paddle, dtype), list(shape), unique_name.generate("buffer"), kind, True)
-        buffer._init_func = partial(give, name)
+        _say(buffer, partial(give, name))
         layer.register_buffer(name, buffer)
 
 
@@ -79,7 +84,7 @@ def fill_from(targets: Mapping[str, Tensor], sources: Iterable[Source]) -> None:
     for source in sources:
         target = targets[source.entry.name]
         if is_empty(target):
-            target._init_func = source
+            _say(target, source)
         else:
             source(target)
 
@@ -98,7 +103,7 @@ def fill_each(targets: Mapping[str, Tensor], place: Callable[[str, Tensor], None
     """As :func:`fill_from`, for tensors that are no parameters of a model plugin: ``place`` gets the name."""
     for name, target in targets.items():
         if is_empty(target):
-            target._init_func = Named(name, place)
+            _say(target, Named(name, place))
         else:
             place(name, target)
 
@@ -130,4 +135,4 @@ def keep_part(parameter: Tensor, shape: Sequence[int], part: Callable[[Tensor], 
         arrays.share_memory(part(target.detach()), target)
 
     parameter.get_tensor()._set_dims(list(shape))
-    parameter._init_func = fill_part
+    _say(parameter, fill_part)

@@ -21,11 +21,7 @@ from erniecore.checkpoint.safetensors_write import (
 )
 from erniecore.checkpoint.tensors import LONG_NAMES
 from erniecore.checkpoint.tensors import Tensor as Stored
-from erniecore.engine import arrays
 from erniecore.engine.models.config_json import quantized_by
-from erniecore.engine.models.filling import filled
-from erniecore.engine.models.model_files import converted, provenance, write_assets
-from erniecore.engine.models.weights import state_of
 from erniecore.errors import CheckpointError
 from erniecore.types.model import ModelBundle
 from erniecore.types.records import Json
@@ -74,6 +70,8 @@ def write_by_layer(
         each: told the name of every layer or expert matrix whose tensors have values now; what it returns, if anything, is
             kept in the record of the file, under that name in ``layers``.
     """
+    from erniecore.engine.models.weights import state_of
+
     bundle = _described(bundle, plugin, config)
     tensors, written = _tensors(bundle, dtype), list[WrittenFile]()
     for name, names in shard_files(tensors, "weights", DEFAULT_SHARD_BYTES):
@@ -119,6 +117,8 @@ def _described(bundle: ModelBundle, plugin: Plugin, config: Section) -> ModelBun
 
 def _tensors(bundle: ModelBundle, dtype: str) -> dict[str, Stored]:
     """What is written, by our names. ``dtype``: of parameters that are not packed."""
+    from erniecore.engine.models.weights import state_of
+
     parameters = {name for name, _ in bundle.model.named_parameters()}
     kept = {entry.name: entry.dtype for entry in bundle.adapter.maps("pt") if entry.dtype}
     return {
@@ -129,6 +129,8 @@ def _tensors(bundle: ModelBundle, dtype: str) -> dict[str, Stored]:
 
 def _finish(bundle: ModelBundle, directory: Path, dtype: str, written: Sequence[WrittenFile]) -> None:
     """Everything but the weights."""
+    from erniecore.engine.models.model_files import provenance, write_assets
+
     write_assets(bundle, directory, dtype)
     facts = {**provenance(bundle, written), "layout": "quantized"}
     write_directory_manifest(directory, facts, {file.name: file.sha256 for file in written})
@@ -136,13 +138,19 @@ def _finish(bundle: ModelBundle, directory: Path, dtype: str, written: Sequence[
 
 def _stored(tensor: Tensor, dtype: str, name: str) -> Stored:
     """``tensor`` for the writer, filled when it is asked for; ``dtype`` empty: as it is."""
+    from erniecore.engine import arrays
+    from erniecore.engine.models.filling import filled
+    from erniecore.engine.models.model_files import converted
+
     wanted = dtype or arrays.dtype_name(tensor)
     return Stored(_SHORT_NAMES[wanted], tuple(tensor.shape), lambda: converted(filled(tensor), wanted, name))
 
 
 def _compare(bundle: ModelBundle, directory: Path) -> None:
     """Raises ``CheckpointError`` unless ``directory`` holds the same tensors, bit for bit."""
+    from erniecore.engine import arrays
     from erniecore.engine.models.bundles import load_bundle
+    from erniecore.engine.models.weights import state_of
 
     again = load_bundle(directory, tokenizer=False).bundle
     found = state_of(again.model)
