@@ -33,8 +33,8 @@ def filled(tensor: Tensor) -> Tensor:
     return tensor
 
 
-def _say(tensor: Tensor, source: Callable[..., None] | None) -> None:
-    """Where an empty tensor has its values from, as ``Parameter.set_init_func`` keeps it: buffers have no such method."""
+def _say(tensor: Tensor, source: Any) -> None:
+    """What gives an empty tensor its values (None: nothing), as ``Parameter.set_init_func`` keeps it: buffers have no such method."""
     vars(tensor)["_init_func"] = source
 
 
