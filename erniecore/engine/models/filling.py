@@ -34,7 +34,7 @@ def filled(tensor: Tensor) -> Tensor:
 
 
 def _say(tensor: Tensor, source: Any) -> None:
-    """What gives an empty tensor its values (None: nothing), as ``Parameter.set_init_func`` keeps it: buffers have no such method."""
+    """What gives an empty tensor its values (None: nothing), as ``Parameter.set_init_func`` keeps it, which buffers lack."""
     vars(tensor)["_init_func"] = source
 
 
