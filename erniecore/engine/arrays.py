@@ -118,10 +118,11 @@ def on_host() -> bool:
     return bool(paddle.get_device() == "cpu")
 
 
-def over_bfloat16(bits: NDArray[np.uint16]) -> Tensor:
-    """A frozen bfloat16 tensor over the memory of ``bits``, which it keeps alive; not to be written to where that is a file."""
-    # Paddle takes numpy's uint16 for a dtype of its own, which few kernels have
-    return paddle.utils.dlpack.from_dlpack(bits.view(np.int16)).view("bfloat16")
+def over(array: Array, dtype: str) -> Tensor:
+    """A frozen tensor over the memory of ``array``, which it keeps alive; not to be written to where that is a file."""
+    if dtype == "bfloat16":  # Paddle takes numpy's uint16 for a dtype of its own, which few kernels have
+        return paddle.utils.dlpack.from_dlpack(array.view(np.int16)).view(dtype)
+    return paddle.utils.dlpack.from_dlpack(array)
 
 
 def share_memory(source: Tensor, target: Tensor) -> None:

@@ -132,11 +132,16 @@ def attach(model: Layer, directory: Path) -> None:
 def _place(stored: Mapping[str, tuple[Path, Any]], name: str, target: Any) -> None:
     from erniecore.checkpoint.tensors import LONG_NAMES
     from erniecore.engine import arrays
-    from erniecore.engine.models.weights import convert
+    from erniecore.engine.models.weights import check_finite, convert
 
     path, tensor = stored[name]
-    wanted = arrays.dtype_name(target)
-    arrays.set_value(target, convert(tensor.load(), LONG_NAMES[tensor.dtype], wanted, f"{path}: {name}"))
+    found, array, where = LONG_NAMES[tensor.dtype], tensor.load(), f"{path}: {name}"
+    if "int" in found and array.size and arrays.on_host():  # as the file has them, and in memory once they are used
+        arrays.share_memory(arrays.over(array, found), target)
+        return
+    change = partial(convert, found=found, wanted=arrays.dtype_name(target), where=where)
+    if not arrays.place_values(target, array, found, change):
+        check_finite(array, found, where)
     tensor.release()
 
 

@@ -116,15 +116,20 @@ def _described(bundle: ModelBundle, plugin: Plugin, config: Section) -> ModelBun
 
 
 def _tensors(bundle: ModelBundle, dtype: str) -> dict[str, Stored]:
-    """What is written, by our names. ``dtype``: of parameters that are not packed."""
+    """What is written, by our names, filled when it is asked for. ``dtype``: of parameters that are not packed."""
+    from erniecore.engine import arrays
+    from erniecore.engine.models.filling import filled
+    from erniecore.engine.models.model_files import converted
     from erniecore.engine.models.weights import state_of
 
     parameters = {name for name, _ in bundle.model.named_parameters()}
     kept = {entry.name: entry.dtype for entry in bundle.adapter.maps("pt") if entry.dtype}
-    return {
-        name: _stored(tensor, (kept.get(name) or dtype) if name in parameters else "", name)
-        for name, tensor in state_of(bundle.model).items()
-    }
+
+    def stored(name: str, tensor: Tensor) -> Stored:
+        wanted = (kept.get(name) or dtype if name in parameters else "") or arrays.dtype_name(tensor)
+        return Stored(_SHORT_NAMES[wanted], tuple(tensor.shape), lambda: converted(filled(tensor), wanted, name))
+
+    return {name: stored(name, tensor) for name, tensor in state_of(bundle.model).items()}
 
 
 def _finish(bundle: ModelBundle, directory: Path, dtype: str, written: Sequence[WrittenFile]) -> None:
@@ -134,16 +139,6 @@ def _finish(bundle: ModelBundle, directory: Path, dtype: str, written: Sequence[
     write_assets(bundle, directory, dtype)
     facts = {**provenance(bundle, written), "layout": "quantized"}
     write_directory_manifest(directory, facts, {file.name: file.sha256 for file in written})
-
-
-def _stored(tensor: Tensor, dtype: str, name: str) -> Stored:
-    """``tensor`` for the writer, filled when it is asked for; ``dtype`` empty: as it is."""
-    from erniecore.engine import arrays
-    from erniecore.engine.models.filling import filled
-    from erniecore.engine.models.model_files import converted
-
-    wanted = dtype or arrays.dtype_name(tensor)
-    return Stored(_SHORT_NAMES[wanted], tuple(tensor.shape), lambda: converted(filled(tensor), wanted, name))
 
 
 def _compare(bundle: ModelBundle, directory: Path) -> None:

@@ -230,7 +230,7 @@ def view(stored: Mapping[str, tuple[Path, Tensor]], entry: TensorMap, dtype: str
         check_finite(part, dtype, f"{path}: {name}")
     array = entry.load(parts)
     swapped = array.ndim > 1 and not array.flags.c_contiguous and array.swapaxes(-1, -2).flags.c_contiguous
-    found = arrays.over_bfloat16(np.ascontiguousarray(array.swapaxes(-1, -2) if swapped else array))
+    found = arrays.over(np.ascontiguousarray(array.swapaxes(-1, -2) if swapped else array), dtype)
     for _, tensor in sources:
         tensor.release()
     return found, swapped

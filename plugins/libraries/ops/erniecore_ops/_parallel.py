@@ -18,7 +18,9 @@ from pathlib import Path
 from threading import current_thread
 from typing import TypeVar
 
+import numpy as np
 import paddle
+from numpy.typing import NDArray
 from paddle import Tensor
 
 Item = TypeVar("Item")
@@ -62,6 +64,12 @@ def row_ranges(num_rows: int, row_elements: int, target: int = 1 << 18) -> list[
     """Cut rows into pieces of about ``target`` elements, which stay in a core's cache."""
     step = max(1, target // max(1, row_elements))
     return [(start, min(start + step, num_rows)) for start in range(0, num_rows, step)]
+
+
+def host_memory(tensor: Tensor) -> NDArray[np.generic]:
+    """The memory of ``tensor``, which has no gradient and is in the memory of the host."""
+    array: NDArray[np.generic] = np.from_dlpack(tensor)
+    return array
 
 
 def num_workers() -> int:

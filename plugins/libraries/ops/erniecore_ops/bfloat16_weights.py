@@ -14,7 +14,7 @@ import paddle
 from paddle import Tensor
 from paddle.autograd import PyLayer
 
-from erniecore_ops._parallel import parallel_map, row_ranges
+from erniecore_ops._parallel import host_memory, parallel_map, row_ranges
 from erniecore_ops.grouped_linear import grouped_matmul
 from erniecore_ops.grouped_swiglu import Part, Routes
 from erniecore_ops.kernels import replaceable
@@ -57,10 +57,13 @@ def exact_bfloat16(weight: Tensor) -> Tensor | None:
     """The values of a float32 ``weight`` [N, ..] in bfloat16, frozen; None where that would change any."""
     if weight.dtype != paddle.float32 or not weight.size:
         return None
-    weight, halves = weight.detach(), np.empty(weight.shape, np.uint16)
+    if not weight.place.is_cpu_place():
+        rounded: Tensor = weight.detach().astype("bfloat16")
+        return rounded if bool((rounded.astype("float32") == weight).all()) else None
+    values, halves = host_memory(weight.detach().contiguous()), np.empty(weight.shape, np.uint16)
 
     def narrow(rows: tuple[int, int]) -> bool:
-        bits = weight[slice(*rows)].numpy().view(np.uint32)
+        bits = values[slice(*rows)].view(np.uint32)
         halves[slice(*rows)] = bits >> 16
         return not (bits & 0xFFFF).any()
 
