@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import paddle
 from erniecore_ops._parallel import parallel_map
+from erniecore_ops.bfloat16_bits import bfloat16_to_float32 as bfloat16_to_float32
+from erniecore_ops.bfloat16_bits import float32_to_bfloat16 as float32_to_bfloat16
 from erniecore_ops.written_values import write_values
 from numpy.typing import NDArray
 
@@ -40,23 +42,6 @@ def to_tensor(array: Array, dtype: str) -> Tensor:
         bits = array if array.dtype == np.uint16 else float32_to_bfloat16(array)
         return paddle.to_tensor(np.ascontiguousarray(bits), dtype="bfloat16")
     return paddle.to_tensor(np.ascontiguousarray(array), dtype=dtype)
-
-
-def float32_to_bfloat16(array: Array) -> NDArray[np.uint16]:
-    """bfloat16 bits of ``array``, rounded to nearest, ties to even; NaN stays NaN."""
-    bits = np.ascontiguousarray(array, dtype=np.float32).view(np.uint32)
-    rounded = (bits + np.uint32(0x7FFF) + ((bits >> np.uint32(16)) & np.uint32(1))) >> np.uint32(16)
-    quiet_nan = (bits >> np.uint32(16)) | np.uint32(0x40)
-    chosen: NDArray[np.uint16] = np.where(np.isnan(array), quiet_nan, rounded).astype(np.uint16)
-    return chosen
-
-
-def bfloat16_to_float32(bits: NDArray[np.uint16]) -> NDArray[np.float32]:
-    """The exact float32 values of bfloat16 bits."""
-    wide = bits.astype(np.uint32)
-    wide <<= np.uint32(16)
-    values: NDArray[np.float32] = wide.view(np.float32)
-    return values
 
 
 def all_finite(array: Array, dtype: str) -> bool:
