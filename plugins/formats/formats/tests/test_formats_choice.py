@@ -110,7 +110,7 @@ REAL = os.environ.get("ERNIE_REAL_DATA", "")
         ("dpo_en_demo.json", "messages", 300, 300),
         ("kto_en_demo.json", "messages", 300, 300),
         ("identity.json", "alpaca", 91, 91),
-        ("mllm_demo.json", "messages", 6, 0),
+        ("mllm_demo.json", "messages", 6, 6),
         ("wiki_demo.txt", "text", 30, 30),
     ],
 )

@@ -85,6 +85,17 @@ def near_in_fp8(both):
     assert both.weights() <= 1e-3
 
 
+def near_in_whole_numbers(both):
+    """Products of many rows round each block of a row to 15 bits of its largest, and the blocks of a shard are others: weights
+    differ by some 2e-5. A scale of a part instead of the whole would move the loss by a thousandth."""
+    found = {key: both.of("step", key) for key in ("loss", "grad_norm", "tokens")}
+    print(found, both.weights())
+    assert found["loss"] <= 1e-6
+    assert found["grad_norm"] <= 1e-5
+    assert found["tokens"] == 0
+    assert both.weights() <= 1e-4
+
+
 def load_helpers():
     spec = importlib.util.spec_from_file_location("hybrid_helpers", HELPERS)
     module = importlib.util.module_from_spec(spec)
@@ -100,7 +111,7 @@ def test_layouts_give_the_numbers_of_one_process(found, compared):
         print(label(name, layout), end=" ")
         both = compared(place / name, place / label(name, layout))
         try:
-            near_in_fp8(both) if name.startswith("fp8") else both.assert_close()
+            near_in_fp8(both) if name.startswith("fp8") else near_in_whole_numbers(both)
         except AssertionError as error:
             wrong.append(f"{label(name, layout)}: {error}")
     assert not wrong, wrong
