@@ -102,14 +102,21 @@ def _measured(thing: Any) -> Any:
 
 def _error(weight: Tensor, dequantized: Tensor) -> tuple[float, float]:
     """Signal to noise in dB, and the largest absolute error; some rows or experts at a time, which saves memory."""
+    # views: a slice of a Paddle tensor would copy the whole of it on its way to numpy
+    whole, other = (_view(t.detach().astype("float32").cpu()) for t in (weight, dequantized))
     signal = noise = largest = 0.0
     step = max(1, _PART * weight.shape[0] // max(int(weight.size), 1))
     for start in range(0, weight.shape[0], step):
-        w, found = (t.detach()[start : start + step].astype("float32").numpy().ravel() for t in (weight, dequantized))
-        error = found - w
+        w = whole[start : start + step].ravel()
+        error = other[start : start + step].ravel() - w
         signal, noise = signal + _squares(w), noise + _squares(error)
         largest = max(largest, float(error.max()), -float(error.min()))
     return (10 * math.log10(signal / noise) if signal and noise else math.inf), largest
+
+
+def _view(tensor: Tensor) -> NDArray[np.float32]:
+    array: NDArray[np.float32] = np.from_dlpack(tensor)
+    return array
 
 
 def _squares(values: NDArray[np.float32]) -> float:
