@@ -115,8 +115,8 @@ def _error(weight: Tensor, dequantized: Tensor) -> tuple[float, float]:
 
 
 def _view(tensor: Tensor) -> NDArray[np.float32]:
-    array: NDArray[np.float32] = np.from_dlpack(tensor)
-    return array
+    array: Any = np.from_dlpack(tensor)
+    return np.asarray(array, np.float32)
 
 
 def _squares(values: NDArray[np.float32]) -> float:
