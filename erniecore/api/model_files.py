@@ -1,7 +1,7 @@
 """Building block: writes and verifies model directories. Imports Paddle."""
 
 from erniecore.checkpoint.directories import write_directory_manifest, write_json
-from erniecore.checkpoint.tensors import LONG_NAMES, Array, same_bits
+from erniecore.checkpoint.tensors import LONG_NAMES, SHORT_NAMES, Array, same_bits
 from erniecore.checkpoint.tensors import Tensor as StoredTensor
 from erniecore.config.packed_base import QUANTIZATION as QUANTIZATION_KEY
 from erniecore.engine.arrays import all_finite, dtype_name, to_numpy
@@ -27,6 +27,7 @@ from erniecore.engine.models.weights import Checked, check_finite, check_weights
 __all__ = [
     "HADAMARD",
     "LONG_NAMES",
+    "SHORT_NAMES",
     "QUANTIZATION_KEY",
     "Array",
     "Checked",

@@ -69,6 +69,8 @@ LONG_NAMES: dict[str, str] = {
     "U64": "uint64",
     "F64": "float64",
 }
+#: the name that config.json and Paddle use -> safetensors dtype
+SHORT_NAMES = {long: short for short, long in LONG_NAMES.items()}
 
 
 def num_bytes(dtype: str, shape: tuple[int, ...]) -> int:

@@ -26,7 +26,7 @@ from erniecore.checkpoint.safetensors_write import (
     write_safetensors,
     write_shards,
 )
-from erniecore.checkpoint.tensors import LONG_NAMES, Array, Tensor
+from erniecore.checkpoint.tensors import SHORT_NAMES, Array, Tensor
 from erniecore.engine import arrays
 from erniecore.engine.models.weights import check_maps, convert, state_of
 from erniecore.errors import CheckpointError, PluginError
@@ -37,8 +37,6 @@ from erniecore.types.records import Json
 if TYPE_CHECKING:
     from erniecore.types.model import Tensor as PaddleTensor
 
-#: Paddle's dtype names -> safetensors'
-_SHORT_NAMES = {long: short for short, long in LONG_NAMES.items()}
 #: keys of config.json that point at code which is not in our directories, or that would contradict `torch_dtype`
 _DROPPED_KEYS = frozenset({"auto_map", "dtype", "torch_dtype"})
 
@@ -101,7 +99,7 @@ def write_structured(
     tensors: dict[str, Tensor] = {}
     for name, target in state_of(bundle.model).items():
         stored = kept.get(name) or dtype or arrays.dtype_name(target)
-        tensors[name] = Tensor(_SHORT_NAMES[stored], tuple(target.shape), partial(converted, target, stored, name))
+        tensors[name] = Tensor(SHORT_NAMES[stored], tuple(target.shape), partial(converted, target, stored, name))
     written = write_shards(directory, "weights", tensors, max_shard_bytes)
     write_json(directory / "config.json", public_config(bundle.architecture, dtype or memory_dtype(bundle)))
     facts = {**provenance(bundle, written), "layout": "structured"}
@@ -177,7 +175,7 @@ def stored_as(
 
     public: dict[str, Tensor] = {}
     for entry in maps:
-        stored = _SHORT_NAMES[dtype_of(entry)]
+        stored = SHORT_NAMES[dtype_of(entry)]
         for position, (name, shape) in enumerate(zip(entry.sources, entry.source_shapes, strict=True)):
             if name in public:
                 raise PluginError("the model plugin's state adapter writes a tensor twice", where=name)

@@ -19,7 +19,7 @@ from erniecore.checkpoint.safetensors_write import (
     shard_files,
     write_shards,
 )
-from erniecore.checkpoint.tensors import LONG_NAMES
+from erniecore.checkpoint.tensors import SHORT_NAMES
 from erniecore.checkpoint.tensors import Tensor as Stored
 from erniecore.engine.models.config_json import quantized_by
 from erniecore.errors import CheckpointError
@@ -30,8 +30,6 @@ if TYPE_CHECKING:
     from erniecore.plugin import Plugin
     from erniecore.sections import Section
     from erniecore.types.model import Tensor
-
-_SHORT_NAMES = {long: short for short, long in LONG_NAMES.items()}
 
 
 class Unfinished(Protocol):
@@ -127,7 +125,7 @@ def _tensors(bundle: ModelBundle, dtype: str) -> dict[str, Stored]:
 
     def stored(name: str, tensor: Tensor) -> Stored:
         wanted = (kept.get(name) or dtype if name in parameters else "") or arrays.dtype_name(tensor)
-        return Stored(_SHORT_NAMES[wanted], tuple(tensor.shape), lambda: converted(filled(tensor), wanted, name))
+        return Stored(SHORT_NAMES[wanted], tuple(tensor.shape), lambda: converted(filled(tensor), wanted, name))
 
     return {name: stored(name, tensor) for name, tensor in state_of(bundle.model).items()}
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import paddle
 from erniecore_ops.random_values import Distribution, distribution_of, draw, table_of
 
-from erniecore.checkpoint.tensors import LONG_NAMES, Array
+from erniecore.checkpoint.tensors import SHORT_NAMES, Array
 from erniecore.checkpoint.tensors import Tensor as StoredTensor
 from erniecore.engine import arrays
 from erniecore.engine.models.filling import Source, fill_from, is_empty
@@ -24,8 +24,6 @@ from erniecore.types.model import StateAdapter, TensorMap
 if TYPE_CHECKING:
     from erniecore.types.model import Layer
     from erniecore.types.model import Tensor as PaddleTensor
-
-_SHORT_NAMES = {long: short for short, long in LONG_NAMES.items()}
 
 
 def attach_random(layer: Layer, adapter: StateAdapter, seed: int) -> None:
@@ -61,7 +59,7 @@ def random_tensors(layer: Layer, adapter: StateAdapter, seed: int, dtype: str = 
                 load: Callable[[], Array] = partial(draw, f"{seed}/{name}", shape, _table(chosen, wanted))
             else:
                 load = partial(_own, target, make, entry, index, wanted, derive_seed(seed, entry.name))
-            public[name] = StoredTensor(_SHORT_NAMES[wanted], tuple(shape), load)
+            public[name] = StoredTensor(SHORT_NAMES[wanted], tuple(shape), load)
     return public
 
 

@@ -12,13 +12,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from erniecore.checkpoint.parts import PartWriter
-from erniecore.checkpoint.tensors import LONG_NAMES, PLAIN
+from erniecore.checkpoint.tensors import PLAIN, SHORT_NAMES
 from erniecore.checkpoint.write_plan import Key, Spec, WritePlan, divide
 from erniecore.engine.arrays import Array, dtype_name, to_numpy
 from erniecore.types.process_group import ProcessGroup, ShardSpec
 
-#: Paddle's dtype names -> safetensors'
-SHORT_NAMES = {long: short for short, long in LONG_NAMES.items()}
 #: bytes that each owner gets at a time, and that may wait to be written
 _AHEAD = 64 << 20
 

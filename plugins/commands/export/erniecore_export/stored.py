@@ -15,6 +15,7 @@ from erniecore.api.installation import load
 from erniecore.api.model_files import (
     LONG_NAMES,
     QUANTIZATION_KEY,
+    SHORT_NAMES,
     Array,
     Checked,
     StoredTensor,
@@ -35,8 +36,6 @@ from erniecore.api.run import (
     stored_dtype,
 )
 
-_SHORT_NAMES = {long: short for short, long in LONG_NAMES.items()}
-
 
 class StoredModel:
     """Stands for a model in a ``ModelBundle``; ``tensors``: public name, layout ``pt`` -> tensor as it is stored."""
@@ -53,7 +52,7 @@ class StoredModel:
                 own = LONG_NAMES[tensor.dtype]
                 wanted = entry.dtype or dtype or own
                 load = partial(_converted, tensor, own, wanted, name)
-                found[name] = replace(tensor, dtype=_SHORT_NAMES[wanted], load=load)
+                found[name] = replace(tensor, dtype=SHORT_NAMES[wanted], load=load)
         return found
 
     def sublayers(self) -> list[Any]:

@@ -76,7 +76,7 @@ def quantize_directory(
     """Quantize the model of a model directory, run or checkpoint with quantizer ``to`` and write it; opens ``cpu``.
 
     ``overrides``: settings of the quantizer as ``key=value``. Other tensors keep the dtype in which ``source`` stores them.
-    The directory is loaded again and compared.
+    What was written is read again and compared.
 
     Raises:
         DataError: ``data`` that cannot be read, or too little of it.

@@ -66,7 +66,7 @@ def row_ranges(num_rows: int, row_elements: int, target: int = 1 << 18) -> list[
     return [(start, min(start + step, num_rows)) for start in range(0, num_rows, step)]
 
 
-def host_memory(tensor: Tensor) -> NDArray[np.generic]:
+def memory_of(tensor: Tensor) -> NDArray[np.generic]:
     """The memory of ``tensor``, which has no gradient and is in the memory of the host."""
     array: NDArray[np.generic] = np.from_dlpack(tensor)
     return array

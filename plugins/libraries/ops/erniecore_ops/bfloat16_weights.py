@@ -14,7 +14,7 @@ import paddle
 from paddle import Tensor
 from paddle.autograd import PyLayer
 
-from erniecore_ops._parallel import host_memory, parallel_map, row_ranges
+from erniecore_ops._parallel import memory_of, parallel_map, row_ranges
 from erniecore_ops.grouped_linear import grouped_matmul
 from erniecore_ops.grouped_swiglu import Part, Routes
 from erniecore_ops.kernels import replaceable
@@ -60,7 +60,7 @@ def exact_bfloat16(weight: Tensor) -> Tensor | None:
     if not weight.place.is_cpu_place():
         rounded: Tensor = weight.detach().astype("bfloat16")
         return rounded if bool((rounded.astype("float32") == weight).all()) else None
-    values, halves = host_memory(weight.detach().contiguous()), np.empty(weight.shape, np.uint16)
+    values, halves = memory_of(weight.detach().contiguous()), np.empty(weight.shape, np.uint16)
 
     def narrow(rows: tuple[int, int]) -> bool:
         bits = values[slice(*rows)].view(np.uint32)

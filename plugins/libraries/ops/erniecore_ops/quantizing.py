@@ -13,7 +13,7 @@ import paddle
 from numpy.typing import NDArray
 from paddle import Tensor
 
-from erniecore_ops._parallel import host_memory, parallel_map
+from erniecore_ops._parallel import memory_of, parallel_map
 
 Floats = NDArray[np.float32]
 #: weights of a block (512 KiB in float32); two outputs at least
@@ -35,10 +35,10 @@ def quantize_weight(
     rows, groups = (outputs + 1) // 2 if pairs else outputs, -(-inputs // group) if group else 1
     quantized, scales = paddle.empty([*stack, rows, inputs], "int8"), paddle.empty([*stack, outputs, groups])
     values = weight.detach() if weight.dtype == paddle.float32 else weight.detach().astype("float32")
-    matrices = host_memory(values).reshape([-1, inputs, outputs])
+    matrices = memory_of(values).reshape([-1, inputs, outputs])
     into, into_scales = (
-        host_memory(quantized).reshape([-1, rows, inputs]),
-        host_memory(scales).reshape([-1, outputs, groups]),
+        memory_of(quantized).reshape([-1, rows, inputs]),
+        memory_of(scales).reshape([-1, outputs, groups]),
     )
     step = max(2, BLOCK // inputs // 2 * 2)
     levels = None if middles is None else np.asarray(middles, np.float32)
