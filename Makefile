@@ -38,7 +38,7 @@ constraints: $(VENV)/.ready
 # What the demo needs and no more, until `make install` or `make test` bring the rest: no linters, no test runner, no pyarrow, no VisualDL.
 $(VENV)/.demo: $(SOURCES) | $(BIN)/pip
 	$(PIP) 'flit_core>=3.11,<5' 'setuptools>=77,<81'
-	$(PIP) --no-build-isolation -e '.[cpu]' -e plugins/libraries/ops -e plugins/libraries/catalog -e plugins/libraries/system -e $(KERNELS)
+	$(PIP) --no-build-isolation -e '.[cpu]' -e plugins/libraries/ops -e plugins/libraries/catalog -e plugins/libraries/system -e plugins/libraries/sampler -e $(KERNELS)
 	$(PIP) --no-build-isolation $$($(BIN)/python -m erniecore_catalog.installing erniecore-demo)
 	@touch $@
 

@@ -15,13 +15,13 @@ from pathlib import Path
 from typing import TypeVar
 
 import numpy as np
+from erniecore_sampler.steps import PackedBatchSampler, SamplerSettings
 from erniecore_token_cache.shard_dataset import Part, ShardDataset
 from erniecore_token_cache.shard_files import Shard, ShardWriter, open_shard
 
 from benchmarks.large_data import memory
 from erniecore.data.dataloader import DataLoader
 from erniecore.data.dataset import ArrayDataset
-from erniecore.data.sampler import PackedBatchSampler, SamplerSettings
 from erniecore.data.splits import train_eval_split
 from erniecore.types.samples import IGNORE
 

@@ -1,5 +1,7 @@
 """For corpus plugins: samples that exist before a run, and which of them form a step. Imports numpy."""
 
+from erniecore_sampler.mixing import Mix, num_samples, stretches
+from erniecore_sampler.steps import BatchSampler, MicroBatch, SamplerSettings
 from erniecore_system.durable import sync_directory
 from erniecore_system.files import file_hash
 
@@ -9,8 +11,6 @@ from erniecore.data.collate import collate
 from erniecore.data.corpus import Corpus
 from erniecore.data.dataloader import DataLoader
 from erniecore.data.dataset import Dataset
-from erniecore.data.mixing import Mix, num_samples, stretches
-from erniecore.data.sampler import BatchSampler, MicroBatch, SamplerSettings
 
 __all__ = [
     "BatchSampler",

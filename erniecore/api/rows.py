@@ -1,12 +1,13 @@
 """Building block for commands: rows of data files, parsed, encoded and counted. Imports numpy."""
 
+from erniecore_sampler.packing import pack
+
 from erniecore import codes
 from erniecore.config.core import Source
 from erniecore.data.dataset import ArrayDataset
 from erniecore.data.decoding import decode_row
 from erniecore.data.encode import build_encoder, encode, encode_in_order, parse
 from erniecore.data.opening import DataFile, RawRow, ReadLimits, open_bytes, too_long
-from erniecore.data.packing import pack
 from erniecore.data.parsing import RowParser, installed_formats, load_format, writes_records
 from erniecore.data.reader import read_rows
 from erniecore.data.row_statistics import RowStatistics, describe

@@ -7,6 +7,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from erniecore_sampler.order import index_dtype
 from erniecore_system.durable import replace_file, sync_directory
 from erniecore_system.files import file_hash
 
@@ -14,7 +15,6 @@ from erniecore.data.encode import Cached, Chunk, Job, source_chunks
 from erniecore.data.encode import run as encode_chunks
 from erniecore.data.file_types import FileTypes
 from erniecore.data.opening import LIMITS
-from erniecore.data.order import index_dtype
 from erniecore.data.row_statistics import MAX_ERRORS
 from erniecore.data.shards import content_of, shards_of, stamp_of
 from erniecore.data.splits import user_cache

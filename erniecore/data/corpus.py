@@ -10,10 +10,11 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any
 
+from erniecore_sampler.steps import BatchSampler, SamplerSettings
+
 from erniecore import codes, registry
 from erniecore.config.core import Source
 from erniecore.data.dataset import Dataset
-from erniecore.data.sampler import BatchSampler, SamplerSettings
 from erniecore.errors import DataError
 from erniecore.host import call_one
 from erniecore.plugin import CorpusPlugin

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from erniecore_sampler.steps import BatchSampler, MicroBatch
+
 from erniecore.data.collate import collate
 from erniecore.data.dataset import Dataset
-from erniecore.data.sampler import BatchSampler, MicroBatch
 from erniecore.types.samples import Batch, MediaReader, Sample
 
 #: width of a batch that is all padding

@@ -13,8 +13,8 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
+from erniecore_sampler.order import index_dtype
 
-from erniecore.data.order import index_dtype
 from erniecore.types.records import Origin
 from erniecore.types.samples import IGNORE, Sample
 

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from erniecore_catalog import install_command
+from erniecore_sampler.order import index_dtype, is_eval_row
 from erniecore_system.units import counted, size_text
 
 from erniecore.config.core import DataSection, Source
 from erniecore.data.dataset import Subset, TokenizedDataset
 from erniecore.data.encode import Cached, encode
 from erniecore.data.file_types import FileTypes
-from erniecore.data.order import index_dtype, is_eval_row
 from erniecore.data.shards import content_of, shards_of
 from erniecore.data.sources import DataSource, resolve
 from erniecore.errors import DataError

@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from erniecore_sampler.steps import PackedBatchSampler
+
 from erniecore.data.corpus import corpus_of
 from erniecore.data.dataloader import DataLoader
 from erniecore.data.encode import build_encoder
-from erniecore.data.sampler import PackedBatchSampler
 from erniecore.data.splits import Split, SplitReader
 from erniecore.engine.preparation.forecast import describe_run
 from erniecore.engine.training.run_data import Place, training_sampling

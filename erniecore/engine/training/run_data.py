@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from erniecore_sampler.mixing import Mix
+from erniecore_sampler.steps import PackedBatchSampler, SamplerSettings
 from erniecore_system.durable import replace_file
 from erniecore_system.units import counted
 
@@ -19,7 +21,6 @@ from erniecore.data.corpus import Corpus, corpus_of_split, open_corpus
 from erniecore.data.dataloader import DataLoader
 from erniecore.data.dataset import TokenizedDataset
 from erniecore.data.encode import build_encoder
-from erniecore.data.sampler import PackedBatchSampler, SamplerSettings
 from erniecore.data.splits import SplitReader
 from erniecore.engine.training.guards import check_dataset
 from erniecore.errors import ErnieError
@@ -189,14 +190,26 @@ class _Opening:
 
 def training_sampling(data: DataSection, train: TrainSection, place: Place) -> SamplerSettings:
     """How this rank's training samples become steps."""
-    return SamplerSettings.training(data, train, **place._asdict())
+    mix = Mix(
+        kind=data.mix,
+        weights=tuple(source.weight for source in data.train),
+        epochs=tuple(source.epochs for source in data.train),
+        epoch_samples=data.epoch_samples,
+    )
+    steps: dict[str, Any] = {"batch_size": train.batch_size, "accumulation": train.accumulation}
+    return SamplerSettings(**_packing(data), **steps, **place._asdict(), shuffle=data.shuffle, mix=mix)
 
 
 def evaluation_sampling(
     data: DataSection, evaluation: EvalSection, train: TrainSection, place: Place
 ) -> SamplerSettings:
-    """How this rank's samples of the eval split become batches."""
-    return SamplerSettings.evaluation(data, evaluation.batch_size or train.batch_size, **place._asdict())
+    """How this rank's samples of the eval split become batches: every sample once, in order."""
+    size = evaluation.batch_size or train.batch_size
+    return SamplerSettings(**_packing(data), **place._asdict(), shuffle=False, batch_size=size)
+
+
+def _packing(data: DataSection) -> dict[str, Any]:
+    return {"packing": data.packing, "max_seq_len": data.max_seq_len, "packing_buffer": data.packing_buffer}
 
 
 def _known_formats(out: Path) -> dict[str, str]:

@@ -6,12 +6,12 @@ from math import ceil, floor
 
 import numpy as np
 import pytest
+from erniecore_sampler.mixing import Mix, epoch_order, num_samples, stretches
+from erniecore_sampler.order import shares
 from hypothesis import given
 from hypothesis import strategies as st
 
 from erniecore.config.core import DataSection
-from erniecore.data.mixing import Mix, epoch_order, num_samples, stretches
-from erniecore.data.order import shares
 
 KINDS = ["concat", "weighted", "interleave-under", "interleave-over"]
 SIZES = st.lists(st.integers(0, 12), min_size=1, max_size=4)

@@ -2,14 +2,14 @@
 
 import numpy as np
 import pytest
+from erniecore_sampler.mixing import Mix
+from erniecore_sampler.order import is_eval_row
+from erniecore_sampler.steps import PackedBatchSampler, SamplerSettings
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from erniecore.data.dataloader import DataLoader
 from erniecore.data.dataset import DatasetBuilder, Subset, concatenate
-from erniecore.data.mixing import Mix
-from erniecore.data.order import is_eval_row
-from erniecore.data.sampler import PackedBatchSampler, SamplerSettings
 from erniecore.data.splits import train_eval_split
 from erniecore.errors import DataError
 from erniecore.types.records import Origin

@@ -7,13 +7,13 @@ import pytest
 from erniecore_conformance.toys.method import ToyMethodPlugin
 from erniecore_conformance.toys.model import ToyModelPlugin
 from erniecore_conformance.toys.tokenizer import ToyTokenizer
+from erniecore_sampler.steps import PackedBatchSampler
 
 from erniecore.builtin import adamw, cpu, events, single
 from erniecore.config.core import CORE_SECTIONS
 from erniecore.config.settings import composed
 from erniecore.data.dataloader import DataLoader
 from erniecore.data.dataset import DatasetBuilder
-from erniecore.data.sampler import PackedBatchSampler, SamplerSettings
 from erniecore.host import assemble
 from erniecore.types.records import Origin
 from erniecore.types.samples import IGNORE, Sample
@@ -66,11 +66,12 @@ class Maker:
         )
 
     def data(self, ready, dataset=None):
-        from erniecore.engine.training.run_data import RunData
+        from erniecore.engine.training.run_data import Place, RunData, evaluation_sampling, training_sampling
 
         settings = ready.settings
-        training = SamplerSettings.training(settings.data, settings.train, seed=settings.run.seed)
-        evaluation = SamplerSettings.evaluation(settings.data, 2, seed=0)
+        training = training_sampling(settings.data, settings.train, Place(settings.run.seed, 0, 1))
+        two = settings.eval.model_copy(update={"batch_size": 2})
+        evaluation = evaluation_sampling(settings.data, two, settings.train, Place(0, 0, 1))
         train, validation = dataset or toy_dataset(), toy_dataset(4, seed=5)
         loaders = [
             DataLoader(samples, PackedBatchSampler(samples, sampling), pad_id=0)

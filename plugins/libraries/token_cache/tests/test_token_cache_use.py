@@ -6,6 +6,7 @@ import os
 import numpy as np
 import pytest
 from erniecore_catalog import install_command
+from erniecore_sampler.steps import PackedBatchSampler, SamplerSettings
 from erniecore_token_cache.cache import TokenCache
 from erniecore_token_cache.locks import locked, try_locked
 
@@ -13,7 +14,6 @@ from erniecore.config.core import DataSection, Source
 from erniecore.data import encode, splits
 from erniecore.data.dataloader import DataLoader
 from erniecore.data.parsing import RowParser
-from erniecore.data.sampler import PackedBatchSampler, SamplerSettings
 from erniecore.data.sources import DataSource
 from erniecore.data.splits import SplitReader, cache_directory, user_cache
 from erniecore.errors import PluginNotFound

@@ -2,10 +2,9 @@
 
 import numpy as np
 import pytest
+from erniecore_sampler.packing import pack
 from hypothesis import given
 from hypothesis import strategies as st
-
-from erniecore.data.packing import pack
 
 
 def sequential(lengths, capacity):

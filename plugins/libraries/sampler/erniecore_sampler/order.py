@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from erniecore.types.samples import Array
+    Array: TypeAlias = NDArray[Any]
 
 
 def generator(seed: int, purpose: str, index: int = 0) -> np.random.Generator:

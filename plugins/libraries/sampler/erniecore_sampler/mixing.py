@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from erniecore.data.order import generator, index_dtype, shares, walk
+from erniecore_sampler.order import generator, index_dtype, shares, walk
 
 if TYPE_CHECKING:
-    from erniecore.types.samples import Array
+    from erniecore_sampler.order import Array
 
 
 @dataclass(frozen=True)

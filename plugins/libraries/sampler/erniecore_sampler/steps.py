@@ -4,24 +4,25 @@ data and a sampler has no state to save.
 A step consists of ``accumulation`` micro-batches on each of ``data_size`` ranks. Which sequences form a step depends neither
 on the number of ranks nor on how they are assigned, as long as the product stays. The last step of an epoch takes what is
 left: nothing is dropped and nothing repeated; a rank without a sequence gets an empty micro-batch, because all ranks must
-take part in every step. Samplers know sample indices alone; ``dataloader.py`` makes batches of them.
+take part in every step. Samplers know sample indices alone; the data loader makes batches of them.
 """
 
 from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import numpy as np
 
-from erniecore.config.core import DataSection, TrainSection
-from erniecore.data.dataset import TokenizedDataset
-from erniecore.data.mixing import Mix, epoch_order, num_samples
-from erniecore.data.packing import Packs, pack
+from erniecore_sampler.mixing import Mix, epoch_order, num_samples
+from erniecore_sampler.packing import Packs, pack
+
+if TYPE_CHECKING:
+    from erniecore_sampler.order import Array
 
 #: sequences of one micro-batch, each the indices of the samples that are packed into it
 MicroBatch: TypeAlias = list[list[int]]
@@ -55,44 +56,22 @@ class SamplerSettings:
         if not 0 <= self.data_rank < self.data_size:
             raise ValueError(f"rank {self.data_rank} of {self.data_size}")
 
-    @classmethod
-    def training(
-        cls, data: DataSection, train: TrainSection, *, seed: int, data_rank: int = 0, data_size: int = 1
-    ) -> SamplerSettings:
-        """For the training split."""
-        return cls(
-            packing=data.packing,
-            max_seq_len=data.max_seq_len,
-            packing_buffer=data.packing_buffer,
-            shuffle=data.shuffle,
-            mix=Mix(
-                kind=data.mix,
-                weights=tuple(s.weight for s in data.train),
-                epochs=tuple(s.epochs for s in data.train),
-                epoch_samples=data.epoch_samples,
-            ),
-            batch_size=train.batch_size,
-            accumulation=train.accumulation,
-            seed=seed,
-            data_rank=data_rank,
-            data_size=data_size,
-        )
 
-    @classmethod
-    def evaluation(
-        cls, data: DataSection, batch_size: int, *, seed: int, data_rank: int = 0, data_size: int = 1
-    ) -> SamplerSettings:
-        """For the eval split: every sample once, in order."""
-        return cls(
-            packing=data.packing,
-            max_seq_len=data.max_seq_len,
-            packing_buffer=data.packing_buffer,
-            shuffle=False,
-            batch_size=batch_size,
-            seed=seed,
-            data_rank=data_rank,
-            data_size=data_size,
-        )
+class SampleLengths(Protocol):
+    """What packing asks of a data set: how long its samples are, and how many each source has."""
+
+    @property
+    def lengths(self) -> Array:
+        """Tokens of each sample [N]."""
+
+    @property
+    def files(self) -> Sequence[Any]:
+        """What the samples come from, in order."""
+
+    def source_sizes(self, count: int) -> list[int]:
+        """Samples of each of ``count`` sources; they are one after the other."""
+
+    def __len__(self) -> int: ...
 
 
 class BatchSampler(ABC):
@@ -181,7 +160,7 @@ class PackedBatchSampler(BatchSampler):
 
     def __init__(
         self,
-        dataset: TokenizedDataset,
+        dataset: SampleLengths,
         settings: SamplerSettings,
         *,
         known_sequences: Mapping[int, int] | None = None,

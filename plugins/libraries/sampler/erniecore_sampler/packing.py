@@ -13,7 +13,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 if TYPE_CHECKING:
-    from erniecore.types.samples import Array, IntArray
+    from numpy.typing import NDArray
+
+    from erniecore_sampler.order import Array
 
 #: samples that sequential packing looks at together
 _AT_ONCE = 1 << 16
@@ -57,7 +59,7 @@ def pack(lengths: Array, capacity: int, kind: str, buffer: int = 500) -> Packs:
     _check(lengths, capacity)
     found = _sequential(lengths, capacity) if kind == "sequential" else _greedy(lengths, capacity, buffer)
     members = np.empty(len(lengths), np.int32 if len(lengths) < 2**31 else np.int64)
-    ends: list[IntArray] = [np.zeros(0, np.int64)]
+    ends: list[NDArray[np.int64]] = [np.zeros(0, np.int64)]
     done = 0
     for rows in found:
         sizes = np.cumsum([len(row) for row in rows], dtype=np.int64) + done

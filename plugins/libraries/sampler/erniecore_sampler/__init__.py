@@ -1,0 +1,1 @@
+"""Which samples form which step of which rank: orders, mixes and packs."""
