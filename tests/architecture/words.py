@@ -57,8 +57,8 @@ MODELS = r"^(plugins/(models|libraries/ops)|erniecore/engine/models)/"
 QUANTIZERS = r"^plugins/(quantizers/(?!ccq)|commands/quantize|libraries/ops)"
 CLI = r"^(erniecore/(cli|config)|plugins/commands)/"
 PARALLEL = r"^(plugins/parallel|erniecore/(checkpoint|engine))/"
-GENERATION = r"^(plugins/commands/generation|erniecore/(api|types)|benchmarks/decoding)"
-METHODS = r"^plugins/(methods|commands/(generation|eval))/"
+GENERATION = r"^(plugins/(commands/chat|libraries/generation)|erniecore/(api|types)|benchmarks/decoding)"
+METHODS = r"^plugins/(methods|libraries/generation|commands/(chat|eval))/"
 
 RULES = (
     # data

@@ -64,6 +64,7 @@ WANTED = (
 )
 #: distributions of which most commands import something: all their modules
 WANTED_WHOLE = (
+    "erniecore_chat",
     "erniecore_columnar",
     "erniecore_ernie45",
     "erniecore_ernie45_moe",

@@ -181,7 +181,7 @@ def test_adapter_trains_few_weights(environment, base):
 
 
 def test_same_weights_without_the_third_party_are_refused(environment, wheels, needed, make_environment, finished):
-    names = needed(["erniecore", "erniecore-ernie45", "erniecore-generation"])
+    names = needed(["erniecore", "erniecore-ernie45", "erniecore-chat"])
     alone = make_environment([wheels[name] for name in sorted(names)])
     out = alone.run("ernie", "generate", "--model", finished / "model", "--prompt", "x", "--json", status=2)
     assert "my_model" in out

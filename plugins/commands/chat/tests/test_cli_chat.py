@@ -7,7 +7,7 @@ import subprocess
 import sys
 
 import pytest
-from erniecore_generation import chat_command as module
+from erniecore_chat import chat_command as module
 
 from erniecore.api.files import printable
 from erniecore.cli.app import main

@@ -3,7 +3,7 @@
 import io
 
 import pytest
-from erniecore_generation.chat_screen import ReplyScreen
+from erniecore_chat.chat_screen import ReplyScreen
 from erniecore_generation.completions import STRUCTURE, parse_completion
 from hypothesis import given
 from hypothesis import strategies as st

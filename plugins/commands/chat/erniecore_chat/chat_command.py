@@ -9,14 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-
-from erniecore.api import DataError, UsageError, counted, nearest
-from erniecore.api.adapter import AdapterChoice
-from erniecore.api.command import note, opens_models, show, show_error, use_color
-from erniecore.api.data import Message
-from erniecore.api.files import printable
 from erniecore_generation import options as generation_options
-from erniecore_generation.chat_screen import ReplyScreen
 from erniecore_generation.completions import parse_completion
 from erniecore_generation.options import (
     Device,
@@ -31,6 +24,13 @@ from erniecore_generation.options import (
     TopK,
     TopP,
 )
+
+from erniecore.api import DataError, UsageError, counted, nearest
+from erniecore.api.adapter import AdapterChoice
+from erniecore.api.command import note, opens_models, show, show_error, use_color
+from erniecore.api.data import Message
+from erniecore.api.files import printable
+from erniecore_chat.chat_screen import ReplyScreen
 
 if TYPE_CHECKING:
     from erniecore_generation.respond import Completion, Responder

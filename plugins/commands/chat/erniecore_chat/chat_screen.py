@@ -7,8 +7,9 @@ from __future__ import annotations
 import re
 from typing import TextIO
 
-from erniecore.api.files import printable
 from erniecore_generation.completions import STRUCTURE, parse_completion
+
+from erniecore.api.files import printable
 
 _DIM, _PLAIN = "\x1b[2m", "\x1b[0m"
 _TAG = re.compile("|".join(map(re.escape, STRUCTURE)))

@@ -8,11 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-
-from erniecore.api import UsageError, counted
-from erniecore.api.command import JsonOption, note, opens_models, show, show_json
-from erniecore.api.data import Message
-from erniecore.api.files import printable
 from erniecore_generation import options as generation_options
 from erniecore_generation.options import (
     Adapter,
@@ -30,6 +25,11 @@ from erniecore_generation.options import (
     TopK,
     TopP,
 )
+
+from erniecore.api import UsageError, counted
+from erniecore.api.command import JsonOption, note, opens_models, show, show_json
+from erniecore.api.data import Message
+from erniecore.api.files import printable
 
 if TYPE_CHECKING:
     from erniecore_generation.respond import Completion

@@ -1,1 +1,0 @@
-"""Text generation: sampling, KV cache, continuous batching, speculative decoding, rollouts; ``ernie generate`` and ``chat``."""

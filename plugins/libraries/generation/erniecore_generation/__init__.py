@@ -1,0 +1,1 @@
+"""Text generation: sampling, KV cache, continuous batching, speculative decoding, rollouts."""
