@@ -19,7 +19,7 @@ from erniecore.data.sources import DataSource
 from erniecore.errors import ConfigError, DataError, ErnieError, PluginBroken, RowError
 from erniecore.host import Host
 from erniecore.sections import Section
-from erniecore.types.records import Conversation, Origin, Record
+from erniecore.types.records import Origin, Record
 from erniecore.types.samples import Encoder, Sample
 from erniecore.types.text import Tokenizer
 
@@ -181,17 +181,18 @@ def _samples(encoder: Encoder, record: Record) -> Sequence[Sample]:
             expected=" or ".join(t.__name__ for t in encoder.accepts),
             fix="choose a method for this data, or data for this method",
         )
-    samples = encoder.encode(record)
-    media = next((m.media[0] for m in record.messages if m.media), None) if isinstance(record, Conversation) else None
-    if media is not None and not any(sample.media for sample in samples):
+    said = getattr(record, "prompt", getattr(record, "messages", ()))
+    media = next((m.media[0] for m in said if m.media), None)
+    if media is not None and getattr(encoder, "media", None) is None:
         raise RowError(
             "the row has media, and this method or model reads texts",
             code=codes.BAD_VALUE,
             where=media.where,
             found=media.source[:80],
             expected="a text-only row",
-            fix="train with --method sft on a model with images, or leave the media out",
+            fix="train with sft or a preference method on a model with images, or leave the media out",
         )
+    samples = encoder.encode(record)
     if not samples:
         raise RowError("no token of the row is a target of the loss", code=codes.NO_TARGETS, where="$")
     return samples

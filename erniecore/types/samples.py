@@ -93,7 +93,8 @@ class MediaReader(Protocol):
 
 
 class Encoder(Protocol):
-    """Turns a record into samples; built by a method plugin. Pure, picklable, no paddle."""
+    """Turns a record into samples; built by a method plugin. Pure, picklable, no paddle. One that fills ``Sample.media`` has
+    an attribute ``media``, its ``MediaReader``; without it rows with media are refused."""
 
     #: record classes that this method understands, e.g. ``(Conversation,)``
     accepts: tuple[type, ...]

@@ -13,15 +13,16 @@ from erniecore.api.files import parse_json
 from erniecore_formats import checks, transcripts, turns
 
 
-def messages_in(value: object, where: str, expected: str) -> list[Message]:
-    """A text of the assistant, a message, or a list of messages; its order is not looked at."""
+def messages_in(value: object, where: str, expected: str, *, images: bool = False) -> list[Message]:
+    """A text of the assistant, a message, or a list of messages; its order is not looked at. ``images``: as for
+    ``turns.listed``."""
     if transcripts.is_transcript(value):
         return transcripts.messages(str(value), where)
     if isinstance(value, str):
         return [turns.message({"role": "assistant", "content": value}, where)]
     if isinstance(value, dict):
-        return [turns.message(value, where)]
-    return turns.listed(checks.filled(value, where, expected), where)
+        return [turns.message(value, where, images=images)]
+    return turns.listed(checks.filled(value, where, expected), where, images=images)
 
 
 def answer(value: object, where: str) -> tuple[Message, ...]:

@@ -21,8 +21,10 @@ _EXPECTED = "a path or a data URL"
 
 def of_part(part: Mapping[str, Any], where: str) -> Media:
     """The image of a part: ``{"type": "image_url", "image_url": {"url": …}}``, the same with a text, and with ``value``,
-    ``image``, ``url`` or ``path``."""
+    ``image``, ``url`` or ``path``. ``{"type": "image"}`` alone, as TRL has it, stands for one of ``images``: it has no source."""
     name = next((name for name in ("image_url", "image", "value", "url", "path", "source") if name in part), None)
+    if part["type"] == "image" and (name is None or part[name] is None):
+        return Media("", where=where)
     if name is None:
         raise checks.missing(part, str(part["type"]), where)
     return _source(part[name], f"{where}.{name}")
@@ -40,24 +42,27 @@ def _source(value: object, where: str) -> Media:
 
 
 def marked(row: Json, messages: Sequence[Message], origin: Origin) -> list[Message]:
-    """``messages`` with the images of ``row["images"]`` at their markers, or with those of their parts, and with the place
-    that relative paths start from. Raises ``RowError`` where markers and images are not as many."""
+    """``messages`` with the images of ``row["images"]`` at their markers and at parts without a source, or with those of their
+    parts, and with the place that relative paths start from. Raises ``RowError`` where places and images are not as many."""
     beside = row.get("images") or []
-    if not beside and not any(m.media for m in messages):
-        return list(messages)
     listed = beside if isinstance(beside, list) else [beside]
-    if listed and any(m.media for m in messages):
+    parts = [media for message in messages for media in message.media]
+    if not listed and not parts:
+        return list(messages)
+    if listed and any(media.source for media in parts):
         raise checks.bad_value("images stand in parts and beside the messages", "$.images", beside, "one of both")
-    left = [_source(value, f"$.images[{i}]") for i, value in enumerate(listed)]
-    places = sum(m.content.count(IMAGE_MARKER) for m in messages if m.role == "user") if listed else len(left)
-    if places != len(left):
-        found = f"{counted(places, IMAGE_MARKER + ' marker')} in questions, {counted(len(left), 'image')}"
+    sources = [_source(value, f"$.images[{i}]") for i, value in enumerate(listed)]
+    by_marker = bool(listed) and not parts
+    markers = [m.content.count(IMAGE_MARKER) if by_marker and m.role == "user" else 0 for m in messages]
+    places = sum(markers) + sum(not media.source for media in parts)
+    if places != len(sources):
+        found = f"{counted(places, IMAGE_MARKER + ' marker')} in questions, {counted(len(sources), 'image')}"
         fix = f"write {IMAGE_MARKER} where an image stands in a question, once for each of $.images"
         raise checks.lengths_differ("$.images", found, "as many markers as images", fix)
-    out = []
-    for message in messages:
-        count = message.content.count(IMAGE_MARKER) if listed and message.role == "user" else 0
-        here, left = [*message.media, *left[:count]], left[count:]
+    left, out = iter(sources), []
+    for message, count in zip(messages, markers, strict=True):
+        here = [media if media.source else next(left) for media in message.media]
+        here += [next(left) for _ in range(count)]
         out.append(replace(message, media=tuple(placed(media, origin) for media in here)))
     return out
 
@@ -68,7 +73,7 @@ def placed(media: Media, origin: Origin) -> Media:
 
 
 def refuse(messages: Sequence[Message]) -> None:
-    """Raise ``RowError`` for messages with images where only texts are learned from."""
+    """Raise ``RowError`` for answers with images: those of a preference stand in the prompt."""
     for media in (media for message in messages for media in message.media):
         raise checks.media(media.where, media.source)
 

@@ -39,8 +39,6 @@ def parse(row: Json, origin: Origin) -> Conversation | Preference | UnpairedPref
     messages = system + turns.merged(listed)
     rated = "kto_tag" if "kto_tag" in row and "label" not in row else "label"
     label = row.get(rated)
-    if pair or isinstance(label, bool):
-        media.refuse(messages)
     if pair:
         return _preference(row, messages, tools, origin)
     if isinstance(label, bool):
@@ -70,7 +68,7 @@ def _preference(row: Json, prompt: list[Message], tools: tuple[Json, ...], origi
 def write(record: Record) -> Json:
     """The row for a record, as OpenAI has it; raises ``RowError`` for documents."""
     if isinstance(record, Preference):
-        row: dict[str, object] = {"messages": answers.written(record.prompt)}
+        row: dict[str, object] = {"messages": answers.written(record.prompt), **media.sources(record.prompt)}
         row |= {"chosen": answers.written(record.chosen), "rejected": answers.written(record.rejected)}
         return row | answers.beside(record.tools, record.margin)
     if not isinstance(record, Conversation | UnpairedPreference):

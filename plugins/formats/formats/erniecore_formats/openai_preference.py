@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from erniecore.api import Json
 from erniecore.api.data import Origin, Preference
-from erniecore_formats import answers, checks, turns
+from erniecore_formats import answers, checks, media, turns
 
 CHOSEN, REJECTED = "preferred_output", "non_preferred_output"
 
@@ -24,7 +24,8 @@ def parse(row: Json, origin: Origin) -> Preference:
         raise checks.wrong_type(given, "$.input", "an object with `messages`")
     if "messages" not in given:
         raise checks.missing(given, "messages", "$.input")
-    listed = turns.listed(checks.filled(given["messages"], "$.input.messages"), "$.input.messages")
+    items = checks.filled(given["messages"], "$.input.messages")
+    listed = media.marked(row, turns.listed(items, "$.input.messages", images=True), origin)
     turns.check_order(listed, "$.input.messages", last="user")
     chosen, rejected = (answers.answer(row[name], f"$.{name}") for name in (CHOSEN, REJECTED))
     tools, margin = answers.tools(given, "$.input"), checks.margin(row)

@@ -4,12 +4,14 @@ A pair is one sample, [shared | chosen | rejected]. ``shared`` is the prompt but
 repeats, because it predicts the first token of both: the prompt is computed once, both completions see it and not each
 other, and both start at the same position. With P prompt tokens and completions of C and R tokens that makes
 P - 1 + C + R positions. Further per-token fields: ``sample`` is 1 at the first token; ``completion`` is CHOSEN where a
-preferred (or desirable) completion is predicted, REJECTED for the other kind, 0 before; ``margin`` is the row's margin. Rows
-that are too long are shortened as ``data.too_long`` says.
+preferred (or desirable) completion is predicted, REJECTED for the other kind, 0 before; ``margin`` is the row's margin;
+``media`` a hash of the sample's images, where the chat template reads any. Images stand in the prompt, so that both
+completions share them. Rows that are too long are shortened as ``data.too_long`` says.
 """
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -27,7 +29,7 @@ from erniecore_text import (
 )
 
 from erniecore.api import RowError
-from erniecore.api.data import Message, Preference, UnpairedPreference
+from erniecore.api.data import MediaReader, Message, Preference, UnpairedPreference
 from erniecore.api.method import Origin, Record, Sample, Tokenizer
 
 if TYPE_CHECKING:
@@ -46,14 +48,25 @@ class PairEncoder:
         too_long: what becomes of longer rows. ``drop``; ``turns``: without the earliest turns of the prompt, texts stay whole;
             ``truncate``: then the last question is cut at its start, down to a quarter of the sample, then both completions at
             their ends, to the same length.
+        media: whether the method gives the model the images of a batch; without, rows with images are refused.
     """
 
     accepts: tuple[type, ...] = (Preference,)
     #: whether completions may be cut
     cuts_completions = True
 
-    def __init__(self, tokenizer: Tokenizer, max_length: int, *, margin: bool = False, too_long: str = "turns") -> None:
+    def __init__(
+        self,
+        tokenizer: Tokenizer,
+        max_length: int,
+        *,
+        margin: bool = False,
+        too_long: str = "turns",
+        media: bool = False,
+    ) -> None:
         self.turns, self.max_length, self.margin, self.too_long = TurnEncoder(tokenizer), max_length, margin, too_long
+        template = self.turns.template
+        self.media = template if media and isinstance(template, MediaReader) else None
 
     def encode(self, record: Record) -> Sequence[Sample]:
         """One sample.
@@ -75,11 +88,11 @@ class PairEncoder:
                 )
             size = _size(*pair)
             if size <= self.max_length:
-                return [self._sample(*pair, why, margin, record)]
+                return [self._sample(*pair, prompt, why, margin, record)]
             if self.too_long == "truncate" and sum(m.role == "user" for m in prompt) == 1:
                 cut = self._cut(prompt, pair, record)
                 if cut is not None:
-                    return [self._sample(*cut[0], ", ".join(filter(None, [why, cut[1]])), margin, record)]
+                    return [self._sample(*cut[0], prompt, ", ".join(filter(None, [why, cut[1]])), margin, record)]
         raise self._refused("the two completions with the last question alone are too long", size)
 
     def _completions(
@@ -117,9 +130,15 @@ class PairEncoder:
         return None if pair[0].ids == pair[1].ids else (pair, ", ".join(why))
 
     def _sample(
-        self, chosen: EncodedCompletion, rejected: EncodedCompletion, why: str, margin: float | None, record: Preference
+        self,
+        chosen: EncodedCompletion,
+        rejected: EncodedCompletion,
+        prompt: Sequence[Message],
+        why: str,
+        margin: float | None,
+        record: Preference,
     ) -> Sample:
-        """K columns are shared; C and R belong to one completion."""
+        """K columns are shared; C and R belong to one completion. ``prompt``: which images there are."""
         K = _shared(chosen.prompt, rejected.prompt)
         a, b = (self.turns.arrays(completion) for completion in (chosen, rejected))
         C, R = chosen.size - K, rejected.size - K
@@ -130,6 +149,11 @@ class PairEncoder:
         }
         if margin is not None:
             fields["margin"] = np.full(n, margin, np.float32)
+        media: tuple[str, ...] = ()
+        if self.media is not None:
+            media, again = (self.media.references(prompt, side.prompt) for side in (chosen, rejected))
+            media += again[len(self.media.references(prompt, chosen.prompt[:K])) :]
+            fields["media"] = media_hash(media, n)
         return Sample(
             input_ids=np.concatenate([a[0], b[0][K:]]),
             labels=np.concatenate([a[1], b[1][K:]]),
@@ -139,6 +163,7 @@ class PairEncoder:
             truncated=why,
             origin=record.origin,
             parts=(("prompt", K), ("chosen", C), ("rejected", R)),
+            media=media,
         )
 
     def _refused(self, message: str, size: int) -> RowError:
@@ -170,18 +195,30 @@ class RatedEncoder(PairEncoder):
             completion = completed(prompt)
             size = completion.size
             if size <= self.max_length:
-                return [self._rated(completion, why, record)]
+                return [self._rated(completion, prompt, why, record)]
             if self.too_long == "truncate" and sum(m.role == "user" for m in prompt) == 1:
                 cut = cut_turn(prompt, completed, self.max_length + 1, self.turns.tokenizer, question_first=True)
                 if cut is not None:
-                    return [self._rated(cut[0], ", ".join(filter(None, [why, cut[1]])), record)]
+                    return [self._rated(cut[0], prompt, ", ".join(filter(None, [why, cut[1]])), record)]
         raise self._refused("the completion with the last question alone is too long", size)
 
-    def _rated(self, completion: EncodedCompletion, why: str, record: UnpairedPreference) -> Sample:
+    def _rated(
+        self, completion: EncodedCompletion, prompt: Sequence[Message], why: str, record: UnpairedPreference
+    ) -> Sample:
         side = CHOSEN if record.desirable else REJECTED
         sample = completion_sample(self.turns, completion, side, why, record.origin)
         shared, name = len(completion.prompt) - 1, "desirable" if record.desirable else "undesirable"
-        return replace(sample, parts=(("prompt", shared), (name, len(sample) - shared)))
+        sample = replace(sample, parts=(("prompt", shared), (name, len(sample) - shared)))
+        if self.media is None:
+            return sample
+        media = self.media.references(prompt, completion.prompt)
+        return replace(sample, media=media, fields={**sample.fields, "media": media_hash(media, len(sample))})
+
+
+def media_hash(media: Sequence[str], count: int) -> NDArray[np.int64]:
+    """int64 [count]: what tells apart samples of equal tokens and other images; 0 without images."""
+    digest = hashlib.blake2b("\0".join(media).encode(), digest_size=8).digest()
+    return np.full(count, int.from_bytes(digest, "little", signed=True) if media else 0, np.int64)
 
 
 def completion_sample(turns: TurnEncoder, completion: EncodedCompletion, side: int, why: str, origin: Origin) -> Sample:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -72,6 +72,8 @@ def mismatched(batches: Sequence[Batch], size: int = 0, told: Told | None = None
     The other one is the next in the order of hashes of their tokens, so the pairs depend on which samples there are and on
     nothing else: not on how they are dealt to batches, or to ranks.
 
+    Batches with images keep their own prompts, in order, so that their images stay those of the row.
+
     Args:
         size: pairs per batch; 0: as many as the largest of ``batches`` has samples.
         told: completions of all ranks, these included; None: there is one rank.
@@ -81,6 +83,9 @@ def mismatched(batches: Sequence[Batch], size: int = 0, told: Told | None = None
     if len(keys) < 2:
         return []
     following = dict(zip(keys, [*keys[1:], keys[0]], strict=True))
+    if any(batch.inputs for batch in batches):
+        kept = [(batch, _parts(batch)) for batch in batches]
+        return [_beside_images(batch, parts, [told[following[p.key]] for p in parts]) for batch, parts in kept if parts]
     parts = sorted((part for batch in batches for part in _parts(batch)), key=lambda part: part.key)
     size = size or max(batch.num_samples for batch in batches)
     pairs = [_crossed(part, *told[following[part.key]]) for part in parts]
@@ -88,16 +93,19 @@ def mismatched(batches: Sequence[Batch], size: int = 0, told: Told | None = None
 
 
 class _Part(NamedTuple):
-    """A sample up to its last learned position; ``first``: the first learned one."""
+    """A sample up to its last learned position; ``first``: the first learned one. ``start``: its place in the flattened
+    batch; ``media``: a hash of its images."""
 
     ids: Ints
     labels: Ints
     first: int
+    start: int = 0
+    media: bytes = b""
 
     @property
     def key(self) -> str:
         """What it is known by."""
-        return hashlib.blake2b(self.ids.tobytes() + self.labels.tobytes(), digest_size=16).hexdigest()
+        return hashlib.blake2b(self.ids.tobytes() + self.labels.tobytes() + self.media, digest_size=16).hexdigest()
 
 
 def _parts(batch: Batch) -> list[_Part]:
@@ -108,7 +116,38 @@ def _parts(batch: Batch) -> list[_Part]:
     starts = np.flatnonzero(batch.fields["sample"].reshape(-1))
     lasts = np.append(completions.where[np.flatnonzero(np.diff(completions.owner))], completions.where[-1])
     bounds = zip(starts, completions.first, lasts, strict=True)
-    return [_Part(ids[s : e + 1], labels[s : e + 1], int(f - s)) for s, f, e in bounds]
+    media = batch.fields["media"].reshape(-1) if "media" in batch.fields else np.zeros(len(ids), np.int64)
+    told = [media[s].tobytes() if media[s] else b"" for s in starts]
+    return [
+        _Part(ids[s : e + 1], labels[s : e + 1], int(f - s), int(s), m)
+        for (s, f, e), m in zip(bounds, told, strict=True)
+    ]
+
+
+def _beside_images(batch: Batch, parts: Sequence[_Part], others: Sequence[tuple[list[int], list[int]]]) -> Batch:
+    """One row of these prompts with the completions ``others``, and the images of ``batch``. Completions are texts: they count
+    on from their prompt on all axes, and are 0 in whole-number inputs [B, S]."""
+    crossed = [_crossed(part, *other) for part, other in zip(parts, others, strict=True)]
+    row, size = _one_row(crossed), batch.input_ids.size
+    asked = [slice(part.start, part.start + part.first + 1) for part in parts]
+    added = [len(ids) - part.first - 1 for part, (ids, _) in zip(parts, crossed, strict=True)]
+    flat = batch.position_ids.reshape(size, -1)
+    places = [
+        np.concatenate([flat[s], flat[s][-1] + 1 + np.arange(more)[:, None]])
+        for s, more in zip(asked, added, strict=True)
+    ]
+    inputs = dict(batch.inputs)
+    for name, values in batch.inputs.items():
+        if values.shape[:2] == batch.input_ids.shape and np.issubdtype(values.dtype, np.integer):
+            per_token = values.reshape(size, *values.shape[2:])
+            cut = [_zeros_behind(per_token[s], more) for s, more in zip(asked, added, strict=True)]
+            inputs[name] = np.concatenate(cut)[None]
+    shape = (1, row.num_tokens, *batch.position_ids.shape[2:])
+    return replace(row, position_ids=np.concatenate(places).reshape(shape), inputs=inputs)
+
+
+def _zeros_behind(values: Ints, count: int) -> Ints:
+    return np.concatenate([values, np.zeros((count, *values.shape[1:]), values.dtype)])
 
 
 def _crossed(question: _Part, ids: Sequence[int], labels: Sequence[int]) -> tuple[Ints, Ints]:

@@ -78,7 +78,7 @@ class PairPlugin(ComparedPlugin):
         from erniecore_preference.encoder import PairEncoder
 
         too_long = "truncate" if too_long == "auto" else too_long
-        return PairEncoder(tokenizer, max_length, margin=config.needs_margin(), too_long=too_long)
+        return PairEncoder(tokenizer, max_length, margin=config.needs_margin(), too_long=too_long, media=True)
 
 
 class DpoPlugin(PairPlugin):
@@ -179,7 +179,8 @@ class KtoPlugin(ComparedPlugin):
         """The last completion of a conversation, and whether it is desirable; too long as for pairs."""
         from erniecore_preference.encoder import RatedEncoder
 
-        return RatedEncoder(tokenizer, max_length, too_long="truncate" if too_long == "auto" else too_long)
+        too_long = "truncate" if too_long == "auto" else too_long
+        return RatedEncoder(tokenizer, max_length, too_long=too_long, media=True)
 
 
 dpo, ipo, hinge, robust, dpop = DpoPlugin(), IpoPlugin(), HingePlugin(), RobustPlugin(), DpopPlugin()

@@ -21,6 +21,12 @@ if TYPE_CHECKING:
     Metrics = dict[str, tuple[Tensor | float, float]]
 
 
+def inputs_of(batch: Batch) -> dict[str, Tensor]:
+    """What ``features`` of a model takes beside the ids: positions, attention bounds, and images where there are some."""
+    given = {"position_ids": batch.position_ids, "startend_row_indices": batch.startend_row_indices, **batch.inputs}
+    return {name: paddle.to_tensor(values) for name, values in given.items()}
+
+
 def log_probabilities(
     model: Any, batch: Batch, completions: Completions, chunk: int
 ) -> tuple[Tensor, Mapping[str, Tensor]]:
@@ -28,11 +34,7 @@ def log_probabilities(
 
     The sums are float64: rewards are small differences of long sums.
     """
-    features = model.features(
-        paddle.to_tensor(batch.input_ids),
-        position_ids=paddle.to_tensor(batch.position_ids),
-        startend_row_indices=paddle.to_tensor(batch.startend_row_indices),
-    )
+    features = model.features(paddle.to_tensor(batch.input_ids), **inputs_of(batch))
     weight, transposed, bias = model.head()
     hidden_TH = features.hidden.reshape([-1, features.hidden.shape[-1]])
     labels = paddle.to_tensor(batch.labels.reshape(-1))

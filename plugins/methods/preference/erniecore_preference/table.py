@@ -1,8 +1,8 @@
 """Log-probabilities of completions under the reference, computed once: a table by what a sample's tokens are, and its file.
 numpy only.
 
-A sample is known by a hash of its tokens up to its last learned one, so it does not matter in which batch, row, order or
-file it stands. The file is named after everything else that the values depend on.
+A sample is known by a hash of its tokens up to its last learned one, and of its images, so it does not matter in which
+batch, row, order or file it stands. The file is named after everything else that the values depend on.
 """
 
 from __future__ import annotations
@@ -35,7 +35,9 @@ def sample_keys(batch: Batch, completions: Completions) -> Keys:
     owner = np.searchsorted(starts, completions.where, side="right") - 1
     lasts = np.zeros(len(starts), np.int64)
     np.maximum.at(lasts, owner, completions.where)
-    columns = [a.reshape(-1) for a in (batch.input_ids, batch.labels, batch.position_ids, batch.fields["completion"])]
+    told = [batch.input_ids, batch.labels, batch.position_ids, batch.fields["completion"]]
+    told += [batch.fields["media"]] if "media" in batch.fields else []
+    columns = [a.reshape(batch.input_ids.size, -1) for a in told]  # positions may have several axes
     keys = []
     for start, last in zip(starts, lasts, strict=True):
         digest = hashlib.blake2b(digest_size=8)

@@ -41,7 +41,7 @@ class SftEncoder:
     def __init__(self, tokenizer: Tokenizer, max_length: int, too_long: str = "turns", media: bool = True) -> None:
         self.turns, self.max_length, self.too_long = TurnEncoder(tokenizer), max_length, too_long
         template = self.turns.template
-        self._reader = template if media and isinstance(template, MediaReader) else None
+        self.media = template if media and isinstance(template, MediaReader) else None
 
     def encode(self, record: Record) -> Sequence[Sample]:
         """One sample, or one per learned turn; raises ``RowError`` when none of them fits or nothing is learned."""
@@ -162,5 +162,5 @@ class SftEncoder:
             position_ids=np.arange(n, dtype=np.int64),
             end_rows=np.full(n, n, np.int32),
             truncated=truncated,
-            media=self._reader.references(messages, input_ids.tolist()) if self._reader is not None else (),
+            media=self.media.references(messages, input_ids.tolist()) if self.media is not None else (),
         )

@@ -7,6 +7,7 @@ Letters: B rows, S positions, N patches or tokens of images.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -131,6 +132,31 @@ def token_positions(
         if next(spare, None) is not None:
             raise ValueError(f"the rows have fewer placeholders than there are grids: {_NAMES[kind]} is left over")
     return positions, following
+
+
+def sample_positions(kinds_n: Ints, places_n: Ints, grids: dict[int, list[Grid]], merge: int) -> Ints:
+    """Positions int64 [n, 3] of a sample whose parts may go on from an earlier place, as two completions of one prompt do.
+
+    Args:
+        places_n: positions of the tokens as text: a part that begins at p follows the sample's first p tokens.
+        grids: as for :func:`token_positions`; images of several parts in their order.
+    """
+    n = len(kinds_n)
+    bounds = [0, *(np.flatnonzero(np.diff(places_n) != 1) + 1).tolist(), n]
+    if len(bounds) == 2:
+        return token_positions(kinds_n[None], grids, merge)[0].reshape(n, 3)
+    # the number of the image of its kind that begins at each token
+    begins = {kind: np.flatnonzero((kinds_n == kind) & (np.roll(kinds_n, 1) != kind)) for kind in grids}
+    out = np.zeros((n, 3), np.int64)
+    for start, end in pairwise(bounds):
+        first = int(places_n[start]) if start else 0
+        path = np.concatenate([np.arange(first), np.arange(start, end)])
+        here = {
+            kind: [g for g, at in zip(found, begins[kind], strict=True) if at < first or start <= at < end]
+            for kind, found in grids.items()
+        }
+        out[start:end] = token_positions(kinds_n[path][None], here, merge)[0][0, first:]
+    return out
 
 
 def _next(left: dict[int, Iterator[Grid]], kind: int, row: int, place: int) -> Grid:

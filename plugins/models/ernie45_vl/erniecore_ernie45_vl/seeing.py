@@ -22,7 +22,7 @@ from erniecore.api import DataError, Json, RowError
 from erniecore.api.data import IMAGE_MARKER, Batch, Media, Message, Sample, codes
 from erniecore.api.model import Segment
 from erniecore_ernie45_vl.images import MERGE, Sizing, patches, resized, smart_size
-from erniecore_ernie45_vl.positions import IMAGE, Grid, token_positions
+from erniecore_ernie45_vl.positions import IMAGE, Grid, sample_positions
 from erniecore_ernie45_vl.prompts import MEDIA
 
 if TYPE_CHECKING:
@@ -189,7 +189,7 @@ class SeeingTemplate(JinjaChatTemplate):
             for sample in row:
                 grids = {IMAGE: [_grid(json.loads(text)) for text in sample.media]} if sample.media else {}
                 part = slice(start, start + len(sample))
-                positions_BS3[i, part] = token_positions(kinds_BS[i : i + 1, part], grids, MERGE)[0][0]
+                positions_BS3[i, part] = sample_positions(kinds_BS[i, part], sample.position_ids, grids, MERGE)
                 start += len(sample)
         with ThreadPoolExecutor(_THREADS) as pool:
             pixels = list(pool.map(self._load, media))

@@ -6,44 +6,12 @@ import shutil
 import numpy as np
 import paddle  # noqa: TID253
 import pytest
-from erniecore_ernie45_vl.seeing import END, PLACEHOLDER, START
-from erniecore_model_init.new_model import init_model
-from erniecore_text.training import train
+from erniecore_ernie45_vl.seeing import PLACEHOLDER
 from PIL import Image
 
 import erniecore
 from erniecore.api import ErnieError
 from erniecore.cli.app import main
-
-COLORS = {"red": (230, 20, 20), "green": (20, 200, 40), "blue": (30, 40, 220)}
-
-
-@pytest.fixture(scope="module")
-def home(tmp_path_factory):
-    """A model, and rows whose images are of one color each; every fourth row is a text."""
-    home = tmp_path_factory.mktemp("vl")
-    texts = [f"What color is it? {name}. Say {name}. {i}" for name in COLORS for i in range(40)]
-    (home / "tok").mkdir()
-    made = train(texts, 320)
-    made.save(home / "tok")
-    ids = {PLACEHOLDER: made.vocab_size, START: made.vocab_size + 1, END: made.vocab_size + 2}
-    (home / "tok" / "added_tokens.json").write_text(json.dumps(ids))
-    keys = {"im_patch_id": PLACEHOLDER, "image_start_token_id": START, "image_end_token_id": END}
-    size = ",".join(["hidden_size=64", "num_hidden_layers=2", *(f"{key}={ids[token]}" for key, token in keys.items())])
-    init_model("ernie45-vl", f"tiny,{size}", home / "tok", home / "base", seed_value=3)
-    (home / "img").mkdir()
-    with (home / "rows.jsonl").open("w") as file:
-        for i in range(24):
-            name = list(COLORS)[i % 3]
-            row = {"messages": [{"role": "user", "content": f"Say {name}."}, {"role": "assistant", "content": name}]}
-            if i % 4:
-                Image.new("RGB", (56 + 28 * (i % 2), 56), COLORS[name]).save(home / "img" / f"{i}.png")
-                row["messages"][0]["content"] = "<image>What color is it?"
-                row["images"] = [f"img/{i}.png"]
-            file.write(json.dumps(row) + "\n")
-        missing = {"messages": [{"role": "user", "content": "<image>"}, {"role": "assistant", "content": "x"}]}
-        file.write(json.dumps({**missing, "images": ["img/none.png"]}) + "\n")
-    return home
 
 
 def settings(home, out, *more):
