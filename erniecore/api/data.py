@@ -16,6 +16,7 @@ from erniecore.types.records import (
     Role,
     ToolCall,
     UnpairedPreference,
+    messages_of,
 )
 from erniecore.types.samples import IGNORE, Batch, Encoder, MediaReader, Sample
 
@@ -44,4 +45,5 @@ __all__ = [
     "SchemePlugin",
     "ToolCall",
     "codes",
+    "messages_of",
 ]

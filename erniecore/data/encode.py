@@ -19,7 +19,7 @@ from erniecore.data.sources import DataSource
 from erniecore.errors import ConfigError, DataError, ErnieError, PluginBroken, RowError
 from erniecore.host import Host
 from erniecore.sections import Section
-from erniecore.types.records import Origin, Record
+from erniecore.types.records import Origin, Record, messages_of
 from erniecore.types.samples import Encoder, Sample
 from erniecore.types.text import Tokenizer
 
@@ -181,8 +181,7 @@ def _samples(encoder: Encoder, record: Record) -> Sequence[Sample]:
             expected=" or ".join(t.__name__ for t in encoder.accepts),
             fix="choose a method for this data, or data for this method",
         )
-    said = getattr(record, "prompt", getattr(record, "messages", ()))
-    media = next((m.media[0] for m in said if m.media), None)
+    media = next((m.media[0] for m in messages_of(record) if m.media), None)
     if media is not None and getattr(encoder, "media", None) is None:
         raise RowError(
             "the row has media, and this method or model reads texts",

@@ -119,3 +119,10 @@ class Document:
 
 
 Record: TypeAlias = "Conversation | Preference | UnpairedPreference | Document"
+
+
+def messages_of(record: Record) -> tuple[Message, ...]:
+    """The messages that may have media: of a preference those of its prompt."""
+    if isinstance(record, Preference):
+        return record.prompt
+    return () if isinstance(record, Document) else record.messages

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from erniecore.api import Json, hookimpl
-from erniecore.api.data import FormatPlugin, Origin, Record, RowReaderPlugin
+from erniecore.api.data import FormatPlugin, Origin, Record, RowReaderPlugin, messages_of
 from erniecore_formats import advice, checks, columns
 from erniecore_formats import alpaca as alpaca_rows
 from erniecore_formats import erniekit as erniekit_rows
@@ -56,8 +56,7 @@ class RowFormat(AdvisedFormat):
     @hookimpl
     def ernie_write_record(self, config: Any, record: Record) -> Json:
         """The row that a record is."""
-        said = getattr(record, "prompt", getattr(record, "messages", ()))
-        if any(m.media for m in said) and self.rows not in (message_rows, preference_rows):
+        if any(m.media for m in messages_of(record)) and self.rows not in (message_rows, preference_rows):
             raise checks.cannot_say("images")
         return columns.rename(self.rows.write(record), config.columns)
 
