@@ -25,6 +25,7 @@ class Context:
         cache: keys and values of past positions, or None.
         real: bool [B, S], false at padding; None when nothing tells padding apart.
         recompute: "none", "full", "attention" or "core-attention".
+        halves: whether columns i and i + d/2 are a rotary pair, instead of 2i and 2i + 1.
     """
 
     cos: Tensor
@@ -34,6 +35,7 @@ class Context:
     cache: Cache | None = None
     real: Tensor | None = None
     recompute: str = "none"
+    halves: bool = False
 
 
 def make_context(

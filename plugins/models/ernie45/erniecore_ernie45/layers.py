@@ -72,7 +72,7 @@ class RMSNorm(nn.Layer):  # type: ignore[misc]
 
 
 class Attention(nn.Layer):  # type: ignore[misc]
-    """Causal attention with shared key and value heads and interleaved rotary positions (arXiv:2104.09864)."""
+    """Causal attention with shared key and value heads and rotary positions (arXiv:2104.09864)."""
 
     def __init__(self, arch: Architecture, index: int) -> None:
         super().__init__()
@@ -88,8 +88,8 @@ class Attention(nn.Layer):  # type: ignore[misc]
         q_BShd = self.q_proj(x_BSH).reshape([0, 0, -1, self.head_dim])
         k_BSkd = self.k_proj(x_BSH).reshape([0, 0, -1, self.head_dim])
         v_BKkd = self.v_proj(x_BSH).reshape([0, 0, -1, self.head_dim])
-        q_BShd = ops.apply_rope(q_BShd, context.cos, context.sin)
-        k_BKkd = ops.apply_rope(k_BSkd, context.cos, context.sin)
+        q_BShd = ops.apply_rope(q_BShd, context.cos, context.sin, halves=context.halves)
+        k_BKkd = ops.apply_rope(k_BSkd, context.cos, context.sin, halves=context.halves)
         if context.cache is not None:
             k_BKkd, v_BKkd = context.cache.update(self.index, k_BKkd, v_BKkd)
         run = recompute if context.recompute == "core-attention" else call

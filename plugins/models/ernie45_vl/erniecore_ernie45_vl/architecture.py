@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from operator import itemgetter
 from typing import Any
 
-from erniecore_ernie45.architecture import MOST_LAYERS, Keys, decoder_fields, read_source
+from erniecore_ernie45.architecture import MOST_LAYERS, Architecture, Keys, decoder_fields, read_source
 from erniecore_ernie45_moe.architecture import MTP_KEY, MoeArchitecture, moe_fields
 
 from erniecore.api import Json
@@ -78,14 +78,20 @@ class Markers:
 
 
 @dataclass(frozen=True)
-class VlArchitecture(MoeArchitecture):
+class SeeingArchitecture(Architecture):
+    """Of any model that sees: a decoder, a vision tower, tokens that stand for images."""
+
+    vision: VisionArchitecture
+    markers: Markers
+
+
+@dataclass(frozen=True)
+class VlArchitecture(MoeArchitecture, SeeingArchitecture):
     """Sizes of a vision-language model. ``num_experts`` and ``expert_size`` are those of text; there are as many experts of
     width ``vision_expert_size`` for vision tokens. ``time_pairs``: rotary pairs that follow the time axis, the last ones."""
 
-    vision: VisionArchitecture
     vision_expert_size: int
     time_pairs: int
-    markers: Markers
 
     def layer_shape(self, index: int) -> LayerShape:
         """Vision experts only lie in memory: the plan is one of rows of text."""

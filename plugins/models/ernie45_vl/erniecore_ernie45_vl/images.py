@@ -30,7 +30,8 @@ MOST_ASPECT = 200
 
 @dataclass(frozen=True)
 class Sizing:
-    """Limits of the image size. ``fewest`` and ``most``: pixels of an image, or of a video frame if ``of_video`` made it."""
+    """How images are brought to size and cut. ``fewest`` and ``most``: pixels of an image, or of a video frame if ``of_video``
+    made it. ``by_rows``: patches come row by row, instead of square by square."""
 
     patch: int = 14
     merge: int = MERGE
@@ -38,11 +39,16 @@ class Sizing:
     most: int = 6177 * 28 * 28
     mean: tuple[float, ...] = (0.48145466, 0.4578275, 0.40821073)
     std: tuple[float, ...] = (0.26862954, 0.26130258, 0.27577711)
+    by_rows: bool = False
 
     @property
     def factor(self) -> int:
         """Sides are multiples of it: a square of patches."""
         return self.patch * self.merge
+
+    def size_of(self, height: int, width: int) -> tuple[int, int]:
+        """The size that an image gets. Raises ``ValueError`` as :func:`smart_size`."""
+        return smart_size(height, width, self)
 
     def of_video(self) -> Sizing:
         """Frames are smaller than images may be, and larger than they must be."""
@@ -96,8 +102,9 @@ def resized(image: Image.Image, size: tuple[int, int]) -> NDArray[np.uint8]:
 
 
 def patches(frames: NDArray[np.uint8], sizing: Sizing) -> Floats:
-    """Frames [F, height, width, 3] -> float32 [N, 3 p p]: squares of patches together, a patch as (channel, row, column)."""
-    p, m = sizing.patch, sizing.merge
+    """Frames [F, height, width, 3] -> float32 [N, 3 p p]: squares of patches together if not ``by_rows``, a patch as (channel,
+    row, column)."""
+    p, m = sizing.patch, 1 if sizing.by_rows else sizing.merge
     count, height, width, channels = frames.shape
     mean, std = (np.array(values, np.float32) for values in (sizing.mean, sizing.std))
     values = (frames.astype(np.float32) * np.float32(1 / 255) - mean) / std
@@ -133,7 +140,7 @@ def _one(images: Sequence[ImageSource], sizing: Sizing, multiple: int) -> tuple[
     if len(sizes) != 1:
         raise ValueError(f"frames of one size are expected, found {sorted(sizes) or 'none'}")
     width, height = sizes.pop()
-    size = smart_size(height, width, sizing)
+    size = sizing.size_of(height, width)
     opened += opened[-1:] * (-len(opened) % multiple)
     frames = np.stack([resized(image, size) for image in opened])
     return patches(frames, sizing), Grid(len(opened), size[0] // sizing.patch, size[1] // sizing.patch)

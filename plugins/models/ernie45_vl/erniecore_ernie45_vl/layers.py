@@ -6,7 +6,7 @@ Letters: B batch, S positions, T = B S tokens, H hidden, E experts of a kind.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import paddle  # noqa: TID253
@@ -19,26 +19,18 @@ from erniecore_ernie45_moe.router import hide_padding
 from paddle import Tensor  # noqa: TID253
 
 from erniecore_ernie45_vl.architecture import VlArchitecture
+from erniecore_ernie45_vl.seeing_model import SeeingContext
 
 
 @dataclass(frozen=True, slots=True)
-class VlContext(Context):
+class VlContext(SeeingContext):
     """What layers share.
 
     Attributes:
         vision: bool [B, S], true at tokens that go to the vision experts; None: there are none.
-        images: [M, H], what stands in the stream instead of embeddings, and ``places``: int64 [B S], for each token its
-            row among embeddings (first) and images (behind them); None where there are no images.
     """
 
     vision: Tensor | None = None
-    images: Tensor | None = None
-    places: Tensor | None = None
-
-    @classmethod
-    def of(cls, context: Context, **vision: Any) -> VlContext:
-        """``context`` with what images add."""
-        return cls(**{field.name: getattr(context, field.name) for field in fields(Context)}, **vision)
 
 
 class VlBlock(MoeBlock):

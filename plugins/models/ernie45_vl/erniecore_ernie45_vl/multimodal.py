@@ -14,7 +14,7 @@ class MultimodalModel(nn.Layer):  # type: ignore[misc]
     """A ``erniecore.api.model.CausalLM`` for ``erniecore.generate``: one prompt with images, and one or more completions.
 
     Args:
-        inputs: fields of ``model.VisionInputs``, except the token types, which follow from the ids.
+        inputs: fields of ``seeing_model.VisionInputs``, except the token types, which follow from the ids.
     """
 
     def __init__(self, model: Ernie45VlForConditionalGeneration, **inputs: Tensor) -> None:

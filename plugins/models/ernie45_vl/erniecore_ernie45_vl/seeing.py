@@ -21,7 +21,7 @@ from erniecore_text import JinjaChatTemplate
 from erniecore.api import DataError, Json, RowError
 from erniecore.api.data import IMAGE_MARKER, Batch, Media, Message, Sample, codes
 from erniecore.api.model import Segment
-from erniecore_ernie45_vl.images import MERGE, Sizing, patches, resized, smart_size
+from erniecore_ernie45_vl.images import MERGE, Sizing, patches, resized
 from erniecore_ernie45_vl.positions import IMAGE, Grid, sample_positions
 from erniecore_ernie45_vl.prompts import MEDIA
 
@@ -61,7 +61,7 @@ class Reading:
         header = inspect(data, self.limits)
         width, height = upright_size(header, data, self.limits) if self.upright else (header.width, header.height)
         try:
-            rows, columns = smart_size(height, width, self.sizing)
+            rows, columns = self.sizing.size_of(height, width)
         except ValueError as error:
             raise MediaError(str(error), found=f"{width} x {height}", expected="another size") from error
         return Grid(1, rows // self.sizing.patch, columns // self.sizing.patch)
@@ -142,12 +142,15 @@ class SeeingTemplate(JinjaChatTemplate):
                 if place:
                     number += 1
                     known = self.look(left[segment.message].pop(0))
-                    written = f"{MEDIA['image'][0]} {number}:{START}" + PLACEHOLDER * known.tokens + END
-                    yield replace(segment, text=written, trusted=True)
+                    yield replace(segment, text=self.written(number, known.tokens), trusted=True)
                 if text:
                     yield replace(segment, text=text)
         for media in (media for rest in left.values() for media in rest):
             raise _row_error(media, MediaError("the chat template leaves the image out", found=media.source[:80]))
+
+    def written(self, number: int, tokens: int) -> str:
+        """What stands for an image of so many tokens, the conversation's ``number``-th (from 1)."""
+        return f"{MEDIA['image'][0]} {number}:{START}" + PLACEHOLDER * tokens + END
 
     def look(self, media: Media) -> Known:
         """Hash and patches of an image, remembered. Raises ``RowError``."""

@@ -22,9 +22,20 @@ def flat(source: Json, where: str) -> dict[str, Any]:
     Raises ``CheckpointError`` for a ``text_config`` that is no mapping or that contradicts the level above, and for placed
     experts that no (start, end, interval) describes.
     """
+    merged, keys = one_level(source, where)
+    if keys is None:
+        return merged
+    return {**merged, **_placement(keys), **_both_kinds(keys), **_axes(keys), "model_type": FLAT_TYPE}
+
+
+def one_level(source: Json, where: str) -> tuple[dict[str, Any], Keys | None]:
+    """The keys of ``text_config`` beside those of the level above, and access to ``text_config``; a flat ``source`` as it
+    is, and None.
+
+    Raises ``CheckpointError`` for a ``text_config`` that is no mapping or that contradicts the level above."""
     inner = source.get("text_config")
     if inner is None:
-        return dict(source)
+        return dict(source), None
     outer = Keys(source, where)
     if not isinstance(inner, Mapping):
         raise outer.fault("text_config", "not a mapping", expected="the keys of the text part")
@@ -34,7 +45,7 @@ def flat(source: Json, where: str) -> dict[str, Any]:
     for key in text.keys() & others.keys():
         if text[key] != others[key]:
             raise keys.fault(key, f"contradicts the same key above: {others[key]!r}", fix="remove one of the two")
-    return {**text, **others, **_placement(keys), **_both_kinds(keys), **_axes(keys), "model_type": FLAT_TYPE}
+    return {**text, **others}, keys
 
 
 def _both_kinds(keys: Keys) -> dict[str, Any]:

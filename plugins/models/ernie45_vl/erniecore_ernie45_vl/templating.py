@@ -10,7 +10,9 @@ from erniecore_ernie45.templating import BuiltIn
 
 if TYPE_CHECKING:
     from erniecore.api.model import Tokenizer
-    from erniecore_ernie45_vl.config import VlConfig
+    from erniecore_ernie45_vl.config import MediaSection, VlConfig
+    from erniecore_ernie45_vl.images import Sizing
+    from erniecore_ernie45_vl.seeing import SeeingTemplate
 
 #: a directory without a template has the first
 TEMPLATES: dict[str, BuiltIn] = {
@@ -22,16 +24,23 @@ TEMPLATES: dict[str, BuiltIn] = {
 
 def seeing(tokenizer: Tokenizer, config: VlConfig) -> Tokenizer:
     """The tokenizer with a chat template that writes images as the settings want them."""
+    from erniecore_ernie45_vl.images import Sizing
+    from erniecore_ernie45_vl.seeing import SeeingTemplate
+
+    sizing = Sizing(fewest=config.image_min_pixels, most=config.image_max_pixels)
+    return with_images(tokenizer, config, sizing, SeeingTemplate)
+
+
+def with_images(tokenizer: Tokenizer, config: MediaSection, sizing: Sizing, kind: type[SeeingTemplate]) -> Tokenizer:
+    """The tokenizer with its chat template as a ``kind``, if it has one, for images of these sizes."""
     from erniecore_media import Limits
     from erniecore_text import JinjaChatTemplate
 
-    from erniecore_ernie45_vl.images import Sizing
-    from erniecore_ernie45_vl.seeing import Reading, SeeingTemplate
+    from erniecore_ernie45_vl.seeing import Reading
 
-    sizing = Sizing(fewest=config.image_min_pixels, most=config.image_max_pixels)
     limits = Limits(bytes=config.image_most_bytes, pixels=config.image_most_pixels)
     reading = Reading(sizing, limits, config.media_roots, config.image_upright)
     template = tokenizer.chat_template
     if isinstance(template, JinjaChatTemplate):
-        tokenizer.chat_template = SeeingTemplate(template, tokenizer.special_tokens, reading)
+        tokenizer.chat_template = kind(template, tokenizer.special_tokens, reading)
     return tokenizer

@@ -12,12 +12,13 @@ from typing import NamedTuple
 import numpy as np
 import paddle  # noqa: TID253
 import paddle.nn.functional as F  # noqa: TID253
-from erniecore_ernie45.layers import linear
+from erniecore_ernie45.layers import call, linear
 from paddle import Tensor, nn  # noqa: TID253
 
 from erniecore.api import ops
-from erniecore_ernie45_vl.architecture import VisionArchitecture, VlArchitecture
-from erniecore_ernie45_vl.positions import Grid, patch_places
+from erniecore.api.layers import recompute
+from erniecore_ernie45_vl.architecture import SeeingArchitecture, VisionArchitecture
+from erniecore_ernie45_vl.positions import Grid, Ints, patch_places
 
 #: of the rotary positions in every tower of this family
 THETA = 10000.0
@@ -47,7 +48,7 @@ class Frames(NamedTuple):
 class PatchEmbed(nn.Layer):  # type: ignore[misc]
     """A patch's numbers, flattened as (channel, row, column), through one matrix."""
 
-    def __init__(self, arch: VlArchitecture) -> None:
+    def __init__(self, arch: SeeingArchitecture) -> None:
         super().__init__()
         self.proj = linear(arch, arch.vision.patch_values, arch.vision.hidden_size, False)
 
@@ -59,7 +60,7 @@ class PatchEmbed(nn.Layer):  # type: ignore[misc]
 class VisionAttention(nn.Layer):  # type: ignore[misc]
     """Every patch of a frame sees all patches of that frame."""
 
-    def __init__(self, arch: VlArchitecture) -> None:
+    def __init__(self, arch: SeeingArchitecture) -> None:
         super().__init__()
         size = arch.vision.hidden_size
         self.head_dim = arch.vision.head_dim
@@ -85,7 +86,7 @@ class VisionAttention(nn.Layer):  # type: ignore[misc]
 class VisionMLP(nn.Layer):  # type: ignore[misc]
     """fc2(z * sigmoid(1.702 z)) with z = fc1(x)."""
 
-    def __init__(self, arch: VlArchitecture) -> None:
+    def __init__(self, arch: SeeingArchitecture) -> None:
         super().__init__()
         self.fc1 = linear(arch, arch.vision.hidden_size, arch.vision.intermediate_size, True)
         self.fc2 = linear(arch, arch.vision.intermediate_size, arch.vision.hidden_size, True)
@@ -99,11 +100,15 @@ class VisionMLP(nn.Layer):  # type: ignore[misc]
 class VisionBlock(nn.Layer):  # type: ignore[misc]
     """Attention and MLP, each after a norm and added to the stream."""
 
-    def __init__(self, arch: VlArchitecture) -> None:
+    def __init__(self, arch: SeeingArchitecture) -> None:
         super().__init__()
         size, epsilon = arch.vision.hidden_size, arch.vision.norm_eps
         self.norm1, self.norm2 = Norm(size, epsilon), Norm(size, epsilon)
-        self.attn, self.mlp = VisionAttention(arch), VisionMLP(arch)
+        self.attn, self.mlp = VisionAttention(arch), self.make_mlp(arch)
+
+    def make_mlp(self, arch: SeeingArchitecture) -> nn.Layer:
+        """What follows attention."""
+        return VisionMLP(arch)
 
     def forward(self, x_NC: Tensor, frames: Frames) -> Tensor:
         """[N, C] -> [N, C]."""
@@ -114,29 +119,47 @@ class VisionBlock(nn.Layer):  # type: ignore[misc]
 class VisionTower(nn.Layer):  # type: ignore[misc]
     """Embedding of patches, blocks, final norm (the tower of arXiv:2309.17425 with rotary positions)."""
 
-    def __init__(self, arch: VlArchitecture) -> None:
+    def __init__(self, arch: SeeingArchitecture) -> None:
         super().__init__()
         self.arch: VisionArchitecture = arch.vision
-        self.patch_embed = PatchEmbed(arch)
-        self.blocks = nn.LayerList([VisionBlock(arch) for _ in range(arch.vision.depth)])
+        self.patch_embed = self.make_patch_embed(arch)
+        self.blocks = nn.LayerList([self.make_block(arch) for _ in range(arch.vision.depth)])
         self.ln = Norm(arch.vision.hidden_size, arch.vision.norm_eps)
 
-    def forward(self, pixels_NP: Tensor, grids: Sequence[Grid]) -> Tensor:
+    def make_patch_embed(self, arch: SeeingArchitecture) -> nn.Layer:
+        """What makes patches vectors."""
+        return PatchEmbed(arch)
+
+    def make_block(self, arch: SeeingArchitecture) -> nn.Layer:
+        """One of the blocks."""
+        return VisionBlock(arch)
+
+    def embed(self, pixels_NP: Tensor, grids: Sequence[Grid]) -> Tensor:
+        """What enters the first block, [N, C]."""
+        x_NC: Tensor = self.patch_embed(pixels_NP)
+        return x_NC
+
+    def places(self, grids: Sequence[Grid]) -> Ints:
+        """Row and column [N, 2] of every patch, in the order in which they come."""
+        return patch_places(grids, self.arch.merge)
+
+    def forward(self, pixels_NP: Tensor, grids: Sequence[Grid], *, again: bool = False) -> Tensor:
         """Patches of all images one after the other, squares of patches together -> [N, C].
 
+        ``again``: the backward pass computes each block again instead of reading it from memory.
         Raises ``ValueError`` for grids of another number of patches."""
         total = sum(grid.size for grid in grids)
         if total != pixels_NP.shape[0]:
             raise ValueError(f"the grids have {total} patches, the pixels {pixels_NP.shape[0]}")
-        x_NC = self.patch_embed(pixels_NP)
-        frames = self.frames(grids)
+        x_NC = self.embed(pixels_NP, grids)
+        frames, run = self.frames(grids), recompute if again else call
         for block in self.blocks:
-            x_NC = block(x_NC, frames)
+            x_NC = run(block, x_NC, frames)
         return self.ln(x_NC)
 
     def frames(self, grids: Sequence[Grid]) -> Frames:
         """Rotary tables and attention windows of these images."""
-        places_1N2 = paddle.to_tensor(patch_places(grids, self.arch.merge)[None].astype(np.int64))
+        places_1N2 = paddle.to_tensor(self.places(grids)[None].astype(np.int64))
         return Frames(*ops.rope_tables_2d(places_1N2, self.arch.head_dim, THETA), list(_runs(grids)))
 
 
