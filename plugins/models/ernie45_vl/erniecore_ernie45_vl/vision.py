@@ -107,7 +107,7 @@ class VisionBlock(nn.Layer):  # type: ignore[misc]
         self.attn, self.mlp = VisionAttention(arch), self.make_mlp(arch)
 
     def make_mlp(self, arch: SeeingArchitecture) -> nn.Layer:
-        """What follows attention."""
+        """The layer behind attention; other towers have another activation."""
         return VisionMLP(arch)
 
     def forward(self, x_NC: Tensor, frames: Frames) -> Tensor:
