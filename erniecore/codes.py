@@ -37,6 +37,7 @@ ROLE_ORDER = "ERN-D035"
 BAD_VALUE = "ERN-D036"
 NO_FORMAT = "ERN-D037"
 AMBIGUOUS_FORMAT = "ERN-D038"
+BAD_MEDIA = "ERN-D039"
 
 TEMPLATE_BROKEN = "ERN-D040"
 TEMPLATE_REFUSED = "ERN-D041"
@@ -108,6 +109,7 @@ MEANINGS: dict[str, str] = {
     BAD_VALUE: "a field has a value outside of what it may be",
     NO_FORMAT: "no installed format fits the rows",
     AMBIGUOUS_FORMAT: "several installed formats fit the rows",
+    BAD_MEDIA: "an image or a video of a row cannot be read, or asks for too much",
     TEMPLATE_BROKEN: "the chat template cannot be compiled or does more work than allowed",
     TEMPLATE_REFUSED: "the chat template refuses this conversation",
     TEMPLATE_CHANGES_TEXT: "the chat template changes the text of a message, so its parts cannot be told apart",

@@ -67,6 +67,10 @@ class TokenizedDataset(Dataset, Protocol):
         """Samples of each of ``count`` sources."""
         ...
 
+    def media_items(self) -> Iterable[tuple[int, tuple[str, ...]]]:
+        """The samples that have media, ascending: index, ``Sample.media``."""
+        ...
+
     def foreign_id(self, vocab_size: int) -> tuple[str, int, Origin] | None:
         """(``token`` or ``label``, id, where it came from) of an id outside of the vocabulary, if there is one."""
         ...
@@ -176,6 +180,9 @@ class ArrayDataset:
                     return what, int(ids[place]), self[sample].origin
         return None
 
+    def media_items(self) -> Iterable[tuple[int, tuple[str, ...]]]:
+        return sorted(self.media.items())
+
     def source_sizes(self, count: int) -> list[int]:
         """Samples per source; sources are contiguous."""
         return [int(n) for n in np.bincount(self.sources, minlength=count)]
@@ -214,6 +221,10 @@ class Subset:
     @property
     def num_tokens(self) -> int:
         return int(self.lengths.sum(dtype=np.int64))
+
+    def media_items(self) -> Iterable[tuple[int, tuple[str, ...]]]:
+        places = {int(index): place for place, index in enumerate(self.indices)}
+        return [(places[index], media) for index, media in self.base.media_items() if index in places]
 
     def source_sizes(self, count: int) -> list[int]:
         ends = np.searchsorted(self.indices, np.cumsum(self.base.source_sizes(count)))

@@ -86,6 +86,14 @@ class MediaReader(Protocol):
         """``Sample.media`` of ids that ``messages`` became; the last ones may be cut off. Raises ``RowError``."""
         ...
 
+    def patches(self, media: str) -> int:
+        """How many patches the vision tower reads of one of ``Sample.media``."""
+        ...
+
+    def unchanged(self, media: str) -> bool:
+        """Whether the file of one of ``Sample.media`` still is what it was."""
+        ...
+
     def complete(self, batch: Batch, rows: Sequence[Sequence[Sample]]) -> Batch:
         """The batch of these rows with the ``inputs`` and positions that its media ask for. A pure function, also of the
         number of threads. Raises ``DataError`` for a file that has changed."""

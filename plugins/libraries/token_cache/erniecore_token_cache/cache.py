@@ -2,7 +2,8 @@
 
 An entry is a directory named by its key (``keys.py``) with shards (``shard_files.py``) and, once it is complete,
 ``entry.json``. Files are written atomically, so an interrupted build continues where it stopped, and a damaged shard is
-rebuilt from its rows with a warning.
+rebuilt from its rows with a warning. So is one whose images have changed since: their content is compared whenever an entry
+is opened. A shard with rows whose images could not be read is made anew each time: they may be there now.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from erniecore.api import DataError
-from erniecore.api.data import Encoder, codes
+from erniecore.api.data import Encoder, MediaReader, codes
 from erniecore.api.files import read_json
 from erniecore.api.rows import DataSource, ReadLimits, RowStatistics
 from erniecore.api.token_cache import (
@@ -52,7 +53,7 @@ class Entry:
 
     Attributes:
         stamp, content: of the data file, as in ``keys.py``. about: what the key stands for.
-        shards: those that are whole, by number; complete when ``count`` says so.
+        media: knows whether images are still the same. shards: those that are whole, by number; complete when ``count`` says so.
         count: of shards; -1: not known yet. made: shards that this process wrote.
     """
 
@@ -61,6 +62,7 @@ class Entry:
     stamp: tuple[tuple[int, ...], ...]
     content: dict[str, Any]
     about: dict[str, Any]
+    media: MediaReader | None = None
     shards: dict[int, Shard] = field(default_factory=dict)
     count: int = -1
     made: int = 0
@@ -157,7 +159,7 @@ class TokenCache:
         except OSError as e:
             raise unreadable(source.path, e) from e
         key, about = entry_key(source, content, encoder, limits)
-        return Entry(source, self.directory / key, stamp, content, about)
+        return Entry(source, self.directory / key, stamp, content, about, getattr(encoder, "media", None))
 
     def _read(self, entry: Entry) -> None:
         """Find the shards that are there and whole."""
@@ -168,6 +170,8 @@ class TokenCache:
         with ThreadPoolExecutor(_CHECKERS) as pool:
             for file, found in zip(wanted, pool.map(_checked, wanted), strict=True):
                 if isinstance(found, Shard):
+                    if not _current(found, entry, pool, self._damaged):
+                        continue
                     entry.shards[int(file.stem.rpartition("-")[2])] = found
                 else:
                     self._damaged(f"the token cache was damaged: {file}: {found}; the shard is rebuilt")
@@ -185,6 +189,17 @@ def _checked(path: Path) -> Shard | str:
         return open_shard(path)
     except Damaged as e:
         return str(e)
+
+
+def _current(shard: Shard, entry: Entry, pool: ThreadPoolExecutor, note: Callable[[str], None]) -> bool:
+    """Whether the rows of a shard would become the same samples today, as far as their images go."""
+    if codes.BAD_MEDIA in shard.statistics["count"]["reasons"]:
+        return False
+    found = list(dict.fromkeys(text for _, texts in shard.media_items() for text in texts))
+    if entry.media is None or all(pool.map(entry.media.unchanged, found)):
+        return entry.media is not None or not found
+    note(f"images of {entry.source.file} have changed: {shard.path.name} of the token cache is made anew")
+    return False
 
 
 def _listed(path: Path) -> int:

@@ -7,6 +7,7 @@ can be forgotten; the code of its package and of ours counts too, so that a cach
 from __future__ import annotations
 
 import hashlib
+import os
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
@@ -67,6 +68,8 @@ def entry_key(
         "erniecore": erniecore.__version__,
         "libraries": {name: _version(name) for name in _LIBRARIES},
     }
+    if getattr(encoder, "media", None) is not None:  # relative paths start there
+        about["images_from"] = os.path.dirname(os.path.abspath(source.file))
     relevant = {name: value for name, value in about.items() if name != "file"}
     return _described(relevant, "the key")[:40], about
 

@@ -7,11 +7,12 @@ others, and what a process costs should not depend on that. The system's page ca
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import weakref
 from bisect import bisect_right
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -148,7 +149,23 @@ class ShardDataset:
             fields={name: columns[name] for name in self._fields},
             truncated=place.part.shard.reasons[reason - 1] if reason else "",
             origin=Origin(self.files[place.part.source], line),
+            media=self._media(place, index),
         )
+
+    def media_items(self) -> Iterator[tuple[int, tuple[str, ...]]]:
+        """See ``TokenizedDataset``; read from the disk."""
+        first = 0
+        for part in self._parts:
+            yield from ((first + i, media) for i, media in part.shard.media_items())
+            first += part.shard.num_samples
+
+    def _media(self, place: _Place, index: int) -> tuple[str, ...]:
+        shard = place.part.shard
+        if shard.media is None:
+            return ()
+        at = shard.media[0] + (index - place.part_sample) * 8
+        start, end = np.frombuffer(self._read(shard.path, 16, at), "<i8").tolist()
+        return tuple(json.loads(self._read(shard.path, end - start, shard.media[1] + start))) if end > start else ()
 
     def _columns(self, place: _Place, token: int, n: int) -> dict[str, Array]:
         """Every array of ``n`` tokens from ``token`` of the block on."""

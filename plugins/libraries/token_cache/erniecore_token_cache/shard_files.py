@@ -1,7 +1,8 @@
 """One shard of tokenized samples as a file that proves itself whole: written once, under a temporary name until complete.
 
 Layout, little-endian: the blocks (of each: all input ids, all labels, where not plain position ids and end rows, then the
-further fields), the index (lengths, rows, lines: int32; reasons: uint16; one per sample), a JSON description, its length
+further fields), the index (lengths, rows, lines: int32; reasons: uint16; one per sample), where samples have media the
+byte at which each one's begin (int64, one per sample and the end) and these as JSON lists, a JSON description, its length
 (uint64), and the sha256 of everything before.
 """
 
@@ -10,14 +11,13 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from erniecore.api import ConfigError
 from erniecore.api.files import parse_json
 from erniecore.api.method import IGNORE
 
@@ -55,6 +55,7 @@ class Shard:
     Attributes:
         blocks: in order. fields: name -> (dtype, shape behind the token axis). reasons: texts by number, from 1 on.
         index: byte offset of each array of ``INDEX``. statistics: of its rows, as JSON. bytes, sha256: of the file.
+        media: byte offsets of the places and of the lists of media, if there are any.
     """
 
     path: Path
@@ -66,6 +67,17 @@ class Shard:
     statistics: Mapping[str, Any]
     bytes: int
     sha256: str
+    media: tuple[int, int] | None = None
+
+    def media_items(self) -> Iterator[tuple[int, tuple[str, ...]]]:
+        """The samples that have media: number in the shard, ``Sample.media``."""
+        if self.media is None:
+            return
+        places = np.fromfile(self.path, "<i8", self.num_samples + 1, offset=self.media[0])
+        with self.path.open("rb") as file:
+            for i in np.flatnonzero(np.diff(places)).tolist():
+                file.seek(self.media[1] + int(places[i]))
+                yield i, tuple(json.loads(file.read(int(places[i + 1] - places[i]))))
 
     def read_index(self, name: str) -> Array:
         """One array of the index."""
@@ -92,6 +104,7 @@ class ShardWriter:
         self._blocks: list[Block] = []
         self._index: dict[str, list[Array]] = {name: [] for name, _ in INDEX}
         self._reasons: dict[str, int] = {}
+        self._media: list[bytes] = []  # one per sample
         self._fields: dict[str, tuple[str, tuple[int, ...]]] | None = None
         self._offset = 0
 
@@ -109,8 +122,6 @@ class ShardWriter:
         """Append a block. Raises ``ValueError`` for other fields than those of the blocks before."""
         if not len(dataset):
             return
-        if dataset.media:
-            raise ConfigError.at("data.cache", "rows with images are not kept on disk: set data.cache=off")
         fields = {name: (array.dtype.str, array.shape[1:]) for name, array in sorted(dataset.fields.items())}
         if self._fields not in (None, fields):
             raise ValueError(f"samples with different fields: {self._fields} and {fields}")
@@ -125,6 +136,8 @@ class ShardWriter:
         reasons = np.zeros(len(dataset), np.uint16)
         for i, why in dataset.truncated.items():
             reasons[i] = self._reasons.setdefault(why, len(self._reasons) + 1)
+        texts = (dataset.media.get(i, ()) for i in range(len(dataset)))
+        self._media += [json.dumps(media, ensure_ascii=False).encode() if media else b"" for media in texts]
         self._index["lengths"].append(dataset.lengths)
         self._index["rows"].append(dataset.rows)
         self._index["lines"].append(dataset.lines)
@@ -136,6 +149,7 @@ class ShardWriter:
         for name, dtype in INDEX:
             places[name] = self._offset
             self._write(np.concatenate([np.zeros(0, dtype), *self._index[name]]).astype(dtype).data)
+        media = self._write_media() if any(self._media) else None
         facts = {
             "format": FORMAT,
             "place": _place(self.path),
@@ -143,6 +157,7 @@ class ShardWriter:
             "fields": self._fields or {},
             "reasons": list(self._reasons),
             "index": places,
+            "media": media,
             "samples": sum(block.samples for block in self._blocks),
             "account": statistics,
         }
@@ -155,6 +170,13 @@ class ShardWriter:
         self._stream.close()
         os.replace(self._temporary, self.path)
         return _parse(self.path, text, self._offset + _HASH, self._digest.hexdigest())
+
+    def _write_media(self) -> tuple[int, int]:
+        places = self._offset
+        self._write(np.cumsum([0, *map(len, self._media)], dtype="<i8").data)
+        texts = self._offset
+        self._write(b"".join(self._media))
+        return places, texts
 
     def discard(self) -> None:
         """Delete the unfinished file."""
@@ -209,4 +231,5 @@ def _parse(path: Path, text: bytes, size: int, sha256: str) -> Shard:
         statistics=facts["account"],
         bytes=size,
         sha256=sha256,
+        media=tuple(facts["media"]) if facts.get("media") else None,
     )

@@ -178,6 +178,19 @@ class SeeingTemplate(JinjaChatTemplate):
             raise _row_error(media[-1], MediaError("the row is cut inside an image", fix="raise data.max_seq_len"))
         return tuple(_written(m, self.look(m)) for m in media)
 
+    def patches(self, media: str) -> int:
+        """Of all frames."""
+        return _grid(json.loads(media)).size
+
+    def unchanged(self, media: str) -> bool:
+        """Whether the content has the hash that was noted."""
+        facts = json.loads(media)
+        try:
+            data = self._reading.bytes_of(facts["source"], facts["base"])
+        except MediaError:
+            return False
+        return bool(hashlib.sha256(data).hexdigest() == facts["sha256"])
+
     def complete(self, batch: Batch, rows: Sequence[Sequence[Sample]]) -> Batch:
         """With pixels [N, 3 p p] and grids [images, 3] in the order of the placeholders, kinds of tokens [B, S], and positions
         [B, S, 3] that begin anew with each sample. Raises ``DataError`` for an image that has changed."""
@@ -219,7 +232,7 @@ class SeeingTemplate(JinjaChatTemplate):
             where = sample.origin.place()
             raise DataError(
                 error.message,
-                code=codes.BAD_VALUE,
+                code=codes.BAD_MEDIA,
                 where=where,
                 found=error.found,
                 expected=error.expected,
@@ -243,7 +256,7 @@ def _grid(facts: Mapping[str, Any]) -> Grid:
 def _row_error(media: Media, error: MediaError) -> RowError:
     return RowError(
         error.message,
-        code=codes.BAD_VALUE,
+        code=codes.BAD_MEDIA,
         where=media.where,
         found=error.found,
         expected=error.expected,

@@ -43,7 +43,7 @@ def test_lora_learns_from_images_and_every_row_is_counted(home, tmp_path):
     report = json.loads((out / "data_report.json").read_text())["train"]
     assert (report["rows"], report["kept"], report["dropped"]) == (25, 24, 1)
     (error,) = report["errors"]
-    assert (error["line"], error["path"], error["code"]) == (25, "$.images[0]", "ERN-D036")
+    assert (error["line"], error["path"], error["code"]) == (25, "$.images[0]", "ERN-D039")
     assert "none.png" in error["found"]
 
 
@@ -90,6 +90,19 @@ def test_resumed_with_workers_full_training_gives_the_same_bits(home, tmp_path):
     (out / "ckpt" / "latest.json").unlink()
     erniecore.run(None, [*words, "data.workers=2", "run.resume=must"], console="none")
     assert tensors(out) == whole
+
+
+def test_a_token_cache_gives_the_same_losses_and_notices_another_image(home, tmp_path):
+    shutil.copytree(home / "img", tmp_path / "img")
+    shutil.copy(home / "rows.jsonl", tmp_path / "rows.jsonl")
+    more = ["adapter=lora", "train.max_steps=2", f"data.train={tmp_path / 'rows.jsonl'}"]
+    for name, cache in (("memory", "off"), ("made", str(tmp_path / "c")), ("read", str(tmp_path / "c"))):
+        erniecore.run(None, [*settings(home, tmp_path / name, *more), f"data.cache={cache}"], console="none")
+    assert losses(tmp_path / "made") == losses(tmp_path / "read") == losses(tmp_path / "memory")
+    for image in (tmp_path / "img").iterdir():
+        Image.new("RGB", (56, 56), "black").save(image)
+    erniecore.run(None, [*settings(home, tmp_path / "new", *more), f"data.cache={tmp_path / 'c'}"], console="none")
+    assert losses(tmp_path / "new") != losses(tmp_path / "memory")
 
 
 def test_another_image_under_the_same_name_is_no_resumption(home, tmp_path):
