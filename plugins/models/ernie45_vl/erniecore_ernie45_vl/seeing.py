@@ -179,7 +179,7 @@ class SeeingTemplate(JinjaChatTemplate):
         return tuple(_written(m, self.look(m)) for m in media)
 
     def patches(self, media: str) -> int:
-        """Of all frames."""
+        """Those of all frames of a video."""
         return _grid(json.loads(media)).size
 
     def unchanged(self, media: str) -> bool:
