@@ -18,7 +18,7 @@ from erniecore.types.records import (
     UnpairedPreference,
     messages_of,
 )
-from erniecore.types.samples import IGNORE, Batch, Encoder, MediaReader, Sample
+from erniecore.types.samples import IGNORE, Batch, Encoder, MediaReader, Sample, media_reader
 
 __all__ = [
     "FormatConfig",
@@ -45,5 +45,6 @@ __all__ = [
     "SchemePlugin",
     "ToolCall",
     "codes",
+    "media_reader",
     "messages_of",
 ]

@@ -20,7 +20,7 @@ from erniecore.errors import ConfigError, DataError, ErnieError, PluginBroken, R
 from erniecore.host import Host
 from erniecore.sections import Section
 from erniecore.types.records import Origin, Record, messages_of
-from erniecore.types.samples import Encoder, Sample
+from erniecore.types.samples import Encoder, Sample, media_reader
 from erniecore.types.text import Tokenizer
 
 #: A chunk ends with the row that reaches one of these.
@@ -182,7 +182,7 @@ def _samples(encoder: Encoder, record: Record) -> Sequence[Sample]:
             fix="choose a method for this data, or data for this method",
         )
     media = next((m.media[0] for m in messages_of(record) if m.media), None)
-    if media is not None and getattr(encoder, "media", None) is None:
+    if media is not None and media_reader(encoder) is None:
         raise RowError(
             "the row has media, and this method or model reads texts",
             code=codes.BAD_VALUE,

@@ -110,3 +110,13 @@ class Encoder(Protocol):
     def encode(self, record: Record) -> Sequence[Sample]:
         """The samples of one record; raises ``RowError`` when nothing of it can be learned."""
         ...
+
+
+@runtime_checkable
+class _WithMedia(Protocol):
+    media: MediaReader | None
+
+
+def media_reader(encoder: Encoder | None) -> MediaReader | None:
+    """The reader of an encoder that fills ``Sample.media``."""
+    return encoder.media if isinstance(encoder, _WithMedia) else None

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from erniecore.api import DataError
-from erniecore.api.data import Encoder, MediaReader, codes
+from erniecore.api.data import Encoder, MediaReader, codes, media_reader
 from erniecore.api.files import read_json
 from erniecore.api.rows import DataSource, ReadLimits, RowStatistics
 from erniecore.api.token_cache import (
@@ -159,7 +159,7 @@ class TokenCache:
         except OSError as e:
             raise unreadable(source.path, e) from e
         key, about = entry_key(source, content, encoder, limits)
-        return Entry(source, self.directory / key, stamp, content, about, getattr(encoder, "media", None))
+        return Entry(source, self.directory / key, stamp, content, about, media_reader(encoder))
 
     def _read(self, entry: Entry) -> None:
         """Find the shards that are there and whole."""

@@ -21,7 +21,7 @@ from pydantic import BaseModel
 
 import erniecore
 from erniecore.api import DataError
-from erniecore.api.data import Encoder, codes
+from erniecore.api.data import Encoder, codes, media_reader
 from erniecore.api.rows import DataSource, ReadLimits
 from erniecore.api.token_cache import file_hash, reader_of, shards_of
 
@@ -68,7 +68,7 @@ def entry_key(
         "erniecore": erniecore.__version__,
         "libraries": {name: _version(name) for name in _LIBRARIES},
     }
-    if getattr(encoder, "media", None) is not None:  # relative paths start there
+    if media_reader(encoder) is not None:  # relative paths start there
         about["images_from"] = os.path.dirname(os.path.abspath(source.file))
     relevant = {name: value for name, value in about.items() if name != "file"}
     return _described(relevant, "the key")[:40], about
