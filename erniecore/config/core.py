@@ -82,6 +82,12 @@ class DataSection(Section):
     eval: tuple[Source, ...] = Field((), description="Validation data for `eval.every` and the final evaluation.")
     format: str = Field("auto", description="Format plugin for sources that name none.")
     max_seq_len: int = Field(2048, ge=2, description="Maximum tokens per sample and per packed sequence.")
+    max_patches: int = Field(
+        0,
+        ge=0,
+        description="Maximum patches of images per sample and per packed sequence, as `max_seq_len` for tokens: what the vision "
+        "tower reads at once, up to `train.batch_size` times as many. A row with more is dropped. 0: no limit.",
+    )
     too_long: Literal["auto", "drop", "turns", "truncate"] = Field(
         "auto",
         description="What becomes of rows with more than `max_seq_len` tokens; all of it is counted. `drop`: they are dropped. "

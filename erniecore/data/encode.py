@@ -14,6 +14,7 @@ from erniecore import codes
 from erniecore.data.dataset import ArrayDataset, DatasetBuilder, TokenizedDataset, concatenate
 from erniecore.data.decoding import decode_row
 from erniecore.data.opening import LIMITS, RawRow, ReadLimits
+from erniecore.data.patches import BoundedEncoder
 from erniecore.data.row_statistics import MAX_ERRORS, RowStatistics
 from erniecore.data.sources import DataSource
 from erniecore.errors import ConfigError, DataError, ErnieError, PluginBroken, RowError
@@ -37,13 +38,16 @@ class Job:
     max_errors: int = MAX_ERRORS
 
 
-def build_encoder(host: Host, config: Section, tokenizer: Tokenizer, max_length: int, too_long: str) -> Encoder:
-    """The encoder of the method in ``host``. Raises ``ConfigError`` for a choice of ``data.too_long`` that it does not know."""
+def build_encoder(
+    host: Host, config: Section, tokenizer: Tokenizer, max_length: int, too_long: str, max_patches: int = 0
+) -> Encoder:
+    """The encoder of the method in ``host``. Raises ``ConfigError`` for a choice of ``data.too_long`` that it does not know, and
+    for ``data.max_patches`` where no images are read."""
     hook = host.hook.ernie_build_encoder
     if too_long != "auto" and not any("too_long" in found.argnames for found in hook.get_hookimpls()):
         raise ConfigError.at("data.too_long", f"the method shortens rows in its own way: use auto (got {too_long})")
     encoder: Encoder = hook(config=config, tokenizer=tokenizer, max_length=max_length, too_long=too_long)
-    return encoder
+    return BoundedEncoder(encoder, max_patches) if max_patches else encoder
 
 
 class Chunk(NamedTuple):

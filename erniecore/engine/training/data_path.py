@@ -56,5 +56,7 @@ def open_data_path(loaded: LoadedSettings) -> DataPath:
     if any(corpus_of(source.path) for source in settings.data.train):
         raise UsageError("a corpus is read as it is; there is nothing to encode", where="data.train")
     tokenizer = build_tokenizer(context.host, settings.model, context.model.vocab_size)
-    encoder = build_encoder(context.host, settings.method, tokenizer, settings.data.max_seq_len, settings.data.too_long)
+    data = settings.data
+    bounds = data.max_seq_len, data.too_long, data.max_patches
+    encoder = build_encoder(context.host, settings.method, tokenizer, *bounds)
     return DataPath(context, SplitReader(settings.data, settings.formats, encoder), tokenizer.pad_id)

@@ -21,6 +21,7 @@ from erniecore.data.corpus import Corpus, corpus_of_split, open_corpus
 from erniecore.data.dataloader import DataLoader
 from erniecore.data.dataset import TokenizedDataset
 from erniecore.data.encode import build_encoder
+from erniecore.data.patches import patches_of
 from erniecore.data.splits import SplitReader
 from erniecore.engine.training.guards import check_dataset
 from erniecore.errors import ErnieError
@@ -95,7 +96,9 @@ def build_run_data(context: RunContext, tokenizer: Tokenizer, checkpoint: Checkp
         DataError: no data, an unreadable file, too many dropped rows, ids beyond the model's vocabulary.
     """
     settings, plan = context.settings, context.parallel_plan
-    encoder = build_encoder(context.host, settings.method, tokenizer, settings.data.max_seq_len, settings.data.too_long)
+    data = settings.data
+    bounds = data.max_seq_len, data.too_long, data.max_patches
+    encoder = build_encoder(context.host, settings.method, tokenizer, *bounds)
     command = shlex.join(["ernie", "data", "check", str(context.out)])  # its resolved.yaml has all settings
     reader = SplitReader(settings.data, settings.formats, encoder, command, _known_formats(context.out))
     place = Place(settings.run.seed, plan.data_rank, plan.data_size)
@@ -177,7 +180,8 @@ class _Opening:
 
     def _rows(self, dataset: TokenizedDataset, settings: SamplerSettings, known: Mapping[int, int]) -> DataLoader:
         check_dataset(dataset, self.vocab_size)
-        sampler = PackedBatchSampler(dataset, settings, known_sequences=known)
+        patches = patches_of(dataset, self.media)
+        sampler = PackedBatchSampler(dataset, settings, known_sequences=known, patches=patches)
         return DataLoader(dataset, sampler, pad_id=self.pad_id, media=self.media)
 
     def _corpus(self, name: str, corpus: Corpus, settings: SamplerSettings) -> DataLoader:
@@ -209,7 +213,8 @@ def evaluation_sampling(
 
 
 def _packing(data: DataSection) -> dict[str, Any]:
-    return {"packing": data.packing, "max_seq_len": data.max_seq_len, "packing_buffer": data.packing_buffer}
+    bounds = {"max_seq_len": data.max_seq_len, "max_patches": data.max_patches}
+    return {"packing": data.packing, **bounds, "packing_buffer": data.packing_buffer}
 
 
 def _known_formats(out: Path) -> dict[str, str]:

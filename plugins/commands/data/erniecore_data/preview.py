@@ -75,7 +75,9 @@ def open_preview(arguments: Sequence[str], chosen: Mapping[str, Any], max_seq_le
         raise UsageError("no data file is named", fix=fix, next="ernie data check --help")
     data, encoder = settings.data, None
     if tokenizer is not None:
-        encoder = build_encoder(loaded.host, settings.method, tokenizer, data.max_seq_len, data.too_long)
+        encoder = build_encoder(
+            loaded.host, settings.method, tokenizer, data.max_seq_len, data.too_long, data.max_patches
+        )
     pasted = (*arguments, *_typed({**chosen, "max-seq-len": max_seq_len}))
     return Preview(sources, data.format, settings.formats, data.max_seq_len, tokenizer, encoder, vocabulary, pasted)
 

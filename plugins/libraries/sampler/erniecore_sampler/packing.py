@@ -1,4 +1,5 @@
-"""Which samples share a row: pure functions from lengths to packs. Knows nothing of tokens.
+"""Which samples share a row: pure functions from lengths, and a second size such as patches, to packs. Knows nothing of
+tokens.
 
 Works through the lengths a buffer at a time, so that millions of samples cost two small integers each.
 """
@@ -44,7 +45,15 @@ class Packs:
         return row if self.ends is None else int(self.ends[row - 1]) if row else 0
 
 
-def pack(lengths: Array, capacity: int, kind: str, buffer: int = 500) -> Packs:
+def pack(
+    lengths: Array,
+    capacity: int,
+    kind: str,
+    buffer: int = 500,
+    *,
+    patches: Array | None = None,
+    max_patches: int = 0,
+) -> Packs:
     """All rows of ``kind``; members are indices into ``lengths``.
 
     Args:
@@ -52,12 +61,18 @@ def pack(lengths: Array, capacity: int, kind: str, buffer: int = 500) -> Packs:
             in order of arrival, within a buffer of samples; the emptiest row of a buffer joins the next one. Not longest
             first, which fills a little better but puts samples of one length, and so often of one kind, into the same row
             and neighboring steps.
+        patches: a second size [N], of which a row holds ``max_patches``; 0: any.
 
     Raises:
-        ValueError: a length above ``capacity``.
+        ValueError: a length above ``capacity``, or more patches than ``max_patches``.
     """
-    _check(lengths, capacity)
-    found = _sequential(lengths, capacity) if kind == "sequential" else _greedy(lengths, capacity, buffer)
+    _check(lengths, capacity, "tokens")
+    bounded = patches is not None and max_patches > 0
+    beside = patches if patches is not None and bounded else np.zeros(len(lengths), np.int8)
+    most = max_patches if bounded else 0
+    _check(beside, most, "patches")
+    sizes_of = _Sizes(lengths, beside)
+    found = _sequential(sizes_of, capacity, most) if kind == "sequential" else _greedy(sizes_of, capacity, most, buffer)
     members = np.empty(len(lengths), np.int32 if len(lengths) < 2**31 else np.int64)
     ends: list[NDArray[np.int64]] = [np.zeros(0, np.int64)]
     done = 0
@@ -69,56 +84,72 @@ def pack(lengths: Array, capacity: int, kind: str, buffer: int = 500) -> Packs:
     return Packs(members, np.concatenate(ends))
 
 
-def _sequential(lengths: Array, capacity: int) -> Iterator[list[list[int]]]:
+@dataclass(frozen=True)
+class _Sizes:
+    lengths: Array
+    patches: Array
+
+    def of(self, start: int, count: int) -> Iterator[tuple[int, int, int]]:
+        """(index, length, patches) of some samples."""
+        part = slice(start, start + count)
+        index = range(start, start + len(self.lengths[part]))
+        return zip(index, self.lengths[part].tolist(), self.patches[part].tolist(), strict=True)
+
+
+def _sequential(sizes: _Sizes, capacity: int, most: int) -> Iterator[list[list[int]]]:
     row: list[int] = []
-    room = capacity
-    for start in range(0, len(lengths), _AT_ONCE):
+    room, left = capacity, most
+    for start in range(0, len(sizes.lengths), _AT_ONCE):
         rows = []
-        for i, length in enumerate(lengths[start : start + _AT_ONCE].tolist(), start):
-            if length > room:
+        for i, length, patches in sizes.of(start, _AT_ONCE):
+            if length > room or patches > left:
                 rows.append(row)
-                row, room = [], capacity
+                row, room, left = [], capacity, most
             row.append(i)
-            room -= length
+            room, left = room - length, left - patches
         if rows:
             yield rows
     if row:
         yield [row]
 
 
-def _greedy(lengths: Array, capacity: int, buffer: int) -> Iterator[list[list[int]]]:
+def _greedy(sizes: _Sizes, capacity: int, most: int, buffer: int) -> Iterator[list[list[int]]]:
     """Finished rows, a buffer at a time."""
-    carried: list[tuple[int, int]] = []  # (index, length)
-    for start in range(0, len(lengths), buffer):
-        arrived = enumerate(lengths[start : start + buffer].tolist(), start)
-        filled = _best_fit([*carried, *arrived], capacity)
+    carried: list[tuple[int, int, int]] = []  # (index, length, patches)
+    for start in range(0, len(sizes.lengths), buffer):
+        filled = _best_fit([*carried, *sizes.of(start, buffer)], capacity, most)
         carried = []
-        if start + buffer < len(lengths) and len(filled) > 1:
-            emptiest = min(range(len(filled)), key=lambda p: (sum(n for _, n in filled[p]), p))
+        if start + buffer < len(sizes.lengths) and len(filled) > 1:
+            emptiest = min(range(len(filled)), key=lambda p: (sum(n for _, n, _ in filled[p]), p))
             carried = filled.pop(emptiest)
-        yield [[i for i, _ in row] for row in filled]
+        yield [[i for i, _, _ in row] for row in filled]
 
 
-def _best_fit(samples: Sequence[tuple[int, int]], capacity: int) -> list[list[tuple[int, int]]]:
+def _best_fit(samples: Sequence[tuple[int, int, int]], capacity: int, most: int) -> list[list[tuple[int, int, int]]]:
     """Each sample into the fullest row that still holds it, of equally full ones the oldest; rows by their first sample."""
-    packs: list[list[tuple[int, int]]] = []
+    packs: list[list[tuple[int, int, int]]] = []
+    left: list[int] = []  # patches of each row
     many = len(samples) + 1
     rooms: list[int] = []  # room left * many + pack, sorted
     for sample in samples:
-        length = sample[1]
+        _, length, patches = sample
         at = bisect_left(rooms, length * many)
+        while at < len(rooms) and left[rooms[at] % many] < patches:
+            at += 1
         if at < len(rooms):
             room, pack = divmod(rooms.pop(at), many)
         else:
             room, pack = capacity, len(packs)
             packs.append([])
+            left.append(most)
         packs[pack].append(sample)
+        left[pack] -= patches
         insort(rooms, (room - length) * many + pack)
     return sorted((sorted(p) for p in packs), key=lambda p: p[0])
 
 
-def _check(lengths: Array, capacity: int) -> None:
-    longest: Any = int(np.argmax(lengths)) if len(lengths) else None
-    if longest is not None and lengths[longest] > capacity:
-        first = int(np.argmax(lengths > capacity))
-        raise ValueError(f"sample {first} has {int(lengths[first])} tokens, a row holds {capacity}")
+def _check(sizes: Array, capacity: int, what: str) -> None:
+    longest: Any = int(np.argmax(sizes)) if len(sizes) else None
+    if longest is not None and sizes[longest] > capacity:
+        first = int(np.argmax(sizes > capacity))
+        raise ValueError(f"sample {first} has {int(sizes[first])} {what}, a row holds {capacity}")

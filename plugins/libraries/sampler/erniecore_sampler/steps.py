@@ -43,6 +43,7 @@ class SamplerSettings:
 
     packing: str = "greedy"
     max_seq_len: int = 2048
+    max_patches: int = 0
     packing_buffer: int = 500
     shuffle: bool = True
     mix: Mix = field(default_factory=Mix)
@@ -153,6 +154,8 @@ class PackedBatchSampler(BatchSampler):
         dataset: the samples, none longer than ``settings.max_seq_len``.
         known_sequences: sequences of epochs that were counted before, so that a later step is found without packing
             them again.
+        patches: of each sample [N]. Packed sequences have at most ``settings.max_patches``, and micro-batches of a step are
+            made so that they and the ranks have about as many: which sequences a step has stays the same.
 
     Raises:
         ValueError: no samples.
@@ -164,11 +167,12 @@ class PackedBatchSampler(BatchSampler):
         settings: SamplerSettings,
         *,
         known_sequences: Mapping[int, int] | None = None,
+        patches: Array | None = None,
     ) -> None:
         super().__init__(settings)
         if not len(dataset):
             raise ValueError("a batch sampler needs at least one sample")
-        self.dataset = dataset
+        self.dataset, self.patches = dataset, patches
         self._single = settings.packing in ("none", "padding-free")  # one sample per sequence
         self._sizes = dataset.source_sizes(len(dataset.files))
         self._counts = dict(known_sequences or {})
@@ -188,6 +192,17 @@ class PackedBatchSampler(BatchSampler):
     def sequences(self, epoch: int, start: int, stop: int) -> list[list[int]]:
         return self._packs(epoch)[start:stop]
 
+    def step(self, step: int) -> list[MicroBatch]:
+        if self.patches is None:
+            return super().step(step)
+        epoch, index = self.locate(step)
+        first = index * self.sequences_per_step
+        found = self.sequences(epoch, first, min(first + self.sequences_per_step, self.num_sequences(epoch)))
+        size, ranks = self.settings.batch_size, self.settings.data_size
+        costs = [int(self.patches[sequence].sum()) for sequence in found]
+        groups = balanced(costs, math.ceil(len(found) / (size * ranks)) * ranks, size)
+        return [[found[i] for i in members] for members in groups[self.settings.data_rank :: ranks]]
+
     def fill_rate(self, epoch: int = 0) -> float:
         """See ``BatchSampler``; 1 for sequences without padding."""
         packs = self._packs(epoch)
@@ -206,5 +221,20 @@ class PackedBatchSampler(BatchSampler):
         order = epoch_order(self._sizes, s.mix, shuffle=s.shuffle, seed=s.seed, epoch=epoch)
         if self._single:
             return Packs(order)
-        packs = pack(self.dataset.lengths[order], s.max_seq_len, s.packing, s.packing_buffer)
+        patches = None if self.patches is None else self.patches[order]
+        lengths, most = self.dataset.lengths[order], s.max_patches
+        packs = pack(lengths, s.max_seq_len, s.packing, s.packing_buffer, patches=patches, max_patches=most)
         return Packs(order[packs.members], packs.ends)
+
+
+def balanced(costs: Sequence[int], groups: int, size: int) -> list[list[int]]:
+    """Indices of ``costs`` in groups of at most ``size`` whose sums are about equal: the largest first, each to the group with
+    the smallest sum so far (R. L. Graham, 1969), of these the one with the fewest members."""
+    out: list[list[int]] = [[] for _ in range(groups)]
+    sums = [0] * groups
+    for i in sorted(range(len(costs)), key=lambda i: (-costs[i], i)):
+        open_groups = (g for g in range(groups) if len(out[g]) < size)
+        group = min(open_groups, key=lambda g: (sums[g], len(out[g]), g))
+        out[group].append(i)
+        sums[group] += costs[i]
+    return [sorted(members) for members in out]

@@ -74,3 +74,23 @@ def test_greedy_keeps_rows_mixed():
     assert len(rest) < 10
     assert sum(lengths[i] for row in rows for i in row) > 0.98 * 1000 * len(rows)
     assert all(len({lengths[i] for i in row}) == 3 for row in rows)
+
+
+SIZES = st.lists(st.tuples(st.integers(1, 10), st.integers(0, 6)), max_size=60)
+
+
+@pytest.mark.parametrize("kind", ["sequential", "greedy"])
+@given(SIZES, st.integers(6, 12), st.integers(1, 20))
+def test_rows_hold_neither_too_many_tokens_nor_too_many_patches(kind, sizes, most, buffer):
+    lengths, patches = (np.array([s[k] for s in sizes], np.int64) for k in (0, 1))
+    packs = pack(lengths, 10, kind, buffer, patches=patches, max_patches=most)[:]
+    assert sorted(i for p in packs for i in p) == list(range(len(sizes)))
+    assert all(lengths[p].sum() <= 10 and patches[p].sum() <= most for p in packs)
+    unbounded = pack(lengths, 10, kind, buffer)[:]
+    assert pack(lengths, 10, kind, buffer, patches=patches, max_patches=0)[:] == unbounded
+    assert pack(lengths, 10, kind, buffer, patches=patches, max_patches=999)[:] == unbounded
+
+
+def test_a_sample_with_too_many_patches_is_named():
+    with pytest.raises(ValueError, match="sample 1 has 9 patches, a row holds 8"):
+        pack(np.array([1, 1]), 10, "greedy", patches=np.array([8, 9]), max_patches=8)

@@ -82,3 +82,8 @@ def test_a_choice_for_long_rows_is_refused_since_documents_are_always_cut_into_p
     assert build_encoder(assemble({"method": plugin}), plugin.Config(), ToyTokenizer(), 8, "auto").encode(
         Document("long")
     )
+
+
+def test_a_bound_of_patches_is_refused_where_no_images_are_read():
+    with pytest.raises(ConfigError, match=r"data\.max_patches: the method, or the model, reads no images"):
+        build_encoder(assemble({"method": plugin}), plugin.Config(), ToyTokenizer(), 8, "auto", 64)

@@ -6,7 +6,7 @@ import shutil
 import numpy as np
 import paddle  # noqa: TID253
 import pytest
-from erniecore_ernie45_vl.seeing import PLACEHOLDER
+from erniecore_ernie45_vl.seeing import PLACEHOLDER, SeeingTemplate
 from PIL import Image
 
 import erniecore
@@ -103,6 +103,28 @@ def test_a_token_cache_gives_the_same_losses_and_notices_another_image(home, tmp
         Image.new("RGB", (56, 56), "black").save(image)
     erniecore.run(None, [*settings(home, tmp_path / "new", *more), f"data.cache={tmp_path / 'c'}"], console="none")
     assert losses(tmp_path / "new") != losses(tmp_path / "memory")
+
+
+def test_rows_and_sequences_have_at_most_so_many_patches(home, tmp_path, monkeypatch):
+    """Images of the rows have 16 and 24 patches."""
+    seen = []
+    complete = SeeingTemplate.complete
+
+    def counted(template, batch, rows):
+        seen.extend(sum(template.patches(text) for sample in row for text in sample.media) for row in rows)
+        return complete(template, batch, rows)
+
+    monkeypatch.setattr(SeeingTemplate, "complete", counted)
+    words = settings(home, tmp_path / "packed", "adapter=lora", "train.epochs=1", "data.max_seq_len=200")
+    erniecore.run(None, [*words, "data.max_patches=48"], console="none")
+    assert sum(seen) == 6 * 16 + 12 * 24
+    assert 24 < max(seen) <= 48
+    words = settings(home, tmp_path / "bounded", "adapter=lora", "train.max_steps=1", "data.max_drop=0.6")
+    erniecore.run(None, [*words, "data.max_patches=20"], console="none")
+    report = json.loads((tmp_path / "bounded" / "data_report.json").read_text())["train"]
+    assert (report["kept"], report["dropped"]) == (12, 13)
+    assert report["errors"][0] | {"line": 2, "path": "$.images[0]", "code": "ERN-D039"} == report["errors"][0]
+    assert "24 patches" in report["errors"][0]["found"]
 
 
 def test_another_image_under_the_same_name_is_no_resumption(home, tmp_path):
