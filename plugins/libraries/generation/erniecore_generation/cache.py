@@ -118,6 +118,22 @@ class StaticCache:
             raise UsageError("the cache holds another batch", found=f"{batch} rows", expected=f"{stored[0].shape[0]}")
         return stored
 
+    def read(self, row: int, start: int, end: int) -> list[paddle.Tensor]:
+        """Copies of what all layers store for the columns start .. end of a row, each [1, end - start, ...]; see :meth:`fill`."""
+        stores = zip(self._keys, self._values, strict=True)
+        return [t[row : row + 1, start:end].clone() for pair in stores for buffers in pair for t in buffers or ()]
+
+    def fill(self, parts: Sequence[Sequence[paddle.Tensor]]) -> None:
+        """Begin an empty cache of one row with columns that :meth:`read` gave, one after the other."""
+        joined = iter([paddle.concat(list(found), axis=1) for found in zip(*parts, strict=True)])
+        count = len(parts[0]) // (2 * len(self._keys))
+        length = sum(int(part[0].shape[1]) for part in parts)
+        for layer in range(len(self._keys)):
+            for store in (self._keys, self._values):
+                new = tuple(next(joined) for _ in range(count))
+                self._write(store, layer, new, 0, length)
+        self._stored, self.length = [length] * len(self._keys), length
+
     def keep(self, rows: Sequence[int]) -> None:
         """Keep these rows only, in this order (a row may be taken twice)."""
         index = paddle.to_tensor(list(rows), dtype="int64")

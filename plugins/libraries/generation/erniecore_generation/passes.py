@@ -39,6 +39,10 @@ class Passes:
         """Whether a kernel computes whole passes."""
         return self._step is not None
 
+    def takes(self, rows: int, columns: int) -> bool:
+        """Whether a kernel computes a whole pass of so many new columns for each of ``rows``."""
+        return self._step is not None and self._step.takes(rows, columns)
+
     def last(self, ids: Ints, positions: Ints, mask: NDArray[Any] | None, cache: StaticCache | None) -> Logits:
         """float32 [b, V] after the last column.
 

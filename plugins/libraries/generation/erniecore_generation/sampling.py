@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias, TypedDict
+from typing import Any, Protocol, TypeAlias, TypedDict
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +18,22 @@ from erniecore.api import NumericsError, UsageError
 
 Floats: TypeAlias = NDArray[np.floating[Any]]
 Ints: TypeAlias = NDArray[np.int64]
+
+
+class Constraint(Protocol):
+    """Which tokens may come next, for output with a structure. One object serves one completion."""
+
+    def allowed(self) -> NDArray[Any]:
+        """Bool [V], or the same as bits in bytes, uint8 [ceil(V / 8)], the lowest bit first."""
+        ...
+
+    def accept(self, token: int) -> None:
+        """Take notice of the next token. Raises ``ValueError`` for one that is not allowed."""
+        ...
+
+    def done(self) -> bool:
+        """Whether the completion is complete; nothing is generated after it."""
+        ...
 
 
 class SamplingOptions(TypedDict, total=False):
@@ -31,6 +47,7 @@ class SamplingOptions(TypedDict, total=False):
     repetition_penalty: float
     frequency_penalty: float
     presence_penalty: float
+    logit_bias: tuple[tuple[int, float], ...]
     seed: int
 
 
@@ -49,6 +66,7 @@ class Sampling:
         repetition_penalty: divides positive and multiplies negative logits of tokens in prompt or completion.
         frequency_penalty: subtracted once per earlier occurrence in the completion.
         presence_penalty: subtracted from every token that the completion contains already.
+        logit_bias: (token id, number that is added to its logit), each id once.
         seed: of the random stream.
 
     Raises:
@@ -63,6 +81,7 @@ class Sampling:
     repetition_penalty: float = 1.0
     frequency_penalty: float = 0.0
     presence_penalty: float = 0.0
+    logit_bias: tuple[tuple[int, float], ...] = ()
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -74,6 +93,7 @@ class Sampling:
             ("repetition_penalty", self.repetition_penalty > 0, "a number > 0 (1 is off)"),
             ("frequency_penalty", -2 <= self.frequency_penalty <= 2, "a number from -2 to 2"),
             ("presence_penalty", -2 <= self.presence_penalty <= 2, "a number from -2 to 2"),
+            ("logit_bias", _is_bias(self.logit_bias), "pairs of a token id >= 0, each once, and a finite number"),
             ("seed", 0 <= self.seed < 2**63, "a whole number from 0 to 2**63 - 1"),
         )
         for name, valid, expected in rules:
@@ -91,6 +111,11 @@ class Sampling:
     def penalized(self) -> bool:
         """Whether any penalty is on, so that the history of a sequence is needed."""
         return (self.repetition_penalty, self.frequency_penalty, self.presence_penalty) != (1.0, 0.0, 0.0)
+
+
+def _is_bias(pairs: tuple[tuple[int, float], ...]) -> bool:
+    ids = [token for token, _ in pairs]
+    return len(set(ids)) == len(ids) and all(token >= 0 and np.isfinite(bias) for token, bias in pairs)
 
 
 class History:
@@ -218,6 +243,7 @@ def choose(
     step: int | Ints = 0,
     streams: Sequence[int] | Ints = (),
     history: History | None = None,
+    allowed: NDArray[np.bool_] | None = None,
 ) -> Ints:
     """The next token of each row, int64 [B].
 
@@ -226,16 +252,18 @@ def choose(
         step, streams: counter (one per row or one for all) and stream number per row of the random numbers; unused when
             greedy.
         history: needed when ``sampling.penalized``.
+        allowed: bool [B, V], tokens that may be chosen; None: all.
 
     Raises:
-        NumericsError: logits that are NaN or +inf, or a row without any finite logit.
+        NumericsError: logits that are NaN or +inf, or a row without any finite logit. UsageError: no token is allowed, or
+            the bias of a token that is not in the vocabulary.
     """
     top = logits.max(axis=-1)
     if not np.isfinite(top).all():
         row = int(np.argmin(np.isfinite(top)))
         where = f"row {row}, step {np.broadcast_to(step, len(top))[row]}"
         raise NumericsError("the model's logits are not finite", where=where, found=str(top[row]))
-    scores = logits
+    scores = _steered(logits, sampling, allowed)
     if sampling.penalized and history is not None:
         scores = scores.astype(np.float64)
         scores = penalize_repetition(scores, history.prompt | (history.completion > 0), sampling.repetition_penalty)
@@ -246,3 +274,24 @@ def choose(
     scores = scale_temperature(scores.astype(np.float64), sampling.temperature)
     scores = keep_min_p(keep_top_p(keep_top_k(scores, sampling.top_k), sampling.top_p), sampling.min_p)
     return draw(softmax(scores), uniforms(sampling.seed, streams, step))
+
+
+def _steered(logits: Floats, sampling: Sampling, allowed: NDArray[np.bool_] | None) -> Floats:
+    """Logits [B, V] with the biases of tokens, and -inf where a token is not allowed."""
+    scores = logits
+    if sampling.logit_bias:
+        ids = np.array([token for token, _ in sampling.logit_bias], np.int64)
+        if ids.max() >= logits.shape[-1]:
+            raise UsageError(
+                "token id outside the vocabulary",
+                where="logit_bias",
+                found=str(ids.max()),
+                expected=f"0 to {logits.shape[-1] - 1}",
+            )
+        scores = scores.astype(np.float64)
+        scores[:, ids] += np.array([bias for _, bias in sampling.logit_bias])
+    if allowed is not None:
+        scores = np.where(allowed, scores, -np.inf)
+        if not np.isfinite(scores.max(axis=-1)).all():
+            raise UsageError("no token is allowed", found=f"{int(allowed.sum(axis=-1).min())} of {logits.shape[-1]}")
+    return scores

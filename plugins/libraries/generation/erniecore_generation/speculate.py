@@ -43,9 +43,9 @@ class DraftInputs:
 
 @dataclass(frozen=True, slots=True)
 class SamplingState:
-    """How each row will sample its next token: parameters, counters [b] and random streams [b]."""
+    """How each row will sample its next token: parameters [b], counters [b] and random streams [b]."""
 
-    sampling: Sampling
+    samplings: Sequence[Sampling]
     counts: Ints
     streams: Ints
 
@@ -130,8 +130,12 @@ class MtpDrafter:
         )
         last_BH = paddle.gather_nd(hidden_BSH, paddle.to_tensor(np.stack([rows, inputs.last], axis=1)))
         logits = self.model.logits(last_BH).astype("float32").numpy()
-        tokens = choose(logits, state.sampling, step=state.counts, streams=state.streams)
-        return [[token] for token in tokens.tolist()]
+        return [
+            choose(logits[[row]], sampling, step=state.counts[[row]], streams=state.streams[[row]]).tolist()
+            if np.isfinite(logits[row].max())
+            else []
+            for row, sampling in enumerate(state.samplings)
+        ]
 
 
 #: name -> makes the drafter for a model

@@ -1,0 +1,256 @@
+"""The engine: one thread that owns the model, a queue before it, and what other threads may call. What a turn of it does is
+``scheduler.py``; the package's docstring tells how it is used.
+"""
+
+from __future__ import annotations
+
+import heapq
+import threading
+import time
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from erniecore.api import UsageError
+from erniecore_generation.engine.prefix import PrefixCache
+from erniecore_generation.engine.requests import (
+    EngineStats,
+    EngineStopped,
+    GenerationRequest,
+    Listener,
+    QueueFull,
+    State,
+    Ticket,
+)
+from erniecore_generation.engine.scheduler import Job, Scheduler
+from erniecore_generation.generate import check_prompt, evaluating
+from erniecore_generation.speculate import make_drafter
+from erniecore_generation.stepper import Stepper
+
+if TYPE_CHECKING:
+    from erniecore.api.model import ModelBundle, Tokenizer
+
+#: Columns by which the cache of rows that are decoded grows at a time.
+GROWTH = 256
+
+
+class Engine:
+    """Decodes requests that come and go.
+
+    Args:
+        bundle: the model; its prediction layers must be there for ``speculative="mtp"``.
+        tokenizer: for its padding id.
+        rows: the most that are decoded together, prompts that are being computed included.
+        context: tokens that prompt and completion of a request may have together; None: ``max_position_embeddings``.
+        chunk: tokens of a prompt that are computed in one pass; rows that are decoded wait for one such pass at most.
+        waiting: requests that may wait for a row.
+        prefix_bytes: memory of the prefix cache; 0: off. block: its unit, in tokens.
+        speculative: drafter, ``off``, ``lookup`` or ``mtp``; it changes no completion.
+        invariant: a completion has the same tokens and log-probabilities, bit by bit, whatever else is decoded.
+
+    Raises:
+        UsageError: an argument out of range, or a drafter that the model lacks.
+    """
+
+    def __init__(
+        self,
+        bundle: ModelBundle,
+        tokenizer: Tokenizer,
+        *,
+        rows: int = 8,
+        context: int | None = None,
+        chunk: int = 64,
+        waiting: int = 256,
+        prefix_bytes: int = 256 << 20,
+        block: int = 16,
+        speculative: str = "off",
+        invariant: bool = True,
+    ) -> None:
+        self.model: Any = bundle.model
+        limit = self.model.architecture.get("max_position_embeddings")
+        self.context = min([int(n) for n in (context, limit) if n is not None], default=None)
+        self._rows, self._chunk, self._most_waiting, self._invariant = rows, chunk, waiting, invariant
+        for name, value, least in (
+            ("rows", rows, 1),
+            ("chunk", chunk, 1),
+            ("waiting", waiting, 0),
+            ("block", block, 1),
+        ):
+            if value < least:
+                raise UsageError("an engine cannot run so", where=name, found=str(value), expected=f">= {least}")
+        if chunk % block:
+            raise UsageError("chunks are whole blocks", where="chunk", found=f"{chunk}, block {block}")
+        self._pad_id = tokenizer.pad_id
+        self._prefix = PrefixCache(block, prefix_bytes)
+        self._drafter = make_drafter(self.model, speculative)
+        self._speculative = speculative
+        self._changed = threading.Condition()
+        self._waiting: list[tuple[tuple[int, int], Job]] = []
+        self._jobs: dict[int, Job] = {}
+        self._numbers = 0
+        self._state: State = "new"
+        self._error: BaseException | None = None
+        self._scheduler: Scheduler | None = None
+        self._thread = threading.Thread(target=self._main, name="erniecore-engine", daemon=True)
+
+    def start(self) -> None:
+        """Start the thread; returns when it takes requests.
+
+        Raises:
+            UsageError: what was asked for is not possible with this model. Whatever else went wrong in the thread.
+        """
+        self._thread.start()
+        with self._changed:
+            self._changed.wait_for(lambda: self._state != "new")
+            if self._error is not None:
+                raise self._error
+
+    def submit(self, request: GenerationRequest, listener: Listener) -> Ticket:
+        """Queue a request; from any thread.
+
+        Raises:
+            UsageError: a prompt that is empty or too long, an id outside the vocabulary, no such adapter.
+            QueueFull: as many wait as may. EngineStopped: the engine takes no requests.
+        """
+        self._check(request)
+        with self._changed:
+            if self._state != "running":
+                raise EngineStopped("the engine takes no requests", found=self._state) from self._error
+            free = self._rows - len(self._jobs)
+            if free <= 0 and len(self._jobs) - self._rows >= self._most_waiting:
+                raise QueueFull(
+                    "too many requests wait", found=str(len(self._jobs) - self._rows), fix="try again in a moment"
+                )
+            job = Job(self._numbers, request, listener, time.perf_counter())
+            self._numbers += 1
+            self._jobs[job.number] = job
+            heapq.heappush(self._waiting, (job.order, job))
+            self._changed.notify_all()
+        return Ticket(job.number, request)
+
+    def cancel(self, ticket: Ticket) -> None:
+        """End a request: its row is free before the next pass. One that has ended already stays as it is."""
+        with self._changed:
+            job = self._jobs.get(ticket.number)
+            if job is not None:
+                job.cancelled = True
+            self._changed.notify_all()
+
+    def stop(self, *, drain: bool = True, timeout: float | None = None) -> None:
+        """Take no more requests, and end.
+
+        Args:
+            drain: finish those that are there, for at most ``timeout`` seconds; those left are aborted.
+        """
+        with self._changed:
+            if self._state in ("new", "running"):
+                self._state = "stopped" if self._state == "new" else "draining"
+            if drain:
+                self._changed.wait_for(lambda: not self._jobs or self._state in ("stopped", "failed"), timeout)
+            for job in self._jobs.values():
+                job.cancelled = True
+            self._changed.notify_all()
+        if self._thread.ident is not None and self._thread is not threading.current_thread():
+            self._thread.join()
+
+    def stats(self) -> EngineStats:
+        """The engine at this moment; from any thread."""
+        with self._changed:
+            counts, prefix = self._scheduler and self._scheduler.counts, self._prefix
+            jobs, waiting = len(self._jobs), len(self._waiting)
+            return EngineStats(
+                state=self._state, error="" if self._error is None else f"{type(self._error).__name__}: {self._error}",
+                invariant=self._invariant, rows=self._rows, running=jobs - waiting, waiting=waiting,
+                prefix_blocks=len(prefix), prefix_bytes=prefix.num_bytes, prefix_queries=prefix.queries,
+                prefix_hits=prefix.hits,
+                **{name: getattr(counts, name, 0) for name in COUNTS},
+            )  # fmt: skip
+
+    def _check(self, request: GenerationRequest) -> None:
+        ids = np.array([request.ids], np.int64)
+        architecture = {"vocab_size": self.model.architecture["vocab_size"], "max_position_embeddings": self.context}
+        if request.max_new_tokens or request.prompt_logprobs is None:
+            check_prompt(ids, np.ones_like(ids), architecture, request.max_new_tokens)
+        else:
+            check_prompt(ids, np.ones_like(ids), architecture, 1)
+        if request.adapter is not None:
+            raise UsageError("no such adapter", where="adapter", found=request.adapter, expected="none is loaded")
+        vocabulary = int(architecture["vocab_size"])
+        for token, _ in request.sampling.logit_bias:
+            if token >= vocabulary:
+                raise UsageError("token id outside the vocabulary", where="logit_bias", found=str(token))
+
+    def _main(self) -> None:
+        scheduler = None
+        try:
+            with evaluating(self.model):
+                scheduler = self._prepare()
+                with self._changed:
+                    self._scheduler, self._state = scheduler, "running"
+                    self._changed.notify_all()
+                while self._turn(scheduler):
+                    pass
+            with self._changed:
+                self._state = "stopped"
+                self._changed.notify_all()
+        except BaseException as error:
+            self._fail(scheduler, error)
+
+    def _prepare(self) -> Scheduler:
+        """The scheduler, which reads the model's weights as they are now."""
+        stepper = Stepper(self.model, drafter=self._drafter, pad_id=self._pad_id, isolate=True, growth=GROWTH)
+        widest = {"off": 1, "mtp": 2}.get(self._speculative, 5)
+        if self._invariant and stepper.passes.in_one_call:
+            for name, rows, columns in (("chunk", 1, self._chunk), ("rows", self._rows, widest)):
+                if not stepper.passes.takes(rows, columns):
+                    raise UsageError(
+                        "too much for one pass of the kernel", where=name, found=f"{rows} x {columns} tokens"
+                    )
+        elif self._invariant and self._speculative != "off":
+            raise UsageError(
+                "draft tokens would change the last bits of logits: no kernel computes passes of this model",
+                where="speculative",
+                found=self._speculative,
+                fix="leave speculation off, or give up invariance (invariant=False)",
+            )
+        return Scheduler(stepper, self._prefix, chunk=self._chunk, invariant=self._invariant)
+
+    def _turn(self, scheduler: Scheduler) -> bool:
+        """Take what has come, then one step. False: there is nothing left to do and the engine is to end."""
+        with self._changed:
+            for number in [number for number, job in self._jobs.items() if job.ended]:
+                del self._jobs[number]
+            self._changed.notify_all()
+            self._changed.wait_for(lambda: bool(self._jobs) or self._state != "running")
+            if not self._jobs:
+                return False
+            cancelled = [job for job in self._jobs.values() if job.cancelled]
+            self._waiting = [entry for entry in self._waiting if not entry[1].cancelled]
+            heapq.heapify(self._waiting)
+        # listeners are called without the lock; rows that they give up are free for those who wait
+        for job in cancelled:
+            scheduler.end(job, "abort")
+        with self._changed:
+            while self._waiting and len(scheduler.jobs) < self._rows:
+                scheduler.admit(heapq.heappop(self._waiting)[1])
+        if scheduler.jobs:
+            scheduler.step()
+        return True
+
+    def _fail(self, scheduler: Scheduler | None, error: BaseException) -> None:
+        """The engine cannot go on: all requests fail with the cause."""
+        with self._changed:
+            self._state, self._error = "failed", error
+            jobs = [job for job in self._jobs.values() if not job.ended]
+            self._jobs.clear()
+            self._waiting.clear()
+            self._changed.notify_all()
+        for job in jobs:
+            if scheduler is not None:
+                scheduler.fail(job, error)
+
+
+#: fields of ``EngineStats`` that the scheduler counts
+COUNTS = (
+    "steps", "prompt_tokens", "cached_tokens", "new_tokens", "draft_tokens", "accepted_tokens", "finished", "aborted", "failed",
+)  # fmt: skip

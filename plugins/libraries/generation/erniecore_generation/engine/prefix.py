@@ -1,0 +1,81 @@
+"""Prefix cache: keys and values of the beginnings of prompts, in blocks of tokens. A block is found by the hash of its own
+tokens and all before it; the least recently used blocks go when the bytes are used up. What is stored is what was computed, so
+a hit changes no number of a model whose passes do not depend on how a prompt is divided (see ``scheduler.py``).
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from hashlib import blake2b
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    import paddle
+
+    from erniecore_generation.cache import StaticCache
+
+
+@dataclass(frozen=True, slots=True)
+class _Block:
+    ids: tuple[int, ...]
+    tensors: list[paddle.Tensor]
+    num_bytes: int
+
+
+class PrefixCache:
+    """Blocks of ``size`` tokens in at most ``most_bytes``; 0 keeps nothing.
+
+    Attributes:
+        num_bytes: of the blocks. queries, hits: tokens of prompts that were looked up, and those found.
+    """
+
+    def __init__(self, size: int, most_bytes: int) -> None:
+        self.size, self.most_bytes = size, most_bytes
+        self.num_bytes = self.queries = self.hits = 0
+        self._blocks: OrderedDict[bytes, _Block] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._blocks)
+
+    def find(self, ids: Sequence[int], name: str, most: int) -> list[list[paddle.Tensor]]:
+        """The blocks of the longest beginning that is stored, of at most ``most`` tokens. ``name``: of the adapter."""
+        found: list[tuple[bytes, _Block]] = []
+        for key, part in self._keys(ids[:most], name):
+            block = self._blocks.get(key)
+            if block is None or block.ids != part:
+                break
+            found.append((key, block))
+        self.queries += len(ids)
+        self.hits += len(found) * self.size
+        # the beginning last, so that it stays longest: without it nothing behind it is found
+        for key, _ in reversed(found):
+            self._blocks.move_to_end(key)
+        return [block.tensors for _, block in found]
+
+    def add(self, ids: Sequence[int], name: str, cache: StaticCache, start: int, end: int) -> None:
+        """Store the whole blocks within tokens start .. end of a prompt, which are the columns of a cache of one row."""
+        if not self.most_bytes:
+            return
+        for number, (key, part) in enumerate(self._keys(ids[:end], name)):
+            first = number * self.size
+            if first < start or key in self._blocks:
+                continue
+            tensors = cache.read(0, first, first + self.size)
+            num_bytes = sum(int(tensor.size) * int(tensor.element_size()) for tensor in tensors)
+            self._blocks[key] = _Block(part, tensors, num_bytes)
+            self.num_bytes += num_bytes
+        while self.num_bytes > self.most_bytes:
+            _, block = self._blocks.popitem(last=False)
+            self.num_bytes -= block.num_bytes
+
+    def _keys(self, ids: Sequence[int], name: str) -> Iterator[tuple[bytes, tuple[int, ...]]]:
+        """Key and tokens of each whole block."""
+        key = blake2b(name.encode(), digest_size=16).digest()
+        for start in range(0, len(ids) - self.size + 1, self.size):
+            part = tuple(ids[start : start + self.size])
+            key = blake2b(key + np.array(part, np.int64).tobytes(), digest_size=16).digest()
+            yield key, part
