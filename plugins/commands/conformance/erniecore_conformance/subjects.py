@@ -4,6 +4,9 @@ A plugin can help its checks with optional members (all plain data or light func
 
 * ``conformance_config``: mapping, settings for fields of ``Config`` that have no default.
 * ``conformance_architecture()`` of a model plugin: a tiny architecture; otherwise its recipe ``tiny`` is used.
+* ``conformance_media(architecture)`` of a model plugin that reads media: two or more rows of one length, each its ids, which
+  begin with text, and further inputs of the model by name, numpy arrays that are joined along their first axis; pixels are
+  floats from 0 to 1.
 * ``examples`` of a format plugin: rows of its own, as parsed JSON.
 * ``conformance_file(folder)`` of a reader: writes a file of a few rows that it reads into an empty folder; its path.
 * ``conformance_corpus(folder)`` of a corpus plugin: writes a small corpus of token ids from 0 to at most 255 into an empty

@@ -33,10 +33,10 @@ TOYS = {
 }
 
 
-@pytest.mark.parametrize("kind", TOYS)
-def test_good_plugin_passes(kind):
+@pytest.mark.parametrize(("kind", "toy"), [*TOYS.items(), ("model", "seeing:plugin")])
+def test_good_plugin_passes(kind, toy):
     name = "command" if kind == "command" else "toy"
-    outcomes = run_checks(Subject.at(f"erniecore_conformance.toys.{TOYS[kind]}", kind=kind, name=name))
+    outcomes = run_checks(Subject.at(f"erniecore_conformance.toys.{toy}", kind=kind, name=name))
     assert {o.check: o.detail for o in outcomes if o.status == "failed"} == {}
     assert sum(o.status == "passed" for o in outcomes) >= 15
 

@@ -67,7 +67,7 @@ def init_model(
     warnings = building.open_device()
     from erniecore.api.model_files import random_tensors, save_model_directory, state_of
 
-    settings = {"architecture": architecture, "template": template or usual}
+    settings = {**_recipe(plugin, size)[0], "architecture": architecture, "template": template or usual}
     bundle, notes = building.build_bundle(plugin, settings, tokenizer, "float32")
     made_by = f"ernie model init, erniecore {erniecore.__version__}"
     provenance = {"name": f"{name} {size}", "made by": made_by, "weights": "random", "seed": seed_value}
@@ -105,6 +105,14 @@ def parse_size(plugin: Plugin, size: str) -> tuple[dict[str, Any], frozenset[str
     Raises:
         UsageError: an unknown recipe or key (with the nearest), or a value of another type.
     """
+    model, parts = _recipe(plugin, size)
+    architecture = dict(model["architecture"])
+    changes = dict(_pair(part, architecture) for part in parts)
+    return {**architecture, **changes}, frozenset(changes), model.get("template", "")
+
+
+def _recipe(plugin: Plugin, size: str) -> tuple[dict[str, Any], list[str]]:
+    """The ``model`` section of the recipe that ``size`` begins with, and the ``key=value`` behind it."""
     known = building.recipes(plugin)
     parts = [part.strip() for part in size.split(",") if part.strip()]
     recipe = parts.pop(0) if parts and "=" not in parts[0] else BASE_RECIPE
@@ -115,10 +123,7 @@ def parse_size(plugin: Plugin, size: str) -> tuple[dict[str, Any], frozenset[str
             expected="key=value or one of " + (", ".join(sorted(known)) or "none"),
             fix=did_you_mean(recipe, known),
         )
-    model = building.parse_yaml(known[recipe], f"recipe {recipe}").data["model"]
-    architecture = dict(model["architecture"])
-    changes = dict(_pair(part, architecture) for part in parts)
-    return {**architecture, **changes}, frozenset(changes), model.get("template", "")
+    return dict(building.parse_yaml(known[recipe], f"recipe {recipe}").data["model"]), parts
 
 
 def _pair(part: str, architecture: Mapping[str, Any]) -> tuple[str, Any]:

@@ -23,6 +23,7 @@ def plan(capsys, *args):
         ("ernie45-moe", "300b-a47b", "299.484", "47.9"),
         ("ernie45-vl", "28b-a3b", "29.40", "3.35"),
         ("ernie45-vl", "424b-a47b", "423.53", "47.9"),
+        ("paddleocr-vl", "0.9b", "0.906", "0.467"),
     ],
 )
 def test_published_parameter_counts(capsys, model, size, billions, active):

@@ -107,7 +107,9 @@ def patches(frames: NDArray[np.uint8], sizing: Sizing) -> Floats:
     p, m = sizing.patch, 1 if sizing.by_rows else sizing.merge
     count, height, width, channels = frames.shape
     mean, std = (np.array(values, np.float32) for values in (sizing.mean, sizing.std))
-    values = (frames.astype(np.float32) * np.float32(1 / 255) - mean) / std
+    # of each level; multiplied in float64, as the reference does
+    levels = ((np.arange(256) * (1 / 255)).astype(np.float32)[:, None] - mean) / std
+    values = levels[frames, np.arange(channels)]
     cut = values.reshape(count, height // (p * m), m, p, width // (p * m), m, p, channels)
     ordered = cut.transpose(0, 1, 4, 2, 5, 7, 3, 6)  # square row and column, patch row and column, channel, row, column
     return np.ascontiguousarray(ordered.reshape(-1, channels * p * p))

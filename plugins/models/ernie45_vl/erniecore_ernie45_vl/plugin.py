@@ -28,6 +28,13 @@ class Ernie45VlPlugin(ModelPlugin):
     model_types = ("ernie4_5_moe_vl", "ernie4_5_vl_moe")
     recipes = "erniecore_ernie45_vl.recipes"
 
+    def conformance_media(self, architecture: Json) -> list[tuple[list[int], dict[str, Any]]]:
+        """Four rows of one length, with one or two images each."""
+        from erniecore_ernie45_vl.architecture import VlArchitecture
+        from erniecore_ernie45_vl.examples import example_rows
+
+        return example_rows(VlArchitecture.parse(architecture))
+
     @hookimpl
     def ernie_read_architecture(self, config: VlConfig) -> Json:
         """config.json in the flat form of the published checkpoints, as the settings want it, checked."""

@@ -12,8 +12,14 @@ from erniecore_conformance.runner import Check
 from erniecore_conformance.subjects import Subject
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from typing import TypeAlias
+
     from erniecore.api import Json
     from erniecore.api.testing import Layer
+
+    #: ids of a row, and what the model gets of its images
+    Row: TypeAlias = tuple[Sequence[int], Mapping[str, Any]]
 
 
 def build(subject: Subject, seed: int = 0, dtype: str = "float32") -> tuple[Layer, Json]:
@@ -30,6 +36,20 @@ def _ids(architecture: Json, B: int, S: int, seed: int = 0) -> Any:
     from erniecore_conformance.toys.compute import random_ids
 
     return random_ids(B, S, int(architecture["vocab_size"]), seed)
+
+
+def rows_with_media(subject: Subject, architecture: Json) -> list[Row]:
+    """Rows of a model that reads images, from its optional ``conformance_media``; none of others."""
+    make = getattr(subject.plugin, "conformance_media", None)
+    return [] if make is None else list(make(architecture))
+
+
+def joined_rows(rows: Sequence[Row]) -> tuple[Any, dict[str, Any]]:
+    """Ids [B, S] of these rows, and their further inputs one after the other."""
+    import numpy as np
+
+    inputs = {name: np.concatenate([row[1][name] for row in rows]) for name in rows[0][1]}
+    return np.array([row[0] for row in rows], np.int64), inputs
 
 
 def check_model_shapes(subject: Subject) -> None:
@@ -164,12 +184,14 @@ def check_model_cached_decode_equals_full(subject: Subject) -> None:
 
 
 def check_model_gradients_reach_everything(subject: Subject) -> None:
-    """Every trainable parameter gets a finite gradient that is not all zero."""
+    """Every trainable parameter gets a finite gradient that is not all zero, from a batch with media if the model reads any."""
     from erniecore_conformance.toys.compute import gradients, missing_gradients, next_token_loss
 
     model, architecture = build(subject)
     model.train()
-    next_token_loss(model, _ids(architecture, 4, 48)).backward()
+    rows = rows_with_media(subject, architecture)
+    ids, inputs = joined_rows(rows) if rows else (_ids(architecture, 4, 48), {})
+    next_token_loss(model, ids, inputs).backward()
     found = gradients(model)
     ensure(bool(found), "no parameter is trainable")
     bad = missing_gradients(found)

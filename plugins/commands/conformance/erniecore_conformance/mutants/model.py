@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from erniecore.api import Json, UsageError, hookimpl
 from erniecore.api.model import Features, Layout, ModelConfig, StateAdapter, TensorMap, Tokenizer
+from erniecore_conformance.mutants.model_media import MUTANTS as MEDIA
 from erniecore_conformance.mutants.mutant import mutant
 from erniecore_conformance.toys.model import TOY_ARCHITECTURE, ToyModelPlugin, ToyStateAdapter
 from erniecore_conformance.toys.tokenizer import ToyTokenizer
@@ -323,6 +324,7 @@ class WrongTokenizerError(ToyModelPlugin):
 
 
 MUTANTS = (
+    *MEDIA,
     mutant("model_shapes", DoubleLogits),
     mutant("model_is_callable", OtherForward),
     mutant("model_head_is_the_last_product", WrongHead),

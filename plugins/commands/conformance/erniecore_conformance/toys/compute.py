@@ -50,12 +50,14 @@ def logits(model: Layer, ids: Ints, **options: Any) -> Floats:
     return found
 
 
-def next_token_loss(model: Layer, ids: Ints) -> Tensor:
-    """Mean cross-entropy of the next token, with everything else that the features add for their gradient."""
+def next_token_loss(model: Layer, ids: Ints, inputs: Mapping[str, Any] | None = None) -> Tensor:
+    """Mean cross-entropy of the next token, with everything else that the features add for their gradient. ``inputs``:
+    further arrays for the model by name."""
     import paddle
     from paddle.nn import functional as F
 
-    features = model.features(paddle.to_tensor(ids))
+    tensors = {name: paddle.to_tensor(array) for name, array in (inputs or {}).items()}
+    features = model.features(paddle.to_tensor(ids), **tensors)
     targets = paddle.to_tensor(ids[:, 1:])
     loss = F.cross_entropy(model.logits(features.hidden[:, :-1]), targets)
     for depth, ahead in enumerate(features.mtp_hidden):

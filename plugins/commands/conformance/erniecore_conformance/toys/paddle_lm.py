@@ -117,17 +117,23 @@ class ToyLM(nn.Layer):  # type: ignore[misc]
         attention_mask: Tensor | None = None,
         startend_row_indices: Tensor | None = None,
         cache: Cache | None = None,
+        **inputs: Tensor,
     ) -> Features:
         """[B, S] -> hidden [B, S, H]."""
         past = cache.length if cache is not None else 0
         if position_ids is None:
             position_ids = paddle.arange(past, past + input_ids.shape[1]).unsqueeze(0).expand(input_ids.shape)
-        x = self.embed_tokens(input_ids)
+        x = self.embed(input_ids, **inputs)
         for i, block in enumerate(self.layers):
             y = block.input_layernorm(x)
             x = x + block.self_attn(y, position_ids, i, cache, attention_mask, startend_row_indices)
             x = x + block.mlp(block.post_attention_layernorm(x))
         return Features(self.norm(x))
+
+    def embed(self, input_ids: Tensor) -> Tensor:
+        """What enters the first block, [B, S, H]."""
+        x_BSH: Tensor = self.embed_tokens(input_ids)
+        return x_BSH
 
     def logits(self, hidden: Tensor) -> Tensor:
         """[..., H] -> [..., V]."""

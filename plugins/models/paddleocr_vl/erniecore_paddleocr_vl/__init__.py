@@ -1,0 +1,1 @@
+"""PaddleOCR-VL: a vision-language model that reads documents."""
