@@ -230,6 +230,28 @@ def packed_weights() -> Iterator[Case]:
         yield Case(f"{name} to numbers, 8192²", dequantize, (weight,), stored + 4.0 * I * O, 2.0 * I * O)
 
 
+def quantizing() -> Iterator[Case]:
+    import numpy as np
+    from erniecore_ops.quantizing import quantize_matrix
+
+    I, O = 8192, 8192  # noqa: E741
+    rows = np.random.default_rng(0).standard_normal((O, I), np.float32)
+    stored = (rows.view(np.uint32) >> 16).astype(np.uint16)
+    for quant_dtype, group, bits in (("int8", 0, 8), ("int4", 64, 4), ("nf4", 64, 4)):
+        values, scales = np.empty((O * bits // 8, I), np.int8), np.empty((O, I // group if group else 1), np.float32)
+        arguments = stored.T, "bfloat16", quant_dtype, group, values, scales
+        moved = float(stored.nbytes + values.nbytes + scales.nbytes)
+        yield Case(f"bfloat16 to {quant_dtype}, 8192²", quantize_matrix, arguments, moved, 8.0 * I * O)
+
+
+def random_values() -> Iterator[Case]:
+    import numpy as np
+    from erniecore_ops.random_values import draw_values
+
+    table, out = np.arange(1 << 16).astype(np.uint16), np.empty(1 << 25, np.uint16)
+    yield Case("32 M values of 2 bytes", draw_values, (5, table, 0, out), float(out.nbytes), 1.0 * len(out))
+
+
 def rms_norm() -> Iterator[Case]:
     import paddle
     from erniecore_ops.rms_norm import rms_norm_backward, rms_norm_forward
@@ -294,6 +316,8 @@ CASES: Mapping[str, Callable[[], Iterator[Case]]] = {
         grouped_swiglu,
         hadamard,
         packed_weights,
+        quantizing,
+        random_values,
         rms_norm,
         rope,
         softmax,

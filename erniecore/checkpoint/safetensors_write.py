@@ -10,8 +10,11 @@ import hashlib
 import json
 import os
 import struct
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 from erniecore_system.durable import write_all
@@ -21,6 +24,8 @@ from erniecore.errors import CheckpointError, NumericsError
 
 #: shards of public model directories have this size unless the user says otherwise
 DEFAULT_SHARD_BYTES = 5 * 1000**3
+#: bytes that are written and hashed at the same time
+_LARGE = 1 << 20
 SINGLE_NAME = "model.safetensors"
 INDEX_NAME = f"{SINGLE_NAME}.index.json"
 
@@ -103,11 +108,14 @@ class SafetensorsFile:
             )
         begin, end = self._offsets[name]
         os.lseek(self._fd, self._base + begin, os.SEEK_SET)
-        write_all(self._fd, data)
-        digest = hashlib.sha256(data).hexdigest()
-        if not self._by_tensor and self._in_order:
-            self._total.update(data)
-        self._written[name] = WrittenTensor(tensor.dtype, tensor.shape, self._base + begin, self._base + end, digest)
+        own = hashlib.sha256()
+        todo: list[Callable[[memoryview], None]] = [partial(write_all, self._fd), own.update]
+        todo += [self._total.update] if not self._by_tensor and self._in_order else []
+        with ThreadPoolExecutor(len(todo)) if len(data) >= _LARGE else nullcontext() as threads:
+            list((threads.map if threads else map)(lambda do: do(data), todo))
+        self._written[name] = WrittenTensor(
+            tensor.dtype, tensor.shape, self._base + begin, self._base + end, own.hexdigest()
+        )
 
     def finish(self) -> WrittenFile:
         """Onto the disk; size and sha256 of the file and of every tensor."""
@@ -134,13 +142,14 @@ class SafetensorsFile:
 def _read_back(path: Path, base: int, tensors: Mapping[str, WrittenTensor]) -> str:
     """sha256 of the file, whose header ends at ``base``. Raises ``CheckpointError`` for a tensor that is not what was written."""
     ordered = sorted(tensors.items(), key=lambda item: item[1].begin)
-    with path.open("rb", buffering=0) as file:
+    with path.open("rb", buffering=0) as file, ThreadPoolExecutor(1) as threads:
         total = hashlib.sha256(file.read(base))
         for name, tensor in ordered:
             own, left = hashlib.sha256(), tensor.end - tensor.begin
             while left and (block := file.read(min(left, 1 << 22))):
-                own.update(block)
+                hashed = threads.submit(own.update, block)
                 total.update(block)
+                hashed.result()
                 left -= len(block)
             if own.hexdigest() != tensor.sha256:
                 raise CheckpointError("the disk returns other bytes than were written", where=f"{path}: {name}")

@@ -140,8 +140,9 @@ def all_finite(data: memoryview, dtype: str) -> bool:
         return True
     values = np.frombuffer(data, DTYPES[dtype])
     if dtype in _INFINITE:
-        bits = values.view(f"<u{values.itemsize}")
-        return int((bits & bits.dtype.type((1 << 8 * bits.itemsize - 1) - 1)).max()) < _INFINITE[dtype]
+        size, limit = values.itemsize, _INFINITE[dtype]  # as signed numbers, the largest is one without a sign
+        sign = 1 << 8 * size - 1
+        return int(values.view(f"<i{size}").max()) < limit and int(values.view(f"<u{size}").max()) < sign + limit
     return bool(np.isfinite(values.min()) and np.isfinite(values.max()))  # NaN is its own minimum and maximum
 
 

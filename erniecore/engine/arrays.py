@@ -48,8 +48,8 @@ def all_finite(array: Array, dtype: str) -> bool:
     """Whether no value is NaN or infinite; ``array`` holds bits for bfloat16."""
     if not array.size:
         return True
-    if dtype == "bfloat16":  # the largest finite magnitude is 0x7F7F
-        return int((array & np.uint16(0x7FFF)).max()) <= 0x7F7F
+    if dtype == "bfloat16":  # magnitudes below infinity, 0x7F80; as signed numbers, the largest is one without a sign
+        return int(array.view(np.int16).max()) < 0x7F80 and int(array.max()) < 0xFF80
     if array.dtype.kind != "f":
         return True
     return bool(np.isfinite(array.min()) and np.isfinite(array.max()))  # NaN is its own minimum and maximum

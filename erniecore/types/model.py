@@ -34,6 +34,7 @@ class TensorMap:
         trained: ``False`` for a tensor that is saved but never trained, e.g. router statistics; for the plan.
         active_share: the fraction of it that is active for one text token, in [0, 1]: k / E for E stacked experts of
             which a token is routed to k, 0 for what only images pass; for the plan.
+        stacked: each source is a matrix of ours, in order, and ``load`` also takes some of them: these are read one by one.
     """
 
     name: str
@@ -45,6 +46,7 @@ class TensorMap:
     dtype: str = ""
     trained: bool = True
     active_share: float = 1.0
+    stacked: bool = False
 
 
 class StateAdapter(Protocol):

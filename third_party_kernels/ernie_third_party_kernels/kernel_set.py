@@ -32,6 +32,8 @@ class NativeSet:
         "grouped_swiglu": ("float32",),
         "hadamard": ("float32",),
         "packed_weights": ("float32",),
+        "quantizing": ("float32", "bfloat16"),
+        "random_values": ("float32", "bfloat16", "float16"),
         "rms_norm": ("float32",),
         "rope": ("float32",),
         "softmax": ("float32",),

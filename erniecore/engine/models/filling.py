@@ -5,7 +5,7 @@ layer, and a rank makes only what it keeps.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -13,6 +13,7 @@ import paddle
 from paddle.base import core, unique_name
 
 from erniecore.engine import arrays
+from erniecore.engine.arrays import Array
 from erniecore.types.model import TensorMap
 
 if TYPE_CHECKING:
@@ -68,11 +69,12 @@ def add_buffers(
 
 class Source(NamedTuple):
     """Where an empty parameter has its values from: ``place`` writes them into it; ``view`` has those of a dtype as a file has
-    them, and whether their last two axes are swapped there (None: it has another)."""
+    them, and whether their last two axes are swapped there (None: it has another); ``parts``: see :func:`stored_parts`."""
 
     entry: TensorMap
     place: Callable[[TensorMap, Tensor], None]
     view: Callable[[TensorMap, str], tuple[Tensor, bool] | None] | None = None
+    parts: Callable[[TensorMap], tuple[str, Iterator[Array]] | None] | None = None
 
     def __call__(self, target: Tensor, block: Any = None) -> None:
         """What Paddle calls to fill ``target``."""
@@ -119,6 +121,16 @@ def stored_values(parameter: Tensor, dtype: str) -> tuple[Tensor, bool] | None:
     """
     source = parameter._init_func if is_empty(parameter) else None
     return source.view(source.entry, dtype) if isinstance(source, Source) and source.view else None
+
+
+def stored_parts(parameter: Tensor) -> tuple[str, Iterator[Array]] | None:
+    """The dtype of an empty ``parameter`` in its file, and its values, of a stack a part after another: views of the mapped file
+    where they are in one piece, bits for bfloat16. Each is out of memory when the next is asked for.
+
+    Returns None for what comes from no file, or has several dtypes. The iterator raises ``NumericsError``: not finite.
+    """
+    source = parameter._init_func if is_empty(parameter) else None
+    return source.parts(source.entry) if isinstance(source, Source) and source.parts else None
 
 
 def keep_part(parameter: Tensor, shape: Sequence[int], part: Callable[[Tensor], Tensor]) -> None:

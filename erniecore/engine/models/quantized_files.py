@@ -6,9 +6,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
 
 from erniecore.checkpoint.directories import atomic_directory, write_directory_manifest
 from erniecore.checkpoint.safetensors_write import (
@@ -19,7 +22,7 @@ from erniecore.checkpoint.safetensors_write import (
     shard_files,
     write_shards,
 )
-from erniecore.checkpoint.tensors import SHORT_NAMES
+from erniecore.checkpoint.tensors import DTYPES, SHORT_NAMES, Array
 from erniecore.checkpoint.tensors import Tensor as Stored
 from erniecore.engine.models.config_json import quantized_by
 from erniecore.errors import CheckpointError
@@ -116,8 +119,6 @@ def _described(bundle: ModelBundle, plugin: Plugin, config: Section) -> ModelBun
 def _tensors(bundle: ModelBundle, dtype: str) -> dict[str, Stored]:
     """What is written, by our names, filled when it is asked for. ``dtype``: of parameters that are not packed."""
     from erniecore.engine import arrays
-    from erniecore.engine.models.filling import filled
-    from erniecore.engine.models.model_files import converted
     from erniecore.engine.models.weights import state_of
 
     parameters = {name for name, _ in bundle.model.named_parameters()}
@@ -125,9 +126,30 @@ def _tensors(bundle: ModelBundle, dtype: str) -> dict[str, Stored]:
 
     def stored(name: str, tensor: Tensor) -> Stored:
         wanted = (kept.get(name) or dtype if name in parameters else "") or arrays.dtype_name(tensor)
-        return Stored(SHORT_NAMES[wanted], tuple(tensor.shape), lambda: converted(filled(tensor), wanted, name))
+        return Stored(SHORT_NAMES[wanted], tuple(tensor.shape), lambda: _values(tensor, wanted, name))
 
     return {name: stored(name, tensor) for name, tensor in state_of(bundle.model).items()}
+
+
+def _values(tensor: Tensor, dtype: str, name: str) -> Array:
+    """``tensor`` in ``dtype``, in its own memory if it can be; straight from its file where that has this dtype."""
+    from erniecore_ops._parallel import memory_of, parallel_map
+    from erniecore_ops.written_values import write_values
+
+    from erniecore.engine import arrays
+    from erniecore.engine.models.filling import filled, stored_parts
+    from erniecore.engine.models.model_files import converted
+
+    found = stored_parts(tensor)
+    if found is None or found[0] != dtype:
+        if dtype in ("int8", "float32") and arrays.dtype_name(filled(tensor)) == dtype and arrays.on_host():
+            return memory_of(tensor.detach())
+        return converted(filled(tensor), dtype, name)
+    own, at = np.empty(tensor.shape, DTYPES[SHORT_NAMES[dtype]]), 0
+    for part in found[1]:
+        write_values(own[at : at + len(part)], part, lambda some: (some, True), partial(parallel_map, like=own))
+        at += len(part)
+    return own
 
 
 def _finish(bundle: ModelBundle, directory: Path, dtype: str, written: Sequence[WrittenFile]) -> None:

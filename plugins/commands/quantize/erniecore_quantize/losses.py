@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -14,6 +13,8 @@ from erniecore.api.quantizer import MeasuredLayer
 
 if TYPE_CHECKING:
     from paddle import Tensor
+
+    from erniecore.api.ops import RoundingError
 
 #: positions of the KV cache whose bytes are counted
 _POSITIONS = 8
@@ -61,8 +62,12 @@ class PackedWeight(NamedTuple):
     parameter: str
 
     def loss(self, weight: Tensor) -> Loss:
-        """Its quantization error against the original ``weight``."""
-        ratio, largest = _error(weight, self.layer.dequantized(self.parameter))
+        """Its quantization error against the original ``weight``, which is not looked at where packing has measured it."""
+        from erniecore.api import ops
+
+        found = self.layer.measured_error(self.parameter) if isinstance(self.layer, ops.MeasuredRounding) else None
+        error = found or _error(weight, self.layer.dequantized(self.parameter))
+        ratio, largest = error.sqnr_db, error.largest
         return Loss(self.name, tuple(weight.shape), ratio, largest, _measured(self.layer).get(self.parameter))
 
 
@@ -100,25 +105,17 @@ def _measured(thing: Any) -> Any:
     return thing.measured if isinstance(thing, MeasuredLayer) else {}
 
 
-def _error(weight: Tensor, dequantized: Tensor) -> tuple[float, float]:
-    """Signal to noise in dB, and the largest absolute error; some rows or experts at a time, which saves memory."""
+def _error(weight: Tensor, dequantized: Tensor) -> RoundingError:
+    """Some rows or experts at a time, which saves memory."""
+    from erniecore.api import ops
+
     # views: a slice of a Paddle tensor would copy the whole of it on its way to numpy
     whole, other = (_view(t.detach().astype("float32").cpu()) for t in (weight, dequantized))
-    signal = noise = largest = 0.0
     step = max(1, _PART * weight.shape[0] // max(int(weight.size), 1))
-    for start in range(0, weight.shape[0], step):
-        w = whole[start : start + step].ravel()
-        error = other[start : start + step].ravel() - w
-        signal, noise = signal + _squares(w), noise + _squares(error)
-        largest = max(largest, float(error.max()), -float(error.min()))
-    return (10 * math.log10(signal / noise) if signal and noise else math.inf), largest
+    parts = (slice(start, start + step) for start in range(0, weight.shape[0], step))
+    return ops.RoundingError.of(ops.RoundingError.between(whole[part], other[part]) for part in parts)
 
 
 def _view(tensor: Tensor) -> NDArray[np.float32]:
     array: Any = np.from_dlpack(tensor)
     return np.asarray(array, np.float32)
-
-
-def _squares(values: NDArray[np.float32]) -> float:
-    wide = values.astype(np.float64)
-    return float(np.dot(wide, wide))

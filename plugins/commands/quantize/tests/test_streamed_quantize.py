@@ -6,12 +6,14 @@ import signal
 
 import pytest
 from erniecore_model_init.new_model import init_model
+from erniecore_quantize import quantize
 from erniecore_quantize.quantize import Data, quantize_directory
 from erniecore_text.training import train
 
 from erniecore.api import CheckpointError, NumericsError
 from erniecore.checkpoint.safetensors_write import SafetensorsFile
 from erniecore.engine.models import quantized_files
+from erniecore.engine.models import weights as weight_files
 from erniecore.engine.models.bundles import load_bundle
 
 SIZE = (
@@ -80,6 +82,28 @@ def test_layer_by_layer_is_what_the_whole_model_is(source, whole, tmp_path):
     ]
     assert (done.parameters, done.num_bytes) == (whole[1].parameters, whole[1].num_bytes)
     load_bundle(done.path)
+
+
+@pytest.mark.parametrize("to", ["wint8", "nf4"])
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
+def test_every_dtype_of_files_gives_the_bytes_of_the_whole_model(source, tmp_path, dtype, to):
+    made = init_model("ernie45-moe", SIZE, source.parent, tmp_path / "m", dtype=dtype, shard_size="30KB").path
+    streamed = quantize_directory(made, tmp_path / "streamed", to)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(quantize, "can_stream", lambda plugin: False)
+        whole = quantize_directory(made, tmp_path / "whole", to)
+    assert weights(streamed.path) == weights(whole.path)
+    for found, expected in zip(streamed.layers, whole.layers, strict=True):
+        assert (found.name, found.largest_error) == (expected.name, expected.largest_error)
+        assert found.sqnr_db == pytest.approx(expected.sqnr_db, abs=1e-9)
+
+
+def test_no_weight_is_ever_in_floating_point(source, tmp_path, monkeypatch):
+    """A stack of experts is read matrix by matrix, and what is written as it was comes from the file."""
+    filled, place = [], weight_files.place
+    monkeypatch.setattr(weight_files, "place", lambda *a: filled.append(a[1].name) or place(*a))
+    quantize_directory(source, tmp_path / "out", "wint4-8")
+    assert all("e_score_correction_bias" in name or name.endswith("gate.weight") for name in filled), filled
 
 
 @pytest.mark.parametrize(("place", "kept"), [(0, False), (20, True), (45, True)])

@@ -16,7 +16,7 @@ from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
 from threading import current_thread
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import paddle
@@ -33,15 +33,18 @@ _NAME = "erniecore-op"
 _executors: dict[tuple[int, int], ThreadPoolExecutor] = {}
 
 
-def parallel_map(function: Callable[[Item], Result], items: Iterable[Item], like: Tensor) -> list[Result]:
+def parallel_map(
+    function: Callable[[Item], Result], items: Iterable[Item], like: Tensor | NDArray[Any]
+) -> list[Result]:
     """``[function(item) for item in items]``, on worker threads where that helps.
 
     ``function`` must only use detached tensors (a worker has its own gradient mode) and write to slices that no
-    other item touches. ``like`` is a tensor of the work: threads are for tensors in host memory that are large enough.
+    other item touches. ``like`` is a tensor or an array of the work: threads are for those in host memory that are large
+    enough.
     """
     work = list(items)
     small = len(work) < 2 or like.size < FEWEST_ELEMENTS
-    size = 1 if small or _inside_worker() or not like.place.is_cpu_place() else num_workers()
+    size = 1 if small or _inside_worker() or not _on_host(like) else num_workers()
     return [function(item) for item in work] if size < 2 else _shared_out(function, work, size)
 
 
@@ -76,6 +79,10 @@ def num_workers() -> int:
     """Threads that matrix products use (``OMP_NUM_THREADS``, or what the device has set since); 1 if unknown."""
     library = _library("libmklml_intel.so")
     return 1 if library is None else int(library.MKL_Get_Max_Threads())
+
+
+def _on_host(like: Tensor | NDArray[Any]) -> bool:
+    return isinstance(like, np.ndarray) or bool(like.place.is_cpu_place())
 
 
 def _inside_worker() -> bool:

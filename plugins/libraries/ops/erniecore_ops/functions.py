@@ -25,7 +25,15 @@ from erniecore_ops.packed_weights import (
     quantized_matmul_backward,
     unpack_int4,
 )
-from erniecore_ops.quantizing import quantize_weight
+from erniecore_ops.quantizing import (
+    NF4_MIDDLES,
+    TOP,
+    MeasuredRounding,
+    Quantized,
+    RoundingError,
+    quantize_parts,
+    quantize_weight,
+)
 from erniecore_ops.rms_norm import rms_norm
 from erniecore_ops.rope import (
     apply_rope,
@@ -44,8 +52,13 @@ __all__ = [
     "FP8",
     "DecoderStep",
     "NF4",
+    "NF4_MIDDLES",
+    "MeasuredRounding",
     "NewTokens",
+    "Quantized",
     "QuantizedMatrix",
+    "RoundingError",
+    "TOP",
     "apply_rope",
     "attention",
     "axes_by_parity",
@@ -66,6 +79,7 @@ __all__ = [
     "linear_cross_entropy",
     "rematerialized",
     "chunked_grouped_matmul",
+    "quantize_parts",
     "quantize_weight",
     "quantized_grouped_matmul",
     "quantized_grouped_matmul_backward",

@@ -30,6 +30,8 @@ OPERATORS: Mapping[str, tuple[str, ...]] = {
         "quantized_grouped_matmul",
         "quantized_grouped_matmul_backward",
     ),
+    "quantizing": ("quantize_matrix",),
+    "random_values": ("draw_values",),
     "rms_norm": ("rms_norm_forward", "rms_norm_backward"),
     "rope": ("rotate",),
     "softmax": ("softmax_rows_",),

@@ -21,6 +21,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from erniecore_ops.kernels import replaceable
+
 if TYPE_CHECKING:
     from paddle import Tensor
 
@@ -70,14 +72,20 @@ def draw(key: str, shape: Sequence[int], table: NDArray[Any], start: int = 0, st
     else:
         number = int.from_bytes(hashlib.blake2b(key.encode(), digest_size=16).digest(), "little")
         found = np.empty(count, table.dtype)
-        tasks = range(0, count, _TASK)
-        if len(tasks) < 2:
-            _draw(number, table, start, found)
-        else:
-            with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as threads:
-                parts = (found[task : task + _TASK] for task in tasks)
-                list(threads.map(partial(_draw, number, table), (start + task for task in tasks), parts))
+        draw_values(number, table, start, found)
     return found.reshape(shape) if count == whole else found
+
+
+@replaceable
+def draw_values(key: int, table: NDArray[Any], start: int, out: NDArray[Any]) -> None:
+    """Fill ``out`` with the values at positions from ``start`` on; ``key``: below 2^128."""
+    tasks = range(0, len(out), _TASK)
+    if len(tasks) < 2:
+        _draw(key, table, start, out)
+        return
+    with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as threads:
+        parts = (out[task : task + _TASK] for task in tasks)
+        list(threads.map(partial(_draw, key, table), (start + task for task in tasks), parts))
 
 
 def _draw(key: int, table: NDArray[Any], start: int, out: NDArray[Any]) -> None:

@@ -116,7 +116,9 @@ class Ernie45MoeStateAdapter(Ernie45StateAdapter):
         shapes = (source_shape,) * count
         share = self.moe.num_selected / count
         write = split if store else None
-        return TensorMap(to.name + part, (count, *shape), sources, shapes, stack, write, active_share=share)
+        return TensorMap(
+            to.name + part, (count, *shape), sources, shapes, stack, write, active_share=share, stacked=True
+        )
 
 
 def _as_is(array: Array) -> Array:

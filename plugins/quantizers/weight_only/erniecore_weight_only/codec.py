@@ -16,23 +16,22 @@ Letters: I inputs, O outputs, E experts, G groups; ``..`` is E or nothing.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
-from itertools import pairwise
 from typing import NamedTuple
 
 import paddle  # noqa: TID253
 from paddle import Tensor  # noqa: TID253
 
 from erniecore.api import NumericsError, ops
+from erniecore.api.layers import stored_parts
 from erniecore_weight_only.schemes import Scheme
 
 NF4 = ops.NF4
 #: weights that are quantized at a time (16 MiB in float32); one expert or two outputs at least
 PART = 1 << 22
-#: the largest quantized value of each quant dtype; a scale is the largest weight divided by it
-_TOP = {"int8": 127.0, "int4": 7.0, "nf4": 1.0}
-#: between neighboring levels: at or below the first is the first level, and so on
-_MIDDLES = [(a + b) / 2 for a, b in pairwise(NF4)]
+#: dtypes whose values float32 can hold
+_EXACT = ("float32", "bfloat16", "float16")
 
 
 class Packed(NamedTuple):
@@ -54,6 +53,21 @@ def encode(weight: Tensor, scheme: Scheme, where: str) -> Packed:
     return _encode_in_parts(weight, scheme, where)
 
 
+def encode_stored(weight: Tensor, scheme: Scheme) -> tuple[Packed, ops.RoundingError] | None:
+    """As :func:`encode`, of an empty float32 ``weight``, which stays empty: its matrices are read from the file one by one. Also
+    what quantization changes. None: its values come from elsewhere, or the file has a dtype that float32 cannot hold.
+
+    Raises:
+        NumericsError: a value that is not finite.
+    """
+    found = stored_parts(weight) if weight.dtype == paddle.float32 and math.prod(weight.shape) else None
+    if found is None or found[0] not in _EXACT:
+        return None
+    dtype, parts = found
+    made = ops.quantize_parts(parts, dtype, weight.shape, scheme.quant_dtype, scheme.group)
+    return _packed(made, scheme), made.error
+
+
 def _encode_in_parts(weight: Tensor, scheme: Scheme, where: str) -> Packed:
     """On any device."""
     parts = [_encode(part, scheme, where) for part in _parts(weight)]
@@ -63,11 +77,13 @@ def _encode_in_parts(weight: Tensor, scheme: Scheme, where: str) -> Packed:
 
 
 def _encode_on_host(weight: Tensor, scheme: Scheme, where: str) -> Packed:
-    middles = _MIDDLES if scheme.quant_dtype == "nf4" else None
-    top, pairs = _TOP[scheme.quant_dtype], scheme.bits == 4
-    qweight, scales = ops.quantize_weight(weight, scheme.group, top, middles, pairs=pairs)
-    _check_finite(scales, weight, where)
-    return Packed(qweight, scales if scheme.group else scales.squeeze(-1))
+    made = ops.quantize_weight(weight, scheme.quant_dtype, scheme.group)
+    _check_finite(made.scales, weight, where)
+    return _packed(made, scheme)
+
+
+def _packed(made: ops.Quantized, scheme: Scheme) -> Packed:
+    return Packed(made.values, made.scales if scheme.group else made.scales.squeeze(-1))
 
 
 def _check_finite(made: Tensor, weight: Tensor, where: str) -> None:
@@ -93,7 +109,7 @@ def _encode(weight: Tensor, scheme: Scheme, where: str) -> Packed:
         last = weight.ndim - 1
         w = weight.astype("float32").transpose([*range(last - 1), last, last - 1])
         _check_finite(w, w, where)
-        scales = _grouped(w.abs(), scheme.group).max(axis=-1) / _TOP[scheme.quant_dtype]
+        scales = _grouped(w.abs(), scheme.group).max(axis=-1) / ops.TOP[scheme.quant_dtype]
         scales = paddle.where(scales == 0, paddle.ones_like(scales), scales)
         qweight = _quantize(w / _spread(scales, scheme.group, w.shape[-1]), scheme.quant_dtype)
         stored = qweight if scheme.bits == 8 else pack(qweight)
@@ -129,8 +145,8 @@ def _int8(value: int) -> Tensor:
 
 def _quantize(ratio: Tensor, quant_dtype: str) -> Tensor:
     if quant_dtype == "nf4":
-        return (paddle.bucketize(ratio, paddle.to_tensor(_MIDDLES, "float32")) - 8).astype("int8")
-    return paddle.round(ratio).clip(-_TOP[quant_dtype], _TOP[quant_dtype]).astype("int8")
+        return (paddle.bucketize(ratio, paddle.to_tensor(ops.NF4_MIDDLES, "float32")) - 8).astype("int8")
+    return paddle.round(ratio).clip(-ops.TOP[quant_dtype], ops.TOP[quant_dtype]).astype("int8")
 
 
 def _grouped(w: Tensor, group: int) -> Tensor:

@@ -16,7 +16,7 @@ from erniecore.api import UsageError, ops
 from erniecore.api.decoding import Projection
 from erniecore.api.layers import add_buffers, fill, filled, is_empty
 from erniecore.api.quantizer import StoredWeight
-from erniecore_weight_only.codec import Packed, encode, matrix
+from erniecore_weight_only.codec import Packed, encode, encode_stored, matrix
 from erniecore_weight_only.matmul import grouped_matmul, matmul
 from erniecore_weight_only.schemes import STACKED, Scheme
 
@@ -26,7 +26,10 @@ class PackedWeight(nn.Layer):  # type: ignore[misc]
 
     Attributes:
         scheme: the quantization scheme. compute_dtype: of the dequantized weight. quant_weight, weight_scale: see ``codec``.
+        rounding_error: what quantization changed, where it was measured.
     """
+
+    rounding_error: ops.RoundingError | None = None
 
     def __init__(self, weight: Tensor, scheme: Scheme, where: str) -> None:
         """Raises ``NumericsError`` for values that are not finite; ``where`` names the weight."""
@@ -50,7 +53,10 @@ class PackedWeight(nn.Layer):  # type: ignore[misc]
         }
 
         def make() -> dict[str, Tensor]:
-            packed = encode(filled(weight), self.scheme, where)
+            if stored := encode_stored(weight, self.scheme):
+                packed, self.rounding_error = stored
+            else:
+                packed = encode(filled(weight), self.scheme, where)
             return {"quant_weight": packed.qweight, "weight_scale": packed.scales}
 
         add_buffers(self, shapes, make)
@@ -100,6 +106,7 @@ class PackedLinearBase:
     """Base of packed linear layers of any scheme: y = x W' + b. Comes before the scheme's ``PackedWeight``."""
 
     bias: Tensor | None
+    rounding_error: ops.RoundingError | None = None
 
     def forward(self, x: Tensor) -> Tensor:
         """[..., I] -> [..., O]."""
@@ -114,6 +121,11 @@ class PackedLinearBase:
         """Part of the protocol ``PackedLayer``."""
         fill(self)
         return self.dequantize_weight()
+
+    def measured_error(self: Any, parameter: str) -> ops.RoundingError | None:
+        """Part of the protocol ``ops.MeasuredRounding``."""
+        found: ops.RoundingError | None = self.rounding_error
+        return found
 
     def stored(self: Any, parameter: str) -> StoredWeight:
         """Part of the protocol ``StoredWeight``."""
@@ -186,6 +198,10 @@ class PackedExpertsBase(nn.Layer):  # type: ignore[misc]
         fill(weight)
         dequantized: Tensor = weight.dequantize_weight()
         return dequantized
+
+    def measured_error(self, parameter: str) -> ops.RoundingError | None:
+        """Part of the protocol ``ops.MeasuredRounding``."""
+        return getattr(getattr(self, parameter), "rounding_error", None)
 
     def stored(self, parameter: str) -> StoredWeight:
         """Part of the protocol ``StoredWeight``."""

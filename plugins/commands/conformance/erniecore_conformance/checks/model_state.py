@@ -74,7 +74,8 @@ def check_model_public_names_are_unique(subject: Subject) -> None:
 
 
 def check_model_maps_round_trip(subject: Subject) -> None:
-    """For every map ``load(store(x))`` is ``x`` bit for bit, and ``store(x)`` has the shapes it promises."""
+    """For every map ``load(store(x))`` is ``x`` bit for bit, and ``store(x)`` has the shapes it promises; of a
+    ``stacked`` one each source gives its own matrix."""
     for seed, m in enumerate(_maps(subject)[0]):
         if m.store is None:
             continue
@@ -83,6 +84,10 @@ def check_model_maps_round_trip(subject: Subject) -> None:
         shapes = [tuple(a.shape) for a in public]
         ensure_equal(shapes, [tuple(s) for s in m.source_shapes], f"shapes that {m.name} is stored with")
         ensure_bits(m.load(public), ours, f"{m.name} stored and loaded")
+        for number, one in enumerate(public if m.stacked else ()):
+            ensure_bits(
+                m.load([one]), ours[number : number + 1], f"{m.name} (`stacked`), loaded from {m.sources[number]}"
+            )
 
 
 def check_model_every_weight_is_stored(subject: Subject) -> None:

@@ -282,6 +282,13 @@ class StoresUntransposed(ChangedMaps):
         ]
 
 
+class CallsStacked(ChangedMaps):
+    """A matrix is declared as a stack of matrices."""
+
+    def change_maps(self, maps: list[TensorMap]) -> list[TensorMap]:
+        return [replace(m, stacked=True) if m.name == "lm_head.weight" else m for m in maps]
+
+
 class ReadOnly(ChangedMaps):
     """One tensor cannot be written."""
 
@@ -346,6 +353,7 @@ MUTANTS = (
     mutant("model_maps_tell_what_is_trained", CallsFixed),
     mutant("model_public_names_are_unique", SharesName),
     mutant("model_maps_round_trip", StoresUntransposed, also=("model_reloads_bit_for_bit",)),
+    mutant("model_maps_round_trip", CallsStacked),
     mutant("model_every_weight_is_stored", ReadOnly),
     mutant("model_reloads_bit_for_bit", UnsavedState),
     mutant("model_reads_architecture_of_directory", FixedArchitecture),

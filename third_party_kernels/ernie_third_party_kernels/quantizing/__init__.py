@@ -1,0 +1,1 @@
+"""Kernels of the operator `quantizing`; README.md describes them."""

@@ -1,0 +1,1 @@
+"""Kernels of the operator `random_values`; README.md describes them."""
