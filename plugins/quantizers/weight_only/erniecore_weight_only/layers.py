@@ -201,7 +201,8 @@ class PackedExpertsBase(nn.Layer):  # type: ignore[misc]
 
     def measured_error(self, parameter: str) -> ops.RoundingError | None:
         """Part of the protocol ``ops.MeasuredRounding``."""
-        return getattr(getattr(self, parameter), "rounding_error", None)
+        weight = getattr(self, parameter)
+        return weight.rounding_error if isinstance(weight, PackedWeight) else None
 
     def stored(self, parameter: str) -> StoredWeight:
         """Part of the protocol ``StoredWeight``."""
