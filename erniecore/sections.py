@@ -105,6 +105,10 @@ class ModelConfig(Section):
     tokenizer: str = Field("", description="Directory of the tokenizer; empty: `path`.")
     template: str = Field("", description="Chat template: the path of a .jinja file. Empty: the tokenizer's own.")
 
+    def trains(self, name: str, usual: bool) -> bool:
+        """Whether a run without an adapter trains this parameter; ``usual``: as its ``TensorMap`` says."""
+        return usual
+
 
 class AdapterConfig(Section):
     """Base of the sections of adapters."""

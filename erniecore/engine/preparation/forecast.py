@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from erniecore import registry
-from erniecore.engine.preparation.model import adapter_shapes
+from erniecore.engine.preparation.model import adapter_shapes, trained_maps
 from erniecore.host import assemble
 from erniecore.plugin import Plugin
 from erniecore.types.layouts import LayoutSpace, ParallelLayout
@@ -31,7 +31,7 @@ def describe_run(context: RunContext) -> PlannedRun:
     space: LayoutSpace | None = None
     if shape is not None:
         space = host.hook.ernie_layout_space(config=settings.parallel, shape=shape)
-    tensors = model.state_adapter.maps("pt")
+    tensors = trained_maps(model.state_adapter, context.settings.model)
     return PlannedRun(
         names=context.names,
         train=settings.train,

@@ -5,6 +5,7 @@ no weights.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from erniecore.capabilities import MethodCapability
@@ -78,13 +79,20 @@ def count_model(
     adapter = settings.adapter
     # under an adapter, the head is counted with what the adapter trains
     apart = adapter is not None and model.head.trained
-    maps = (model.head.without_head(model.state_adapter) if apart else model.state_adapter).maps("pt")
+    maps = trained_maps(
+        (model.head.without_head(model.state_adapter) if apart else model.state_adapter), settings.model
+    )
     shapes = model.head.adapter_shapes(adapter_shapes(host, adapter, maps), model.architecture)
     packed = packed_bytes(host, settings.quantizer, maps)
     trained = trained_specs(maps, shapes, packed, settings.train.precision, model.layout)
     sizes = host.hook.ernie_optimizer_bytes(config=settings.optimizer, parameters=trained)
     state = tuple(OptimizerState(spec, size) for spec, size in zip(trained, sizes, strict=True))
     return count_parameters(maps, shapes, packed), state
+
+
+def trained_maps(adapter: StateAdapter, model: ModelConfig) -> list[TensorMap]:
+    """The public tensors, of which those are ``trained`` that the settings choose."""
+    return [replace(entry, trained=model.trains(entry.name, entry.trained)) for entry in adapter.maps("pt")]
 
 
 def adapter_shapes(

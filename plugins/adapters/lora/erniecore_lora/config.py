@@ -33,9 +33,10 @@ class LoraConfig(AdapterConfig):
     targets: tuple[str, ...] = Field(
         ("all-linear",),
         description="Layers with an adapter: `attention` (q, k, v, o), `mlp` (gate, up and down of dense layers, shared and "
-        "routed experts), `all-linear` (both), or patterns over layer names such as `q_proj` or `model.layers.1?.mlp.*`; the "
-        "routed experts of a layer share one name, as in `mlp.experts.up_proj`. Embeddings, routers and heads are excluded; "
-        "layers with `vision` in their name are included only if a pattern names them.",
+        "routed experts), `all-linear` or `text` (both), of vision-language models `tower` and `resampler`, or patterns over "
+        "layer names such as `q_proj` or `model.layers.1?.mlp.*`; the routed experts of a layer share one name, as in "
+        "`mlp.experts.up_proj`. Embeddings, routers and heads are excluded; layers with `vision` in their name are included "
+        "only if a pattern or preset of their own names them.",
     )
     init: Literal["kaiming", "gaussian", "pissa"] = Field(
         "kaiming",

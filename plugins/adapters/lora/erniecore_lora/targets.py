@@ -15,8 +15,19 @@ from erniecore.api import ConfigError, nearest
 
 ATTENTION = ("q_proj", "k_proj", "v_proj", "o_proj")
 MLP = ("gate_proj", "up_proj", "down_proj")
-#: layers of the language model: those of a vision part are adapted where a pattern names them
-PRESETS: dict[str, tuple[str, ...]] = {"attention": ATTENTION, "mlp": MLP, "all-linear": ATTENTION + MLP}
+#: layers of the language model: those of a vision part are adapted where a pattern or a preset of it names them
+TEXT_PRESETS: dict[str, tuple[str, ...]] = {
+    "attention": ATTENTION,
+    "mlp": MLP,
+    "all-linear": ATTENTION + MLP,
+    "text": ATTENTION + MLP,
+}
+#: the vision tower, and what stands between it and the language model
+VISION_PRESETS: dict[str, tuple[str, ...]] = {
+    "tower": ("vision_model.*", "visual.*"),
+    "resampler": ("resampler_model.*", "mlp_AR.*"),
+}
+PRESETS = {**TEXT_PRESETS, **VISION_PRESETS}
 
 
 class Target(NamedTuple):
@@ -79,7 +90,7 @@ def choose(targets: Iterable[Target], patterns: Sequence[str]) -> list[Target]:
 
 
 def _matches(target: Target, pattern: str) -> bool:
-    if pattern in PRESETS and "vision" in target.name:
+    if pattern in TEXT_PRESETS and "vision" in target.name:
         return False
     return any(
         fnmatchcase(target.name, word) or fnmatchcase(target.name, f"*.{word}")

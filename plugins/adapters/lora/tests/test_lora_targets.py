@@ -34,6 +34,24 @@ def test_presets():
     assert not any("mtp" in name or "embed" in name or "head" in name for name in names("all-linear"))
 
 
+def test_presets_of_a_vision_part():
+    shapes = {
+        "vision_model.blocks.0.attn.qkv.weight": (8, 24),
+        "model.resampler_model.spatial_linear.0.weight": (8, 8),
+        "model.layers.1.mlp.vision_experts.up_proj": (4, 8, 8),
+        **SHAPES,
+    }
+
+    def chosen(*presets):
+        return {target.name for target in choose(of_shapes(shapes), presets)}
+
+    assert chosen("tower") == {"vision_model.blocks.0.attn.qkv"}
+    assert chosen("resampler") == {"model.resampler_model.spatial_linear.0"}
+    assert chosen("text") == set(names("all-linear"))
+    with pytest.raises(ConfigError, match="'tower' matches no layer"):
+        names("tower")
+
+
 def test_presets_leave_a_vision_part_and_patterns_reach_it():
     stack = "model.layers.1.mlp.vision_experts"
     shapes = {"vision_model.attn.q_proj.weight": (8, 8), f"{stack}.up_proj": (4, 8, 8), **SHAPES}

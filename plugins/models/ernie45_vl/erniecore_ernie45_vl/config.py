@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from erniecore_ernie45.config import ModelSection
 from erniecore_ernie45_moe.config import RouterSection
+from pydantic import ValidationInfo, field_validator
 
 from erniecore.api import Field
+from erniecore_ernie45_vl.parts import Part, part_of
 
 
 class MediaSection(ModelSection):
@@ -25,9 +29,20 @@ class MediaSection(ModelSection):
 
 
 class VlConfig(RouterSection, MediaSection):
-    """Section of the vision-language models: how to train what config.json describes. Runs train the text part; the vision
-    part (tower, resampler, vision routers and experts) is loaded, frozen and written again."""
+    """Section of the vision-language models: how to train what config.json describes. Runs train the text part unless ``train``
+    says otherwise; the other parts are loaded, frozen and written again."""
 
+    train: tuple[Part, ...] = Field(
+        ("text",),
+        description="Parts that are trained: `text` (embedding, attention, text experts and their routers, shared experts, "
+        "norms, head), `vision` (the tower), `resampler`, `vision_experts` (with their routers). The others are frozen: no "
+        "gradients, no optimizer state. With an adapter, `adapter.targets` says what is trained.",
+    )
+    lr_factors: dict[Part, float] = Field(
+        {},
+        description="Factor of the learning rate for each part that is trained; 1 where none is given. ERNIEKit's example for "
+        "28B-A3B, which freezes the tower, has 0.9 for it (`vit_lr_ratio`).",
+    )
     template: str = Field(
         "",
         description="Chat template: `ernie45-vl`, `ernie45-vl-thinking`, those of the text models, or the path of a .jinja file. "
@@ -37,3 +52,33 @@ class VlConfig(RouterSection, MediaSection):
     image_max_pixels: int = Field(
         6177 * 28 * 28, ge=28 * 28, description="Larger images are reduced to so many pixels; 784 are a token."
     )
+
+    @field_validator("train", mode="before")
+    @classmethod
+    def _words(cls, value: Any) -> Any:
+        """``text,vision`` as the command line gives it; a list as files do."""
+        if isinstance(value, str):
+            return tuple(word.strip() for word in value.split(",") if word.strip())
+        return tuple(value) if isinstance(value, list) else value
+
+    @field_validator("train")
+    @classmethod
+    def _some(cls, value: tuple[Part, ...]) -> tuple[Part, ...]:
+        if not value or len(set(value)) < len(value):
+            raise ValueError("name each part that is trained once, at least one")
+        return value
+
+    @field_validator("lr_factors")
+    @classmethod
+    def _of_trained(cls, value: dict[Part, float], info: ValidationInfo) -> dict[Part, float]:
+        trained = info.data.get("train", ())
+        for part, factor in value.items():
+            if part not in trained:
+                raise ValueError(f"{part} is not trained: name it in model.train, or leave its factor out")
+            if not 0 < factor < float("inf"):
+                raise ValueError(f"a factor is a positive number, that of {part} is {factor}")
+        return value
+
+    def trains(self, name: str, usual: bool) -> bool:
+        """See ``train``; what is never trained by gradients stays so."""
+        return part_of(name) in self.train and "e_score_correction_bias" not in name

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from erniecore_ernie45.plugin import where_of
 from erniecore_ernie45_moe.plugin import plugin as text_plugin
 
-from erniecore.api import Json, hookimpl
+from erniecore.api import ConfigError, Json, hookimpl
 from erniecore.api.model import ModelPlugin
 from erniecore_ernie45_vl.config import VlConfig
 
@@ -23,7 +23,7 @@ class Ernie45VlPlugin(ModelPlugin):
     """ERNIE 4.5 vision-language models."""
 
     name = "ernie45-vl"
-    summary = "ERNIE 4.5 vision-language models (VL-28B-A3B, VL-424B-A47B); runs train the text part"
+    summary = "ERNIE 4.5 vision-language models (VL-28B-A3B, VL-424B-A47B); runs train the text part, or the parts of model.train"
     Config = VlConfig
     model_types = ("ernie4_5_moe_vl", "ernie4_5_vl_moe")
     recipes = "erniecore_ernie45_vl.recipes"
@@ -47,16 +47,24 @@ class Ernie45VlPlugin(ModelPlugin):
 
     @hookimpl
     def ernie_check_settings(self, settings: Any) -> None:
-        """As for text models."""
+        """As for text models; an adapter freezes the model, so that there are no parts to choose."""
         text_plugin.ernie_check_settings(settings=settings)
+        model = settings.model
+        for key, usual in (("train", ("text",)), ("lr_factors", {})):
+            if settings.adapter is not None and isinstance(model, VlConfig) and model.model_dump()[key] != usual:
+                fix = "an adapter trains what adapter.targets names (presets text, tower, resampler): leave this out"
+                raise ConfigError.at(f"model.{key}", fix)
 
     @hookimpl
     def ernie_build_model(self, config: VlConfig, architecture: Json, dtype: str) -> Ernie45VlForConditionalGeneration:
         """The model; its initializers say what new weights are."""
         from erniecore_ernie45_vl.architecture import VlArchitecture
         from erniecore_ernie45_vl.model import Ernie45VlForConditionalGeneration
+        from erniecore_ernie45_vl.parts import choose
 
-        return Ernie45VlForConditionalGeneration(VlArchitecture.parse(architecture), config, dtype=dtype)
+        model = Ernie45VlForConditionalGeneration(VlArchitecture.parse(architecture), config, dtype=dtype)
+        choose(model, config.train, config.lr_factors)
+        return model
 
     @hookimpl
     def ernie_decoder_shape(self, architecture: Json) -> DecoderShape:

@@ -22,7 +22,7 @@ def home(tmp_path_factory):
     ids = {PLACEHOLDER: made.vocab_size, START: made.vocab_size + 1, END: made.vocab_size + 2}
     (home / "tok" / "added_tokens.json").write_text(json.dumps(ids))
     keys = {"im_patch_id": PLACEHOLDER, "image_start_token_id": START, "image_end_token_id": END}
-    size = ",".join(["hidden_size=64", "num_hidden_layers=2", *(f"{key}={ids[token]}" for key, token in keys.items())])
+    size = ",".join(["hidden_size=64", "num_hidden_layers=3", *(f"{key}={ids[token]}" for key, token in keys.items())])
     init_model("ernie45-vl", f"tiny,{size}", home / "tok", home / "base", seed_value=3)
     (home / "img").mkdir()
     with (home / "rows.jsonl").open("w") as file:

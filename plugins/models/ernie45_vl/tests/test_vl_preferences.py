@@ -195,10 +195,11 @@ def pairs(home):
 
 def test_dpo_learns_from_images_and_its_reference_may_be_computed_before(home, pairs, tmp_path):
     for name in ("live", "precomputed"):
-        erniecore.run(None, settings(home, pairs, tmp_path / name, "method=dpo", f"method.reference={name}"))
+        words = ["method=dpo", f"method.reference={name}", "train.max_steps=8", "train.learning_rate=0.01"]
+        erniecore.run(None, settings(home, pairs, tmp_path / name, *words))
     live, computed = losses(tmp_path / "live"), losses(tmp_path / "precomputed")
     assert live[0] == pytest.approx(np.log(2), abs=1e-6)
-    assert live[-1] < live[0] - 0.01
+    assert np.mean(live[-3:]) < live[0] - 0.01
     np.testing.assert_allclose(computed, live, atol=1e-5)
 
 
