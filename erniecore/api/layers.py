@@ -2,7 +2,16 @@
 
 from erniecore_ops.derived import child, derived, replaced, sublayer
 
-from erniecore.engine.models.filling import add_buffers, fill, filled, is_empty, keep_part, stored_parts, stored_values
+from erniecore.engine.models.filling import (
+    add_buffers,
+    fill,
+    filled,
+    is_empty,
+    keep_part,
+    stored_dtype,
+    stored_parts,
+    stored_values,
+)
 from erniecore.engine.training.recompute import recompute
 
 __all__ = [
@@ -15,6 +24,7 @@ __all__ = [
     "keep_part",
     "recompute",
     "replaced",
+    "stored_dtype",
     "stored_parts",
     "stored_values",
     "sublayer",

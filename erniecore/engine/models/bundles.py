@@ -127,13 +127,14 @@ def open_located(
     plain: bool = False,
     mtp: bool = False,
     empty: bool = False,
+    compact: bool = False,
 ) -> Opened:
     """The model at ``located``; see :func:`load_bundle` and :func:`load_checkpoint_bundle`. What a checkpoint holds is never
-    ``empty``."""
+    ``empty`` or ``compact``."""
     if located.is_checkpoint:
         opened = load_checkpoint_bundle(located.path, dtype=dtype, tokenizer=tokenizer, plain=plain)
     else:
-        opened = load_bundle(located.path, dtype=dtype, tokenizer=tokenizer, mtp=mtp, empty=empty)
+        opened = load_bundle(located.path, dtype=dtype, tokenizer=tokenizer, mtp=mtp, empty=empty, compact=compact)
     if located.adapter is not None:
         from erniecore.engine.models.adapters import load_adapter
 
@@ -143,7 +144,13 @@ def open_located(
 
 
 def load_bundle(
-    directory: Path, *, dtype: str = "float32", tokenizer: bool = True, mtp: bool = False, empty: bool = False
+    directory: Path,
+    *,
+    dtype: str = "float32",
+    tokenizer: bool = True,
+    mtp: bool = False,
+    empty: bool = False,
+    compact: bool = False,
 ) -> Opened:
     """The model in a model directory of the Hugging Face format.
 
@@ -153,13 +160,13 @@ def load_bundle(
         tokenizer: also read the tokenizer; that there is none is a note, not an error.
         mtp: build and load its multi-token-prediction layers as well.
         empty: leave the values in the files until the parameters are filled (``filling.py``).
+        compact: weights that the files have in bfloat16 stay so in host memory, for a model that nobody trains or writes.
 
     Raises:
         ConfigError: ``mtp``, and the model has no such layers.
         PluginNotFound: no installed model plugin reads this ``model_type``, or the quantizer is not installed.
         CheckpointError: weights that do not fit, or a vocabulary smaller than the tokenizer's.
     """
-    from erniecore.engine.models.filling import fill
     from erniecore.engine.models.random_weights import attach_random
     from erniecore.engine.models.weights import attach_weights, check_weights
 
@@ -170,15 +177,14 @@ def load_bundle(
     if quantizer_of(bundle.architecture):
         bundle = _empty(bundle, build, dtype)
         attach_random(bundle.model, bundle.adapter, 0)  # what the quantizer packs, before its files replace it
-        bundle = described_by(directory, quantized.fill(bundle, directory))
+        bundle = described_by(directory, quantized.opened(bundle, directory))
+        bundle = replace(bundle, model=_filled(bundle.model, empty=empty, compact=compact))
         return Opened(bundle, str(bundle.architecture.get("torch_dtype", dtype)), notes)
     adapter = score_head.state_with_score(bundle.adapter, bundle.architecture)
     checked = check_weights(directory, bundle.architecture, adapter)
     bundle = _empty(bundle, build, dtype)
     report = attach_weights(bundle.model, directory, checked)
-    if not empty:
-        fill(bundle.model)
-    bundle.model.eval()
+    bundle = replace(bundle, model=_filled(bundle.model, empty=empty, compact=compact))
     stored = stored_dtype(directory) or dtype
     notes += left_alone(report.ignored)
     if QUANTIZATION in bundle.architecture:
@@ -187,6 +193,18 @@ def load_bundle(
         stored = str(bundle.architecture.get("torch_dtype", bundle.architecture.get("dtype", stored)))
     bundle = described_by(directory, bundle)
     return Opened(bundle, stored, [str(report), *notes])
+
+
+def _filled(model: Any, *, empty: bool, compact: bool) -> Any:
+    """In eval mode, with its values unless it stays ``empty``."""
+    from erniecore.engine.models.filling import fill
+
+    if compact:
+        model = quantized.compact(model)
+    if not empty:
+        fill(model)
+    model.eval()
+    return model
 
 
 def stored_dtype(directory: Path) -> str:

@@ -5,7 +5,7 @@ layer, and a rank makes only what it keeps.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -14,7 +14,6 @@ from paddle.base import core, unique_name
 
 from erniecore.engine import arrays
 from erniecore.engine.arrays import Array
-from erniecore.types.model import TensorMap
 
 if TYPE_CHECKING:
     from erniecore.types.model import Layer, Tensor
@@ -68,46 +67,37 @@ def add_buffers(
 
 
 class Source(NamedTuple):
-    """Where an empty parameter has its values from: ``place`` writes them into it; ``view`` has those of a dtype as a file has
-    them, and whether their last two axes are swapped there (None: it has another); ``parts``: see :func:`stored_parts`."""
+    """Where an empty tensor has its values from.
 
-    entry: TensorMap
-    place: Callable[[TensorMap, Tensor], None]
-    view: Callable[[TensorMap, str], tuple[Tensor, bool] | None] | None = None
-    parts: Callable[[TensorMap], tuple[str, Iterator[Array]] | None] | None = None
+    Attributes:
+        place: writes them into it. dtype: in which the files have them; empty: in several, or in none that can be mapped.
+        view: the values as a file has them, and whether their last two axes are swapped there. parts: see :func:`stored_parts`.
+    """
+
+    place: Callable[[Tensor], None]
+    dtype: str = ""
+    view: Callable[[], tuple[Tensor, bool]] | None = None
+    parts: Callable[[], Iterator[Array]] | None = None
 
     def __call__(self, target: Tensor, block: Any = None) -> None:
         """What Paddle calls to fill ``target``."""
-        self.place(self.entry, target)
+        self.place(target)
 
 
-def fill_from(targets: Mapping[str, Tensor], sources: Iterable[Source]) -> None:
+def fill_from(targets: Mapping[str, Tensor], sources: Mapping[str, Source]) -> None:
     """Say that ``sources`` give ``targets`` their values; what is not empty gets them at once."""
-    for source in sources:
-        target = targets[source.entry.name]
+    for name, source in sources.items():
+        target = targets[name]
         if is_empty(target):
             _say(target, source)
         else:
             source(target)
 
 
-class Named(NamedTuple):
-    """As :class:`Source`, of a tensor that no ``TensorMap`` describes."""
-
-    name: str
-    place: Callable[[str, Tensor], None]
-
-    def __call__(self, target: Tensor, block: Any = None) -> None:
-        self.place(self.name, target)
-
-
-def fill_each(targets: Mapping[str, Tensor], place: Callable[[str, Tensor], None]) -> None:
-    """As :func:`fill_from`, for tensors that are no parameters of a model plugin: ``place`` gets the name."""
-    for name, target in targets.items():
-        if is_empty(target):
-            _say(target, Named(name, place))
-        else:
-            place(name, target)
+def stored_dtype(parameter: Tensor) -> str:
+    """The dtype in which files have the values of an empty ``parameter``, if :func:`stored_values` gives them, or nothing."""
+    source = parameter._init_func if is_empty(parameter) else None
+    return source.dtype if isinstance(source, Source) and source.view else ""
 
 
 def stored_values(parameter: Tensor, dtype: str) -> tuple[Tensor, bool] | None:
@@ -119,8 +109,7 @@ def stored_values(parameter: Tensor, dtype: str) -> tuple[Tensor, bool] | None:
     Raises:
         NumericsError: values that are not finite.
     """
-    source = parameter._init_func if is_empty(parameter) else None
-    return source.view(source.entry, dtype) if isinstance(source, Source) and source.view else None
+    return parameter._init_func.view() if stored_dtype(parameter) == dtype else None
 
 
 def stored_parts(parameter: Tensor) -> tuple[str, Iterator[Array]] | None:
@@ -129,8 +118,8 @@ def stored_parts(parameter: Tensor) -> tuple[str, Iterator[Array]] | None:
 
     Returns None for what comes from no file, or has several dtypes. The iterator raises ``NumericsError``: not finite.
     """
-    source = parameter._init_func if is_empty(parameter) else None
-    return source.parts(source.entry) if isinstance(source, Source) and source.parts else None
+    dtype = stored_dtype(parameter)
+    return (dtype, parameter._init_func.parts()) if dtype and parameter._init_func.parts else None
 
 
 def keep_part(parameter: Tensor, shape: Sequence[int], part: Callable[[Tensor], Tensor]) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import partial
+from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,6 +28,7 @@ from erniecore.host import assemble
 from erniecore.types.protocols import QuantizerState
 
 if TYPE_CHECKING:
+    from erniecore.engine.models.filling import Source
     from erniecore.plugin import Plugin
     from erniecore.sections import Section
     from erniecore.types.model import CacheCodec, Layer, ModelBundle
@@ -62,6 +63,20 @@ def calibrated(plugin: Plugin, config: Section, model: Layer, batches: Sequence[
     return quantized
 
 
+def compact(model: Layer) -> Layer:
+    """An empty ``model`` that nobody will train, with the weights that files have in bfloat16 as they are there: half the bytes
+    of a decoding step. That is the embedding and, where the quantizer ``bf16`` is installed, linear layers and experts. No value
+    changes, and products stay float32."""
+    from erniecore.types.decoder import CompactEmbedding
+
+    if isinstance(model, CompactEmbedding):
+        model.hold_embedding()
+    if not any(entry.name == "bf16" for entry in registry.entries("quantizer")):
+        return model
+    plugin = registry.load("quantizer", "bf16")
+    return apply(plugin, plugin.Config.model_validate({"exact": True}), model, "train")
+
+
 def own_state(model: Layer) -> frozenset[str]:
     """Names of tensors that a quantizer adds to the weights that it trains: layers list theirs in ``quantizer_state``. A model
     directory in the Hugging Face format cannot hold them."""
@@ -86,21 +101,18 @@ def trained(names: Mapping[str, str], settings: Mapping[str, Any], model: Layer)
     return apply(plugin, section_from(plugin.Config, section), model, "train")
 
 
-def fill(bundle: ModelBundle, directory: Path) -> ModelBundle:
-    """``bundle``, whose model is new, with the layers and the tensors in ``directory``.
+def opened(bundle: ModelBundle, directory: Path) -> ModelBundle:
+    """``bundle``, whose model is new, with the layers and the tensors in ``directory``, which are read when they are filled.
 
     Raises:
         PluginNotFound: the quantizer is not installed. ConfigError: settings that it does not take.
         CheckpointError: damaged files, or tensors that do not fit.
     """
-    from erniecore.engine.models.filling import fill as fill_empty
-
     section = bundle.architecture[QUANTIZATION]
     plugin, place = registry.load("quantizer", section["quantizer"]), Place(str(directory / "config.json"))
     settings: Tree = {name: Leaf(value, place) for name, value in dict(section.get("settings", {})).items()}
     model = apply(plugin, section_from(plugin.Config, settings), bundle.model)
     attach(model, directory)
-    fill_empty(model)
     return replace(bundle, model=model)
 
 
@@ -113,7 +125,7 @@ def attach(model: Layer, directory: Path) -> None:
     """
     from erniecore.checkpoint.comparing import compare_tensors, list_problems
     from erniecore.checkpoint.safetensors_io import merge_shards
-    from erniecore.engine.models.filling import fill_each
+    from erniecore.engine.models.filling import fill_from
     from erniecore.engine.models.weights import check_manifest, state_of
 
     paths = sorted(directory.glob("weights-*.safetensors"))
@@ -126,23 +138,22 @@ def attach(model: Layer, directory: Path) -> None:
     if problems:
         message = "the quantized weights do not fit the model: " + list_problems(problems)
         raise CheckpointError(message, where=str(directory), code="ERN-K004")
-    fill_each(targets, partial(_place, stored))
+    fill_from(targets, {name: _source(stored, name) for name in targets})
 
 
-def _place(stored: Mapping[str, tuple[Path, Any]], name: str, target: Any) -> None:
+def _source(stored: Mapping[str, tuple[Path, Any]], name: str) -> Source:
+    """Integers come as the file has them, and are in memory once they are used; the rest as in any other directory."""
     from erniecore.checkpoint.tensors import LONG_NAMES
     from erniecore.engine import arrays
-    from erniecore.engine.models.weights import check_finite, convert
+    from erniecore.engine.models.filling import Source
+    from erniecore.engine.models.weights import source_of
+    from erniecore.types.model import TensorMap
 
-    path, tensor = stored[name]
-    found, array, where = LONG_NAMES[tensor.dtype], tensor.load(), f"{path}: {name}"
-    if "int" in found and array.size and arrays.on_host():  # as the file has them, and in memory once they are used
-        arrays.share_memory(arrays.over(array, found), target)
-        return
-    change = partial(convert, found=found, wanted=arrays.dtype_name(target), where=where)
-    if not arrays.place_values(target, array, found, change):
-        check_finite(array, found, where)
-    tensor.release()
+    tensor = stored[name][1]
+    found, shape = LONG_NAMES[tensor.dtype], tuple(tensor.shape)
+    if "int" in found and all(shape) and arrays.on_host():
+        return Source(lambda target: arrays.share_memory(arrays.over(tensor.load(), found), target))
+    return source_of(stored, TensorMap(name, shape, (name,), (shape,), itemgetter(0), None))
 
 
 def is_packed(model: Any) -> bool:

@@ -75,8 +75,7 @@ def attach_weights(layer: Layer, directory: Path, checked: Checked) -> LoadRepor
     sources = [(n, targets[e.name]) for e in maps for n in e.sources]
     found = {n: (LONG_NAMES[checked.stored[n][1].dtype], arrays.dtype_name(target)) for n, target in sources}
     converted = Counter(f"{dtype} -> {wanted}" for dtype, wanted in found.values() if dtype != wanted)
-    known = partial(place, checked.stored), partial(view, checked.stored), partial(parts, checked.stored)
-    fill_from(targets, (Source(entry, *known) for entry in maps))
+    fill_from(targets, {entry.name: source_of(checked.stored, entry) for entry in maps})
     count = sum(prod(entry.shape) for entry in maps)
     return LoadReport(directory, checked.layout, len(maps), count, dict(converted), checked.ignored)
 
@@ -220,34 +219,34 @@ def place(stored: Mapping[str, tuple[Path, Tensor]], entry: TensorMap, target: P
         tensor.release()
 
 
-def view(stored: Mapping[str, tuple[Path, Tensor]], entry: TensorMap, dtype: str) -> tuple[PaddleTensor, bool] | None:
+def source_of(stored: Mapping[str, tuple[Path, Tensor]], entry: TensorMap) -> Source:
+    """Where the tensor that ``entry`` describes has its values from."""
+    dtypes = {LONG_NAMES[stored[name][1].dtype] for name in entry.sources}
+    if len(dtypes) > 1 or not arrays.on_host():
+        return Source(partial(place, stored, entry))
+    (dtype,) = dtypes
+    return Source(
+        partial(place, stored, entry), dtype, partial(view, stored, entry, dtype), partial(parts, stored, entry, dtype)
+    )
+
+
+def view(stored: Mapping[str, tuple[Path, Tensor]], entry: TensorMap, dtype: str) -> tuple[PaddleTensor, bool]:
     """See ``filling.stored_values``. The values are looked at once, for NaN and infinity, and are out of memory again then."""
-    found = parts(stored, entry)
-    if found is None or found[0] != dtype:
-        return None
-    matrices = list(found[1])
+    matrices = list(parts(stored, entry, dtype))
     array = matrices[0] if len(matrices) == 1 else np.concatenate(matrices)
     swapped = array.ndim > 1 and not array.flags.c_contiguous and array.swapaxes(-1, -2).flags.c_contiguous
     return arrays.over(np.ascontiguousarray(array.swapaxes(-1, -2) if swapped else array), dtype), swapped
 
 
-def parts(stored: Mapping[str, tuple[Path, Tensor]], entry: TensorMap) -> tuple[str, Iterator[Array]] | None:
-    """The dtype and the values of ``entry`` as its file has them, matrix by matrix of a stack; see ``filling.stored_parts``."""
-    dtypes = {LONG_NAMES[stored[name][1].dtype] for name in entry.sources}
-    if len(dtypes) > 1 or not arrays.on_host():
-        return None
-    (dtype,) = dtypes
-
-    def each() -> Iterator[Array]:
-        for names in [[name] for name in entry.sources] if entry.stacked else [entry.sources]:
-            found = [stored[name][1].load() for name in names]
-            for name, part in zip(names, found, strict=True):
-                check_finite(part, dtype, f"{stored[name][0]}: {name}")
-            yield entry.load(found)
-            for name in names:
-                stored[name][1].release()
-
-    return dtype, each()
+def parts(stored: Mapping[str, tuple[Path, Tensor]], entry: TensorMap, dtype: str) -> Iterator[Array]:
+    """The values of ``entry`` as its file has them, matrix by matrix of a stack; see ``filling.stored_parts``."""
+    for names in [[name] for name in entry.sources] if entry.stacked else [entry.sources]:
+        found = [stored[name][1].load() for name in names]
+        for name, part in zip(names, found, strict=True):
+            check_finite(part, dtype, f"{stored[name][0]}: {name}")
+        yield entry.load(found)
+        for name in names:
+            stored[name][1].release()
 
 
 def check_finite(array: Array, dtype: str, where: str) -> None:

@@ -112,7 +112,7 @@ def open_model(
         located = located._replace(adapter=found, notes=[*located.notes, *base_notes(found, located.path)])
     for line in open_device(device, located.path):
         note(f"note: {line}")
-    opened = open_located(located, mtp=speculative == "mtp")
+    opened = open_located(located, mtp=speculative == "mtp", compact=device == "cpu")
     for line in located.notes:
         note(f"note: {line}")
     if opened.bundle.tokenizer is None:
@@ -122,11 +122,6 @@ def open_model(
             found="; ".join(n for n in opened.notes if n.startswith("without a tokenizer")),
             expected="tokenizer.model beside the weights",
         )
-    from erniecore.api.decoding import CompactEmbedding
-
-    model = opened.bundle.model
-    if device == "cpu" and adapter is None and located.adapter is None and isinstance(model, CompactEmbedding):
-        model.hold_embedding()
     return opened.bundle, opened.bundle.tokenizer
 
 

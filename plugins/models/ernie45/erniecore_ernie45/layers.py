@@ -14,7 +14,7 @@ from paddle import Tensor, nn  # noqa: TID253
 from paddle.base.framework import EagerParamBase  # noqa: TID253
 
 from erniecore.api import ops
-from erniecore.api.layers import recompute
+from erniecore.api.layers import filled, recompute, stored_values
 from erniecore_ernie45.architecture import Architecture
 from erniecore_ernie45.context import Context
 
@@ -49,8 +49,10 @@ class Embedding(nn.Layer):  # type: ignore[misc]
         return rows.astype("float32") if self.compact else rows
 
     def hold(self) -> None:
-        """From here on the weight is frozen in bfloat16 and rows are float32, if that changes no value."""
-        halves = ops.exact_bfloat16(self.weight)
+        """From here on the weight is frozen in bfloat16 and rows are float32, if that changes no value. An empty weight that a
+        file has in bfloat16 is that of the mapped file."""
+        stored = stored_values(self.weight, "bfloat16")
+        halves = ops.exact_bfloat16(filled(self.weight)) if stored is None else stored[0]
         if halves is not None:
             del self.weight
             self.weight = EagerParamBase.from_tensor(halves, trainable=False)

@@ -43,6 +43,15 @@ class WholeConfig(LayersConfig):
     )
 
 
+class Bf16Config(LayersConfig):
+    """bfloat16, without scales."""
+
+    exact: bool = Field(
+        False,
+        description="Keep only weights that the file has in bfloat16; others stay as they are, so none is rounded.",
+    )
+
+
 class Nf4Config(WholeConfig):
     """NF4 needs small groups; the default is 64 values per scale."""
 

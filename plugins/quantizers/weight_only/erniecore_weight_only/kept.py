@@ -14,6 +14,7 @@ import paddle  # noqa: TID253
 from paddle import Tensor, nn  # noqa: TID253
 
 from erniecore.api import NumericsError, ops
+from erniecore.api.decoding import Projection
 from erniecore.api.layers import filled, stored_values
 from erniecore.api.quantizer import StoredWeight
 from erniecore_weight_only.layers import PackedExperts, PackedLinear, PackedWeight
@@ -64,6 +65,10 @@ class KeptWeight(PackedWeight):
             return ops.frozen_linear(x, self.quant_weight, transposed=self.swapped)
         return ops.frozen_grouped_linear(x, self.quant_weight, routes, transposed=self.swapped)
 
+    def described(self, bias: Tensor | None = None) -> Projection:
+        """The weight as kernels take it."""
+        return Projection(self.quant_weight, self.shape[-1], bias, transposed=self.swapped)
+
     def shard_axes(self, axis: int, count: int) -> dict[str, int]:
         """See ``ShardableWeights.shard_weight``: any shard has the values of the whole."""
         last = len(self.shape) - 1
@@ -73,6 +78,10 @@ class KeptWeight(PackedWeight):
 class KeptLinear(KeptWeight, PackedLinear):
     """y = x W + b."""
 
+    def projection(self, parameter: str) -> Projection | None:
+        """See ``Projection``."""
+        return self.described(self.bias)
+
 
 class KeptExperts(PackedExperts):
     """Routed experts, each of their matrices in bfloat16 or as it was."""
@@ -80,6 +89,11 @@ class KeptExperts(PackedExperts):
     def packed(self, base: Any, name: str, scheme: Scheme, where: str) -> nn.Layer:
         """See ``PackedExpertsBase.packed``: what is kept has no scheme to choose."""
         return KeptWeight(getattr(base, name), scheme, where)
+
+    def projection(self, parameter: str) -> Projection | None:
+        """See ``Projection``."""
+        weight: Any = getattr(self, parameter)
+        return Projection(weight, weight.shape[-1]) if isinstance(weight, Tensor) else weight.described()
 
 
 KINDS = Kinds(KeptLinear, KeptExperts)

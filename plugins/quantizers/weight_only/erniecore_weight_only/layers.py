@@ -84,6 +84,10 @@ class PackedWeight(nn.Layer):  # type: ignore[misc]
         factors = self._buffers.get("input_scale")
         return StoredWeight(self.scheme.quant_dtype, self.quant_weight, self.weight_scale, self.scheme.group, factors)
 
+    def described(self, bias: Tensor | None = None) -> Projection:
+        """The weight as kernels take it."""
+        return Projection(self.stored_weight(), self.shape[-1], bias)
+
     def apply_weight(self, x: Tensor, routes: Any = None) -> Tensor:
         """[.., I] -> [.., O]; of a stack rows [N, I] sorted by expert."""
         return matmul(x, self) if routes is None else grouped_matmul(x, self, routes)
@@ -150,7 +154,7 @@ class PackedLinear(PackedLinearBase, PackedWeight):
 
     def projection(self, parameter: str) -> Projection | None:
         """See ``Projection``; None for layers that derive from this one and compute otherwise."""
-        return Projection(self.stored_weight(), self.shape[-1], self.bias) if type(self) is PackedLinear else None
+        return self.described(self.bias) if type(self) is PackedLinear else None
 
 
 class PackedExpertsBase(nn.Layer):  # type: ignore[misc]
@@ -214,7 +218,7 @@ class PackedExpertsBase(nn.Layer):  # type: ignore[misc]
         weight: Any = getattr(self, parameter)
         if type(self) is not PackedExperts or not isinstance(weight, Tensor | PackedWeight):
             return None
-        return Projection(weight if isinstance(weight, Tensor) else weight.stored_weight(), weight.shape[-1])
+        return Projection(weight, weight.shape[-1]) if isinstance(weight, Tensor) else weight.described()
 
     def matmul(self, parameter: str, x: Tensor, routes: Any = None) -> Tensor:
         """See ``PackedLayer``; also for a matrix that is not packed."""

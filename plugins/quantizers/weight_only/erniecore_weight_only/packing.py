@@ -4,7 +4,7 @@ filled, and the floating-point weight is dropped before the next.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 import paddle  # noqa: TID253
@@ -12,6 +12,7 @@ from paddle import nn  # noqa: TID253
 
 from erniecore.api import ConfigError, UsageError
 from erniecore.api.experts import ExpertLayer
+from erniecore.api.layers import stored_dtype
 from erniecore_weight_only.layers import PackedExperts, PackedLinear, PackedWeight
 from erniecore_weight_only.schemes import Place, Rule, Scheme, choose, places
 
@@ -32,22 +33,37 @@ def pack_model(model: nn.Layer, rules: Sequence[Rule], kinds: Kinds | None = Non
         UsageError: the model is packed in another way.
     """
     chosen = choose(places(shapes_of(model)), rules)
-    by_layer: dict[str, dict[str, Scheme]] = {}
-    for place, scheme in chosen.items():
-        by_layer.setdefault(place.layer, {})[place.parameter] = scheme
     done = packed_weights(model)
     if done:
         _check_same(done, chosen)
-        return model
+    else:
+        _replace(model, chosen, kinds or Kinds())
+    return model
+
+
+def keep_stored(model: nn.Layer, rules: Sequence[Rule], kinds: Kinds, dtype: str) -> nn.Layer:
+    """As :func:`pack_model`, of those weights alone that have no values yet and that a file has in ``dtype``. Packed layers and
+    all others stay as they are."""
+    empty = dict(model.named_parameters())
+    chosen = choose(places(shapes_of(model)), rules)
+    names = {place: f"{place.layer}.{place.parameter}" for place in chosen}
+    other = {place.layer for place, name in names.items() if name not in empty or stored_dtype(empty[name]) != dtype}
+    _replace(model, {place: scheme for place, scheme in chosen.items() if place.layer not in other}, kinds)
+    return model
+
+
+def _replace(model: nn.Layer, chosen: Mapping[Place, Scheme], kinds: Kinds) -> None:
+    by_layer: dict[str, dict[str, Scheme]] = {}
+    for place, scheme in chosen.items():
+        by_layer.setdefault(place.layer, {})[place.parameter] = scheme
     layers = dict(model.named_sublayers(include_self=True))
     for name in by_layer:
         _check(layers[name], name)
     for name, schemes in by_layer.items():
         above, _, leaf = name.rpartition(".")
         layer = layers.pop(name)
-        layers[above].add_sublayer(leaf, _packed(layer, schemes, name, kinds or Kinds()))
+        layers[above].add_sublayer(leaf, _packed(layer, schemes, name, kinds))
         del layer
-    return model
 
 
 def shapes_of(model: nn.Layer) -> dict[str, tuple[int, ...]]:

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 from erniecore.api import ConfigError, UsageError, hookimpl
 from erniecore.api.quantizer import QuantizerCapability, QuantizerPlugin
-from erniecore_weight_only.config import LayersConfig, MixConfig, Nf4Config, WholeConfig
+from erniecore_weight_only.config import Bf16Config, LayersConfig, MixConfig, Nf4Config, WholeConfig
 from erniecore_weight_only.schemes import Rule, Scheme, packed_bytes
 
 
@@ -67,9 +67,18 @@ class Bf16Plugin(_Whole):
 
     name, quant_dtype = "bf16", "bf16"
     summary = "Frozen weights in bfloat16, as public files have them: mapped, half the memory, exact"
-    Config = LayersConfig
+    Config = Bf16Config
     capabilities = frozenset({QuantizerCapability.TRAIN, QuantizerCapability.EMPTY})
     min_sqnr_db = 45.0
+
+    @hookimpl
+    def ernie_quantize_model(self, config: Any, model: Any, phase: str) -> Any:
+        """See ``FrozenPlugin``; with ``exact``, what is packed already stays as it is."""
+        from erniecore_weight_only.packing import keep_stored
+
+        if not config.exact:
+            return super().ernie_quantize_model(config=config, model=model, phase=phase)
+        return keep_stored(model, self.rules(config), self.kinds(), "bfloat16")
 
     def kinds(self) -> Any:
         """Those of ``kept``, which take empty layers."""
