@@ -49,12 +49,16 @@ static inline void add_registers(const float* x, i64 x_step, const T* w, i64 w_s
         for (int n = 0; n < N; ++n) put(sums + m * step + n * W, s[m][n]);
 }
 
-// The same for one row and a whole block of matrix rows: nothing to share but the sums.
+// The same for one row and a whole block of matrix rows: nothing to share but the sums. Rows of a matrix are often apart by a
+// multiple of the page, where the processor does not fetch ahead by itself.
 template <class T>
 static inline void add_row(const float* x, const T* w, i64 w_step, float* sums) {
     vec s = get(sums);
 #pragma GCC unroll 16
-    for (int k = 0; k < DEPTH; ++k) s += get(w + k * w_step) * all(x[k]);
+    for (int k = 0; k < DEPTH; ++k) {
+        __builtin_prefetch(w + (k + DEPTH) * w_step, 0, 2);
+        s += get(w + k * w_step) * all(x[k]);
+    }
     put(sums, s);
 }
 

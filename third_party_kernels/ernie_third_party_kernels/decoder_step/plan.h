@@ -111,5 +111,5 @@ struct Memory {
         own_size = (own_size + 31) / 16 * 16;
     }
 
-    static constexpr i64 WIDEST = 256;  // columns of a tile
+    static constexpr i64 WIDEST = 512;  // columns of a tile
 };

@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import numpy as np
 import paddle  # noqa: TID253
 import pytest
 from erniecore_lora.build import adapt
 from erniecore_lora.config import LoraConfig, Variant
 from erniecore_model_init.new_model import init_model
+from erniecore_quantize.quantize import quantize_directory
 from erniecore_text.training import train
 from erniecore_weight_only.kept import KeptWeight
 from erniecore_weight_only.plugin import bf16
 
 from erniecore.api import building, layers
+from erniecore.engine.models.bundles import load_bundle
 from erniecore.engine.models.weights import attach_weights, check_weights
 
 SIZES = {
     "ernie45": "hidden_size=64,intermediate_size=128,num_hidden_layers=2",
-    "ernie45-moe": "hidden_size=64,intermediate_size=128,num_hidden_layers=2,moe_intermediate_size=32,moe_num_experts=4",
+    "ernie45-moe": "hidden_size=64,intermediate_size=128,num_hidden_layers=2,moe_intermediate_size=32,moe_num_experts=4,moe_num_shared_experts=2",
 }
 
 
@@ -127,3 +131,34 @@ def test_a_shard_has_the_outputs_or_inputs_of_its_rank(axis, swapped):
     rounded = paddle.to_tensor(values).astype("bfloat16").astype("float32").numpy()
     assert np.array_equal(layer.dequantize_weight().numpy(), np.split(rounded, 2, axis)[1])
     assert layer.shape == np.split(values, 2, axis)[1].shape
+
+
+def kinds_of(model):
+    return Counter(type(layer).__name__ for _, layer in model.named_sublayers())
+
+
+def test_a_model_that_is_only_used_keeps_what_files_have_in_bfloat16(base):
+    """Linear layers, experts and the embedding; a float32 file is never rounded. The fused pass takes it, and logits are equal."""
+    name, dtype, directory = base
+    model = load_bundle(directory, compact=True).bundle.model
+    kinds, ids = kinds_of(model), paddle.arange(24).reshape([2, 12])
+    assert (kinds["KeptLinear"] > 0) == (dtype == "bfloat16")
+    assert (kinds["KeptExperts"] > 0) == (dtype == "bfloat16" and name == "ernie45-moe")
+    assert (model.model.embed_tokens.weight.dtype == paddle.bfloat16) == (dtype == "bfloat16")
+    assert model.decoder_plan() is not None
+    with paddle.no_grad():
+        np.testing.assert_allclose(model(ids).numpy(), whole(name, directory)(ids).numpy(), rtol=1e-4, atol=1e-5)
+
+
+def test_what_a_quantizer_left_in_bfloat16_is_kept_too(base, tmp_path):
+    """``wint4-8`` packs no shared experts."""
+    name, dtype, directory = base
+    packed = tmp_path / "packed"
+    quantize_directory(directory, packed, "wint4-8")
+    plain, compact = load_bundle(packed).bundle.model, load_bundle(packed, compact=True).bundle.model
+    before, after, ids = kinds_of(plain), kinds_of(compact), paddle.arange(24).reshape([2, 12])
+    assert after["PackedLinear"] == before["PackedLinear"] > 0
+    assert after["PackedExperts"] == before["PackedExperts"]
+    assert (after["KeptLinear"] > 0) == (dtype == "bfloat16" and name == "ernie45-moe")
+    with paddle.no_grad():
+        np.testing.assert_allclose(compact(ids).numpy(), plain(ids).numpy(), rtol=1e-4, atol=1e-5)
