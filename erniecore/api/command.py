@@ -156,7 +156,8 @@ def plugin_settings(cls: type[Section], given: Sequence[str] | Mapping[str, Any]
 
 def open_tokenizer(directory: Path) -> tuple[Tokenizer, int]:
     """The tokenizer of a model directory as its model plugin reads it, and the model's vocabulary size (0: not known)."""
-    from erniecore.engine.models.bundles import locate, open_tokenizer
+    from erniecore.engine.models.bundles import open_tokenizer
+    from erniecore.engine.models.located import locate
 
     tokenizer, architecture = open_tokenizer(locate(directory).path)
     return tokenizer, int(architecture.get("vocab_size", 0))

@@ -75,9 +75,9 @@ def data_path(loaded: LoadedSettings) -> DataPath:
 def model_shape(model: Path, bundle: ModelBundle) -> tuple[str, DecoderShape | None]:
     """(model plugin, sizes of its decoder) of a model directory or run; no sizes where the plugin does not say them."""
     from erniecore.config.selection import plugin_for_directory
-    from erniecore.engine.models import bundles
+    from erniecore.engine.models import bundles, located
     from erniecore.host import assemble
 
-    name = plugin_for_directory(bundles.locate(model).path)
+    name = plugin_for_directory(located.locate(model).path)
     host = assemble({"model": bundles.model_plugin(name)})
     return name, host.hook.ernie_decoder_shape(architecture=bundle.architecture)

@@ -12,17 +12,16 @@ from erniecore.engine.models.adapters import (
     origin_of,
 )
 from erniecore.engine.models.bundles import (
-    Located,
     Opened,
     described_by,
     left_alone,
     load_bundle,
-    locate,
     open_device,
     open_located,
     read_bundle,
     stored_dtype,
 )
+from erniecore.engine.models.located import Located, locate
 
 __all__ = [
     "Located",

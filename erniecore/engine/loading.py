@@ -37,7 +37,8 @@ def open_model(
         device: a device plugin; empty within a run: the one that is open.
     """
     from erniecore.engine.models.adapters import adapter_directory
-    from erniecore.engine.models.bundles import locate, open_device, open_located
+    from erniecore.engine.models.bundles import open_device, open_located
+    from erniecore.engine.models.located import locate
 
     located = locate(Path(path))
     if adapter is not None:
@@ -71,7 +72,8 @@ def load_tokenizer(path: str | Path) -> Tokenizer:
         UsageError: there is no model directory. CheckpointError: config.json cannot be read.
         EnvironmentFault: it has no tokenizer.
     """
-    from erniecore.engine.models.bundles import locate, open_tokenizer
+    from erniecore.engine.models.bundles import open_tokenizer
+    from erniecore.engine.models.located import locate
     from erniecore.errors import UsageError
 
     located = locate(Path(path))

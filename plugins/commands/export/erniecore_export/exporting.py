@@ -35,7 +35,7 @@ def export_directory(source: Path, out: Path, to: str = "hf", options: Mapping[s
     """Export the model of a model directory, run or checkpoint; opens the ``cpu`` device.
 
     Args:
-        source: see ``bundles.locate``. out: new, empty, or an earlier export of ours.
+        source: see ``erniecore.api.run.locate``. out: new, empty, or an earlier export of ours.
         to: name of an exporter plugin. options: values for its ``Config``; weights keep the dtype in which
             ``source`` stores them unless ``dtype`` is given.
 

@@ -22,7 +22,8 @@ from gguf.quants import dequantize
 
 from erniecore.checkpoint.directories import verify_directory
 from erniecore.checkpoint.floats import read_tensors, write_tensors
-from erniecore.engine.models.bundles import load_bundle, locate
+from erniecore.engine.models.bundles import load_bundle
+from erniecore.engine.models.located import locate
 from erniecore.errors import CheckpointError, NumericsError, UsageError
 
 FIXTURES = Path(__file__).parents[4] / "tests" / "fixtures" / "models"

@@ -44,7 +44,7 @@ class WholeConfig(LayersConfig):
 
 
 class Bf16Config(LayersConfig):
-    """bfloat16, without scales."""
+    """Which weights stay in bfloat16, and whether others are rounded to it."""
 
     exact: bool = Field(
         False,

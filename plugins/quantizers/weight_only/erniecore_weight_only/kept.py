@@ -79,7 +79,7 @@ class KeptLinear(KeptWeight, PackedLinear):
     """y = x W + b."""
 
     def projection(self, parameter: str) -> Projection | None:
-        """See ``Projection``."""
+        """The layer as a kernel takes it: what is stored says all of it."""
         return self.described(self.bias)
 
 
@@ -91,7 +91,7 @@ class KeptExperts(PackedExperts):
         return KeptWeight(getattr(base, name), scheme, where)
 
     def projection(self, parameter: str) -> Projection | None:
-        """See ``Projection``."""
+        """One of the matrices as a kernel takes it, kept or as it was."""
         weight: Any = getattr(self, parameter)
         return Projection(weight, weight.shape[-1]) if isinstance(weight, Tensor) else weight.described()
 

@@ -21,7 +21,8 @@ from erniecore.engine.models.weights import attach_weights, check_weights
 
 SIZES = {
     "ernie45": "hidden_size=64,intermediate_size=128,num_hidden_layers=2",
-    "ernie45-moe": "hidden_size=64,intermediate_size=128,num_hidden_layers=2,moe_intermediate_size=32,moe_num_experts=4,moe_num_shared_experts=2",
+    "ernie45-moe": "hidden_size=64,intermediate_size=128,num_hidden_layers=2,moe_intermediate_size=32,moe_num_experts=4"
+    ",moe_num_shared_experts=2",
 }
 
 
@@ -138,7 +139,7 @@ def kinds_of(model):
 
 
 def test_a_model_that_is_only_used_keeps_what_files_have_in_bfloat16(base):
-    """Linear layers, experts and the embedding; a float32 file is never rounded. The fused pass takes it, and logits are equal."""
+    """Linear layers, experts and the embedding; a float32 file is never rounded. The fused pass takes it; logits are equal."""
     name, dtype, directory = base
     model = load_bundle(directory, compact=True).bundle.model
     kinds, ids = kinds_of(model), paddle.arange(24).reshape([2, 12])
