@@ -174,7 +174,7 @@ def open_tensors(path: Path) -> dict[str, Tensor]:
     with translated(path, "reading weights"), open_file(path) as file:
         mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
     return {
-        name: Tensor(info.dtype, info.shape, partial(_view, mapped, info), partial(_release, mapped, info))
+        name: Tensor(info.dtype, info.shape, partial(_view, path, name, mapped, info), partial(_release, mapped, info))
         for name, info in header.tensors.items()
     }
 
@@ -186,7 +186,10 @@ def _release(mapped: mmap.mmap, info: TensorInfo) -> None:
         mapped.madvise(mmap.MADV_DONTNEED, begin, end - begin)
 
 
-def _view(mapped: mmap.mmap, info: TensorInfo) -> Array:
+def _view(path: Path, name: str, mapped: mmap.mmap, info: TensorInfo) -> Array:
+    if mapped.size() < info.end:  # of the file as it is now; touching what is gone would end the process (SIGBUS)
+        found, expected = f"{mapped.size()} bytes", f"{info.end} bytes"
+        raise damaged(path, "the file was truncated while it was in use", name, found=found, expected=expected)
     dtype, count = DTYPES[info.dtype], prod(info.shape)
     if count == 0:
         return np.zeros(info.shape, dtype)

@@ -49,8 +49,9 @@ def stream(
     with resumable_directory(out, facts) as progress:
         each = measuring(model, before)
         num_bytes = write_by_layer(replace(bundle, model=model), progress, plugin, config, dtype, each)
-        found = [Loss(**_read(entry)) for file in progress.files.values() for entry in file["layers"].values()]
-    return num_bytes, sorted(found, key=lambda loss: loss.sqnr_db), progress.notes
+        entries = [entry for file in progress.files.values() for entry in file["layers"].values()]
+        found = {entry["name"]: Loss(**_read(entry)) for entry in entries}
+    return num_bytes, sorted(found.values(), key=lambda loss: loss.sqnr_db), progress.notes
 
 
 def measuring(model: Any, before: dict[str, Tensor]) -> Callable[[str], Mapping[str, Any]]:
@@ -59,7 +60,7 @@ def measuring(model: Any, before: dict[str, Tensor]) -> Callable[[str], Mapping[
     packed = {weight.name.removesuffix(".weight"): weight for weight in packed_weights(model)}
 
     def each(layer: str) -> Mapping[str, Any]:
-        weight = packed.get(layer)
+        weight = packed.pop(layer, None)  # again where a file ends between its tensors
         if weight is None:
             return {}
         original = before.pop(weight.name)

@@ -2,6 +2,7 @@
 
 import errno
 import os
+import shutil
 import signal
 
 import pytest
@@ -10,6 +11,7 @@ from erniecore_quantize import quantize
 from erniecore_quantize.quantize import Data, quantize_directory
 from erniecore_text.training import train
 
+from erniecore.__main__ import main
 from erniecore.api import CheckpointError, NumericsError
 from erniecore.checkpoint.safetensors_write import SafetensorsFile
 from erniecore.engine.models import quantized_files
@@ -161,9 +163,43 @@ def test_a_full_disk_keeps_what_is_finished(source, whole, tmp_path, monkeypatch
     assert weights(tmp_path / "out") == weights(whole[0])
 
 
-def test_a_weight_that_is_not_finite_leaves_nothing(source, tmp_path):
-    import shutil
+def test_sigterm_keeps_what_is_finished(source, whole, tmp_path, monkeypatch, capfd):
+    out = tmp_path / "out"
+    words = ["ernie", "quantize", str(source), "--to", "wint4-8", "--out", str(out)]
+    with monkeypatch.context() as patch:
+        stopped_at(45, patch, lambda: os.kill(os.getpid(), signal.SIGTERM))
+        patch.setattr("sys.argv", words)
+        assert in_fork(lambda: os._exit(main())) == 128 + signal.SIGTERM
+    assert capfd.readouterr().err.splitlines()[-1] == "stopped by SIGTERM"
+    assert not out.exists()
+    finished = (tmp_path / ".unfinished-out").glob("weights-*")
+    stamps = {path.name: path.stat().st_mtime_ns for path in finished}
+    done = quantize_directory(source, out, "wint4-8")
+    assert any("went on behind" in note for note in done.notes)
+    assert any(path.stat().st_mtime_ns == stamps.get(path.name) for path in out.glob("weights-*"))
+    assert weights(out) == weights(whole[0])
 
+
+def test_a_source_that_is_truncated_meanwhile_is_an_error(source, whole, tmp_path, monkeypatch):
+    """Not SIGBUS, which touching the mapped bytes would be; with the source as it was, the command goes on."""
+    copy, out = tmp_path / "copy", tmp_path / "out"
+    shutil.copytree(source, copy)
+    last = max(copy.glob("model-*"))
+    with monkeypatch.context() as patch:
+        stopped_at(45, patch, lambda: os.truncate(last, 100))
+        with pytest.raises(CheckpointError, match="truncated while it was in use") as caught:
+            quantize_directory(copy, out, "wint4-8")
+    assert last.name in caught.value.where
+    assert not out.exists()
+    with pytest.raises(CheckpointError):
+        quantize_directory(copy, out, "wint4-8")
+    shutil.copy2(source / last.name, last)
+    done = quantize_directory(copy, out, "wint4-8")
+    assert any("went on behind" in note for note in done.notes)
+    assert weights(out) == weights(whole[0])
+
+
+def test_a_weight_that_is_not_finite_leaves_nothing(source, tmp_path):
     import numpy as np
     from safetensors import safe_open
 
