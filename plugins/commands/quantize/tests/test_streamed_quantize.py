@@ -165,10 +165,10 @@ def test_a_full_disk_keeps_what_is_finished(source, whole, tmp_path, monkeypatch
 
 def test_sigterm_keeps_what_is_finished(source, whole, tmp_path, monkeypatch, capfd):
     out = tmp_path / "out"
-    words = ["ernie", "quantize", str(source), "--to", "wint4-8", "--out", str(out)]
+    command = ["ernie", "quantize", str(source), "--to", "wint4-8", "--out", str(out)]
     with monkeypatch.context() as patch:
         stopped_at(45, patch, lambda: os.kill(os.getpid(), signal.SIGTERM))
-        patch.setattr("sys.argv", words)
+        patch.setattr("sys.argv", command)
         assert in_fork(lambda: os._exit(main())) == 128 + signal.SIGTERM
     assert capfd.readouterr().err.splitlines()[-1] == "stopped by SIGTERM"
     assert not out.exists()
