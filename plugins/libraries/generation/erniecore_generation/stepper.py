@@ -9,7 +9,8 @@ Letters: b rows of a group, w new columns, K columns of the cache, H hidden, V v
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -75,6 +76,14 @@ class Row:
             found = np.ones(vocabulary, bool) if found is None else found
             found[[token for token in self.stops if token < vocabulary]] = False
         return found
+
+    @contextmanager
+    def failing(self) -> Iterator[None]:
+        """What is raised within, also by a constraint of others, ends this row."""
+        try:
+            yield
+        except Exception as error:
+            self.live, self.error = False, error
 
     def take(self, token: int) -> None:
         """Add a sampled token."""
@@ -208,24 +217,27 @@ class Stepper:
 
     def _sample(self, group: Group, active: Ints, scores: NDArray[np.float32]) -> tuple[Ints, Ints]:
         """The next tokens [b] of the ``active`` rows of a group, added to them; without those that failed."""
-        rows = [group.rows[i] for i in active]
-        if not self.isolate and all(row.sampling is rows[0].sampling for row in rows):
-            tokens = self._choose(rows, scores)
-            for row, token in zip(rows, tokens.tolist(), strict=True):
-                row.take(token)
-            return active, tokens
-        found: dict[int, int] = {}
+        rows, tokens = [group.rows[i] for i in active], np.zeros(len(active), np.int64)
+        by_sampling: dict[Sampling, list[int]] = {}
         for j, row in enumerate(rows):
+            by_sampling.setdefault(row.sampling, []).append(j)
+        for together in by_sampling.values():
             try:
-                token = int(self._choose([row], scores[[j]])[0])
-                row.take(token)
-            except Exception as error:  # whatever a constraint of others raises
+                tokens[together] = self._choose([rows[j] for j in together], scores[together])
+            except Exception:
                 if not self.isolate:
                     raise
-                row.live, row.error = False, error
-            else:
-                found[j] = token
-        return active[list(found)], np.array(list(found.values()), np.int64)
+                for j in together:
+                    with rows[j].failing():
+                        tokens[j] = self._choose([rows[j]], scores[[j]])[0]
+        for row, token in zip(rows, tokens.tolist(), strict=True):
+            if self.isolate and row.error is None:
+                with row.failing():
+                    row.take(token)
+            elif row.error is None:
+                row.take(token)
+        good = np.array([row.error is None for row in rows])
+        return active[good], tokens[good]
 
     def _choose(self, rows: Sequence[Row], scores: NDArray[np.float32]) -> Ints:
         """Tokens for rows with the same sampling parameters."""

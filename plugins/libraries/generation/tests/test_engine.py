@@ -23,7 +23,14 @@ from erniecore_generation.engine.requests import (
 )
 from erniecore_generation.generate import generate
 from erniecore_generation.sampling import Sampling
+from erniecore_lora import adapt as adapting
+from erniecore_lora.build import adapt
+from erniecore_lora.config import LoraConfig, Variant
+from erniecore_lora.shapes import new_sizes
 from erniecore_ops import kernels
+from erniecore_ptq.plugin import kv_cache
+from erniecore_weight_only.layers import PackedLinear
+from erniecore_weight_only.schemes import Scheme
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -147,14 +154,15 @@ def outcomes(model, requests, **options):
     return found, engine.stats()
 
 
-def check_neighbors(model, speculative, seed):
+def check_neighbors(model, speculative, seed, **options):
     requests = mix(seed, int(model.architecture["vocab_size"]))
     # of a text that repeats, so that n-gram lookup proposes something
     requests.append(([7, 8, 9, 7, 8, 9, 7, 8], {"new": 12, "logprobs": 1}))
-    alone = [outcomes(model, [request], rows=1, prefix_bytes=0)[0][0] for request in requests]
+    alone = [outcomes(model, [request], rows=1, prefix_bytes=0, **options)[0][0] for request in requests]
     for rows, drafter in ((3, "off"), (9, speculative)):
-        together, stats = outcomes(model, [*requests, *requests], rows=rows, speculative=drafter)
+        together, stats = outcomes(model, [*requests, *requests], rows=rows, speculative=drafter, **options)
         assert together == alone + alone
+        assert stats.invariant
         assert stats.prefix_hits > 0
         assert (stats.draft_tokens > 0) == (drafter != "off")
 
@@ -169,7 +177,50 @@ def test_with_a_kernel_a_completion_has_the_same_bits_in_any_company(fixtures, k
 @settings(max_examples=3, deadline=None)
 @given(seed=st.integers(0, 999))
 def test_layer_by_layer_a_completion_has_the_same_bits_in_any_company(toy, seed):
-    check_neighbors(toy, "off", seed)
+    check_neighbors(toy, "off", seed, invariant=True)
+
+
+def test_rows_of_several_adapters_are_decoded_together(kernel, running):
+    """Each as with its adapter alone; the weights of the base are shared."""
+    model = load_bundle(FIXTURES / "dense", tokenizer=False).bundle.model
+    config = LoraConfig(rank=3, targets=("q_proj", "down_proj"))
+    model = adapt(model, config, Variant())
+    adapting.add(model, "other", new_sizes(config, Variant(), adapting.targets_of(model)))
+    paddle.seed(1)
+    for name, parameter in model.named_parameters():
+        if ".lora." in name:
+            parameter.set_value(0.3 * paddle.randn(parameter.shape))
+    names, prompt = ("default", "other", "", None), list(range(20, 40))
+    options = {"new": 9, "logprobs": 1}
+    alone = {}
+    for name in names:
+        model.set_adapter(name or None)
+        alone[name] = generate(model, [prompt], max_new_tokens=9, eos=()).numpy()[0].tolist()
+    assert len({tuple(ids) for ids in alone.values()}) == 3
+    engine = running(model, adapter=None)
+    for _ in range(2):
+        callers = {name: ask(engine, prompt, adapter=name, **options) for name in names}
+        assert {name: caller.ids for name, caller in callers.items()} == alone
+    assert engine.stats().invariant
+    assert engine.stats().prefix_hits == 5 * 16
+    with pytest.raises(UsageError, match="did you mean other"):
+        ask(engine, prompt, adapter="othr")
+    assert ask(running(model, adapter="other"), prompt, **options).ids == alone["other"]
+
+
+def test_quantized_weights_and_caches_serve_as_others_do(kernel):
+    packed = load_bundle(FIXTURES / "dense", tokenizer=False).bundle.model
+    for layer in packed.sublayers():
+        for name, inner in list(layer.named_children()):
+            if isinstance(inner, paddle.nn.Linear):
+                setattr(layer, name, PackedLinear(inner, Scheme("int8"), name))
+    check_neighbors(packed, "lookup", 3)
+    cached = load_bundle(FIXTURES / "dense", tokenizer=False).bundle.model
+    settings = kv_cache.Config(cache="int8", cache_scales="dynamic")
+    ids = np.random.default_rng(0).integers(5, 440, (4, 16))
+    check_neighbors(
+        kv_cache.ernie_calibrate_model(config=settings, model=cached, batches=[ids]), "off", 3, invariant=True
+    )
 
 
 def test_chunks_change_no_bit_of_a_kernel(fixtures, kernel):
@@ -180,8 +231,9 @@ def test_chunks_change_no_bit_of_a_kernel(fixtures, kernel):
 
 def test_speculation_without_a_kernel_is_refused_unless_bits_may_change(toy, running):
     with pytest.raises(UsageError, match="change the last bits"):
-        running(toy, speculative="lookup")
-    engine = running(toy, speculative="lookup", invariant=False)
+        running(toy, speculative="lookup", invariant=True)
+    engine = running(toy, speculative="lookup")
+    assert not engine.stats().invariant
     assert (
         ask(engine, [7, 8, 7, 8, 7], new=9).ids
         == generate(toy, [[7, 8, 7, 8, 7]], max_new_tokens=9, eos=()).numpy()[0].tolist()
@@ -385,6 +437,6 @@ def test_nothing_is_left_after_two_hundred_requests(toy, running):
     assert (stats.running, stats.waiting) == (0, 0)
     assert not scheduler.jobs
     assert not scheduler._prefills
-    assert not [group for group in scheduler._groups if group.live]
+    assert not scheduler.lanes[""].groups
     assert 0 < stats.prefix_bytes <= 20000
     assert stats.prefix_bytes == sum(block.num_bytes for block in engine._prefix._blocks.values())

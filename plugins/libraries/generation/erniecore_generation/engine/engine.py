@@ -7,11 +7,14 @@ from __future__ import annotations
 import heapq
 import threading
 import time
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from erniecore.api import UsageError
+from erniecore.api.adapter import AdapterChoice
+from erniecore.api.command import did_you_mean
 from erniecore_generation.engine.prefix import PrefixCache
 from erniecore_generation.engine.requests import (
     EngineStats,
@@ -22,7 +25,7 @@ from erniecore_generation.engine.requests import (
     State,
     Ticket,
 )
-from erniecore_generation.engine.scheduler import Job, Scheduler
+from erniecore_generation.engine.scheduler import Counts, Job, Lane, Scheduler
 from erniecore_generation.generate import check_prompt, evaluating
 from erniecore_generation.speculate import make_drafter
 from erniecore_generation.stepper import Stepper
@@ -46,7 +49,11 @@ class Engine:
         waiting: requests that may wait for a row.
         prefix_bytes: memory of the prefix cache; 0: off. block: its unit, in tokens.
         speculative: drafter, ``off``, ``lookup`` or ``mtp``; it changes no completion.
-        invariant: a completion has the same tokens and log-probabilities, bit by bit, whatever else is decoded.
+        invariant: a completion has the same tokens and log-probabilities, bit by bit, whatever else is decoded. None: where
+            a kernel computes whole passes, for then it costs nothing; ``EngineStats.invariant`` tells. True: also where a
+            row needs passes of its own for it, which takes two to three times as long for 8 rows.
+        adapter: that of requests that name none; None: the base alone. Adapters are those on the model (``AdapterChoice``);
+            the engine switches between them while it runs.
 
     Raises:
         UsageError: an argument out of range, or a drafter that the model lacks.
@@ -64,7 +71,8 @@ class Engine:
         prefix_bytes: int = 256 << 20,
         block: int = 16,
         speculative: str = "off",
-        invariant: bool = True,
+        invariant: bool | None = None,
+        adapter: str | None = None,
     ) -> None:
         self.model: Any = bundle.model
         limit = self.model.architecture.get("max_position_embeddings")
@@ -84,6 +92,8 @@ class Engine:
         self._prefix = PrefixCache(block, prefix_bytes)
         self._drafter = make_drafter(self.model, speculative)
         self._speculative = speculative
+        self._adapters = self.model.adapter_names() if isinstance(self.model, AdapterChoice) else []
+        self._adapter = self._named(adapter or "")
         self._changed = threading.Condition()
         self._waiting: list[tuple[tuple[int, int], Job]] = []
         self._jobs: dict[int, Job] = {}
@@ -113,6 +123,7 @@ class Engine:
             QueueFull: as many wait as may. EngineStopped: the engine takes no requests.
         """
         self._check(request)
+        adapter = self._adapter if request.adapter is None else self._named(request.adapter)
         with self._changed:
             if self._state != "running":
                 raise EngineStopped("the engine takes no requests", found=self._state) from self._error
@@ -121,7 +132,7 @@ class Engine:
                 raise QueueFull(
                     "too many requests wait", found=str(len(self._jobs) - self._rows), fix="try again in a moment"
                 )
-            job = Job(self._numbers, request, listener, time.perf_counter())
+            job = Job(self._numbers, request, adapter, listener, time.perf_counter())
             self._numbers += 1
             self._jobs[job.number] = job
             heapq.heappush(self._waiting, (job.order, job))
@@ -156,15 +167,21 @@ class Engine:
     def stats(self) -> EngineStats:
         """The engine at this moment; from any thread."""
         with self._changed:
-            counts, prefix = self._scheduler and self._scheduler.counts, self._prefix
+            scheduler, prefix = self._scheduler, self._prefix
             jobs, waiting = len(self._jobs), len(self._waiting)
             return EngineStats(
-                state=self._state, error="" if self._error is None else f"{type(self._error).__name__}: {self._error}",
-                invariant=self._invariant, rows=self._rows, running=jobs - waiting, waiting=waiting,
-                prefix_blocks=len(prefix), prefix_bytes=prefix.num_bytes, prefix_queries=prefix.queries,
+                state=self._state,
+                error="" if self._error is None else f"{type(self._error).__name__}: {self._error}",
+                invariant=scheduler is not None and all(lane.invariant for lane in scheduler.lanes.values()),
+                rows=self._rows,
+                running=jobs - waiting,
+                waiting=waiting,
+                prefix_blocks=len(prefix),
+                prefix_bytes=prefix.num_bytes,
+                prefix_queries=prefix.queries,
                 prefix_hits=prefix.hits,
-                **{name: getattr(counts, name, 0) for name in COUNTS},
-            )  # fmt: skip
+                **asdict(Counts() if scheduler is None else scheduler.counts),
+            )
 
     def _check(self, request: GenerationRequest) -> None:
         ids = np.array([request.ids], np.int64)
@@ -173,8 +190,6 @@ class Engine:
             check_prompt(ids, np.ones_like(ids), architecture, request.max_new_tokens)
         else:
             check_prompt(ids, np.ones_like(ids), architecture, 1)
-        if request.adapter is not None:
-            raise UsageError("no such adapter", where="adapter", found=request.adapter, expected="none is loaded")
         vocabulary = int(architecture["vocab_size"])
         for token, _ in request.sampling.logit_bias:
             if token >= vocabulary:
@@ -196,24 +211,45 @@ class Engine:
         except BaseException as error:
             self._fail(scheduler, error)
 
+    def _named(self, adapter: str) -> str:
+        """The name, if the model has such an adapter; empty: the base alone."""
+        if adapter and adapter not in self._adapters:
+            raise UsageError(
+                "no such adapter",
+                where="adapter",
+                found=adapter,
+                expected=", ".join(self._adapters) or "none: the model has no adapters",
+                fix=did_you_mean(adapter, self._adapters),
+            )
+        return adapter
+
     def _prepare(self) -> Scheduler:
         """The scheduler, which reads the model's weights as they are now."""
+        lanes = [self._lane(name) for name in (*self._adapters, "")]
+        return Scheduler(lanes, self._prefix, chunk=self._chunk, select=self._select)
+
+    def _select(self, adapter: str) -> None:
+        if self._adapters:
+            self.model.set_adapter(adapter or None)
+
+    def _lane(self, adapter: str) -> Lane:
+        self._select(adapter)
         stepper = Stepper(self.model, drafter=self._drafter, pad_id=self._pad_id, isolate=True, growth=GROWTH)
-        widest = {"off": 1, "mtp": 2}.get(self._speculative, 5)
-        if self._invariant and stepper.passes.in_one_call:
+        whole, must = stepper.passes.in_one_call, self._invariant
+        if whole and must is not False:
+            widest = {"off": 1, "mtp": 2}.get(self._speculative, 5)
             for name, rows, columns in (("chunk", 1, self._chunk), ("rows", self._rows, widest)):
                 if not stepper.passes.takes(rows, columns):
-                    raise UsageError(
-                        "too much for one pass of the kernel", where=name, found=f"{rows} x {columns} tokens"
-                    )
-        elif self._invariant and self._speculative != "off":
+                    found = f"{rows} x {columns} tokens"
+                    raise UsageError("too much for one pass of the kernel", where=name, found=found, fix="ask for less")
+        elif must and self._speculative != "off":
             raise UsageError(
                 "draft tokens would change the last bits of logits: no kernel computes passes of this model",
                 where="speculative",
                 found=self._speculative,
                 fix="leave speculation off, or give up invariance (invariant=False)",
             )
-        return Scheduler(stepper, self._prefix, chunk=self._chunk, invariant=self._invariant)
+        return Lane(adapter, stepper, shared=whole or not must, invariant=bool(must) or (whole and must is not False))
 
     def _turn(self, scheduler: Scheduler) -> bool:
         """Take what has come, then one step. False: there is nothing left to do and the engine is to end."""
@@ -248,9 +284,3 @@ class Engine:
         for job in jobs:
             if scheduler is not None:
                 scheduler.fail(job, error)
-
-
-#: fields of ``EngineStats`` that the scheduler counts
-COUNTS = (
-    "steps", "prompt_tokens", "cached_tokens", "new_tokens", "draft_tokens", "accepted_tokens", "finished", "aborted", "failed",
-)  # fmt: skip

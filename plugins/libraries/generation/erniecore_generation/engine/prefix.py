@@ -41,14 +41,16 @@ class PrefixCache:
     def __len__(self) -> int:
         return len(self._blocks)
 
-    def find(self, ids: Sequence[int], name: str, most: int) -> list[list[paddle.Tensor]]:
-        """The blocks of the longest beginning that is stored, of at most ``most`` tokens. ``name``: of the adapter."""
+    def find(self, ids: Sequence[int], name: str, unit: int) -> list[list[paddle.Tensor]]:
+        """The blocks of the longest beginning that is stored: a multiple of ``unit`` tokens, and not all of ``ids``, as the
+        logits of the last one are needed. ``name``: of the adapter."""
         found: list[tuple[bytes, _Block]] = []
-        for key, part in self._keys(ids[:most], name):
+        for key, part in self._keys(ids[: len(ids) - 1], name):
             block = self._blocks.get(key)
             if block is None or block.ids != part:
                 break
             found.append((key, block))
+        del found[len(found) * self.size // unit * unit // self.size :]
         self.queries += len(ids)
         self.hits += len(found) * self.size
         # the beginning last, so that it stays longest: without it nothing behind it is found

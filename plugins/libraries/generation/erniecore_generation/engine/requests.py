@@ -25,7 +25,7 @@ class GenerationRequest:
         stream: random stream; the seed is ``sampling.seed``. Both determine the completion, whatever else is decoded.
         logprobs: with every new token its log-probability and the k most likely tokens; k may be 0. None: without.
         prompt_logprobs: the same for the tokens of the prompt, of which the first has none.
-        adapter: name of the adapter; None: the model as it is.
+        adapter: name of the adapter; empty: the base alone; None: what the engine uses for requests that name none.
         constraint: which tokens may come next; one object per request.
         priority: lower ones first, equal ones in the order of arrival.
     """

@@ -1,15 +1,15 @@
 """What the engine does in its thread: which request is prefilled next, in which chunks, and which rows are decoded together.
 
 A completion does not depend on what else is decoded. Where a kernel computes whole passes (``Passes.in_one_call``), a
-token's numbers depend neither on the other rows nor on how its prompt was divided, so rows share one cache and one pass.
-Elsewhere they depend on the shapes of matrix products; then, if ``invariant``, every row has passes of its own, and prompts
-are divided at multiples of the chunk, also behind a cached beginning.
+token's numbers depend neither on the other rows nor on how its prompt was divided, so rows with the same adapter share one
+cache and one pass. Elsewhere they depend on the shapes of matrix products; then, if they must not, every row has passes of
+its own, and prompts are divided at multiples of the chunk, also behind a cached beginning.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -37,6 +37,7 @@ class Job:
 
     number: int
     request: GenerationRequest
+    adapter: str
     listener: Listener
     submitted: float
     started: float = 0.0
@@ -69,21 +70,39 @@ class Counts:
     failed: int = 0
 
 
+@dataclass(slots=True)
+class Lane:
+    """Rows with the same adapter.
+
+    Attributes:
+        adapter: its name; empty: the base alone. stepper: of the model with it.
+        shared: whether rows share passes. invariant: whether completions depend on nothing else nevertheless.
+    """
+
+    adapter: str
+    stepper: Stepper
+    shared: bool
+    invariant: bool
+    groups: list[Group] = field(default_factory=list)
+
+
 class Scheduler:
     """All requests that have a row. Used by one thread, in which the model is in evaluation mode.
 
     Args:
+        lanes: one per adapter; the model uses that of the last one.
         chunk: tokens of a prompt that are computed in one pass.
-        invariant: completions must not depend on what else is decoded.
+        select: makes the model use an adapter.
     """
 
-    def __init__(self, stepper: Stepper, prefix: PrefixCache, *, chunk: int, invariant: bool) -> None:
-        self.stepper, self.prefix, self.chunk = stepper, prefix, chunk
-        self.shared = stepper.passes.in_one_call or not invariant
+    def __init__(
+        self, lanes: Sequence[Lane], prefix: PrefixCache, *, chunk: int, select: Callable[[str], None]
+    ) -> None:
+        self.lanes, self.prefix, self.chunk = {lane.adapter: lane for lane in lanes}, prefix, chunk
         self.counts = Counts()
         self.jobs: dict[int, Job] = {}
+        self._select, self._selected = select, lanes[-1].adapter
         self._prefills: list[Job] = []
-        self._groups: list[Group] = []
 
     def admit(self, job: Job) -> None:
         """Give a request a row."""
@@ -102,9 +121,9 @@ class Scheduler:
         self.counts.steps += 1
         if self._prefills:
             self._prefill(self._prefills[0])
-        for place, group in enumerate(self._groups):
-            self._groups[place] = self._advance(group)
-        self._groups = [group for group in self._groups if group.live]
+        for lane in self.lanes.values():
+            lane.groups = [self._advance(lane, group) for group in lane.groups]
+            lane.groups = [group for group in lane.groups if group.live]
 
     def end(self, job: Job, reason: Reason) -> None:
         """Free the row of a request, and tell its listener."""
@@ -153,16 +172,17 @@ class Scheduler:
 
     def _prefill(self, job: Job) -> None:
         """The next chunk of a prompt; after the last one the first token, and the row joins the others."""
-        row, request = job.row, job.request
+        row, request, lane = job.row, job.request, self.lanes[job.adapter]
         assert row is not None
+        self._use(lane)
         if job.group is None:
-            job.group = self._begin(job, row)
+            job.group = self._begin(job, row, lane)
         group, size = job.group, len(request.ids)
         start = group.cache.length
         end = min(size, (start // self.chunk + 1) * self.chunk)
         ids = np.array([request.ids[start:end]], np.int64)
         scored = request.prompt_logprobs is not None
-        logits, residual, positions = self.stepper.forward(group, ids, np.ones_like(ids), last=not scored)
+        logits, residual, positions = lane.stepper.forward(group, ids, np.ones_like(ids), last=not scored)
         try:
             if scored:
                 self._score(job, logits[0], start)
@@ -170,7 +190,7 @@ class Scheduler:
             self.fail(job, error)
             return
         if end < size:
-            self._draft_prompt(row, group, (ids, positions, residual), end)
+            self._draft_prompt(row, group, lane, (ids, positions, residual), end)
             self._keep(job, group, start, end)
             return
         self._prefills.remove(job)
@@ -181,24 +201,18 @@ class Scheduler:
             self._keep(job, group, start, end)
             self.end(job, "length")
             return
-        self._deliver(self.stepper.decide(group, logits[:, -1:]), group)
+        self._deliver(lane.stepper.decide(group, logits[:, -1:]), group)
         if row.live:
-            self.stepper.draft(group, ids, positions, np.array([ids.shape[1] - 1]), residual)
-            self._join(group)
+            lane.stepper.draft(group, ids, positions, np.array([ids.shape[1] - 1]), residual)
+            self._join(lane, group)
         self._keep(job, group, start, end)
 
-    def _begin(self, job: Job, row: Row) -> Group:
+    def _begin(self, job: Job, row: Row, lane: Lane) -> Group:
         """The row before its prompt, but for what the prefix cache has of it."""
         ids, request = row.ids, job.request
-        group = self.stepper.group([row], len(ids) + self.stepper.room([row]))
+        group = lane.stepper.group([row], len(ids) + lane.stepper.room([row]))
         if request.prompt_logprobs is None:
-            # of the last token the logits are needed, not only keys and values
-            most = len(ids) - 1
-            found = self.prefix.find(
-                ids, request.adapter or "", most if self.shared else most // self.chunk * self.chunk
-            )
-            if not self.shared:
-                found = found[: len(found) * self.prefix.size // self.chunk * self.chunk // self.prefix.size]
+            found = self.prefix.find(ids, job.adapter, self.prefix.size if lane.shared else self.chunk)
             if found:
                 job.cached = len(found) * self.prefix.size
                 group.cache.fill(found)
@@ -214,8 +228,8 @@ class Scheduler:
         takes the block: that can cost a draft token, and changes no completion.
         """
         drafted = group.cache.length == end
-        if drafted and (self.shared or end - start == self.chunk):
-            self.prefix.add(job.request.ids, job.request.adapter or "", group.cache, start, end)
+        if drafted and (self.lanes[job.adapter].shared or end - start == self.chunk):
+            self.prefix.add(job.request.ids, job.adapter, group.cache, start, end)
 
     def _score(self, job: Job, logits: Any, start: int) -> None:
         """Log-probabilities of the tokens behind the columns ``start`` and following, whose logits [w, V] are there."""
@@ -223,32 +237,39 @@ class Scheduler:
         for column, scores in enumerate(logits[: len(ids) - start - 1]):
             job.scores.append(token_logprob(scores, ids[start + column + 1], most))
 
-    def _draft_prompt(self, row: Row, group: Group, passed: tuple[Any, Any, Any], end: int) -> None:
+    def _draft_prompt(self, row: Row, group: Group, lane: Lane, passed: tuple[Any, Any, Any], end: int) -> None:
         """Give a drafter with layers of its own the chunk of a prompt, for its part of the cache."""
-        if not self.stepper.drafter.layers:
+        if not lane.stepper.drafter.layers:
             return
         (ids, positions, residual), whole = passed, row.ids
         row.ids = whole[: end + 1]
-        self.stepper.draft(group, ids, positions, np.array([ids.shape[1] - 1]), residual)
+        lane.stepper.draft(group, ids, positions, np.array([ids.shape[1] - 1]), residual)
         row.ids, row.next_ids, row.draft_tokens = whole, [], 0
 
-    def _join(self, group: Group) -> None:
-        """Decode a row from now on, with the others if passes may be shared."""
-        mine = next((i for i, other in enumerate(self._groups) if other.live), None)
-        if self.shared and mine is not None:
-            self._groups[mine] = self.stepper.packed([self._groups[mine], group])
+    def _join(self, lane: Lane, group: Group) -> None:
+        """Decode a row from now on, with the others if passes are shared."""
+        lane.groups = [other for other in lane.groups if other.live]
+        if lane.shared and lane.groups:
+            lane.groups = [lane.stepper.packed([*lane.groups, group])]
         else:
-            self._groups.append(group)
+            lane.groups.append(group)
 
-    def _advance(self, group: Group) -> Group:
+    def _use(self, lane: Lane) -> None:
+        """Make the model use the adapter of a lane."""
+        if lane.adapter != self._selected:
+            self._select(lane.adapter)
+            self._selected = lane.adapter
+
+    def _advance(self, lane: Lane, group: Group) -> Group:
         """One pass over a group, in a compacted cache where that is needed or pays off."""
         live = group.live
         if not live:
             return group
-        full = group.cache.length + self.stepper.width(group) > group.cache.capacity
+        self._use(lane)
+        full = group.cache.length + lane.stepper.width(group) > group.cache.capacity
         if 2 * len(live) <= len(group.rows) or full:
-            group = self.stepper.packed([group])
-        self._deliver(self.stepper.advance(group), group)
+            group = lane.stepper.packed([group])
+        self._deliver(lane.stepper.advance(group), group)
         return group
 
     def _deliver(self, steps: Iterable[Sampled], group: Group) -> None:
