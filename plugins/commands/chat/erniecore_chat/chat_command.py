@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 HELP = """/reset          forget the conversation
 /system [TEXT]  set or show the system message (forgets the conversation)
 /adapter [NAME] show the adapters, or use another one; off: the model alone
+/image FILE     show the model an image with the next message, where it says <image>; may be repeated
 /save FILE      write the conversation as one JSON line, a row of the `messages` format
 //TEXT          send a message that begins with /
 /help           this list
@@ -138,11 +139,13 @@ class Talk:
         self.responder, self.sampling, self.system = responder, sampling, system
         self.max_new_tokens, self.labels = max_new_tokens, labels
         self.history: list[Message] = []
+        self.images: list[str] = []
         self.turns = 0
         self.commands: dict[str, Callable[[str], bool]] = {
             "/reset": self._reset,
             "/system": self._set_system,
             "/adapter": self._adapter,
+            "/image": self._image,
             "/save": self._save,
             "/help": self._help,
             "/quit": lambda rest: False,
@@ -167,11 +170,22 @@ class Talk:
             meant = f"did you mean {close}?" if close else "/help lists them"
             note(f"no such command: {printable(word)}; {meant} (to send it, write /{printable(word)})")
             return True
-        self._reply(line)
+        self._ask(line)
         return True
 
-    def _reply(self, line: str) -> None:
-        self.history.append(Message("user", line))
+    def _ask(self, line: str) -> None:
+        """Reply to a message, with the images that were shown before it."""
+        from erniecore_generation.media import asked
+
+        try:
+            self.history.append(asked(line, self.images, "/image"))
+        except UsageError as error:
+            show_error(error)
+            return
+        self.images = []
+        self._reply()
+
+    def _reply(self) -> None:
         shown: list[str] = []
         thinking = False
         screen: ReplyScreen | None = None
@@ -228,8 +242,23 @@ class Talk:
             del self.history[:2]
             note("note: the context is full: dropped the oldest user and assistant messages")
 
+    def _image(self, rest: str) -> bool:
+        from erniecore_generation.media import asked
+
+        if not rest:
+            note(", ".join(map(printable, self.images)) or "usage: /image FILE")
+            return True
+        try:
+            self.responder.encode([asked("", [rest], "/image")])  # says now what is wrong with it
+        except (UsageError, DataError) as error:
+            show_error(error)
+        else:
+            self.images.append(rest)
+        return True
+
     def _reset(self, rest: str) -> bool:
         self.history.clear()
+        self.images.clear()
         note("The conversation is forgotten.")
         return True
 
@@ -257,7 +286,9 @@ class Talk:
         if not rest or not self.history:
             note("usage: /save FILE" if not rest else "There is nothing to save.")
             return True
-        row = {"messages": [_plain(m) for m in self.messages]}
+        row: dict[str, Any] = {"messages": [_plain(m) for m in self.messages]}
+        if images := [str(Path(media.base, media.source)) for m in self.messages for media in m.media]:
+            row["images"] = images
         try:
             Path(rest).write_text(json.dumps(row, ensure_ascii=False) + "\n", encoding="utf-8")
         except OSError as error:

@@ -34,16 +34,25 @@ from erniecore.api.files import printable
 if TYPE_CHECKING:
     from erniecore_generation.respond import Completion
 
+Prompt = Annotated[str | None, typer.Option("--prompt", metavar="TEXT", help="The prompt.")]
+PromptFile = Annotated[
+    Path | None, typer.Option("--prompt-file", metavar="FILE", help="The same, from a file; - is stdin.")
+]
+Images = Annotated[
+    list[Path] | None,
+    typer.Option("--image", metavar="FILE", help="Image of the prompt, where it says <image>; may be repeated."),
+]
+System = Annotated[str, typer.Option("--system", metavar="TEXT", help="System message before it.")]
+
 
 @opens_models
 def generate(
     model: Model,
     adapter: Adapter = None,
-    prompt: Annotated[str | None, typer.Option("--prompt", metavar="TEXT", help="The prompt.")] = None,
-    prompt_file: Annotated[
-        Path | None, typer.Option("--prompt-file", metavar="FILE", help="The same, from a file; - is stdin.")
-    ] = None,
-    system: Annotated[str, typer.Option("--system", metavar="TEXT", help="System message before it.")] = "",
+    prompt: Prompt = None,
+    prompt_file: PromptFile = None,
+    image: Images = None,
+    system: System = "",
     raw: Annotated[bool, typer.Option("--raw", help="Continue plain text: no chat template.")] = False,
     max_new_tokens: NewTokens = None,
     temperature: Temperature = None,
@@ -61,16 +70,17 @@ def generate(
     as_json: JsonOption = False,
 ) -> None:
     """Generate a completion. Greedy unless a sampling option is given. The prompt is one user message unless --raw."""
-    text = read_prompt(prompt, prompt_file)
-    for option, asked in (("--system", bool(system)), ("--thinking", thinking is not None)):
-        if raw and asked:
+    text = "" if image and prompt is None and prompt_file is None else read_prompt(prompt, prompt_file)
+    for option, given in (("--system", bool(system)), ("--thinking", thinking is not None), ("--image", bool(image))):
+        if raw and given:
             raise UsageError(f"{option} needs the chat template", fix=f"leave out --raw or {option}")
     options = {"temperature": temperature, "top_k": top_k, "top_p": top_p, "min_p": min_p}
     sampling = generation_options.sampling_from({}, seed, **options, repetition_penalty=repetition_penalty)
     bundle, tokenizer = generation_options.open_model(model, device, adapter, speculative=speculative)
+    from erniecore_generation.media import asked
     from erniecore_generation.respond import generate_text
 
-    messages = [*([Message("system", system)] if system else []), Message("user", text)]
+    messages = [*([Message("system", system)] if system else []), asked(text, image or ())]
     [completion] = generate_text(
         bundle.model,
         tokenizer,

@@ -7,7 +7,7 @@ from random import Random
 
 from erniecore.api import DataError, Json, RowError, shorten
 from erniecore.api.command import did_you_mean
-from erniecore.api.data import Conversation
+from erniecore.api.data import media_reader, messages_of
 from erniecore.api.method import Encoder, Origin
 from erniecore.api.rows import DataSource, RowStatistics, Source, decode_row, describe, resolve
 from erniecore_eval.suites import Item
@@ -76,11 +76,11 @@ def _item(source: DataSource, origin: Origin, row: Json | RowError, encoder: Enc
     if not isinstance(record, encoder.accepts):
         kinds = " or ".join(t.__name__ for t in encoder.accepts)
         raise RowError("the method cannot evaluate such a row", where="$", found=type(record).__name__, expected=kinds)
-    media = [m for message in record.messages for m in message.media] if isinstance(record, Conversation) else []
-    if media:
-        found, fix = media[0].source[:80], "leave the row out"
-        raise RowError("images are not evaluated", where=media[0].where, found=found, expected="a row of text", fix=fix)
     samples = tuple(encoder.encode(record))
+    media = [media for message in messages_of(record) for media in message.media]
+    if media and (media_reader(encoder) is None or not any(sample.media for sample in samples)):
+        found, fix = media[0].source[:80], "leave the row out, or name a model that sees"
+        raise RowError("images are not evaluated", where=media[0].where, found=found, expected="a row of text", fix=fix)
     if not samples:
         raise RowError("the row has no loss tokens", where="$")
     value = row.get(field)

@@ -14,7 +14,7 @@ from erniecore_generation.respond import Completion, Responder
 from erniecore_generation.sampling import Sampling
 
 from erniecore.api import DataError, NumericsError
-from erniecore.api.data import Conversation, Preference, UnpairedPreference
+from erniecore.api.data import Conversation, MediaReader, Preference, UnpairedPreference
 from erniecore.api.scoring import measure
 from erniecore.api.training import collate
 from erniecore_eval.suites import (
@@ -59,7 +59,7 @@ def add_losses(
     pad_id = bundle.tokenizer.pad_id
     for group, members in by_group(items).items():
         samples = [sample for item in members for sample in item.samples]
-        sums = measure(objective, bundle.model, _batches(samples, batch_size, pad_id))
+        sums = measure(objective, bundle.model, _batches(samples, batch_size, pad_id, bundle.tokenizer.chat_template))
         loss = sums["loss"][0] / sums["loss"][1]
         if not math.isfinite(loss):
             raise NumericsError(
@@ -77,9 +77,11 @@ def add_losses(
         table.add(group, score)
 
 
-def _batches(samples: Sequence[Sample], batch_size: int, pad_id: int) -> Iterator[Batch]:
+def _batches(samples: Sequence[Sample], batch_size: int, pad_id: int, template: Any) -> Iterator[Batch]:
+    """With pixels, where samples have images."""
     for rows in rows_of_batches(samples, batch_size):
-        yield collate(rows, pad_id=pad_id)
+        batch = collate(rows, pad_id=pad_id)
+        yield template.complete(batch, rows) if isinstance(template, MediaReader) else batch
 
 
 def add_completions(

@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 
 from erniecore_generation.cache import StaticCache
 from erniecore_generation.generate import check_prompt, pad_left
+from erniecore_generation.media import PromptMedia
 from erniecore_generation.sampling import Ints, Sampling
 from erniecore_generation.speculate import Drafter
 from erniecore_generation.stepper import Group, Row, Sampled, Stepper
@@ -52,6 +53,7 @@ class Pool:
         copies: rows per prompt, next to each other; the prompt is read once for all of them. R = prompts * copies.
         slots: rows decoded together, at least one prompt's copies; 0: all.
         drafter: proposes draft tokens for speculative decoding, for the same model; None: plain decoding.
+        media: what images add to each prompt; empty: no prompt has any.
 
     Attributes:
         rows: the R rows. started: ``time.perf_counter`` at the start of each row's prefill.
@@ -73,6 +75,7 @@ class Pool:
         copies: int = 1,
         slots: int = 0,
         drafter: Drafter | None = None,
+        media: Sequence[PromptMedia | None] = (),
     ) -> None:
         limits = np.broadcast_to(np.asarray(max_new_tokens, np.int64), len(prompts))
         for ids, limit in zip(prompts, limits.tolist(), strict=True):
@@ -83,6 +86,9 @@ class Pool:
         self.rows = [
             Row(list(prompts[i // copies]), sampling, int(limits[i // copies]), stops, numbers[i], i) for i in range(R)
         ]
+        for i, found in enumerate(media):
+            for made in self.rows[i * copies : (i + 1) * copies]:
+                made.media = found
         self.started = np.zeros(R)
         self._copies, self._slots = copies, max(copies, slots or R)
         self._waiting = deque(range(len(prompts)))

@@ -6,6 +6,7 @@ Letters: b rows, w new columns, K columns with the new ones, V vocabulary, H hid
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -55,11 +56,21 @@ class Passes:
         return self._logits(self._features(ids, positions, mask, cache).hidden[:, -1])
 
     def every(
-        self, ids: Ints, positions: Ints, mask: NDArray[Any] | None, cache: StaticCache, *, last: bool, residual: bool
+        self,
+        ids: Ints,
+        positions: Ints,
+        mask: NDArray[Any] | None,
+        cache: StaticCache,
+        *,
+        last: bool,
+        residual: bool,
+        inputs: Mapping[str, NDArray[Any]] | None = None,
     ) -> tuple[Logits, Any]:
-        """(float32 [b, w, V], or [b, 1, V] of the ``last`` column; ``Features.residual`` [b, w, H], if ``residual`` wants it)."""
-        if self._step is None or not self._step.takes(*ids.shape):
-            features = self._features(ids, positions, mask, cache)
+        """(float32 [b, w, V], or [b, 1, V] of the ``last`` column; ``Features.residual`` [b, w, H], if ``residual`` wants it).
+
+        ``inputs``: further inputs of the model by name; with them ``positions`` are [b, w, axes]."""
+        if inputs or self._step is None or not self._step.takes(*ids.shape):
+            features = self._features(ids, positions, mask, cache, inputs)
             return self._logits(features.hidden[:, -1:] if last else features.hidden), features.residual
         b, w = ids.shape
         places = np.arange(w - 1, b * w, w) if last else np.arange(b * w)
@@ -80,12 +91,20 @@ class Passes:
         cache.wrote(layers, w)
         return logits
 
-    def _features(self, ids: Ints, positions: Ints, mask: Any, cache: StaticCache | None) -> Any:
+    def _features(
+        self,
+        ids: Ints,
+        positions: Ints,
+        mask: Any,
+        cache: StaticCache | None,
+        inputs: Mapping[str, NDArray[Any]] | None = None,
+    ) -> Any:
         return self.model.features(
             paddle.to_tensor(ids),
             position_ids=paddle.to_tensor(positions),
             attention_mask=None if mask is None else paddle.to_tensor(mask),
             cache=cache,
+            **{name: paddle.to_tensor(values) for name, values in (inputs or {}).items()},
         )
 
     def _logits(self, hidden: Any) -> Logits:

@@ -17,6 +17,7 @@ from erniecore.api.model import Tokenizer
 from erniecore_generation.batching import Pool
 from erniecore_generation.completions import TextStream, parse_completion, prompt_ids
 from erniecore_generation.generate import evaluating, stop_token_ids
+from erniecore_generation.media import PromptMedia, check_media, media_of
 from erniecore_generation.sampling import Sampling, SamplingOptions
 from erniecore_generation.speculate import make_drafter
 
@@ -75,6 +76,7 @@ class Completion:
 class _Prompt:
     ids: list[int]
     thinking: bool = False
+    media: PromptMedia | None = None
 
 
 class _Row:
@@ -149,12 +151,17 @@ class Responder:
         self.drafter = make_drafter(model, speculative)
 
     def encode(self, prompt: str | Sequence[Message], tools: Sequence[Json] = ()) -> _Prompt:
-        """A string is plain text; messages go through the chat template."""
+        """A string is plain text; messages go through the chat template.
+
+        Raises ``UsageError`` for images that the model does not read, ``RowError`` for those that cannot be read."""
         if isinstance(prompt, str):
             return _Prompt(self.tokenizer.encode(prompt))
-        if self.tokenizer.chat_template is None:
+        template = self.tokenizer.chat_template
+        if template is None:
             raise UsageError("this model has no chat template", fix="give the prompt as plain text (--raw)")
-        return _Prompt(*prompt_ids(self.tokenizer, self.tokenizer.chat_template, prompt, tools, self.thinking))
+        check_media(template, prompt)
+        ids, thinking = prompt_ids(self.tokenizer, template, prompt, tools, self.thinking)
+        return _Prompt(ids, thinking, media_of(template, prompt, ids))
 
     def room(self, prompt: _Prompt) -> int:
         """How many new tokens fit into the context, at most ``DEFAULT_NEW_TOKENS``; at least 1, so that a prompt that is too
@@ -212,6 +219,7 @@ class Responder:
             streams=streams,
             slots=batch_size,
             drafter=self.drafter,
+            media=[prompt.media for prompt in prompts],
         )
         show = on_text or (lambda row, chunk: None)
         with evaluating(self.model):

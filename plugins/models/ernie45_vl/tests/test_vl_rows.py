@@ -236,5 +236,7 @@ def test_who_does_not_give_images_to_the_model_refuses_their_rows(tokenizer, fol
     none, statistics = encode(sources, distill.ernie_build_encoder(tokenizer, 99, "auto"))
     assert (len(none), statistics.total("dropped")) == (0, 1)
     with pytest.raises(DataError, match="no row can be evaluated") as error:
-        read_items([Source(path=str(file))], SftEncoder(tokenizer, 99))
+        read_items([Source(path=str(file))], distill.ernie_build_encoder(tokenizer, 99, "auto"))
     assert "$.images[0]" in error.value.found
+    items, _ = read_items([Source(path=str(file))], SftEncoder(tokenizer, 99))
+    assert items[0].samples[0].media == learned[0].media

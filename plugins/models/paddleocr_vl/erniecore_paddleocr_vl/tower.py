@@ -53,7 +53,8 @@ class PatchEmbed(nn.Layer):  # type: ignore[misc]
     def forward(self, pixels_NP: Tensor, grids: Sequence[Grid]) -> Tensor:
         """float32 [N, values of a patch] -> [N, C] in the dtype of the weights."""
         x_NC = self.proj(pixels_NP.astype(self.proj.weight.dtype))
-        return x_NC + paddle.concat([self.places(grid) for grid in grids]).astype(x_NC.dtype)
+        of_size = {grid: self.places(grid) for grid in dict.fromkeys(grids)}
+        return x_NC + paddle.concat([of_size[grid] for grid in grids]).astype(x_NC.dtype)
 
     def places(self, grid: Grid) -> Tensor:
         """The table for an image, float32 [h w, C], row by row."""
