@@ -134,6 +134,23 @@ class StaticCache:
                 self._write(store, layer, new, 0, length)
         self._stored, self.length = [length] * len(self._keys), length
 
+    def put(self, row: int, other: StaticCache, length: int) -> None:
+        """Replace a row by the only one of ``other``, so that both end at ``length``; zeros before it.
+
+        Raises:
+            UsageError: there is no room for ``length`` positions.
+        """
+        if length > self.capacity or other.length > length:
+            raise UsageError("the cache is full", found=f"{length} positions", expected=f"at most {self.capacity}")
+        for mine, theirs in ((self._keys, other._keys), (self._values, other._values)):
+            for stored, given in zip(mine, theirs, strict=True):
+                for buffer, new in zip(stored or (), given or (), strict=True):
+                    # what the row had there before may not be finite, and would spoil sums even where it is masked
+                    whole = paddle.zeros([1, length, *buffer.shape[2:]], dtype=buffer.dtype)
+                    whole[:, length - other.length :] = new[:, : other.length]
+                    buffer[row : row + 1, :length] = whole
+        self._stored, self.length = [length] * len(self._keys), length
+
     def keep(self, rows: Sequence[int]) -> None:
         """Keep these rows only, in this order (a row may be taken twice)."""
         index = paddle.to_tensor(list(rows), dtype="int64")

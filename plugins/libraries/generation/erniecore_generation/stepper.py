@@ -276,6 +276,19 @@ class Stepper:
             row.next_ids += fitting
             row.draft_tokens += len(fitting)
 
+    def joined(self, group: Group, new: Group) -> Group:
+        """A group with the row of ``new`` too: in the place of one that has ended, without moving the others, if there is one
+        and the cache has room; else in a new cache."""
+        length = max(group.cache.length, new.cache.length)
+        ended = next((i for i, row in enumerate(group.rows) if not row.live), None)
+        if ended is None or length + max(self.width(group), self.width(new)) > group.cache.capacity:
+            return self.packed([group, new])
+        group.cache.put(ended, new.cache, length)
+        group.mask = np.pad(group.mask, ((0, 0), (0, length - group.mask.shape[1])))
+        group.mask[ended] = np.arange(length) >= length - new.cache.length
+        group.rows[ended] = new.rows[0]
+        return group
+
     def room(self, rows: Sequence[Row]) -> int:
         """Columns for the tokens that rows may still get."""
         most = max((row.limit - row.count for row in rows), default=0)

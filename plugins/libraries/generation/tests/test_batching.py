@@ -8,10 +8,11 @@ import pytest
 from erniecore_conformance.toys.paddle_lm import toy_model
 from erniecore_conformance.toys.tokenizer import ToyTokenizer
 from erniecore_generation.batching import Pool
-from erniecore_generation.generate import Decoder, evaluating
+from erniecore_generation.generate import Decoder, evaluating, pad_left
 from erniecore_generation.rollout import roll_out
 from erniecore_generation.sampling import Sampling
 from erniecore_generation.speculate import NoDraft, make_drafter, ngram_lookup
+from erniecore_generation.stepper import Row, Stepper
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -228,3 +229,24 @@ def test_a_drafter_that_the_model_lacks_is_refused_by_name(toy):
 )
 def test_lookup_goes_on_as_the_text_did_before(text, expected):
     assert ngram_lookup(text) == expected
+
+
+@pytest.mark.parametrize("size", [3, 9], ids=["shorter", "longer"])
+def test_a_row_takes_the_place_of_one_that_has_ended(toy, size):
+    """The others stay where they are, also where the new one has more columns."""
+    stepper, texts = Stepper(toy), prompts(260, (4, 5, size))
+    with evaluating(toy):
+        groups = []
+        for ids in texts:
+            groups.append(stepper.group([Row(list(ids), Sampling(), 8)], 20))
+            ids, real = pad_left([ids], 0)
+            list(stepper.decide(groups[-1], stepper.forward(groups[-1], ids, real, last=True)[0]))
+        both = stepper.packed(groups[:2])
+        cache = both.cache
+        both.rows[0].live = False
+        joined = stepper.joined(both, groups[2])
+        assert joined.cache is cache
+        while joined.live:
+            list(stepper.advance(joined))
+    for row, ids in zip(joined.rows, (texts[2], texts[1]), strict=True):
+        assert row.ids == ids + alone(toy, ids, Sampling(), 8, 0)[0]

@@ -64,3 +64,28 @@ def test_another_batch_size_is_an_error():
     cache.update(0, random(2, 1, 1, 2), random(2, 1, 1, 2))
     with pytest.raises(UsageError, match="another batch"):
         cache.update(0, random(1, 1, 1, 2), random(1, 1, 1, 2))
+
+
+def test_a_row_is_replaced_without_moving_the_others():
+    state = paddle.arange(24, dtype="float32").reshape([2, 3, 2, 2]) + 1
+    cache, other = StaticCache(1, 6), StaticCache(1, 4)
+    cache.update(0, state, -state)
+    other.update(0, state[:1, :2] + 100, state[:1, :2] + 200)
+    cache.put(1, other, 4)
+    keys, values = cache.update(0, state[:, :1], state[:, :1])
+    assert cache.length == 5
+    np.testing.assert_array_equal(keys[0, :3], state[0])
+    np.testing.assert_array_equal(values[1, 2:4], state[0, :2] + 200)
+    assert (keys[1, :2].numpy() == 0).all()
+    with pytest.raises(UsageError, match="the cache is full"):
+        cache.put(0, other, 7)
+
+
+def test_columns_that_were_read_begin_another_cache():
+    state = paddle.arange(24, dtype="float32").reshape([1, 3, 2, 4])
+    cache, other = StaticCache(1, 6), StaticCache(1, 6)
+    cache.update(0, state, -state)
+    other.fill([cache.read(0, 0, 2), cache.read(0, 2, 3)])
+    keys, values = other.update(0, state[:, :1], state[:, :1])
+    np.testing.assert_array_equal(keys[:, :3], state)
+    np.testing.assert_array_equal(values[:, :3], -state)

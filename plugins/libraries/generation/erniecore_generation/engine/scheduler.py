@@ -250,7 +250,7 @@ class Scheduler:
         """Decode a row from now on, with the others if passes are shared."""
         lane.groups = [other for other in lane.groups if other.live]
         if lane.shared and lane.groups:
-            lane.groups = [lane.stepper.packed([*lane.groups, group])]
+            lane.groups = [lane.stepper.joined(lane.groups[0], group)]
         else:
             lane.groups.append(group)
 
