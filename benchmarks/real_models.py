@@ -49,6 +49,8 @@ SIZES = {
         Size("tiny", "ernie45-moe", _TINY, "100KB", ("wint4-8",), (24,), 64, 0.05),
     )
 }
+#: name of a form of weights -> the quantizer and its settings, for those that are no quantizer's name
+FORMS = {"wint4-8-shared": ("wint4-8", "int8=self_attn.*_proj,mlp.*_proj,mlp.shared_experts.*")}
 _HYBRID = "--parallel hybrid"
 _DENSE = {
     "tensor": f"{_HYBRID} parallel.tensor=4",

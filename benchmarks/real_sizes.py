@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.machine import describe
-from benchmarks.real_models import LAYOUTS, SIZES, Size, make_data, prompt_of, token_bytes, weight_bytes
+from benchmarks.real_models import FORMS, LAYOUTS, SIZES, Size, make_data, prompt_of, token_bytes, weight_bytes
 from benchmarks.watched import MIB, Watched, ernie, read_rate, watch
 
 Row = dict[str, Any]
@@ -80,13 +80,19 @@ class Bench:
             return self.source()
         out = self.home / quantizer
         if not (out / "config.json").exists():
-            self.good("quantize", self.source(), "--to", quantizer, "--out", out, "--json")
+            self.good(*quantize_words(self.source(), quantizer), "--out", out)
         return out
 
     def measured_read(self) -> float:
         """Measured anew at each call, before and after what it bounds."""
         self.read = max(self.read, read_rate(self.size.read_gib))
         return self.read
+
+
+def quantize_words(source: Path, form: str) -> list[object]:
+    """The command that packs ``source``, without where to."""
+    quantizer, *settings = FORMS.get(form, (form,))
+    return ["quantize", source, *settings, "--to", quantizer, "--json"]
 
 
 def base_row(what: str, done: Watched) -> Row:
@@ -115,7 +121,7 @@ def quantize(bench: Bench) -> Rows:
             continue
         out = bench.home / quantizer
         shutil.rmtree(out, ignore_errors=True)
-        words = ["quantize", source, "--to", quantizer, "--json"]
+        words = quantize_words(source, quantizer)
         done = bench.good(*words, "--out", out)
         row = {**base_row(f"quantize {quantizer}", done), "mb": round(weight_bytes(out) / 1e6)}
         row["mb_per_s"] = round(weight_bytes(source) / 1e6 / done.wall, 1)
@@ -216,7 +222,13 @@ def train(bench: Bench, what: str, model: Path, *words: object) -> Row:
     common = ["--model", model, "--data", data, *words, f"data.max_seq_len={bench.length}"]
     estimate: Any = bench.good("plan", *common, "--json").last_json()["estimate"]
     plan = estimate["process_memory"]
-    rest = [f"train.max_steps={bench.steps}", "checkpoint.export=false", "log.report=false", "--json"]
+    rest = [
+        f"train.max_steps={bench.steps}",
+        "train.accumulation=1",
+        "checkpoint.export=false",
+        "log.report=false",
+        "--json",
+    ]
     done, events = run_events(bench, "run", [*common, *rest, "checkpoint.final=false"])
     steps = [event for event in events if event["event"] == "step"]
     tail = steps[1:] or steps
@@ -243,7 +255,7 @@ def run_events(bench: Bench, out: str, words: list[object]) -> tuple[Watched, li
 
 def adapted(bench: Bench, method: str) -> Rows:
     """An adapter on each form of the weights: on the packed directory, and where a run does not take one (ERN-C010), on the
-    source, packed as it is read; the row says so."""
+    source, packed as it is read; the row says so. A step has one row of ``--length`` tokens."""
     for quantizer in bench.quantizers:
         model, words = bench.packed(quantizer), ("--method", method, "--adapter", "lora")
         tried = bench.run(
@@ -298,7 +310,9 @@ def main(words: list[str] | None = None) -> int:
     parser.add_argument("rows", nargs="+", choices=[*ROWS, "all"])
     parser.add_argument("--size", choices=list(SIZES), default="0.3b")
     parser.add_argument("--keep", type=Path, help="where models and runs are and stay; default: a directory that goes")
-    parser.add_argument("--quantizers", help="forms of the weights, e.g. bf16,wint8,wint4")
+    parser.add_argument(
+        "--quantizers", help="forms of the weights: quantizers, bf16, or wint4-8-shared (shared experts in 8 bits, too)"
+    )
     parser.add_argument("--kills", type=int, default=0)
     parser.add_argument("--steps", type=int, default=10, help="of a training run")
     parser.add_argument("--tokens", type=int, default=64, help="that are decoded")
