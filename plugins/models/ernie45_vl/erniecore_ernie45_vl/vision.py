@@ -51,10 +51,11 @@ class PatchEmbed(nn.Layer):  # type: ignore[misc]
     def __init__(self, arch: SeeingArchitecture) -> None:
         super().__init__()
         self.proj = linear(arch, arch.vision.patch_values, arch.vision.hidden_size, False)
+        self.compute_dtype = self.proj.weight.dtype  # a quantizer may take the place of the matrix
 
     def forward(self, pixels_NP: Tensor) -> Tensor:
-        """float32 [N, values of a patch] -> [N, C] in the dtype of the weights."""
-        return self.proj(pixels_NP.astype(self.proj.weight.dtype))
+        """float32 [N, values of a patch] -> [N, C] in the dtype that the model computes in."""
+        return self.proj(pixels_NP.astype(self.compute_dtype))
 
 
 class VisionAttention(nn.Layer):  # type: ignore[misc]

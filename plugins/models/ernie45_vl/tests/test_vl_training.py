@@ -6,12 +6,18 @@ import shutil
 import numpy as np
 import paddle  # noqa: TID253
 import pytest
+from erniecore_conformance.checks.model import joined_rows
+from erniecore_conformance.toys.compute import logits
+from erniecore_ernie45_vl.architecture import VlArchitecture
+from erniecore_ernie45_vl.examples import example_rows
 from erniecore_ernie45_vl.seeing import PLACEHOLDER, SeeingTemplate
+from erniecore_export.exporting import export_directory
 from PIL import Image
 
 import erniecore
 from erniecore.api import ErnieError
 from erniecore.cli.app import main
+from erniecore.engine.models.bundles import load_bundle
 
 
 def settings(home, out, *more):
@@ -45,6 +51,31 @@ def test_lora_learns_from_images_and_every_row_is_counted(home, tmp_path):
     (error,) = report["errors"]
     assert (error["line"], error["path"], error["code"]) == (25, "$.images[0]", "ERN-D039")
     assert "none.png" in error["found"]
+
+
+@pytest.mark.parametrize("quantizer", ["wint8", "wint4-8", "bf16"])
+def test_an_adapter_learns_from_images_on_quantized_weights(home, tmp_path, quantizer):
+    """Tower, resampler and both families of experts are quantized, too."""
+    out = tmp_path / "run"
+    words = [
+        "adapter=lora",
+        f"quantizer={quantizer}",
+        "train.max_steps=8",
+        "train.learning_rate=0.02",
+        "train.warmup_ratio=0",
+    ]
+    erniecore.run(None, settings(home, out, *words))
+    found = losses(out)
+    assert np.mean([found[i] for i in (6, 7, 8)]) < np.mean([found[i] for i in (1, 2, 3)])
+
+
+def test_a_model_that_is_only_used_keeps_the_tower_in_bfloat16(home, tmp_path):
+    """A directory in bfloat16, as public ones are: the logits of rows with images are those of its values in float32."""
+    export_directory(home / "base", tmp_path / "halves", options={"dtype": "bfloat16"})
+    ids, media = joined_rows(example_rows(VlArchitecture.parse(load_bundle(home / "base").bundle.architecture)))
+    plain, compact = (load_bundle(tmp_path / "halves", compact=flag).bundle.model for flag in (False, True))
+    assert "KeptLinear" in {type(layer).__name__ for layer in compact.vision_model.sublayers()}
+    np.testing.assert_allclose(logits(compact, ids, **media), logits(plain, ids, **media), rtol=1e-4, atol=1e-5)
 
 
 def test_packed_images_are_those_of_separate_samples(home):

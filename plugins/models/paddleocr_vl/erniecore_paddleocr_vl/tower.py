@@ -47,12 +47,13 @@ class PatchEmbed(nn.Layer):  # type: ignore[misc]
         super().__init__()
         size, self.side = arch.vision.hidden_size, arch.table_side
         self.proj = linear(arch, arch.vision.patch_values, size, True)
+        self.compute_dtype = self.proj.weight.dtype  # a quantizer may take the place of the matrix
         shape = [self.side**2, size]
         self.positions = self.create_parameter(shape, attr=normal(arch), dtype=paddle.get_default_dtype())
 
     def forward(self, pixels_NP: Tensor, grids: Sequence[Grid]) -> Tensor:
-        """float32 [N, values of a patch] -> [N, C] in the dtype of the weights."""
-        x_NC = self.proj(pixels_NP.astype(self.proj.weight.dtype))
+        """float32 [N, values of a patch] -> [N, C] in the dtype that the model computes in."""
+        x_NC = self.proj(pixels_NP.astype(self.compute_dtype))
         of_size = {grid: self.places(grid) for grid in dict.fromkeys(grids)}
         return x_NC + paddle.concat([of_size[grid] for grid in grids]).astype(x_NC.dtype)
 
