@@ -86,16 +86,12 @@ def tensor_parallel(model):
 
 def sharded(model):
     """One of four ranks of stage 3: a flat range of every large parameter."""
-    from functools import partial
-
-    from erniecore_hybrid_parallel.parameters import _range
-
-    from erniecore.api.layers import keep_part
+    from erniecore.api.layers import keep_range
 
     for parameter in model.parameters():
         if parameter.size > 1024:
             size = parameter.size // 4
-            keep_part(parameter, [size], partial(_range, size, 2 * size))
+            keep_range(parameter, size, 2 * size)
 
 
 def one_stage(model):
@@ -172,3 +168,66 @@ def test_values_are_those_of_a_model_that_is_whole_first(base, change):
     assert found.keys() == expected.keys()
     for key, tensor in expected.items():
         assert ".lora." in key or np.array_equal(found[key].numpy(), tensor.numpy()), key
+
+
+def touched_bytes(name, directory, change, *, whole_first):
+    """Bytes of the weight files whose pages the model with ``change`` takes into memory, none of which are given back."""
+    from erniecore.checkpoint import safetensors_io
+    from erniecore.engine.models import weights
+
+    kept, look, of_file = [], safetensors_io._view, weights.source_of
+    safetensors_io._view = lambda path, tensor, mapped, info: kept.append(mapped) or look(path, tensor, mapped, info)
+    safetensors_io._release = lambda mapped, info: None
+    if whole_first:
+        weights.source_of = lambda *a: of_file(*a)._replace(within=None)
+    build(name, directory, change)
+    found, mine = 0, False
+    for line in Path("/proc/self/smaps").read_text().splitlines():
+        if not line[:1].isupper():
+            mine = str(directory) in line
+        elif mine and line.startswith("Rss:"):
+            found += 1024 * int(line.split()[1])
+    return found
+
+
+def test_a_rank_reads_what_it_keeps_of_a_file(base):
+    """A quarter and, as the kernel maps 64 KiB around a page, up to twice as much of matrices as small as these; rows of the
+    embedding share pages. Without that, all of it is read and then cut."""
+    name, directory, whole = base
+    read, _ = measured(lambda: touched_bytes(name, directory, tensor_parallel, whole_first=False))
+    assert 0.2 * whole / 2 < read < 0.75 * whole / 2, read / MB
+    read, _ = measured(lambda: touched_bytes(name, directory, tensor_parallel, whole_first=True))
+    assert read > 0.95 * whole / 2, read / MB
+
+
+@pytest.mark.parametrize("part", [[slice(1, 3)], [slice(2, 4), slice(1, 5)], [slice(None), slice(3, 7), slice(0, 2)]])
+def test_parts_of_parts_are_read_as_they_are_cut(base, part):
+    """Of a file, of values that are there, and of a part; flat ranges begin and end within a row."""
+    from erniecore.api.layers import filled, keep_part, keep_range
+
+    name, directory, _ = base
+    whole = build(name, directory, nothing)
+    for cut in (lambda t: keep_part(t, [slice(0, 6), slice(2, 40)]), lambda t: keep_range(t, 1003, 4321)):
+        expected, found = dict(whole.named_parameters()), {}
+
+        def change(model, cut=cut, found=found):
+            for key, parameter in model.named_parameters():
+                if parameter.ndim > 1 and "gate.weight" not in key and min(parameter.shape) >= 8:
+                    cut(parameter)
+                    if parameter.ndim > 1:
+                        keep_part(parameter, part[: parameter.ndim])
+                    found[key] = filled(parameter).numpy()
+
+        build(name, directory, change)
+        assert len(found) > 10
+        for key, values in found.items():
+            like = expected[key].clone()
+            cut(like)
+            if like.ndim > 1:
+                keep_part(like, part[: like.ndim])
+            assert np.array_equal(values, like.numpy()), key
+            own = expected[key].numpy()
+            box = own[0:6, 2:40]
+            assert np.array_equal(values, own.ravel()[1003:4321] if like.ndim == 1 else box[tuple(part[: own.ndim])]), (
+                key
+            )

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from math import prod
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import paddle
 from paddle.base import core, unique_name
@@ -17,6 +18,9 @@ from erniecore.engine.arrays import Array
 
 if TYPE_CHECKING:
     from erniecore.types.model import Layer, Tensor
+
+#: a part of a tensor: a slice for each of its first axes
+Box: TypeAlias = tuple[slice, ...]
 
 
 def is_empty(tensor: Tensor) -> bool:
@@ -72,12 +76,14 @@ class Source(NamedTuple):
     Attributes:
         place: writes them into it. dtype: in which the files have them; empty: in several, or in none that can be mapped.
         view: the values as a file has them, and whether their last two axes are swapped there. parts: see :func:`stored_parts`.
+        within: the source of a part of the tensor, which reads nothing else.
     """
 
     place: Callable[[Tensor], None]
     dtype: str = ""
     view: Callable[[], tuple[Tensor, bool]] | None = None
     parts: Callable[[], Iterator[Array]] | None = None
+    within: Callable[[Box], Source] | None = None
 
     def __call__(self, target: Tensor, block: Any = None) -> None:
         """What Paddle calls to fill ``target``."""
@@ -122,18 +128,45 @@ def stored_parts(parameter: Tensor) -> tuple[str, Iterator[Array]] | None:
     return (dtype, parameter._init_func.parts()) if dtype and parameter._init_func.parts else None
 
 
-def keep_part(parameter: Tensor, shape: Sequence[int], part: Callable[[Tensor], Tensor]) -> None:
-    """Replace ``parameter`` by a part of it of ``shape``, in place; of an empty one, the whole exists only while it is filled.
-    ``part``: whole -> part, a tensor with memory of its own."""
+def keep_part(parameter: Tensor, part: Sequence[slice]) -> None:
+    """Replace ``parameter`` by ``part`` of it, a slice for each of its first axes with steps of 1, in place. Of an empty one that
+    a file fills, nothing else is read; of another empty one, the whole exists only while it is filled."""
+    whole = list(parameter.shape)
+    ranges = [range(size)[cut] for size, cut in zip(whole, part, strict=False)]
+    axes, starts, stops = list(range(len(ranges))), [r.start for r in ranges], [r.stop for r in ranges]
+
+    def cut(tensor: Tensor) -> Tensor:
+        return paddle.slice(tensor.detach(), axes, starts, stops).contiguous().clone()
+
+    make = parameter._init_func if is_empty(parameter) else None
+    if isinstance(make, Source) and make.within:
+        parameter.get_tensor()._set_dims([*map(len, ranges), *whole[len(ranges) :]])
+        _say(parameter, make.within(tuple(slice(r.start, r.stop) for r in ranges)))
+    else:
+        _cut(parameter, [*map(len, ranges), *whole[len(ranges) :]], cut)
+
+
+def keep_range(parameter: Tensor, start: int, stop: int) -> None:
+    """As :func:`keep_part`: values ``start`` to ``stop`` of ``parameter`` as it lies in memory, as a tensor of one axis. Of a
+    file, whole rows along the first axis are read."""
+    width = max(prod(parameter.shape[1:]), 1)
+    first = start // width
+    keep_part(parameter, [slice(first, -(-stop // width))])
+    begin, end = start - first * width, stop - first * width
+    _cut(parameter, [stop - start], lambda tensor: tensor.detach().flatten()[begin:end].clone())
+
+
+def _cut(parameter: Tensor, shape: Sequence[int], cut: Callable[[Tensor], Tensor]) -> None:
+    """What ``cut`` leaves of ``parameter``, of ``shape`` and with memory of its own; of an empty one, when it is filled."""
     if not is_empty(parameter):
-        arrays.share_memory(part(parameter.detach()), parameter)
+        arrays.share_memory(cut(parameter), parameter)
         return
     whole, make = list(parameter.shape), parameter._init_func
 
-    def fill_part(target: Tensor, block: Any = None) -> None:
+    def fill_cut(target: Tensor, block: Any = None) -> None:
         target.get_tensor()._set_dims(whole)
         make(target, None)
-        arrays.share_memory(part(target.detach()), target)
+        arrays.share_memory(cut(target), target)
 
     parameter.get_tensor()._set_dims(list(shape))
-    _say(parameter, fill_part)
+    _say(parameter, fill_cut)

@@ -32,7 +32,7 @@ def attach_random(layer: Layer, adapter: StateAdapter, seed: int) -> None:
     stored = {name: (Path("random"), tensor) for name, tensor in random_tensors(layer, adapter, seed).items()}
     targets = state_of(layer)
     empty = [entry for entry in adapter.maps("pt") if is_empty(targets[entry.name])]
-    fill_from(targets, {entry.name: Source(partial(place, stored, entry)) for entry in empty})
+    fill_from(targets, {entry.name: Source(partial(place, stored, entry, ())) for entry in empty})
 
 
 def random_tensors(layer: Layer, adapter: StateAdapter, seed: int, dtype: str = "") -> dict[str, StoredTensor]:

@@ -26,7 +26,7 @@ from erniecore.checkpoint.tensors import LONG_NAMES, Array, Tensor
 from erniecore.data.splits import user_cache
 from erniecore.engine import arrays
 from erniecore.engine.fingerprint import HASHES
-from erniecore.engine.models.filling import Source, fill, fill_from
+from erniecore.engine.models.filling import Box, Source, fill, fill_from
 from erniecore.errors import CheckpointError, NumericsError, PluginError, shorten
 from erniecore.types.model import StateAdapter, TensorMap
 
@@ -192,10 +192,12 @@ def _fits(found: tuple[int, ...], expected: tuple[int, ...]) -> bool:
     return len(found) == len(expected) and all(want in (have, -1) for have, want in zip(found, expected, strict=True))
 
 
-def place(stored: Mapping[str, tuple[Path, Tensor]], entry: TensorMap, target: PaddleTensor) -> None:
-    """Fill ``target`` from the public tensors ``stored``, each of which is read once and forgotten."""
+def place(stored: Mapping[str, tuple[Path, Tensor]], entry: TensorMap, box: Box, target: PaddleTensor) -> None:
+    """Fill ``target`` from the public tensors ``stored``, each of which is read once and forgotten: with the part of the tensor
+    that ``box`` names, for which no other pages of a mapped file are read."""
     wanted = arrays.dtype_name(target)
-    sources = [(f"{stored[name][0]}: {name}", stored[name][1]) for name in entry.sources]
+    names, inner = _within(entry, box)
+    sources = [(f"{stored[name][0]}: {name}", stored[name][1]) for name in names]
     dtypes = [LONG_NAMES[tensor.dtype] for _, tensor in sources]
     parts = [tensor.load() for _, tensor in sources]
     if len({*dtypes}) > 1:  # else they are converted while they are placed
@@ -203,7 +205,7 @@ def place(stored: Mapping[str, tuple[Path, Tensor]], entry: TensorMap, target: P
             convert(part, dtype, wanted, where) for part, dtype, (where, _) in zip(parts, dtypes, sources, strict=True)
         ]
         dtypes = [wanted]
-    array = entry.load(parts)
+    array = _loaded(entry, parts, inner)
     if tuple(array.shape) != tuple(target.shape):
         raise PluginError(
             "the model plugin's state adapter made a tensor of another shape",
@@ -219,32 +221,61 @@ def place(stored: Mapping[str, tuple[Path, Tensor]], entry: TensorMap, target: P
         tensor.release()
 
 
-def source_of(stored: Mapping[str, tuple[Path, Tensor]], entry: TensorMap) -> Source:
-    """Where the tensor that ``entry`` describes has its values from."""
+def source_of(stored: Mapping[str, tuple[Path, Tensor]], entry: TensorMap, box: Box = ()) -> Source:
+    """Where the tensor that ``entry`` describes has its values from, or the part of it in ``box``."""
     dtypes = {LONG_NAMES[stored[name][1].dtype] for name in entry.sources}
+
+    def within(inner: Box) -> Source:
+        return source_of(stored, entry, _inside(box, inner))
+
+    known = stored, entry, box
     if len(dtypes) > 1 or not arrays.on_host():
-        return Source(partial(place, stored, entry))
+        return Source(partial(place, *known), within=within)
     (dtype,) = dtypes
-    return Source(
-        partial(place, stored, entry), dtype, partial(view, stored, entry, dtype), partial(parts, stored, entry, dtype)
-    )
+    return Source(partial(place, *known), dtype, partial(view, *known, dtype), partial(parts, *known, dtype), within)
 
 
-def view(stored: Mapping[str, tuple[Path, Tensor]], entry: TensorMap, dtype: str) -> tuple[PaddleTensor, bool]:
+def _inside(box: Box, inner: Box) -> Box:
+    """``inner`` of what is in ``box``, counted from the beginning of the whole."""
+    firsts = [cut.start for cut in box] + [0] * len(inner)
+    cuts = [slice(first + cut.start, first + cut.stop) for first, cut in zip(firsts, inner, strict=False)]
+    return (*cuts, *box[len(cuts) :])
+
+
+def _within(entry: TensorMap, box: Box) -> tuple[Sequence[str], Box]:
+    """The sources that ``box`` needs, and what it is in the tensor that they make."""
+    if entry.stacked and box:
+        return entry.sources[box[0]], (slice(None), *box[1:])
+    return entry.sources, box
+
+
+def _loaded(entry: TensorMap, parts: Sequence[Array], box: Box) -> Array:
+    """What of the tensor that ``parts`` make is in ``box``; each matrix of a stack is cut before the next is read."""
+    if entry.stacked and len(box) > 1:
+        return np.concatenate([entry.load([part])[box] for part in parts])
+    return entry.load(parts)[box]
+
+
+def view(
+    stored: Mapping[str, tuple[Path, Tensor]], entry: TensorMap, box: Box, dtype: str
+) -> tuple[PaddleTensor, bool]:
     """See ``filling.stored_values``. The values are looked at once, for NaN and infinity, and are out of memory again then."""
-    matrices = list(parts(stored, entry, dtype))
+    matrices = list(parts(stored, entry, box, dtype))
     array = matrices[0] if len(matrices) == 1 else np.concatenate(matrices)
     swapped = array.ndim > 1 and not array.flags.c_contiguous and array.swapaxes(-1, -2).flags.c_contiguous
     return arrays.over(np.ascontiguousarray(array.swapaxes(-1, -2) if swapped else array), dtype), swapped
 
 
-def parts(stored: Mapping[str, tuple[Path, Tensor]], entry: TensorMap, dtype: str) -> Iterator[Array]:
+def parts(stored: Mapping[str, tuple[Path, Tensor]], entry: TensorMap, box: Box, dtype: str) -> Iterator[Array]:
     """The values of ``entry`` as its file has them, matrix by matrix of a stack; see ``filling.stored_parts``."""
-    for names in [[name] for name in entry.sources] if entry.stacked else [entry.sources]:
+    sources, inner = _within(entry, box)
+    for names in [[name] for name in sources] if entry.stacked else [sources]:
         found = [stored[name][1].load() for name in names]
-        for name, part in zip(names, found, strict=True):
-            check_finite(part, dtype, f"{stored[name][0]}: {name}")
-        yield entry.load(found)
+        array = _loaded(entry, found, inner)
+        if not arrays.all_finite(array, dtype):
+            for name, part in zip(names, found, strict=True):
+                check_finite(part, dtype, f"{stored[name][0]}: {name}")
+        yield array
         for name in names:
             stored[name][1].release()
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from functools import partial
 from math import prod
 from typing import Any
 
@@ -19,7 +18,7 @@ import paddle  # noqa: TID253
 from paddle import Tensor, nn  # noqa: TID253
 from paddle.autograd import PyLayer  # noqa: TID253
 
-from erniecore.api.layers import derived, keep_part, replaced, sublayer
+from erniecore.api.layers import derived, keep_range, replaced, sublayer
 from erniecore.api.parallel import Layout
 from erniecore.api.training import share_memory
 from erniecore_hybrid_parallel.placement import Placement
@@ -212,7 +211,7 @@ def share(model: Any, layout: Layout, shards: ParameterShards, places: Any) -> N
         places.put([name], place)
         start, stop = place.range_of(parameter.shape)
         of_head, looked_up = _of_head(model, parameter), isinstance(layer, LookUp)
-        keep_part(parameter, [stop - start], partial(_range, start, stop))
+        keep_range(parameter, start, stop)
         member = Member(name, parameter, place)
         if of_head:
             model.shared_members.append(member)
@@ -222,10 +221,6 @@ def share(model: Any, layout: Layout, shards: ParameterShards, places: Any) -> N
             shards.gathered.add(name)
         else:
             unit.shared_members.append(member)
-
-
-def _range(start: int, stop: int, whole: Tensor) -> Tensor:
-    return whole.flatten()[start:stop].clone()
 
 
 def gathered(members: Iterable[Member]) -> Iterator[tuple[Member, Tensor]]:

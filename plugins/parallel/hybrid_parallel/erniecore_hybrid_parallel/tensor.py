@@ -244,9 +244,7 @@ def find_codes(model: Any, layout: Layout) -> Iterator[Cut]:
 def keep_shard(parameter: Tensor, axis: int, comm: Comm) -> None:
     """Replace the storage of ``parameter`` by this rank's shard, in place."""
     size = parameter.shape[axis] // comm.size
-    shape = [*parameter.shape[:axis], size, *parameter.shape[axis + 1 :]]
-    start, stop = comm.index * size, (comm.index + 1) * size
-    keep_part(parameter, shape, lambda whole: whole.slice([axis], [start], [stop]).contiguous().clone())
+    keep_part(parameter, [*[slice(None)] * axis, slice(comm.index * size, (comm.index + 1) * size)])
 
 
 def become(model: Any, cut: Cut, shard: Shard) -> None:
