@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -28,9 +29,7 @@ _Out = Annotated[
     Path | None,
     typer.Option("--out", metavar="FILE", help="Write the results; finished requests are kept in FILE.requests.jsonl."),
 ]
-_Samples = Annotated[
-    Path | None, typer.Option("--samples", metavar="FILE", help="Write what every row got, for `ernie eval --compare`.")
-]
+_Samples = Annotated[Path | None, typer.Option("--samples", metavar="FILE", help="Write what every row got.")]
 _Code = Annotated[
     bool, typer.Option("--allow-code", help="Task files may run Python (!function, scripts, free Jinja).")
 ]
@@ -84,31 +83,35 @@ def lm_eval(
     for path in (out, samples):
         if path is not None and not path.absolute().parent.is_dir():
             raise UsageError("no such directory", where=str(path), found=str(path.absolute().parent))
+    how = {"batch_size": batch_size, "max_length": max_length, "thinking": thinking}
+    report = _evaluated(harness, wanted, model, adapter, device, out, how)
+    _finish(report, out, samples, as_json=as_json)
+
+
+def _evaluated(
+    harness: Any, wanted: Any, model: Path, adapter: Path | None, device: str, out: Path | None, how: dict[str, Any]
+) -> dict[str, Any]:
+    """The report with its samples; the tasks are loaded before the model."""
     loaded = harness.load_tasks(wanted)
     bundle, _ = generation_options.open_model(model, device, adapter)
     room = int(bundle.architecture.get("max_position_embeddings") or LENGTH)
-    length = min(room, max_length or LENGTH)
+    length = min(room, how["max_length"] or LENGTH)
     from erniecore_lm_eval.kept import KeptResults
     from erniecore_lm_eval.model import HarnessModel
     from erniecore_lm_eval.model_hash import model_hash
 
-    facts: dict[str, Any] = {
-        "model": str(model),
-        "adapter": str(adapter or ""),
-        "model_sha256": model_hash(model, adapter),
-    }
-    facts |= {"versions": harness.versions(), "device": device, "max_length": length, "seed": seed}
+    facts: dict[str, Any] = {"model": str(model), "adapter": str(adapter or "")}
+    facts |= {"model_sha256": model_hash(model, adapter), "versions": harness.versions(), "device": device}
+    facts |= {"max_length": length, "seed": wanted.seed}
     depends = json.dumps({key: facts[key] for key in ("model_sha256", "versions", "device", "max_length")})
     kept = KeptResults(None if out is None else out.with_name(f"{out.name}.requests.jsonl"), depends)
-    how: Any = {"batch_size": batch_size, "max_length": length, "seed": seed, "thinking": thinking}
     try:
-        evaluated = HarnessModel(bundle, kept=kept, **how)
+        evaluated = HarnessModel(bundle, kept=kept, seed=wanted.seed, **{**how, "max_length": length})
         found = harness.evaluate_tasks(evaluated, loaded, wanted)
     finally:
         kept.close()
-    facts |= {"num_fewshot": num_fewshot, "limit": limit, "chat_template": chat_template, "system": system}
-    facts |= {"gen_kwargs": dict(wanted.gen_kwargs or {}), "reused_requests": kept.reused}
-    _finish({**facts, **found}, out, samples, as_json=as_json)
+    asked = {name: value for name, value in asdict(wanted).items() if name not in ("tasks", "include_path", "seed")}
+    return {**facts, **asked, "reused_requests": kept.reused, **found}
 
 
 def _harness() -> Any:
@@ -172,7 +175,7 @@ def _finish(report: dict[str, Any], out: Path | None, samples: Path | None, *, a
 
 
 def sample_row(task: str, row: Mapping[str, Any]) -> dict[str, Any]:
-    """A row of the harness with its task; what it has in common with `ernie eval --samples` comes first."""
+    """A row of the harness with its task; what the rows of all tasks have in common comes first."""
     metrics = {name: row[name] for name in row["metrics"] if isinstance(row.get(name), int | float | bool)}
     right = next((metrics[name] for name in ("acc", "exact_match") if name in metrics), None)
     common = {"task": task, "id": f"{task}/{row['doc_id']}/{row['filter']}", "hash": row["doc_hash"]}

@@ -150,9 +150,7 @@ def evaluate_tasks(model: HarnessModel, loaded: Any, wanted: Wanted) -> dict[str
 
 def _facts(task: Any, samples: Sequence[Mapping[str, Any]], model: HarnessModel) -> dict[str, Any]:
     """Version and hashes of one task: its settings, and the rows with the prompts that were made of them."""
-    settings = json.dumps(
-        task.dump_config(), sort_keys=True, default=lambda value: getattr(value, "__name__", str(type(value)))
-    )
+    settings = json.dumps(task.dump_config(), sort_keys=True, default=str)
     rows = sorted((s["doc_id"], s["doc_hash"], s["prompt_hash"], s["target_hash"]) for s in samples)
     report = model.reports.get(task.task_name)
     return {

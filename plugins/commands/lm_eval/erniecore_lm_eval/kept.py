@@ -70,6 +70,6 @@ class KeptResults:
             self._stream.flush()
 
     def close(self) -> None:
-        """Close the file."""
+        """No more results; the file stays."""
         if self._stream is not None:
             self._stream.close()

@@ -18,7 +18,7 @@ from erniecore.api import DataError, UsageError
 from erniecore.api.data import Message, Role
 from erniecore_lm_eval.generator import Prompt, complete
 from erniecore_lm_eval.kept import KeptResults
-from erniecore_lm_eval.scorer import Pair, score_pairs
+from erniecore_lm_eval.likelihood import Pair, score_pairs
 
 if TYPE_CHECKING:
     from lm_eval.api.instance import Instance
@@ -72,7 +72,7 @@ class HarnessModel(TemplateLM):  # type: ignore[misc]  # lm_eval has no types
     ) -> None:
         super().__init__()
         assert bundle.tokenizer is not None
-        self.bundle, self.words, self.batch_size, self.max_length = bundle, bundle.tokenizer, batch_size, max_length
+        self.bundle, self.tokenizer, self.batch_size, self.max_length = bundle, bundle.tokenizer, batch_size, max_length
         self.reports: dict[str, TaskReport] = {}
         self._kept, self._seed, self._thinking = kept, seed, thinking
         self._rendered: dict[str, _Rendered] = {}
@@ -80,12 +80,12 @@ class HarnessModel(TemplateLM):  # type: ignore[misc]  # lm_eval has no types
     @property
     def eot_token_id(self) -> int:
         """The token that ends a text."""
-        return self.words.eos_id
+        return self.tokenizer.eos_id
 
     @property
     def prefix_token_id(self) -> int:
         """The token before a text without a context."""
-        return self.words.bos_id
+        return self.tokenizer.bos_id
 
     @property
     def tokenizer_name(self) -> str:
@@ -94,22 +94,22 @@ class HarnessModel(TemplateLM):  # type: ignore[misc]  # lm_eval has no types
 
     def chat_template(self, chat_template: bool | str = False) -> str | None:
         """Source of the chat template."""
-        return self.words.chat_template.source if chat_template and self.words.chat_template is not None else ""
+        return self.tokenizer.chat_template.source if chat_template and self.tokenizer.chat_template is not None else ""
 
     def tok_encode(self, string: str, add_special_tokens: bool | None = None, **kwargs: Any) -> list[int]:
         """Ids of plain text, without special tokens."""
-        return self.words.encode(string)
+        return self.tokenizer.encode(string)
 
     def apply_chat_template(self, chat_history: Sequence[dict[str, str]], add_generation_prompt: bool = True) -> str:
         """The prompt as a text, by which its ids are found again. The last message is continued where no answer is to begin."""
-        template = self.words.chat_template
+        template = self.tokenizer.chat_template
         if template is None:
             raise UsageError("this model has no chat template", where="--chat-template", fix="leave the option out")
         messages = [Message(cast(Role, m["role"]), m["content"]) for m in chat_history]
         begun = "" if add_generation_prompt else messages.pop().content
-        ids, thinking = prompt_ids(self.words, template, messages, (), self._thinking)
+        ids, thinking = prompt_ids(self.tokenizer, template, messages, (), self._thinking)
         text = template.render(messages, add_generation_prompt=True, thinking=self._thinking) + begun
-        self._rendered[text] = _Rendered([*ids, *self.words.encode(begun)], thinking)
+        self._rendered[text] = _Rendered([*ids, *self.tokenizer.encode(begun)], thinking)
         return text
 
     def loglikelihood(self, requests: list[Instance], disable_tqdm: bool = False) -> list[tuple[float, bool]]:

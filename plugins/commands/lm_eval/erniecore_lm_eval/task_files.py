@@ -69,7 +69,7 @@ def _entries(path: Path) -> Iterator[tuple[int, str, str, str]]:
     try:
         root = yaml.compose(path.read_text(encoding="utf-8"), Loader=yaml.SafeLoader)
     except (OSError, UnicodeDecodeError, yaml.YAMLError, RecursionError) as error:
-        mark = getattr(error, "problem_mark", None)
+        mark = error.problem_mark if isinstance(error, yaml.MarkedYAMLError) else None
         where = f"{path}:{mark.line + 1}" if mark is not None else str(path)
         raise DataError("a task file cannot be read", where=where, found=str(error).splitlines()[0]) from error
     waiting: list[tuple[str, Any]] = [("", root)] if root is not None else []

@@ -231,7 +231,7 @@ def test_what_was_finished_is_not_computed_again(run, tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("text", "words"),
+    ("text", "found"),
     [
         ("task: bad\nprocess_docs: !function helper.make\n", "!function helper.make"),
         ("task: bad\nmetric_list: [{metric: ./script.py}]\n", "metric: ./script.py"),
@@ -239,16 +239,16 @@ def test_what_was_finished_is_not_computed_again(run, tmp_path, monkeypatch):
         ("task: bad\ndataset_kwargs: {trust_remote_code: true}\n", "trust_remote_code"),
     ],
 )
-def test_a_task_file_that_would_run_code_is_refused(run, tmp_path, text, words):
+def test_a_task_file_that_would_run_code_is_refused(run, tmp_path, text, found):
     (tmp_path / "bad.yaml").write_text(text)
     (tmp_path / "helper.py").write_text(f"import os\nos.mkdir({str(tmp_path / 'ran')!r})\nmake = None\n")
     code, _, err = run("--tasks", "bad", include=tmp_path)
     assert code == Exit.USAGE
-    assert words in err
+    assert found in err
     assert "bad.yaml:2" in err
     assert "--allow-code" in err
     assert not (tmp_path / "ran").exists()
-    if "helper" in words:
+    if "helper" in found:
         run("--tasks", "bad", "--allow-code", include=tmp_path)
         assert (tmp_path / "ran").exists()
 
@@ -263,7 +263,7 @@ def test_a_template_of_a_task_reaches_nothing_but_its_row(run, tmp_path, tasks):
 
 
 @pytest.mark.parametrize(
-    ("args", "code", "words"),
+    ("args", "code", "text"),
     [
         (("--tasks", "leters"), Exit.USAGE, "letters"),
         (("--tasks", "answer", "--gen-kwargs", "best_of=3"), Exit.USAGE, "best_of"),
@@ -273,7 +273,7 @@ def test_a_template_of_a_task_reaches_nothing_but_its_row(run, tmp_path, tasks):
         (("--tasks", "hellaswag"), Exit.DATA, "nothing is fetched"),
     ],
 )
-def test_mistakes(run, args, code, words):
+def test_mistakes(run, args, code, text):
     found, _, err = run(*args)
     assert found == code
-    assert words in err
+    assert text in err
