@@ -5,6 +5,8 @@ from erniecore.plugin import CorpusPlugin, DecompressorPlugin, FormatPlugin, Row
 from erniecore.sections import FormatConfig
 from erniecore.types.records import (
     IMAGE_MARKER,
+    MARKERS,
+    VIDEO_MARKER,
     Conversation,
     Document,
     Json,
@@ -31,6 +33,8 @@ __all__ = [
     "Encoder",
     "IGNORE",
     "IMAGE_MARKER",
+    "MARKERS",
+    "VIDEO_MARKER",
     "Json",
     "Media",
     "MediaReader",

@@ -49,27 +49,31 @@ class ToolCall:
     arguments: str
 
 
-#: stands in the content of a message for each of its images
-IMAGE_MARKER = "<image>"
+#: stand in the content of a message for each of its images and videos
+IMAGE_MARKER, VIDEO_MARKER = "<image>", "<video>"
+MARKERS: Mapping[str, str] = {"image": IMAGE_MARKER, "video": VIDEO_MARKER}
 
 
 @dataclass(frozen=True, slots=True)
 class Media:
-    """An image of a message.
+    """An image or a video of a message.
 
     Attributes:
         source: a path or a data URL, as the row has it. base: directory of the data file. where: JSON path in the row.
+        frames: of a video that is given as images, their sources; ``source`` is the first one.
     """
 
     source: str
     base: str = ""
     where: str = "$"
+    kind: Literal["image", "video"] = "image"
+    frames: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """One message. ``learn`` matters for assistant messages only; ``reasoning`` is the thinking part. ``content`` has an
-    ``IMAGE_MARKER`` for each of ``media``; without media the marker is text like any other."""
+    """One message. ``learn`` matters for assistant messages only; ``reasoning`` is the thinking part. ``content`` has one of
+    ``MARKERS`` for each of ``media``, in order; without media of a kind its marker is text like any other."""
 
     role: Role
     content: str

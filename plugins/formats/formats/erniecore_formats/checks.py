@@ -143,16 +143,16 @@ def rating(row: Json) -> bool | None:
     raise bad_value("a rating is true or false", f"$.{name}", value, "true or false", "write true or false")
 
 
-def no_media(row: Json, but: str = "") -> None:
-    """Refuse rows whose images, videos or sounds would be lost; ``but``: a field that is read."""
+def no_media(row: Json, but: Sequence[str] = ()) -> None:
+    """Refuse rows whose images, videos or sounds would be lost; ``but``: fields that are read."""
     for name in () if _MEDIA.isdisjoint(row) else sorted(_MEDIA):
-        if row.get(name) and name != but:
+        if row.get(name) and name not in but:
             raise media(f"$.{name}", row[name])
 
 
 def media(where: str, found: object) -> RowError:
     """An image, video or sound stands where a text is read."""
-    fix = "leave the media out, or write images into messages (<image> markers and `images`); videos and sounds are not read"
+    fix = "leave the media out, or write images and videos into messages (markers, `images` and `videos`); sounds are not read"
     return bad_value("these media are not read here", where, found, "a text-only row", fix)
 
 

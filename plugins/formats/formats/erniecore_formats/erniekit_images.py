@@ -1,19 +1,19 @@
-"""ERNIEKit's rows with images: ``text_info`` (texts in turn, tagged ``mask`` or ``no_mask``) and ``image_info``, whose
-``matched_text_index`` says before which text an image stands; ``order`` where it is given.
+"""ERNIEKit's rows with images and videos: ``text_info`` (texts in turn, tagged ``mask`` or ``no_mask``), ``image_info`` and
+``video_info``, whose ``matched_text_index`` says before which text each stands; ``order`` where it is given, and where a row has
+both.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any, Literal
 
 from erniecore.api import Json
-from erniecore.api.data import IMAGE_MARKER, Conversation, Media, Message, Origin
+from erniecore.api.data import MARKERS, Conversation, Media, Message, Origin
 from erniecore_formats import checks, media
 
 _TAGS: dict[str, Literal["user", "assistant"]] = {"mask": "user", "no_mask": "assistant"}
 #: fields that would change what is learned, and are not read
-_UNREAD = ("video_info", "tools", "prefix")
+_UNREAD = ("tools", "prefix")
 
 
 def matches(row: Json) -> bool:
@@ -27,8 +27,7 @@ def parse(row: Json, origin: Origin) -> Conversation:
         if row.get(name):
             raise checks.bad_value(f"{name!r} is not read", f"$.{name}", row[name], "texts and images", "leave it out")
     texts = [_object(item, f"$.text_info[{i}]") for i, item in enumerate(_list(row, "text_info"))]
-    images = [_object(item, f"$.image_info[{i}]") for i, item in enumerate(_list(row, "image_info"))]
-    before = _places(row, len(texts), images)
+    before = _places(row, len(texts))
     system = row.get("is_system") == 1
     messages: list[Message] = [Message("system", _text(texts[0], 0))] if system else []
     for i, item in enumerate(texts):
@@ -52,12 +51,11 @@ def _message(role: Any, text: str, found: tuple[Media, ...], item: dict[str, Any
     where = f"$.text_info[{i}]"
     if item.get("tool_calls") or item.get("tool_response"):
         raise checks.bad_value("tools are not read in rows with images", where, item, "texts and images")
-    if found and IMAGE_MARKER in text:
-        raise checks.bad_value(
-            f"the text has {IMAGE_MARKER}, which stands for an image", f"{where}.text", text, "a text"
-        )
+    kinds = sorted({one.kind for one in found})
+    if next(media.kinds_in(text, kinds), None):
+        raise checks.bad_value("the text has a marker, which stands for media", f"{where}.text", text, "a text")
     learn = checks.flag(item["label"], f"{where}.label") if "label" in item else True
-    return Message(role, IMAGE_MARKER * len(found) + text, learn=learn, media=found)
+    return Message(role, "".join(MARKERS[one.kind] for one in found) + text, learn=learn, media=found)
 
 
 def _role(item: dict[str, Any], i: int, system: bool) -> Literal["user", "assistant"]:
@@ -74,41 +72,66 @@ def _role(item: dict[str, Any], i: int, system: bool) -> Literal["user", "assist
     return role
 
 
-def _places(row: Json, count: int, images: Sequence[dict[str, Any]]) -> list[list[Media]]:
-    """For each text the images that stand before it."""
-    at = [item.get("matched_text_index", 0) for item in images]
-    if row.get("order") is not None:
-        at = _ordered(row["order"], count, len(images))
+def _places(row: Json, count: int) -> list[list[Media]]:
+    """For each text the images and videos that stand before it, in order."""
+    listed = {kind: _of_kind(row, kind, count) for kind in media.FIELDS}
     out: list[list[Media]] = [[] for _ in range(count)]
-    for i, (item, place) in enumerate(zip(images, at, strict=True)):
-        if not isinstance(place, int) or isinstance(place, bool) or not 0 <= place < count:
-            where = f"$.image_info[{i}].matched_text_index"
-            raise checks.bad_value("no text has this number", where, place, f"0 to {count - 1}")
-        out[place].append(media.of_part({"type": "image_url", **item}, f"$.image_info[{i}]"))
+    if row.get("order") is not None:
+        ordered = _ordered(row["order"], count, {kind: len(items) for kind, items in listed.items()})
+        for place in sorted({place for _, _, place in ordered}):
+            here = [(kind, i) for kind, i, at in ordered if at == place]
+            # those of one kind by their numbers
+            left = {kind: iter(sorted(i for k, i in here if k == kind)) for kind in media.FIELDS}
+            found = [listed[kind][next(left[kind])][1] for kind, _ in here]
+            if not place < count:
+                raise checks.bad_value("no text stands behind it", found[0].where, found[0].source, "a question")
+            out[place] += found
+        return out
+    if all(listed.values()):
+        raise checks.missing(row, "order")
+    for place, one in (item for items in listed.values() for item in items):
+        out[place].append(one)
     return out
 
 
-def _ordered(order: object, count: int, images: int) -> list[int]:
-    """Which text follows each image, as ``order`` has them: a list of ``{"type": "text" or "image", "index": n}``, or two
-    lists ``type`` and ``index``."""
-    where, expected = "$.order", "every text and image once, texts in turn"
+def _of_kind(row: Json, kind: media.Kind, count: int) -> list[tuple[int, Media]]:
+    """(text that it stands before, what it is) of each entry of ``image_info`` or ``video_info``."""
+    found = []
+    for i, value in enumerate(_list(row, f"{kind}_info")):
+        where = f"$.{kind}_info[{i}]"
+        item = _object(value, where)
+        place = item.get("matched_text_index", 0)
+        if not isinstance(place, int) or isinstance(place, bool) or not 0 <= place < count:
+            raise checks.bad_value("no text has this number", f"{where}.matched_text_index", place, f"0 to {count - 1}")
+        if item.get("extracted_frame_indices"):
+            name = "extracted_frame_indices"
+            fix = "leave it out, or give the frames as images in a list"
+            raise checks.bad_value(f"{name!r} is not read", f"{where}.{name}", item[name], "a video", fix)
+        url = {f"{kind}_url": item["image_url"]} if "image_url" in item and f"{kind}_url" not in item else {}
+        found.append((place, media.of_part({"type": f"{kind}_url", **item, **url}, where)))
+    return found
+
+
+def _ordered(order: object, count: int, media_counts: dict[media.Kind, int]) -> list[tuple[media.Kind, int, int]]:
+    """(kind, number, text that follows) of each image and video, as ``order`` has them: a list of ``{"type": "text", "image" or
+    "video", "index": n}``, or two lists ``type`` and ``index``."""
+    where, expected = "$.order", "every text, image and video once, texts in turn"
     if isinstance(order, dict) and isinstance(order.get("type"), list) and isinstance(order.get("index"), list):
         order = [{"type": kind, "index": i} for kind, i in zip(order["type"], order["index"], strict=False)]
     if not isinstance(order, list) or not all(isinstance(item, dict) for item in order):
         raise checks.wrong_type(order, where, "a list of objects with `type` and `index`")
-    kinds = [(item.get("type"), item.get("index")) for item in order]
+    kinds: list[tuple[Any, Any]] = [(item.get("type"), item.get("index")) for item in order]
     texts = [i for kind, i in kinds if kind == "text"]
-    if sorted(map(repr, kinds)) != sorted(
-        repr(item) for item in [*(("text", i) for i in range(count)), *(("image", i) for i in range(images))]
-    ) or texts != sorted(texts):
+    all_of = [("text", i) for i in range(count)] + [(kind, i) for kind, n in media_counts.items() for i in range(n)]
+    if sorted(map(repr, kinds)) != sorted(map(repr, all_of)) or texts != sorted(texts):
         raise checks.bad_value("the order does not fit the texts and images", where, order, expected)
-    at, following = [0] * images, count
-    for kind, i in reversed(kinds):
+    out, following = [], 0
+    for kind, i in kinds:
         if kind == "text":
-            following = i
+            following = i + 1
         else:
-            at[i] = following
-    return at
+            out.append((kind, i, following))
+    return out
 
 
 def _list(row: Json, name: str) -> list[Any]:

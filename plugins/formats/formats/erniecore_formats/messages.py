@@ -31,7 +31,7 @@ def parse(row: Json, origin: Origin) -> Conversation | Preference | UnpairedPref
     name = _list_in(row)
     if name not in row:
         raise checks.missing(row, "messages")
-    checks.no_media(row, but="images")
+    checks.no_media(row, but=("images", "videos"))
     items = checks.filled(row[name], f"$.{name}", "a list of messages")
     listed = media.marked(row, turns.listed(items, f"$.{name}", images=True), origin)
     system, tools, pair = turns.system_beside(row, listed[0]), answers.tools(row), "chosen" in row or "rejected" in row

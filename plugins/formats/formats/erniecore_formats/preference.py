@@ -33,7 +33,7 @@ def matches(row: Json) -> bool:
 
 def parse(row: Json, origin: Origin) -> Conversation | Preference | UnpairedPreference:
     """One row as a preference, or as a conversation or a rated one when it has a ``completion``."""
-    checks.no_media(row, but="images")
+    checks.no_media(row, but=("images", "videos"))
     if openai_preference.CHOSEN in row and "chosen" not in row:
         return openai_preference.parse(row, origin)
     if "completion" in row and "chosen" not in row:

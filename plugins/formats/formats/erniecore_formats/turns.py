@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from erniecore.api import Json, RowError, nearest, shorten
-from erniecore.api.data import IMAGE_MARKER, Media, Message, ToolCall
+from erniecore.api.data import MARKERS, Media, Message, ToolCall
 from erniecore.api.files import parse_json
 from erniecore_formats import checks, media
 
@@ -105,15 +105,16 @@ def _unknown_role(found: object, where: str) -> RowError:
 
 
 def _content(value: Any, where: str, role: str, calls: bool, seen: list[Media] | None) -> str:
-    """Text with a marker for each image, which are added to ``seen``; ``None``: there may be none."""
+    """Text with a marker for each image and video, which are added to ``seen``; ``None``: there may be none."""
     if isinstance(value, str):
         return value
     if value is None and (calls or role == "tool"):
         return ""
     if isinstance(value, list) and value and all(isinstance(p, dict) and "type" in p for p in value):
         content = "".join(_part(p, f"{where}[{i}]", seen) for i, p in enumerate(value))
-        if seen and content.count(IMAGE_MARKER) != len(seen):
-            expected = f"parts of text without {IMAGE_MARKER}, which stands for an image"
+        kinds = [one.kind for one in seen or ()]
+        if list(media.kinds_in(content, sorted(set(kinds)))) != kinds:
+            expected = "parts of text without the markers <image> and <video>, which stand for media"
             raise checks.bad_value("a text beside image parts has a marker", where, content, expected)
         return content
     if role == "tool" and isinstance(value, list | dict | int | float | bool):
@@ -122,9 +123,9 @@ def _content(value: Any, where: str, role: str, calls: bool, seen: list[Media] |
 
 
 def _part(part: dict[str, Any], where: str, seen: list[Media] | None) -> str:
-    if seen is not None and part["type"] in media.IMAGE_PARTS:
+    if seen is not None and part["type"] in media.PARTS:
         seen.append(media.of_part(part, where))
-        return IMAGE_MARKER
+        return MARKERS[seen[-1].kind]
     if part["type"] != "text":
         raise checks.media(f"{where}.type", part["type"])
     name = "value" if "value" in part and "text" not in part else "text"

@@ -38,6 +38,7 @@ READ = {
     "sharegpt_calls.jsonl": ("Conversation Conversation", "user assistant tool assistant", "3 degrees."),
     "sharegpt_openai_names.jsonl": ("Conversation " * 6, "user assistant", "4"),
     "images_beside.jsonl": ("Conversation", "user assistant", "A cat."),
+    "videos_beside.jsonl": ("Conversation", "user assistant", "A cat."),
     "parts_image.jsonl": ("Conversation", "user assistant", "A cat."),
     "parts_image_openai.jsonl": ("Conversation", "user assistant", "A cat."),
     "text.jsonl": ("Document", "", "Once there was a mill."),
@@ -77,8 +78,8 @@ REFUSED = {
     "sharegpt_unknown_role.jsonl": "map it to one of these roles",
     "user_assistant.jsonl": "rename 'user' to 'instruction' and 'assistant' to 'output', or add --format alpaca "
     "formats.alpaca.columns.instruction=user formats.alpaca.columns.output=assistant",
-    "videos_beside.jsonl": "$.videos: ERN-D036 these media are not read here (got ['a.mp4']); expected a text-only row; leave "
-    "the media out, or write images into messages (<image> markers and `images`); videos and sounds are not read",
+    "audios_beside.jsonl": "$.audios: ERN-D036 these media are not read here (got ['a.wav']); expected a text-only row; leave "
+    "the media out, or write images and videos into messages (markers, `images` and `videos`); sounds are not read",
 }
 
 

@@ -88,13 +88,15 @@ ASK = {"role": "user", "content": "<image>What?"}
         ({"messages": [ASK, TELL], "images": ["a", "b"]}, "$.images", "differ in length"),
         ({"messages": [{"role": "user", "content": "What?"}, TELL], "images": ["a"]}, "$.images", "differ in length"),
         ({"messages": [ASK, TELL], "images": [3]}, "$.images[0]", "a path or a data URL"),
-        ({"messages": [ASK, TELL], "images": ["a"], "videos": ["b"]}, "$.videos", "not read here"),
+        ({"messages": [ASK, TELL], "images": ["a"], "videos": ["b"]}, "$.videos", "differ in length"),
         ({"messages": [ASK, TELL], "audios": ["b"]}, "$.audios", "not read here"),
         ({"messages": [ASK], "images": ["a", "b"], "chosen": "A", "rejected": "B"}, "$.images", "differ in length"),
         ({"messages": [ASK, TELL], "images": ["a", "b"], "label": True}, "$.images", "differ in length"),
         ({**part(type="image", image="a"), "images": ["b"]}, "$.images", "parts and beside"),
         (part(type="image_url"), "$.messages[0].content[0].image_url", "missing"),
-        (part(type="video_url", video_url={"url": "a.mp4"}), "$.messages[0].content[0].type", "not read here"),
+        (part(type="audio_url", audio_url={"url": "a.wav"}), "$.messages[0].content[0].type", "not read here"),
+        (part(type="video_url", video_url={"link": "a.mp4"}), "$.messages[0].content[0].video_url.url", "missing"),
+        (part(type="video", video=[]), "$.messages[0].content[0].video", "a list of frames"),
         (
             {
                 "messages": [
@@ -169,7 +171,12 @@ def test_erniekit_rows_with_a_system_text_and_an_order():
         ({"image_info": [{"image_url": "a", "matched_text_index": 1}]}, "$.image_info[0].image_url"),
         ({"image_info": [{"image_url": "a", "matched_text_index": 9}]}, "$.image_info[0].matched_text_index"),
         ({"image_info": [{"matched_text_index": 0}]}, "$.image_info[0].image_url"),
-        ({"video_info": [{"image_url": "a.mp4"}]}, "$.video_info"),
+        ({"video_info": [{"image_url": "a.mp4"}]}, "$.order"),
+        ({"video_info": [{"image_url": "a.mp4"}], "image_info": [], "prefix": "x"}, "$.prefix"),
+        (
+            {"video_info": [{"image_url": "a.mp4", "extracted_frame_indices": [1]}], "image_info": []},
+            "$.video_info[0].extracted_frame_indices",
+        ),
         ({"order": [{"type": "text", "index": 0}]}, "$.order"),
     ],
 )

@@ -145,7 +145,7 @@ BAD = [
     ([ASK, TELL], {"tools": [{"x": 1}]}, "ERN-D036", "$.tools[0]"),
     ([ASK, TELL], {"tools": {"name": "f"}}, "ERN-D031", "$.tools"),
     ([ASK, TELL], {"images": ["a.png"]}, "ERN-D033", "$.images"),
-    ([ASK, TELL], {"videos": ["a.mp4"]}, "ERN-D036", "$.videos"),
+    ([ASK, TELL], {"audios": ["a.wav"]}, "ERN-D036", "$.audios"),
     (
         [{"role": "user", "content": [{"type": "image_url", "image_url": {}}]}, TELL],
         {},
@@ -153,7 +153,7 @@ BAD = [
         "$.messages[0].content[0].image_url.url",
     ),
     (
-        [{"role": "user", "content": [{"type": "video_url", "video_url": {}}]}, TELL],
+        [{"role": "user", "content": [{"type": "audio_url", "audio_url": {}}]}, TELL],
         {},
         "ERN-D036",
         "$.messages[0].content[0].type",

@@ -90,7 +90,7 @@ BAD_ROWS = [
     ({"prompt": "other", "chosen": [ASK, GOOD], "rejected": [ASK, BAD]}, "ERN-D036", "$.prompt"),
     ({"prompt": "q", "completion": "g", "label": 1}, "ERN-D036", "$.label"),
     ({"prompt": "q", "chosen": "g", "rejected": "b", "score_chosen": 1}, "ERN-D030", "$.score_rejected"),
-    ({"prompt": "q", "chosen": "g", "rejected": "b", "videos": ["a.mp4"]}, "ERN-D036", "$.videos"),
+    ({"prompt": "q", "chosen": "g", "rejected": "b", "audios": ["a.wav"]}, "ERN-D036", "$.audios"),
 ]
 
 

@@ -1,7 +1,24 @@
-"""Images of data files, read within limits. Imports no paddle."""
+"""Images and videos of data files, read within limits. Imports no paddle."""
 
+from erniecore_media.frames import FrameChoice
 from erniecore_media.images import Header, decode, inspect, to_rgb, upright_size
-from erniecore_media.limits import Limits, MediaError
+from erniecore_media.limits import Limits, MediaError, VideoLimits
 from erniecore_media.sources import read_bytes
+from erniecore_media.timestamps import write_time
+from erniecore_media.videos import decode_frames, inspect_video
 
-__all__ = ["Header", "Limits", "MediaError", "decode", "inspect", "read_bytes", "to_rgb", "upright_size"]
+__all__ = [
+    "FrameChoice",
+    "Header",
+    "Limits",
+    "MediaError",
+    "VideoLimits",
+    "decode",
+    "decode_frames",
+    "inspect",
+    "inspect_video",
+    "read_bytes",
+    "to_rgb",
+    "upright_size",
+    "write_time",
+]

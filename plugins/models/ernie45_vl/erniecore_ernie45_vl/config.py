@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 from erniecore_ernie45.config import ModelSection
 from erniecore_ernie45_moe.config import RouterSection
@@ -52,6 +52,35 @@ class VlConfig(RouterSection, MediaSection):
     image_max_pixels: int = Field(
         6177 * 28 * 28, ge=28 * 28, description="Larger images are reduced to so many pixels; 784 are a token."
     )
+    video_frames: Literal["fps", "intervals", "linspace"] = Field(
+        "fps",
+        description="Which frames of a video the model sees. `fps`: as ERNIEKit: the middle of every 1 / `video_fps` seconds; "
+        "where that is fewer than `video_min_frames` or more than `video_max_frames`, so many, the middles of equal intervals. "
+        "`intervals`: as PaddleFormers, `video_fps` times the seconds, from the middles of equal intervals. `linspace`: as "
+        "LLaMA-Factory, as many, evenly from the first to the last.",
+    )
+    video_fps: float = Field(2.0, gt=0, le=60, description="Frames per second of a video; of a list of frames too.")
+    video_min_frames: int = Field(16, ge=1, description="At least so many frames, by the rule `fps`.")
+    video_max_frames: int = Field(480, ge=1, description="At most so many frames; published inference has 180.")
+    video_target_frames: int = Field(0, ge=0, description="So many frames of every video; 0: by `video_fps`.")
+    video_min_pixels: int = Field(
+        299 * 28 * 28, ge=28 * 28, description="Smaller frames are enlarged to so many pixels."
+    )
+    video_max_pixels: int = Field(
+        1196 * 28 * 28, ge=28 * 28, description="Larger frames are reduced to so many pixels."
+    )
+    video_timestamps: bool = Field(
+        True, description="Write its time into the corner of every frame, as published inference does."
+    )
+    video_font: str = Field(
+        "",
+        description="TrueType font of the times; published inference has Roboto-Regular. Empty: the font of Pillow (Aileron).",
+    )
+    video_most_seconds: float = Field(1800.0, gt=0, description="Longer videos are refused.")
+    video_most_pixels: int = Field(
+        1 << 24, ge=1, description="Videos with larger frames are refused before they are decoded."
+    )
+    video_most_bytes: int = Field(1 << 28, ge=1, description="Larger video files and data URLs are refused.")
 
     @field_validator("train", mode="before")
     @classmethod

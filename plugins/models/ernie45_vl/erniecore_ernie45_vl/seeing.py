@@ -1,4 +1,4 @@
-"""A chat template that sees: where a message has images, it writes their number, begin and end tokens and a
+"""A chat template that sees: where a message has images or videos, it writes their number, begin and end tokens and a
 placeholder for each of their tokens, and makes batches with the pixels behind them.
 
 Sizes come from headers, so rows become tokens without decoding anything; pixels are read when a batch needs them, and a
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -19,42 +20,78 @@ from erniecore_media import Limits, MediaError, decode, inspect, read_bytes, upr
 from erniecore_text import JinjaChatTemplate
 
 from erniecore.api import DataError, Json, RowError
-from erniecore.api.data import IMAGE_MARKER, Batch, Media, Message, Sample, codes
+from erniecore.api.data import MARKERS, Batch, Media, Message, Sample, codes
 from erniecore.api.model import Segment
 from erniecore_ernie45_vl.images import MERGE, Sizing, patches, resized
-from erniecore_ernie45_vl.positions import IMAGE, Grid, sample_positions
+from erniecore_ernie45_vl.positions import IMAGE, VIDEO, Grid, sample_positions
 from erniecore_ernie45_vl.prompts import MEDIA
+from erniecore_ernie45_vl.videos import VideoReading
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from erniecore_ernie45_vl.images import Floats
+    from erniecore_ernie45_vl.videos import Frames
 
     Array: TypeAlias = NDArray[Any]
 
 #: tokens of the vocabulary: before, instead of and behind an image
 START, PLACEHOLDER, END = "<|IMAGE_START|>", "<|IMAGE_PLACEHOLDER|>", "<|IMAGE_END|>"
+#: the same of videos; a vocabulary without their placeholder, as the published code has it, takes that of images
+VIDEO_START, VIDEO_PLACEHOLDER, VIDEO_END = "<|VIDEO_START|>", "<|VIDEO_PLACEHOLDER|>", "<|VIDEO_END|>"
+_TOKENS = (START, PLACEHOLDER, END, VIDEO_START, VIDEO_PLACEHOLDER, VIDEO_END)
+#: kind of media -> that of its tokens, and the names of the model's inputs
+KINDS = {
+    "image": (IMAGE, "pixel_values", "image_grid_thw"),
+    "video": (VIDEO, "pixel_values_videos", "video_grid_thw"),
+}
 #: images of a batch that are decoded at the same time
 _THREADS = 4
 
 
 @dataclass(frozen=True)
 class Reading:
-    """How images are read.
+    """How images and videos are read.
 
     Attributes:
-        roots: further directories that images may lie in, besides that of the data file.
-        upright: turn images as their EXIF note says.
+        roots: further directories that they may lie in, besides that of the data file.
+        upright: turn images as their EXIF note says. video: None: videos are not read.
     """
 
     sizing: Sizing
     limits: Limits
     roots: tuple[str, ...] = ()
     upright: bool = False
+    video: VideoReading | None = None
 
-    def bytes_of(self, source: str, base: str) -> bytes:
+    def bytes_of(self, source: str, base: str, limits: Limits | None = None) -> bytes:
         """The content of a file or data URL. Raises ``MediaError``."""
-        return read_bytes(source, [base or ".", *self.roots], self.limits)
+        return read_bytes(source, [base or ".", *self.roots], limits or self.limits)
+
+    def parts(self, media: Media) -> list[bytes]:
+        """The content of an image, a video, or each frame of a list. Raises ``MediaError``."""
+        if media.kind == "video" and self.video is None:
+            fix = "leave it out, or train a model that reads videos"
+            raise MediaError("the model reads no videos", found=media.source[:80], expected="images", fix=fix)
+        if media.frames:
+            return [self.bytes_of(source, media.base) for source in media.frames]
+        limits = self.video.limits if media.kind == "video" and self.video is not None else None
+        return [self.bytes_of(media.source, media.base, limits)]
+
+    def known(self, media: Media, parts: Sequence[bytes]) -> Known:
+        """Hash and patches, from headers. Raises ``MediaError``."""
+        grid, frames = (
+            (self.grid(parts[0]), ())
+            if self.video is None or media.kind == "image"
+            else self.video.plan(parts, bool(media.frames))
+        )
+        return Known(digest(parts), grid, frames)
+
+    def values(self, media: Media, known: Known, parts: Sequence[bytes]) -> Floats:
+        """Patches float32 [N, 3 p p]. Raises ``MediaError``."""
+        if self.video is None or media.kind == "image":
+            return self.pixels(parts[0], known.grid)
+        return self.video.pixels(parts, known.grid, known.frames, bool(media.frames))
 
     def grid(self, data: bytes) -> Grid:
         """Patches of the image, from its header. Raises ``MediaError``."""
@@ -73,11 +110,18 @@ class Reading:
         return patches(resized(image, size)[None], self.sizing)
 
 
+def digest(parts: Sequence[bytes]) -> str:
+    """SHA-256 of a file, or of those of several."""
+    each = [hashlib.sha256(part) for part in parts]
+    return each[0].hexdigest() if len(each) == 1 else hashlib.sha256(b"".join(h.digest() for h in each)).hexdigest()
+
+
 class Known(NamedTuple):
-    """What rows need of an image."""
+    """What rows need of an image or a video; ``frames``: index and seconds of those that the model sees."""
 
     sha256: str
     grid: Grid
+    frames: Frames = ()
 
     @property
     def tokens(self) -> int:
@@ -95,8 +139,8 @@ class SeeingTemplate(JinjaChatTemplate):
     def __init__(self, base: JinjaChatTemplate, special_tokens: Mapping[str, int], reading: Reading) -> None:
         super().__init__(base.source, base.turn_end, base.stop, base.variables, base.file, base.trusted)
         self._base, self._reading = base, reading
-        self._ids = {token: special_tokens[token] for token in (START, PLACEHOLDER, END) if token in special_tokens}
-        self._known: dict[tuple[str, str], Known] = {}
+        self._ids = {token: special_tokens[token] for token in _TOKENS if token in special_tokens}
+        self._known: dict[Media, Known] = {}
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self._base, self._ids, self._reading)
@@ -133,17 +177,18 @@ class SeeingTemplate(JinjaChatTemplate):
 
     def _expanded(self, segments: Sequence[Segment], messages: Sequence[Message]) -> Iterator[Segment]:
         left = {i: list(message.media) for i, message in enumerate(messages)}
-        number = 0
+        numbers = dict.fromkeys(KINDS, 0)
         for segment in segments:
             if segment.trusted or not (messages[segment.message].media if segment.message >= 0 else ()):
                 yield segment
                 continue
-            for place, text in enumerate(segment.text.split(IMAGE_MARKER)):
-                if place:
-                    number += 1
-                    known = self.look(left[segment.message].pop(0))
-                    yield replace(segment, text=self.written(number, known.tokens), trusted=True)
-                if text:
+            markers = {MARKERS[media.kind] for media in messages[segment.message].media}
+            for text in re.split("(" + "|".join(sorted(markers)) + ")", segment.text):
+                if text in markers:
+                    media = left[segment.message].pop(0)
+                    numbers[media.kind] += 1
+                    yield replace(segment, text=self._placed(media, numbers[media.kind]), trusted=True)
+                elif text:
                     yield replace(segment, text=text)
         for media in (media for rest in left.values() for media in rest):
             raise _row_error(media, MediaError("the chat template leaves the image out", found=media.source[:80]))
@@ -152,17 +197,25 @@ class SeeingTemplate(JinjaChatTemplate):
         """What stands for an image of so many tokens, the conversation's ``number``-th (from 1)."""
         return f"{MEDIA['image'][0]} {number}:{START}" + PLACEHOLDER * tokens + END
 
+    def _placed(self, media: Media, number: int) -> str:
+        tokens = self.look(media).tokens
+        if media.kind == "image":
+            return self.written(number, tokens)
+        placeholder = VIDEO_PLACEHOLDER if VIDEO_PLACEHOLDER in self._ids else PLACEHOLDER
+        return f"{MEDIA['video'][0]} {number}:{VIDEO_START}" + placeholder * tokens + VIDEO_END
+
     def look(self, media: Media) -> Known:
-        """Hash and patches of an image, remembered. Raises ``RowError``."""
-        key = media.source, media.base
+        """Hash and patches of an image or a video, remembered. Raises ``RowError``."""
+        key = replace(media, where="")
         if key not in self._known:
-            if len(self._ids) < 3:
-                missing = next(token for token in (START, PLACEHOLDER, END) if token not in self._ids)
+            needed = (START, PLACEHOLDER, END) if media.kind == "image" else (VIDEO_START, PLACEHOLDER, VIDEO_END)
+            missing = next((token for token in needed if token not in self._ids), None)
+            if missing is not None:
                 fix = "add it to added_tokens.json of the tokenizer, or take the tokenizer of a published model"
-                raise _row_error(media, MediaError("the tokenizer has no token for images", found=missing, fix=fix))
+                message = f"the tokenizer has no token for {media.kind}s"
+                raise _row_error(media, MediaError(message, found=missing, fix=fix))
             try:
-                data = self._reading.bytes_of(*key)
-                self._known[key] = Known(hashlib.sha256(data).hexdigest(), self._reading.grid(data))
+                self._known[key] = self._reading.known(media, self._reading.parts(media))
             except MediaError as error:
                 raise _row_error(media, error) from error
         return self._known[key]
@@ -171,63 +224,77 @@ class SeeingTemplate(JinjaChatTemplate):
         """The first images of ``messages``: as many as begin in ``ids``. Raises ``RowError`` where the ids end inside one."""
         if not _has_media(messages):
             return ()
-        count = ids.count(self._ids[START])
+        count = sum(ids.count(self._ids[token]) for token in (START, VIDEO_START) if token in self._ids)
         media = [media for message in messages for media in message.media][:count]
         tokens = sum(self.look(m).tokens for m in media)
-        if tokens != ids.count(self._ids[PLACEHOLDER]):
+        if tokens != sum(ids.count(token) for token in self._placeholders()):
             raise _row_error(media[-1], MediaError("the row is cut inside an image", fix="raise data.max_seq_len"))
         return tuple(_written(m, self.look(m)) for m in media)
 
     def patches(self, media: str) -> int:
         """Those of all frames of a video."""
-        return _grid(json.loads(media)).size
+        return _read(media)[1].grid.size
 
     def unchanged(self, media: str) -> bool:
         """Whether the content has the hash that was noted."""
-        facts = json.loads(media)
+        source, known = _read(media)
         try:
-            data = self._reading.bytes_of(facts["source"], facts["base"])
+            return digest(self._reading.parts(source)) == known.sha256
         except MediaError:
             return False
-        return bool(hashlib.sha256(data).hexdigest() == facts["sha256"])
+
+    def _placeholders(self) -> list[int]:
+        return [self._ids[token] for token in (PLACEHOLDER, VIDEO_PLACEHOLDER) if token in self._ids]
 
     def complete(self, batch: Batch, rows: Sequence[Sequence[Sample]]) -> Batch:
         """With pixels [N, 3 p p] and grids [images, 3] in the order of the placeholders, kinds of tokens [B, S], and positions
         [B, S, 3] that begin anew with each sample. Raises ``DataError`` for an image that has changed."""
-        samples = [sample for row in rows for sample in row]
-        media = [(sample, json.loads(text)) for sample in samples for text in sample.media]
+        media = [(sample, *_read(text)) for row in rows for sample in row for text in sample.media]
         if not media:
             return batch
         positions_BS3 = np.repeat(batch.position_ids[..., None], 3, axis=2)
-        kinds_BS = np.where(batch.input_ids == self._ids[PLACEHOLDER], IMAGE, 0)
+        kinds_BS = np.zeros_like(batch.input_ids)
         for i, row in enumerate(rows):
             start = 0
             for sample in row:
-                grids = {IMAGE: [_grid(json.loads(text)) for text in sample.media]} if sample.media else {}
                 part = slice(start, start + len(sample))
+                kinds_BS[i, part], grids = self._kinds(sample)
                 positions_BS3[i, part] = sample_positions(kinds_BS[i, part], sample.position_ids, grids, MERGE)
                 start += len(sample)
         with ThreadPoolExecutor(_THREADS) as pool:
             pixels = list(pool.map(self._load, media))
-        around = [self._ids[START], self._ids[END]]
-        inputs: dict[str, Array] = {
-            "pixel_values": np.concatenate(pixels),
-            "image_grid_thw": np.array([_grid(facts) for _, facts in media], np.int64),
-            "mm_token_type_ids": kinds_BS,
-            "moe_mm_token_type_ids": np.where(np.isin(batch.input_ids, around), IMAGE, kinds_BS),
-        }
+        inputs: dict[str, Array] = {}
+        for kind, (_, values, grid_name) in KINDS.items():
+            if found := [i for i, (_, source, _) in enumerate(media) if source.kind == kind]:
+                inputs[values] = np.concatenate([pixels[i] for i in found])
+                inputs[grid_name] = np.array([media[i][2].grid for i in found], np.int64)
+        around = [self._ids[token] for token in (START, END, VIDEO_START, VIDEO_END) if token in self._ids]
+        inputs["mm_token_type_ids"] = kinds_BS
+        inputs["moe_mm_token_type_ids"] = np.where(np.isin(batch.input_ids, around), IMAGE, kinds_BS)
         return replace(batch, position_ids=positions_BS3, inputs=inputs)
 
-    def _load(self, item: tuple[Sample, Mapping[str, Any]]) -> Floats:
-        sample, facts = item
+    def _kinds(self, sample: Sample) -> tuple[Array, dict[int, list[Grid]]]:
+        """Kind of each token [n], and the grids by kind: the first placeholders are those of the first image or video."""
+        kinds_n = np.zeros(len(sample), np.int64)
+        grids: dict[int, list[Grid]] = {}
+        places, start = np.flatnonzero(np.isin(sample.input_ids, self._placeholders() if sample.media else [])), 0
+        for text in sample.media:
+            source, known = _read(text)
+            kind = KINDS[source.kind][0]
+            kinds_n[places[start : start + known.tokens]] = kind
+            start += known.tokens
+            grids.setdefault(kind, []).append(known.grid)
+        return kinds_n, grids
+
+    def _load(self, item: tuple[Sample, Media, Known]) -> Floats:
+        sample, source, known = item
         try:
-            data = self._reading.bytes_of(facts["source"], facts["base"])
-            if hashlib.sha256(data).hexdigest() != facts["sha256"]:
-                fix = "start the run again, so that the rows are tokenized with the images of today"
-                raise MediaError(
-                    "the image has changed since its row was tokenized", found=facts["source"][:80], fix=fix
-                )
-            return self._reading.pixels(data, _grid(facts))
+            parts = self._reading.parts(source)
+            if digest(parts) != known.sha256:
+                fix = "start the run again, so that the rows are tokenized with the files of today"
+                message = f"the {source.kind} has changed since its row was tokenized"
+                raise MediaError(message, found=source.source[:80], fix=fix)
+            return self._reading.values(source, known, parts)
         except MediaError as error:
             where = sample.origin.place()
             raise DataError(
@@ -245,12 +312,18 @@ def _has_media(messages: Sequence[Message]) -> bool:
 
 
 def _written(media: Media, known: Known) -> str:
-    facts = {"source": media.source, "base": media.base, "sha256": known.sha256, "grid": known.grid}
+    facts: dict[str, Any] = {"source": media.source, "base": media.base, "sha256": known.sha256, "grid": known.grid}
+    if media.kind == "video":
+        facts |= {"kind": media.kind, "frames": known.frames, "listed": media.frames}
     return json.dumps(facts, sort_keys=True)
 
 
-def _grid(facts: Mapping[str, Any]) -> Grid:
-    return Grid(*facts["grid"])
+def _read(text: str) -> tuple[Media, Known]:
+    """The reverse of :func:`_written`."""
+    facts = json.loads(text)
+    media = Media(facts["source"], facts["base"], "", facts.get("kind", "image"), tuple(facts.get("listed", ())))
+    frames = tuple((index, seconds) for index, seconds in facts.get("frames", ()))
+    return media, Known(facts["sha256"], Grid(*facts["grid"]), frames)
 
 
 def _row_error(media: Media, error: MediaError) -> RowError:

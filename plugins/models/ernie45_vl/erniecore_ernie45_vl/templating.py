@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from erniecore_ernie45_vl.config import MediaSection, VlConfig
     from erniecore_ernie45_vl.images import Sizing
     from erniecore_ernie45_vl.seeing import SeeingTemplate
+    from erniecore_ernie45_vl.videos import VideoReading
 
 #: a directory without a template has the first
 TEMPLATES: dict[str, BuiltIn] = {
@@ -28,18 +29,50 @@ def seeing(tokenizer: Tokenizer, config: VlConfig) -> Tokenizer:
     from erniecore_ernie45_vl.seeing import SeeingTemplate
 
     sizing = Sizing(fewest=config.image_min_pixels, most=config.image_max_pixels)
-    return with_images(tokenizer, config, sizing, SeeingTemplate)
+    return with_images(tokenizer, config, sizing, SeeingTemplate, video_reading(config))
 
 
-def with_images(tokenizer: Tokenizer, config: MediaSection, sizing: Sizing, kind: type[SeeingTemplate]) -> Tokenizer:
-    """The tokenizer with its chat template as a ``kind``, if it has one, for images of these sizes."""
+def video_reading(config: VlConfig) -> VideoReading:
+    """How the settings want videos."""
+    from erniecore_media import FrameChoice, Limits, VideoLimits
+
+    from erniecore_ernie45_vl.images import Sizing
+    from erniecore_ernie45_vl.videos import VideoReading
+
+    choice = FrameChoice(
+        config.video_frames,
+        config.video_fps,
+        config.video_min_frames,
+        config.video_max_frames,
+        config.video_target_frames,
+    )
+    limits = VideoLimits(config.video_most_bytes, config.video_most_pixels, config.video_most_seconds)
+    return VideoReading(
+        Sizing(fewest=config.video_min_pixels, most=config.video_max_pixels),
+        choice,
+        limits,
+        Limits(bytes=config.image_most_bytes, pixels=config.image_most_pixels),
+        config.video_timestamps,
+        config.video_font,
+    )
+
+
+def with_images(
+    tokenizer: Tokenizer,
+    config: MediaSection,
+    sizing: Sizing,
+    kind: type[SeeingTemplate],
+    video: VideoReading | None = None,
+) -> Tokenizer:
+    """The tokenizer with its chat template as a ``kind``, if it has one, for images of these sizes; ``video``: None: videos are
+    refused."""
     from erniecore_media import Limits
     from erniecore_text import JinjaChatTemplate
 
     from erniecore_ernie45_vl.seeing import Reading
 
     limits = Limits(bytes=config.image_most_bytes, pixels=config.image_most_pixels)
-    reading = Reading(sizing, limits, config.media_roots, config.image_upright)
+    reading = Reading(sizing, limits, config.media_roots, config.image_upright, video)
     template = tokenizer.chat_template
     if isinstance(template, JinjaChatTemplate):
         tokenizer.chat_template = kind(template, tokenizer.special_tokens, reading)

@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from erniecore_ernie45_vl.seeing import END, PLACEHOLDER, START
+from erniecore_ernie45_vl.seeing import END, PLACEHOLDER, START, VIDEO_END, VIDEO_START
 from erniecore_model_init.new_model import init_model
 from erniecore_text.training import train
 from PIL import Image
@@ -19,9 +19,10 @@ def home(tmp_path_factory):
     (home / "tok").mkdir()
     made = train(texts, 320)
     made.save(home / "tok")
-    ids = {PLACEHOLDER: made.vocab_size, START: made.vocab_size + 1, END: made.vocab_size + 2}
+    ids = {token: made.vocab_size + i for i, token in enumerate([PLACEHOLDER, START, END, VIDEO_START, VIDEO_END])}
     (home / "tok" / "added_tokens.json").write_text(json.dumps(ids))
     keys = {"im_patch_id": PLACEHOLDER, "image_start_token_id": START, "image_end_token_id": END}
+    keys |= {"video_start_token_id": VIDEO_START, "video_end_token_id": VIDEO_END}
     size = ",".join(["hidden_size=64", "num_hidden_layers=3", *(f"{key}={ids[token]}" for key, token in keys.items())])
     init_model("ernie45-vl", f"tiny,{size}", home / "tok", home / "base", seed_value=3)
     (home / "img").mkdir()

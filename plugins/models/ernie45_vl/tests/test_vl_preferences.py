@@ -162,7 +162,7 @@ def test_forms_of_rows(row):
             },
             "$.chosen[1].content[0].image",
         ),
-        ({"prompt": "<video>?", "videos": ["a"], "chosen": "A", "rejected": "B"}, "$.videos"),
+        ({"prompt": "<audio>?", "audios": ["a"], "chosen": "A", "rejected": "B"}, "$.audios"),
     ],
 )
 def test_what_is_refused(row, where):
