@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from erniecore.api import EnvironmentFault
+from erniecore.api import EnvironmentFault, install_command
 from erniecore_media.limits import MediaError, VideoLimits
 
 if TYPE_CHECKING:
@@ -133,8 +133,9 @@ def _library() -> Any:
     try:
         import av
     except ImportError as error:
-        fix = 'pip install "erniecore-media[video]"'
-        raise EnvironmentFault(
-            "videos are read with PyAV, which is not installed", found=str(error), fix=fix
-        ) from error
+        message, wanted = (
+            "videos are read with PyAV, which is not installed",
+            install_command("av", of="erniecore-media"),
+        )
+        raise EnvironmentFault(message, found=str(error), next=wanted) from error
     return av
