@@ -5,8 +5,9 @@ what speculative decoding saves or costs; in turns in one process, random weight
 
 plain: answers of 64 tokens, 1 and 8 rows. mixed: 24 answers of 4 to 96 tokens, 8 at a time. guesses: 1 and 8 rows, guesses
 of which a given share is right (an oracle that knows the answer, and lies), and the layer of multi-token prediction with
-random weights: what it costs. calls: whole passes in one call of a kernel against layer by layer. large (not by default; some
-minutes): a model of 710 MB, and the same with its layers in 8 and 4 bits, against the rate at which memory is copied.
+random weights: what it costs. engine: the answers of mixed by the serving engine. calls: whole passes in one call of a kernel
+against layer by layer. large (not by default; some minutes): a model of 710 MB, and the same with its layers in 8 and 4 bits,
+against the rate at which memory is copied.
 
     python -m benchmarks.decoding --parts calls
     python -m benchmarks.decoding --parts large
@@ -177,6 +178,51 @@ def calls(name: str, model: Any, rounds: int) -> None:
         show(runs, sum(limits), rounds)
 
 
+def served(model: Any, rows: list[list[int]], limits: list[int], size: int, **options: Any) -> None:
+    """The serving engine, all requests at once."""
+    import threading
+    from types import SimpleNamespace
+
+    from erniecore_generation.engine.engine import Engine
+    from erniecore_generation.engine.requests import Failed, Finished, GenerationRequest
+    from erniecore_generation.sampling import Sampling
+
+    serving = Engine(
+        SimpleNamespace(model=model), SimpleNamespace(pad_id=0), rows=size, prefix_bytes=0, block=1, **options
+    )
+    serving.start()
+    left, over = [len(rows)], threading.Event()
+
+    def listener(event: Any) -> None:
+        left[0] -= isinstance(event, Finished | Failed)
+        if not left[0]:
+            over.set()
+
+    for row, limit in zip(rows, limits, strict=True):
+        serving.submit(GenerationRequest(tuple(row), Sampling(), limit), listener)
+    over.wait()
+    serving.stop()
+    assert not serving.stats().failed
+
+
+def engine(name: str, model: Any, rounds: int) -> None:
+    """The serving engine against the pool; completions independent of their neighbors or not, with the kernel and without."""
+    rows, limits = prompts(model, 24), np.random.default_rng(2).geometric(1 / 40, 24).clip(4, 96).tolist()
+    for step, forms in (("", (None,)), ("reference", (False, True))):
+        what = "layer by layer" if step else "in one call"
+        runs: dict[str, Run] = {
+            f"{name}24 answers, 8 at a time, {what}: pool": lambda step=step: with_step(
+                step, lambda: pooled(model, rows, limits, 8)
+            )
+        }
+        for invariant in forms:
+            label = {None: "engine", False: "engine", True: "engine, a pass per row"}[invariant]
+            runs[label] = lambda step=step, i=invariant: with_step(
+                step, lambda: served(model, rows, limits, 8, invariant=i)
+            )
+        show(runs, sum(limits), rounds)
+
+
 def with_step(name: str, run: Run) -> Any:
     """``run`` with an implementation of ``decoder_step``; the chosen one if it is empty."""
     from erniecore_ops._parallel import num_workers
@@ -254,7 +300,7 @@ def step_seconds(model: Any, size: int, steps: int = 12) -> float:
     return best
 
 
-PARTS = {"plain": plain, "mixed": mixed, "drafts": drafts, "calls": calls}
+PARTS = {"plain": plain, "mixed": mixed, "drafts": drafts, "calls": calls, "engine": engine}
 
 
 def show(runs: dict[str, Run], tokens: int, rounds: int) -> None:

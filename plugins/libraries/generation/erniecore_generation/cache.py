@@ -118,10 +118,10 @@ class StaticCache:
             raise UsageError("the cache holds another batch", found=f"{batch} rows", expected=f"{stored[0].shape[0]}")
         return stored
 
-    def read(self, row: int, start: int, end: int) -> list[paddle.Tensor]:
-        """Copies of what all layers store for the columns start .. end of a row, each [1, end - start, ...]; see :meth:`fill`."""
-        stores = zip(self._keys, self._values, strict=True)
-        return [t[row : row + 1, start:end].clone() for pair in stores for buffers in pair for t in buffers or ()]
+    def read(self, row: int, columns: NDArray[np.int64]) -> list[paddle.Tensor]:
+        """Copies of what all layers store for some columns [n] of a row, each [1, n, ...]; see :meth:`fill`."""
+        at, stores = np.array([row]), zip(self._keys, self._values, strict=True)
+        return [_take(t, at, columns[None]) for pair in stores for buffers in pair for t in buffers or ()]
 
     def fill(self, parts: Sequence[Sequence[paddle.Tensor]]) -> None:
         """Begin an empty cache of one row with columns that :meth:`read` gave, one after the other."""

@@ -85,7 +85,7 @@ def test_columns_that_were_read_begin_another_cache():
     state = paddle.arange(24, dtype="float32").reshape([1, 3, 2, 4])
     cache, other = StaticCache(1, 6), StaticCache(1, 6)
     cache.update(0, state, -state)
-    other.fill([cache.read(0, 0, 2), cache.read(0, 2, 3)])
+    other.fill([cache.read(0, np.array(columns)) for columns in ([0, 1], [2])])
     keys, values = other.update(0, state[:, :1], state[:, :1])
     np.testing.assert_array_equal(keys[:, :3], state)
     np.testing.assert_array_equal(values[:, :3], -state)

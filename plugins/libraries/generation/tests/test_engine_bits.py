@@ -109,6 +109,21 @@ def test_layer_by_layer_a_completion_has_the_same_bits_in_any_company(toy, seed)
     check_neighbors(toy, "off", seed, invariant=True)
 
 
+@pytest.mark.parametrize("speculative", ["off", "lookup"])
+def test_the_next_turn_of_a_conversation_finds_the_completion_in_the_prefix_cache(
+    fixtures, kernel, running, speculative
+):
+    first, more = [7, 8, 9] * 6, [20, 21, 22]
+    engine = running(fixtures["dense"], speculative=speculative)
+    neighbor = ask(engine, [5, 6], new=60)
+    history = first + ask(engine, first, new=30).ids
+    second = ask(engine, history + more, new=9, logprobs=1)
+    assert second.end.cached_tokens == (len(history) - 1) // 4 * 4
+    alone = ask(running(fixtures["dense"], rows=1, prefix_bytes=0), history + more, new=9, logprobs=1)
+    assert second.outcome == alone.outcome
+    assert len(neighbor.ids) == 60
+
+
 def test_rows_of_several_adapters_are_decoded_together(kernel, running):
     """Each as with its adapter alone; the weights of the base are shared."""
     model = load_bundle(FIXTURES / "dense", tokenizer=False).bundle.model

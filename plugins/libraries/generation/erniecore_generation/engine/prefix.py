@@ -1,4 +1,4 @@
-"""Prefix cache: keys and values of the beginnings of prompts, in blocks of tokens. A block is found by the hash of its own
+"""Prefix cache: keys and values of the beginnings of texts, in blocks of tokens. A block is found by the hash of its own
 tokens and all before it; the least recently used blocks go when the bytes are used up. What is stored is what was computed, so
 a hit changes no number of a model whose passes do not depend on how a prompt is divided (see ``scheduler.py``).
 """
@@ -15,6 +15,7 @@ import numpy as np
 
 if TYPE_CHECKING:
     import paddle
+    from numpy.typing import NDArray
 
     from erniecore_generation.cache import StaticCache
 
@@ -58,15 +59,17 @@ class PrefixCache:
             self._blocks.move_to_end(key)
         return [block.tensors for _, block in found]
 
-    def add(self, ids: Sequence[int], name: str, cache: StaticCache, start: int, end: int) -> None:
-        """Store the whole blocks within tokens start .. end of a prompt, which are the columns of a cache of one row."""
+    def add(
+        self, ids: Sequence[int], name: str, cache: StaticCache, row: int, columns: NDArray[np.int64], start: int = 0
+    ) -> None:
+        """Store the whole blocks from token ``start`` on of a text, whose tokens are the ``columns`` [n] of a row."""
         if not self.most_bytes:
             return
-        for number, (key, part) in enumerate(self._keys(ids[:end], name)):
+        for number, (key, part) in enumerate(self._keys(ids[: len(columns)], name)):
             first = number * self.size
             if first < start or key in self._blocks:
                 continue
-            tensors = cache.read(0, first, first + self.size)
+            tensors = cache.read(row, columns[first : first + self.size])
             num_bytes = sum(int(tensor.size) * int(tensor.element_size()) for tensor in tensors)
             self._blocks[key] = _Block(part, tensors, num_bytes)
             self.num_bytes += num_bytes

@@ -201,7 +201,7 @@ class Scheduler:
             self._keep(job, group, start, end)
             self.end(job, "length")
             return
-        self._deliver(lane.stepper.decide(group, logits[:, -1:]), group)
+        self._deliver(lane, lane.stepper.decide(group, logits[:, -1:]), group)
         if row.live:
             lane.stepper.draft(group, ids, positions, np.array([ids.shape[1] - 1]), residual)
             self._join(lane, group)
@@ -229,7 +229,17 @@ class Scheduler:
         """
         drafted = group.cache.length == end
         if drafted and (self.lanes[job.adapter].shared or end - start == self.chunk):
-            self.prefix.add(job.request.ids, job.adapter, group.cache, start, end)
+            self.prefix.add(job.request.ids, job.adapter, group.cache, 0, np.arange(end), start)
+
+    def _keep_text(self, job: Job, lane: Lane, group: Group) -> None:
+        """Store prompt and completion, with which the next prompt of a conversation begins; not where the numbers of a decoding
+        step are others than those of a prompt's pass."""
+        row = job.row
+        assert row is not None
+        place = group.rows.index(row)
+        columns = np.flatnonzero(group.mask[place])
+        if lane.shared and lane.invariant and columns[-1] < group.cache.length:
+            self.prefix.add(row.ids, job.adapter, group.cache, place, columns)
 
     def _score(self, job: Job, logits: Any, start: int) -> None:
         """Log-probabilities of the tokens behind the columns ``start`` and following, whose logits [w, V] are there."""
@@ -269,10 +279,10 @@ class Scheduler:
         full = group.cache.length + lane.stepper.width(group) > group.cache.capacity
         if 2 * len(live) <= len(group.rows) or full:
             group = lane.stepper.packed([group])
-        self._deliver(lane.stepper.advance(group), group)
+        self._deliver(lane, lane.stepper.advance(group), group)
         return group
 
-    def _deliver(self, steps: Iterable[Sampled], group: Group) -> None:
+    def _deliver(self, lane: Lane, steps: Iterable[Sampled], group: Group) -> None:
         """Run a step to its end, then tell every listener what its row has got."""
         rows = [group.rows[i] for i in group.live]
         tokens: dict[int, list[int]] = {}
@@ -293,4 +303,5 @@ class Scheduler:
             if row.error is not None:
                 self.fail(job, row.error)
             elif not row.live:
+                self._keep_text(job, lane, group)
                 self.end(job, "stop" if row.stopped else "length")
