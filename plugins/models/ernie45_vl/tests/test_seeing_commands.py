@@ -6,6 +6,8 @@ import json
 import numpy as np
 import paddle  # noqa: TID253
 import pytest
+from engines import ask
+from engines import running as running
 from erniecore_ernie45_vl.multimodal import MultimodalModel
 from erniecore_ernie45_vl.seeing import END, PLACEHOLDER, START
 from erniecore_generation.media import asked
@@ -70,6 +72,20 @@ def test_prompts_with_several_images_in_a_batch_are_answered_as_each_alone(home,
             seen = MultimodalModel(model, **inputs)
             expected = erniecore.generate(seen, [encoded.ids], max_new_tokens=9, eos=())
             assert expected.numpy()[0].tolist() == list(found.ids)
+
+
+def test_the_serving_engine_takes_prompts_with_images(home, loaded, running):
+    """In one pass whatever the chunk is; the same ids with another image have another completion."""
+    model, tokenizer = loaded
+    prompts = [[asked("What is it?", [home / name])] for name in ("a.png", "b.png", "a.png")] + [[asked("What?", [])]]
+    options = {"max_new_tokens": 9, "ignore_eos": True}
+    alone = [list(generate_text(model, tokenizer, [prompt], **options)[0].ids) for prompt in prompts]
+    responder, engine = Responder(model, tokenizer), running(model, chunk=4)
+    encoded = [responder.encode(prompt) for prompt in prompts]
+    callers = [ask(engine, prompt.ids, new=9, media=prompt.media) for prompt in encoded]
+    assert [caller.ids for caller in callers] == alone
+    assert alone[0] != alone[1]
+    assert len(encoded[0].ids) > 4
 
 
 def test_copies_of_a_prompt_share_its_images(home, loaded):

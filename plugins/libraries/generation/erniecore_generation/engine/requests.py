@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from erniecore.api import UsageError
 from erniecore_generation.sampling import Constraint, Sampling
+
+if TYPE_CHECKING:
+    from erniecore_generation.media import PromptMedia
 
 Reason = Literal["stop", "length", "abort"]
 State = Literal["new", "running", "draining", "stopped", "failed"]
@@ -28,6 +31,7 @@ class GenerationRequest:
         adapter: name of the adapter; empty: the base alone; None: what the engine uses for requests that name none.
         constraint: which tokens may come next; one object per request.
         priority: lower ones first, equal ones in the order of arrival.
+        media: what images add to the prompt (``Responder.encode`` makes ids and media); it is computed in one pass.
     """
 
     ids: tuple[int, ...]
@@ -41,6 +45,7 @@ class GenerationRequest:
     adapter: str | None = None
     constraint: Constraint | None = None
     priority: int = 0
+    media: PromptMedia | None = None
 
 
 @dataclass(frozen=True, slots=True)

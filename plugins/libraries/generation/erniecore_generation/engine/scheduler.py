@@ -109,7 +109,7 @@ class Scheduler:
         request = job.request
         job.row = Row(
             list(request.ids), request.sampling, request.max_new_tokens, request.stop_ids, request.stream, job.number,
-            least=request.min_new_tokens, constraint=request.constraint,
+            least=request.min_new_tokens, constraint=request.constraint, media=request.media,
         )  # fmt: skip
         job.started = time.perf_counter()
         self.jobs[job.number] = job
@@ -179,7 +179,7 @@ class Scheduler:
             job.group = self._begin(job, row, lane)
         group, size = job.group, len(request.ids)
         start = group.cache.length
-        end = min(size, (start // self.chunk + 1) * self.chunk)
+        end = size if request.media else min(size, (start // self.chunk + 1) * self.chunk)
         ids = np.array([request.ids[start:end]], np.int64)
         scored = request.prompt_logprobs is not None
         logits, residual, positions = lane.stepper.forward(group, ids, np.ones_like(ids), last=not scored)
@@ -211,7 +211,7 @@ class Scheduler:
         """The row before its prompt, but for what the prefix cache has of it."""
         ids, request = row.ids, job.request
         group = lane.stepper.group([row], len(ids) + lane.stepper.room([row]))
-        if request.prompt_logprobs is None:
+        if request.prompt_logprobs is None and request.media is None:
             found = self.prefix.find(ids, job.adapter, self.prefix.size if lane.shared else self.chunk)
             if found:
                 job.cached = len(found) * self.prefix.size
@@ -228,7 +228,7 @@ class Scheduler:
         takes the block: that can cost a draft token, and changes no completion.
         """
         drafted = group.cache.length == end
-        if drafted and (self.lanes[job.adapter].shared or end - start == self.chunk):
+        if drafted and job.request.media is None and (self.lanes[job.adapter].shared or end - start == self.chunk):
             self.prefix.add(job.request.ids, job.adapter, group.cache, 0, np.arange(end), start)
 
     def _keep_text(self, job: Job, lane: Lane, group: Group) -> None:
@@ -238,7 +238,7 @@ class Scheduler:
         assert row is not None
         place = group.rows.index(row)
         columns = np.flatnonzero(group.mask[place])
-        if lane.shared and lane.invariant and columns[-1] < group.cache.length:
+        if job.request.media is None and lane.shared and lane.invariant and columns[-1] < group.cache.length:
             self.prefix.add(row.ids, job.adapter, group.cache, place, columns)
 
     def _score(self, job: Job, logits: Any, start: int) -> None:
