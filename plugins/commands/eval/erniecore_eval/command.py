@@ -2,28 +2,21 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import math
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from erniecore_generation import options as generation_options
-from erniecore_generation.options import Adapter, Device, Model, Speculative, Temperature, TopP
+from erniecore_generation.options import Adapter, Device, Speculative, Temperature, TopP
 
 from erniecore.api import UsageError, counted
 from erniecore.api.command import JsonOption, note, opens_models, show_json, show_table
-from erniecore.api.method import MethodCapability, MethodConfig
+from erniecore_eval.measured import Asked, measure_model
 
 if TYPE_CHECKING:
-    from erniecore.api import Plugin
-    from erniecore.api.installation import Host
-    from erniecore.api.model import ModelBundle
     from erniecore.api.rows import RowStatistics
-    from erniecore_eval.scoring import Generated
-    from erniecore_eval.suites import Item, Score, ScoreTable
+    from erniecore_eval.suites import Score, ScoreTable
 
 _Format = Annotated[str, typer.Option("--format", metavar="NAME", help="Format of the data.")]
 _Method = Annotated[str, typer.Option("--method", metavar="NAME", help="Method whose encoder and loss are used.")]
@@ -43,24 +36,38 @@ _Reference = Annotated[
 _Completions = Annotated[
     Path | None, typer.Option("--completions", metavar="FILE", help="Write each completion as a JSON line.")
 ]
+_Model = Annotated[Path | None, typer.Option("--model", metavar="DIR", help="Model directory, run or checkpoint.")]
+_Data = Annotated[list[str] | None, typer.Option("--data", metavar="FILE", help="Data file; may be repeated.")]
+_Compare = Annotated[
+    tuple[Path, Path] | None,
+    typer.Option("--compare", metavar="A B", help="Compare two models on --data, or two files of --samples."),
+]
+_Samples = Annotated[
+    Path | None,
+    typer.Option("--samples", metavar="FILE", help="Write what each row got as a JSON line, for --compare."),
+]
+_BatchSize = Annotated[int, typer.Option("--batch-size", min=1, help="Rows per batch.")]
+_MaxSeqLen = Annotated[int, typer.Option("--max-seq-len", min=2, help="Tokens per row.")]
+_Generate = Annotated[bool, typer.Option("--generate", help="Also generate the last message of each row.")]
+_NewTokens = Annotated[int, typer.Option("--max-new-tokens", min=1, help="Most new tokens per completion.")]
 
 
 @opens_models
 def evaluate(
-    model: Model,
-    data: Annotated[list[str], typer.Option("--data", metavar="FILE", help="Data file; may be repeated.")],
+    model: _Model = None,
+    data: _Data = None,
+    compare: _Compare = None,
+    samples: _Samples = None,
     format: _Format = "auto",
     method: _Method = "sft",
     reference: _Reference = None,
     limit: _Limit = 0,
     group_by: _GroupBy = "",
-    batch_size: Annotated[int, typer.Option("--batch-size", min=1, help="Rows per batch.")] = 8,
-    max_seq_len: Annotated[int, typer.Option("--max-seq-len", min=2, help="Tokens per row.")] = 2048,
-    generate: Annotated[bool, typer.Option("--generate", help="Also generate the last message of each row.")] = False,
+    batch_size: _BatchSize = 8,
+    max_seq_len: _MaxSeqLen = 2048,
+    generate: _Generate = False,
     completions: _Completions = None,
-    max_new_tokens: Annotated[
-        int, typer.Option("--max-new-tokens", min=1, help="Most new tokens per completion.")
-    ] = 64,
+    max_new_tokens: _NewTokens = 64,
     temperature: Temperature = None,
     top_p: TopP = None,
     speculative: Speculative = "off",
@@ -72,118 +79,76 @@ def evaluate(
     """Loss, perplexity and bits per byte over the loss tokens; with --generate also exact match of completions.
 
     With a preference method (--method dpo): its metrics, such as the fraction of pairs whose chosen response is more likely.
-    Rates come with their number of rows and Wilson's 95 % interval.
+    Rates come with their number of rows and Wilson's 95 % interval. --compare A B says whether two models, or two files of
+    samples, differ by more than chance on the same rows: paired bootstrap, and McNemar's exact test on right and wrong.
     """
     if completions is not None and not generate:
         raise UsageError("--completions needs --generate", fix="add --generate, which generates them")
     sampling = generation_options.sampling_from({}, seed, temperature=temperature, top_p=top_p)
-    host, plugin = _method(method, reference)
-    bundle, _ = generation_options.open_model(model, device, adapter, speculative=speculative)
-    limits = {"group_by": group_by, "limit": limit, "seed": seed}
-    items, statistics = _items(host, plugin, bundle, data, max_seq_len, default_format=format, **limits)
-    from erniecore_eval import scoring
-    from erniecore_eval.suites import ScoreTable
+    asked = Asked(
+        tuple(data or ()), format, method, reference, limit, group_by, batch_size, max_seq_len, generate, completions,
+        max_new_tokens, sampling, speculative, seed, adapter, device, samples is not None or compare is not None,
+    )  # fmt: skip
+    if compare is not None:
+        if model is not None or samples is not None or completions is not None or adapter is not None:
+            raise UsageError("--compare takes two models or files and --data", fix="leave out the options of one model")
+        return show_comparison(compare, asked, as_json=as_json)
+    for option, given in (("--model", model), ("--data", data)):
+        if not given:
+            raise UsageError(f"missing option '{option}'", next="ernie eval --help")
+    assert model is not None
+    found = measure_model(model, asked)
+    if samples is not None:
+        from erniecore_eval.sample_files import write_rows
 
-    table = ScoreTable()
-    objective = _objective(host, plugin, bundle, reference, device)
-    scoring.add_losses(table, items, objective, bundle, batch_size)
-    if generate:
-        how: dict[str, Any] = {"max_new_tokens": max_new_tokens, "batch_size": batch_size, "speculative": speculative}
-        generated = scoring.add_completions(
-            table, items, bundle, sampling=sampling, on_completion=_keep(completions), **how
+        write_rows(samples, found.rows)
+    show(found.table, found.statistics, found.facts, as_json=as_json)
+
+
+def show_comparison(pair: tuple[Path, Path], asked: Asked, *, as_json: bool) -> None:
+    """Evaluate what is a model, read what is a file of samples, and compare the two by group and as a whole."""
+    from erniecore_eval.compared import compare, paired
+    from erniecore_eval.sample_files import read_rows
+
+    if any(not path.is_file() for path in pair) and not asked.data:
+        raise UsageError("missing option '--data'", fix="name the rows on which the models are compared")
+    a, b = (read_rows(path) if path.is_file() else measure_model(path, asked).rows for path in pair)
+    pairs = paired(a, b)
+    groups: dict[str, list[Any]] = {}
+    for entry in pairs:
+        groups.setdefault(entry[0].group, []).append(entry)
+    named = {name: compare(members, seed=asked.seed) for name, members in groups.items()} if len(groups) > 1 else {}
+    body = {**compare(pairs, seed=asked.seed), "groups": named}
+    if as_json:
+        return show_json({"a": str(pair[0]), "b": str(pair[1]), "seed": asked.seed, **body})
+    columns = ["group", "rows", "measure", "A", "B", "B - A", "95 %", "p", "McNemar p"]
+    show_table(
+        columns, [line for name, part in [*named.items(), ("all", body)] for line in lines_of(name or "-", part)]
+    )
+
+
+def lines_of(name: str, part: dict[str, Any]) -> list[list[str]]:
+    """A group's lines of the table of a comparison, one per measure."""
+    measures = {key: part[key] for key in ("loss", "bits_per_byte", "accuracy") if key in part}
+    lines = []
+    for measure, found in {**measures, **part.get("scores", {})}.items():
+        p = found.get("mcnemar_p")
+        shown = "-" if p is None else f"{p:.4f} ({found['only_a']}:{found['only_b']})"
+        numbers = [f"{found[key]:.4f}" for key in ("a", "b")]
+        interval = f"{found['low']:+.4f} to {found['high']:+.4f}"
+        lines.append(
+            [
+                name,
+                str(part["rows"]),
+                measure,
+                *numbers,
+                f"{found['difference']:+.4f}",
+                interval,
+                f"{found['p']:.4f}",
+                shown,
+            ]
         )
-        generation_options.note_acceptance(speculative, generated)
-    show(table, statistics, _facts(bundle, model, method, seed), as_json=as_json)
-
-
-def _method(name: str, reference: Path | None) -> tuple[Host, Plugin]:
-    """The method plugin. Raises ``UsageError`` where a reference model is missing or not supported."""
-    from erniecore.api.installation import assemble, load
-
-    plugin = load("method", name)
-    if MethodCapability.REWARDS in plugin.capabilities:
-        raise UsageError(
-            "this method has no loss on given responses",
-            where="--method",
-            found=name,
-            fix="measure exact match with --method sft --generate; a run scores its validation set (data.eval)",
-        )
-    compares = MethodCapability.REFERENCE in plugin.capabilities
-    if reference is None and compares and not _reference_optional(plugin):
-        raise UsageError(
-            "this method needs a reference model",
-            where="--method",
-            found=name,
-            fix="name its directory with --reference",
-        )
-    if reference is not None and not compares:
-        raise UsageError("this method takes no reference model", where="--reference", fix="leave it out")
-    return assemble({"method": plugin}), plugin
-
-
-def _reference_optional(plugin: Plugin) -> bool:
-    """Whether the method's loss can be computed without a reference model."""
-    return issubclass(plugin.Config, MethodConfig) and plugin.Config.reference_optional
-
-
-def _objective(host: Host, plugin: Plugin, bundle: ModelBundle, reference: Path | None, device: str) -> Any:
-    against = None if reference is None else generation_options.open_model(reference, device)[0].model
-    parts = {"policy": bundle.model, "reference": against, "tokenizer": bundle.tokenizer}
-    return host.call(plugin, "ernie_build_objective", config=plugin.Config(), **parts)
-
-
-def _items(
-    host: Host, plugin: Plugin, bundle: ModelBundle, files: list[str], max_seq_len: int, **options: Any
-) -> tuple[list[Item], RowStatistics]:
-    """The rows of the files, encoded; a row longer than the model's context is truncated as the method truncates."""
-    from erniecore.api.rows import Source
-    from erniecore_eval.items import read_items
-
-    length = min(max_seq_len, int(bundle.architecture.get("max_position_embeddings") or max_seq_len))
-    given = {"config": plugin.Config(), "tokenizer": bundle.tokenizer, "max_length": length, "too_long": "auto"}
-    encoder = host.call(plugin, "ernie_build_encoder", **given)
-    return read_items([Source(path=file) for file in files], encoder, **options)
-
-
-def _keep(file: Path | None) -> Callable[[Generated], None]:
-    """A callback that appends each completion to ``file``, if there is one."""
-    if file is None:
-        return lambda generated: None
-    try:
-        file.write_text("", encoding="utf-8")
-    except OSError as error:
-        raise UsageError(
-            "cannot write the completions",
-            where=str(file),
-            found=str(error.strerror),
-            fix="name a file in an existing directory that you may write to",
-        ) from error
-
-    def keep(generated: Generated) -> None:
-        row = {
-            "group": generated.item.group,
-            "question": generated.question,
-            "reference": generated.reference,
-            "completion": generated.completion.content,
-            "correct": generated.correct,
-            "finish_reason": generated.completion.finish_reason,
-        }
-        with file.open("a", encoding="utf-8") as out:
-            out.write(json.dumps(row, ensure_ascii=False) + "\n")
-
-    return keep
-
-
-def _facts(bundle: ModelBundle, model: Path, method: str, seed: int) -> dict[str, Any]:
-    """What a score depends on besides the data, for the JSON report."""
-    template = bundle.tokenizer.chat_template if bundle.tokenizer is not None else None
-    source = template.source if template is not None else ""
-    return {
-        "model": str(model),
-        "method": method,
-        "seed": seed,
-        "template_sha256": hashlib.sha256(source.encode()).hexdigest(),
-    }
+    return lines
 
 
 def show(table: ScoreTable, statistics: RowStatistics, facts: dict[str, Any], *, as_json: bool) -> None:

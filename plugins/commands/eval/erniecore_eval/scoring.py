@@ -55,26 +55,35 @@ def add_losses(
     loss is no likelihood (``is_nll = False``), add its metrics instead.
 
     Raises ``NumericsError`` for a loss that is not finite."""
-    assert bundle.tokenizer is not None
-    pad_id = bundle.tokenizer.pad_id
     for group, members in by_group(items).items():
-        samples = [sample for item in members for sample in item.samples]
-        sums = measure(objective, bundle.model, _batches(samples, batch_size, pad_id, bundle.tokenizer.chat_template))
-        loss = sums["loss"][0] / sums["loss"][1]
-        if not math.isfinite(loss):
-            raise NumericsError(
-                "the loss is not finite",
-                where=group or "all rows",
-                found=str(loss),
-                fix="the model overflows: training diverged; use an earlier checkpoint",
-            )
-        tokens, text_bytes = loss_size(samples, bundle.tokenizer)
-        score = Score(rows=len(members), tokens=tokens, text_bytes=text_bytes)
-        if objective.is_nll:
-            score.nll = loss * tokens
-        else:
-            score.metrics = sums
-        table.add(group, score)
+        table.add(group, _score(members, objective, bundle, batch_size))
+
+
+def row_losses(items: Sequence[Item], objective: Objective, bundle: ModelBundle) -> list[Score]:
+    """The same for every row, each computed by itself: what a row gets does not depend on the others."""
+    return [_score([item], objective, bundle, 1) for item in items]
+
+
+def _score(members: Sequence[Item], objective: Objective, bundle: ModelBundle, batch_size: int) -> Score:
+    assert bundle.tokenizer is not None
+    samples = [sample for item in members for sample in item.samples]
+    tokenizer = bundle.tokenizer
+    sums = measure(objective, bundle.model, _batches(samples, batch_size, tokenizer.pad_id, tokenizer.chat_template))
+    loss = sums["loss"][0] / sums["loss"][1]
+    if not math.isfinite(loss):
+        raise NumericsError(
+            "the loss is not finite",
+            where=members[0].group or "all rows",
+            found=str(loss),
+            fix="the model overflows: training diverged; use an earlier checkpoint",
+        )
+    tokens, text_bytes = loss_size(samples, tokenizer)
+    score = Score(rows=len(members), tokens=tokens, text_bytes=text_bytes)
+    if objective.is_nll:
+        score.nll = loss * tokens
+    else:
+        score.metrics = sums
+    return score
 
 
 def _batches(samples: Sequence[Sample], batch_size: int, pad_id: int, template: Any) -> Iterator[Batch]:

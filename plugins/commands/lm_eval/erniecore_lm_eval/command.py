@@ -29,7 +29,9 @@ _Out = Annotated[
     Path | None,
     typer.Option("--out", metavar="FILE", help="Write the results; finished requests are kept in FILE.requests.jsonl."),
 ]
-_Samples = Annotated[Path | None, typer.Option("--samples", metavar="FILE", help="Write what every row got.")]
+_Samples = Annotated[
+    Path | None, typer.Option("--samples", metavar="FILE", help="Write what every row got, for `ernie eval --compare`.")
+]
 _Code = Annotated[
     bool, typer.Option("--allow-code", help="Task files may run Python (!function, scripts, free Jinja).")
 ]
@@ -178,7 +180,7 @@ def sample_row(task: str, row: Mapping[str, Any]) -> dict[str, Any]:
     """A row of the harness with its task; what the rows of all tasks have in common comes first."""
     metrics = {name: row[name] for name in row["metrics"] if isinstance(row.get(name), int | float | bool)}
     right = next((metrics[name] for name in ("acc", "exact_match") if name in metrics), None)
-    common = {"task": task, "id": f"{task}/{row['doc_id']}/{row['filter']}", "hash": row["doc_hash"]}
+    common = {"task": task, "id": f"{task}/{row['doc_id']}/{row['filter']}", "digest": row["doc_hash"]}
     return {**common, "correct": None if right is None else bool(right), "scores": metrics, **row}
 
 
