@@ -1,0 +1,49 @@
+"""Who may ask a server: its API key, from a file or the environment, and addresses that need one. For server plugins."""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+from pathlib import Path
+
+from erniecore.api import UsageError
+
+#: The environment variable with the API key.
+VARIABLE = "ERNIE_API_KEY"
+_SHORTEST_KEY = 16
+
+
+def api_key(file: str) -> str:
+    """The key from a file, or from the environment; ``""``: none.
+
+    Raises:
+        UsageError: a file that cannot be read, a key that is short or no printable ASCII.
+    """
+    where = file or f"${VARIABLE}"
+    try:
+        key = Path(file).read_text(encoding="utf-8").strip() if file else os.environ.get(VARIABLE, "")
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(
+            "cannot read the API key", where=file, found=getattr(error, "strerror", "") or "no text"
+        ) from None
+    if not key and not file:
+        return ""
+    if len(key) < _SHORTEST_KEY or not (key.isascii() and key.isprintable()) or " " in key:
+        raise UsageError(
+            "this is no API key", where=where, found=f"{len(key)} characters",
+            expected=f"at least {_SHORTEST_KEY} printable ASCII characters without spaces", fix="openssl rand -hex 24",
+        )  # fmt: skip
+    return key
+
+
+def check_address(host: str, key: str) -> None:
+    """Raise ``UsageError`` for an address that others can reach, without a key."""
+    try:
+        local = ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        local = host == "localhost"
+    if not local and not key:
+        raise UsageError(
+            "anybody who reaches this address could use the model", where="host", found=host,
+            expected="a loopback address, or an API key", fix=f"set ${VARIABLE}, or key_file=FILE",
+        )  # fmt: skip

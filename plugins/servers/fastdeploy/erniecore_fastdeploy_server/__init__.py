@@ -1,0 +1,1 @@
+"""FastDeploy's server as a child process of ``ernie serve``."""
