@@ -22,10 +22,10 @@ def api_key(file: str) -> str:
     where = file or f"${VARIABLE}"
     try:
         key = Path(file).read_text(encoding="utf-8").strip() if file else os.environ.get(VARIABLE, "")
-    except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(
-            "cannot read the API key", where=file, found=getattr(error, "strerror", "") or "no text"
-        ) from None
+    except OSError as error:
+        raise UsageError("cannot read the API key", where=file, found=error.strerror or "") from None
+    except UnicodeDecodeError:
+        raise UsageError("cannot read the API key", where=file, found="no text") from None
     if not key and not file:
         return ""
     if len(key) < _SHORTEST_KEY or not (key.isascii() and key.isprintable()) or " " in key:
