@@ -170,10 +170,10 @@ class Talk:
             meant = f"did you mean {close}?" if close else "/help lists them"
             note(f"no such command: {printable(word)}; {meant} (to send it, write /{printable(word)})")
             return True
-        self._ask(line)
+        self._reply(line)
         return True
 
-    def _ask(self, line: str) -> None:
+    def _reply(self, line: str) -> None:
         """Reply to a message, with the images that were shown before it."""
         from erniecore_generation.media import asked
 
@@ -183,9 +183,9 @@ class Talk:
             show_error(error)
             return
         self.images = []
-        self._reply()
+        self._answer()
 
-    def _reply(self) -> None:
+    def _answer(self) -> None:
         shown: list[str] = []
         thinking = False
         screen: ReplyScreen | None = None
