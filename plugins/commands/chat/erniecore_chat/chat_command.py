@@ -183,9 +183,9 @@ class Talk:
             show_error(error)
             return
         self.images = []
-        self._answer()
+        self._complete()
 
-    def _answer(self) -> None:
+    def _complete(self) -> None:
         shown: list[str] = []
         thinking = False
         screen: ReplyScreen | None = None
