@@ -19,6 +19,9 @@ from erniecore.api import NumericsError, UsageError
 Floats: TypeAlias = NDArray[np.floating[Any]]
 Ints: TypeAlias = NDArray[np.int64]
 
+#: Tokens among which a nucleus is looked for before the whole vocabulary is sorted.
+HEAD = 1024
+
 
 class Constraint(Protocol):
     """Which tokens may come next, for output with a structure. One object serves one completion."""
@@ -190,15 +193,30 @@ def keep_top_p(logits: Floats, p: float) -> Floats:
     """
     if p >= 1:
         return logits
-    order = np.argsort(-logits, axis=-1, kind="stable")
-    ranked = np.take_along_axis(softmax(logits), order, axis=-1)
-    before = np.cumsum(ranked, axis=-1) - ranked
-    kept_ranked = before < p
-    kept_ranked[:, 0] = True
-    kept = np.zeros_like(kept_ranked)
-    np.put_along_axis(kept, order, kept_ranked, axis=-1)
+    probabilities = softmax(logits)
+    kept = np.zeros(logits.shape, dtype=bool)
+    for row, (scores, shares) in enumerate(zip(logits, probabilities, strict=True)):
+        kept[row, _nucleus(scores, shares, p)] = True
     result: Floats = np.where(kept, logits, -np.inf)
     return result
+
+
+def _nucleus(logits: Floats, probabilities: NDArray[np.float64], p: float) -> Ints:
+    """The tokens that :func:`keep_top_p` keeps of one row [V]. Only the most likely ones are sorted, as long as they surely
+    have the probability ``p``: sums are those over the whole row in order, so the result is the same to the bit."""
+    vocab = len(logits)
+    places = np.flatnonzero(logits > -np.inf)  # behind these there is no probability at all
+    if len(places) > HEAD:
+        head = np.flatnonzero(logits >= np.partition(logits, vocab - HEAD)[vocab - HEAD])
+        # rounding of a sum of V probabilities is far below this
+        if probabilities[head].sum() - probabilities[head].min() > p + 1e-6:
+            places = head
+    order = places[np.argsort(-logits[places], kind="stable")]
+    ranked = probabilities[order]
+    kept = np.cumsum(ranked) - ranked < p
+    kept[0] = True
+    found: Ints = order[kept]
+    return found
 
 
 def keep_min_p(logits: Floats, p: float) -> Floats:

@@ -66,6 +66,23 @@ def test_top_p_of_equal_logits_prefers_lower_ids():
     assert kept(s.keep_top_p(np.zeros((1, 4)), 0.5)) == [{0, 1}]
 
 
+@pytest.mark.parametrize("p", [0.0, 0.3, 0.8, 0.999, 1 - 1e-12])
+@pytest.mark.parametrize("spread", [0.0, 0.1, 3.0, 30.0])
+@pytest.mark.parametrize("top_k", [0, 7, 2000])
+def test_top_p_of_a_large_vocabulary_is_what_sorting_all_of_it_gives(p, spread, top_k):
+    logits = np.random.default_rng(1).normal(size=(4, 5000)) * spread
+    logits[2:] = logits[2:].round(2)  # many of them equal
+    logits = s.keep_top_k(logits, top_k)
+    got = s.keep_top_p(logits, p)
+    order = np.argsort(-logits, axis=-1, kind="stable")
+    shares = np.take_along_axis(s.softmax(logits), order, axis=-1)
+    wanted = np.cumsum(shares, axis=-1) - shares < p
+    wanted[:, 0] = True
+    expected = np.full_like(logits, -np.inf)
+    np.put_along_axis(expected, order, np.where(wanted, np.take_along_axis(logits, order, axis=-1), -np.inf), axis=-1)
+    np.testing.assert_array_equal(got, expected)
+
+
 @given(some_logits, st.floats(0.001, 1))
 def test_min_p_compares_with_the_best_token(logits, p):
     for row, got in zip(logits, kept(s.keep_min_p(logits.astype(np.float64), p)), strict=True):
