@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,7 +15,7 @@ from erniecore_ops.random_values import Distribution, distribution_of, draw, tab
 from erniecore.checkpoint.tensors import SHORT_NAMES, Array
 from erniecore.checkpoint.tensors import Tensor as StoredTensor
 from erniecore.engine import arrays
-from erniecore.engine.models.filling import Source, fill_from, is_empty
+from erniecore.engine.models.filling import Box, Source, fill_from, is_empty
 from erniecore.engine.models.weights import check_maps, convert, place, state_of
 from erniecore.engine.seed import derive_seed
 from erniecore.errors import PluginError
@@ -32,7 +32,12 @@ def attach_random(layer: Layer, adapter: StateAdapter, seed: int) -> None:
     stored = {name: (Path("random"), tensor) for name, tensor in random_tensors(layer, adapter, seed).items()}
     targets = state_of(layer)
     empty = [entry for entry in adapter.maps("pt") if is_empty(targets[entry.name])]
-    fill_from(targets, {entry.name: Source(partial(place, stored, entry, ())) for entry in empty})
+    fill_from(targets, {entry.name: _source(stored, entry) for entry in empty})
+
+
+def _source(stored: Mapping[str, tuple[Path, StoredTensor]], entry: TensorMap, box: Box = ()) -> Source:
+    """New values of a tensor, or of the part of it in ``box``: of a stack, those of other matrices are not made."""
+    return Source(partial(place, stored, entry, box), within=None if box else partial(_source, stored, entry))
 
 
 def random_tensors(layer: Layer, adapter: StateAdapter, seed: int, dtype: str = "") -> dict[str, StoredTensor]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+import os
 import pickle
 import struct
 
@@ -15,7 +17,13 @@ from safetensors import safe_open
 from safetensors.numpy import load_file, save_file
 
 from erniecore.checkpoint.safetensors_io import merge_shards, open_tensors, read_header, refuse_pickle
-from erniecore.checkpoint.safetensors_write import index_json, split_shards, write_safetensors, write_shards
+from erniecore.checkpoint.safetensors_write import (
+    SafetensorsFile,
+    index_json,
+    split_shards,
+    write_safetensors,
+    write_shards,
+)
 from erniecore.checkpoint.tensors import DTYPES, LONG_NAMES, PLAIN, Tensor, same_bits
 from erniecore.errors import CheckpointError
 
@@ -55,6 +63,35 @@ def test_the_library_finds_the_format_mark_that_public_readers_need(tmp_path):
     write_safetensors(tmp_path / "a.safetensors", {"a": np.zeros(1, np.float32)})
     with safe_open(tmp_path / "a.safetensors", "numpy") as file:
         assert file.metadata() == {"format": "pt"}
+
+
+@pytest.mark.parametrize("order", [("a", "b", "c"), ("c", "a", "b")])
+def test_hashes_of_large_tensors_are_those_of_the_file(tmp_path, order):
+    """Written and hashed at the same time, in blocks where they come in another order than they lie."""
+    rng = np.random.default_rng(0)
+    tensors = {
+        name: rng.integers(0, 256, size, np.uint8) for name, size in (("a", 9_000_000), ("b", 3_000_001), ("c", 5))
+    }
+    file = SafetensorsFile(tmp_path / "f.safetensors", {name: ("U8", x.shape) for name, x in tensors.items()})
+    for name in order:
+        file.add(name, Tensor.of(tensors[name]))
+    written = file.finish()
+    assert written.sha256 == hashlib.sha256(written_bytes := (tmp_path / "f.safetensors").read_bytes()).hexdigest()
+    for name, found in written.tensors.items():
+        assert written_bytes[found.begin : found.end] == tensors[name].tobytes()
+        assert found.sha256 == hashlib.sha256(tensors[name]).hexdigest()
+
+
+def test_a_file_that_is_truncated_after_it_was_mapped_is_an_error(tmp_path):
+    """Where a tensor is taken that is gone; one before it is still read."""
+    path = tmp_path / "f.safetensors"
+    write_safetensors(path, {"first": np.arange(50_000.0), "last": np.ones(50_000)})
+    tensors = open_tensors(path)
+    os.truncate(path, 500_000)
+    assert float(tensors["first"].load()[-1]) == 49_999
+    with pytest.raises(CheckpointError, match="truncated while it was in use") as caught:
+        tensors["last"].load()
+    assert caught.value.where == f"{path}: last"
 
 
 def test_uint16_is_stored_as_bfloat16(tmp_path):

@@ -7,7 +7,8 @@ from erniecore_ops.random_values import Distribution, distribution_of, draw
 from paddle import nn  # noqa: TID253
 
 from erniecore.engine import arrays
-from erniecore.engine.models.filling import fill
+from erniecore.engine.models import random_weights
+from erniecore.engine.models.filling import fill, keep_part
 from erniecore.engine.models.random_weights import _table, attach_random
 from erniecore.errors import PluginError
 from erniecore.types.model import TensorMap
@@ -131,3 +132,40 @@ def test_one_that_cannot_be_written_is_named():
     model = built()
     with pytest.raises(PluginError, match="cannot write"):
         fill_random(model, Names(model, None), 1)
+
+
+class Stack(nn.Layer):
+    """Eight matrices, each with a public name."""
+
+    def __init__(self):
+        super().__init__()
+        self.experts = self.create_parameter([8, 6, 10], default_initializer=nn.initializer.Normal(0.0, 1.0))
+
+    def maps(self, layout, names=()):
+        def load(parts):
+            return np.stack(parts).swapaxes(-1, -2)
+
+        sources = tuple(f"experts.{number}" for number in range(8))
+        return [TensorMap("experts", (8, 6, 10), sources, ((10, 6),) * 8, load, None, stacked=True)]
+
+
+def test_a_rank_makes_the_values_of_the_matrices_that_it_keeps(monkeypatch):
+    made, draw_ = [], random_weights.draw
+    monkeypatch.setattr(random_weights, "draw", lambda key, *rest: made.append(key) or draw_(key, *rest))
+
+    def stack(*cuts):
+        with paddle.LazyGuard():
+            layer = Stack()
+        attach_random(layer, layer, 3)
+        for cut in cuts:
+            keep_part(layer.experts, cut)
+        made.clear()
+        fill(layer)
+        return layer.experts.numpy()
+
+    whole = stack()
+    assert len(made) == 8
+    assert np.array_equal(stack([slice(2, 4), slice(1, 5)]), whole[2:4, 1:5])
+    assert made == ["3/experts.2", "3/experts.3"]
+    assert np.array_equal(stack([slice(2, 7)], [slice(1, 3), slice(0, 6), slice(4, 9)]), whole[3:5, :, 4:9])
+    assert len(made) == 5
