@@ -137,12 +137,14 @@ class ParallelPlan:
     Attributes:
         split: number of layers of each part of a pipeline, in the order of the model; part i belongs to stage i modulo the
             degree ``pipeline``. Empty without a pipeline.
+        texts_only: settings of this layout on which rows with images do not train.
     """
 
     degrees: Mapping[str, int]
     data_rank: int = 0
     data_size: int = 1
     split: tuple[int, ...] = ()
+    texts_only: tuple[str, ...] = ()
 
 
 class Device(ABC):

@@ -24,7 +24,7 @@ from erniecore.data.encode import build_encoder
 from erniecore.data.patches import patches_of
 from erniecore.data.splits import SplitReader
 from erniecore.engine.training.guards import check_dataset
-from erniecore.errors import ErnieError
+from erniecore.errors import ConfigError, ErnieError
 from erniecore.types.samples import Batch, MediaReader
 
 if TYPE_CHECKING:
@@ -104,6 +104,7 @@ def build_run_data(context: RunContext, tokenizer: Tokenizer, checkpoint: Checkp
     place = Place(settings.run.seed, plan.data_rank, plan.data_size)
     recorded = checkpoint.state["data"] if checkpoint is not None else {}
     opening = _Opening(reader, settings.data, place, tokenizer, context.model.vocab_size, recorded)
+    opening.texts_only = plan.texts_only
     method = context.names["method"]
     try:
         train = opening.train(training_sampling(settings.data, settings.train, place), method)
@@ -144,6 +145,7 @@ class _Opening:
         self.pad_id, template = tokenizer.pad_id, tokenizer.chat_template
         self.media = template if isinstance(template, MediaReader) else None
         self.recorded = recorded  # ``data`` of the checkpoint's state
+        self.texts_only: tuple[str, ...] = ()  # see ``ParallelPlan``
         self.files: Sequence[dict[str, Any]] = ()
         self._evaluation: TokenizedDataset | Corpus | None = None  # of the training sources, for evaluation
 
@@ -181,6 +183,11 @@ class _Opening:
     def _rows(self, dataset: TokenizedDataset, settings: SamplerSettings, known: Mapping[int, int]) -> DataLoader:
         check_dataset(dataset, self.vocab_size)
         patches = patches_of(dataset, self.media)
+        if patches is not None and self.texts_only:
+            message = (
+                "rows with images train on layouts of data, sharding, tensor and expert alone: set it to 1 (or false)"
+            )
+            raise ConfigError.at(self.texts_only[0], message)
         sampler = PackedBatchSampler(dataset, settings, known_sequences=known, patches=patches)
         return DataLoader(dataset, sampler, pad_id=self.pad_id, media=self.media)
 

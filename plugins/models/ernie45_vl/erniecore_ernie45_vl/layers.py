@@ -48,7 +48,7 @@ class VlBlock(MoeBlock):
     def forward(self, x_BSH: Tensor, real_BS: Tensor | None, vision_BS: Tensor | None = None) -> tuple[Any, ...]:
         """[B, S, H] -> the same, and in training what the routers did. ``vision_BS``: true at vision tokens, or None."""
         if vision_BS is None:
-            return super().forward(x_BSH, real_BS)
+            return self._texts(x_BSH, real_BS)
         text_BS = paddle.logical_not(vision_BS)
         if real_BS is not None:
             text_BS, vision_BS = paddle.logical_and(text_BS, real_BS), paddle.logical_and(vision_BS, real_BS)
@@ -58,6 +58,19 @@ class VlBlock(MoeBlock):
         kept = self.keep(routing)
         y_BSH = y_BSH + self.vision_experts(x_TH, kept.experts, kept.weights).reshape(x_BSH.shape)
         return (y_BSH, *(joined(entry, super(VlBlock, self).measure(routing, vision_T, 1)) for entry in text))
+
+    def _texts(self, x_BSH: Tensor, real_BS: Tensor | None) -> tuple[Any, ...]:
+        """A batch without images. Where the vision experts are spread over ranks, those of other ranks may be asked for, so all
+        ranks call them, here for no token."""
+        y_BSH, *text = super().forward(x_BSH, real_BS)
+        shapes = self.vision_experts.expert_shapes().values()
+        if all(shape[0] == self.arch.num_experts for shape in shapes):
+            return (y_BSH, *text)
+        x_TH = x_BSH.reshape([-1, self.arch.hidden_size])
+        none_T = paddle.zeros([x_TH.shape[0]], "bool")
+        kept = self.keep(hide_padding(self.route_by(x_TH, 1), none_T))
+        y_BSH = y_BSH + self.vision_experts(x_TH, kept.experts, kept.weights).reshape(x_BSH.shape)
+        return (y_BSH, *text)
 
     def routers(self) -> tuple[Tensor, ...]:
         """Of text, of vision."""

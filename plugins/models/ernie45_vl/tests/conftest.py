@@ -3,11 +3,13 @@
 import json
 
 import pytest
-from erniecore_ernie45_vl.seeing import END, PLACEHOLDER, START, VIDEO_END, VIDEO_START
+from erniecore_ernie45_vl.seeing import END, PLACEHOLDER, START, VIDEO_END, VIDEO_PLACEHOLDER, VIDEO_START
 from erniecore_model_init.new_model import init_model
 from erniecore_text.training import train
 from PIL import Image
 
+#: an even number, so that two ranks share the vocabulary
+TOKENS = (PLACEHOLDER, START, END, VIDEO_START, VIDEO_END, VIDEO_PLACEHOLDER)
 COLORS = {"red": (230, 20, 20), "green": (20, 200, 40), "blue": (30, 40, 220)}
 
 
@@ -19,10 +21,10 @@ def home(tmp_path_factory):
     (home / "tok").mkdir()
     made = train(texts, 320)
     made.save(home / "tok")
-    ids = {token: made.vocab_size + i for i, token in enumerate([PLACEHOLDER, START, END, VIDEO_START, VIDEO_END])}
+    ids = {token: made.vocab_size + i for i, token in enumerate(TOKENS)}
     (home / "tok" / "added_tokens.json").write_text(json.dumps(ids))
     keys = {"im_patch_id": PLACEHOLDER, "image_start_token_id": START, "image_end_token_id": END}
-    keys |= {"video_start_token_id": VIDEO_START, "video_end_token_id": VIDEO_END}
+    keys |= {"video_start_token_id": VIDEO_START, "video_end_token_id": VIDEO_END, "video_token_id": VIDEO_PLACEHOLDER}
     size = ",".join(["hidden_size=64", "num_hidden_layers=3", *(f"{key}={ids[token]}" for key, token in keys.items())])
     init_model("ernie45-vl", f"tiny,{size}", home / "tok", home / "base", seed_value=3)
     (home / "img").mkdir()

@@ -48,7 +48,11 @@ class HybridPlugin(ParallelPlugin):
         mesh = make_mesh(config, cluster.world_size)
         check_shape(mesh, shape)
         degrees = {**mesh.degrees, "expert": mesh.expert}
-        return ParallelPlan(degrees, mesh.data_rank(cluster.rank), mesh.data_size, choose_split(config, shape))
+        # positions and stages do not know which tokens are images
+        cuts = {"pipeline": config.pipeline > 1, "context": config.context > 1, "sequence": config.sequence}
+        texts_only = tuple(f"parallel.{key}" for key, used in cuts.items() if used)
+        place = mesh.data_rank(cluster.rank), mesh.data_size
+        return ParallelPlan(degrees, *place, choose_split(config, shape), texts_only)
 
     @hookimpl
     def ernie_layout_space(self, config: HybridConfig, shape: DecoderShape) -> LayoutSpace:
