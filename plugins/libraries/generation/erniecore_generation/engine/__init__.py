@@ -24,6 +24,12 @@ own request. Events of a request: ``PromptScored`` if it was asked for, any numb
   business: it cancels.
 * Log-probabilities are float32, of softmax over the model's logits as they are, before temperature, penalties, biases and
   masks. They are computed in float64 and rounded once, so equal logits have equal log-probabilities.
+* ``GenerationRequest.adapter`` names an adapter that is on the model (``load_adapter``); the empty name is the base alone,
+  None what ``Engine(adapter=...)`` says, by default the base. Rows with different adapters are decoded side by side.
+* Prompts with images: ``Responder.encode`` gives ids and ``media``.
+* ``EngineStats.invariant`` tells whether completions and log-probabilities are the same, bit by bit, whatever else is decoded:
+  always where a kernel computes whole passes, elsewhere with ``Engine(invariant=True)``.
+* ``prompt_logprobs`` reads the whole prompt, so nothing of it comes from the prefix cache.
 * An error that a request causes is its ``Failed`` (``NumericsError`` for logits that are not finite, whatever a constraint
   raised, ``UsageError`` where no token is allowed). An error of the engine itself is the ``Failed`` of all, and
   ``EngineStats.error``; ``submit`` raises ``EngineStopped`` from then on.
