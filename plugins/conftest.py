@@ -63,6 +63,40 @@ class Golden(SimpleNamespace):
         shape = self.tensors[f"{batch}.input_ids"].shape
         return np.ones(shape, bool) if mask is None else mask.astype(bool)
 
+    def check_hidden_states(self, model, batch, *, embedding=True):
+        """Compare what every part of the decoder gives for ``batch`` with what is stored, where there is no padding.
+
+        ``embedding``: whether the stored one is that of the tokens alone, without images."""
+        seen = {}
+
+        def keep(name):
+            def hook(layer, args, output):
+                seen[name] = (output[0] if isinstance(output, tuple) else output).numpy()
+
+            return hook
+
+        decoder = model.model
+        parts = {"final_norm_out": decoder.norm} | ({"embed_out": decoder.embed_tokens} if embedding else {})
+        for i, layer in enumerate(decoder.layers):
+            parts |= {f"layer{i}_out": layer, f"layer{i}_attn_out": layer.self_attn, f"layer{i}_mlp_out": layer.mlp}
+        for name, part in parts.items():
+            part.register_forward_post_hook(keep(name))
+        model(**self.inputs(batch))
+        prefix, real = f"{batch}.hidden.", self.real_tokens(batch)
+        stored = {name.removeprefix(prefix) for name in self.tensors if name.startswith(prefix)}
+        assert stored - (set() if embedding else {"embed_out"}) == set(seen)
+        for name, found in seen.items():
+            expected = self.tensors[prefix + name]
+            np.testing.assert_allclose(found[real], expected[real], atol=2e-5, rtol=0, err_msg=name)
+
+    def check_gradients(self, found, *, atol=1e-12):
+        """Compare gradients by public name with the stored norms, and with those that are stored whole."""
+        assert set(found) == set(self.numbers["grad_norm"])
+        for name, norm in self.numbers["grad_norm"].items():
+            assert np.linalg.norm(found[name].astype(np.float64)) == pytest.approx(norm, rel=1e-4, abs=atol), name
+        for name in (n for n in self.tensors if n.startswith("grad.")):
+            np.testing.assert_allclose(found[name[5:]], self.tensors[name], atol=2e-5, rtol=0, err_msg=name)
+
 
 def _golden(name: str) -> Golden:
     directory = MODELS / name

@@ -46,26 +46,7 @@ def test_config_as_on_the_hub_builds_the_same_model(dense, model, build):
 
 
 def test_hidden_states(dense, model):
-    seen = {}
-
-    def keep(name):
-        def hook(layer, args, output):
-            seen[name] = (output[0] if isinstance(output, tuple) else output).numpy()
-
-        return hook
-
-    decoder = model.model
-    decoder.embed_tokens.register_forward_post_hook(keep("embed_out"))
-    decoder.norm.register_forward_post_hook(keep("final_norm_out"))
-    for i, layer in enumerate(decoder.layers):
-        layer.register_forward_post_hook(keep(f"layer{i}_out"))
-        layer.self_attn.register_forward_post_hook(keep(f"layer{i}_attn_out"))
-        layer.mlp.register_forward_post_hook(keep(f"layer{i}_mlp_out"))
-    model(**dense.inputs("a"))
-    stored = {name[len("a.hidden.") :] for name in dense.tensors if name.startswith("a.hidden.")}
-    assert stored == set(seen)
-    for name, found in seen.items():
-        np.testing.assert_allclose(found, dense.tensors[f"a.hidden.{name}"], atol=2e-5, rtol=0, err_msg=name)
+    dense.check_hidden_states(model, "a")
 
 
 @pytest.mark.parametrize("which", ["q", "k"])
@@ -100,11 +81,7 @@ def test_gradients(granularity, dense, model, public_gradients):
     losses, count = token_losses(model, dense)
     (losses.sum() / count).backward()
     found = public_gradients(plugin, model)
-    assert set(found) == set(dense.numbers["grad_norm"])
-    for name, norm in dense.numbers["grad_norm"].items():
-        assert np.linalg.norm(found[name].astype(np.float64)) == pytest.approx(norm, rel=1e-4), name
-    for name in (n for n in dense.tensors if n.startswith("grad.")):
-        np.testing.assert_allclose(found[name[5:]], dense.tensors[name], atol=2e-5, rtol=0, err_msg=name)
+    dense.check_gradients(found)
 
 
 @pytest.mark.parametrize("cached", [False, True])

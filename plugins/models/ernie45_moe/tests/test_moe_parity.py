@@ -48,25 +48,7 @@ def test_config_as_on_the_hub_builds_the_same_model(moe, model, build):
 
 
 def test_hidden_states(moe, model):
-    seen = {}
-
-    def keep(name):
-        def hook(layer, args, output):
-            seen[name] = (output[0] if isinstance(output, tuple) else output).numpy()
-
-        return hook
-
-    decoder = model.model
-    decoder.embed_tokens.register_forward_post_hook(keep("embed_out"))
-    decoder.norm.register_forward_post_hook(keep("final_norm_out"))
-    for i, layer in enumerate(decoder.layers):
-        layer.register_forward_post_hook(keep(f"layer{i}_out"))
-        layer.self_attn.register_forward_post_hook(keep(f"layer{i}_attn_out"))
-        layer.mlp.register_forward_post_hook(keep(f"layer{i}_mlp_out"))
-    model(**moe.inputs("a"))
-    assert {name[len("a.hidden.") :] for name in moe.tensors if name.startswith("a.hidden.")} == set(seen)
-    for name, found in seen.items():
-        np.testing.assert_allclose(found, moe.tensors[f"a.hidden.{name}"], atol=2e-5, rtol=0, err_msg=name)
+    moe.check_hidden_states(model, "a")
 
 
 @pytest.mark.parametrize("batch", BATCHES)
@@ -130,11 +112,7 @@ def test_gradients(granularity, moe, model, public_gradients):
     losses, count = token_losses(model, moe)
     (losses.sum() / count).backward()
     found = public_gradients(plugin, model)
-    assert set(found) == set(moe.numbers["grad_norm"])
-    for name, norm in moe.numbers["grad_norm"].items():
-        assert np.linalg.norm(found[name].astype(np.float64)) == pytest.approx(norm, rel=1e-4), name
-    for name in (n for n in moe.tensors if n.startswith("grad.")):
-        np.testing.assert_allclose(found[name[5:]], moe.tensors[name], atol=2e-5, rtol=0, err_msg=name)
+    moe.check_gradients(found)
 
 
 @pytest.mark.parametrize("cached", [False, True])

@@ -78,27 +78,7 @@ def test_vision_tower_and_resampler(batch, kind, vl, model):
 
 
 def test_hidden_states(vl, model):
-    seen = {}
-
-    def keep(name):
-        def hook(layer, args, output):
-            seen[name] = (output[0] if isinstance(output, tuple) else output).numpy()
-
-        return hook
-
-    decoder = model.model
-    decoder.norm.register_forward_post_hook(keep("final_norm_out"))
-    for i, layer in enumerate(decoder.layers):
-        layer.register_forward_post_hook(keep(f"layer{i}_out"))
-        layer.self_attn.register_forward_post_hook(keep(f"layer{i}_attn_out"))
-        layer.mlp.register_forward_post_hook(keep(f"layer{i}_mlp_out"))
-    model(**vl.inputs("mixed"))
-    real = vl.real_tokens("mixed")
-    golden = {name[len("mixed.hidden.") :] for name in vl.tensors if name.startswith("mixed.hidden.")}
-    assert golden == {*seen, "embed_out"}
-    for name, found in seen.items():
-        expected = vl.tensors[f"mixed.hidden.{name}"]
-        np.testing.assert_allclose(found[real], expected[real], atol=2e-5, rtol=0, err_msg=name)
+    vl.check_hidden_states(model, "mixed", embedding=False)
 
 
 def test_rotary_positions_on_three_axes(vl, model):
@@ -159,11 +139,7 @@ def test_gradients(granularity, vl, model, public_gradients):
     model.set_recompute(granularity)
     loss_of(vl, model).backward()
     found = public_gradients(plugin, model)
-    assert set(found) == set(vl.numbers["grad_norm"])
-    for name, norm in vl.numbers["grad_norm"].items():
-        assert np.linalg.norm(found[name].astype(np.float64)) == pytest.approx(norm, rel=1e-4, abs=1e-6), name
-    for name in (n for n in vl.tensors if n.startswith("grad.")):
-        np.testing.assert_allclose(found[name[5:]], vl.tensors[name], atol=2e-5, rtol=0, err_msg=name)
+    vl.check_gradients(found, atol=1e-6)
 
 
 @pytest.mark.parametrize("cached", [False, True])

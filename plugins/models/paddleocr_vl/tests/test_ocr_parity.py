@@ -63,27 +63,7 @@ def test_tower_projector_and_positions(batch, ocr, model):
 
 
 def test_hidden_states(ocr, model):
-    seen = {}
-
-    def keep(name):
-        def hook(layer, args, output):
-            seen[name] = (output[0] if isinstance(output, tuple) else output).numpy()
-
-        return hook
-
-    decoder = model.model
-    decoder.norm.register_forward_post_hook(keep("final_norm_out"))
-    for i, layer in enumerate(decoder.layers):
-        layer.register_forward_post_hook(keep(f"layer{i}_out"))
-        layer.self_attn.register_forward_post_hook(keep(f"layer{i}_attn_out"))
-        layer.mlp.register_forward_post_hook(keep(f"layer{i}_mlp_out"))
-    model(**ocr.inputs("pair"))
-    real = ocr.real_tokens("pair")
-    golden = {name[len("pair.hidden.") :] for name in ocr.tensors if name.startswith("pair.hidden.")}
-    assert golden == {*seen, "embed_out"}
-    for name, found in seen.items():
-        expected = ocr.tensors[f"pair.hidden.{name}"]
-        np.testing.assert_allclose(found[real], expected[real], atol=2e-5, rtol=0, err_msg=name)
+    ocr.check_hidden_states(model, "pair", embedding=False)
 
 
 def test_rotary_positions_on_three_axes(ocr, model):
@@ -113,11 +93,7 @@ def test_loss_and_gradients(granularity, ocr, model, public_gradients):
     assert float(loss) == pytest.approx(ocr.numbers["loss"]["pair"], rel=1e-6)
     loss.backward()
     found = public_gradients(plugin, model)
-    assert set(found) == set(ocr.numbers["grad_norm"])
-    for name, norm in ocr.numbers["grad_norm"].items():
-        assert np.linalg.norm(found[name].astype(np.float64)) == pytest.approx(norm, rel=1e-4, abs=1e-6), name
-    for name in (n for n in ocr.tensors if n.startswith("grad.")):
-        np.testing.assert_allclose(found[name[5:]], ocr.tensors[name], atol=2e-5, rtol=0, err_msg=name)
+    ocr.check_gradients(found, atol=1e-6)
 
 
 @pytest.mark.parametrize("cached", [False, True])
