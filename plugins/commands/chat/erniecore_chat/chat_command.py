@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import json
+import io
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -27,23 +28,36 @@ from erniecore_generation.options import (
 
 from erniecore.api import DataError, UsageError, counted, nearest
 from erniecore.api.adapter import AdapterChoice
-from erniecore.api.command import note, opens_models, show, show_error, use_color
+from erniecore.api.command import JsonOption, note, opens_models, show, show_error, show_json, use_color
 from erniecore.api.data import Message
-from erniecore.api.files import printable
+from erniecore.api.files import parse_json, printable, read_bytes
+from erniecore_chat import conversation_commands
 from erniecore_chat.chat_screen import ReplyScreen
 
 if TYPE_CHECKING:
     from erniecore_generation.respond import Completion, Responder
     from erniecore_generation.sampling import Sampling
 
+    from erniecore.api import Json
+
 HELP = """/reset          forget the conversation
+/undo           take the last message back, and its answer
+/retry          answer the last message again
+/prefer new|old FILE  after /retry: add both answers to a file, as a preference; the better one stays
 /system [TEXT]  set or show the system message (forgets the conversation)
 /adapter [NAME] show the adapters, or use another one; off: the model alone
 /image FILE     show the model an image with the next message, where it says <image>; may be repeated
+/set [NAME VALUE] show or change temperature, top_p, top_k, min_p, repetition_penalty, seed, max_new_tokens
+/tool RESULT    give the result of a tool that the answer has called
+/load FILE [N]  continue the conversation in a row of a file
 /save FILE      write the conversation as one JSON line, a row of the `messages` format
 //TEXT          send a message that begins with /
 /help           this list
 /quit           leave (also Ctrl-D)"""
+
+_Tools = Annotated[
+    Path | None, typer.Option("--tools", metavar="FILE", help="JSON list of functions that the model may call.")
+]
 
 
 @opens_models
@@ -63,13 +77,16 @@ def chat(
     seed: Seed = 0,
     thinking: Thinking = None,
     speculative: Speculative = "off",
+    tools: _Tools = None,
     device: Device = "cpu",
+    as_json: JsonOption = False,
 ) -> None:
     """Chat with a model. Samples as the model's generation_config.json says, unless an option overrides it.
 
     /help lists the commands. Ctrl-C stops the reply. Lines that are pasted together are one message; without a terminal every
-    line of the input is one.
+    line of the input is one; with --json every reply is.
     """
+    offered = read_tools(tools)
     options = {"temperature": temperature, "top_k": top_k, "top_p": top_p, "min_p": min_p}
     generation_options.sampling_from(
         {}, seed, **options, repetition_penalty=repetition_penalty
@@ -85,12 +102,28 @@ def chat(
         raise UsageError("this model has no chat template", next=f"ernie generate --raw --model {model} --prompt TEXT")
     responder = Responder(policy, tokenizer, generation=bundle.generation, speculative=speculative, thinking=thinking)
     on_terminal = sys.stdin.isatty()
-    talk = Talk(responder, sampling, system=system, max_new_tokens=max_new_tokens, labels=on_terminal)
+    how: Any = {"system": system, "max_new_tokens": max_new_tokens, "labels": on_terminal and not as_json}
+    talk = Talk(responder, sampling, tools=offered, as_json=as_json, **how)
     if on_terminal:
         note("Type a message, or /help.")
     for message in read_messages(on_terminal):
         if not talk.take(message):
             break
+
+
+def read_tools(file: Path | None) -> tuple[Json, ...]:
+    """The functions in a JSON file. Raises ``UsageError``."""
+    if file is None:
+        return ()
+    try:
+        found = parse_json(read_bytes(file))
+    except (OSError, ValueError) as error:
+        why = str(error.strerror) if isinstance(error, OSError) else str(error)
+        raise UsageError("cannot read the tools", where=str(file), found=why) from error
+    if not isinstance(found, list) or not all(isinstance(tool, dict) for tool in found):
+        expected = 'a JSON list of {"type": "function", "function": {"name": …, "parameters": …}}'
+        raise UsageError("these are no tools", where=str(file), found=type(found).__name__, expected=expected)
+    return tuple(found)
 
 
 def add_adapters(model: Any, options: Sequence[str]) -> Any:
@@ -124,6 +157,18 @@ def read_messages(on_terminal: bool) -> Iterator[str]:
             yield line.rstrip("\n")
 
 
+#: what changes or keeps the conversation
+_COMMANDS: dict[str, Callable[[Any, str], None]] = {
+    "/undo": lambda talk, rest: conversation_commands.undo(talk),
+    "/retry": lambda talk, rest: conversation_commands.retry(talk),
+    "/prefer": conversation_commands.prefer,
+    "/set": conversation_commands.set_option,
+    "/tool": conversation_commands.tool_result,
+    "/load": conversation_commands.load,
+    "/save": conversation_commands.save,
+}
+
+
 class Talk:
     """One conversation: its messages, and what each line does to it."""
 
@@ -135,18 +180,22 @@ class Talk:
         system: str = "",
         max_new_tokens: int | None = None,
         labels: bool = False,
+        tools: tuple[Json, ...] = (),
+        as_json: bool = False,
     ) -> None:
         self.responder, self.sampling, self.system = responder, sampling, system
-        self.max_new_tokens, self.labels = max_new_tokens, labels
+        self.max_new_tokens, self.labels, self.as_json = max_new_tokens, labels, as_json
         self.history: list[Message] = []
         self.images: list[str] = []
+        self.tools: tuple[Json, ...] = tools
+        self.former: tuple[Message, ...] = ()
         self.turns = 0
         self.commands: dict[str, Callable[[str], bool]] = {
             "/reset": self._reset,
             "/system": self._set_system,
             "/adapter": self._adapter,
             "/image": self._image,
-            "/save": self._save,
+            **{name: partial(self._run, command) for name, command in _COMMANDS.items()},
             "/help": self._help,
             "/quit": lambda rest: False,
             "/exit": lambda rest: False,
@@ -183,9 +232,11 @@ class Talk:
             show_error(error)
             return
         self.images = []
-        self._complete()
+        self.reply()
 
-    def _complete(self) -> None:
+    def reply(self) -> bool:
+        """Answer the last message; whether there is an answer. Without one the message is forgotten."""
+        self.former = ()
         shown: list[str] = []
         thinking = False
         screen: ReplyScreen | None = None
@@ -199,7 +250,10 @@ class Talk:
             prompt = self._fitting()
             thinking = prompt.thinking
             screen = ReplyScreen(
-                sys.stdout, thinking=thinking, reasoning=self.labels, color=self.labels and use_color(sys.stdout)
+                io.StringIO() if self.as_json else sys.stdout,
+                thinking=thinking,
+                reasoning=self.labels,
+                color=self.labels and use_color(sys.stdout),
             )
             if self.labels:
                 sys.stdout.write("Assistant: ")
@@ -213,30 +267,37 @@ class Talk:
         except (UsageError, DataError) as error:
             self.history.pop()
             show_error(error)
-            return
+            return False
         except KeyboardInterrupt:
             said = parse_completion("".join(shown), thinking=thinking)
             if screen is not None:
                 screen.close()
-            if said.content or said.tool_calls:
+            kept = bool(said.content or said.tool_calls)
+            if kept:
                 self.history.append(Message("assistant", said.content, said.reasoning, said.tool_calls))
             else:  # a message whose completion had not begun is forgotten
                 self.history.pop()
             note("\n(stopped)")
-            return
+            return kept
         screen.close()
         self.turns += 1
         self.history.append(message_of(completion))
-        show("")
+        if self.as_json:
+            show_json(generation_options.completion_json(completion), indent=None)
+        else:
+            show("")
+        if completion.tool_calls and self.labels:
+            note("/tool RESULT gives what the tool answers.")
         if completion.finish_reason == "length":
             note(f"note: truncated after {counted(len(completion.ids), 'token')}")
+        return True
 
     def _fitting(self) -> Any:
         """The prompt. The oldest turns are dropped for good when the context has no room for them and a reply."""
         limit = self.responder.model.architecture.get("max_position_embeddings")
         wanted = self.max_new_tokens or 32
         while True:
-            prompt = self.responder.encode(self.messages)
+            prompt = self.responder.encode(self.messages, self.tools)
             if limit is None or len(prompt.ids) + wanted <= int(limit) or len(self.history) < 3:
                 return prompt
             del self.history[:2]
@@ -282,19 +343,8 @@ class Talk:
                 show_error(error)
         return True
 
-    def _save(self, rest: str) -> bool:
-        if not rest or not self.history:
-            note("usage: /save FILE" if not rest else "There is nothing to save.")
-            return True
-        row: dict[str, Any] = {"messages": [_plain(m) for m in self.messages]}
-        if images := [str(Path(media.base, media.source)) for m in self.messages for media in m.media]:
-            row["images"] = images
-        try:
-            Path(rest).write_text(json.dumps(row, ensure_ascii=False) + "\n", encoding="utf-8")
-        except OSError as error:
-            note(f"cannot write {rest}: {error.strerror}")
-        else:
-            note(f"saved {rest}")
+    def _run(self, command: Callable[[Talk, str], None], rest: str) -> bool:
+        command(self, rest)
         return True
 
     def _help(self, rest: str) -> bool:
@@ -305,14 +355,3 @@ class Talk:
 def message_of(completion: Completion) -> Message:
     """A completion as an assistant message of the history."""
     return Message("assistant", completion.content, completion.reasoning, completion.tool_calls)
-
-
-def _plain(message: Message) -> dict[str, Any]:
-    """A message as the ``messages`` format writes it."""
-    row: dict[str, Any] = {"role": message.role, "content": message.content}
-    if message.reasoning:
-        row["reasoning_content"] = message.reasoning
-    if message.tool_calls:
-        calls = [{"name": c.name, "arguments": c.arguments} for c in message.tool_calls]
-        row["tool_calls"] = [{"type": "function", "function": call} for call in calls]
-    return row

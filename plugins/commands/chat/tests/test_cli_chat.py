@@ -96,8 +96,8 @@ def test_several_lines_are_a_message_also_when_they_begin_like_a_command():
     taken = []
 
     class Silent(module.Talk):
-        def _reply(self, line):
-            taken.append(line)
+        def reply(self):
+            taken.append(self.history[-1].content)
 
     talk = Silent(None, sampling=None)
     assert talk.take("/quit\nnot a command\n")
@@ -151,7 +151,7 @@ def test_an_interrupted_completion_keeps_what_was_said(talker, capsys):
         def __init__(self):
             self.model = type("Model", (), {"architecture": {}})
 
-        def encode(self, messages):
+        def encode(self, messages, tools):
             return type("Prompt", (), {"ids": [1], "thinking": True})
 
         def complete(self, prompts, *, on_text, **options):
@@ -192,3 +192,103 @@ def test_on_a_terminal_completions_are_labeled_and_pasted_lines_are_one_message(
     assert shown.count(b"Assistant: ") == 1
     assert [m["role"] for m in saved(tmp_path / "a")] == ["user", "assistant"]
     assert saved(tmp_path / "a")[0]["content"] == "copy 1\ncopy 2"
+
+
+HOT = ("--max-new-tokens", "6", "--temperature", "3")
+
+
+def test_undo_and_retry(chat, tmp_path):
+    """An answer that is asked for again is another one; what is taken back is no part of the next prompt."""
+    a, b, c = (tmp_path / name for name in "abc")
+    chat("copy 1", f"/save {a}", "/retry", f"/save {b}", "copy 2", "/undo", f"/save {c}", args=HOT)
+    assert saved(a)[0] == saved(b)[0]
+    assert saved(a)[1] != saved(b)[1]
+    assert saved(b) == saved(c)
+    _, _, err = chat("/undo", "/retry", "/tool 3", "copy 1", "/tool 3", "/prefer new x")
+    for text in ("nothing to take back", "no answer yet", "one answer only", "calls no tool"):
+        assert text in err
+
+
+@pytest.mark.parametrize("which", ["new", "old"])
+def test_a_choice_between_two_answers_is_a_preference_row(chat, tmp_path, which):
+    from erniecore.data.parsing import detect, installed_formats
+
+    first, second, rows, last = (tmp_path / name for name in ("a", "b", "rows.jsonl", "c"))
+    lines = ("copy 1", f"/save {first}", "/retry", f"/save {second}", f"/prefer {which} {rows}", f"/save {last}")
+    chat("/system be brief", *lines, args=HOT)
+    row = json.loads(rows.read_text())
+    old, new = saved(first)[-1], saved(second)[-1]
+    assert (row["chosen"], row["rejected"]) == ((new, old) if which == "new" else (old, new))
+    assert row["messages"] == saved(first)[:-1]
+    assert saved(last)[-1] == row["chosen"]
+    assert detect(rows, installed_formats()) == "messages"
+
+
+def test_a_loaded_conversation_goes_on_with_the_same_ids(chat, tmp_path, talker):
+    """Saved, loaded and continued is what it would have been without a break."""
+    a, b, c = (tmp_path / f"{name}.jsonl" for name in "abc")
+    chat("/system be brief", "copy 1", f"/save {a}", "copy 2", f"/save {b}")
+    chat(f"/load {a}", "copy 2", f"/save {c}", args=("--max-new-tokens", "4"))
+    assert saved(b) == saved(c)
+    _, _, err = chat("/load nothing.jsonl", f"/load {a} 2", "/load")
+    for text in ("nothing.jsonl", "no such row", "usage: /load"):
+        assert text in err
+
+
+def test_options_are_shown_and_changed(chat):
+    lines = ("/set temperature 3", "/set seed 7", "copy 1", "/set max_new_tokens 1", "copy 1", "/set")
+    _, out, err = chat(*lines, args=("--max-new-tokens", "6"))
+    assert "do_sample=True  temperature=3.0" in err
+    assert "seed=7  max_new_tokens=1" in err
+    assert chat("copy 1", args=(*HOT, "--seed", "7"))[1] == out[: len(chat("copy 1", args=(*HOT, "--seed", "7"))[1])]
+    _, _, err = chat("/set temprature 1", "/set top_p 2", "/set seed x", "/set max_new_tokens 0")
+    for text in ("did you mean temperature", "from 0 to 1", "invalid literal", "above 0"):
+        assert text in err
+
+
+def test_replies_as_json(chat, tmp_path):
+    _, out, _ = chat("copy 1", "copy 2", f"/save {tmp_path / 'a'}", args=("--max-new-tokens", "4", "--json"))
+    replies = [json.loads(line) for line in out.splitlines()]
+    assert [r["content"] for r in replies] == [m["content"] for m in saved(tmp_path / "a")[1::2]]
+    assert all(len(r["ids"]) == r["new_tokens"] for r in replies)
+
+
+def test_results_of_tools_are_typed_in(talker, tmp_path, capsys):
+    """Two calls need two results; then the model goes on, with calls, results and tools in the saved row."""
+    from erniecore.types.records import Message, ToolCall
+
+    asked = []
+
+    class Calling:
+        def __init__(self):
+            self.model = type("Model", (), {"architecture": {}})
+
+        def encode(self, messages, tools):
+            asked.append(([(m.role, m.content) for m in messages], tools))
+            return type("Prompt", (), {"ids": [1], "thinking": False})
+
+        def complete(self, prompts, **options):
+            calls = (ToolCall("time", "{}"), ToolCall("place", "{}")) if len(asked) == 1 else ()
+            parts = {"content": "" if calls else "noon", "reasoning": "", "tool_calls": calls, "ids": (1,)}
+            return [type("Completion", (), {**parts, "finish_reason": "stop"})]
+
+    tool = {"type": "function", "function": {"name": "time", "parameters": {"type": "object", "properties": {}}}}
+    talk = module.Talk(Calling(), sampling=None, tools=(tool,))
+    for line in ("when?", "/tool", "/tool 12:00", "/tool here", f"/save {tmp_path / 'a.jsonl'}"):
+        talk.take(line)
+    assert len(asked) == 2
+    assert asked[1] == ([("user", "when?"), ("assistant", ""), ("tool", "12:00"), ("tool", "here")], (tool,))
+    assert "1 of 2 results" in capsys.readouterr().err
+    row = json.loads((tmp_path / "a.jsonl").read_text())
+    assert row["tools"] == [tool]
+    again = module.Talk(Calling(), sampling=None)
+    again.take(f"/load {tmp_path / 'a.jsonl'}")
+    assert again.history == talk.history == [*again.history[:-1], Message("assistant", "noon")]
+    assert again.tools == (tool,)
+
+
+def test_a_file_without_tools_is_refused(chat, tmp_path):
+    (tmp_path / "tools.json").write_text("{}")
+    code, _, err = chat(args=("--tools", str(tmp_path / "tools.json")))
+    assert code == Exit.USAGE
+    assert "these are no tools" in err
