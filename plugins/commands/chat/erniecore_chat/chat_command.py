@@ -41,14 +41,14 @@ if TYPE_CHECKING:
     from erniecore.api import Json
 
 HELP = """/reset          forget the conversation
-/undo           take the last message back, and its answer
-/retry          answer the last message again
-/prefer new|old FILE  after /retry: add both answers to a file, as a preference; the better one stays
+/undo           take the last message back, and its reply
+/retry          reply to the last message again
+/prefer new|old FILE  after /retry: add both replies to a file, as a preference; the better one stays
 /system [TEXT]  set or show the system message (forgets the conversation)
 /adapter [NAME] show the adapters, or use another one; off: the model alone
 /image FILE     show the model an image with the next message, where it says <image>; may be repeated
 /set [NAME VALUE] show or change temperature, top_p, top_k, min_p, repetition_penalty, seed, max_new_tokens
-/tool RESULT    give the result of a tool that the answer has called
+/tool RESULT    give the result of a tool that the reply has called
 /load FILE [N]  continue the conversation in a row of a file
 /save FILE      write the conversation as one JSON line, a row of the `messages` format
 //TEXT          send a message that begins with /
@@ -235,7 +235,7 @@ class Talk:
         self.reply()
 
     def reply(self) -> bool:
-        """Answer the last message; whether there is an answer. Without one the message is forgotten."""
+        """Reply to the last message; whether there is a reply. Without one the message is forgotten."""
         self.former = ()
         shown: list[str] = []
         thinking = False
@@ -269,28 +269,36 @@ class Talk:
             show_error(error)
             return False
         except KeyboardInterrupt:
-            said = parse_completion("".join(shown), thinking=thinking)
             if screen is not None:
                 screen.close()
-            kept = bool(said.content or said.tool_calls)
-            if kept:
-                self.history.append(Message("assistant", said.content, said.reasoning, said.tool_calls))
-            else:  # a message whose completion had not begun is forgotten
-                self.history.pop()
+            kept = self._keep_said(parse_completion("".join(shown), thinking=thinking))
             note("\n(stopped)")
             return kept
         screen.close()
+        self._finish(completion)
+        return True
+
+    def _keep_said(self, said: Any) -> bool:
+        """What an interrupted reply has said joins the history; a message whose reply had not begun is forgotten."""
+        kept = bool(said.content or said.tool_calls)
+        if kept:
+            self.history.append(Message("assistant", said.content, said.reasoning, said.tool_calls))
+        else:
+            self.history.pop()
+        return kept
+
+    def _finish(self, completion: Completion) -> None:
         self.turns += 1
         self.history.append(message_of(completion))
         if self.as_json:
             show_json(generation_options.completion_json(completion), indent=None)
         else:
             show("")
+        sys.stdout.flush()  # notes follow on stderr
         if completion.tool_calls and self.labels:
-            note("/tool RESULT gives what the tool answers.")
+            note("/tool RESULT gives what the tool returns.")
         if completion.finish_reason == "length":
             note(f"note: truncated after {counted(len(completion.ids), 'token')}")
-        return True
 
     def _fitting(self) -> Any:
         """The prompt. The oldest turns are dropped for good when the context has no room for them and a reply."""

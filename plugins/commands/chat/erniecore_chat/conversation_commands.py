@@ -1,5 +1,5 @@
-"""Slash commands of ``ernie chat`` that change or keep the conversation: taking turns back, answering again, choosing between two
-answers, results of tools, options of sampling, and files. What they save are rows to train on.
+"""Slash commands of ``ernie chat`` that change or keep the conversation: taking turns back, asking for another reply, choosing
+between two, results of tools, options of sampling, and files. What they save are rows to train on.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ def undo(talk: Talk) -> None:
 
 
 def retry(talk: Talk) -> None:
-    """Answer the last question again, by another random stream; the answer before it is kept for /prefer."""
+    """Reply to the last question again, by another random stream; the reply before it is kept for /prefer."""
     if not talk.history or talk.history[-1].role != "assistant":
-        return note("There is no answer yet.")
+        return note("There is no reply yet.")
     before = list(talk.history)
     former = talk.history.pop()
     if not talk.sampling.do_sample:
-        note("note: decoding is greedy, so the answer will be the same; /set temperature 0.8 samples")
+        note("note: decoding is greedy, so the reply will be the same; /set temperature 0.8 samples")
     if talk.reply():
         talk.former = (former,)
     else:  # it failed, or was stopped before it said anything
@@ -47,12 +47,12 @@ def retry(talk: Talk) -> None:
 
 
 def prefer(talk: Talk, rest: str) -> None:
-    """Save the two answers to the last question as a preference; the better one stays in the conversation."""
+    """Save the two replies to the last question as a preference; the better one stays in the conversation."""
     which, _, file = rest.partition(" ")
     if which not in ("new", "old") or not file.strip():
         return note("usage: /prefer new FILE, or /prefer old FILE")
     if not talk.former:
-        return note("There is one answer only; /retry asks for another.")
+        return note("There is one reply only; /retry asks for another.")
     new, old = talk.history[-1], talk.former[0]
     chosen, rejected = (new, old) if which == "new" else (old, new)
     row: dict[str, Any] = {"messages": [plain(m) for m in talk.messages[:-1]]}
@@ -62,9 +62,9 @@ def prefer(talk: Talk, rest: str) -> None:
 
 
 def tool_result(talk: Talk, rest: str) -> None:
-    """Give the result of a tool that the last answer called, and go on."""
+    """Give the result of a tool that the last reply called, and go on."""
     if not talk.history or not (talk.history[-1].tool_calls or talk.history[-1].role == "tool"):
-        return note("The last answer calls no tool.")
+        return note("The last reply calls no tool.")
     if not rest:
         return note("usage: /tool RESULT")
     calls = len(next(m for m in reversed(talk.history) if m.tool_calls).tool_calls)

@@ -198,19 +198,19 @@ HOT = ("--max-new-tokens", "6", "--temperature", "3")
 
 
 def test_undo_and_retry(chat, tmp_path):
-    """An answer that is asked for again is another one; what is taken back is no part of the next prompt."""
+    """A reply that is asked for again is another one; what is taken back is no part of the next prompt."""
     a, b, c = (tmp_path / name for name in "abc")
     chat("copy 1", f"/save {a}", "/retry", f"/save {b}", "copy 2", "/undo", f"/save {c}", args=HOT)
     assert saved(a)[0] == saved(b)[0]
     assert saved(a)[1] != saved(b)[1]
     assert saved(b) == saved(c)
     _, _, err = chat("/undo", "/retry", "/tool 3", "copy 1", "/tool 3", "/prefer new x")
-    for text in ("nothing to take back", "no answer yet", "one answer only", "calls no tool"):
+    for text in ("nothing to take back", "no reply yet", "one reply only", "calls no tool"):
         assert text in err
 
 
 @pytest.mark.parametrize("which", ["new", "old"])
-def test_a_choice_between_two_answers_is_a_preference_row(chat, tmp_path, which):
+def test_a_choice_between_two_replies_is_a_preference_row(chat, tmp_path, which):
     from erniecore.data.parsing import detect, installed_formats
 
     first, second, rows, last = (tmp_path / name for name in ("a", "b", "rows.jsonl", "c"))
