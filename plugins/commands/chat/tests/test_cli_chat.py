@@ -96,8 +96,8 @@ def test_several_lines_are_a_message_also_when_they_begin_like_a_command():
     taken = []
 
     class Silent(module.Talk):
-        def reply(self):
-            taken.append(self.history[-1].content)
+        def _reply(self, line):
+            taken.append(line)
 
     talk = Silent(None, sampling=None)
     assert talk.take("/quit\nnot a command\n")
