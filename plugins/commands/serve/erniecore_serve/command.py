@@ -22,14 +22,14 @@ _Backend = Annotated[str | None, typer.Option("--backend", metavar="NAME", help=
 
 @opens_models
 def serve(args: _Overrides = None, model: _Model = None, backend: _Backend = None) -> int:
-    """Serve a model until stopped. Without --backend: says which servers are installed.
+    """Serve a model until stopped. Without --backend: by the only server that is installed.
 
-    `ernie plugins --kind server` lists them too; the exit code is the server's.
+    `ernie plugins --kind server` lists servers, `ernie plugins NAME` their settings; the exit code is the server's.
     """
     from erniecore.api.installation import assemble, entries, load
 
     if backend is None:
-        raise _unnamed([entry.name for entry in entries("server")])
+        backend = _only([entry.name for entry in entries("server")])
     plugin = load("server", backend)
     config = plugin_settings(plugin.Config, args or ())
     if model is None:
@@ -40,17 +40,20 @@ def serve(args: _Overrides = None, model: _Model = None, backend: _Backend = Non
     return code
 
 
-def _unnamed(installed: list[str]) -> UsageError:
-    return UsageError(
+def _only(installed: list[str]) -> str:
+    """The server where there is no choice. Raises ``UsageError`` for none and for several."""
+    if len(installed) == 1:
+        return installed[0]
+    raise UsageError(
         "no server is named",
         where="--backend",
         expected="one of " + ", ".join(installed) if installed else "an installed server plugin; there is none",
-        fix=f"--backend {installed[0]}" if len(installed) == 1 else "",
+        fix="" if installed else "pip install erniecore-openai, or write one",
         next="ernie serve --help" if installed else "ernie new plugin --kind server --name NAME",
     )
 
 
-def _no_model(backend: str) -> UsageError:
+def _no_model(backend: str | None) -> UsageError:
     """The error; its next command serves the model of the newest run in this directory."""
     found = max(Path("runs").glob("*/model"), key=lambda path: path.stat().st_mtime, default=None)
     return UsageError(

@@ -3,6 +3,7 @@
 import re
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import pytest
 
@@ -103,10 +104,25 @@ def test_a_checkpoint_is_to_be_exported_first(serve, tmp_path):
     assert f"ernie export {tmp_path} --out exported" in err
 
 
-def test_without_any_server_the_way_to_one_is_named(site, capsys):
+@pytest.fixture
+def installed(monkeypatch):
+    """Sets the names of the servers that are installed."""
+    return lambda *names: monkeypatch.setattr(
+        "erniecore.api.installation.entries", lambda kind: [SimpleNamespace(name=name) for name in names]
+    )
+
+
+def test_the_only_server_needs_no_name(serve, installed, model):
+    installed("echo")
+    assert serve("--model", model, "port=0") == (0, f"0  {model}\n", "")
+
+
+def test_without_any_server_the_way_to_one_is_named(installed, site, capsys):
+    installed()
     assert main(["serve"]) == Exit.USAGE
     error = capsys.readouterr().err
     assert "there is none" in error
+    assert "pip install erniecore-openai" in error
     assert "ernie new plugin --kind server" in error
 
 

@@ -1,0 +1,52 @@
+"""The ASGI application: routes, errors, the API key and the count of answers. Serves nothing by itself."""
+
+from __future__ import annotations
+
+from fastapi import FastAPI
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from erniecore_openai.errors import add_handlers
+from erniecore_openai.metrics import Metrics
+from erniecore_openai.routes import chat, completions, operations, tokens
+from erniecore_openai.security import Guard
+from erniecore_openai.state import Serving
+
+
+def make_app(serving: Serving, key: str = "") -> FastAPI:
+    """The application for what ``serving`` holds; ``/openapi.json`` describes it.
+
+    Args:
+        key: that clients must send; ``""``: none.
+    """
+    app = FastAPI(
+        title="erniecore",
+        version="1",
+        docs_url=None,
+        redoc_url=None,
+        redirect_slashes=False,
+        separate_input_output_schemas=False,
+    )
+    app.state.serving = serving
+    for part in (chat, completions, tokens, operations):
+        app.include_router(part.router)
+    add_handlers(app)
+    app.add_middleware(Guard, key=key)
+    app.add_middleware(Counted, metrics=serving.metrics)
+    return app
+
+
+class Counted:
+    """ASGI middleware that counts answers by status."""
+
+    def __init__(self, app: ASGIApp, *, metrics: Metrics) -> None:
+        self._app, self._metrics = app, metrics
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass on, and look at what is sent."""
+
+        async def counting(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                self._metrics.answered(message["status"])
+            await send(message)
+
+        await self._app(scope, receive, counting if scope["type"] == "http" else send)

@@ -1,0 +1,189 @@
+"""A completion in parts, while it comes: content, reasoning and tool calls.
+
+The incremental form of ``parse_completion`` of ``erniecore_generation.completions``, and for what the chat template writes
+the same. The parts are the same however the text is cut into chunks. Nothing is lost where a model does not keep to the
+form: a call that is none, or that does not end, is content with its tags, and so is text around ``<response>``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from erniecore_generation.completions import parse_completion
+
+from erniecore.api.data import ToolCall
+
+_OPEN, _CLOSE = "<tool_call>", "</tool_call>"
+_CONTENT_TAGS = ("<response>", "</response>")
+
+
+@dataclass(slots=True)
+class Delta:
+    """What a chunk adds."""
+
+    content: str = ""
+    reasoning: str = ""
+    tool_calls: list[ToolCall] = field(default_factory=list)
+
+    def __bool__(self) -> bool:
+        return bool(self.content or self.reasoning or self.tool_calls)
+
+    def add(self, other: Delta) -> None:
+        """Put another one behind this one."""
+        self.content += other.content
+        self.reasoning += other.reasoning
+        self.tool_calls += other.tool_calls
+
+
+class ChunkParser:
+    """Parses a completion chunk by chunk.
+
+    Args:
+        thinking: the prompt ended inside ``<think>``, so the text begins with reasoning.
+        tools: whether calls are looked for; else their tags are content.
+    """
+
+    def __init__(self, *, thinking: bool, tools: bool) -> None:
+        self.section: Literal["start", "reasoning", "content", "call"] = "start"
+        self._thinking = thinking
+        self._tags = (*_CONTENT_TAGS, _OPEN) if tools else _CONTENT_TAGS
+        self._pending = ""  # may begin a tag
+        self._space = ""  # whitespace that is only shown when something follows
+        self._fresh = True  # nothing of the section is out yet, and its leading whitespace is not to be
+        self._shown = False  # there is content
+        self._tagged = False  # a tag stood in the content, so whitespace at the end belongs to the form
+        self._call = ""
+
+    @property
+    def reasons(self) -> bool:
+        """Whether the next text is reasoning, as far as one can tell."""
+        return self.section == "reasoning" or (self.section == "start" and self._thinking)
+
+    def feed(self, chunk: str) -> Delta:
+        """What is certain after ``chunk``."""
+        delta = Delta()
+        self._pending += chunk
+        while self._step(delta):
+            pass
+        return delta
+
+    def close(self) -> Delta:
+        """The rest: the completion has ended."""
+        delta = Delta()
+        if self.section == "start":
+            self._begin()
+            while self._step(delta):
+                pass
+        rest, self._pending = self._pending, ""
+        if self.section == "call":
+            self.section = "content"
+            rest = _OPEN + self._call + rest
+            self._call = ""
+        self._show(rest, delta)
+        if self.section == "content" and not self._tagged:
+            delta.content += self._space
+        self._space = ""
+        return delta
+
+    def _step(self, delta: Delta) -> bool:
+        """Take what is certain of the pending text; whether there may be more."""
+        return {"start": self._start, "reasoning": self._reason, "content": self._say, "call": self._collect}[
+            self.section
+        ](delta)
+
+    def _start(self, delta: Delta) -> bool:
+        text = self._pending.lstrip()
+        if text.startswith("<think>"):
+            self.section, self._pending = "reasoning", text.removeprefix("<think>")
+            return True
+        if not "<think>".startswith(text):
+            self._begin()
+            return True
+        return False
+
+    def _begin(self) -> None:
+        """No tag opens the reasoning."""
+        if self._thinking:
+            self.section = "reasoning"
+        else:
+            self._begin_content(fresh=False)
+
+    def _begin_content(self, *, fresh: bool) -> None:
+        self.section, self._fresh, self._space = "content", fresh, ""
+
+    def _reason(self, delta: Delta) -> bool:
+        before, tag, after = self._pending.partition("</think>")
+        if tag:
+            self._show(before, delta)
+            self._pending = after
+            self._begin_content(fresh=True)
+            return True
+        self._keep_end(("</think>",), delta)
+        return False
+
+    def _say(self, delta: Delta) -> bool:
+        found = [(at, tag) for tag in self._tags if (at := self._pending.find(tag)) >= 0]
+        if not found:
+            self._keep_end(self._tags, delta)
+            return False
+        at, tag = min(found)
+        self._show(self._pending[:at], delta)
+        self._pending = self._pending[at + len(tag) :]
+        if tag == _OPEN:
+            self.section = "call"
+        else:
+            self._tag()
+        return True
+
+    def _tag(self) -> None:
+        """A tag of the form is here: whitespace before the first text belongs to it."""
+        self._tagged = True
+        if not self._shown:
+            self._space, self._fresh = "", True
+
+    def _collect(self, delta: Delta) -> bool:
+        inside, tag, after = (self._call + self._pending).partition(_CLOSE)
+        if not tag:
+            self._call, self._pending = inside, ""
+            return False
+        self.section, self._call, self._pending = "content", "", after
+        whole = _OPEN + inside + _CLOSE
+        calls = parse_completion(whole).tool_calls
+        if calls:
+            delta.tool_calls += calls
+            self._tag()
+        else:
+            self._show(whole, delta)
+        return True
+
+    def _keep_end(self, tags: tuple[str, ...], delta: Delta) -> None:
+        """Show the pending text but for an end that may begin a tag."""
+        text = self._pending
+        longest = min(len(text), max(map(len, tags)) - 1)
+        kept = next((n for n in range(longest, 0, -1) if any(tag.startswith(text[-n:]) for tag in tags)), 0)
+        self._pending = text[len(text) - kept :]
+        self._show(text[: len(text) - kept], delta)
+
+    def _show(self, text: str, delta: Delta) -> None:
+        if self._fresh:
+            text = text.lstrip()
+        text = self._space + text
+        body = text.rstrip()
+        self._space = text[len(body) :]
+        if not body:
+            return
+        self._fresh = False
+        if self.section == "reasoning":
+            delta.reasoning += body
+        else:
+            self._shown = True
+            delta.content += body
+
+
+def parse(text: str, *, thinking: bool, tools: bool) -> Delta:
+    """All of a completion."""
+    parser = ChunkParser(thinking=thinking, tools=tools)
+    delta = parser.feed(text)
+    delta.add(parser.close())
+    return delta

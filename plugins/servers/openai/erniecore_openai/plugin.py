@@ -1,0 +1,69 @@
+"""The server ``openai`` and its settings: light; what serves is imported inside the hook."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal
+
+from erniecore.api import Field, Plugin, Section, hookimpl
+
+
+class OpenAIConfig(Section):
+    """What the server can be told. There is no setting for the API key itself: the list of processes would show it."""
+
+    host: str = Field("127.0.0.1", description="Address to listen on; another one than loopback needs an API key.")
+    port: int = Field(8000, ge=0, le=65535, description="Port; 0: any free one.")
+    name: str = Field("", description="Name of the model for clients; empty: that of its directory.")
+    key_file: str = Field(
+        "", description="File with the API key that clients must send; empty: `$ERNIE_API_KEY`, or none is asked for."
+    )
+    device: str = Field("cpu", description="Device plugin.")
+    rows: int = Field(8, ge=1, le=4096, description="Completions that are decoded together.")
+    waiting: int = Field(256, ge=0, description="Completions that may wait for a row; more are refused (429).")
+    context: int = Field(
+        0, ge=0, description="Most tokens of a prompt with its completion; 0: `max_position_embeddings`."
+    )
+    chunk: int = Field(64, ge=16, multiple_of=16, description="Tokens of a prompt that are computed in one pass.")
+    prefix_bytes: int = Field(256 << 20, ge=0, description="Memory that keeps the beginnings of prompts; 0: none.")
+    speculative: Literal["off", "lookup", "mtp"] = Field(
+        "off", description="Drafter of speculative decoding, which changes no completion."
+    )
+    invariant: bool = Field(
+        True, description="A completion has the same bits whatever else is decoded; false: it may be faster."
+    )
+    max_choices: int = Field(128, ge=1, description="Most completions of one request: its prompts times `n`.")
+    max_body_bytes: int = Field(4 << 20, ge=1, description="Longest body of a request; a longer one is refused (413).")
+    body_seconds: float = Field(
+        30.0, gt=0, description="Time that a client has for headers, and again for a body (408)."
+    )
+    connections: int = Field(512, ge=1, description="Most connections at a time.")
+    keep_alive_seconds: float = Field(
+        15.0, gt=0, description="A stream without news for so long gets a comment, so that proxies keep it open."
+    )
+    drain_seconds: float = Field(
+        30.0,
+        ge=0,
+        description="After SIGTERM or Ctrl-C, time to finish running completions; a second signal ends at once.",
+    )
+    reasoning_field: Literal["reasoning_content", "reasoning", "both"] = Field(
+        "reasoning_content", description="Where answers have the reasoning of thinking models."
+    )
+
+
+class OpenAIServer(Plugin):
+    """OpenAI's HTTP interface for one model."""
+
+    kind = "server"
+    name = "openai"
+    summary = "OpenAI's HTTP interface: chat completions, completions, streaming, tools, metrics"
+    Config = OpenAIConfig
+
+    @hookimpl
+    def ernie_serve(self, config: OpenAIConfig, directory: Path) -> int:
+        """Serve until a signal. Raises ``UsageError`` for no model, and ``EnvironmentFault`` for an address that is taken."""
+        from erniecore_openai.serving import serve
+
+        return serve(config, directory)
+
+
+plugin = OpenAIServer()

@@ -1,0 +1,136 @@
+"""From a request to what the engine takes: messages and texts become token ids by the model's own template and tokenizer,
+the same code that training uses, and fields become sampling parameters.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from erniecore_generation.completions import prompt_ids
+from erniecore_generation.options import sampling_from
+from erniecore_generation.sampling import Sampling
+
+from erniecore.api import ErnieError, Json
+from erniecore.api.data import Message, ToolCall
+from erniecore_openai.errors import ApiError
+from erniecore_openai.generation import as_api_error
+from erniecore_openai.schemas.chat import (
+    AssistantMessage,
+    ChatMessage,
+    Conversation,
+    TextPart,
+    ToolMessage,
+)
+from erniecore_openai.schemas.common import SamplingFields
+from erniecore_openai.state import ServedModel
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """Token ids, and whether the completion begins inside of the reasoning."""
+
+    ids: tuple[int, ...]
+    thinking: bool = False
+
+
+def conversation_prompt(model: ServedModel, request: Conversation, *, tools: bool = True) -> Prompt:
+    """What the model is given for the next message.
+
+    Args:
+        tools: offer those of the request.
+
+    Raises:
+        ApiError: no template, one that refuses the messages, or one without the switch that was asked for.
+    """
+    template = model.tokenizer.chat_template
+    if template is None:
+        raise ApiError(
+            400, "this model has no chat template; use /v1/completions", param="messages", code="no_template"
+        )
+    messages = [message_of(message) for message in request.messages]
+    offered: list[Json] = [tool.model_dump(exclude_unset=True) for tool in request.tools] if tools else []
+    asked = request.chat_template_kwargs.asks
+    try:
+        if asked is not None and _same_either_way(model):
+            raise ApiError(
+                400, "this model's chat template has no switch for reasoning", param="chat_template_kwargs",
+                code="unsupported_parameter",
+            )  # fmt: skip
+        ids, thinking = prompt_ids(model.tokenizer, template, messages, offered, asked)
+    except ErnieError as error:
+        refused = as_api_error(error)
+        raise ApiError(400, refused.detail, param="messages", code="template_refused") from error
+    return Prompt(tuple(ids), thinking)
+
+
+def _same_either_way(model: ServedModel) -> bool:
+    """Whether the template asks for every completion in the same way."""
+    template = model.tokenizer.chat_template
+    assert template is not None
+    with_it, without = (template.render([Message("user", "a")], thinking=asked) for asked in (True, False))
+    return with_it == without
+
+
+def message_of(message: ChatMessage) -> Message:
+    """A message for the template. Tool calls keep their arguments as the client has them, if they are a JSON object.
+
+    Raises:
+        ApiError: arguments that are none.
+    """
+    content = _text(message.content)
+    if isinstance(message, AssistantMessage):
+        for index, call in enumerate(message.tool_calls):
+            _check_arguments(call.function.arguments, f"tool_calls[{index}].function.arguments")
+        calls = tuple(ToolCall(call.function.name, call.function.arguments) for call in message.tool_calls)
+        return Message("assistant", content, message.reasoning_content or message.reasoning, calls)
+    if isinstance(message, ToolMessage):
+        return Message("tool", content)
+    return Message("system" if message.role in ("system", "developer") else "user", content)
+
+
+def _check_arguments(text: str, where: str) -> None:
+    try:
+        value = json.loads(text) if text else {}
+    except (ValueError, RecursionError):
+        value = None
+    if not isinstance(value, dict):
+        raise ApiError(400, f"{where}: must be the text of a JSON object", param="messages", code="invalid_value")
+
+
+def _text(content: str | Sequence[TextPart]) -> str:
+    return content if isinstance(content, str) else "".join(part.text for part in content)
+
+
+def text_prompts(model: ServedModel, prompts: Sequence[str | list[int]]) -> list[Prompt]:
+    """Prompts of completions: text without template, or ids as they are."""
+    return [Prompt(tuple(model.tokenizer.encode(p) if isinstance(p, str) else p)) for p in prompts]
+
+
+def sampling_of(model: ServedModel, request: SamplingFields) -> Sampling:
+    """Sampling parameters: the request's over those of generation_config.json, else plain sampling.
+
+    Raises:
+        ApiError: a value out of range.
+    """
+    seed = secrets.randbits(63) if request.seed is None else request.seed
+    top_k = None if request.top_k is None else max(request.top_k, 0)
+    bias = tuple((int(token), value) for token, value in (request.logit_bias or {}).items())
+    try:
+        found = sampling_from(
+            {"do_sample": True, **model.generation}, seed,
+            temperature=request.temperature, top_p=request.top_p, top_k=top_k, min_p=request.min_p,
+            frequency_penalty=request.frequency_penalty, presence_penalty=request.presence_penalty,
+            repetition_penalty=request.repetition_penalty,
+        )  # fmt: skip
+        return replace(found, logit_bias=bias)
+    except ErnieError as error:
+        raise as_api_error(error) from error
+
+
+def stop_ids(model: ServedModel, request: SamplingFields) -> frozenset[int]:
+    """Tokens that end a completion of this request."""
+    own = frozenset(request.stop_token_ids or ())
+    return own if request.ignore_eos else own | model.stop_ids

@@ -1,0 +1,57 @@
+"""What operators ask: ``/health``, ``/metrics``, ``/v1/models`` and ``POST /v1/abort``."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fastapi import APIRouter, Request, Response
+from fastapi.responses import JSONResponse
+from prometheus_client import CONTENT_TYPE_LATEST
+
+from erniecore_openai.schemas.completions import AbortRequest
+from erniecore_openai.security import LimitedRoute
+from erniecore_openai.state import Serving
+
+router = APIRouter(route_class=LimitedRoute)
+
+
+@router.get("/health", operation_id="health", responses={503: {"description": "Loading, draining or failed."}})
+async def health(request: Request) -> Any:
+    """200 when requests are answered, 503 before and after that."""
+    phase = request.app.state.serving.phase
+    return JSONResponse({"status": phase}, 200 if phase == "ready" else 503)
+
+
+@router.get("/metrics", operation_id="metrics")
+async def metrics(request: Request) -> Response:
+    """Numbers for Prometheus."""
+    return Response(request.app.state.serving.metrics.text(), media_type=CONTENT_TYPE_LATEST)
+
+
+@router.get("/v1/models", operation_id="list_models")
+async def list_models(request: Request) -> Any:
+    """The model that is served."""
+    return {"object": "list", "data": [_model(request.app.state.serving)]}
+
+
+@router.get("/v1/models/{name:path}", operation_id="get_model")
+async def get_model(request: Request, name: str) -> Any:
+    """The same by its name; 404 for another one."""
+    serving: Serving = request.app.state.serving
+    serving.model(name)
+    return _model(serving)
+
+
+def _model(serving: Serving) -> dict[str, Any]:
+    model = serving.model()
+    return {
+        "id": model.name, "object": "model", "created": model.created, "owned_by": "erniecore",
+        "max_model_len": model.context,
+    }  # fmt: skip
+
+
+@router.post("/v1/abort", operation_id="abort")
+async def abort(request: Request, asked: AbortRequest) -> Any:
+    """End requests: their completions finish with the reason ``abort``. Answers with the ids that were found."""
+    serving: Serving = request.app.state.serving
+    return {"aborted": serving.abort(None if asked.abort_all else asked.req_ids)}

@@ -1,0 +1,1 @@
+"""What clients send, as pydantic models: strict types, ranges, and no field that nobody reads."""

@@ -1,0 +1,154 @@
+"""Requests of ``/v1/chat/completions``: messages, tools and what chat has beyond completions."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator, Field, model_validator
+
+from erniecore_openai.schemas.common import MOST_LOGPROBS, SamplingFields, Schema
+
+_PARTS = ("image_url", "video_url", "input_audio", "audio_url", "file", "image", "video")
+
+
+def _no_media(part: Any) -> Any:
+    """Parts that a text model does not read are refused by their name."""
+    kind = part.get("type") if isinstance(part, dict) else None
+    if kind in _PARTS:
+        raise ValueError(f"this model reads text; parts of type {kind} are not supported")
+    return part
+
+
+class TextPart(Schema):
+    """A part of a message."""
+
+    type: Literal["text"]
+    text: str
+
+
+Part = Annotated[TextPart, BeforeValidator(_no_media)]
+
+
+class CalledFunction(Schema):
+    """A function with the arguments that the model wrote."""
+
+    name: str = Field(min_length=1, max_length=256)
+    arguments: str = Field(description="JSON text.")
+
+
+class Call(Schema):
+    """A tool call of an earlier answer."""
+
+    id: str = Field("", max_length=512)
+    type: Literal["function"] = "function"
+    function: CalledFunction
+
+
+class InstructionMessage(Schema):
+    """What the model is told beforehand."""
+
+    role: Literal["system", "developer"]
+    content: str | list[Part]
+
+
+class UserMessage(Schema):
+    """What a user says."""
+
+    role: Literal["user"]
+    content: str | list[Part]
+
+
+class AssistantMessage(Schema):
+    """An earlier answer. ``reasoning`` is another name of ``reasoning_content``."""
+
+    role: Literal["assistant"]
+    content: str | list[Part] = ""
+    reasoning_content: str = ""
+    reasoning: str = ""
+    tool_calls: list[Call] = []
+    refusal: None = None
+
+
+class ToolMessage(Schema):
+    """The result of a tool call."""
+
+    role: Literal["tool"]
+    content: str | list[Part]
+    tool_call_id: str = Field("", max_length=512)
+    name: str = Field("", max_length=256)
+
+
+ChatMessage = Annotated[InstructionMessage | UserMessage | AssistantMessage | ToolMessage, Field(discriminator="role")]
+
+
+class Function(Schema):
+    """A function that the model may call."""
+
+    name: str = Field(min_length=1, max_length=256)
+    description: str = ""
+    parameters: dict[str, Any] = {}
+
+
+class Tool(Schema):
+    """A tool that the model may call."""
+
+    type: Literal["function"]
+    function: Function
+
+
+class ThinkingMode(Schema):
+    """``options`` of templates that have a thinking mode."""
+
+    thinking_mode: Literal["open", "close"]
+
+
+class TemplateOptions(Schema):
+    """``chat_template_kwargs``: whether the answer begins with reasoning, in the words of different servers."""
+
+    enable_thinking: bool | None = None
+    thinking: bool | None = None
+    options: ThinkingMode | None = None
+
+    @property
+    def asks(self) -> bool | None:
+        """Whether reasoning is asked for; None: as the template has it."""
+        if self.options is not None:
+            return self.options.thinking_mode == "open"
+        return self.thinking if self.enable_thinking is None else self.enable_thinking
+
+
+class Conversation(Schema):
+    """What is rendered by the chat template."""
+
+    messages: list[ChatMessage] = Field([], max_length=10_000)
+    tools: list[Tool] = Field([], max_length=1024, description="Functions that the model may call.")
+    chat_template_kwargs: TemplateOptions = Field(TemplateOptions(), description="`enable_thinking`.")
+    add_generation_prompt: Literal[True] = Field(True, description="What the model is given ends so.")
+
+
+class ChatRequest(SamplingFields, Conversation):
+    """Continue a conversation with the next message of the assistant."""
+
+    messages: list[ChatMessage] = Field(min_length=1, max_length=10_000)
+    max_tokens: int | None = Field(
+        None, ge=1, lt=1 << 31, description="Most new tokens; left out: what the context leaves."
+    )
+    max_completion_tokens: int | None = Field(None, ge=1, lt=1 << 31, description="The newer name of `max_tokens`.")
+    logprobs: bool = Field(False, description="Log-probabilities of the new tokens.")
+    top_logprobs: int = Field(0, ge=0, le=MOST_LOGPROBS, description="Likely tokens for each; only with `logprobs`.")
+    tool_choice: Literal["auto", "none"] = Field("auto", description="Whether the model may call tools.")
+    parallel_tool_calls: Literal[True] = Field(True, description="The model may call several tools.")
+
+    @model_validator(mode="after")
+    def _agrees(self) -> ChatRequest:
+        if self.top_logprobs and not self.logprobs:
+            raise ValueError("top_logprobs: only with logprobs")
+        both = self.max_tokens is not None and self.max_completion_tokens is not None
+        if both and self.max_tokens != self.max_completion_tokens:
+            raise ValueError("max_completion_tokens: differs from max_tokens, which is its older name")
+        return self
+
+    @property
+    def most_tokens(self) -> int | None:
+        """Most new tokens; None: what the context leaves."""
+        return self.max_tokens if self.max_completion_tokens is None else self.max_completion_tokens

@@ -1,0 +1,165 @@
+"""Who may ask, and how much: the API key, addresses, and limits on bodies and on the time that they take.
+
+Everything here happens before a request is looked at. The key is compared in constant time on every route but ``/health``.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import ipaddress
+import os
+from collections.abc import Callable, Coroutine
+from math import isfinite
+from pathlib import Path
+from typing import Any
+
+import anyio
+from fastapi import Request, Response
+from fastapi.responses import JSONResponse
+from fastapi.routing import APIRoute
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from erniecore.api import UsageError
+from erniecore.api.files import parse_json
+from erniecore_openai.errors import ApiError, error_object
+
+#: The environment variable with the API key.
+VARIABLE = "ERNIE_API_KEY"
+#: Routes that anybody may ask: orchestrators have no key.
+OPEN = frozenset({"/health"})
+_SHORTEST_KEY = 16
+
+
+def api_key(file: str) -> str:
+    """The key from a file, or from the environment; ``""``: none.
+
+    Raises:
+        UsageError: a file that cannot be read, a key that is short or no printable ASCII.
+    """
+    where = file or f"${VARIABLE}"
+    try:
+        key = Path(file).read_text(encoding="utf-8").strip() if file else os.environ.get(VARIABLE, "")
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(
+            "cannot read the API key", where=file, found=getattr(error, "strerror", "") or "no text"
+        ) from None
+    if not key and not file:
+        return ""
+    if len(key) < _SHORTEST_KEY or not (key.isascii() and key.isprintable()) or " " in key:
+        raise UsageError(
+            "this is no API key", where=where, found=f"{len(key)} characters",
+            expected=f"at least {_SHORTEST_KEY} printable ASCII characters without spaces", fix="openssl rand -hex 24",
+        )  # fmt: skip
+    return key
+
+
+def check_address(host: str, key: str) -> None:
+    """Raise ``UsageError`` for an address that others can reach, without a key."""
+    try:
+        local = ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        local = host == "localhost"
+    if not local and not key:
+        raise UsageError(
+            "anybody who reaches this address could use the model", where="host", found=host,
+            expected="a loopback address, or an API key", fix=f"set ${VARIABLE}, or key_file=FILE",
+        )  # fmt: skip
+
+
+class Guard:
+    """ASGI middleware that lets no request pass without the key."""
+
+    def __init__(self, app: ASGIApp, *, key: str) -> None:
+        self._app, self._key = app, _digest(key.encode()) if key else b""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Refuse, or pass on."""
+        if scope["type"] == "http" and self._key and scope["path"] not in OPEN and not self._knows(scope):
+            error = ApiError(
+                401, "a correct API key is needed: Authorization: Bearer KEY", code="invalid_api_key", close=True
+            )
+            await JSONResponse(error_object(error), 401, error.headers)(scope, receive, send)
+            return
+        await self._app(scope, receive, send)
+
+    def _knows(self, scope: Scope) -> bool:
+        given = next((value for name, value in scope["headers"] if name == b"authorization"), b"")
+        scheme, _, key = given.partition(b" ")
+        return hmac.compare_digest(_digest(key.strip()), self._key) and scheme.lower() == b"bearer"
+
+
+def _digest(key: bytes) -> bytes:
+    """As long for every key, so that comparing tells nothing of its length."""
+    return hashlib.sha256(key).digest()
+
+
+class LimitedRequest(Request):
+    """A request whose body is read within limits: bytes, seconds, depth; numbers are finite."""
+
+    async def body(self) -> bytes:
+        """The body. Raises ``ApiError`` 413 or 408."""
+        if not hasattr(self, "_body"):
+            settings = self.app.state.serving.settings
+            if (self.headers.get("content-length") or "0").isdecimal():
+                _check_size(int(self.headers.get("content-length") or 0), settings.max_body_bytes)
+            parts: list[bytes] = []
+            size = 0
+            try:
+                with anyio.fail_after(settings.body_seconds):
+                    async for part in self.stream():
+                        size += len(part)
+                        _check_size(size, settings.max_body_bytes)
+                        parts.append(part)
+            except TimeoutError:
+                raise ApiError(408, f"the body took more than {settings.body_seconds:g} s", close=True) from None
+            self._body = b"".join(parts)
+        return self._body
+
+    async def json(self) -> Any:
+        """The body as JSON. Raises ``ApiError`` 400."""
+        data = await self.body()
+        try:
+            value = parse_json(data)
+        except (ValueError, RecursionError) as error:
+            raise ApiError(400, f"the body is no JSON: {error}", code="invalid_json") from None
+        if (b"NaN" in data or b"Infinity" in data or b"e" in data or b"E" in data) and not _finite(value):
+            raise ApiError(400, "the body is no JSON: a number is infinite or NaN", code="invalid_json")
+        if b"\\u" in data and not _encodable(value):
+            raise ApiError(400, "the body is no JSON: half of a surrogate pair in a string", code="invalid_json")
+        return value
+
+
+def _check_size(size: int, most: int) -> None:
+    if size > most:
+        raise ApiError(413, f"the body is longer than {most} bytes", code="body_too_long", close=True)
+
+
+def _finite(value: Any) -> bool:
+    if isinstance(value, dict):
+        return all(map(_finite, value.values()))
+    if isinstance(value, list):
+        return all(map(_finite, value))
+    return not isinstance(value, float) or isfinite(value)
+
+
+def _encodable(value: Any) -> bool:
+    """Whether all strings are text: JSON can write code points that no text has."""
+    if isinstance(value, dict):
+        return all(_encodable(name) and _encodable(item) for name, item in value.items())
+    if isinstance(value, list):
+        return all(map(_encodable, value))
+    return not isinstance(value, str) or not any("\ud800" <= c <= "\udfff" for c in value)
+
+
+class LimitedRoute(APIRoute):
+    """A route that reads bodies so."""
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        """FastAPI's handler, given such a request."""
+        handle = super().get_route_handler()
+
+        async def limited(request: Request) -> Response:
+            return await handle(LimitedRequest(request.scope, request.receive))
+
+        return limited

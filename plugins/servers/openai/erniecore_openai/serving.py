@@ -1,0 +1,147 @@
+"""The process that serves: the port is open before the model is read, running completions end before the process does.
+
+The main thread reads the model and then waits for a signal; HTTP has a thread, the engine has one. The first SIGTERM or
+Ctrl-C lets running completions finish and refuses new ones, the second ends the process at once.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+
+import uvicorn
+from erniecore_generation.options import open_model
+
+from erniecore.api import CheckpointError, EnvironmentFault, UsageError
+from erniecore.api.command import note, show
+from erniecore_openai.app import make_app
+from erniecore_openai.plugin import OpenAIConfig
+from erniecore_openai.protocol import PatientProtocol
+from erniecore_openai.security import api_key, check_address
+from erniecore_openai.state import ServedModel, Serving
+
+#: Seconds for the last bytes of answers.
+_TAIL_SECONDS = 5
+#: Tokens of a context where neither the settings nor the model say.
+_DEFAULT_CONTEXT = 4096
+
+
+def serve(settings: OpenAIConfig, directory: Path) -> int:
+    """Serve the model in ``directory`` until a signal; returns the exit code.
+
+    Raises:
+        UsageError: no model, an address that needs a key. EnvironmentFault: an address that cannot be listened on. Whatever
+            reading the model raises.
+    """
+    if not (directory / "config.json").is_file():
+        raise UsageError("no model here", where=str(directory), expected="a directory with config.json")
+    key = api_key(settings.key_file)
+    check_address(settings.host, key)
+    serving = Serving(settings)
+    with _listening(settings, serving, key) as url:
+        model = read_model(settings, directory)
+        with _signals() as asked:
+            model.engine.start()
+            serving.open(model)
+            show(f"{model.name} at {url}; stop with Ctrl-C")
+            asked.wait()
+            serving.draining = True
+            left = model.engine.stats()
+            if left.running + left.waiting:
+                note(f"finishing {left.running + left.waiting} completions; a second signal ends at once")
+            model.engine.stop(drain=True, timeout=settings.drain_seconds)
+            aborted = model.engine.stats().aborted - left.aborted
+            if aborted:
+                note(f"{aborted} completions were cut off after {settings.drain_seconds:g} s")
+    serving.close()
+    return 0
+
+
+def read_model(settings: OpenAIConfig, directory: Path) -> ServedModel:
+    """The model with an engine that was not started. Raises ``CheckpointError`` for weights or files that do not fit."""
+    bundle, tokenizer = open_model(directory, settings.device, speculative=settings.speculative)
+    from erniecore_generation.engine.engine import Engine
+    from erniecore_generation.generate import stop_token_ids
+
+    limit = bundle.model.architecture.get("max_position_embeddings")
+    context = settings.context or int(limit or _DEFAULT_CONTEXT)
+    if context < 2:
+        raise CheckpointError("the model has no context", where=str(directory), found=str(context))
+    engine = Engine(
+        bundle, tokenizer, rows=settings.rows, context=context, chunk=settings.chunk, waiting=settings.waiting,
+        prefix_bytes=settings.prefix_bytes, speculative=settings.speculative, invariant=settings.invariant,
+    )  # fmt: skip
+    place = directory.resolve()
+    return ServedModel(
+        name=settings.name or (place.parent.name if place.name == "model" else place.name),
+        engine=engine, tokenizer=tokenizer, stop_ids=stop_token_ids(bundle.model, tokenizer, bundle.generation),
+        generation=dict(bundle.generation or {}), context=engine.context or context,
+        vocab_size=int(bundle.model.architecture["vocab_size"]),
+    )  # fmt: skip
+
+
+@contextmanager
+def _listening(settings: OpenAIConfig, serving: Serving, key: str) -> Iterator[str]:
+    """HTTP in a thread of its own, as long as the block runs; the address with ``/v1``."""
+    listener = _socket(settings.host, settings.port)
+    config = uvicorn.Config(
+        make_app(serving, key),
+        http=PatientProtocol.within(settings.body_seconds),
+        ws="none",
+        loop="asyncio",
+        lifespan="off",
+        log_config=None,
+        log_level="warning",
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,
+        limit_concurrency=settings.connections,
+        timeout_graceful_shutdown=_TAIL_SECONDS,
+    )
+    server = uvicorn.Server(config)
+    thread = threading.Thread(target=server.run, args=([listener],), name="erniecore-http", daemon=True)
+    thread.start()
+    host = f"[{settings.host}]" if ":" in settings.host else settings.host
+    try:
+        yield f"http://{host}:{listener.getsockname()[1]}/v1"
+    finally:
+        server.should_exit = True
+        thread.join(_TAIL_SECONDS + 1)
+        listener.close()
+
+
+def _socket(host: str, port: int) -> socket.socket:
+    try:
+        family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        found = socket.create_server(address[:2], family=family)
+    except OSError as error:
+        raise EnvironmentFault(
+            "cannot listen on this address", where="host, port", found=f"{host}:{port}: {error.strerror or error}",
+            fix="choose another port, or port=0 for any free one",
+        ) from error  # fmt: skip
+    found.set_inheritable(False)
+    return found
+
+
+@contextmanager
+def _signals() -> Iterator[threading.Event]:
+    """An event for the first signal that asks to stop; the second one ends the process."""
+    asked = threading.Event()
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        if asked.is_set():
+            os._exit(128 + number)
+        asked.set()
+
+    before = {number: signal.signal(number, stop) for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)}
+    try:
+        yield asked
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
