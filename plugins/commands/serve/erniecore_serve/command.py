@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from erniecore.api import PluginError, UsageError
+from erniecore.api import PluginError, UsageError, install_command
 from erniecore.api.command import note, opens_models, plugin_settings
 
 _Overrides = Annotated[
@@ -48,7 +48,7 @@ def _only(installed: list[str]) -> str:
         "no server is named",
         where="--backend",
         expected="one of " + ", ".join(installed) if installed else "an installed server plugin; there is none",
-        fix="" if installed else "pip install erniecore-openai, or write one",
+        fix="" if installed else install_command("erniecore-openai"),
         next="ernie serve --help" if installed else "ernie new plugin --kind server --name NAME",
     )
 

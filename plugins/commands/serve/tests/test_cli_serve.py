@@ -122,7 +122,7 @@ def test_without_any_server_the_way_to_one_is_named(installed, site, capsys):
     assert main(["serve"]) == Exit.USAGE
     error = capsys.readouterr().err
     assert "there is none" in error
-    assert "pip install erniecore-openai" in error
+    assert "erniecore-openai" in error or "plugins/servers/openai" in error
     assert "ernie new plugin --kind server" in error
 
 

@@ -2,14 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from fastapi import FastAPI
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from erniecore_openai.errors import add_handlers
 from erniecore_openai.metrics import Metrics
 from erniecore_openai.routes import chat, completions, operations, tokens
+from erniecore_openai.schemas.chat import ChatRequest
+from erniecore_openai.schemas.common import Schema
+from erniecore_openai.schemas.completions import AbortRequest, CompletionRequest, DetokenizeRequest, TokenizeRequest
 from erniecore_openai.security import Guard
 from erniecore_openai.state import Serving
+
+#: What each route reads; names of its fields are offered for one that is misspelt.
+BODIES: Mapping[str, type[Schema]] = {
+    "/v1/chat/completions": ChatRequest,
+    "/v1/completions": CompletionRequest,
+    "/tokenize": TokenizeRequest,
+    "/detokenize": DetokenizeRequest,
+    "/v1/abort": AbortRequest,
+}
 
 
 def make_app(serving: Serving, key: str = "") -> FastAPI:
@@ -27,6 +41,7 @@ def make_app(serving: Serving, key: str = "") -> FastAPI:
         separate_input_output_schemas=False,
     )
     app.state.serving = serving
+    app.state.fields = {path: tuple(model.model_fields) for path, model in BODIES.items()}
     for part in (chat, completions, tokens, operations):
         app.include_router(part.router)
     add_handlers(app)

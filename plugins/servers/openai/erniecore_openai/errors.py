@@ -126,16 +126,9 @@ def _told(problem: Mapping[str, Any], request: Request) -> str:
         name = str(problem["loc"][-1])
         if name in HINTS:
             return f"{where}: not supported; {HINTS[name]}"
-        close = nearest(name, fields_of(request))
+        close = nearest(name, request.app.state.fields.get(request.url.path, ()))
         return f"{where}: not supported" + (f"; did you mean {close}?" if close else "")
     if problem["type"] == "model_attributes_type" or (not where and problem["type"] != "value_error"):
         return "the body must be a JSON object, sent as application/json"
     text = str(problem["msg"]).removeprefix("Value error, ")
     return f"{where}: {text[:1].lower()}{text[1:]}" if where else text
-
-
-def fields_of(request: Request) -> list[str]:
-    """Names of the fields that the route takes."""
-    field = getattr(request.scope.get("route"), "body_field", None)
-    model = getattr(getattr(field, "field_info", None), "annotation", None)
-    return list(getattr(model, "model_fields", ()))

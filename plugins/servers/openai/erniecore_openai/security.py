@@ -40,10 +40,10 @@ def api_key(file: str) -> str:
     where = file or f"${VARIABLE}"
     try:
         key = Path(file).read_text(encoding="utf-8").strip() if file else os.environ.get(VARIABLE, "")
-    except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(
-            "cannot read the API key", where=file, found=getattr(error, "strerror", "") or "no text"
-        ) from None
+    except OSError as error:
+        raise UsageError("cannot read the API key", where=file, found=error.strerror or str(error)) from error
+    except UnicodeDecodeError:
+        raise UsageError("cannot read the API key", where=file, found="no text") from None
     if not key and not file:
         return ""
     if len(key) < _SHORTEST_KEY or not (key.isascii() and key.isprintable()) or " " in key:
@@ -97,9 +97,11 @@ def _digest(key: bytes) -> bytes:
 class LimitedRequest(Request):
     """A request whose body is read within limits: bytes, seconds, depth; numbers are finite."""
 
+    _content: bytes | None = None
+
     async def body(self) -> bytes:
         """The body. Raises ``ApiError`` 413 or 408."""
-        if not hasattr(self, "_body"):
+        if self._content is None:
             settings = self.app.state.serving.settings
             if (self.headers.get("content-length") or "0").isdecimal():
                 _check_size(int(self.headers.get("content-length") or 0), settings.max_body_bytes)
@@ -113,8 +115,8 @@ class LimitedRequest(Request):
                         parts.append(part)
             except TimeoutError:
                 raise ApiError(408, f"the body took more than {settings.body_seconds:g} s", close=True) from None
-            self._body = b"".join(parts)
-        return self._body
+            self._content = b"".join(parts)
+        return self._content
 
     async def json(self) -> Any:
         """The body as JSON. Raises ``ApiError`` 400."""

@@ -89,7 +89,9 @@ def test_a_stream_has_the_same_completion_piece_by_piece(client):
     _, whole = client.chat(**body)
     status, chunks = client.chat(**body, stream=True, stream_options={"include_usage": True})
     assert status == 200
-    assert chunks.pop()["usage"] == {**whole["usage"], "prompt_tokens_details": {"cached_tokens": 16}}
+    usage = chunks.pop()["usage"]
+    assert 0 <= usage["prompt_tokens_details"].pop("cached_tokens") < usage["prompt_tokens"]
+    assert usage == {**whole["usage"], "prompt_tokens_details": {}}
     for choice in whole["choices"]:
         parts = [p for chunk in chunks for p in chunk["choices"] if p["index"] == choice["index"]]
         assert parts[0]["delta"]["role"] == "assistant"
