@@ -110,7 +110,7 @@ def test_the_port_answers_before_the_model_is_read(server):
 
 
 def test_a_stream_that_waits_gets_comments(server):
-    connection, response = server.stream(8)
+    connection, response = server.stream(3)
     waiting = server.open("POST", "/v1/completions", {"prompt": "b", "max_tokens": 1, "stream": True})
     with waiting.getresponse() as answer:
         text = answer.read().decode()
@@ -166,14 +166,14 @@ def test_slow_and_endless_requests_are_ended(server):
 
 def test_running_answers_end_before_the_server_does(server):
     """The last one: the server is gone after it."""
-    connection, response = server.stream(40)
+    connection, response = server.stream(10)
     server.process.send_signal(signal.SIGTERM)
     while server.health() == 200:
         time.sleep(PAUSE)
     status, refused = server.ask("POST", "/v1/completions", {"prompt": "b"})
     assert (status, json.loads(refused)["error"]["code"]) == (503, "draining")
     text = response.read().decode()
-    assert text.count('"finish_reason":"length"') == 40
+    assert text.count('"finish_reason":"length"') == 10
     assert text.endswith("data: [DONE]\n\n")
     response.close()
     connection.close()
