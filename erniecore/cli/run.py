@@ -47,7 +47,9 @@ def run(
         bool, typer.Option("--force", help="Start even if the plan needs more memory than is left.")
     ] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the plan; start nothing.")] = False,
-    demo: Annotated[bool, typer.Option("--demo", help="Run the embedded example on this machine.")] = False,
+    demo: Annotated[
+        bool, typer.Option("--demo", help="Run an embedded example on this machine: text or vision.")
+    ] = False,
     as_json: JsonOption = False,
 ) -> int:
     """Train, evaluate and save.
@@ -60,7 +62,7 @@ def run(
         raise UsageError("--new and --resume exclude each other", fix="leave one of them out")
     resume = "never" if new else resume
     if demo:
-        return _demo(chosen["out"] or "", as_json)
+        return _demo(args or ["text"], chosen["out"] or "", as_json)
     from erniecore.config import compose
     from erniecore.engine import entry
 
@@ -89,9 +91,11 @@ def _plan(loaded: LoadedSettings, as_json: bool) -> None:
         render.show_fields(lines)
 
 
-def _demo(out: str, as_json: bool) -> int:
+def _demo(stories: list[str], out: str, as_json: bool) -> int:
     from erniecore import registry
 
     if as_json:
         raise UsageError("--demo tells a story and has no --json", fix="leave --json out")
-    return int(registry.load_object(registry.find("command", "demo"))(out))
+    if len(stories) > 1:
+        raise UsageError("--demo takes one name, and no settings", found=" ".join(stories), expected="text or vision")
+    return int(registry.load_object(registry.find("command", "demo"))(stories[0], out))

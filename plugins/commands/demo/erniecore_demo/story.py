@@ -5,20 +5,23 @@ chooses the arguments, kills the training in the middle and compares the numbers
 from __future__ import annotations
 
 import json
-import os
-import shlex
-import signal
-import subprocess
-import sys
 import time
-from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from erniecore.api import Exit
-from erniecore.api.launcher import parent_variables
 from erniecore.api.runs import EVENTS_NAME
 from erniecore_demo import recipe, tasks
+from erniecore_demo.steps import (
+    ernie,
+    ernie_json,
+    free_directory,
+    print_table,
+    say,
+    short,
+    train_with_a_kill,
+    write_rows,
+)
 
 Scores = dict[str, tuple[float, int]]
 Answer = dict[str, Any]
@@ -31,12 +34,12 @@ def main(out: str = "") -> int:
     that cannot be memorized reached the goal. 1 otherwise.
     """
     started = time.monotonic()
-    home = Path(out) if out else _free_directory(Path("runs"))
+    home = Path(out) if out else free_directory(Path("runs"))
     home.mkdir(parents=True, exist_ok=True)
     paths = {name: home / name for name in ("data", "tokenizer", "base", "run", "dpo", "exported")}
     _prepare(home, paths)
     before, answers_before = _score("before training", paths["base"], home / "answers-base.jsonl")
-    equal = _train_with_a_kill(home, paths["run"])
+    equal = train_with_a_kill(home, paths["run"], recipe.KILL_AFTER)
     tuned, _ = _score("after fine-tuning", paths["run"] / "model", home / "answers-sft.jsonl")
     polite = _prefer(home, paths)
     after, answers_after = _score("after both stages", paths["dpo"] / "model", home / "answers-dpo.jsonl")
@@ -51,7 +54,7 @@ def main(out: str = "") -> int:
 
 
 def _prepare(home: Path, paths: dict[str, Path]) -> None:
-    _say("1. Data: small tasks whose answers can be checked; held-out questions are never trained on")
+    say("1. Data: small tasks whose answers can be checked; held-out questions are never trained on")
     paths["data"].mkdir(exist_ok=True)
     learned = (*recipe.FAMILIES, recipe.UNDECIDED)
     rows_by_split = {
@@ -59,26 +62,22 @@ def _prepare(home: Path, paths: dict[str, Path]) -> None:
         "heldout": list(tasks.rows("heldout", recipe.HELDOUT_ROWS, families=recipe.FAMILIES)),
     }
     for split, rows in rows_by_split.items():
-        _write(paths["data"] / f"{split}.jsonl", rows)
+        write_rows(paths["data"] / f"{split}.jsonl", rows)
         print(f"   {split}: {len(rows)} rows, for example  {_as_chat(rows[1]).strip()!r}")
     train = paths["data"] / "train.jsonl"
-    _say("2. A tokenizer and a tiny ERNIE 4.5 mixture of experts with random weights")
+    say("2. A tokenizer and a tiny ERNIE 4.5 mixture of experts with random weights")
     texts = paths["data"] / "chats.txt"  # with the words of the chat template, so that these are short in tokens
     texts.write_text(
         "".join(_as_chat(row) for row in rows_by_split["train"][: recipe.VOCABULARY_ROWS]), encoding="utf-8"
     )
-    _ernie("tokenizer", "train", texts, "--vocab-size", recipe.VOCABULARY, "--out", paths["tokenizer"])
+    ernie("tokenizer", "train", texts, "--vocab-size", recipe.VOCABULARY, "--out", paths["tokenizer"])
     size = ",".join(f"{key}={value}" for key, value in recipe.SIZE.items())
     args = ("--size", size, "--tokenizer", paths["tokenizer"], "--out", paths["base"])
-    _ernie("model", "init", "--model", "ernie45-moe", *args)
-    _say("3. The plan")
+    ernie("model", "init", "--model", "ernie45-moe", *args)
+    say("3. The plan")
     text = recipe.SFT_FILE.format(base=paths["base"], train=train, every=recipe.CHECKPOINT_EVERY)
     (home / "sft.yaml").write_text(text, encoding="utf-8")
-    _ernie("run", home / "sft.yaml", "--out", paths["run"], "--dry-run")
-
-
-def _write(file: Path, rows: Sequence[tasks.Row]) -> None:
-    file.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), encoding="utf-8")
+    ernie("run", home / "sft.yaml", "--out", paths["run"], "--dry-run")
 
 
 def _as_chat(row: tasks.Row) -> str:
@@ -86,69 +85,23 @@ def _as_chat(row: tasks.Row) -> str:
     return f"User: {question}\nAssistant: {answer}\n"
 
 
-def _train_with_a_kill(home: Path, run: Path) -> bool:
-    """Train, SIGKILL in the middle, the same command again; whether the repeated steps have the very same losses."""
-    command = _command("run", home / "sft.yaml", "--out", run)
-    _say(f"4. Training, killed without warning after step {recipe.KILL_AFTER}", shown=command)
-    process = subprocess.Popen(command, start_new_session=True, env=_environ())
-    for step, _ in _losses(run / EVENTS_NAME, process):
-        if step >= recipe.KILL_AFTER:
-            os.killpg(process.pid, signal.SIGKILL)
-            break
-    code = process.wait()
-    if code != -signal.SIGKILL:
-        raise SystemExit(code or int(Exit.BUG))
-    if sys.stdout.isatty():
-        print("\x1b[?25h", end="")  # the killed process could not give the cursor back
-    print(f"\nkilled by SIGKILL (process {process.pid})")
-    _say("5. The same command again continues from the last verified checkpoint", shown=command)
-    subprocess.run(command, check=True, env=_environ())
-    losses: dict[int, list[float]] = {}
-    for step, loss in _losses(run / EVENTS_NAME):
-        losses.setdefault(step, []).append(loss)
-    repeated = {step: values for step, values in losses.items() if len(values) > 1}
-    equal = bool(repeated) and all(len(set(values)) == 1 for values in repeated.values())
-    verdict = "all equal to the last bit" if equal else "NOT EQUAL"
-    first, last = min(repeated, default=0), max(repeated, default=0)
-    print(f"steps {first} to {last} were computed twice, before the kill and after it: losses {verdict}")
-    return equal
-
-
-def _losses(events: Path, process: subprocess.Popen[bytes] | None = None) -> Iterator[tuple[int, float]]:
-    """(step, loss) of the events so far; with ``process``, further ones as they come, while it runs."""
-    position = 0
-    while True:
-        ended = process is None or process.poll() is not None
-        if events.exists():
-            with events.open(encoding="utf-8") as file:
-                file.seek(position)
-                while (line := file.readline()).endswith("\n"):
-                    position = file.tell()
-                    event = json.loads(line)
-                    if event["event"] == "step":
-                        yield event["step"], event["loss"]
-        if ended:
-            return
-        time.sleep(0.02)
-
-
 def _prefer(home: Path, paths: dict[str, Path]) -> tuple[float, float]:
     """The second stage; the share of held-out pairs whose preferred answer is the likelier one, before and after."""
-    _say("6. Preferences: of two ways to greet, both learned alike, the polite one is preferred (DPO)")
+    say("6. Preferences: of two ways to greet, both learned alike, the polite one is preferred (DPO)")
     train, heldout = (paths["data"] / f"pairs-{split}.jsonl" for split in ("train", "heldout"))
-    _write(train, list(tasks.pairs("train", recipe.PAIRS)))
-    _write(heldout, list(tasks.pairs("heldout", recipe.HELDOUT_PAIRS)))
+    write_rows(train, list(tasks.pairs("train", recipe.PAIRS)))
+    write_rows(heldout, list(tasks.pairs("heldout", recipe.HELDOUT_PAIRS)))
     before = _preference_accuracy(paths["run"] / "model", heldout)
     text = recipe.DPO_FILE.format(base=paths["run"] / "model", train=train)
     (home / "dpo.yaml").write_text(text, encoding="utf-8")
-    _ernie("run", home / "dpo.yaml", "--out", paths["dpo"])
+    ernie("run", home / "dpo.yaml", "--out", paths["dpo"])
     after = _preference_accuracy(paths["dpo"] / "model", heldout)
     print(f"preference accuracy on {recipe.HELDOUT_PAIRS} held-out pairs: {before:.2f} before, {after:.2f} after")
     return before, after
 
 
 def _preference_accuracy(model: Path, pairs: Path) -> float:
-    result = _json("eval", "--model", model, "--data", pairs, "--method", "dpo", "--batch-size", 50, "--json")
+    result = ernie_json("eval", "--model", model, "--data", pairs, "--method", "dpo", "--batch-size", 50, "--json")
     return float(result["metrics"]["rewards/accuracies"])
 
 
@@ -157,36 +110,38 @@ def _score(when: str, model: Path, answers: Path) -> tuple[Scores, list[Answer]]
     print(f"\nanswering {recipe.HELDOUT_ROWS} held-out questions {when} …", flush=True)
     heldout = answers.parent / "data/heldout.jsonl"
     command = ("eval", "--model", model, "--data", heldout, "--generate", "--completions", answers)
-    result = _json(*command, "--max-new-tokens", recipe.MAX_NEW_TOKENS, "--batch-size", recipe.HELDOUT_ROWS, "--json")
+    result = ernie_json(
+        *command, "--max-new-tokens", recipe.MAX_NEW_TOKENS, "--batch-size", recipe.HELDOUT_ROWS, "--json"
+    )
     matches = {name: group["exact_match"] for name, group in result["groups"].items()}
     lines = answers.read_text(encoding="utf-8").splitlines()
     return {name: (match["score"], match["n"]) for name, match in matches.items()}, [json.loads(x) for x in lines]
 
 
 def _export(paths: dict[str, Path]) -> None:
-    _say("7. Export in the Hugging Face format; the exported files are loaded again and compared")
-    _ernie("export", paths["dpo"], "--to", "hf", "--out", paths["exported"])
+    say("7. Export in the Hugging Face format; the exported files are loaded again and compared")
+    ernie("export", paths["dpo"], "--to", "hf", "--out", paths["exported"])
 
 
 def _show_answers(before: list[Answer], after: list[Answer]) -> None:
-    _say("8. Held-out questions, answered before and after")
+    say("8. Held-out questions, answered before and after")
     rows = []
     for family in recipe.FAMILIES:
         old, new = next(pair for pair in zip(before, after, strict=True) if pair[0]["group"] == family)
         rows.append(
-            (new["question"], new["reference"], _short(old["completion"]) or "(nothing)", _short(new["completion"]))
+            (new["question"], new["reference"], short(old["completion"]) or "(nothing)", short(new["completion"]))
         )
-    _print_table(("question", "right answer", "before", "after"), rows)
+    print_table(("question", "right answer", "before", "after"), rows)
 
 
 def _table(before: Scores, tuned: Scores, after: Scores, polite: tuple[float, float]) -> bool:
     """Print the scores; whether a family that needs more than memory reached the goal, and preferences were learned."""
-    _say("9. Exact match on held-out questions, and preferred answers that are the likelier ones")
+    say("9. Exact match on held-out questions, and preferred answers that are the likelier ones")
     rows = [
         (n, *(f"{scores[n][0]:.2f}" for scores in (before, tuned, after)), str(after[n][1])) for n in recipe.FAMILIES
     ]
     rows.append(("preferences", "", f"{polite[0]:.2f}", f"{polite[1]:.2f}", str(recipe.HELDOUT_PAIRS)))
-    _print_table(("family", "before", "after SFT", "after DPO", "questions"), rows)
+    print_table(("family", "before", "after SFT", "after DPO", "questions"), rows)
     reached = [n for n in recipe.FAMILIES if after[n][0] >= recipe.GOAL and n != recipe.MEMORIZED]
     goal = f"{recipe.GOAL:.0%} on a family that cannot be memorized, and of the preferences"
     good = bool(reached) and polite[1] >= recipe.GOAL
@@ -195,7 +150,7 @@ def _table(before: Scores, tuned: Scores, after: Scores, polite: tuple[float, fl
 
 
 def _artifacts(paths: dict[str, Path], seconds: float) -> None:
-    _say("10. What there is now")
+    say("10. What there is now")
     run, last = paths["run"], paths["dpo"]
     what = {
         run / "resolved.yaml": "every setting with its source; `ernie run` on it repeats this run",
@@ -211,57 +166,3 @@ def _artifacts(paths: dict[str, Path], seconds: float) -> None:
     for path, text in what.items():
         print(f"  {path!s:<{width}}  {text}")
     print(f"\ntalk to it:  ernie chat --model {last / 'model'}\ntook {seconds:.0f} s")
-
-
-def _environ() -> dict[str, str]:
-    """Of the commands: they end with this process, whatever kills it."""
-    return {**os.environ, **parent_variables()}
-
-
-def _command(*args: object) -> list[str]:
-    return [sys.executable, "-m", "erniecore", *map(str, args)]
-
-
-def _ernie(*args: object) -> None:
-    """Run an ``ernie`` command for the reader to see; a failure ends the example with its exit code."""
-    command = _command(*args)
-    _show(command)
-    done = subprocess.run(command, env=_environ())
-    if done.returncode:
-        raise SystemExit(done.returncode)
-
-
-def _json(*args: object) -> Any:
-    """The JSON that a command prints."""
-    done = subprocess.run(_command(*args), stdout=subprocess.PIPE, text=True, env=_environ())
-    if done.returncode:
-        raise SystemExit(done.returncode)
-    return json.loads(done.stdout)
-
-
-def _say(title: str, shown: Sequence[str] = ()) -> None:
-    print(f"\n── {title}", flush=True)
-    if shown:
-        _show(shown)
-
-
-def _show(command: Sequence[str]) -> None:
-    print("$ ernie " + shlex.join(command[3:]), flush=True)
-
-
-def _short(text: str, limit: int = 40) -> str:
-    text = "".join(c if c.isprintable() and c != "\N{REPLACEMENT CHARACTER}" else "·" for c in " ".join(text.split()))
-    return text if len(text) <= limit else text[: limit - 1] + "…"
-
-
-def _print_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    widths = [max(len(row[i]) for row in (head, *rows)) for i in range(len(head))]
-    for row in (head, *rows):
-        print("  " + "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
-
-
-def _free_directory(parent: Path) -> Path:
-    number = 1
-    while (parent / f"demo-{number}").exists():
-        number += 1
-    return parent / f"demo-{number}"

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from erniecore_generation import options as generation_options
 
 from erniecore.api import UsageError
+from erniecore.api.data import messages_of
 from erniecore.api.method import MethodCapability, MethodConfig
 
 if TYPE_CHECKING:
@@ -169,6 +170,8 @@ def _keep(file: Path | None) -> Callable[[Generated], None]:
             "correct": generated.correct,
             "finish_reason": generated.completion.finish_reason,
         }
+        if images := [media.source for message in messages_of(generated.item.record) for media in message.media]:
+            row["images"] = images
         with file.open("a", encoding="utf-8") as out:
             out.write(json.dumps(row, ensure_ascii=False) + "\n")
 

@@ -183,12 +183,16 @@ def test_eval_measures_loss_and_answers_of_rows_with_images(home, capsys):
     (home / "text.jsonl").write_text(lines[-1] + "\n")
     (home / "other.jsonl").write_text("\n".join(lines).replace("a.png", "b.png") + "\n")
     found = {}
-    for name, more in (("rows", ["--generate", "--max-new-tokens", "3"]), ("text", []), ("other", [])):
+    kept = ["--completions", str(home / "kept.jsonl")]
+    for name, more in (("rows", ["--generate", "--max-new-tokens", "3", *kept]), ("text", []), ("other", [])):
         command = ["eval", "--model", str(home / "model"), "--data", str(home / f"{name}.jsonl"), "--json", *more]
         assert main(command) == Exit.OK
         found[name] = json.loads(capsys.readouterr().out)
     assert (found["rows"]["rows"], found["rows"]["dropped"], found["text"]["rows"]) == (3, 0, 1)
     assert found["rows"]["exact_match"]["n"] == 3
+    images = [json.loads(line).get("images") for line in (home / "kept.jsonl").read_text().splitlines()]
+    assert sorted(filter(None, images)) == [["a.png"], ["b.png", "c.png"]]
+    assert images.count(None) == 1
     assert found["rows"]["loss"] != found["other"]["loss"]
     one = main(
         ["eval", "--model", str(home / "model"), "--data", str(home / "rows.jsonl"), "--json", "--batch-size", "1"]
