@@ -55,7 +55,7 @@ def check(
     workers: Workers = 0,
     as_json: JsonOption = False,
 ) -> int:
-    """Check every row and count it; with --model also its tokens. Exit code 4 when rows cannot be used."""
+    """Check every row and count it; with --model also its tokens, and patches of images. Exit code 4 when rows cannot be used."""
     from erniecore_data.checking import check as check_files
     from erniecore_data.preview import open_preview
 
@@ -65,7 +65,11 @@ def check(
     )
     report = statistics.as_dict()
     if wanted.encoder:
+        from erniecore_data.stats import patch_stats
+
         report["tokens"] = _token_facts(dataset, wanted.vocabulary)
+        if patches := patch_stats(dataset, wanted.encoder):
+            report["patches"] = patches
     bad = bool(statistics.failures) or statistics.total("dropped") > max_drop * statistics.total("rows")
     bad = bad or bool(report.get("tokens", {}).get("ids_out_of_range"))
     if as_json:
@@ -220,6 +224,10 @@ def _show_report(statistics: RowStatistics, report: dict[str, Any]) -> None:
         if "ids_out_of_range" in facts:
             shown.append(f"{counted(facts['ids_out_of_range'], 'id')} out of range")
         show_lines(", ".join(shown))
+    if "patches" in report:
+        facts, largest = report["patches"], report["patches"]["per_sample"]["max"]
+        with_images = f"{counted(facts['samples'], 'sample')} with images"
+        show_lines(f"{with_images}, {counted(facts['patches'], 'patch')}, at most {largest} in one")
     show_lines(statistics.summary())
 
 

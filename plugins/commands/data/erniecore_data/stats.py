@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from erniecore.api.data import Conversation, Document, Message, Preference, UnpairedPreference
+from erniecore.api.data import Conversation, Document, Encoder, Message, Preference, UnpairedPreference, media_reader
 from erniecore.api.method import Record
 from erniecore.api.rows import ArrayDataset, pack
 
@@ -76,6 +76,14 @@ def token_stats(dataset: ArrayDataset, capacity: int) -> dict[str, Any]:
             "none": sum(lengths) / (len(lengths) * capacity) if lengths else 1.0,
         },
     }
+
+
+def patch_stats(dataset: ArrayDataset, encoder: Encoder) -> dict[str, Any] | None:
+    """Patches of images and videos, which cost a vision tower what tokens cost a model (``data.max_patches``); ``None`` where
+    no sample has any."""
+    reader = media_reader(encoder)
+    counts = [sum(map(reader.patches, media)) for _, media in dataset.media_items()] if reader is not None else []
+    return {"samples": len(counts), "patches": sum(counts), "per_sample": summary(counts)} if counts else None
 
 
 def fill_rate(lengths: Sequence[int], capacity: int, packing: str) -> float:

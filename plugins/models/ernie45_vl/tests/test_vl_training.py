@@ -177,6 +177,11 @@ def test_data_commands_count_and_show_placeholders(home, capsys):
     assert main(["data", "check", rows, "--model", base, "--max-drop", "0.05", "--json"]) == 0
     report = json.loads(capsys.readouterr().out)
     assert (report["rows"], report["dropped"], report["tokens"]["samples"]) == (25, 1, 24)
+    assert report["patches"]["patches"] == 6 * 16 + 12 * 24
+    sizes = report["patches"]["per_sample"]
+    assert (report["patches"]["samples"], sizes["min"], sizes["max"]) == (18, 16, 24)
+    assert main(["data", "check", rows, "--model", base, "--max-drop", "0.05"]) == 0
+    assert "18 samples with images, 384 patches, at most 24 in one" in capsys.readouterr().out
     assert main(["data", "show", rows, "--model", base, "--line", "2", "--json"]) == 0
     (shown,) = json.loads(capsys.readouterr().out)
     assert shown["spans"][0]["text"].count(PLACEHOLDER) == 6
