@@ -26,6 +26,7 @@ from erniecore_generation.engine.requests import (
 )
 
 from erniecore.api import ErnieError, UsageError
+from erniecore.api.command import note
 from erniecore_openai.errors import ApiError
 
 if TYPE_CHECKING:
@@ -148,9 +149,8 @@ def failure(event: Failed) -> ApiError:
     """A completion that failed, for the client; the engine's own errors are not its business."""
     if isinstance(event.error, UsageError):
         return as_api_error(event.error)
-    error = ApiError(500, "the model could not compute this completion; the server's own output says why")
-    error.__cause__ = event.error
-    return error
+    note(f"a completion failed: {type(event.error).__name__}: {event.error}")
+    return ApiError(500, "the model could not compute this completion; the server's own output says why")
 
 
 def as_api_error(error: ErnieError) -> ApiError:

@@ -224,6 +224,20 @@ def test_reasoning_and_tool_calls_are_told_apart(scripted, field):
     assert chunks[-1]["choices"][0]["finish_reason"] == "tool_calls"
 
 
+def test_a_completion_that_fails_is_told_to_the_operator(scripted, monkeypatch, capsys):
+    def broken(self):
+        raise RuntimeError("out of masks")
+
+    monkeypatch.setattr(Forced, "allowed", broken)
+    client = scripted("x")
+    status, answer = client.chat()
+    assert (status, answer["error"]["type"]) == (500, "server_error")
+    streamed = client.send("POST", "/v1/chat/completions", json={"messages": HELLO, "stream": True}).text
+    assert json.loads(streamed.strip().rpartition("data: ")[2]) == answer
+    assert "out of masks" not in streamed
+    assert capsys.readouterr().err.count("a completion failed: RuntimeError: out of masks") == 2
+
+
 def test_tools_that_are_not_to_be_called_are_not_offered(scripted):
     client = scripted("</think>no")
     _, answer = client.chat(tools=[TOOL], tool_choice="none", max_tokens=9)
