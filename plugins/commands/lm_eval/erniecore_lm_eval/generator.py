@@ -14,6 +14,7 @@ from erniecore_generation.engine.requests import Event, Failed, GenerationReques
 from erniecore_generation.generate import stop_token_ids
 from erniecore_generation.sampling import Sampling
 
+from erniecore.api.adapter import AdapterChoice
 from erniecore.api.model import ModelBundle
 
 _END_OF_REASONING = "</think>"
@@ -67,7 +68,10 @@ def complete(bundle: ModelBundle, prompts: Sequence[Prompt], *, rows: int, conte
         NumericsError: logits that are not finite. UsageError: a prompt without room.
     """
     assert bundle.tokenizer is not None
-    engine = Engine(bundle, bundle.tokenizer, rows=rows, context=context, waiting=len(prompts))
+    # a model that was opened with an adapter has that one; the engine's own default is the base
+    names = bundle.model.adapter_names() if isinstance(bundle.model, AdapterChoice) else []
+    adapter = names[0] if names else None
+    engine = Engine(bundle, bundle.tokenizer, rows=rows, context=context, waiting=len(prompts), adapter=adapter)
     stop_ids = frozenset(stop_token_ids(bundle.model, bundle.tokenizer, bundle.generation))
     events: SimpleQueue[tuple[int, Event]] = SimpleQueue()
     engine.start()

@@ -2,6 +2,7 @@
 
 import json
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -277,3 +278,35 @@ def test_mistakes(run, args, code, text):
     found, _, err = run(*args)
     assert found == code
     assert text in err
+
+
+def test_completions_are_those_of_the_model_with_its_adapter(talker):
+    """Before and after: log-likelihoods that follow are of the same model."""
+    import paddle
+    from erniecore_generation.generate import generate
+    from erniecore_generation.sampling import Sampling
+    from erniecore_lm_eval.generator import Prompt, complete
+    from erniecore_lora.build import adapt
+    from erniecore_lora.config import LoraConfig, Variant
+
+    from erniecore.engine.models.bundles import load_bundle
+
+    bundle = load_bundle(talker / "model").bundle
+    ids = bundle.tokenizer.encode("copy 37")
+
+    def greedy(model):
+        return bundle.tokenizer.decode(generate(model, [ids], max_new_tokens=9, eos=()).numpy()[0].tolist())
+
+    base = greedy(bundle.model)
+    model = adapt(bundle.model, LoraConfig(rank=3, targets=("q_proj", "down_proj")), Variant())
+    paddle.seed(1)
+    for name, parameter in model.named_parameters():
+        if ".lora." in name:
+            parameter.set_value(0.5 * paddle.randn(parameter.shape))
+    adapted = greedy(model)
+    assert adapted != base
+    prompt = Prompt(tuple(ids), (), 9, Sampling(), 0, False)
+    [(_, text)] = complete(replace(bundle, model=model), [prompt], rows=1, context=64)
+    assert adapted.startswith(text)
+    assert text
+    assert greedy(model) == adapted

@@ -76,8 +76,11 @@ class Row:
                 )
             found = given.astype(bool)
         if self.count < self.least and self.stops:
-            found = np.ones(vocabulary, bool) if found is None else found
-            found[[token for token in self.stops if token < vocabulary]] = False
+            longer = np.ones(vocabulary, bool) if found is None else found.copy()
+            longer[[token for token in self.stops if token < vocabulary]] = False
+            # a constraint that is complete has only the end left: it decides
+            if found is None or longer.any():
+                return longer
         return found
 
     @contextmanager

@@ -176,6 +176,34 @@ def test_what_cannot_be_done_is_refused_at_once(toy, running):
         ask(engine, [6])
     gate.set()
     assert len(waiting.ids) == 2
+    for name in ("logprobs", "prompt_logprobs", "min_new_tokens"):
+        with pytest.raises(UsageError, match="below zero"):
+            ask(engine, [4], **{name: -1})
+
+
+def test_a_listener_that_heard_of_the_end_may_submit_the_next_request(toy, running):
+    """With a queue of none: the row is free when its request has ended, not a turn later."""
+    engine, follower, seen = running(toy, rows=1, waiting=0), Caller(), []
+
+    def listener(event):
+        if isinstance(event, Finished):
+            seen.append(engine.stats().running)
+            try:
+                engine.submit(GenerationRequest((4, 6), GREEDY, 3), follower)
+            except QueueFull as error:
+                follower(Failed(error))
+
+    engine.submit(GenerationRequest((4, 5), GREEDY, 2), listener)
+    assert len(follower.ids) == 3
+    assert seen == [0]
+
+
+def test_a_constraint_that_leaves_only_the_end_decides_before_the_least_length(fixtures, running):
+    engine = running(fixtures["dense"])
+    shortest = ask(
+        engine, [5, 6], new=9, min_new_tokens=6, stop_ids=frozenset({7}), constraint=Only([9, 7], 512, False)
+    )
+    assert (shortest.ids, shortest.end.reason) == ([9, 7], "stop")
 
 
 def test_lower_priorities_come_first(toy, running):
@@ -198,6 +226,60 @@ def test_stopping_drains_or_aborts(toy):
         assert [caller.end.reason for caller in callers] == reasons
         with pytest.raises(EngineStopped):
             ask(engine, [4])
+
+
+@pytest.mark.parametrize("drain", [True, False])
+def test_a_listener_may_stop_the_engine(toy, drain):
+    engine, callers = engine_of(toy, rows=2), [Caller(), Caller()]
+
+    def listener(event):
+        if not callers[0].events:
+            engine.stop(drain=drain)
+        callers[0](event)
+
+    gate = threading.Event()
+    engine.start()
+    engine.submit(GenerationRequest((4,), GREEDY, 1), lambda event: gate.wait())
+    engine.submit(GenerationRequest((4, 5), GREEDY, 30), listener)
+    engine.submit(GenerationRequest((4, 6), GREEDY, 30), callers[1])
+    gate.set()
+    engine._thread.join(60)
+    assert engine.stats().state == "stopped"
+    assert {caller.end.reason for caller in callers} == {"length" if drain else "abort"}
+
+
+def test_an_engine_that_is_stopped_while_it_starts_ends(toy, monkeypatch):
+    engine, begun, gate = engine_of(toy), threading.Event(), threading.Event()
+    prepare = engine._prepare
+
+    def slow():
+        begun.set()
+        gate.wait()
+        return prepare()
+
+    monkeypatch.setattr(engine, "_prepare", slow)
+    engine._thread.start()
+    begun.wait()
+    stopping = threading.Thread(target=engine.stop)
+    stopping.start()
+    while engine.stats().state == "new":
+        pass
+    gate.set()
+    stopping.join(60)
+    assert not stopping.is_alive()
+    assert engine.stats().state == "stopped"
+
+
+def test_the_prefix_cache_drops_the_end_of_a_text_before_its_beginning(toy, running):
+    """What lacks its beginning is never found again."""
+    ids = list(range(4, 36))
+    probe = running(toy)
+    ask(probe, ids, new=1)
+    probe.stop()
+    size = probe.stats().prefix_bytes // probe.stats().prefix_blocks
+    engine = running(toy, prefix_bytes=4 * size)
+    ask(engine, ids, new=1).over.wait()
+    assert ask(engine, ids, new=1).end.cached_tokens == 16
 
 
 def test_nothing_is_left_after_two_hundred_requests(toy, running):

@@ -149,7 +149,12 @@ def test_rows_of_several_adapters_are_decoded_together(kernel, running):
     assert engine.stats().prefix_hits == 5 * 16
     with pytest.raises(UsageError, match="did you mean other"):
         ask(engine, prompt, adapter="othr")
-    assert ask(running(model, adapter="other"), prompt, **options).ids == alone["other"]
+    engine.stop()
+    other = running(model, adapter="other")
+    assert ask(other, prompt, **options).ids == alone["other"]
+    assert ask(other, prompt, adapter="default").ids == alone["default"][:8]
+    other.stop()
+    assert generate(model, [prompt], max_new_tokens=9, eos=()).numpy()[0].tolist() == alone["other"]
 
 
 def test_quantized_weights_and_caches_serve_as_others_do(kernel):

@@ -53,7 +53,7 @@ class Engine:
             a kernel computes whole passes, for then it costs nothing; ``EngineStats.invariant`` tells. True: also where a
             row needs passes of its own for it, which takes two to three times as long for 8 rows.
         adapter: that of requests that name none; None: the base alone. Adapters are those on the model (``AdapterChoice``);
-            the engine switches between them while it runs.
+            the engine switches between them while it runs, and leaves this one active when it has stopped.
 
     Raises:
         UsageError: an argument out of range, or a drafter that the model lacks.
@@ -127,11 +127,11 @@ class Engine:
         with self._changed:
             if self._state != "running":
                 raise EngineStopped("the engine takes no requests", found=self._state) from self._error
-            free = self._rows - len(self._jobs)
-            if free <= 0 and len(self._jobs) - self._rows >= self._most_waiting:
-                raise QueueFull(
-                    "too many requests wait", found=str(len(self._jobs) - self._rows), fix="try again in a moment"
-                )
+            # a listener that has heard of an end may submit the next request before the engine's next turn
+            if len(self._jobs) - self._rows >= self._most_waiting:
+                excess = sum(not job.ended for job in self._jobs.values()) - self._rows
+                if excess >= self._most_waiting:
+                    raise QueueFull("too many requests wait", found=str(excess), fix="try again in a moment")
             job = Job(self._numbers, request, adapter, listener, time.perf_counter())
             self._numbers += 1
             self._jobs[job.number] = job
@@ -148,27 +148,28 @@ class Engine:
             self._changed.notify_all()
 
     def stop(self, *, drain: bool = True, timeout: float | None = None) -> None:
-        """Take no more requests, and end.
+        """Take no more requests, and end. A listener may call it: then it returns at once, and the engine ends later.
 
         Args:
             drain: finish those that are there, for at most ``timeout`` seconds; those left are aborted.
         """
+        inside = self._thread is threading.current_thread()
         with self._changed:
             if self._state in ("new", "running"):
                 self._state = "stopped" if self._state == "new" else "draining"
-            if drain:
+            if drain and not inside:
                 self._changed.wait_for(lambda: not self._jobs or self._state in ("stopped", "failed"), timeout)
-            for job in self._jobs.values():
+            for job in () if drain and inside else self._jobs.values():
                 job.cancelled = True
             self._changed.notify_all()
-        if self._thread.ident is not None and self._thread is not threading.current_thread():
+        if self._thread.ident is not None and not inside:
             self._thread.join()
 
     def stats(self) -> EngineStats:
         """The engine at this moment; from any thread."""
         with self._changed:
             scheduler, prefix = self._scheduler, self._prefix
-            jobs, waiting = len(self._jobs), len(self._waiting)
+            jobs, waiting = sum(not job.ended for job in self._jobs.values()), len(self._waiting)
             return EngineStats(
                 state=self._state,
                 error="" if self._error is None else f"{type(self._error).__name__}: {self._error}",
@@ -190,6 +191,9 @@ class Engine:
             check_prompt(ids, np.ones_like(ids), architecture, request.max_new_tokens)
         else:
             check_prompt(ids, np.ones_like(ids), architecture, 1)
+        for name in ("logprobs", "prompt_logprobs", "min_new_tokens"):
+            if (getattr(request, name) or 0) < 0:
+                raise UsageError("a request counts below zero", where=name, found=str(getattr(request, name)))
         vocabulary = int(architecture["vocab_size"])
         for token, _ in request.sampling.logit_bias:
             if token >= vocabulary:
@@ -201,10 +205,13 @@ class Engine:
             with evaluating(self.model):
                 scheduler = self._prepare()
                 with self._changed:
-                    self._scheduler, self._state = scheduler, "running"
+                    self._scheduler = scheduler
+                    if self._state == "new":  # else it was stopped meanwhile
+                        self._state = "running"
                     self._changed.notify_all()
                 while self._turn(scheduler):
                     pass
+            self._select(self._adapter)
             with self._changed:
                 self._state = "stopped"
                 self._changed.notify_all()

@@ -65,7 +65,8 @@ class PrefixCache:
         """Store the whole blocks from token ``start`` on of a text, whose tokens are the ``columns`` [n] of a row."""
         if not self.most_bytes:
             return
-        for number, (key, part) in enumerate(self._keys(ids[: len(columns)], name)):
+        keys = list(self._keys(ids[: len(columns)], name))
+        for number, (key, part) in enumerate(keys):
             first = number * self.size
             if first < start or key in self._blocks:
                 continue
@@ -73,6 +74,10 @@ class PrefixCache:
             num_bytes = sum(int(tensor.size) * int(tensor.element_size()) for tensor in tensors)
             self._blocks[key] = _Block(part, tensors, num_bytes)
             self.num_bytes += num_bytes
+        # as in find: the end of a text goes before its beginning
+        for key, _ in reversed(keys):
+            if key in self._blocks:
+                self._blocks.move_to_end(key)
         while self.num_bytes > self.most_bytes:
             _, block = self._blocks.popitem(last=False)
             self.num_bytes -= block.num_bytes

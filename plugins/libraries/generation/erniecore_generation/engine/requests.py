@@ -23,7 +23,7 @@ class GenerationRequest:
     Attributes:
         ids: the prompt, without padding.
         max_new_tokens: 0 only scores the prompt.
-        min_new_tokens: none of ``stop_ids`` is sampled before so many tokens.
+        min_new_tokens: none of ``stop_ids`` is sampled before so many tokens, unless ``constraint`` leaves nothing else.
         stop_ids: tokens that end the completion, and belong to it.
         stream: random stream; the seed is ``sampling.seed``. Both determine the completion, whatever else is decoded.
         logprobs: with every new token its log-probability and the k most likely tokens; k may be 0. None: without.
