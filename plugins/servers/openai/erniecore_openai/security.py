@@ -1,4 +1,4 @@
-"""Who may ask, and how much: the API key, addresses, and limits on bodies and on the time that they take.
+"""Who may ask, and how much: the check of the API key, and limits on bodies and on the time that they take.
 
 Everything here happens before a request is looked at. The key is compared in constant time on every route but ``/health``.
 """
@@ -7,11 +7,8 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-import ipaddress
-import os
 from collections.abc import Callable, Coroutine
 from math import isfinite
-from pathlib import Path
 from typing import Any
 
 import anyio
@@ -20,51 +17,11 @@ from fastapi.responses import JSONResponse
 from fastapi.routing import APIRoute
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from erniecore.api import UsageError
 from erniecore.api.files import parse_json
 from erniecore_openai.errors import ApiError, error_object
 
-#: The environment variable with the API key.
-VARIABLE = "ERNIE_API_KEY"
 #: Routes that anybody may ask: orchestrators have no key.
 OPEN = frozenset({"/health"})
-_SHORTEST_KEY = 16
-
-
-def api_key(file: str) -> str:
-    """The key from a file, or from the environment; ``""``: none.
-
-    Raises:
-        UsageError: a file that cannot be read, a key that is short or no printable ASCII.
-    """
-    where = file or f"${VARIABLE}"
-    try:
-        key = Path(file).read_text(encoding="utf-8").strip() if file else os.environ.get(VARIABLE, "")
-    except OSError as error:
-        raise UsageError("cannot read the API key", where=file, found=error.strerror or str(error)) from error
-    except UnicodeDecodeError:
-        raise UsageError("cannot read the API key", where=file, found="no text") from None
-    if not key and not file:
-        return ""
-    if len(key) < _SHORTEST_KEY or not (key.isascii() and key.isprintable()) or " " in key:
-        raise UsageError(
-            "this is no API key", where=where, found=f"{len(key)} characters",
-            expected=f"at least {_SHORTEST_KEY} printable ASCII characters without spaces", fix="openssl rand -hex 24",
-        )  # fmt: skip
-    return key
-
-
-def check_address(host: str, key: str) -> None:
-    """Raise ``UsageError`` for an address that others can reach, without a key."""
-    try:
-        local = ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        local = host == "localhost"
-    if not local and not key:
-        raise UsageError(
-            "anybody who reaches this address could use the model", where="host", found=host,
-            expected="a loopback address, or an API key", fix=f"set ${VARIABLE}, or key_file=FILE",
-        )  # fmt: skip
 
 
 class Guard:

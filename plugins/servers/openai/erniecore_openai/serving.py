@@ -17,13 +17,13 @@ from types import FrameType
 
 import uvicorn
 from erniecore_generation.options import open_model
+from erniecore_serve.keys import api_key, check_address
 
 from erniecore.api import CheckpointError, EnvironmentFault, UsageError
 from erniecore.api.command import note, show
 from erniecore_openai.app import make_app
 from erniecore_openai.plugin import OpenAIConfig
 from erniecore_openai.protocol import PatientProtocol
-from erniecore_openai.security import api_key, check_address
 from erniecore_openai.state import ServedModel, Serving
 
 #: Seconds for the last bytes of answers.
