@@ -31,6 +31,8 @@ class Server:
             self.port = free.getsockname()[1]
         words = [
             "serve",
+            "--backend",
+            "openai",
             "--model",
             str(model),
             f"port={self.port}",
