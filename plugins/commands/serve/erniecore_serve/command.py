@@ -17,19 +17,24 @@ _Overrides = Annotated[
     typer.Argument(metavar="[KEY=VALUE]...", help="Settings of the server, e.g. port=8080.", show_default=False),
 ]
 _Model = Annotated[Path | None, typer.Option("--model", metavar="DIR", help="Model directory, or a run that has one.")]
-_Backend = Annotated[str | None, typer.Option("--backend", metavar="NAME", help="Server plugin.")]
+_Backend = Annotated[
+    str | None, typer.Option("--backend", metavar="NAME", help="Server plugin [openai, or the only one installed].")
+]
+
+#: the server where none is named: it runs the model itself, so it needs nothing else
+DEFAULT = "openai"
 
 
 @opens_models
 def serve(args: _Overrides = None, model: _Model = None, backend: _Backend = None) -> int:
-    """Serve a model until stopped. Without --backend: by the only server that is installed.
+    """Serve a model until stopped, by OpenAI's HTTP interface unless --backend names another server.
 
     `ernie plugins --kind server` lists servers, `ernie plugins NAME` their settings; the exit code is the server's.
     """
     from erniecore.api.installation import assemble, entries, load
 
     if backend is None:
-        backend = _only([entry.name for entry in entries("server")])
+        backend = default_server([entry.name for entry in entries("server")])
     plugin = load("server", backend)
     config = plugin_settings(plugin.Config, args or ())
     if model is None:
@@ -40,10 +45,10 @@ def serve(args: _Overrides = None, model: _Model = None, backend: _Backend = Non
     return code
 
 
-def _only(installed: list[str]) -> str:
-    """The server where there is no choice. Raises ``UsageError`` for none and for several."""
-    if len(installed) == 1:
-        return installed[0]
+def default_server(installed: list[str]) -> str:
+    """The server where none is named. Raises ``UsageError`` for none, and for several others."""
+    if len(installed) == 1 or DEFAULT in installed:
+        return DEFAULT if DEFAULT in installed else installed[0]
     raise UsageError(
         "no server is named",
         where="--backend",

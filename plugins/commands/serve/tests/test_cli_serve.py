@@ -6,9 +6,10 @@ import sys
 from types import SimpleNamespace
 
 import pytest
+from erniecore_serve.command import default_server
 
 from erniecore.cli.app import main
-from erniecore.errors import Exit
+from erniecore.errors import Exit, UsageError
 
 SERVER = """
     from erniecore.api import Field, Plugin, Section, hookimpl
@@ -73,7 +74,7 @@ def test_a_server_that_returns_no_exit_code_is_broken(serve, model):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ([], "one of echo"),
+        ([], "no model to serve"),
         (["--backend", "ehco"], "did you mean echo?"),
         (["--backend", "echo"], "ernie serve --help"),
         (["--backend", "echo", "prot=1"], "did you mean port?"),
@@ -86,6 +87,17 @@ def test_refusals_say_what_to_do(serve, arguments, message):
     code, out, err = serve(*arguments)
     assert (code, out) == (Exit.USAGE, "")
     assert message in err
+
+
+def test_without_a_name_it_is_the_own_server_or_the_only_one():
+    assert default_server(["fastdeploy", "openai"]) == "openai"
+    assert default_server(["echo"]) == "echo"
+    with pytest.raises(UsageError, match="no server is named") as several:
+        default_server(["echo", "fastdeploy"])
+    assert several.value.expected == "one of echo, fastdeploy"
+    with pytest.raises(UsageError) as none:
+        default_server([])
+    assert "openai" in none.value.fix
 
 
 def test_the_last_model_of_a_run_is_offered(serve, model, tmp_path, monkeypatch):
