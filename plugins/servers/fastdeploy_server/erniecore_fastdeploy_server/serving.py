@@ -19,6 +19,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FrameType
+from uuid import uuid4
 
 from erniecore_model_check.rules import check_directory
 from erniecore_serve.keys import api_key, check_address
@@ -33,6 +34,8 @@ from erniecore_fastdeploy_server.probing import Address, is_free, is_healthy, pr
 
 #: seconds between two looks at ``/health``
 LOOK = 1.0
+#: variable by which the processes of one server are known
+MARK = "ERNIE_SERVER_MARK"
 #: last lines of output that an error shows
 LINES = 20
 
@@ -92,7 +95,8 @@ def check_ports(settings: FastDeployConfig) -> None:
 
 
 class Child:
-    """FastDeploy and its workers: a process group of its own, that ends with this process.
+    """FastDeploy and its workers: a process group of its own, that ends with this process. Workers begin sessions of their own,
+    out of reach of the group's signals: they are known by a variable in their environment (Linux).
 
     Raises:
         EnvironmentFault: the program is not there.
@@ -102,7 +106,8 @@ class Child:
         if shutil.which(words[0]) is None:
             raise _absent(words[0])
         self.words, self.last = words, deque[str](maxlen=LINES)
-        environment = {**os.environ, **parent_variables(), "PYTHONUNBUFFERED": "1"} | (
+        self._mark = uuid4().hex
+        environment = {**os.environ, **parent_variables(), "PYTHONUNBUFFERED": "1", MARK: self._mark} | (
             {"FD_API_KEY": key} if key else {}
         )
         self.process = subprocess.Popen(
@@ -121,6 +126,14 @@ class Child:
     def __exit__(self, *_: object) -> None:
         self._end(signal.SIGKILL)
         self.process.wait()
+        for _again in range(100):  # again, as long as one of them could have started another
+            left = _marked(self._mark)
+            for number in left:
+                with suppress(ProcessLookupError):
+                    os.kill(number, signal.SIGKILL)
+            if not left:
+                break
+            time.sleep(0.05)
         self._reader.join(5.0)
         if not self._reader.is_alive():  # else a process that left the group has the other end
             self._output.close()
@@ -158,6 +171,16 @@ class Child:
             text = line.decode(errors="replace").rstrip()
             self.last.append(text)
             note(text)
+
+
+def _marked(mark: str) -> list[int]:
+    """Ids of the processes whose environment has this mark; none where there is no ``/proc``. One that has ended has none."""
+    wanted, found = f"{MARK}={mark}".encode(), []
+    for file in Path("/proc").glob("[0-9]*/environ"):
+        with suppress(OSError):  # somebody else's, or gone
+            if wanted in file.read_bytes().split(b"\0"):
+                found.append(int(file.parent.name))
+    return found
 
 
 def _absent(program: str) -> EnvironmentFault:

@@ -2,7 +2,8 @@
 
 Behavior by the variable FAKE: ``slow`` healthy after a second; ``crash`` ends while it starts; ``dies`` ends a second after it is
 healthy; ``hangs`` falls silent then; ``busy`` answers completions with 429; ``refuses`` with 500; ``deaf`` ignores SIGTERM.
-It starts a worker that writes its process id into the file FAKE_WORKER, and writes its own words into FAKE_WORDS.
+It starts a worker, as FastDeploy in a session of its own, whose process id it writes into the file FAKE_WORKER, and writes its
+own words into FAKE_WORDS.
 """
 
 import json
@@ -66,7 +67,7 @@ def main():
         sys.exit(7)
     if HOW == "deaf":
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    worker = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+    worker = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"], start_new_session=True)
     if os.environ.get("FAKE_WORKER"):
         with open(os.environ["FAKE_WORKER"], "w") as file:
             file.write(str(worker.pid))
