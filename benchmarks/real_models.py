@@ -50,7 +50,9 @@ SIZES = {
     )
 }
 #: name of a form of weights -> the quantizer and its settings, for those that are no quantizer's name
-FORMS = {"wint4-8-shared": ("wint4-8", "int8=self_attn.*_proj,mlp.gate_proj,mlp.up_proj,mlp.down_proj,mlp.shared_experts.*")}
+FORMS = {
+    "wint4-8-shared": ("wint4-8", "int8=self_attn.*_proj,mlp.gate_proj,mlp.up_proj,mlp.down_proj,mlp.shared_experts.*")
+}
 _HYBRID = "--parallel hybrid"
 _DENSE = {
     "tensor": f"{_HYBRID} parallel.tensor=4",

@@ -15,6 +15,8 @@ from erniecore.engine.config_hash import NOTED, SAFE, flatten, matches
 
 #: keys that split the rows of a step into micro-batches: they may change as long as a step has as many rows
 SPLIT = ("train.batch_size", "train.accumulation")
+#: settings that earlier versions did not have, with the values that they behaved as
+ADDED = {"data.max_patches": 0}
 _SPLIT_NOTE = "a step has the same rows, split differently: results may differ in the last bits"
 
 
@@ -42,7 +44,8 @@ def compare(before: Mapping[str, Any], now: Mapping[str, Any], *, same_rows: boo
     A format that only one side names is left out: earlier versions listed all that were installed, and what a run makes of its
     rows is compared sample by sample. ``same_rows``: a step has as many rows as before, on all ranks together.
     """
-    old, new = flatten(before), flatten(now)
+    new = flatten(now)
+    old = {key: value for key, value in ADDED.items() if key in new} | flatten(before)
     unnamed = {f"formats.{name}" for name in {*before.get("formats", {})} ^ {*now.get("formats", {})}}
     split = _SPLIT_NOTE if same_rows else ""
     return [

@@ -54,15 +54,18 @@ def save_first(grace: float = GRACE, look: float = 1.0) -> None:
     """
     if not _parent:
         return
-    thread = threading.Thread(target=_watch, args=(_parent, grace, look), name="lifeline", daemon=True)
+    asked = threading.Event()
+    thread = threading.Thread(target=_watch, args=(_parent, grace, look, asked), name="lifeline", daemon=True)
     before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())  # signals stay the main thread's
     thread.start()
     signal.pthread_sigmask(signal.SIG_SETMASK, before)
+    asked.wait()  # from here on the process may be stopped
     follow(signal.SIGTERM)
 
 
-def _watch(parent: int, grace: float, look: float) -> None:
+def _watch(parent: int, grace: float, look: float, asked: threading.Event) -> None:
     _at_death(signal.SIGCONT)
+    asked.set()
     while os.getppid() == parent:
         time.sleep(look)
     time.sleep(grace)

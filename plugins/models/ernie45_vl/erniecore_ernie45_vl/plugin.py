@@ -23,7 +23,7 @@ class Ernie45VlPlugin(ModelPlugin):
     """ERNIE 4.5 vision-language models."""
 
     name = "ernie45-vl"
-    summary = "ERNIE 4.5 vision-language models (VL-28B-A3B, VL-424B-A47B); runs train the text part, or the parts of model.train"
+    summary = "ERNIE 4.5 vision-language models (VL-28B-A3B, VL-424B-A47B), trained whole or in parts"
     Config = VlConfig
     model_types = ("ernie4_5_moe_vl", "ernie4_5_vl_moe")
     recipes = "erniecore_ernie45_vl.recipes"

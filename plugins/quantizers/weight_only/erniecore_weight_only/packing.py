@@ -4,6 +4,7 @@ filled, and the floating-point weight is dropped before the next.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
@@ -14,7 +15,7 @@ from erniecore.api import ConfigError, UsageError
 from erniecore.api.experts import ExpertLayer
 from erniecore.api.layers import stored_dtype
 from erniecore_weight_only.layers import PackedExperts, PackedLinear, PackedWeight
-from erniecore_weight_only.schemes import Place, Rule, Scheme, choose, places
+from erniecore_weight_only.schemes import STACKED, Place, Rule, Scheme, choose, places
 
 
 class Kinds(NamedTuple):
@@ -44,11 +45,14 @@ def pack_model(model: nn.Layer, rules: Sequence[Rule], kinds: Kinds | None = Non
 def keep_stored(model: nn.Layer, rules: Sequence[Rule], kinds: Kinds, dtype: str) -> nn.Layer:
     """As :func:`pack_model`, of those weights alone that have no values yet and that a file has in ``dtype``. Packed layers and
     all others stay as they are."""
-    empty = dict(model.named_parameters())
-    chosen = choose(places(shapes_of(model)), rules)
-    names = {place: f"{place.layer}.{place.parameter}" for place in chosen}
-    other = {place.layer for place, name in names.items() if name not in empty or stored_dtype(empty[name]) != dtype}
-    _replace(model, {place: scheme for place, scheme in chosen.items() if place.layer not in other}, kinds)
+    layers, empty = dict(model.named_sublayers(include_self=True)), dict(model.named_parameters())
+    found = places(
+        {name: tuple(parameter.shape) for name, parameter in empty.items() if stored_dtype(parameter) == dtype}
+    )
+    number = Counter(place.layer for place in found)
+    whole = {name for name, count in number.items() if count == len(STACKED) or type(layers[name]) is nn.Linear}
+    if known := [place for place in found if place.layer in whole]:
+        _replace(model, choose(known, rules), kinds)
     return model
 
 
