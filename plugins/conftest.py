@@ -63,6 +63,33 @@ class Golden(SimpleNamespace):
         shape = self.tensors[f"{batch}.input_ids"].shape
         return np.ones(shape, bool) if mask is None else mask.astype(bool)
 
+    def token_losses(self, model, batch):
+        """Loss of each token, float32 [T], 0 where nothing is learned, and how many positions are learned."""
+        import paddle
+
+        from erniecore.api import ops
+
+        hidden = model.features(**self.inputs(batch)).hidden
+        labels = self.tensors[f"{batch}.labels_shifted"].reshape(-1)
+        weight, transposed, bias = model.head()
+        flat = hidden.reshape([-1, hidden.shape[-1]])
+        losses = ops.linear_cross_entropy(flat, weight, paddle.to_tensor(labels), transposed=transposed, bias=bias)
+        return losses, int((labels != -100).sum())
+
+    def check_rotary_axes(self, model, batch):
+        """Compare queries and keys of the first layer, turned by positions on three axes, with what is stored."""
+        import paddle
+
+        from erniecore.api import ops
+
+        positions = paddle.to_tensor(self.tensors[f"{batch}.position_ids"].transpose(1, 2, 0))
+        context = model.make_context(self.inputs(batch)["input_ids"], cache=None, position_ids=positions)
+        for name in ("q", "k"):
+            before = paddle.to_tensor(self.tensors[f"{batch}.layer0.{name}_in"].transpose(0, 2, 1, 3))
+            found = ops.apply_rope(before, context.cos, context.sin, halves=context.halves).numpy()
+            expected = self.tensors[f"{batch}.layer0.{name}_rot"]
+            np.testing.assert_allclose(found.transpose(0, 2, 1, 3), expected, atol=2e-6, rtol=0)
+
     def check_hidden_states(self, model, batch, *, embedding=True):
         """Compare what every part of the decoder gives for ``batch`` with what is stored, where there is no padding.
 

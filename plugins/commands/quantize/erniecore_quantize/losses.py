@@ -5,21 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import numpy as np
-from numpy.typing import NDArray
-
 from erniecore.api.parallel import PackedLayer
 from erniecore.api.quantizer import MeasuredLayer
 
 if TYPE_CHECKING:
     from paddle import Tensor
 
-    from erniecore.api.ops import RoundingError
-
 #: positions of the KV cache whose bytes are counted
 _POSITIONS = 8
-#: elements that are compared at a time
-_PART = 1 << 20
 
 
 class Loss(NamedTuple):
@@ -66,7 +59,7 @@ class PackedWeight(NamedTuple):
         from erniecore.api import ops
 
         found = self.layer.measured_error(self.parameter) if isinstance(self.layer, ops.MeasuredRounding) else None
-        error = found or _error(weight, self.layer.dequantized(self.parameter))
+        error = found or ops.RoundingError.between_tensors(weight, self.layer.dequantized(self.parameter))
         ratio, largest = error.sqnr_db, error.largest
         return Loss(self.name, tuple(weight.shape), ratio, largest, _measured(self.layer).get(self.parameter))
 
@@ -103,19 +96,3 @@ def cache_loss(model: Any) -> CacheLoss | None:
 def _measured(thing: Any) -> Any:
     """What was measured on calibration data, of a packed layer or of a codec; nothing elsewhere."""
     return thing.measured if isinstance(thing, MeasuredLayer) else {}
-
-
-def _error(weight: Tensor, dequantized: Tensor) -> RoundingError:
-    """Some rows or experts at a time, which saves memory."""
-    from erniecore.api import ops
-
-    # views: a slice of a Paddle tensor would copy the whole of it on its way to numpy
-    whole, other = (_view(t.detach().astype("float32").cpu()) for t in (weight, dequantized))
-    step = max(1, _PART * weight.shape[0] // max(int(weight.size), 1))
-    parts = (slice(start, start + step) for start in range(0, weight.shape[0], step))
-    return ops.RoundingError.of(ops.RoundingError.between(whole[part], other[part]) for part in parts)
-
-
-def _view(tensor: Tensor) -> NDArray[np.float32]:
-    array: Any = np.from_dlpack(tensor)
-    return np.asarray(array, np.float32)

@@ -30,6 +30,8 @@ BLOCK = 1 << 17
 TOP = {"int8": 127.0, "int4": 7.0, "nf4": 1.0}
 #: between neighboring levels of NF4: at or below the first is the first level, and so on
 NF4_MIDDLES = tuple((a + b) / 2 for a, b in pairwise(NF4))
+#: elements that are compared at a time
+_COMPARED = 1 << 20
 _LEVELS = np.array(NF4, np.float32)
 
 
@@ -54,6 +56,16 @@ class RoundingError(NamedTuple):
         with np.errstate(invalid="ignore", over="ignore"):
             error = others - weights
         return cls(_squares(weights), _squares(error), max(float(error.max()), -float(error.min())))
+
+    @classmethod
+    def between_tensors(cls, weights: Tensor, others: Tensor) -> RoundingError:
+        """The same of tensors [N, ..]; some rows or experts at a time, which saves memory."""
+        # memory itself: a slice of a Paddle tensor would copy the whole of it on its way to numpy
+        both: list[Any] = [memory_of(t.detach().astype("float32").cpu()) for t in (weights, others)]
+        whole, other = both
+        step = max(1, _COMPARED * len(whole) // max(whole.size, 1))
+        parts = (slice(start, start + step) for start in range(0, len(whole), step))
+        return cls.of(cls.between(whole[part], other[part]) for part in parts)
 
     @property
     def sqnr_db(self) -> float:

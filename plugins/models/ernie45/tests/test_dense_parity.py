@@ -58,18 +58,8 @@ def test_rotary_positions(which, dense, model):
     np.testing.assert_allclose(found, dense.tensors[f"a.layer0.{which}_rot"], atol=2e-5, rtol=0)
 
 
-def token_losses(model, dense):
-    """[T] float32, 0 where nothing is learned, and how many positions are learned."""
-    hidden = model.features(paddle.to_tensor(dense.tensors["a.input_ids"])).hidden
-    labels = dense.tensors["a.labels_shifted"].reshape(-1)
-    weight, transposed, bias = model.head()
-    flat = hidden.reshape([-1, hidden.shape[-1]])
-    losses = ops.linear_cross_entropy(flat, weight, paddle.to_tensor(labels), transposed=transposed, bias=bias)
-    return losses, int((labels != -100).sum())
-
-
 def test_loss(dense, model):
-    losses, count = token_losses(model, dense)
+    losses, count = dense.token_losses(model, "a")
     np.testing.assert_allclose(losses.numpy(), dense.tensors["a.token_loss"].reshape(-1), atol=2e-5, rtol=0)
     assert float(losses.sum()) / count == pytest.approx(dense.numbers["loss"]["a"], rel=1e-6)
 
@@ -78,7 +68,7 @@ def test_loss(dense, model):
 def test_gradients(granularity, dense, model, public_gradients):
     model.train()
     model.set_recompute(granularity)
-    losses, count = token_losses(model, dense)
+    losses, count = dense.token_losses(model, "a")
     (losses.sum() / count).backward()
     found = public_gradients(plugin, model)
     dense.check_gradients(found)

@@ -8,8 +8,6 @@ import pytest
 from erniecore_ernie45_moe.plugin import plugin
 from erniecore_ernie45_moe.router import route
 
-from erniecore.api import ops
-
 pytestmark = pytest.mark.usefixtures("each_kernel")
 
 BATCHES = ("a", "left_pad", "right_pad", "packed", "strided")
@@ -90,17 +88,8 @@ def test_selection_and_weights_of_stored_logits(batch, layer, moe):
     np.testing.assert_allclose(weights, golden_weights, atol=1e-6, rtol=0)
 
 
-def token_losses(model, moe):
-    hidden = model.features(paddle.to_tensor(moe.tensors["a.input_ids"])).hidden
-    labels = moe.tensors["a.labels_shifted"].reshape(-1)
-    weight, transposed, bias = model.head()
-    flat = hidden.reshape([-1, hidden.shape[-1]])
-    losses = ops.linear_cross_entropy(flat, weight, paddle.to_tensor(labels), transposed=transposed, bias=bias)
-    return losses, int((labels != -100).sum())
-
-
 def test_loss(moe, model):
-    losses, count = token_losses(model, moe)
+    losses, count = moe.token_losses(model, "a")
     np.testing.assert_allclose(losses.numpy(), moe.tensors["a.token_loss"].reshape(-1), atol=2e-5, rtol=0)
     assert float(losses.sum()) / count == pytest.approx(moe.numbers["loss"]["a"], rel=1e-6)
 
@@ -109,7 +98,7 @@ def test_loss(moe, model):
 def test_gradients(granularity, moe, model, public_gradients):
     model.train()
     model.set_recompute(granularity)
-    losses, count = token_losses(model, moe)
+    losses, count = moe.token_losses(model, "a")
     (losses.sum() / count).backward()
     found = public_gradients(plugin, model)
     moe.check_gradients(found)

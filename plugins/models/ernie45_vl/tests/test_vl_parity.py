@@ -8,8 +8,6 @@ import pytest
 from erniecore_ernie45_vl.plugin import plugin
 from erniecore_ernie45_vl.positions import IMAGE, VIDEO, read_grids
 
-from erniecore.api import ops
-
 pytestmark = pytest.mark.usefixtures("each_kernel")
 
 BATCHES = ("image", "two_images", "video", "mixed", "text", "long_video")
@@ -82,12 +80,7 @@ def test_hidden_states(vl, model):
 
 
 def test_rotary_positions_on_three_axes(vl, model):
-    positions = paddle.to_tensor(vl.tensors["mixed.position_ids"].transpose(1, 2, 0))
-    context = model.make_context(vl.inputs("mixed")["input_ids"], cache=None, position_ids=positions)
-    for name in ("q", "k"):
-        before = paddle.to_tensor(vl.tensors[f"mixed.layer0.{name}_in"].transpose(0, 2, 1, 3))
-        found = ops.apply_rope(before, context.cos, context.sin).numpy().transpose(0, 2, 1, 3)
-        np.testing.assert_allclose(found, vl.tensors[f"mixed.layer0.{name}_rot"], atol=2e-6, rtol=0)
+    vl.check_rotary_axes(model, "mixed")
 
 
 @pytest.mark.parametrize("batch", ["image", "two_images", "mixed", "text"])
@@ -118,12 +111,8 @@ def test_routing(batch, vl, model):
 
 
 def loss_of(vl, model):
-    hidden = model.features(**vl.inputs("mixed")).hidden
-    labels = vl.tensors["mixed.labels_shifted"].reshape(-1)
-    weight, transposed, bias = model.head()
-    flat = hidden.reshape([-1, hidden.shape[-1]])
-    losses = ops.linear_cross_entropy(flat, weight, paddle.to_tensor(labels), transposed=transposed, bias=bias)
-    return losses.sum() / int((labels != -100).sum())
+    losses, count = vl.token_losses(model, "mixed")
+    return losses.sum() / count
 
 
 @pytest.mark.usefixtures("padding_of_the_reference")

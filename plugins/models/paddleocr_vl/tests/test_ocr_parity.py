@@ -8,8 +8,6 @@ import pytest
 from erniecore_ernie45_vl.positions import IMAGE, read_grids
 from erniecore_paddleocr_vl.plugin import plugin
 
-from erniecore.api import ops
-
 pytestmark = pytest.mark.usefixtures("each_kernel")
 
 BATCHES = ("image", "pair", "two_in_one", "text")
@@ -67,21 +65,12 @@ def test_hidden_states(ocr, model):
 
 
 def test_rotary_positions_on_three_axes(ocr, model):
-    positions = paddle.to_tensor(ocr.tensors["pair.position_ids"].transpose(1, 2, 0))
-    context = model.make_context(ocr.inputs("pair")["input_ids"], cache=None, position_ids=positions)
-    for name in ("q", "k"):
-        before = paddle.to_tensor(ocr.tensors[f"pair.layer0.{name}_in"].transpose(0, 2, 1, 3))
-        found = ops.apply_rope(before, context.cos, context.sin, halves=context.halves).numpy().transpose(0, 2, 1, 3)
-        np.testing.assert_allclose(found, ocr.tensors[f"pair.layer0.{name}_rot"], atol=2e-6, rtol=0)
+    ocr.check_rotary_axes(model, "pair")
 
 
 def loss_of(ocr, model):
-    hidden = model.features(**ocr.inputs("pair")).hidden
-    labels = ocr.tensors["pair.labels_shifted"].reshape(-1)
-    weight, transposed, bias = model.head()
-    flat = hidden.reshape([-1, hidden.shape[-1]])
-    losses = ops.linear_cross_entropy(flat, weight, paddle.to_tensor(labels), transposed=transposed, bias=bias)
-    return losses.sum() / int((labels != -100).sum())
+    losses, count = ocr.token_losses(model, "pair")
+    return losses.sum() / count
 
 
 @pytest.mark.usefixtures("padding_of_the_reference")

@@ -15,14 +15,13 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
-from types import FrameType
 from uuid import uuid4
 
 from erniecore_model_check.rules import check_directory
 from erniecore_serve.keys import api_key, check_address
+from erniecore_serve.stopping import on_stop
 
 from erniecore.api import CheckpointError, EnvironmentFault, UsageError
 from erniecore.api.command import note, show
@@ -54,7 +53,8 @@ def serve(settings: FastDeployConfig, directory: Path) -> int:
         return 0
     check_ports(settings)
     address = Address(settings.host, settings.port, key)
-    with _signals() as asked, Child(words, key) as child:
+    asked = Asked()
+    with on_stop(asked.again), Child(words, key) as child:
         if not _wait_until_healthy(child, address, asked, settings.start_seconds):
             child.stop(settings.stop_seconds)
             return 0
@@ -69,7 +69,7 @@ def check_model(directory: Path) -> None:
     """Raise ``CheckpointError`` for a directory that FastDeploy would not read, with the rules that it breaks."""
     broken = check_directory(directory, "fastdeploy")
     if broken:
-        lines = "; ".join(f"{rule.where}: found {rule.found}, expected {rule.expected}" for rule in broken[:3])
+        lines = "; ".join(map(str, broken[:3]))
         more = f"; {len(broken) - 3} more" if len(broken) > 3 else ""
         raise CheckpointError(
             f"FastDeploy does not read this directory: {lines}{more}",
@@ -198,20 +198,9 @@ class Asked:
 
     times = 0
 
-
-@contextmanager
-def _signals() -> Iterator[Asked]:
-    asked = Asked()
-
-    def count(number: int, frame: FrameType | None) -> None:
-        asked.times += 1
-
-    before = {number: signal.signal(number, count) for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)}
-    try:
-        yield asked
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+    def again(self, number: int) -> None:
+        """One more signal, whichever."""
+        self.times += 1
 
 
 def _wait_until_healthy(child: Child, address: Address, asked: Asked, seconds: float) -> bool:

@@ -7,17 +7,16 @@ Ctrl-C lets running completions finish and refuses new ones, the second ends the
 from __future__ import annotations
 
 import os
-import signal
 import socket
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from types import FrameType
 
 import uvicorn
 from erniecore_generation.options import open_model
 from erniecore_serve.keys import api_key, check_address
+from erniecore_serve.stopping import on_stop
 
 from erniecore.api import CheckpointError, EnvironmentFault, UsageError
 from erniecore.api.command import note, show
@@ -134,14 +133,10 @@ def _signals() -> Iterator[threading.Event]:
     """An event for the first signal that asks to stop; the second one ends the process."""
     asked = threading.Event()
 
-    def stop(number: int, frame: FrameType | None) -> None:
+    def stop(number: int) -> None:
         if asked.is_set():
             os._exit(128 + number)
         asked.set()
 
-    before = {number: signal.signal(number, stop) for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)}
-    try:
+    with on_stop(stop):
         yield asked
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
