@@ -10,6 +10,8 @@ KERNELS := third_party_kernels
 SOURCES := pyproject.toml $(addsuffix pyproject.toml,$(PLUGINS)) $(wildcard $(KERNELS)/*.* $(KERNELS)/*/*.h $(KERNELS)/*/*/*.cpp)
 # CONSTRAINTS=constraints.txt installs the versions with which the tests ran.
 PIP := $(BIN)/pip install --quiet --no-compile $(addprefix --constraint ,$(CONSTRAINTS))
+# the libraries that the core depends on
+CORE := $(foreach l,errors system catalog checkpoint sampler ops,-e ./plugins/libraries/$(l))
 EDITABLE := $(foreach p,$(PLUGINS) $(KERNELS),-e ./$(p))
 # Test processes: one more than cores, because some tests wait for others.
 JOBS ?= $(shell echo $$(( $$(nproc 2>/dev/null || echo 2) + 1 )))
@@ -38,7 +40,7 @@ constraints: $(VENV)/.ready
 # What the demo needs and no more, until `make install` or `make test` bring the rest: no linters, no test runner, no pyarrow, no VisualDL.
 $(VENV)/.demo: $(SOURCES) | $(BIN)/pip
 	$(PIP) 'flit_core>=3.11,<5' 'setuptools>=77,<81'
-	$(PIP) --no-build-isolation -e '.[cpu]' -e plugins/libraries/ops -e plugins/libraries/catalog -e plugins/libraries/system -e plugins/libraries/sampler -e $(KERNELS)
+	$(PIP) --no-build-isolation -e '.[cpu]' $(CORE) -e $(KERNELS)
 	$(PIP) --no-build-isolation $$($(BIN)/python -m erniecore_catalog.installing erniecore-demo)
 	@touch $@
 

@@ -48,8 +48,9 @@ def save_ours(tensors: dict[str, Any], place: Path) -> None:
     """As a run does, without its other state."""
     from concurrent.futures import ThreadPoolExecutor
 
-    from erniecore.checkpoint.parts import PartWriter
-    from erniecore.checkpoint.writer import Save
+    from erniecore_checkpoint.parts import PartWriter
+    from erniecore_checkpoint.writer import Save
+
     from erniecore.engine.process_group import SingleProcess
     from erniecore.engine.training.gather import LocalShard, assign, write_shards
     from erniecore.types.process_group import ShardSpec
@@ -65,8 +66,9 @@ def save_ours(tensors: dict[str, Any], place: Path) -> None:
 
 def load_ours(tensors: dict[str, Any], place: Path, *, verify: bool) -> None:
     """Verified or not, into ``tensors``."""
-    from erniecore.checkpoint.reader import load_checkpoint
-    from erniecore.checkpoint.verified import _verified
+    from erniecore_checkpoint.reader import load_checkpoint
+    from erniecore_checkpoint.verified import _verified
+
     from erniecore.engine.optimizers.state import load_exactly
 
     _verified.clear()  # what this process wrote it would not hash again

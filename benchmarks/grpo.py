@@ -19,11 +19,11 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from erniecore_checkpoint.manifest import list_checkpoints
+from erniecore_checkpoint.reader import load_checkpoint
 from erniecore_demo import tasks
 
 import erniecore
-from erniecore.checkpoint.manifest import list_checkpoints
-from erniecore.checkpoint.reader import load_checkpoint
 
 FAMILIES = ("reverse", "sort", "copy", "last")
 #: demonstrations and the share of wrong ones; questions for GRPO; held-out questions

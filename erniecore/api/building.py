@@ -2,7 +2,8 @@
 imported by :func:`open_device` and by the functions called after it.
 """
 
-from erniecore.checkpoint.directories import atomic_directory, check_target
+from erniecore_checkpoint.directories import atomic_directory, check_target
+
 from erniecore.config.recipes import recipes
 from erniecore.config.sources import parse_value
 from erniecore.config.yaml import parse as parse_yaml

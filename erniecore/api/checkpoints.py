@@ -1,8 +1,8 @@
 """For tools that read, verify and write checkpoints and model directories outside of a run. Imports no Paddle."""
 
-from erniecore.checkpoint.directories import MODEL_MANIFEST, verify_directory
-from erniecore.checkpoint.files import translated
-from erniecore.checkpoint.manifest import (
+from erniecore_checkpoint.directories import MODEL_MANIFEST, verify_directory
+from erniecore_checkpoint.files import translated
+from erniecore_checkpoint.manifest import (
     MANIFEST_NAME,
     Manifest,
     checkpoint_name,
@@ -10,10 +10,11 @@ from erniecore.checkpoint.manifest import (
     read_manifest,
     step_of,
 )
-from erniecore.checkpoint.reader import Checkpoint, load_checkpoint
-from erniecore.checkpoint.retention import prune
-from erniecore.checkpoint.save import save_checkpoint
-from erniecore.checkpoint.verify import Finding, verify_checkpoint
+from erniecore_checkpoint.reader import Checkpoint, load_checkpoint
+from erniecore_checkpoint.retention import prune
+from erniecore_checkpoint.save import save_checkpoint
+from erniecore_checkpoint.verify import Finding, verify_checkpoint
+
 from erniecore.engine.training.skipped_steps import find_list as find_bad_batch_list
 
 __all__ = [

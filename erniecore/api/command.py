@@ -134,9 +134,8 @@ def read_yaml(path: Path) -> Any:
 
 def store_text(path: Path, text: str, doing: str) -> None:
     """Replace a file as a whole, with the directories above it. Raises ``CheckpointError`` that says what was being done."""
+    from erniecore_checkpoint.files import translated
     from erniecore_system.durable import replace_file
-
-    from erniecore.checkpoint.files import translated
 
     with translated(path, doing):
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from erniecore_catalog.known import PADDLE_WHEELS, installed, kernels_for, known
+from erniecore_checkpoint.files import existing_parent, free_bytes
 from erniecore_system.memory import host_memory
 from erniecore_system.units import size_text
 
-from erniecore.checkpoint.files import existing_parent, free_bytes
 from erniecore.engine.launch import apply_environment, default_device
 from erniecore.host import Host, assemble
 from erniecore.kernels import OPERATORS, REFERENCE

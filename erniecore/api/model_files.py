@@ -1,8 +1,9 @@
 """Building block: writes and verifies model directories. Imports Paddle."""
 
-from erniecore.checkpoint.directories import write_directory_manifest, write_json
-from erniecore.checkpoint.tensors import LONG_NAMES, SHORT_NAMES, Array, same_bits
-from erniecore.checkpoint.tensors import Tensor as StoredTensor
+from erniecore_checkpoint.directories import write_directory_manifest, write_json
+from erniecore_checkpoint.tensors import LONG_NAMES, SHORT_NAMES, Array, same_bits
+from erniecore_checkpoint.tensors import Tensor as StoredTensor
+
 from erniecore.config.packed_base import QUANTIZATION as QUANTIZATION_KEY
 from erniecore.engine.arrays import all_finite, dtype_name, to_numpy
 from erniecore.engine.models.config_json import has_score

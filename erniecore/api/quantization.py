@@ -1,6 +1,7 @@
 """Building block: quantizes a loaded model and writes it. Imports Paddle."""
 
-from erniecore.checkpoint.directories import WRITING, check_target, is_alive, publish
+from erniecore_checkpoint.directories import WRITING, check_target, is_alive, publish
+
 from erniecore.config.packed_base import quantizer_of
 from erniecore.engine.fingerprint import model_digest
 from erniecore.engine.models.bundles import described as with_provenance

@@ -21,9 +21,9 @@ from erniecore.types.run import Cluster, Device, ParallelPlan
 if TYPE_CHECKING:
     from concurrent.futures import Future
 
+    from erniecore_checkpoint.reader import Checkpoint
     from erniecore_system.contents import Fingerprint
 
-    from erniecore.checkpoint.reader import Checkpoint
     from erniecore.config.settings import RunSettings
     from erniecore.engine.preparation.head import HeadChoice
     from erniecore.engine.preparation.reference import ReferenceKind

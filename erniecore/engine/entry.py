@@ -217,7 +217,8 @@ def _default_callback(loaded: LoadedSettings) -> tuple[list[Plugin], list[str]]:
 
 def write_resolved_file(loaded: LoadedSettings, out: Path) -> None:
     """``resolved.yaml`` in the run directory."""
-    from erniecore.checkpoint.files import translated
+    from erniecore_checkpoint.files import translated
+
     from erniecore.config.resolved import write_resolved
 
     with translated(out, "writing resolved.yaml"):
@@ -247,7 +248,8 @@ def _run_here(context: RunContext, write_resolved: Callable[[Path], None], notes
     Args:
         write_resolved: writes ``resolved.yaml``. notes: warnings to print at the start.
     """
-    from erniecore.checkpoint.files import require_space
+    from erniecore_checkpoint.files import require_space
+
     from erniecore.engine import opening
     from erniecore.engine.context import Resumption
     from erniecore.engine.preparation import rundir

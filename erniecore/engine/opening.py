@@ -44,7 +44,7 @@ def share_choice(ranks: ProcessGroup, resumption: Resumption) -> Resumption:
     found = resumption.checkpoint
     path = ranks.all_gather_object("" if found is None else str(found.path.resolve()))[0]
     if path and found is None:
-        from erniecore.checkpoint.reader import load_checkpoint
+        from erniecore_checkpoint.reader import load_checkpoint
 
         return replace(resumption, checkpoint=load_checkpoint(Path(path), verify=False))  # rank 0 has read every byte
     return resumption

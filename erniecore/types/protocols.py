@@ -7,7 +7,8 @@ from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
-    from erniecore.checkpoint.tensors import Tensor as StoredTensor
+    from erniecore_checkpoint.tensors import Tensor as StoredTensor
+
     from erniecore.types.decoder import Projection
     from erniecore.types.model import StoredWeight, TensorMap
 

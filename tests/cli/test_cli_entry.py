@@ -58,6 +58,7 @@ def test_start_up_imports_these_packages_alone(site, command):
     allowed = {
         "erniecore",
         "erniecore_catalog",
+        "erniecore_errors",
         "erniecore_system",
         "stevedore",
         "typer",

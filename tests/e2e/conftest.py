@@ -218,7 +218,7 @@ class Runner:
 
     def tensors(self, step, out="out"):
         """Everything that the checkpoint of ``step`` holds, as bytes."""
-        from erniecore.checkpoint.reader import load_checkpoint
+        from erniecore_checkpoint.reader import load_checkpoint
 
         checkpoint = load_checkpoint(Path(self.directory / out / "ckpt" / f"step-{step:08d}"))
         return {(g, n): array.tobytes() for g, members in checkpoint.tensors.items() for n, array in members.items()}

@@ -6,9 +6,9 @@ import shutil
 import subprocess
 
 import pytest
+from erniecore_checkpoint.manifest import list_checkpoints
+from erniecore_checkpoint.reader import newest_verified
 
-from erniecore.checkpoint.manifest import list_checkpoints
-from erniecore.checkpoint.reader import newest_verified
 from erniecore.errors import Exit
 
 SIX = {"train__max_steps": 6, "checkpoint__every": 2}

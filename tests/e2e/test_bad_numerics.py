@@ -4,10 +4,10 @@ import shutil
 
 import numpy as np
 import pytest
+from erniecore_checkpoint.manifest import list_checkpoints
+from erniecore_checkpoint.reader import load_checkpoint
 from safetensors.numpy import load_file, save_file
 
-from erniecore.checkpoint.manifest import list_checkpoints
-from erniecore.checkpoint.reader import load_checkpoint
 from erniecore.errors import Exit
 
 #: the first update makes every weight about 1e30; what follows overflows

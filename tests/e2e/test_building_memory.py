@@ -172,7 +172,8 @@ def test_values_are_those_of_a_model_that_is_whole_first(base, change):
 
 def touched_bytes(name, directory, change, *, whole_first):
     """Bytes of the weight files whose pages the model with ``change`` takes into memory, none of which are given back."""
-    from erniecore.checkpoint import safetensors_io
+    from erniecore_checkpoint import safetensors_io
+
     from erniecore.engine.models import weights
 
     kept, look, of_file = [], safetensors_io._view, weights.source_of

@@ -160,7 +160,7 @@ def trains_continues_and_exports(words, tmp_path, home, method, adapter, model):
 
 def tensors(run):
     """Everything in the last checkpoint, as bytes."""
-    from erniecore.checkpoint.reader import load_checkpoint
+    from erniecore_checkpoint.reader import load_checkpoint
 
     checkpoint = load_checkpoint(run / "ckpt/step-00000003")
     return {(g, n): array.tobytes() for g, members in checkpoint.tensors.items() for n, array in members.items()}

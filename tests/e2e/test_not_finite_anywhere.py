@@ -8,10 +8,10 @@ import shutil
 
 import numpy as np
 import pytest
+from erniecore_checkpoint.safetensors_io import open_tensors
+from erniecore_checkpoint.tensors import all_finite, contiguous_bytes
 from safetensors.numpy import load_file, save_file
 
-from erniecore.checkpoint.safetensors_io import open_tensors
-from erniecore.checkpoint.tensors import all_finite, contiguous_bytes
 from erniecore.engine.optimizers.adamw import AdamW
 from erniecore.engine.training.ema import Ema
 from erniecore.engine.training.trainer import Trainer
@@ -222,7 +222,8 @@ def test_such_numbers_in_settings_are_refused(ernie, home, runner, key, value):
 
 def test_a_state_from_elsewhere_is_not_continued_with(ernie, runner, monkeypatch):
     """A checkpoint whose hashes agree, of a program that looks at nothing."""
-    from erniecore.checkpoint import safetensors_write
+    from erniecore_checkpoint import safetensors_write
+
     from erniecore.engine.training import saving
 
     real = saving.CheckpointSaver.save

@@ -5,8 +5,8 @@ import math
 from pathlib import Path
 
 import pytest
+from erniecore_checkpoint.reader import load_checkpoint
 
-from erniecore.checkpoint.reader import load_checkpoint
 from erniecore.config.compose import load
 
 CONFIGS = Path(__file__).parents[1] / "fixtures/erniekit/configs/ERNIE-4.5-0.3B"

@@ -3,9 +3,9 @@
 import json
 
 import pytest
+from erniecore_checkpoint.floats import read_tensors
+from erniecore_checkpoint.reader import load_checkpoint
 
-from erniecore.checkpoint.floats import read_tensors
-from erniecore.checkpoint.reader import load_checkpoint
 from erniecore.errors import Exit
 
 

@@ -5,9 +5,9 @@ import json
 import sys
 
 import pytest
+from erniecore_checkpoint.reader import load_checkpoint
 
 import erniecore
-from erniecore.checkpoint.reader import load_checkpoint
 from erniecore.cli.app import main
 from erniecore.errors import Exit
 

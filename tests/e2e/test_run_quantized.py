@@ -5,10 +5,10 @@ import re
 
 import numpy as np
 import pytest
+from erniecore_checkpoint.floats import read_tensors
+from erniecore_checkpoint.reader import load_checkpoint
 from safetensors.numpy import save_file
 
-from erniecore.checkpoint.floats import read_tensors
-from erniecore.checkpoint.reader import load_checkpoint
 from erniecore.errors import Exit
 
 

@@ -4,12 +4,12 @@ import json
 
 import numpy as np
 import pytest
+from erniecore_checkpoint.safetensors_io import merge_shards
 from erniecore_fastdeploy.contract import STATIC
 from erniecore_fastdeploy.paddle_layout import packed_of, place
 from erniecore_model_check.rules import check_directory
 
 from erniecore.api.quantizer import QuantizerCapability
-from erniecore.checkpoint.safetensors_io import merge_shards
 from erniecore.engine.models.bundles import load_bundle
 from erniecore.engine.models.quantized import apply
 from erniecore.errors import Exit

@@ -9,9 +9,9 @@ import subprocess
 import sys
 
 import pytest
+from erniecore_checkpoint.manifest import list_checkpoints
+from erniecore_checkpoint.reader import load_checkpoint
 
-from erniecore.checkpoint.manifest import list_checkpoints
-from erniecore.checkpoint.reader import load_checkpoint
 from erniecore.errors import Exit
 
 pytestmark = pytest.mark.slow

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from erniecore_checkpoint.manifest import list_checkpoints
 
-from erniecore.checkpoint.manifest import list_checkpoints
 from erniecore.errors import CheckpointError, Exit, NumericsError, Preempted
 
 SHORT = {"train__max_steps": 8, "checkpoint__every": 2, "checkpoint__keep": 9}
@@ -147,8 +147,8 @@ def test_a_run_proves_that_it_repeats_itself(runner, run_ernie):
 
 
 def test_a_run_that_does_not_repeat_itself_is_found(runner, run_ernie):
-    from erniecore.checkpoint.reader import load_checkpoint
-    from erniecore.checkpoint.save import save_checkpoint
+    from erniecore_checkpoint.reader import load_checkpoint
+    from erniecore_checkpoint.save import save_checkpoint
 
     runner.complete(**SHORT)
     root = runner.directory / "out/ckpt"

@@ -122,14 +122,14 @@ def test_read_only_directory_is_refused(runner):
 
 
 def test_full_disk_is_found_before_training(runner, monkeypatch):
-    monkeypatch.setattr("erniecore.checkpoint.files.free_bytes", lambda path: 1000)
+    monkeypatch.setattr("erniecore_checkpoint.files.free_bytes", lambda path: 1000)
     with pytest.raises(CheckpointError, match="space"):
         runner.run()
     assert not (runner.directory / "out" / "events.jsonl").exists()
 
 
 def test_disk_that_fills_up_keeps_older_checkpoints(runner, monkeypatch):
-    import erniecore.checkpoint.files as files
+    import erniecore_checkpoint.files as files
 
     real, calls = files.free_bytes, []
 
@@ -137,8 +137,8 @@ def test_disk_that_fills_up_keeps_older_checkpoints(runner, monkeypatch):
         calls.append(path)
         return real(path) if len(calls) <= 3 else 1000
 
-    monkeypatch.setattr("erniecore.checkpoint.files.free_bytes", shrinking)
-    monkeypatch.setattr("erniecore.checkpoint.writer.free_bytes", shrinking)
+    monkeypatch.setattr("erniecore_checkpoint.files.free_bytes", shrinking)
+    monkeypatch.setattr("erniecore_checkpoint.writer.free_bytes", shrinking)
     with pytest.raises(CheckpointError, match="space"):
         runner.run(checkpoint__every=2)
     assert runner.tensors(2)

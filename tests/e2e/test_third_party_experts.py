@@ -7,8 +7,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-
-from erniecore.checkpoint.reader import load_checkpoint
+from erniecore_checkpoint.reader import load_checkpoint
 
 SOURCE = Path(__file__).parents[1] / "fixtures" / "acme_moe" / "acme_moe"
 

@@ -9,6 +9,8 @@ import struct
 from contextlib import suppress
 
 import pytest
+from erniecore_checkpoint.manifest import read_manifest
+from erniecore_checkpoint.safetensors_io import open_tensors
 from erniecore_runs.record import find_runs, read_run, row_statistics
 from erniecore_system.files import parse_json
 from erniecore_text import tokenizer_files
@@ -17,8 +19,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from erniecore import registry
-from erniecore.checkpoint.manifest import read_manifest
-from erniecore.checkpoint.safetensors_io import open_tensors
 from erniecore.config import imported, yaml
 from erniecore.data.decoding import decode_row
 from erniecore.data.parsing import RowParser

@@ -17,9 +17,9 @@ from pathlib import Path
 from statistics import median
 from typing import Any, Protocol
 
-from erniecore.checkpoint.manifest import list_checkpoints
-from erniecore.checkpoint.reader import load_checkpoint
-from erniecore.checkpoint.verify import verify_checkpoint
+from erniecore_checkpoint.manifest import list_checkpoints
+from erniecore_checkpoint.reader import load_checkpoint
+from erniecore_checkpoint.verify import verify_checkpoint
 
 #: seconds that the other ranks have to end by themselves
 GRACE = 5.0

@@ -9,14 +9,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from erniecore_system.files import check_links, read_json
-
-from erniecore import registry
-from erniecore.checkpoint.directories import (
+from erniecore_checkpoint.directories import (
     ADAPTER_DIRECTORY,
     MODEL_MANIFEST,
     verify_directory,
 )
+from erniecore_system.files import check_links, read_json
+
+from erniecore import registry
 from erniecore.engine.fingerprint import KEY, model_digest
 from erniecore.engine.models.config_json import is_quantized
 from erniecore.errors import CheckpointError, PluginConflict, PluginNotFound, UsageError

@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from erniecore_catalog import retired
+from erniecore_checkpoint.tensors import LONG_NAMES
 from erniecore_system.files import read_object
 
 from erniecore import kernels, registry
-from erniecore.checkpoint.tensors import LONG_NAMES
 from erniecore.config.packed_base import QUANTIZATION, quantizer_of
 from erniecore.config.selection import plugin_for_directory
 from erniecore.engine import launch
@@ -31,7 +31,8 @@ from erniecore.types.records import Json
 from erniecore.types.text import Tokenizer
 
 if TYPE_CHECKING:
-    from erniecore.checkpoint.reader import Checkpoint
+    from erniecore_checkpoint.reader import Checkpoint
+
     from erniecore.sections import Section
 
 
@@ -180,7 +181,8 @@ def load_checkpoint_bundle(
     Raises:
         CheckpointError: damaged, without settings, or with an adapter's weights only.
     """
-    from erniecore.checkpoint.reader import load_checkpoint
+    from erniecore_checkpoint.reader import load_checkpoint
+
     from erniecore.engine.models.random_weights import attach_random
 
     checkpoint = load_checkpoint(path)
@@ -347,7 +349,7 @@ def _generation_of(directory: Path) -> Json:
 
 def _provenance_of(directory: Path) -> Json:
     """What the directory says of its own origin, without what is written anew each time."""
-    from erniecore.checkpoint.directories import MODEL_MANIFEST
+    from erniecore_checkpoint.directories import MODEL_MANIFEST
 
     facts = _json(directory / MODEL_MANIFEST).get("provenance")
     known = {k: v for k, v in facts.items() if k not in ("erniecore", "parameters")} if isinstance(facts, dict) else {}

@@ -6,7 +6,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import NamedTuple
 
-from erniecore.checkpoint.directories import QUANTIZED_DIRECTORY
+from erniecore_checkpoint.directories import QUANTIZED_DIRECTORY
+
 from erniecore.errors import UsageError, nearest
 
 
@@ -29,8 +30,9 @@ def locate(source: Path) -> Located:
     Raises:
         UsageError: ``source`` is none of these, or does not exist.
     """
-    from erniecore.checkpoint.manifest import MANIFEST_NAME
-    from erniecore.checkpoint.reader import newest_verified
+    from erniecore_checkpoint.manifest import MANIFEST_NAME
+    from erniecore_checkpoint.reader import newest_verified
+
     from erniecore.engine.models.adapters import base_notes, base_of, find_adapter
 
     if not source.is_dir():

@@ -13,10 +13,9 @@ from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import erniecore
-from erniecore.checkpoint.directories import atomic_directory, write_directory_manifest, write_json
-from erniecore.checkpoint.files import require_space, translated
-from erniecore.checkpoint.safetensors_write import (
+from erniecore_checkpoint.directories import atomic_directory, write_directory_manifest, write_json
+from erniecore_checkpoint.files import require_space, translated
+from erniecore_checkpoint.safetensors_write import (
     DEFAULT_SHARD_BYTES,
     INDEX_NAME,
     SINGLE_NAME,
@@ -26,7 +25,9 @@ from erniecore.checkpoint.safetensors_write import (
     write_safetensors,
     write_shards,
 )
-from erniecore.checkpoint.tensors import SHORT_NAMES, Array, Tensor
+from erniecore_checkpoint.tensors import SHORT_NAMES, Array, Tensor
+
+import erniecore
 from erniecore.engine import arrays
 from erniecore.engine.models.weights import check_maps, convert, state_of
 from erniecore.errors import CheckpointError, PluginError

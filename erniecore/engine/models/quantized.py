@@ -123,8 +123,9 @@ def attach(model: Layer, directory: Path) -> None:
     Raises:
         CheckpointError: damaged files, or tensors that do not fit.
     """
-    from erniecore.checkpoint.comparing import compare_tensors, list_problems
-    from erniecore.checkpoint.safetensors_io import merge_shards
+    from erniecore_checkpoint.comparing import compare_tensors, list_problems
+    from erniecore_checkpoint.safetensors_io import merge_shards
+
     from erniecore.engine.models.filling import fill_from
     from erniecore.engine.models.weights import check_manifest, state_of
 
@@ -143,7 +144,8 @@ def attach(model: Layer, directory: Path) -> None:
 
 def _source(stored: Mapping[str, tuple[Path, Any]], name: str) -> Source:
     """Integers come as the file has them, and are in memory once they are used; the rest as in any other directory."""
-    from erniecore.checkpoint.tensors import LONG_NAMES
+    from erniecore_checkpoint.tensors import LONG_NAMES
+
     from erniecore.engine import arrays
     from erniecore.engine.models.filling import Source
     from erniecore.engine.models.weights import source_of

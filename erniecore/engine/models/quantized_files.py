@@ -12,9 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
-
-from erniecore.checkpoint.directories import atomic_directory, write_directory_manifest
-from erniecore.checkpoint.safetensors_write import (
+from erniecore_checkpoint.directories import atomic_directory, write_directory_manifest
+from erniecore_checkpoint.safetensors_write import (
     DEFAULT_SHARD_BYTES,
     SafetensorsFile,
     WrittenFile,
@@ -22,8 +21,9 @@ from erniecore.checkpoint.safetensors_write import (
     shard_files,
     write_shards,
 )
-from erniecore.checkpoint.tensors import DTYPES, SHORT_NAMES, Array
-from erniecore.checkpoint.tensors import Tensor as Stored
+from erniecore_checkpoint.tensors import DTYPES, SHORT_NAMES, Array
+from erniecore_checkpoint.tensors import Tensor as Stored
+
 from erniecore.engine.models.config_json import quantized_by
 from erniecore.errors import CheckpointError
 from erniecore.types.model import ModelBundle

@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import paddle
+from erniecore_checkpoint.tensors import SHORT_NAMES, Array
+from erniecore_checkpoint.tensors import Tensor as StoredTensor
 from erniecore_ops.random_values import Distribution, distribution_of, draw, table_of
 
-from erniecore.checkpoint.tensors import SHORT_NAMES, Array
-from erniecore.checkpoint.tensors import Tensor as StoredTensor
 from erniecore.engine import arrays
 from erniecore.engine.models.filling import Box, Source, fill_from, is_empty
 from erniecore.engine.models.weights import check_maps, convert, place, state_of

@@ -9,8 +9,7 @@ from functools import partial
 from pathlib import Path
 
 import numpy as np
-
-from erniecore.checkpoint.tensors import Array, Tensor
+from erniecore_checkpoint.tensors import Array, Tensor
 
 #: size of the Hadamard transform in FastDeploy's static FP8
 HADAMARD = 32

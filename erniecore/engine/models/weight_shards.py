@@ -8,14 +8,14 @@ import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from erniecore_checkpoint.comparing import hint, list_problems
+from erniecore_checkpoint.files import translated
+from erniecore_checkpoint.safetensors_io import damaged, merge_shards, refuse_pickle
+from erniecore_checkpoint.safetensors_write import INDEX_NAME, SINGLE_NAME
+from erniecore_checkpoint.tensors import Tensor, same_bits
 from erniecore_system.files import read_json
 from erniecore_system.units import counted
 
-from erniecore.checkpoint.comparing import hint, list_problems
-from erniecore.checkpoint.files import translated
-from erniecore.checkpoint.safetensors_io import damaged, merge_shards, refuse_pickle
-from erniecore.checkpoint.safetensors_write import INDEX_NAME, SINGLE_NAME
-from erniecore.checkpoint.tensors import Tensor, same_bits
 from erniecore.errors import CheckpointError
 
 

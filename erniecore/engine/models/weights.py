@@ -15,14 +15,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+from erniecore_checkpoint.comparing import compare_tensors, list_problems
+from erniecore_checkpoint.directories import MODEL_MANIFEST, verify_directory
+from erniecore_checkpoint.safetensors_io import merge_shards
+from erniecore_checkpoint.safetensors_write import INDEX_NAME, SINGLE_NAME
+from erniecore_checkpoint.tensors import LONG_NAMES, Array, Tensor
 from erniecore_system.contents import FileHashes
 from erniecore_system.units import counted
 
-from erniecore.checkpoint.comparing import compare_tensors, list_problems
-from erniecore.checkpoint.directories import MODEL_MANIFEST, verify_directory
-from erniecore.checkpoint.safetensors_io import merge_shards
-from erniecore.checkpoint.safetensors_write import INDEX_NAME, SINGLE_NAME
-from erniecore.checkpoint.tensors import LONG_NAMES, Array, Tensor
 from erniecore.data.splits import user_cache
 from erniecore.engine import arrays
 from erniecore.engine.fingerprint import HASHES

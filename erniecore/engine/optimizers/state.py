@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import paddle
+from erniecore_checkpoint.reader import Tensors
 from erniecore_system.units import counted
 
-from erniecore.checkpoint.reader import Tensors
 from erniecore.engine.arrays import Array, dtype_name, to_numpy, to_tensor
 from erniecore.errors import CheckpointError
 from erniecore.types.optimizer import Optimizer

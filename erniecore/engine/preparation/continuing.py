@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from erniecore_catalog import retired
+from erniecore_checkpoint.reader import Checkpoint, load_checkpoint
 
-from erniecore.checkpoint.reader import Checkpoint, load_checkpoint
 from erniecore.codes import FILE_CHANGED, SAMPLES_CHANGED
 from erniecore.engine.drift import SPLIT, Difference, compare
 from erniecore.engine.preparation.rundir import STATE_FORMAT

@@ -8,7 +8,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from erniecore.checkpoint.manifest import list_checkpoints
+from erniecore_checkpoint.manifest import list_checkpoints
+
 from erniecore.engine.context import Resumption
 from erniecore.engine.preparation import rundir
 from erniecore.errors import CheckpointError, UsageError, nearest
@@ -58,7 +59,7 @@ def _newest(root: Path) -> tuple[Path | None, list[str]]:
     """See ``newest_verified``; a new run has no directory to look into."""
     if not root.is_dir():
         return None, []
-    from erniecore.checkpoint.reader import newest_verified
+    from erniecore_checkpoint.reader import newest_verified
 
     return newest_verified(root)
 

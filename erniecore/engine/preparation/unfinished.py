@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from erniecore_checkpoint.manifest import list_checkpoints
 from erniecore_system.files import parse_json, read_json
 
-from erniecore.checkpoint.manifest import list_checkpoints
 from erniecore.engine.drift import compare
 from erniecore.engine.preparation import rundir
 from erniecore.errors import CheckpointError, DataError

@@ -14,9 +14,9 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+from erniecore_checkpoint.writer import LATEST_NAME
 from erniecore_system.lifeline import GRACE
 
-from erniecore.checkpoint.writer import LATEST_NAME
 from erniecore.engine.preparation.rundir import EVENTS_NAME, end_path, holders, locked, rank_lock
 from erniecore.engine.processes.exits import result
 from erniecore.engine.processes.job import Launch

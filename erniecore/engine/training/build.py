@@ -45,7 +45,8 @@ from erniecore.types.run import Objective
 from erniecore.types.text import Tokenizer
 
 if TYPE_CHECKING:
-    from erniecore.checkpoint.reader import Checkpoint
+    from erniecore_checkpoint.reader import Checkpoint
+
     from erniecore.engine.context import Resumption, RunContext
     from erniecore.engine.stop import StopRequest
     from erniecore.engine.training.ema import Ema

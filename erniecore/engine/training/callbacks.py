@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from erniecore.checkpoint.files import translated
+from erniecore_checkpoint.files import translated
+
 from erniecore.engine.preparation.rundir import log, log_fault
 from erniecore.types.process_group import ProcessGroup
 from erniecore.types.run import Objective

@@ -10,9 +10,9 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from erniecore_checkpoint.directories import ADAPTER_DIRECTORY, atomic_directory, write_directory_manifest
 from erniecore_system.contents import digests
 
-from erniecore.checkpoint.directories import ADAPTER_DIRECTORY, atomic_directory, write_directory_manifest
 from erniecore.engine.fingerprint import KEY as FINGERPRINT
 from erniecore.engine.models.model_files import save_model_directory
 from erniecore.types.model import ModelBundle

@@ -11,8 +11,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from erniecore_checkpoint.directories import QUANTIZED_DIRECTORY
+
 from erniecore.capabilities import QuantizerCapability
-from erniecore.checkpoint.directories import QUANTIZED_DIRECTORY
 from erniecore.engine.arrays import share_memory
 from erniecore.engine.models import quantized
 from erniecore.engine.models.model_files import save_model_directory

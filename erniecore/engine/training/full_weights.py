@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from erniecore.checkpoint.tensors import LONG_NAMES
+from erniecore_checkpoint.tensors import LONG_NAMES
+
 from erniecore.engine.arrays import Array, share_memory, to_tensor
 from erniecore.engine.training.gather import LocalShard, assign, gather_tensor
 from erniecore.types.process_group import ProcessGroup

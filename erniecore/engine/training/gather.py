@@ -10,10 +10,10 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
+from erniecore_checkpoint.parts import PartWriter
+from erniecore_checkpoint.tensors import PLAIN, SHORT_NAMES
+from erniecore_checkpoint.write_plan import Key, Spec, WritePlan, divide
 
-from erniecore.checkpoint.parts import PartWriter
-from erniecore.checkpoint.tensors import PLAIN, SHORT_NAMES
-from erniecore.checkpoint.write_plan import Key, Spec, WritePlan, divide
 from erniecore.engine.arrays import Array, dtype_name, to_numpy
 from erniecore.types.process_group import ProcessGroup, ShardSpec
 

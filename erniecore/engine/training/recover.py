@@ -12,11 +12,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from erniecore_checkpoint.manifest import list_checkpoints, step_of
+from erniecore_checkpoint.reader import load_checkpoint
+from erniecore_checkpoint.verify import is_verified
 from erniecore_system.durable import replace_file
 
-from erniecore.checkpoint.manifest import list_checkpoints, step_of
-from erniecore.checkpoint.reader import load_checkpoint
-from erniecore.checkpoint.verify import is_verified
 from erniecore.engine import seed
 from erniecore.engine.training.restore import restore
 from erniecore.errors import NumericsError

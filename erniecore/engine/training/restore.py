@@ -13,7 +13,7 @@ from erniecore.engine.training.state import TrainState, checkpoint_groups
 from erniecore.types.process_group import ProcessGroup
 
 if TYPE_CHECKING:
-    from erniecore.checkpoint.reader import Checkpoint
+    from erniecore_checkpoint.reader import Checkpoint
 
 
 def restore(state: TrainState, checkpoint: Checkpoint, ranks: ProcessGroup) -> None:

@@ -11,12 +11,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from erniecore_checkpoint.files import translated
 from erniecore_sampler.mixing import Mix
 from erniecore_sampler.steps import PackedBatchSampler, SamplerSettings
 from erniecore_system.durable import replace_file
 from erniecore_system.units import counted
 
-from erniecore.checkpoint.files import translated
 from erniecore.data.corpus import Corpus, corpus_of_split, open_corpus
 from erniecore.data.dataloader import DataLoader
 from erniecore.data.dataset import TokenizedDataset
@@ -28,7 +28,8 @@ from erniecore.errors import ConfigError, ErnieError
 from erniecore.types.samples import Batch, MediaReader
 
 if TYPE_CHECKING:
-    from erniecore.checkpoint.reader import Checkpoint
+    from erniecore_checkpoint.reader import Checkpoint
+
     from erniecore.config.core import DataSection, EvalSection, TrainSection
     from erniecore.engine.context import RunContext
     from erniecore.types.text import Tokenizer

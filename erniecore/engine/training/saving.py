@@ -22,12 +22,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import paddle
+from erniecore_checkpoint.manifest import file_from_json, file_json
+from erniecore_checkpoint.parts import PartWriter
+from erniecore_checkpoint.write_plan import WritePlan
+from erniecore_checkpoint.writer import Save
 
 import erniecore
-from erniecore.checkpoint.manifest import file_from_json, file_json
-from erniecore.checkpoint.parts import PartWriter
-from erniecore.checkpoint.write_plan import WritePlan
-from erniecore.checkpoint.writer import Save
 from erniecore.engine.process_group import any_rank
 from erniecore.engine.training.gather import assign, write_shards
 from erniecore.engine.training.state import checkpoint_groups

@@ -27,7 +27,7 @@ CALLS = {
     "erniecore.engine.training.trainer": [("Trainer._step", "step"), ("Trainer.evaluate", "evaluation")],
     "erniecore.engine.training.saving": [("CheckpointSaver.save", "checkpoint")],
     # a save behind the training begins with the call of above and ends here, in another thread
-    "erniecore.checkpoint.writer": [("Save.finish", "finish")],
+    "erniecore_checkpoint.writer": [("Save.finish", "finish")],
     "erniecore.engine.opening": [("open_device", "paddle")],
 }
 #: phases that this process has begun, how often

@@ -5,11 +5,11 @@ import json
 import numpy as np
 import paddle  # noqa: TID253
 import pytest
+from erniecore_checkpoint.manifest import list_checkpoints
+from erniecore_checkpoint.reader import load_checkpoint
 from erniecore_conformance.toys.others import ToyDevice, ToyDevicePlugin
 from erniecore_report.plugin import plugin as report
 
-from erniecore.checkpoint.manifest import list_checkpoints
-from erniecore.checkpoint.reader import load_checkpoint
 from erniecore.engine.arrays import to_numpy
 from erniecore.engine.optimizers.state import state_arrays
 from erniecore.engine.scoring.evaluate import evaluate

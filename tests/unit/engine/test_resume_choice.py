@@ -4,8 +4,8 @@ import json
 
 import numpy as np
 import pytest
+from erniecore_checkpoint.save import save_checkpoint
 
-from erniecore.checkpoint.save import save_checkpoint
 from erniecore.engine.config_hash import config_hash
 from erniecore.engine.preparation.continuing import STATE_FORMAT, check_data
 from erniecore.engine.preparation.resume import choose

@@ -11,8 +11,8 @@ from itertools import count
 
 import numpy as np
 import pytest
+from erniecore_checkpoint.reader import load_checkpoint, newest_verified
 
-from erniecore.checkpoint.reader import load_checkpoint, newest_verified
 from erniecore.config.core import CheckpointSection
 from erniecore.engine.process_group import SingleProcess
 from erniecore.engine.training import saving

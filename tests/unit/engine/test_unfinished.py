@@ -7,8 +7,8 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from erniecore_checkpoint.save import save_checkpoint
 
-from erniecore.checkpoint.save import save_checkpoint
 from erniecore.data import shards
 from erniecore.engine import entry
 from erniecore.engine.preparation import rundir

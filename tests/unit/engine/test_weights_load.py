@@ -9,10 +9,10 @@ import ml_dtypes
 import numpy as np
 import paddle  # noqa: TID253
 import pytest
+from erniecore_checkpoint.directories import write_directory_manifest
 from erniecore_system.hashing import stream_hash
 from safetensors.numpy import save_file
 
-from erniecore.checkpoint.directories import write_directory_manifest
 from erniecore.engine.arrays import to_numpy
 from erniecore.engine.models.weights import load_weights
 from erniecore.errors import CheckpointError, NumericsError, PluginError

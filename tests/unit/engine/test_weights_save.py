@@ -92,7 +92,7 @@ def test_a_full_disk_leaves_nothing_and_has_a_remedy(bundle, tmp_path, monkeypat
 
 
 def test_too_little_space_is_seen_first(bundle, tmp_path, monkeypatch):
-    monkeypatch.setattr("erniecore.checkpoint.files.free_bytes", lambda path: 10)
+    monkeypatch.setattr("erniecore_checkpoint.files.free_bytes", lambda path: 10)
     with pytest.raises(CheckpointError, match="not enough disk space for the model directory"):
         save_model_directory(bundle, tmp_path / "deep" / "m")
     assert list(tmp_path.iterdir()) == []

@@ -8,8 +8,8 @@ import sys
 
 import numpy as np
 import pytest
+from erniecore_checkpoint.save import save_checkpoint
 
-from erniecore.checkpoint.save import save_checkpoint
 from erniecore.cli.app import main
 from erniecore.errors import Exit
 

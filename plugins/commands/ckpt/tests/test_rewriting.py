@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from erniecore_checkpoint.manifest import read_manifest
+from erniecore_checkpoint.reader import load_checkpoint, newest_verified
+from erniecore_checkpoint.save import save_checkpoint
 from erniecore_ckpt.rewriting import rewrite, tensor_hashes
 
-from erniecore.checkpoint.manifest import read_manifest
-from erniecore.checkpoint.reader import load_checkpoint, newest_verified
-from erniecore.checkpoint.save import save_checkpoint
 from erniecore.errors import CheckpointError
 
 

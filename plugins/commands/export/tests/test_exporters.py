@@ -12,12 +12,12 @@ from pathlib import Path
 import ml_dtypes  # noqa: F401 - with it numpy, and so safetensors, knows bfloat16
 import numpy as np
 import pytest
+from erniecore_checkpoint.directories import verify_directory
+from erniecore_checkpoint.save import save_checkpoint
 from erniecore_export.exporting import compare_tokenizers, export_bundle, export_directory, verify_export
 from erniecore_model_init.new_model import init_model
 from safetensors.numpy import load_file
 
-from erniecore.checkpoint.directories import verify_directory
-from erniecore.checkpoint.save import save_checkpoint
 from erniecore.engine.arrays import to_numpy
 from erniecore.engine.models import bundles
 from erniecore.engine.models.model_files import public_config, save_model_directory

@@ -6,6 +6,7 @@ import shutil
 import signal
 
 import pytest
+from erniecore_checkpoint.safetensors_write import SafetensorsFile
 from erniecore_model_init.new_model import init_model
 from erniecore_quantize import quantize
 from erniecore_quantize.quantize import Data, quantize_directory
@@ -13,7 +14,6 @@ from erniecore_text.training import train
 
 from erniecore.__main__ import main
 from erniecore.api import CheckpointError, NumericsError
-from erniecore.checkpoint.safetensors_write import SafetensorsFile
 from erniecore.engine.models import quantized_files
 from erniecore.engine.models import weights as weight_files
 from erniecore.engine.models.bundles import load_bundle

@@ -4,6 +4,7 @@ import json
 import shutil
 
 import pytest
+from erniecore_checkpoint.floats import read_tensors, write_tensors
 from erniecore_export.exporting import export_directory
 from erniecore_fastdeploy.contract import layout_of
 from erniecore_fastdeploy.export import check_rounding
@@ -12,7 +13,6 @@ from erniecore_model_check.rules import check_directory
 from erniecore_model_init.new_model import init_model
 from erniecore_quantize.quantize import quantize_directory
 
-from erniecore.checkpoint.floats import read_tensors, write_tensors
 from erniecore.engine.models.bundles import load_bundle
 from erniecore.errors import UsageError
 from erniecore.types.model import StoredWeight

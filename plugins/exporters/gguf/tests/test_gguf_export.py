@@ -13,6 +13,8 @@ from pathlib import Path
 import gguf
 import numpy as np
 import pytest
+from erniecore_checkpoint.directories import verify_directory
+from erniecore_checkpoint.floats import read_tensors, write_tensors
 from erniecore_export.exporting import export_bundle, export_directory
 from erniecore_export.stored import open_stored
 from erniecore_gguf.architecture import check_architecture, first_expert_layer
@@ -20,8 +22,6 @@ from erniecore_gguf.types import type_of
 from erniecore_model_init.new_model import init_model
 from gguf.quants import dequantize
 
-from erniecore.checkpoint.directories import verify_directory
-from erniecore.checkpoint.floats import read_tensors, write_tensors
 from erniecore.engine.models.bundles import load_bundle
 from erniecore.engine.models.located import locate
 from erniecore.errors import CheckpointError, NumericsError, UsageError

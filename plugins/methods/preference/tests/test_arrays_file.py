@@ -2,9 +2,9 @@
 
 import numpy as np
 import pytest
+from erniecore_checkpoint.safetensors_write import write_safetensors
 from erniecore_preference.arrays import read_arrays, write_arrays
 
-from erniecore.checkpoint.safetensors_write import write_safetensors
 from erniecore.errors import CheckpointError
 
 ARRAYS = {

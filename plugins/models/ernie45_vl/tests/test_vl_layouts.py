@@ -5,10 +5,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from erniecore_checkpoint.reader import load_checkpoint
 from erniecore_conformance.processes import on_ranks
 
 import erniecore
-from erniecore.checkpoint.reader import load_checkpoint
 
 HELPERS = Path(__file__).with_name("layout_runs.py")
 ALL = "model.train=text,vision,resampler,vision_experts"

@@ -4,12 +4,12 @@ import json
 
 import numpy as np
 import pytest
+from erniecore_checkpoint.reader import load_checkpoint
 from erniecore_ernie45_vl.config import VlConfig
 from erniecore_ernie45_vl.parts import part_of
 
 import erniecore
 from erniecore.api import ConfigError
-from erniecore.checkpoint.reader import load_checkpoint
 
 PARTS = ("text", "vision", "resampler", "vision_experts")
 

@@ -106,7 +106,7 @@ def test_packed_images_are_those_of_separate_samples(home):
 
 
 def tensors(out):
-    from erniecore.checkpoint.reader import load_checkpoint
+    from erniecore_checkpoint.reader import load_checkpoint
 
     checkpoint = load_checkpoint(out / "ckpt" / "step-00000004")
     return {(g, n): array.tobytes() for g, members in checkpoint.tensors.items() for n, array in members.items()}

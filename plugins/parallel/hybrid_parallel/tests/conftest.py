@@ -119,7 +119,7 @@ class Expected:
     """Two finished runs, step by step and tensor by tensor."""
 
     def __init__(self, one, other, step=3):
-        from erniecore.checkpoint.reader import load_checkpoint
+        from erniecore_checkpoint.reader import load_checkpoint
 
         self.events = [[json.loads(e) for e in (d / "events.jsonl").read_text().splitlines()] for d in (one, other)]
         self.states = [load_checkpoint(d / "ckpt" / f"step-{step:08d}").tensors for d in (one, other)]

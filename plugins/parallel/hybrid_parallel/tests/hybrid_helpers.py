@@ -231,10 +231,11 @@ def _saved_and_loaded(ranks, local, whole, root):
     from concurrent.futures import ThreadPoolExecutor
     from pathlib import Path
 
-    from erniecore.checkpoint.manifest import file_from_json, file_json
-    from erniecore.checkpoint.parts import PartWriter
-    from erniecore.checkpoint.reader import load_checkpoint
-    from erniecore.checkpoint.writer import Save
+    from erniecore_checkpoint.manifest import file_from_json, file_json
+    from erniecore_checkpoint.parts import PartWriter
+    from erniecore_checkpoint.reader import load_checkpoint
+    from erniecore_checkpoint.writer import Save
+
     from erniecore.engine.training.gather import assign, write_shards
     from erniecore.engine.training.restore import LocalArrays
 

@@ -5,11 +5,11 @@ import json
 from pathlib import Path
 
 import pytest
+from erniecore_checkpoint.manifest import read_manifest
+from erniecore_checkpoint.reader import load_checkpoint
 from erniecore_ckpt.rewriting import tensor_hashes
 from erniecore_conformance.processes import on_ranks
 
-from erniecore.checkpoint.manifest import read_manifest
-from erniecore.checkpoint.reader import load_checkpoint
 from erniecore.cli.app import main
 
 pytest.importorskip("erniecore_muon")

@@ -10,10 +10,10 @@ import uuid
 
 import numpy as np
 import pytest
+from erniecore_checkpoint.reader import load_checkpoint
 
 from erniecore.api import Exit
 from erniecore.api.launcher import free_port
-from erniecore.checkpoint.reader import load_checkpoint
 
 pytestmark = [pytest.mark.multiproc, pytest.mark.slow]
 LAYOUT = {"parallel__name": "hybrid", "parallel__data": 2, "log__every": 1, "train__max_steps": 40}

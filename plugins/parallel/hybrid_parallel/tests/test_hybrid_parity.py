@@ -2,9 +2,8 @@
 
 import numpy as np
 import pytest
+from erniecore_checkpoint.reader import load_checkpoint
 from erniecore_conformance.processes import on_ranks
-
-from erniecore.checkpoint.reader import load_checkpoint
 
 HELPERS = __file__.replace("test_hybrid_parity.py", "hybrid_helpers.py")
 #: runs of one process, with four rows per step

@@ -4,12 +4,12 @@ import importlib.util
 from pathlib import Path
 
 import pytest
+from erniecore_checkpoint.manifest import read_manifest
 from erniecore_ckpt.rewriting import tensor_hashes
 from erniecore_conformance.processes import on_ranks
 
 from erniecore.api import ConfigError
 from erniecore.api.parallel import ParallelPlan
-from erniecore.checkpoint.manifest import read_manifest
 
 HELPERS = Path(__file__).with_name("hybrid_helpers.py")
 STEP = "step-00000003"

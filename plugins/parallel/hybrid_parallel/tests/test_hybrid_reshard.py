@@ -5,10 +5,9 @@ from itertools import product
 from pathlib import Path
 
 import pytest
+from erniecore_checkpoint.manifest import read_manifest
 from erniecore_ckpt.rewriting import tensor_hashes
 from erniecore_conformance.processes import on_ranks
-
-from erniecore.checkpoint.manifest import read_manifest
 
 HELPERS = Path(__file__).with_name("hybrid_helpers.py")
 TOGETHER = {

@@ -4,9 +4,8 @@ import json
 from pathlib import Path
 
 import pytest
+from erniecore_checkpoint.manifest import read_manifest
 from erniecore_conformance.processes import on_ranks
-
-from erniecore.checkpoint.manifest import read_manifest
 
 pytestmark = [pytest.mark.multiproc, pytest.mark.slow]
 HELPERS = Path(__file__).with_name("hybrid_helpers.py")

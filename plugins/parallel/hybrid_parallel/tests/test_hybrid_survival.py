@@ -12,12 +12,12 @@ import time
 from pathlib import Path
 
 import pytest
+from erniecore_checkpoint.manifest import list_checkpoints
+from erniecore_checkpoint.reader import load_checkpoint
 from erniecore_conformance.processes import on_ranks
 from processes import await_end
 
 from erniecore.api import Exit
-from erniecore.checkpoint.manifest import list_checkpoints
-from erniecore.checkpoint.reader import load_checkpoint
 
 pytestmark = [pytest.mark.multiproc, pytest.mark.slow]
 TWO = {"parallel__name": "hybrid", "parallel__sharding": 2, "log__every": 1}

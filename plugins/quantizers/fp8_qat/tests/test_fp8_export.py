@@ -5,12 +5,12 @@ import json
 import ml_dtypes
 import numpy as np
 import pytest
+from erniecore_checkpoint.safetensors_io import merge_shards
+from erniecore_checkpoint.tensors import Tensor
 from erniecore_fastdeploy.contract import PADDLE, SHARED
 from erniecore_fp8_qat.hf_export import encode, quantized_tensors
 from erniecore_model_check.rules import HF_RULES, check_directory
 
-from erniecore.checkpoint.safetensors_io import merge_shards
-from erniecore.checkpoint.tensors import Tensor
 from erniecore.engine.models.served_weights import decode_blocks
 from erniecore.errors import PluginNotFound
 
