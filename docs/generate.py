@@ -175,13 +175,32 @@ def keys_page(importer: str) -> str:
     return NOTICE + markdown(table, f"[Coming from {table.toolkit}](../how-to/from-{importer}.md)")
 
 
-def capability_table() -> str:
-    """The plugins installed by ``make install``, for the README."""
-    lines = ["| kind | name | what it is | distribution |", "|---|---|---|---|"]
-    for kind in KINDS:
-        for entry in sorted(registry.entries(kind), key=lambda e: e.name):
-            if entry.distribution.startswith("erniecore"):
-                lines.append(f"| {kind} | `{entry.name}` | {_summary(kind, entry)} | `{entry.distribution}` |")
+def _own_plugins(kind: str) -> list[registry.Entry]:
+    """The plugins of a kind that ``make install`` brings, by name."""
+    own = (entry for entry in registry.entries(kind) if entry.distribution.startswith("erniecore"))
+    return sorted(own, key=lambda entry: entry.name)
+
+
+def plugins_page() -> str:
+    """Every plugin of this repository, a table for each kind."""
+    parts = [
+        f"{NOTICE}# Plugins\n\nWhat `make install` brings; `ernie plugins` lists what is installed on your machine.\n"
+    ]
+    for kind in filter(_own_plugins, KINDS):
+        rows = [f"| `{e.name}` | {_summary(kind, e)} | `{e.distribution}` |" for e in _own_plugins(kind)]
+        summary = KINDS[kind].summary
+        heading = f"\n## {kind}\n\n{summary[:1].upper()}{summary[1:]}.\n"
+        parts.append("\n".join([heading, "| name | what it is | distribution |", "|---|---|---|", *rows, ""]))
+    return "".join(parts)
+
+
+def plugin_names() -> str:
+    """The names of the same plugins, a line for each kind, for the README."""
+    lines = ["| kind | plugins |", "|---|---|"]
+    for kind in filter(_own_plugins, KINDS):
+        lines.append(
+            f"| [{kind}](docs/reference/plugins.md#{kind}) | {', '.join(f'`{e.name}`' for e in _own_plugins(kind))} |"
+        )
     return "\n".join(lines) + "\n"
 
 
@@ -191,11 +210,11 @@ def _summary(kind: str, entry: registry.Entry) -> str:
 
 
 def readme() -> str:
-    """README.md with a fresh capability table between its markers."""
+    """README.md with the names of plugins between its markers."""
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     start, end = "<!-- plugins:start -->\n", "<!-- plugins:end -->"
     head, rest = text.split(start)
-    return head + start + "\n" + capability_table() + "\n" + end + rest.split(end, 1)[1]
+    return head + start + "\n" + plugin_names() + "\n" + end + rest.split(end, 1)[1]
 
 
 def design_page() -> str:
@@ -263,6 +282,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "docs/reference/hooks.md": hooks_page,
     **api_pages.pages(NOTICE),
     "docs/reference/kinds.md": kinds_page,
+    "docs/reference/plugins.md": plugins_page,
     "docs/reference/devices.md": devices_page,
     "docs/reference/errors.md": errors_page,
     "docs/reference/serving-contract.md": contract_page,
