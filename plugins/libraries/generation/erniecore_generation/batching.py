@@ -21,8 +21,9 @@ import paddle  # noqa: TID253
 from numpy.typing import NDArray
 
 from erniecore_generation.cache import StaticCache
-from erniecore_generation.generate import check_prompt, pad_left
+from erniecore_generation.generate import pad_left
 from erniecore_generation.media import PromptMedia
+from erniecore_generation.prompts import check_prompt
 from erniecore_generation.sampling import Ints, Sampling
 from erniecore_generation.speculate import Drafter
 from erniecore_generation.stepper import Group, Row, Sampled, Stepper

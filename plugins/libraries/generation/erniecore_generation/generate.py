@@ -14,10 +14,11 @@ import numpy as np
 import paddle  # noqa: TID253
 from numpy.typing import NDArray
 
-from erniecore.api import CheckpointError, UsageError, shorten
+from erniecore.api import CheckpointError, shorten
 from erniecore.api.model_files import codec_of
 from erniecore_generation.cache import StaticCache
 from erniecore_generation.passes import Passes
+from erniecore_generation.prompts import check_prompt
 from erniecore_generation.sampling import History, Ints, Sampling, SamplingOptions, choose
 
 if TYPE_CHECKING:
@@ -154,44 +155,6 @@ class Decoder:
             self._cache.keep(alive.tolist())
         if self._history is not None:
             self._history.keep(alive)
-
-
-def check_prompt(input_ids: Ints, mask: Ints, architecture: Any, max_new_tokens: int) -> None:
-    """Raise ``UsageError`` for a prompt that the model cannot take, before any work is done."""
-    if input_ids.ndim != 2 or input_ids.shape[0] == 0 or input_ids.shape[1] == 0:
-        raise UsageError(
-            "the prompt is empty", found=f"ids of shape {list(input_ids.shape)}", expected="[rows, tokens]"
-        )
-    if max_new_tokens < 1:
-        raise UsageError("nothing to generate", where="max_new_tokens", found=str(max_new_tokens), expected=">= 1")
-    if mask.shape != input_ids.shape:
-        raise UsageError(
-            "mask and ids differ in shape", found=f"{list(mask.shape)}", expected=f"{list(input_ids.shape)}"
-        )
-    if not mask[:, -1].all() or (np.diff(mask, axis=1) < 0).any():
-        raise UsageError(
-            "prompts are padded on the wrong side", where="attention_mask", expected="padding on the left only"
-        )
-    vocab = int(architecture["vocab_size"])
-    if input_ids.min() < 0 or input_ids.max() >= vocab:
-        worst = int(input_ids.max() if input_ids.max() >= vocab else input_ids.min())
-        raise UsageError("token id outside the vocabulary", found=str(worst), expected=f"0 to {vocab - 1}")
-    limit = architecture.get("max_position_embeddings")
-    longest = int(mask.sum(axis=1).max())
-    if limit is not None and longest >= int(limit):
-        raise UsageError(
-            "the prompt is longer than the model's context",
-            found=f"{longest} tokens",
-            expected=f"at most {int(limit) - 1} tokens (max_position_embeddings is {limit})",
-            fix="shorten the prompt",
-        )
-    if limit is not None and longest + max_new_tokens > int(limit):
-        raise UsageError(
-            "prompt and completion do not fit into the model's context",
-            found=f"{longest} + {max_new_tokens} tokens",
-            expected=f"at most {limit} together (max_position_embeddings)",
-            fix=f"ask for at most {int(limit) - longest} new tokens",
-        )
 
 
 def pad_left(prompts: Sequence[Sequence[int]], pad_id: int) -> tuple[Ints, Ints]:

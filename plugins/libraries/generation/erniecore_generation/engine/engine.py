@@ -8,9 +8,7 @@ import heapq
 import threading
 import time
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
-
-import numpy as np
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from erniecore.api import UsageError
 from erniecore.api.adapter import AdapterChoice
@@ -26,7 +24,8 @@ from erniecore_generation.engine.requests import (
     Ticket,
 )
 from erniecore_generation.engine.scheduler import Counts, Job, Lane, Scheduler
-from erniecore_generation.generate import check_prompt, evaluating
+from erniecore_generation.generate import evaluating
+from erniecore_generation.prompts import check_request
 from erniecore_generation.speculate import make_drafter
 from erniecore_generation.stepper import Stepper
 
@@ -58,6 +57,9 @@ class Engine:
     Raises:
         UsageError: an argument out of range, or a drafter that the model lacks.
     """
+
+    #: what a turn does
+    scheduler: ClassVar[type[Scheduler]] = Scheduler
 
     def __init__(
         self,
@@ -122,7 +124,7 @@ class Engine:
             UsageError: a prompt that is empty or too long, an id outside the vocabulary, no such adapter.
             QueueFull: as many wait as may. EngineStopped: the engine takes no requests.
         """
-        self._check(request)
+        check_request(request, int(self.model.architecture["vocab_size"]), self.context)
         adapter = self._adapter if request.adapter is None else self._named(request.adapter)
         with self._changed:
             if self._state != "running":
@@ -184,21 +186,6 @@ class Engine:
                 **asdict(Counts() if scheduler is None else scheduler.counts),
             )
 
-    def _check(self, request: GenerationRequest) -> None:
-        ids = np.array([request.ids], np.int64)
-        architecture = {"vocab_size": self.model.architecture["vocab_size"], "max_position_embeddings": self.context}
-        if request.max_new_tokens or request.prompt_logprobs is None:
-            check_prompt(ids, np.ones_like(ids), architecture, request.max_new_tokens)
-        else:
-            check_prompt(ids, np.ones_like(ids), architecture, 1)
-        for name in ("logprobs", "prompt_logprobs", "min_new_tokens"):
-            if (getattr(request, name) or 0) < 0:
-                raise UsageError("a request counts below zero", where=name, found=str(getattr(request, name)))
-        vocabulary = int(architecture["vocab_size"])
-        for token, _ in request.sampling.logit_bias:
-            if token >= vocabulary:
-                raise UsageError("token id outside the vocabulary", where="logit_bias", found=str(token))
-
     def _main(self) -> None:
         scheduler = None
         try:
@@ -233,7 +220,7 @@ class Engine:
     def _prepare(self) -> Scheduler:
         """The scheduler, which reads the model's weights as they are now."""
         lanes = [self._lane(name) for name in (*self._adapters, "")]
-        return Scheduler(lanes, self._prefix, chunk=self._chunk, select=self._select)
+        return self.scheduler(lanes, self._prefix, chunk=self._chunk, select=self._select)
 
     def _select(self, adapter: str) -> None:
         if self._adapters:

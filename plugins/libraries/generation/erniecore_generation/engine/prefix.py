@@ -46,7 +46,7 @@ class PrefixCache:
         """The blocks of the longest beginning that is stored: a multiple of ``unit`` tokens, and not all of ``ids``, as the
         logits of the last one are needed. ``name``: of the adapter."""
         found: list[tuple[bytes, _Block]] = []
-        for key, part in self._keys(ids[: len(ids) - 1], name):
+        for key, part in block_keys(ids[: len(ids) - 1], name, self.size):
             block = self._blocks.get(key)
             if block is None or block.ids != part:
                 break
@@ -65,7 +65,7 @@ class PrefixCache:
         """Store the whole blocks from token ``start`` on of a text, whose tokens are the ``columns`` [n] of a row."""
         if not self.most_bytes:
             return
-        keys = list(self._keys(ids[: len(columns)], name))
+        keys = list(block_keys(ids[: len(columns)], name, self.size))
         for number, (key, part) in enumerate(keys):
             first = number * self.size
             if first < start or key in self._blocks:
@@ -82,10 +82,11 @@ class PrefixCache:
             _, block = self._blocks.popitem(last=False)
             self.num_bytes -= block.num_bytes
 
-    def _keys(self, ids: Sequence[int], name: str) -> Iterator[tuple[bytes, tuple[int, ...]]]:
-        """Key and tokens of each whole block."""
-        key = blake2b(name.encode(), digest_size=16).digest()
-        for start in range(0, len(ids) - self.size + 1, self.size):
-            part = tuple(ids[start : start + self.size])
-            key = blake2b(key + np.array(part, np.int64).tobytes(), digest_size=16).digest()
-            yield key, part
+
+def block_keys(ids: Sequence[int], name: str, size: int) -> Iterator[tuple[bytes, tuple[int, ...]]]:
+    """Key and tokens of each whole block of ``size`` tokens; a key stands for the block and all before it."""
+    key = blake2b(name.encode(), digest_size=16).digest()
+    for start in range(0, len(ids) - size + 1, size):
+        part = tuple(ids[start : start + size])
+        key = blake2b(key + np.array(part, np.int64).tobytes(), digest_size=16).digest()
+        yield key, part
