@@ -26,7 +26,7 @@ REQUESTS = [
 
 
 class Pair(Caller):
-    """A request that one engine computes the prompt of and another one decodes; a sink with what came, as (start, end)."""
+    """A request that one engine computes the prompt of and another one decodes; a sink that notes (start, end)."""
 
     def __init__(self, prefill, decode, ids, new, sampling=GREEDY, **options):
         super().__init__()
