@@ -225,7 +225,7 @@ def engine(name: str, model: Any, rounds: int) -> None:
 
 def with_step(name: str, run: Run) -> Any:
     """``run`` with an implementation of ``decoder_step``; the chosen one if it is empty."""
-    from erniecore_ops._parallel import num_workers
+    from erniecore_ops.parallel import num_workers
 
     from erniecore import kernels
 

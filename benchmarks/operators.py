@@ -107,7 +107,7 @@ def row(found: Found, limits: Limits) -> str:
 def copy_rate(rounds: int, clock: Clock) -> float:
     """Bytes per second, read and written, of a copy of 256 MB."""
     import paddle
-    from erniecore_ops._parallel import parallel_map, row_ranges
+    from erniecore_ops.parallel import parallel_map, row_ranges
 
     source = paddle.ones([64, 1 << 20])
     target = paddle.empty_like(source)

@@ -78,7 +78,7 @@ def open_device(threads: int) -> None:
     device = plugin.ernie_open_device(config=plugin.Config(threads=threads), cluster=Cluster())
     launch.apply_environment(device.environment())
     device.open()
-    from erniecore_ops._parallel import num_workers
+    from erniecore_ops.parallel import num_workers
 
     kernels.use(kernels.choose("cpu", {}), num_workers)
 
@@ -168,7 +168,7 @@ class Memory:
 
     def __init__(self) -> None:
         import paddle
-        from erniecore_ops._parallel import parallel_map, row_ranges
+        from erniecore_ops.parallel import parallel_map, row_ranges
 
         self.map, self.pieces = parallel_map, row_ranges(64, 1 << 20, 1 << 24)
         self.source = paddle.ones([64, 1 << 20])

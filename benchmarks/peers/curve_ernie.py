@@ -46,7 +46,7 @@ def main() -> None:
     workload, defaults = load_workload(args)
     workload["seq"], workload["batch"] = int(args.opts.get("seq", 128)), int(args.opts.get("batch", 2))
     open_device(args.threads)
-    from erniecore_ops._parallel import num_workers
+    from erniecore_ops.parallel import num_workers
 
     from erniecore import kernels
 

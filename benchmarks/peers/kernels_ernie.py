@@ -61,7 +61,7 @@ def main() -> None:
     args = parse_arguments("ernie")
     workload, defaults = load_workload(args)
     open_device(args.threads)
-    from erniecore_ops._parallel import num_workers
+    from erniecore_ops.parallel import num_workers
 
     from erniecore import kernels
 

@@ -137,7 +137,7 @@ def objective_of(method: str, model: Any, defaults: Spec) -> Any:
 
 def use_kernels() -> None:
     """Those that are installed, as a run would."""
-    from erniecore_ops._parallel import num_workers
+    from erniecore_ops.parallel import num_workers
 
     from erniecore import kernels
 

@@ -1,6 +1,6 @@
 """Building block: quantizes a loaded model and writes it. Imports Paddle."""
 
-from erniecore_checkpoint.directories import WRITING, check_target, is_alive, publish
+from erniecore_checkpoint.directories import WRITING, check_target, claimed, publish
 
 from erniecore.config.packed_base import quantizer_of
 from erniecore.engine.fingerprint import model_digest
@@ -14,7 +14,7 @@ __all__ = [
     "calibrated",
     "check_packed",
     "check_target",
-    "is_alive",
+    "claimed",
     "model_digest",
     "publish",
     "quantizer_of",

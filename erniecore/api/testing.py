@@ -81,7 +81,7 @@ def using_kernels(device: str, *, reference: bool = False) -> Iterator[tuple[str
     Yields:
         The names of the kernel sets in use; none when nothing is installed.
     """
-    from erniecore_ops._parallel import num_workers
+    from erniecore_ops.parallel import num_workers
 
     from erniecore import kernels
 

@@ -4,16 +4,15 @@ type: its bits travel as uint16 with the dtype named beside them. Nothing else i
 
 from __future__ import annotations
 
-import ctypes
 from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import paddle
-from erniecore_ops._parallel import parallel_map
 from erniecore_ops.bfloat16_bits import bfloat16_to_float32 as bfloat16_to_float32
 from erniecore_ops.bfloat16_bits import float32_to_bfloat16 as float32_to_bfloat16
+from erniecore_ops.parallel import memory_of, parallel_map
 from erniecore_ops.written_values import write_values
 from numpy.typing import NDArray
 
@@ -91,9 +90,7 @@ def place_values(tensor: Tensor, array: Array, found: str, convert: Callable[[Ar
             set_value(tensor, own)
         return good
     made = paddle.empty(tensor.shape, wanted)
-    memory = (ctypes.c_char * (made.size * made.element_size())).from_address(made.data_ptr())
-    values = np.frombuffer(memory, _ARRAY_DTYPES[wanted]).reshape(tensor.shape)
-    good = write_values(values, array, take, partial(parallel_map, like=made))
+    good = write_values(memory_of(made), array, take, partial(parallel_map, like=made))
     share_memory(made, tensor)
     return good
 

@@ -162,6 +162,6 @@ def default_device(name: str, cluster: Cluster | None = None) -> Device:
 
 def use_kernels(choice: kernels.Choice, warnings: list[str]) -> None:
     """Load the chosen kernels; appends a warning for each that cannot be loaded. Called after paddle is imported."""
-    from erniecore_ops._parallel import num_workers
+    from erniecore_ops.parallel import num_workers
 
     warnings += kernels.use(choice, num_workers)

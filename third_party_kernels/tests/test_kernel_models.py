@@ -14,7 +14,7 @@ import paddle  # noqa: TID253
 import pytest
 from ernie_third_party_kernels import library
 from ernie_third_party_kernels.kernel_set import native
-from erniecore_ops._parallel import num_workers
+from erniecore_ops.parallel import num_workers
 
 from erniecore import kernels
 from erniecore.api import ops

@@ -133,7 +133,7 @@ def _tensors(bundle: ModelBundle, dtype: str) -> dict[str, Stored]:
 
 def _values(tensor: Tensor, dtype: str, name: str) -> Array:
     """``tensor`` in ``dtype``, in its own memory if it can be; straight from its file where that has this dtype."""
-    from erniecore_ops._parallel import memory_of, parallel_map
+    from erniecore_ops.parallel import memory_of, parallel_map
     from erniecore_ops.written_values import write_values
 
     from erniecore.engine import arrays

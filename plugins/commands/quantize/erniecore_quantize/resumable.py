@@ -18,7 +18,7 @@ from erniecore_system.units import counted
 
 from erniecore.api import CheckpointError
 from erniecore.api.checkpoints import translated
-from erniecore.api.quantization import WRITING, check_target, is_alive, publish
+from erniecore.api.quantization import WRITING, check_target, claimed, publish
 
 _PROGRESS = ".erniecore-progress.json"
 
@@ -52,38 +52,34 @@ def resumable_directory(target: Path, facts: Mapping[str, Any]) -> Iterator[Prog
     with translated(target, "writing a model directory", "what is finished is kept: the same command goes on"):
         target.parent.mkdir(parents=True, exist_ok=True)
         progress = Progress(directory, facts)
-        if directory.exists():
-            _continue(progress)
+        _check_mark(directory)
         directory.mkdir(exist_ok=True)
-        (directory / WRITING).write_text(str(os.getpid()), encoding="ascii")
-        try:
-            yield progress
-            (directory / _PROGRESS).unlink(missing_ok=True)
-            publish(directory, target)
-        except BaseException:
-            if not progress.files:
-                shutil.rmtree(directory, ignore_errors=True)
-            raise
+        with claimed(directory):
+            _continue(progress)
+            try:
+                yield progress
+                (directory / _PROGRESS).unlink(missing_ok=True)
+                publish(directory, target)
+            except BaseException:
+                if not progress.files:
+                    shutil.rmtree(directory, ignore_errors=True)
+                raise
 
 
-def _continue(progress: Progress) -> None:
-    """Take over what a killed writer left, or remove it. Raises ``CheckpointError`` where the writer is alive."""
-    directory = progress.directory
-    mark = directory / WRITING
-    pid = mark.read_text(encoding="ascii") if mark.is_file() else ""
-    if pid != str(os.getpid()) and is_alive(pid):
-        raise CheckpointError(
-            "another process writes this directory",
-            where=str(directory),
-            found=f"process {pid}",
-            fix="wait for it; if it is no `ernie` process, remove the directory",
-        )
-    if not mark.is_file() and any(directory.iterdir()):
+def _check_mark(directory: Path) -> None:
+    """Raises ``CheckpointError`` for a ``directory`` with files that no writer of ours has marked."""
+    names = {path.name for path in directory.iterdir()} if directory.exists() else set()
+    if WRITING not in names and not all(name.startswith(WRITING) for name in names):
         raise CheckpointError(
             "this directory has the name of an unfinished model, but no mark of erniecore; nothing was changed",
             where=str(directory),
             fix="move it away",
         )
+
+
+def _continue(progress: Progress) -> None:
+    """Take over what a killed writer left, or remove it."""
+    directory = progress.directory
     try:
         found = read_json(directory / _PROGRESS)
         facts, files = dict(found["facts"]), dict(found["files"])
@@ -96,7 +92,7 @@ def _continue(progress: Progress) -> None:
         record = files.get(path.name)
         if not changed and record and path.stat().st_size == record["bytes"] and file_hash(path) == record["sha256"]:
             progress.files[path.name] = record
-        elif path.name != _PROGRESS or changed:
+        elif path.name != WRITING and (path.name != _PROGRESS or changed):
             path.unlink()
     if progress.files:
         progress.notes.append(f"went on behind {counted(len(progress.files), 'finished file')}")

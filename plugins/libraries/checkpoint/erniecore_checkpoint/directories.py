@@ -5,13 +5,15 @@ For model directories and exports. Checkpoints have their own stricter writer.
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import json
 import os
 import re
 import secrets
 import shutil
 from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +29,7 @@ KIND = "erniecore-model"
 ADAPTER_DIRECTORY = "adapter"
 #: where a run leaves the codes of a quantizer that trains weights
 QUANTIZED_DIRECTORY = "quantized"
-#: in a directory that is still being written; holds the writer's process id
+#: in a directory that is still being written; holds the writer's process id, and the writer has locked it
 WRITING = ".erniecore-writing"
 
 
@@ -139,9 +141,9 @@ def atomic_directory(target: Path) -> Iterator[Path]:
         temporary = target.with_name(f".tmp-{target.name}-{secrets.token_hex(4)}")
         temporary.mkdir()
         try:
-            (temporary / WRITING).write_text(str(os.getpid()), encoding="ascii")
-            yield temporary
-            publish(temporary, target)
+            with claimed(temporary):
+                yield temporary
+                publish(temporary, target)
         except BaseException:
             shutil.rmtree(temporary, ignore_errors=True)
             raise
@@ -181,18 +183,44 @@ def _clear_leftovers(target: Path) -> None:
     pattern = re.compile(rf"\.tmp-{re.escape(target.name)}-[0-9a-f]{{8}}")
     for path in target.parent.iterdir():
         mark = path / WRITING
-        if pattern.fullmatch(path.name) and mark.is_file() and not is_alive(mark.read_text(encoding="ascii")):
-            shutil.rmtree(path)
+        if pattern.fullmatch(path.name) and mark.is_file():
+            with suppress(CheckpointError), claimed(path):
+                shutil.rmtree(path)
 
 
-def is_alive(pid: str) -> bool:
-    """Whether there is a process of this number."""
-    if not pid.isdigit():
-        return False
+@contextmanager
+def claimed(directory: Path) -> Iterator[None]:
+    """``directory`` carries the mark of this process as its writer, locked while the block runs: the system lets go of it when
+    the process ends, however that happens, and no other process can be taken for it.
+
+    Raises:
+        CheckpointError: another writer has it.
+    """
+    mark = directory / WRITING
+    # a new mark is locked before anyone can see it
+    path = mark if mark.is_file() else mark.with_name(f"{WRITING}-{secrets.token_hex(4)}")
+    file = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
     try:
-        os.kill(int(pid), 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        pass
+        if not _locked(file):
+            raise CheckpointError(
+                "another process writes this directory",
+                where=str(directory),
+                found=f"process {os.read(file, 20).decode('ascii', 'replace')}",
+                fix="wait for it, or stop it",
+            )
+        os.truncate(file, 0)
+        os.pwrite(file, str(os.getpid()).encode(), 0)
+        if path != mark:
+            path.rename(mark)
+        yield
+    finally:
+        os.close(file)
+
+
+def _locked(file: int) -> bool:
+    """Whether this process has the lock of an open file now; also where the file system knows no locks."""
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        return error.errno not in (errno.EWOULDBLOCK, errno.EACCES)
     return True

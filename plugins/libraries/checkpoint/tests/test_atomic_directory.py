@@ -8,6 +8,7 @@ import pytest
 from erniecore_checkpoint.directories import (
     MODEL_MANIFEST,
     atomic_directory,
+    claimed,
     verify_directory,
     write_directory_manifest,
 )
@@ -94,9 +95,21 @@ def test_a_failed_rename_puts_the_old_directory_back(tmp_path, monkeypatch):
 def test_what_a_killed_writer_left_is_removed(tmp_path):
     dead = tmp_path / ".tmp-out-0123abcd"
     dead.mkdir()
-    (dead / ".erniecore-writing").write_text(str(2**22 + 1))
+    (dead / ".erniecore-writing").write_text(str(os.getppid()))  # numbers are given again: nobody holds the lock
     write(tmp_path / "out", "x")
     assert [p.name for p in tmp_path.iterdir()] == ["out"]
+
+
+def test_what_another_writer_still_writes_stays(tmp_path):
+    other = tmp_path / ".tmp-out-0123abcd"
+    other.mkdir()
+    with claimed(other):
+        write(tmp_path / "out", "x")
+        with pytest.raises(CheckpointError, match="another process writes"), claimed(other):
+            pass
+        assert (other / ".erniecore-writing").read_text() == str(os.getpid())
+    with claimed(other):
+        assert [path.name for path in other.iterdir()] == [".erniecore-writing"]
 
 
 def test_a_hidden_directory_without_our_mark_stays(tmp_path):

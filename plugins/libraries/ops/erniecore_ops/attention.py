@@ -15,8 +15,8 @@ from paddle.autograd import PyLayer
 from erniecore_ops._attention_plan import HIDDEN, Plan, make_plan
 from erniecore_ops._frozen import frozen
 from erniecore_ops._head_order import heads_first, tokens_first
-from erniecore_ops._parallel import parallel_map
 from erniecore_ops.kernels import in_use, replaceable
+from erniecore_ops.parallel import parallel_map
 from erniecore_ops.shards import sharded_masks
 
 #: Up to this many scores, one product over everything is faster than going block by block.

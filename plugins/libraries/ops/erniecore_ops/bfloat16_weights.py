@@ -14,10 +14,10 @@ import paddle
 from paddle import Tensor
 from paddle.autograd import PyLayer
 
-from erniecore_ops._parallel import memory_of, parallel_map, row_ranges
 from erniecore_ops.grouped_linear import grouped_matmul
 from erniecore_ops.grouped_swiglu import Part, Routes
 from erniecore_ops.kernels import replaceable
+from erniecore_ops.parallel import memory_of, parallel_map, row_ranges
 
 #: numbers that are widened at a time (64 MiB in float32); one row of the weight, or one expert, at least
 CHUNK = 1 << 24

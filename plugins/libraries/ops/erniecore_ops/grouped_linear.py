@@ -15,9 +15,9 @@ from paddle import Tensor
 from paddle.autograd import PyLayer
 
 from erniecore_ops._frozen import frozen
-from erniecore_ops._parallel import parallel_map
 from erniecore_ops.grouped_swiglu import Part, Routes, add_back, make_routes
 from erniecore_ops.kernels import replaceable
+from erniecore_ops.parallel import parallel_map
 
 
 def dispatch(x: Tensor, experts: Tensor, num_experts: int) -> tuple[Tensor, Routes]:

@@ -12,9 +12,9 @@ from paddle import Tensor
 from paddle.autograd import PyLayer
 
 from erniecore_ops._attention_plan import softmax_rows_
-from erniecore_ops._parallel import parallel_map, row_ranges
 from erniecore_ops.bfloat16_weights import bfloat16_matmul
 from erniecore_ops.kernels import replaceable
+from erniecore_ops.parallel import parallel_map, row_ranges
 from erniecore_ops.shards import sharded_parameters
 
 #: The label of positions without a target, as ``ignore_index`` of Paddle's losses has it.

@@ -17,10 +17,10 @@ import paddle
 from numpy.typing import NDArray
 from paddle import Tensor
 
-from erniecore_ops._parallel import memory_of, parallel_map
 from erniecore_ops.bfloat16_bits import bfloat16_to_float32
 from erniecore_ops.kernels import replaceable
 from erniecore_ops.packed_weights import NF4
+from erniecore_ops.parallel import memory_of, parallel_map
 
 Array: TypeAlias = NDArray[Any]
 Floats: TypeAlias = NDArray[np.float32]

@@ -10,8 +10,8 @@ from paddle import Tensor
 from paddle.autograd import PyLayer
 
 from erniecore_ops._frozen import frozen
-from erniecore_ops._parallel import parallel_map, row_ranges
 from erniecore_ops.kernels import replaceable
+from erniecore_ops.parallel import parallel_map, row_ranges
 
 
 def swiglu(gate: Tensor, up: Tensor) -> Tensor:

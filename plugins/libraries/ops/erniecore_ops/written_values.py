@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from erniecore_ops._parallel import row_ranges
+from erniecore_ops.parallel import row_ranges
 
 Array = NDArray[Any]
 #: rows of the target and of the source that a tile of a transposed matrix has, and what a row of its buffer has more, so that
@@ -33,7 +33,7 @@ def write_values(
 
     Args:
         target: without gaps. source: of the same shape, with any strides; such as ``stored.T``.
-        run: does independent tasks, such as :func:`erniecore_ops._parallel.parallel_map`.
+        run: does independent tasks, such as :func:`erniecore_ops.parallel.parallel_map`.
     """
     if source.ndim > 2:
         found = [write_values(into, part, take, run) for into, part in zip(target, source, strict=True)]

@@ -70,10 +70,10 @@ def check_same_bits():
 @pytest.fixture
 def two_threads(monkeypatch):
     """Two threads per operator, as on a machine with two cores; also for little work."""
-    from erniecore_ops import _parallel
+    from erniecore_ops import parallel
 
-    monkeypatch.setattr(_parallel, "FEWEST_ELEMENTS", 0)
-    before = _parallel.num_workers()
+    monkeypatch.setattr(parallel, "FEWEST_ELEMENTS", 0)
+    before = parallel.num_workers()
     paddle.base.core.set_num_threads(2)
     yield
     paddle.base.core.set_num_threads(before)

@@ -4,7 +4,7 @@ import multiprocessing
 
 import paddle
 import pytest
-from erniecore_ops._parallel import num_workers, parallel_map, row_ranges
+from erniecore_ops.parallel import num_workers, parallel_map, row_ranges
 
 HERE = paddle.zeros([1])
 

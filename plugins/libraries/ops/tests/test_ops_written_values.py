@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from erniecore_ops._parallel import parallel_map
+from erniecore_ops.parallel import parallel_map
 from erniecore_ops.written_values import write_values
 
 

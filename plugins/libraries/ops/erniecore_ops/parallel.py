@@ -70,7 +70,9 @@ def row_ranges(num_rows: int, row_elements: int, target: int = 1 << 18) -> list[
 
 
 def memory_of(tensor: Tensor) -> NDArray[np.generic]:
-    """The memory of ``tensor``, which has no gradient and is in the memory of the host."""
+    """The memory of ``tensor``, which has no gradient and is in the memory of the host; of bfloat16 its bits, uint16."""
+    if tensor.dtype == paddle.bfloat16:  # numpy has no such type
+        return np.from_dlpack(tensor.view("int16")).view(np.uint16)
     array: NDArray[np.generic] = np.from_dlpack(tensor)
     return array
 
