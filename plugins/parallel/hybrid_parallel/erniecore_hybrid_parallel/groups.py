@@ -7,6 +7,7 @@ from __future__ import annotations
 import json
 import os
 import socket
+import stat
 import time
 from collections.abc import Callable, Sequence
 from functools import lru_cache
@@ -48,7 +49,7 @@ class World:
         self.rank, self.size, self.timeout = cluster.rank, cluster.world_size, timeout
         self.backend, self.store = "", cast(Any, None)
         self._meetings = self._groups = 0
-        self._stores: list[Any] = []
+        self._stores: list[Any] = []  # one for each group: gloo's keys are the same in all groups
         #: groups created so far; ``None`` if this rank is not a member, so that group numbers agree on all ranks
         self._known: dict[tuple[str, tuple[int, ...]], Comm | None] = {}
         self._listener: Listener | None = None
@@ -61,6 +62,8 @@ class World:
         if self.rank:
             _await_store(cluster.master, self.timeout)
         try:
+            self.store = core.create_or_get_global_tcp_store()
+            _send_at_once(cluster.master)
             group = dist.init_parallel_env()
         except (RuntimeError, ValueError, OSError) as error:
             raise EnvironmentFault(
@@ -71,7 +74,7 @@ class World:
                 code="ERN-E022",
             ) from error
         self.backend = dist.get_backend(group).lower()
-        self.store = core.create_or_get_global_tcp_store()
+        _send_at_once(cluster.master)  # rank 0: also to the ranks that came since
         everybody = tuple(range(self.size))
         if self.backend in IMPATIENT:
             listener = Listener(self.rank, _own_address(), os.environ.get(NODE, socket.gethostname()), self.timeout)
@@ -136,9 +139,13 @@ class World:
         index, key = ranks.index(self.rank), f"erniecore/group/{self._groups}/{ranks[0]}"
         if index == 0:
             self.store.set(key, f"{_own_address()}:{free_port('')}".encode())
-        host, _, port = bytes(self.store.get(key)).decode().rpartition(":")
+        address = bytes(self.store.get(key)).decode()
+        if index:
+            _await_store(address, self.timeout)
+        host, _, port = address.rpartition(":")
         store = core.TCPStore(host, int(port), index == 0, len(ranks), int(self.timeout))
         self._stores.append(store)
+        _send_at_once(address)
         process_group = core.ProcessGroupGloo.create(store, index, len(ranks), number)
         group = collective.Group(index, number, list(ranks), pg=process_group, name=f"erniecore-{number}")
         collective._set_group_map_by_name(group.name, group)
@@ -192,7 +199,7 @@ def world_of(cluster: Cluster, timeout: float) -> World:
 
 
 def _await_store(master: str, timeout: float) -> None:
-    """Wait until rank 0 listens; Paddle's client sleeps for three seconds whenever it comes too early.
+    """Wait until a store's server listens; Paddle's client sleeps for three seconds whenever it comes too early.
 
     Raises:
         EnvironmentFault: nobody listened within the timeout.
@@ -206,7 +213,7 @@ def _await_store(master: str, timeout: float) -> None:
         except OSError as error:
             if time.monotonic() - started > timeout:
                 raise EnvironmentFault(
-                    f"rank 0 did not open its store within {timeout:.0f} s",
+                    f"nobody opened the store of a group of ranks within {timeout:.0f} s",
                     where=master,
                     found=str(error),
                     fix="is this host and port reachable from every machine, and is rank 0 running?",
@@ -214,6 +221,24 @@ def _await_store(master: str, timeout: float) -> None:
                 ) from error
         time.sleep(pause)
         pause = min(pause * 1.5, 10 * _LATER)
+
+
+def _send_at_once(address: str) -> None:
+    """Set TCP_NODELAY on this process's connections with the store at ``host:port``, as its client or its server.
+
+    Paddle's store writes a command in several pieces; with Nagle's algorithm each waits for the delayed acknowledgment of
+    the one before, some 40 ms, and creating a group takes seven commands: 0.3 s instead of 0.02 s.
+    """
+    port = int(address.rpartition(":")[2])
+    for number in map(int, os.listdir("/proc/self/fd")):
+        try:
+            if not stat.S_ISSOCK(os.fstat(number).st_mode):
+                continue
+            with socket.socket(fileno=os.dup(number)) as connection:  # closes the duplicate alone
+                if port in (connection.getsockname()[1], connection.getpeername()[1]):
+                    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        except (OSError, IndexError, TypeError):  # closed since, listening, or no Internet address
+            continue
 
 
 def _own_address() -> str:
