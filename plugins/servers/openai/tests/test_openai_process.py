@@ -41,7 +41,7 @@ class Server:
             "keep_alive_seconds=0.01",
         ]
         variables = {k: v for k, v in os.environ.items() if not k.startswith("ERNIE_")}
-        self.log = log
+        self.log, self.name = log, model.parent.name
         with log.open("w") as file:
             self.process = subprocess.Popen(
                 [sys.executable, "-m", "erniecore", *words], stdout=PIPE, stderr=file, text=True,
@@ -108,7 +108,7 @@ def server(talker, tmp_path_factory):
 
 def test_the_port_answers_before_the_model_is_read(server):
     assert server.first == 503
-    assert server.process.stdout.readline() == f"talker0 at http://127.0.0.1:{server.port}/v1; stop with Ctrl-C\n"
+    assert server.process.stdout.readline() == f"{server.name} at http://127.0.0.1:{server.port}/v1; stop with Ctrl-C\n"
 
 
 def test_a_stream_that_waits_gets_comments(server):
