@@ -16,7 +16,7 @@ EDITABLE := $(foreach p,$(PLUGINS) $(KERNELS),-e ./$(p))
 # Test processes: one more than cores, because some tests wait for others.
 JOBS ?= $(shell echo $$(( $$(nproc 2>/dev/null || echo 2) + 1 )))
 
-.PHONY: install install-latest constraints demo test test-install test-all test-signals test-hostile test-kills fuzz test-commands test-pythons lint docs bench wheels clean
+.PHONY: install install-latest constraints demo test test-install test-clients test-all test-signals test-hostile test-kills fuzz test-commands test-pythons lint docs bench wheels clean
 
 install: $(VENV)/.ready
 
@@ -48,8 +48,8 @@ demo: $(or $(wildcard $(VENV)/.ready),$(VENV)/.demo)
 	$(BIN)/ernie run --demo $(OUT:%=--out %)
 
 # Byte code is kept, whatever the shell says: compiling paddle's sources takes twice as long as importing them does.
-test test-install test-all test-hostile test-commands lint demo: export PYTHONDONTWRITEBYTECODE =
-test test-install test-all test-hostile test-commands lint: export PYTHONPYCACHEPREFIX = $(CURDIR)/$(VENV)/pycache
+test test-install test-clients test-all test-hostile test-commands lint demo: export PYTHONDONTWRITEBYTECODE =
+test test-install test-clients test-all test-hostile test-commands lint: export PYTHONPYCACHEPREFIX = $(CURDIR)/$(VENV)/pycache
 
 # One thread per test process: the suite runs on all cores by itself. tests/README.md says what belongs into which lane.
 PYTEST = OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) --dist loadscope --no-loadscope-reorder
@@ -62,6 +62,22 @@ test: $(VENV)/.ready
 # Wheels of all distributions, and environments that have nothing but them.
 test-install: $(VENV)/.ready
 	$(PYTEST) -m install tests/packaging
+
+# Real clients against `ernie serve`, in an environment of their own: openai (Python and node), litellm, LangChain, schemathesis
+# and lm-evaluation-harness, in the versions of tests/clients/constraints.txt.
+CLIENTS ?= .venv-clients
+OPENAI_FOR_NODE := 7.57.0
+
+test-clients: $(VENV)/.ready $(CLIENTS)/.ready
+	CLIENTS_NODE=$(CURDIR)/$(CLIENTS)/node ERNIE_ENVIRONMENT=$(VENV) PYTHONPYCACHEPREFIX=$(CURDIR)/$(CLIENTS)/pycache \
+		$(CLIENTS)/bin/python -m pytest -c tests/clients/pytest.ini tests/clients
+
+$(CLIENTS)/.ready: tests/clients/requirements.txt tests/clients/constraints.txt Makefile
+	@command -v npm >/dev/null || { echo "make test-clients needs node and npm: apt-get install nodejs npm"; exit 3; }
+	test -x $(CLIENTS)/bin/pip || $(PYTHON) -m venv $(CLIENTS)
+	$(CLIENTS)/bin/pip install --quiet --no-compile --requirement tests/clients/requirements.txt --constraint tests/clients/constraints.txt
+	npm install --silent --no-audit --no-fund --prefix $(CLIENTS)/node openai@$(OPENAI_FOR_NODE)
+	@touch $@
 
 # Both, and every adapter with every method on every model, where `make test` takes them in turn.
 test-all: $(VENV)/.ready

@@ -9,13 +9,12 @@ from queue import SimpleQueue
 from typing import Any
 
 from erniecore_generation.completions import TextStream, parse_completion
-from erniecore_generation.engine.engine import Engine
 from erniecore_generation.engine.requests import Event, Failed, GenerationRequest, Tokens
 from erniecore_generation.generate import stop_token_ids
 from erniecore_generation.sampling import Sampling
 
-from erniecore.api.adapter import AdapterChoice
 from erniecore.api.model import ModelBundle
+from erniecore_lm_eval.engines import put, running_engine
 
 _END_OF_REASONING = "</think>"
 
@@ -54,10 +53,6 @@ class _Row:
         return (answer[: min(ends)], True) if ends else (answer, False)
 
 
-def _put(events: SimpleQueue[tuple[int, Event]], index: int, event: Event) -> None:
-    events.put((index, event))
-
-
 def complete(bundle: ModelBundle, prompts: Sequence[Prompt], *, rows: int, context: int) -> Iterator[tuple[int, str]]:
     """(index of the prompt, its completion) as completions end; greedy or sampled, and free of reasoning.
 
@@ -68,20 +63,15 @@ def complete(bundle: ModelBundle, prompts: Sequence[Prompt], *, rows: int, conte
         NumericsError: logits that are not finite. UsageError: a prompt without room.
     """
     assert bundle.tokenizer is not None
-    # a model that was opened with an adapter has that one; the engine's own default is the base
-    names = bundle.model.adapter_names() if isinstance(bundle.model, AdapterChoice) else []
-    adapter = names[0] if names else None
-    engine = Engine(bundle, bundle.tokenizer, rows=rows, context=context, waiting=len(prompts), adapter=adapter)
     stop_ids = frozenset(stop_token_ids(bundle.model, bundle.tokenizer, bundle.generation))
     events: SimpleQueue[tuple[int, Event]] = SimpleQueue()
-    engine.start()
-    try:
+    with running_engine(bundle, rows=rows, context=context, waiting=len(prompts)) as engine:
         tickets: list[Any] = []
         for index, prompt in enumerate(prompts):
             request = GenerationRequest(
                 prompt.ids, prompt.sampling, prompt.max_new_tokens, stop_ids=stop_ids, stream=prompt.stream
             )
-            tickets.append(engine.submit(request, partial(_put, events, index)))
+            tickets.append(engine.submit(request, partial(put, events, index)))
         found = [_Row(prompt, bundle) for prompt in prompts]
         left = len(prompts)
         while left:
@@ -99,5 +89,3 @@ def complete(bundle: ModelBundle, prompts: Sequence[Prompt], *, rows: int, conte
             row.stream.close()
             left -= 1
             yield index, row.text()[0]
-    finally:
-        engine.stop(drain=False)

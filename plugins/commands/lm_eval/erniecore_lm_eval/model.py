@@ -192,11 +192,12 @@ class HarnessModel(TemplateLM):  # type: ignore[misc]  # lm_eval has no types
         return tuple(context[max(0, excess) :]), tuple(continuation)
 
     def _scores(self, pairs: Sequence[Pair]) -> list[tuple[float, bool]]:
-        keys = [self._kept.key("score", pair) for pair in pairs]
+        keys = [self._kept.key("logprobs", pair) for pair in pairs]
         found = {index: entry for index, key in enumerate(keys) if (entry := self._kept.get(key)) is not None}
         missing = [index for index in range(len(pairs)) if index not in found]
         bar = tqdm(total=len(missing), desc="log-likelihoods", disable=None)
-        for place, total, greedy in score_pairs(self.bundle.model, [pairs[i] for i in missing]):
+        asked = [pairs[i] for i in missing]
+        for place, total, greedy in score_pairs(self.bundle, asked, self.max_length) if missing else ():
             found[missing[place]] = [total, greedy]
             self._kept.put(keys[missing[place]], [total, greedy])
             bar.update()

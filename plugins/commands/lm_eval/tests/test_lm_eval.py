@@ -207,8 +207,8 @@ def test_what_was_finished_is_not_computed_again(run, tmp_path, monkeypatch):
     run(*ALL, "--out", whole, "--samples", tmp_path / "a.jsonl")
     score = module.score_pairs
 
-    def interrupted(model, pairs):
-        for number, entry in enumerate(score(model, pairs)):
+    def interrupted(*asked):
+        for number, entry in enumerate(score(*asked)):
             if number == 10:
                 raise KeyboardInterrupt
             yield entry

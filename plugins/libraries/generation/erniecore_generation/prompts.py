@@ -58,10 +58,12 @@ def check_request(request: GenerationRequest, vocab_size: int, context: int | No
         context: tokens that prompt and completion may have together; None: any number.
     """
     ids = np.array([request.ids], np.int64)
-    architecture = {"vocab_size": vocab_size, "max_position_embeddings": context}
     scores_only = not request.max_new_tokens and request.prompt_logprobs is not None
+    # the last token of a prompt that is only scored is predicted, and need not be read
+    limit = None if context is None else context + 2 * scores_only
+    architecture = {"vocab_size": vocab_size, "max_position_embeddings": limit}
     check_prompt(ids, np.ones_like(ids), architecture, 1 if scores_only else request.max_new_tokens)
-    for name in ("logprobs", "prompt_logprobs", "min_new_tokens"):
+    for name in ("logprobs", "prompt_logprobs", "min_new_tokens", "scored_from"):
         if (getattr(request, name) or 0) < 0:
             raise UsageError("a request counts below zero", where=name, found=str(getattr(request, name)))
     for token, _ in request.sampling.logit_bias:

@@ -50,6 +50,24 @@ def test_a_prompt_can_be_scored_alone(fixtures, running):
         ask(engine, [5], new=0)
 
 
+def test_the_end_of_a_prompt_is_scored_behind_a_cached_beginning(fixtures, running):
+    engine, ids = running(fixtures["dense"], invariant=True), [7 + n % 50 for n in range(70)]
+    [whole] = ask(engine, ids, new=0, prompt_logprobs=2).outcome[2]
+    for start in (70, 66, 40):  # the first of these puts the beginning there
+        caller = ask(engine, ids, new=0, prompt_logprobs=2, scored_from=start)
+        assert caller.outcome[2] == [(*[None] * start, *whole[start:])]
+        assert caller.end.cached_tokens // 16 == (start - 1) // 16
+
+
+def test_a_scored_prompt_may_have_one_token_more_than_the_context(fixtures, running):
+    ids = [3 + n % 40 for n in range(65)]
+    expected = ask(running(fixtures["dense"]), ids, new=0, prompt_logprobs=1).outcome
+    narrow = running(fixtures["dense"], context=64)
+    assert ask(narrow, ids, new=0, prompt_logprobs=1).outcome == expected
+    with pytest.raises(UsageError, match="longer than the model's context"):
+        ask(narrow, [*ids, 3], new=0, prompt_logprobs=1)
+
+
 class Only:
     """Allows one sequence; fails where it is told to."""
 

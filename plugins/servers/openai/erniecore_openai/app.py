@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 
 from fastapi import FastAPI
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from erniecore_openai.description import RESPONSES, describe
 from erniecore_openai.errors import add_handlers
 from erniecore_openai.metrics import Metrics
 from erniecore_openai.routes import chat, completions, operations, tokens
@@ -39,12 +41,14 @@ def make_app(serving: Serving, key: str = "") -> FastAPI:
         redoc_url=None,
         redirect_slashes=False,
         separate_input_output_schemas=False,
+        responses=dict(RESPONSES),
     )
     app.state.serving = serving
     app.state.fields = {path: tuple(model.model_fields) for path, model in BODIES.items()}
     for part in (chat, completions, tokens, operations):
         app.include_router(part.router)
     add_handlers(app)
+    app.openapi = partial(describe, app)  # type: ignore[method-assign]  # as FastAPI's documentation has it
     app.add_middleware(Guard, key=key)
     app.add_middleware(Counted, metrics=serving.metrics)
     return app

@@ -254,7 +254,19 @@ def test_texts_and_tokens(client, model):
     assert client.post("/tokenize", prompt="", add_special_tokens=True)[1]["tokens"] == [model.tokenizer.bos_id]
     info = client.send("GET", "/tokenizer_info").json()
     assert info["eos_token"] == "</s>"
+    assert client.post("/tokenize", prompt="</s>")[1]["tokens"] == [model.tokenizer.eos_id]
+    assert model.tokenizer.eos_id not in client.post("/tokenize", prompt="a </s>")[1]["tokens"]
     assert info["chat_template"] == model.tokenizer.chat_template.source
+
+
+def test_the_document_has_every_error_and_no_other(client):
+    document = client.send("GET", "/openapi.json").json()
+    chat = document["paths"]["/v1/chat/completions"]["post"]["responses"]
+    assert set(chat) == {"200", "400", "401", "404", "405", "408", "413", "429", "500", "503"}
+    assert "text/event-stream" in chat["200"]["content"]
+    error = document["components"]["schemas"]["ErrorDetail"]
+    assert set(error["required"]) == set(client.chat(max_token=1)[1]["error"])
+    assert not [name for name in document["components"]["schemas"] if "ValidationError" in name]
 
 
 @pytest.mark.parametrize(

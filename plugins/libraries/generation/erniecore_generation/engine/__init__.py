@@ -29,7 +29,7 @@ own request. Events of a request: ``PromptScored`` if it was asked for, any numb
 * Prompts with images: ``Responder.encode`` gives ids and ``media``.
 * ``EngineStats.invariant`` tells whether completions and log-probabilities are the same, bit by bit, whatever else is decoded:
   always where a kernel computes whole passes, elsewhere with ``Engine(invariant=True)``.
-* ``prompt_logprobs`` reads the whole prompt, so nothing of it comes from the prefix cache.
+* ``prompt_logprobs`` reads the prompt from ``scored_from`` on, so nothing behind that comes from the prefix cache.
 * An error that a request causes is its ``Failed`` (``NumericsError`` for logits that are not finite, whatever a constraint
   raised, ``UsageError`` where no token is allowed). An error of the engine itself is the ``Failed`` of all, and
   ``EngineStats.error``; ``submit`` raises ``EngineStopped`` from then on.

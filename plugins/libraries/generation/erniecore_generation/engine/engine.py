@@ -220,7 +220,8 @@ class Engine:
     def _prepare(self) -> Scheduler:
         """The scheduler, which reads the model's weights as they are now."""
         lanes = [self._lane(name) for name in (*self._adapters, "")]
-        return self.scheduler(lanes, self._prefix, chunk=self._chunk, select=self._select)
+        how: Any = {"chunk": self._chunk, "select": self._select, "context": self.context}
+        return self.scheduler(lanes, self._prefix, **how)
 
     def _select(self, adapter: str) -> None:
         if self._adapters:

@@ -22,12 +22,14 @@ class GenerationRequest:
 
     Attributes:
         ids: the prompt, without padding.
-        max_new_tokens: 0 only scores the prompt.
+        max_new_tokens: 0 only scores the prompt, which then may have one token more than the context.
         min_new_tokens: none of ``stop_ids`` is sampled before so many tokens, unless ``constraint`` leaves nothing else.
         stop_ids: tokens that end the completion, and belong to it.
         stream: random stream; the seed is ``sampling.seed``. Both determine the completion, whatever else is decoded.
         logprobs: with every new token its log-probability and the k most likely tokens; k may be 0. None: without.
         prompt_logprobs: the same for the tokens of the prompt, of which the first has none.
+        scored_from: place of the first token of the prompt whose log-probability is wanted; those before it have none, and
+            what stands before it may come from the prefix cache.
         adapter: name of the adapter; empty: the base alone; None: what the engine uses for requests that name none.
         constraint: which tokens may come next; one object per request.
         priority: lower ones first, equal ones in the order of arrival.
@@ -42,6 +44,7 @@ class GenerationRequest:
     stream: int = 0
     logprobs: int | None = None
     prompt_logprobs: int | None = None
+    scored_from: int = 0
     adapter: str | None = None
     constraint: Constraint | None = None
     priority: int = 0
@@ -68,7 +71,7 @@ class Tokens:
 
 @dataclass(frozen=True, slots=True)
 class PromptScored:
-    """One entry per token of the prompt; the first is None."""
+    """One entry per token of the prompt; None for the first one and for those before ``scored_from``."""
 
     logprobs: tuple[TokenLogprob | None, ...]
 

@@ -92,14 +92,15 @@ class Scheduler:
     Args:
         lanes: one per adapter; the model uses that of the last one.
         chunk: tokens of a prompt that are computed in one pass.
-        select: makes the model use an adapter.
+        select: makes the model use an adapter. context: tokens that are read of a prompt at most; None: no limit.
     """
 
     def __init__(
-        self, lanes: Sequence[Lane], prefix: PrefixCache, *, chunk: int, select: Callable[[str], None]
-    ) -> None:
+        self, lanes: Sequence[Lane], prefix: PrefixCache, *, chunk: int, select: Callable[[str], None],
+        context: int | None = None,
+    ) -> None:  # fmt: skip
         self.lanes, self.prefix, self.chunk = {lane.adapter: lane for lane in lanes}, prefix, chunk
-        self.counts = Counts()
+        self.counts, self._context = Counts(), context
         self.jobs: dict[int, Job] = {}
         self._select, self._selected = select, lanes[-1].adapter
         self._prefills: list[Job] = []
@@ -177,7 +178,7 @@ class Scheduler:
         self._use(lane)
         if job.group is None:
             job.group = self._begin(job, row, lane)
-        group, size = job.group, len(request.ids)
+        group, size = job.group, min(len(request.ids), self._context or len(request.ids))
         start = group.cache.length
         end = size if request.media else min(size, (start // self.chunk + 1) * self.chunk)
         ids = np.array([request.ids[start:end]], np.int64)
@@ -211,12 +212,15 @@ class Scheduler:
         """The row before its prompt, but for what the prefix cache has of it."""
         ids, request = row.ids, job.request
         group = lane.stepper.group([row], len(ids) + lane.stepper.room([row]))
-        if request.prompt_logprobs is None and request.media is None:
-            found = self.prefix.find(ids, job.adapter, self.prefix.size if lane.shared else self.chunk)
+        # a token's log-probability needs the pass over the one before it
+        known = ids if request.prompt_logprobs is None else ids[: request.scored_from]
+        if known and request.media is None:
+            found = self.prefix.find(known, job.adapter, self.prefix.size if lane.shared else self.chunk)
             if found:
                 job.cached = len(found) * self.prefix.size
                 group.cache.fill(found)
                 group.mask = np.ones((1, job.cached), np.int64)
+                job.scores += [None] * job.cached
         self.counts.prompt_tokens += len(ids)
         self.counts.cached_tokens += job.cached
         return group
@@ -244,8 +248,9 @@ class Scheduler:
     def _score(self, job: Job, logits: Any, start: int) -> None:
         """Log-probabilities of the tokens behind the columns ``start`` and following, whose logits [w, V] are there."""
         ids, most = job.request.ids, job.request.prompt_logprobs or 0
-        for column, scores in enumerate(logits[: len(ids) - start - 1]):
-            job.scores.append(token_logprob(scores, ids[start + column + 1], most))
+        for place, scores in enumerate(logits[: len(ids) - start - 1], start + 1):
+            wanted = place >= job.request.scored_from
+            job.scores.append(token_logprob(scores, ids[place], most) if wanted else None)
 
     def _draft_prompt(self, row: Row, group: Group, lane: Lane, passed: tuple[Any, Any, Any], end: int) -> None:
         """Give a drafter with layers of its own the chunk of a prompt, for its part of the cache."""

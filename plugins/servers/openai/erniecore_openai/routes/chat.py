@@ -10,6 +10,7 @@ from fastapi import APIRouter, Request
 
 from erniecore.api import Json
 from erniecore_openai.answers import Head, Usage, new_id
+from erniecore_openai.description import STREAMED
 from erniecore_openai.errors import ApiError
 from erniecore_openai.generation import Generation, Piece
 from erniecore_openai.logprobs import TokenTexts, chat_logprobs
@@ -23,7 +24,7 @@ from erniecore_openai.streaming import sse, whole
 router = APIRouter(route_class=LimitedRoute)
 
 
-@router.post("/v1/chat/completions", operation_id="create_chat_completion")
+@router.post("/v1/chat/completions", operation_id="create_chat_completion", responses=dict(STREAMED))
 async def create_chat_completion(request: Request, asked: ChatRequest) -> Any:
     """Write the next message of a conversation."""
     serving: Serving = request.app.state.serving

@@ -10,6 +10,7 @@ from fastapi import APIRouter, Request
 
 from erniecore.api import Json
 from erniecore_openai.answers import Head, Usage, new_id
+from erniecore_openai.description import STREAMED
 from erniecore_openai.errors import ApiError
 from erniecore_openai.generation import Generation
 from erniecore_openai.logprobs import CompletionLogprobs, TokenTexts
@@ -22,7 +23,7 @@ from erniecore_openai.streaming import sse, whole
 router = APIRouter(route_class=LimitedRoute)
 
 
-@router.post("/v1/completions", operation_id="create_completion")
+@router.post("/v1/completions", operation_id="create_completion", responses=dict(STREAMED))
 async def create_completion(request: Request, asked: CompletionRequest) -> Any:
     """Continue one or several prompts."""
     serving: Serving = request.app.state.serving

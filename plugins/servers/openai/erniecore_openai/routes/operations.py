@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from fastapi import APIRouter, Request, Response
-from fastapi.responses import JSONResponse
+from fastapi.responses import JSONResponse, PlainTextResponse
 from prometheus_client import CONTENT_TYPE_LATEST
 
 from erniecore_openai.schemas.completions import AbortRequest
@@ -13,16 +14,23 @@ from erniecore_openai.security import LimitedRoute
 from erniecore_openai.state import Serving
 
 router = APIRouter(route_class=LimitedRoute)
+UNREADY: Mapping[int | str, dict[str, Any]] = {
+    503: {
+        "description": "Loading, draining or failed.",
+        "content": {"application/json": {"schema": {"type": "object", "required": ["status"]}}},
+        "model": None,
+    }
+}
 
 
-@router.get("/health", operation_id="health", responses={503: {"description": "Loading, draining or failed."}})
+@router.get("/health", operation_id="health", responses=dict(UNREADY))
 async def health(request: Request) -> Any:
     """200 when requests are answered, 503 before and after that."""
     phase = request.app.state.serving.phase
     return JSONResponse({"status": phase}, 200 if phase == "ready" else 503)
 
 
-@router.get("/metrics", operation_id="metrics")
+@router.get("/metrics", operation_id="metrics", response_class=PlainTextResponse)
 async def metrics(request: Request) -> Response:
     """Numbers for Prometheus."""
     return Response(request.app.state.serving.metrics.text(), media_type=CONTENT_TYPE_LATEST)

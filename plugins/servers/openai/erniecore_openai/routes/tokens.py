@@ -18,7 +18,11 @@ router = APIRouter(route_class=LimitedRoute)
 
 @router.post("/tokenize", operation_id="tokenize")
 async def tokenize(request: Request, asked: TokenizeRequest) -> Any:
-    """Token ids: of a text as completions have them, of messages as chat completions have them."""
+    """Token ids: of a text as completions have them, of messages as chat completions have them.
+
+    A text that is the name of a special token and nothing else has that one's id: clients ask so for `bos_token` and
+    `eos_token` of `/tokenizer_info`. Inside of a text it is text.
+    """
     serving: Serving = request.app.state.serving
     model = serving.model(asked.model)
     ids = await serving.in_texts(_encoded, model, asked)
@@ -28,6 +32,9 @@ async def tokenize(request: Request, asked: TokenizeRequest) -> Any:
 def _encoded(model: ServedModel, asked: TokenizeRequest) -> list[int]:
     if asked.prompt is None:
         return list(conversation_prompt(model, asked).ids)
+    special = model.tokenizer.special_tokens.get(asked.prompt)
+    if special is not None:
+        return [special]
     first = [model.tokenizer.bos_id] if asked.add_special_tokens else []
     return [*first, *model.tokenizer.encode(asked.prompt)]
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
-from pydantic import Field, model_validator
+from pydantic import ConfigDict, Field, model_validator
 
 from erniecore_openai.schemas.chat import Conversation
 from erniecore_openai.schemas.common import MOST_LOGPROBS, SamplingFields, Schema, Token
@@ -40,8 +40,25 @@ class CompletionRequest(SamplingFields):
         return list(several) or [[item for item in self.prompt if isinstance(item, int)]]
 
 
+#: Either a text or messages, for the OpenAPI document; that of requests says the same of its own two.
+_TEXT_OR_MESSAGES: dict[str, Any] = {
+    "oneOf": [
+        {"required": ["prompt"], "properties": {"prompt": {"type": "string"}, "messages": {"maxItems": 0}}},
+        {"required": ["messages"], "properties": {"prompt": {"type": "null"}, "messages": {"minItems": 1}}},
+    ]
+}
+_ALL_OR_SOME: dict[str, Any] = {
+    "oneOf": [
+        {"required": ["abort_all"], "properties": {"abort_all": {"const": True}, "req_ids": {"maxItems": 0}}},
+        {"required": ["req_ids"], "properties": {"abort_all": {"const": False}, "req_ids": {"minItems": 1}}},
+    ]
+}
+
+
 class TokenizeRequest(Conversation):
     """Token ids of a text, or of messages as the model is given them."""
+
+    model_config = ConfigDict(json_schema_extra=_TEXT_OR_MESSAGES)
 
     model: str | None = Field(None, max_length=512)
     prompt: str | None = Field(None, description="Text; or give `messages`.")
@@ -63,6 +80,8 @@ class DetokenizeRequest(Schema):
 
 class AbortRequest(Schema):
     """End requests that are being answered."""
+
+    model_config = ConfigDict(json_schema_extra=_ALL_OR_SOME)
 
     abort_all: bool = Field(False, description="All of them.")
     req_ids: list[str] = Field([], description="Those with these ids, as answers have them.")
