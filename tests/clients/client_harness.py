@@ -68,9 +68,9 @@ def scores(resps):
     if isinstance(resps, list):
         return [scores(part) for part in resps]
     try:
-        return float(resps)
+        return resps if isinstance(resps, bool) else float(resps)
     except ValueError:
-        return str(resps)
+        return {"True": True, "False": False}.get(resps, resps)
 
 
 def over_http(server, tasks, names, out, kind, route, *more):

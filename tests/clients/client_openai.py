@@ -96,7 +96,7 @@ def test_many_ask_at_once_and_each_gets_its_own(server):
 
 
 def test_a_conversation_with_tools_goes_on(thinker):
-    """What came of a tool is given back, with the call, as the client's own types have it."""
+    """The result of a tool is given back, with the call, as the client's own types have it."""
     call = {"id": "call-1", "type": "function", "function": {"name": "weather", "arguments": '{"town": "Rome"}'}}
     messages = [
         *HELLO,
