@@ -10,8 +10,6 @@ from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 from pydantic import BaseModel
 
-from erniecore.api import Json
-
 #: Statuses of errors; what those of a request that is wrong have in common is 400, never 422.
 ERRORS = (400, 401, 404, 405, 408, 413, 429, 500, 503)
 
@@ -40,7 +38,7 @@ STREAMED: Mapping[int | str, dict[str, Any]] = {
 }
 
 
-def describe(app: FastAPI) -> Json:
+def describe(app: FastAPI) -> dict[str, Any]:
     """The OpenAPI document. FastAPI would add its own form of 422, which no route of this server gives."""
     if app.openapi_schema is None:
         found = get_openapi(
