@@ -23,6 +23,7 @@ from erniecore_generation.engine.requests import (
     Ticket,
     TokenLogprob,
     Tokens,
+    Unavailable,
 )
 
 from erniecore.api import ErnieError, UsageError
@@ -159,6 +160,8 @@ def as_api_error(error: ErnieError) -> ApiError:
         return ApiError(429, "too many requests wait; try again in a moment", code="queue_full")
     if isinstance(error, EngineStopped):
         return ApiError(503, "the server is stopping", code="draining")
+    if isinstance(error, Unavailable):
+        return ApiError(503, f"{error.message}; try again in a moment", code="unavailable")
     parts = [error.message, f" (got {error.found})" if error.found else ""]
     parts.append(f"; expected {error.expected}" if error.expected else "")
     return ApiError(400, "".join(parts), param=error.where or None, code="invalid_value")

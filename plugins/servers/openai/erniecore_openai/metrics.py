@@ -44,6 +44,10 @@ class Metrics:
         )
         self._answers = Counter("ernie:http_responses", "Answers by status.", ["status"], registry=self._registry)
 
+    def register(self, collector: Collector) -> None:
+        """Let the page tell what ``collector`` knows as well."""
+        self._registry.register(collector)
+
     def answered(self, status: int) -> None:
         """An answer has begun."""
         self._answers.labels(str(status)).inc()

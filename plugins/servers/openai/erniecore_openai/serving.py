@@ -9,14 +9,16 @@ from __future__ import annotations
 import os
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING, TypeAlias
 
 import uvicorn
 from erniecore_generation.options import open_model
 from erniecore_serve.keys import api_key, check_address
 from erniecore_serve.stopping import on_stop
+from fastapi import FastAPI
 
 from erniecore.api import CheckpointError, EnvironmentFault, UsageError
 from erniecore.api.command import note, show
@@ -25,6 +27,10 @@ from erniecore_openai.plugin import OpenAIConfig
 from erniecore_openai.protocol import PatientProtocol
 from erniecore_openai.state import ServedModel, Serving
 
+if TYPE_CHECKING:
+    from erniecore_generation.engine.engine import Engine
+
+Extension: TypeAlias = Callable[[FastAPI, Serving, str], None]
 #: Seconds for the last bytes of answers.
 _TAIL_SECONDS = 5
 #: Tokens of a context where neither the settings nor the model say.
@@ -38,32 +44,61 @@ def serve(settings: OpenAIConfig, directory: Path) -> int:
         UsageError: no model, an address that needs a key. EnvironmentFault: an address that cannot be listened on. Whatever
             reading the model raises.
     """
+    return serve_model(settings, directory, lambda: read_model(settings, directory))
+
+
+def serve_model(
+    settings: OpenAIConfig, directory: Path, read: Callable[[], ServedModel], extend: Extension | None = None
+) -> int:
+    """The same, for a model that ``read`` gives; ``extend`` adds routes and metrics, and is told the API key."""
     if not (directory / "config.json").is_file():
         raise UsageError("no model here", where=str(directory), expected="a directory with config.json")
     key = api_key(settings.key_file)
     check_address(settings.host, key)
     serving = Serving(settings)
-    with _listening(settings, serving, key) as url:
-        model = read_model(settings, directory)
-        with _signals() as asked:
-            model.engine.start()
-            serving.open(model)
-            show(f"{model.name} at {url}; stop with Ctrl-C")
-            asked.wait()
-            serving.draining = True
-            left = model.engine.stats()
-            if left.running + left.waiting:
-                note(f"finishing {left.running + left.waiting} completions; a second signal ends at once")
-            model.engine.stop(drain=True, timeout=settings.drain_seconds)
-            aborted = model.engine.stats().aborted - left.aborted
-            if aborted:
-                note(f"{aborted} completions were cut off after {settings.drain_seconds:g} s")
+    app = make_app(serving, key)
+    if extend is not None:
+        extend(app, serving, key)
+    with _listening(settings, app) as url:
+        model = read()
+        try:
+            _serve_until_asked(settings, serving, model, url)
+        finally:
+            model.engine.stop(drain=False)
     serving.close()
     return 0
 
 
-def read_model(settings: OpenAIConfig, directory: Path) -> ServedModel:
-    """The model with an engine that was not started. Raises ``CheckpointError`` for weights or files that do not fit."""
+def _serve_until_asked(settings: OpenAIConfig, serving: Serving, model: ServedModel, url: str) -> None:
+    with _signals() as asked:
+        model.engine.start()
+        serving.open(model)
+        show(f"{model.name} at {url}; stop with Ctrl-C")
+        asked.wait()
+        serving.draining = True
+        left = model.engine.stats()
+        if left.running + left.waiting:
+            note(f"finishing {left.running + left.waiting} completions; a second signal ends at once")
+        model.engine.stop(drain=True, timeout=settings.drain_seconds)
+        aborted = model.engine.stats().aborted - left.aborted
+        if aborted:
+            note(f"{aborted} completions were cut off after {settings.drain_seconds:g} s")
+
+
+def model_name(directory: Path) -> str:
+    """What clients call the model in ``directory`` where the settings do not name it."""
+    place = directory.resolve()
+    return place.parent.name if place.name == "model" else place.name
+
+
+def read_model(
+    settings: OpenAIConfig, directory: Path, engine_class: Callable[[], type[Engine]] | None = None
+) -> ServedModel:
+    """The model with an engine that was not started. Raises ``CheckpointError`` for weights or files that do not fit.
+
+    Args:
+        engine_class: imports another class than ``Engine``; called once the device is open, before which nothing imports Paddle.
+    """
     bundle, tokenizer = open_model(directory, settings.device, speculative=settings.speculative)
     from erniecore_generation.engine.engine import Engine
     from erniecore_generation.generate import stop_token_ids
@@ -72,13 +107,12 @@ def read_model(settings: OpenAIConfig, directory: Path) -> ServedModel:
     context = settings.context or int(limit or _DEFAULT_CONTEXT)
     if context < 2:
         raise CheckpointError("the model has no context", where=str(directory), found=str(context))
-    engine = Engine(
+    engine = (Engine if engine_class is None else engine_class())(
         bundle, tokenizer, rows=settings.rows, context=context, chunk=settings.chunk, waiting=settings.waiting,
         prefix_bytes=settings.prefix_bytes, speculative=settings.speculative, invariant=settings.invariant,
     )  # fmt: skip
-    place = directory.resolve()
     return ServedModel(
-        name=settings.name or (place.parent.name if place.name == "model" else place.name),
+        name=settings.name or model_name(directory),
         engine=engine, tokenizer=tokenizer, stop_ids=stop_token_ids(bundle.model, tokenizer, bundle.generation),
         generation=dict(bundle.generation or {}), context=engine.context or context,
         vocab_size=int(bundle.model.architecture["vocab_size"]),
@@ -86,11 +120,11 @@ def read_model(settings: OpenAIConfig, directory: Path) -> ServedModel:
 
 
 @contextmanager
-def _listening(settings: OpenAIConfig, serving: Serving, key: str) -> Iterator[str]:
+def _listening(settings: OpenAIConfig, app: FastAPI) -> Iterator[str]:
     """HTTP in a thread of its own, as long as the block runs; the address with ``/v1``."""
     listener = _socket(settings.host, settings.port)
     config = uvicorn.Config(
-        make_app(serving, key),
+        app,
         http=PatientProtocol.within(settings.body_seconds),
         ws="none",
         loop="asyncio",

@@ -15,8 +15,7 @@ from erniecore_openai.errors import ApiError
 from erniecore_openai.metrics import Metrics
 
 if TYPE_CHECKING:
-    from erniecore_generation.engine.engine import Engine
-    from erniecore_generation.engine.requests import EngineStats, Ticket
+    from erniecore_generation.engine.requests import CompletionEngine, EngineStats, Ticket
 
     from erniecore_openai.plugin import OpenAIConfig
 
@@ -34,7 +33,7 @@ class ServedModel:
     """
 
     name: str
-    engine: Engine
+    engine: CompletionEngine
     tokenizer: Tokenizer
     stop_ids: frozenset[int]
     generation: Json

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias
 
 from erniecore.api import UsageError
 from erniecore_generation.sampling import Constraint, Sampling
@@ -158,3 +158,31 @@ class QueueFull(UsageError):
 
 class EngineStopped(UsageError):
     """The engine takes no requests: it was not started, is stopping, has stopped or failed; its cause says why."""
+
+
+class Unavailable(UsageError):
+    """Nothing could compute the completion just now; asking again may help."""
+
+
+class CompletionEngine(Protocol):
+    """What completes requests: an ``Engine``, or what stands where one does. The package's docstring has the rules."""
+
+    def start(self) -> None:
+        """Begin to take requests."""
+        ...
+
+    def submit(self, request: GenerationRequest, listener: Listener) -> Ticket:
+        """Queue a request; the listener hears of all that follows."""
+        ...
+
+    def cancel(self, ticket: Ticket) -> None:
+        """End a request, if it has not ended."""
+        ...
+
+    def stop(self, *, drain: bool = True, timeout: float | None = None) -> None:
+        """Take no more requests, and end."""
+        ...
+
+    def stats(self) -> EngineStats:
+        """What it does at this moment."""
+        ...

@@ -1,0 +1,1 @@
+"""Server ``disaggregated``: prompts and completions are computed by processes of their own, whose roles can change."""
