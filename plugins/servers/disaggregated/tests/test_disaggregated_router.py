@@ -2,7 +2,6 @@
 
 import json
 import os
-import resource
 import shutil
 import signal
 import threading
@@ -14,12 +13,10 @@ import pytest
 from engines import Caller
 from erniecore_disaggregated.plugin import DisaggregatedConfig
 from erniecore_disaggregated.router import Router
-from erniecore_generation.engine.requests import Failed, Finished, GenerationRequest, Unavailable
+from erniecore_generation.engine.requests import Failed, Finished, GenerationRequest
 from erniecore_generation.sampling import Sampling
 from erniecore_openai.plugin import OpenAIConfig
 from erniecore_openai.serving import read_model
-
-from erniecore.errors import UsageError
 
 PAUSE = 0.01
 PENALIZED = Sampling(do_sample=True, top_p=0.9, repetition_penalty=1.3, frequency_penalty=0.2, seed=4)
