@@ -63,6 +63,11 @@ class Entry:
         """``ok``, ``conflict`` or ``incompatible``. Compares versions, which help that only lists names need not wait for."""
         return INCOMPATIBLE if not _accepts_core(self.requires_core) else CONFLICT if self.rivals else OK
 
+    @property
+    def is_file(self) -> bool:
+        """Whether it is a plugin of a file that nobody has installed (``plugin_files``)."""
+        return self.version.startswith("sha256:")
+
     def origin(self) -> str:
         """Distribution, version and target, for errors."""
         return f"{self.distribution} {self.version} ({self.target})"
@@ -93,7 +98,9 @@ class KindManager(NamedExtensionManager):  # type: ignore[type-arg,misc,unused-i
             expected = "one of " + ", ".join(KINDS)
             raise UsageError(f"no such kind of plugin: {kind!r}", expected=expected, fix=did_you_mean(kind, KINDS))
         self.entries = (
-            [known] if known else list(_entries(kind, os.environ.get("ERNIE_PLUGINS", ""), installed or state()))
+            [known]
+            if known
+            else list(_entries(kind, os.environ.get("ERNIE_PLUGINS", ""), installed or state(), _files()))
         )
         self._known, self._wanted = known, frozenset(names)
         super().__init__(
@@ -117,7 +124,7 @@ def _reraise(manager: object, point: EntryPoint, error: BaseException) -> None:
 def entries(kind: str) -> list[Entry]:
     """The installed plugins of one kind by name, from metadata alone. Raises ``UsageError`` for an unknown kind.
 
-    ``ERNIE_PLUGINS=a,b`` (names or distributions) hides all others but the core's own.
+    ``ERNIE_PLUGINS=a,b`` (names or distributions) hides all others but the core's own and those of plugin files.
     """
     return KindManager(kind).entries
 
@@ -128,22 +135,41 @@ def all_entries() -> list[Entry]:
     return [entry for kind in KINDS for entry in KindManager(kind, installed=installed).entries]
 
 
+def _files() -> str:
+    """The active plugin files as text; see ``plugin_files``."""
+    return os.environ.get("ERNIE_PLUGIN_FILES", "")
+
+
 @lru_cache(maxsize=64)
-def _entries(kind: str, only: str, installed: State) -> tuple[Entry, ...]:
-    """``installed`` is the key only, as in :func:`erniecore_catalog.offers.offers`."""
+def _entries(kind: str, only: str, installed: State, files: str) -> tuple[Entry, ...]:
+    """``installed`` is the key only, as in :func:`erniecore_catalog.offers.offers`; ``files``, too."""
     allowed = {a.strip() for a in only.split(",") if a.strip()}
     found: dict[tuple[str, str, str], Offer] = {}
     for offer in offers(KINDS[kind].group, installed):
         dist = _normal(offer.distribution)
         if not allowed or dist == "erniecore" or {offer.point.name, dist} & allowed:
             found.setdefault((offer.point.name, dist, offer.point.value), offer)
+    for offer in _offers_of_files(kind) if files else ():
+        found[offer.point.name, offer.distribution, offer.point.value] = offer
     counts = Counter(name for name, _, _ in found)
     return tuple(_entry(kind, found[key], counts[key[0]] > 1) for key in sorted(found))
 
 
+def _offers_of_files(kind: str) -> Iterator[Offer]:
+    """The plugins of one kind in the active plugin files, whose names are distributions and whose hashes are versions."""
+    from erniecore.plugin_files import active, plugins_of
+
+    for file in active():
+        for attribute, plugin in plugins_of(file).items():
+            if plugin.kind == kind:
+                point = EntryPoint(plugin.name, f"{file.module}:{attribute}", KINDS[kind].group)
+                yield Offer(point, file.distribution, file.version, ())
+
+
 def _entry(kind: str, offer: Offer, rivals: bool) -> Entry:
     point, required = offer.point, _requires_core(offer.requires)
-    return Entry(kind, point.name, point.value, _normal(offer.distribution), offer.version, required, rivals, point)
+    distribution = offer.distribution if offer.version.startswith("sha256:") else _normal(offer.distribution)
+    return Entry(kind, point.name, point.value, distribution, offer.version, required, rivals, point)
 
 
 def _normal(name: str) -> str:
@@ -179,7 +205,7 @@ def find(kind: str, name: str) -> Entry:
     """
     distribution, _, plain = name.rpartition(":")
     wanted = {_normal(distribution)} if distribution else set()
-    matches = [e for e in entries(kind) if e.name == plain and (not wanted or e.distribution in wanted)]
+    matches = [e for e in entries(kind) if e.name == plain and (not wanted or _normal(e.distribution) in wanted)]
     if not matches:
         raise _not_found(kind, name, plain)
     if len(matches) > 1:

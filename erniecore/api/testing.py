@@ -14,6 +14,7 @@ from erniecore.engine.process_group import SingleProcess, combine, sum_named
 from erniecore.hookspecs import all_hooks, all_specifications
 from erniecore.kernels import OPERATORS
 from erniecore.kinds import KINDS
+from erniecore.plugin_files import opened as open_plugin_file
 from erniecore.registry import entries, find, load, load_object
 from erniecore.types.records import NOWHERE
 
@@ -41,6 +42,7 @@ __all__ = [
     "load",
     "load_object",
     "new_optimizer",
+    "open_plugin_file",
     "paddle_variables",
     "read_cluster",
     "sum_named",

@@ -9,7 +9,8 @@ import errno
 import os
 import sys
 import traceback
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Annotated, Any
 
 import typer
@@ -51,6 +52,10 @@ def _root(
     debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of errors; works after any command.")] = (
         False
     ),
+    plugin: Annotated[
+        list[str] | None,
+        typer.Option("--plugin", metavar="FILE", help="A Python file with plugins; works after any command."),
+    ] = None,
     version: Annotated[
         bool, typer.Option("--version", help="Print the version.", is_eager=True, callback=_print_version)
     ] = False,
@@ -85,7 +90,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     as_json = "--json" in own
     args = [w for i, w in enumerate(args) if not (w == "--debug" and i < len(own))]
     try:
-        result = build_cli().main(args=args, prog_name="ernie", standalone_mode=False)
+        with _plugin_files(args, args.index("--") if "--" in args else len(args)) as arguments:
+            result = build_cli().main(args=arguments, prog_name="ernie", standalone_mode=False)
         return result if isinstance(result, int) and not isinstance(result, bool) else int(Exit.OK)
     except SystemExit as end:
         if isinstance(end.__context__, BrokenPipeError):  # click makes an exit of it before we see it
@@ -99,6 +105,22 @@ def main(argv: Sequence[str] | None = None) -> int:
             return _report(error, debug=debug, as_json=as_json)
         render.note(found[1])
         return found[0]
+
+
+@contextmanager
+def _plugin_files(args: list[str], own: int) -> Iterator[list[str]]:
+    """``args`` without ``--plugin FILE``; the files are active within the block. ``own``: words before ``--``."""
+    before = os.environ.get("ERNIE_PLUGIN_FILES")
+    try:
+        if any(word.startswith("--plugin") for word in args[:own]):
+            from erniecore import plugin_files
+
+            args = plugin_files.from_words(args, own)
+        yield args
+    finally:  # settings may have named files, too
+        os.environ.pop("ERNIE_PLUGIN_FILES", None)
+        if before is not None:
+            os.environ["ERNIE_PLUGIN_FILES"] = before
 
 
 def _report(error: BaseException, *, debug: bool, as_json: bool) -> int:

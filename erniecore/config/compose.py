@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pydantic import ValidationError
 
@@ -20,11 +20,14 @@ from erniecore.config.plugin_defaults import plugin_defaults
 from erniecore.config.provenance import Provenance
 from erniecore.config.selection import Selection, select
 from erniecore.config.settings import SECTIONS, RunSettings, composed, default_source
-from erniecore.config.sources import EnvironmentSource, PluginDefaultSource, Read, command_line
+from erniecore.config.sources import EnvironmentSource, PluginDefaultSource, Read, Source, command_line
 from erniecore.config.tree import Tree, retired_keys
 from erniecore.errors import CheckpointError, ConfigError, PluginNotFound, Problem
 from erniecore.host import Host, assemble
 from erniecore.kinds import KINDS, RUN_KINDS
+
+if TYPE_CHECKING:
+    from erniecore.plugin_files import PluginFile
 
 REQUIRED: tuple[str, ...] = tuple(k for k in RUN_KINDS if KINDS[k].required)
 
@@ -51,6 +54,7 @@ class LoadedSettings:
         plugins: kind -> plugin; ``format`` and ``callback``: lists. host: these plugins, assembled once for the run.
         provenance: where each value was written. request: what :func:`load` was given.
         notes: for the user: on the conversion of another toolkit's file, and on retired keys.
+        plugin_files: files with plugins that the command line or the settings name.
     """
 
     settings: RunSettings
@@ -59,6 +63,7 @@ class LoadedSettings:
     provenance: Provenance = field(repr=False)
     request: Request
     notes: tuple[str, ...] = ()
+    plugin_files: tuple[PluginFile, ...] = ()
 
 
 def load(
@@ -84,6 +89,7 @@ def load(
         PluginError, CheckpointError, UsageError: a plugin, model directory or file that cannot be used at all.
     """
     written = read_sources(file, overrides, flags or {}, os.environ if environ is None else environ)
+    files = _plugin_files(written.sources)
     try:
         chosen = select(written.sources, require)
     except (PluginNotFound, CheckpointError) as error:
@@ -105,7 +111,18 @@ def load(
     arguments = tuple(sys.argv if command is None else command)
     request = Request(file, tuple(overrides), dict(flags or {}), arguments)
     notes = (*written.notes, *retired_keys(chosen.tree))
-    return LoadedSettings(settings, MappingProxyType(chosen.plugins), host, provenance, request, notes)
+    return LoadedSettings(settings, MappingProxyType(chosen.plugins), host, provenance, request, notes, files)
+
+
+def _plugin_files(sources: Sequence[Source]) -> tuple[PluginFile, ...]:
+    """The plugin files of these settings, which are active from here on."""
+    if "ERNIE_PLUGIN_FILES" not in os.environ and all("plugins" not in source.tree for source in sources):
+        return ()
+    from erniecore import plugin_files
+
+    files = plugin_files.of_settings(sources)
+    plugin_files.activate(files)
+    return files
 
 
 def read_sources(

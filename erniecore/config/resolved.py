@@ -5,6 +5,7 @@ Values are written so that a YAML 1.2 reader gets back exactly what went in; fac
 
 from __future__ import annotations
 
+import os
 import platform
 import shlex
 import subprocess
@@ -37,6 +38,9 @@ def resolved_text(loaded: LoadedSettings, header: Mapping[str, object]) -> str:
     """The file's content: header comments, then every section."""
     lines = ["# Settings of one run, written by erniecore; `ernie run` on this file repeats it."]
     lines += [f"# {key}: {_one_line(value)}" for key, value in header.items() if value not in ("", None)]
+    if loaded.plugin_files:
+        files = [{"path": os.path.relpath(f.path), "sha256": f.sha256} for f in loaded.plugin_files]
+        lines += ["", f"plugins: {scalar(files)}"]
     previous: tuple[str, ...] = ()
     for path, value in values(loaded.settings):
         if path[0] == "launcher":  # how a run is started is no part of what it computes

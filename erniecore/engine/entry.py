@@ -138,6 +138,10 @@ def run_loaded(
     from erniecore.engine.preparation.prepare import prepare
     from erniecore.engine.preparation.room import check_room
 
+    if loaded.plugin_files:
+        from erniecore import plugin_files
+
+        plugin_files.activate(loaded.plugin_files)
     default, faults = _default_callback(loaded)
     with _located(loaded), loaded.host.listening([*listeners, *default]), ExitStack() as locks:
         if (path := loaded.settings.model.path) and not Path(path).is_dir():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -50,4 +51,5 @@ class Launch:
             "out": str(self.out),
         }
         argv = (sys.executable, "-m", "erniecore.engine.worker")
-        return RankJob(argv, {REQUEST: json.dumps(request)}, self.out, self.ranks_per_node)
+        files = {name: os.environ[name] for name in ("ERNIE_PLUGIN_FILES",) if name in os.environ}
+        return RankJob(argv, {REQUEST: json.dumps(request), **files}, self.out, self.ranks_per_node)

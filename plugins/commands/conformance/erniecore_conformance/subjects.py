@@ -67,7 +67,7 @@ class Subject:
         plugin: the object that the entry point names.
         kind, name: of the entry point (the plugin's own attributes may disagree: that is checked).
         target: ``package.module:attribute``.
-        requires: the distribution's ``Requires-Dist`` lines; ``None`` for plugins of the core itself.
+        requires: the distribution's ``Requires-Dist`` lines; ``None`` for plugins of the core itself, and of a file.
     """
 
     plugin: Plugin
@@ -86,7 +86,7 @@ class Subject:
         entry = find(kind, name)
         plugin = Command.of(load_object(entry), entry.name) if kind == "command" else load(kind, name)
         requires = None
-        if entry.distribution != "erniecore":
+        if entry.distribution != "erniecore" and not entry.is_file:
             requires = tuple(distribution(entry.distribution).requires or ())
         return cls(plugin, kind, entry.name, entry.target, requires)
 

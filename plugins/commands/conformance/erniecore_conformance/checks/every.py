@@ -83,7 +83,7 @@ def check_every_has_summary(subject: Subject) -> None:
 def check_every_core_has_upper_bound(subject: Subject) -> None:
     """The distribution requires ``erniecore`` with an upper bound (``<``, ``<=``, ``~=`` or ``==``)."""
     if subject.requires is None:
-        raise NotApplicable("part of the core")
+        raise NotApplicable("a file without a distribution" if "plugin_files" in subject.target else "part of the core")
     core = [r for r in map(Requirement, subject.requires) if canonicalize_name(r.name) == "erniecore"]
     ensure(bool(core), "Requires-Dist names no erniecore")
     bounded = any(s.operator in ("<", "<=", "~=", "==") for r in core for s in r.specifier)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import keyword
 import os
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from importlib.resources import files
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from erniecore import __version__
 from erniecore.api import UsageError
@@ -52,7 +52,7 @@ def _alternatives(name: str) -> Iterator[str]:
     yield from (f"{name}-{number}" for number in range(2, 100))
 
 
-def names_for(kind: str, name: str) -> dict[str, str]:
+def names_for(kind: str, name: str) -> dict[str, Any]:
     """Every value that the templates use."""
     template = TEMPLATES[kind]
     package = "erniecore_" + name.replace("-", "_")
@@ -61,29 +61,35 @@ def names_for(kind: str, name: str) -> dict[str, str]:
         "kind": kind,
         "name": name,
         "article": "an" if kind[0] in "aeiou" else "a",
-        "group": KINDS[kind].group,
         "distribution": f"erniecore-{name}",
         "package": package,
         "class_name": "".join(part.capitalize() for part in name.split("-")),
         "model_type": name.replace("-", "_"),
-        "target": f"{package}.{template.main_module}:{template.attribute}",
         "main_module": template.main_module,
         "about": template.about,
         "usage": template.usage.format(name=name, package=package),
         "core": f"{major}.{minor}",
         "next_core": f"{major}.{minor + 1}",
+        "points": [
+            {"group": KINDS[kind].group, "names": [(name, f"{package}.{template.main_module}:{template.attribute}")]}
+        ],
+        "plugins": [{"kind": kind, "name": name, "suffix": ""}],
     }
 
 
 def render(kind: str, name: str) -> dict[str, str]:
     """Path inside the new package (with ``/``) -> text of the file, by path. Raises ``UsageError`` for bad names."""
+    check_name(kind, name)
+    return rendered(("common", kind), names_for(kind, name))
+
+
+def rendered(folders: Iterable[str], values: Mapping[str, Any]) -> dict[str, str]:
+    """The templates of some folders with these values, as :func:`render` has them."""
     from jinja2 import Environment, StrictUndefined
 
-    check_name(kind, name)
-    values = names_for(kind, name)
     environment = Environment(undefined=StrictUndefined, keep_trailing_newline=True, autoescape=False)
     found: dict[str, str] = {}
-    for folder in ("common", kind):
+    for folder in folders:
         for path, source in _templates(files("erniecore_conformance.scaffold") / "templates" / folder):
             target = path.replace(_PACKAGE, values["package"])
             found[target] = environment.from_string(source).render(values)
@@ -115,7 +121,11 @@ def write(kind: str, name: str, out: Path) -> list[Path]:
     Raises:
         UsageError: a bad name, or something is at ``out``.
     """
-    texts = render(kind, name)
+    return write_files(render(kind, name), out)
+
+
+def write_files(texts: Mapping[str, str], out: Path) -> list[Path]:
+    """Write files into ``out``, which must not exist or be empty; as :func:`write`."""
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise UsageError("there is something already; nothing is overwritten", where=str(out), fix="name another --out")
     written = []
