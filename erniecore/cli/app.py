@@ -118,9 +118,10 @@ def _plugin_files(args: list[str], own: int) -> Iterator[list[str]]:
             args = plugin_files.from_words(args, own)
         yield args
     finally:  # settings may have named files, too
-        os.environ.pop("ERNIE_PLUGIN_FILES", None)
-        if before is not None:
-            os.environ["ERNIE_PLUGIN_FILES"] = before
+        if os.environ.get("ERNIE_PLUGIN_FILES") != before:
+            from erniecore import plugin_files
+
+            plugin_files.write(before or "")
 
 
 def _report(error: BaseException, *, debug: bool, as_json: bool) -> int:

@@ -118,10 +118,11 @@ def _plugin_files(sources: Sequence[Source]) -> tuple[PluginFile, ...]:
     """The plugin files of these settings, which are active from here on."""
     if "ERNIE_PLUGIN_FILES" not in os.environ and all("plugins" not in source.tree for source in sources):
         return ()
-    from erniecore import plugin_files
+    from erniecore.config.plugin_files import of_settings
+    from erniecore.plugin_files import activate
 
-    files = plugin_files.of_settings(sources)
-    plugin_files.activate(files)
+    files = of_settings(sources)
+    activate(files)
     return files
 
 

@@ -3,7 +3,6 @@ cache."""
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -13,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from erniecore_catalog import install_command
 from erniecore_sampler.order import index_dtype, is_eval_row
+from erniecore_system.files import cache_home
 from erniecore_system.units import counted, size_text
 
 from erniecore.config.core import DataSection, Source
@@ -54,8 +54,7 @@ def cache_directory(setting: str, paths: Sequence[Path], environ: Mapping[str, s
 
 def user_cache(environ: Mapping[str, str] | None = None) -> Path:
     """The directory of ``data.cache: auto``."""
-    home = (os.environ if environ is None else environ).get("XDG_CACHE_HOME", "")
-    return (Path(home) if home else Path("~/.cache").expanduser()) / "erniecore" / "tokens"
+    return cache_home(environ) / "erniecore" / "tokens"
 
 
 def _text_size(path: Path) -> int:

@@ -11,7 +11,7 @@ import json
 import os
 import re
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import lru_cache
 from hashlib import sha256
@@ -22,12 +22,12 @@ from pathlib import Path
 from types import CodeType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from erniecore.errors import ConfigError, PluginBroken, UsageError, shorten
+from erniecore_system.files import cache_home
+
+from erniecore.errors import PluginBroken, UsageError, shorten
 from erniecore.kinds import KINDS
 
 if TYPE_CHECKING:
-    from erniecore.config.sources import Source
-    from erniecore.config.tree import Place
     from erniecore.plugin import Plugin
 
 #: variable of the environment that holds the files of this process and of those that it starts, as JSON
@@ -70,9 +70,14 @@ def _parsed(text: str) -> tuple[PluginFile, ...]:
 
 def activate(files: Sequence[PluginFile]) -> None:
     """Make ``files`` and no others the active ones, here and in the processes that are started."""
+    write(json.dumps(list(dict.fromkeys(files))) if files else "")
+
+
+def write(text: str) -> None:
+    """Set the variable of the environment; empty: remove it."""
     os.environ.pop(VARIABLE, None)
-    if files:
-        os.environ[VARIABLE] = json.dumps(list(dict.fromkeys(files)))
+    if text:
+        os.environ[VARIABLE] = text
 
 
 def from_words(words: Sequence[str], own: int) -> list[str]:
@@ -116,7 +121,7 @@ def opened(path: str | Path) -> Iterator[dict[str, Plugin]]:
 
 def named(path: str | Path) -> PluginFile:
     """A file that the user has named; from now on settings may name it, too. Raises ``UsageError`` if it cannot be read."""
-    file = _read(str(path), True, str(path))
+    file = read(str(path), True, str(path))
     with suppress(OSError):  # a home that cannot be written to: it is named on every command line
         _allowed().mkdir(parents=True, exist_ok=True)
         (_allowed() / file.sha256).touch()
@@ -124,12 +129,16 @@ def named(path: str | Path) -> PluginFile:
 
 
 def _allowed() -> Path:
-    from erniecore.data.splits import user_cache
-
-    return user_cache().with_name("plugin-files")
+    return cache_home() / "erniecore" / "plugin-files"
 
 
-def _read(path: str, named: bool, where: str) -> PluginFile:
+def is_allowed(file: PluginFile) -> bool:
+    """Whether the user has named a file with this content before, or the process that started this one has."""
+    return file.sha256 in {known.sha256 for known in active()} or (_allowed() / file.sha256).exists()
+
+
+def read(path: str, named: bool, where: str) -> PluginFile:
+    """A file as it is now; ``where``: who names it. Raises ``UsageError`` if it cannot be read."""
     if not path.endswith(".py"):
         raise UsageError(
             "not a Python file", where=where, found=shorten(path), expected="a .py file with a plugin object"
@@ -139,56 +148,6 @@ def _read(path: str, named: bool, where: str) -> PluginFile:
     except OSError as error:
         raise UsageError(f"cannot read the plugin file {path}: {error.strerror}", where=where) from error
     return PluginFile(str(Path(path).resolve()), sha256(content).hexdigest(), named)
-
-
-def of_settings(sources: Sequence[Source]) -> tuple[PluginFile, ...]:
-    """The files of the command line and those that ``plugins`` of the sources names, which is taken out of them.
-
-    Raises:
-        ConfigError: ``plugins`` is no list of files, or a file is not the one whose hash is written with it.
-        UsageError: a file cannot be read, or the user has not named it yet.
-    """
-    from erniecore.config.tree import Leaf, Place, place_of
-
-    files = [file for file in active() if file.named]
-    for source in sources:
-        node = source.tree.pop("plugins", None)
-        if node is None:
-            continue
-        place = place_of(node, ()) or Place("settings")
-        value = node.value if isinstance(node, Leaf) else node
-        for item in value if isinstance(value, list) else [value]:
-            path, digest = _written(item, place)
-            if all(file.path != str(Path(path).resolve()) for file in files):
-                files.append(_of_settings(path, digest, place))
-    return tuple(files)
-
-
-def _written(item: Any, place: Place) -> tuple[str, str]:
-    """Path and hash (or ``""``) of one entry of ``plugins``."""
-    found = {"path": item} if isinstance(item, str) else item
-    if not isinstance(found, Mapping) or not {"path"} <= found.keys() <= {"path", "sha256"}:
-        message = f"must be a list of files (got {shorten(item)}); such as plugins: [./my_reward.py]"
-        raise ConfigError([place.problem("plugins", message)])
-    return str(found["path"]), str(found.get("sha256", ""))
-
-
-def _of_settings(path: str, digest: str, place: Place) -> PluginFile:
-    from erniecore.config.tree import COMMAND_LINE
-
-    if place.source == COMMAND_LINE:
-        return named(path)
-    file = _read(path, False, str(place))
-    if digest and digest != file.sha256:
-        message = f"{path} is not the file that was used; its sha256 is {file.sha256}, and {digest} is written here; "
-        raise ConfigError([place.problem("plugins", f"{message}put it back, or name it yourself: --plugin {path}")])
-    if file.sha256 not in {known.sha256 for known in active()} and not (_allowed() / file.sha256).exists():
-        raise UsageError(
-            f"these settings name Python code, {path}, that you have not named yourself",
-            where=f"{place}: plugins",
-            fix=f"read the file; if you trust it, name it once: --plugin {path}",
-        )
-    return file
 
 
 def plugins_of(file: PluginFile) -> dict[str, Plugin]:

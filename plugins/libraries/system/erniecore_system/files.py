@@ -10,7 +10,7 @@ import errno
 import json
 import os
 import stat
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import IO, Any
 
@@ -144,3 +144,9 @@ def _short(number: str) -> str:
 
 
 _DECODER = json.JSONDecoder(object_pairs_hook=_object, parse_int=_int, parse_float=_float)
+
+
+def cache_home(environ: Mapping[str, str] | None = None) -> Path:
+    """The directory of the user's caches: ``$XDG_CACHE_HOME``, by default ``~/.cache``; ``environ``: default ``os.environ``."""
+    home = (os.environ if environ is None else environ).get("XDG_CACHE_HOME", "")
+    return Path(home) if home else Path("~/.cache").expanduser()
