@@ -8,11 +8,9 @@ on. *Reopen*: it gets work. A process that does not finish in time, or whose rol
 from __future__ import annotations
 
 import secrets
-import shutil
 import socket
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 from collections import deque
@@ -96,7 +94,7 @@ class Cluster:
         self.epoch = 0
         self.switches = {"done": 0, "refused": 0, "timeout": 0, "lost": 0}
         self.restarts = self.expired = 0
-        self._secret, self._sockets = secrets.token_hex(24), ""
+        self._secret = secrets.token_hex(24)
         self._stopping = False
         self._switching = threading.Lock()
         self.members: dict[str, Member] = {}
@@ -118,7 +116,6 @@ class Cluster:
             EnvironmentFault: one did not start; its own error is in the message.
         """
         with self.lock:
-            self._sockets = tempfile.mkdtemp(prefix="erniecore-")
             for member in self.members.values():
                 self._spawn(member)
             self.changed.wait_for(
@@ -149,8 +146,6 @@ class Cluster:
                 process.wait()
         for channel in [m.channel for m in self.members.values() if m.channel is not None]:
             channel.close()
-        if self._sockets:
-            shutil.rmtree(self._sockets, ignore_errors=True)
 
     def look(self, now: float) -> None:
         """Ask all for news, kill those that have none for too long, start those again that are lost. With the lock."""
@@ -249,8 +244,7 @@ class Cluster:
         channel.send(
             {
                 "type": "configure", "settings": self.settings.model_dump(), "directory": str(self._directory),
-                "secret": self._secret, "sockets": self._sockets, "role": member.state.role,
-                "epoch": member.state.epoch,
+                "secret": self._secret, "role": member.state.role, "epoch": member.state.epoch,
             }
         )  # fmt: skip
         threading.Thread(target=self._hear, args=(member, channel), name="erniecore-member", daemon=True).start()

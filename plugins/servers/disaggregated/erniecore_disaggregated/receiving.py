@@ -7,6 +7,7 @@ from __future__ import annotations
 import hmac
 import mmap
 import os
+import secrets
 import socket
 import threading
 import time
@@ -14,7 +15,6 @@ import zlib
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -58,7 +58,6 @@ class Receiver:
     """Listens for prompts.
 
     Args:
-        directory: for the socket of a Unix address, readable by this user alone.
         refuses: why an offer with this epoch is not taken now; empty: it is.
         adopt: gives a row to the engine: (key, request, row, seconds that the hand-off took).
         most_bytes: of all prompts that are coming; seconds: without news after which one is freed.
@@ -68,7 +67,7 @@ class Receiver:
     """
 
     def __init__(
-        self, transport: Transport, directory: Path, secret: str, *, refuses: Callable[[int], str],
+        self, transport: Transport, secret: str, *, refuses: Callable[[int], str],
         adopt: Callable[[str, Json, Adopted, float], None], most_bytes: int, seconds: float,
     ) -> None:  # fmt: skip
         self._secret, self._refuses, self._adopt = secret, refuses, adopt
@@ -79,7 +78,8 @@ class Receiver:
         self.num_bytes = self.expired = 0
         self.address: str | tuple[str, int]
         if transport == "shared_memory":
-            self.address = str(directory / f"{os.getpid()}.socket")
+            # an abstract name: there is no file that a killed process leaves
+            self.address = f"\0erniecore-{secrets.token_hex(12)}"
             self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
             self._listener.bind(self.address)
         else:

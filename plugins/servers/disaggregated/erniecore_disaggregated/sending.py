@@ -38,7 +38,7 @@ Transport = Literal["shared_memory", "tcp"]
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """The process that will decode: its name, the address it listens at (a path, or host and port) and its epoch."""
+    """The process that will decode: name, address (an abstract Unix name, or host and port) and epoch."""
 
     name: str
     address: str | tuple[str, int]

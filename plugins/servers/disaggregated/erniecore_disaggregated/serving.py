@@ -4,6 +4,7 @@ The model is read by the processes alone.
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 from erniecore_openai.serving import model_name, serve_model
@@ -36,7 +37,11 @@ def serve(settings: DisaggregatedConfig, directory: Path) -> int:
 
 
 def check_settings(settings: DisaggregatedConfig) -> None:
-    """Raise ``UsageError`` for settings with which a second try could differ from the first one."""
+    """Raise ``UsageError`` for settings with which a second try could differ from the first one, or that need Linux."""
+    if settings.transport == "shared_memory" and sys.platform != "linux":
+        raise UsageError(
+            "shared memory without a name needs Linux", where="transport", found=sys.platform, fix="transport=tcp"
+        )
     if not settings.invariant:
         raise UsageError(
             "processes have to compute the same bits", where="invariant", found="false", fix="leave it out",

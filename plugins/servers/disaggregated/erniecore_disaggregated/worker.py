@@ -261,18 +261,20 @@ def _made(channel: Channel, given: Json) -> tuple[Worker, Json]:
     from erniecore_openai.serving import read_model
 
     from erniecore_disaggregated.plugin import DisaggregatedConfig
-    from erniecore_disaggregated.receiving import Receiver
-    from erniecore_disaggregated.sending import Links
 
     settings = DisaggregatedConfig(**given["settings"])
     model = read_model(settings, Path(given["directory"]), _engine_class)
+    # these import Paddle, which reads its environment then
+    from erniecore_disaggregated.receiving import Receiver
+    from erniecore_disaggregated.sending import Links
+
     engine = model.engine
     assert isinstance(engine, _engine_class())
     engine.start()
     links = Links(settings.transport, given["secret"], settings.handoff_seconds)
     worker = Worker(channel, engine, links, given["role"], given["epoch"])
     worker.receiver = Receiver(
-        settings.transport, Path(given["sockets"]), given["secret"], refuses=worker.refuses, adopt=worker.adopt,
+        settings.transport, given["secret"], refuses=worker.refuses, adopt=worker.adopt,
         most_bytes=settings.handoff_bytes, seconds=settings.handoff_seconds,
     )  # fmt: skip
     told = {"address": worker.receiver.address, "context": model.context, "vocab_size": model.vocab_size}

@@ -1,99 +1,23 @@
 """Real processes for prompts and for completions, asked through the router: the same bits as one engine, whatever happens."""
 
-import json
 import os
-import shutil
+import resource
 import signal
-import threading
-import time
+import socket
+import zlib
 from dataclasses import replace
 
 import numpy as np
 import pytest
-from engines import Caller
-from erniecore_disaggregated.plugin import DisaggregatedConfig
-from erniecore_disaggregated.router import Router
-from erniecore_generation.engine.requests import Failed, Finished, GenerationRequest
-from erniecore_generation.sampling import Sampling
-from erniecore_openai.plugin import OpenAIConfig
-from erniecore_openai.serving import read_model
+from clusters import ask, directory, long, member, reference, requests, router, settled, when
+from erniecore_disaggregated.channel import Channel, ChannelClosed
+from erniecore_disaggregated.sending import digest
+from erniecore_generation.engine.requests import Failed, Finished, Unavailable
+from openai_client import Forced
 
-PAUSE = 0.01
-PENALIZED = Sampling(do_sample=True, top_p=0.9, repetition_penalty=1.3, frequency_penalty=0.2, seed=4)
-SAMPLINGS = (Sampling(), Sampling(do_sample=True, temperature=1.5, seed=3), PENALIZED)
+from erniecore.errors import UsageError
 
-
-def requests(count, seed=0, new=24, longest=150):
-    """Requests of all sorts, half of them with a common beginning."""
-    numbers = np.random.default_rng(seed)
-    common = numbers.integers(4, 300, 96).tolist()
-    found = []
-    for stream in range(count):
-        begun = common if stream % 2 else []
-        ids = begun + numbers.integers(4, 300, int(numbers.integers(1, longest))).tolist()
-        options = {"logprobs": stream % 3, "prompt_logprobs": 1 if stream % 5 == 2 else None, "stream": stream}
-        options["stop_ids"] = frozenset(numbers.integers(4, 300, 4).tolist())
-        found.append(GenerationRequest(tuple(ids), SAMPLINGS[stream % 3], int(numbers.integers(1, new)), **options))
-    return found
-
-
-@pytest.fixture(scope="module")
-def directory(talker, tmp_path_factory):
-    """The model that talks, with room for long prompts."""
-    found = tmp_path_factory.mktemp("roomy") / "model"
-    shutil.copytree(talker / "model", found)
-    architecture = json.loads((found / "config.json").read_text())
-    (found / "config.json").write_text(json.dumps({**architecture, "max_position_embeddings": 4096}))
-    return found
-
-
-@pytest.fixture(scope="module")
-def reference(directory):
-    """Outcomes of requests in one process, without a prefix cache."""
-    model = read_model(OpenAIConfig(rows=8, prefix_bytes=0), directory)
-    model.engine.start()
-    yield lambda wanted: [caller.outcome for caller in [ask(model.engine, request) for request in wanted]]
-    model.engine.stop(drain=False)
-
-
-def ask(engine, request):
-    caller = Caller()
-    caller.ticket = engine.submit(request, caller)
-    return caller
-
-
-@pytest.fixture(scope="module")
-def router(directory):
-    """One process for prompts and two for completions."""
-    os.environ["OMP_NUM_THREADS"] = "1"
-    settings = DisaggregatedConfig(
-        prefill=1, decode=2, rows=4, handoff_seconds=3, health_seconds=6, restarts=50, drain_role_seconds=20
-    )
-    found = Router(settings, directory)
-    found.start()
-    yield found
-    found.stop(drain=False)
-    assert not threading.active_count() > 200
-
-
-def member(router, role, number=0):
-    found = [m for m in router.cluster.members.values() if m.state.role == role and m.state.status == "open"]
-    return found[number]
-
-
-def settled(router):
-    """Wait until all processes are there and have nothing left, by what they have said since."""
-    began = time.monotonic()
-    while True:
-        with router.cluster.lock:
-            members = list(router.cluster.members.values())
-            fresh = all(m.state.status == "open" and m.told and m.replied > began + 0.5 for m in members)
-            if fresh and not router._calls and not any(m.told["left"] or m.calls for m in members):
-                break
-        time.sleep(PAUSE)
-    for state in router.cluster.states:
-        assert (state.prompts, state.queued_tokens, state.completions, state.kv_tokens) == (0, 0, 0, 0)
-    assert [m.told["reserved"] for m in members] == [0, 0, 0]
+__all__ = ["directory", "reference", "router"]
 
 
 def test_completions_have_the_bits_of_one_process(router, reference):
@@ -106,22 +30,7 @@ def test_completions_have_the_bits_of_one_process(router, reference):
     assert (router.tally.retried, router.tally.undelivered) == (0, 0)
 
 
-def long(count, seed, new=300):
-    """Requests whose completions take a while."""
-    return [replace(r, max_new_tokens=new, stop_ids=frozenset(), logprobs=0) for r in requests(count, seed)]
-
-
-def when(router, condition):
-    """Wait for something of the router's, with its lock; returns what ``condition`` did."""
-    while True:
-        with router.cluster.lock:
-            found = condition()
-            if found:
-                return found
-        time.sleep(0.001)
-
-
-FAULTS = ("prefill killed before", "prefill killed in a transfer", "decode killed after", "decode stopped", "both")
+FAULTS = ("prefill killed in a transfer", "decode killed after", "decode stopped", "both")
 
 
 @pytest.mark.parametrize("fault", FAULTS)
@@ -138,7 +47,7 @@ def test_no_completion_is_lost_twice_or_wrong_when_a_process_is(router, referenc
     callers = [ask(router, request) for request in wanted]
     if fault == "prefill killed in a transfer":
         when(router, lambda: any(c.first and not c.adopted for c in router._calls.values() if c.decode == decode.name))
-    elif fault != "prefill killed before":
+    else:
         when(
             router,
             lambda: any(c.adopted and len(c.given) > 5 for c in router._calls.values() if c.decode == decode.name),
@@ -152,3 +61,137 @@ def test_no_completion_is_lost_twice_or_wrong_when_a_process_is(router, referenc
     assert router.tally.retried > before.retried
     settled(router)
     assert not any(os.path.exists(f"/proc/{pid}") for pid in killed)
+
+
+def test_a_cancelled_completion_is_freed_on_both_sides(router):
+    settled(router)
+    before = replace(router.tally)
+    callers = [ask(router, request) for request in long(12, 20, 2000)]
+    when(router, lambda: sum(call.adopted for call in router._calls.values()) > 2)
+    for caller in callers:
+        router.cancel(caller.ticket)
+    assert [caller.end.reason for caller in callers] == ["abort"] * 12
+    settled(router)
+    assert router.tally.aborted - before.aborted == 12
+
+
+def test_without_room_in_shared_memory_there_is_an_error_and_later_none(router, reference):
+    settled(router)
+    wanted, pid = requests(2, 30), member(router, "prefill").process.pid
+    limits = resource.prlimit(pid, resource.RLIMIT_FSIZE)
+    resource.prlimit(pid, resource.RLIMIT_FSIZE, (1, limits[1]))
+    ends = [ask(router, request).end for request in wanted]
+    resource.prlimit(pid, resource.RLIMIT_FSIZE, limits)
+    assert [type(end.error) for end in ends] == [Unavailable] * 2
+    assert "no room for the hand-off: File too large (try 3)" in ends[0].error.found
+    assert [ask(router, request).outcome for request in wanted] == reference(wanted)
+
+
+def test_a_router_with_a_stale_epoch_gets_no_completion(router):
+    settled(router)
+    for role in ("prefill", "decode"):
+        states = [state for state in router.cluster.states if state.role == role]
+        for state in states:
+            state.epoch -= 1
+        end = ask(router, requests(1)[0]).end
+        for state in states:
+            state.epoch += 1
+        assert isinstance(end.error, Unavailable)
+        assert "stale epoch" in end.error.found
+    settled(router)
+
+
+LAYOUT = [[((1, 2), "float32")], [((1, 2), "float32")]]
+OFFER = {"type": "offer", "key": "x.1", "tokens": 2, "layout": LAYOUT, "bytes": 32}
+DATA = np.arange(4, dtype=np.float32).tobytes()
+LAYER = {"type": "layer", "key": "x.1", "layer": 0, "start": 0, "end": 2, "checksum": zlib.crc32(DATA)}
+
+
+@pytest.mark.parametrize(
+    ("messages", "reason"),
+    [
+        ([({**OFFER, "epoch": 0}, b"")], "stale epoch 0"),
+        ([({**OFFER, "bytes": 33}, b"")], "the layout has 32 bytes"),
+        ([({**OFFER, "tokens": 1 << 20, "bytes": 1 << 24}, b"")], "no room: 0 of 8388608 bytes"),
+        ([(OFFER, b""), ({**LAYER, "checksum": 1}, DATA)], "the checksum of layer 0, tokens 0 to 2, is wrong"),
+        ([(OFFER, b""), (LAYER, DATA[:-4])], "layer 0 is too short"),
+        ([(OFFER, b""), ({**LAYER, "start": 1}, DATA)], "in disorder"),
+        ([(OFFER, b""), ({**LAYER, "epoch": 0}, DATA)], "stale epoch 0"),
+        ([(OFFER, b""), (LAYER, DATA), ({"type": "commit", "key": "x.1"}, b"")], "layers [1] are not complete"),
+        ([(OFFER, b""), (LAYER, DATA)], "nothing came for 2 s"),
+    ],
+)
+def test_a_hand_off_that_is_not_right_is_refused_and_freed(router, messages, reason):
+    decoder = member(router, "decode")
+    channel = connected(decoder, router.cluster._secret)
+    for head, payload in messages:
+        channel.send({"epoch": decoder.state.epoch, **head}, payload)
+    told = channel.receive().head
+    assert (told["type"], told["key"]) == ("refused", "x.1")
+    assert reason in told["reason"]
+    channel.close()
+    with pytest.raises(ChannelClosed):
+        channel.receive()
+    settled(router)
+
+
+def connected(decoder, secret):
+    connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    connection.connect(decoder.address)
+    channel = Channel(connection, seconds=5)
+    channel.send({"type": "hello", "secret": digest(secret)})
+    return channel
+
+
+def test_who_does_not_know_the_secret_hears_nothing(router):
+    channel = connected(member(router, "decode"), "another")
+    channel.send({**OFFER, "epoch": 0})
+    with pytest.raises(ChannelClosed, match=r"gone|reset"):
+        channel.receive()
+
+
+def test_roles_change_under_load_and_every_completion_is_right(router, reference):
+    settled(router)
+    first, epoch = member(router, "prefill").name, router.cluster.epoch
+    with pytest.raises(UsageError, match="last one that is open for prefill"):
+        router.switch(first, "decode")
+    moved = member(router, "decode").name
+    wanted, callers, expected = requests(32, 40, new=60), [], []
+    for turn, role in enumerate(("prefill", "decode", "prefill", "decode")):
+        callers += [ask(router, request) for request in wanted[turn * 8 : turn * 8 + 8]]
+        told = router.switch(moved, role)
+        assert (told["worker"], told["role"], told["epoch"]) == (moved, role, epoch + turn + 1)
+        expected.append(role)
+    assert [caller.outcome for caller in callers] == reference(wanted)
+    with pytest.raises(UsageError, match="it has this role"):
+        router.switch(moved, "decode")
+    with pytest.raises(UsageError, match="did you mean worker-1"):
+        router.switch("worker-11", "decode")
+    settled(router)
+    assert router.cluster.switches["done"] == 4
+
+
+def test_a_process_that_does_not_finish_in_time_keeps_its_role(router, reference, monkeypatch):
+    settled(router)
+    settings = router.cluster.settings.model_copy(update={"drain_role_seconds": 0.2})
+    monkeypatch.setattr(router.cluster, "settings", settings)
+    wanted = long(8, 50, 600)
+    callers = [ask(router, request) for request in wanted]
+    busy = when(
+        router, lambda: [m for m in router.cluster.members.values() if len(m.calls) > 2 and m.state.completions]
+    )
+    with pytest.raises(UsageError, match=r"requests are left after 0\.2 s"):
+        router.switch(busy[0].name, "prefill")
+    assert (busy[0].state.role, busy[0].state.status) == ("decode", "open")
+    assert [caller.outcome for caller in callers] == reference(wanted)
+
+
+def test_what_cannot_go_to_another_process_is_refused_at_once(router):
+    request = replace(requests(1)[0], constraint=Forced([5], 330))
+    with pytest.raises(UsageError, match="does not take this"):
+        ask(router, request)
+    with pytest.raises(UsageError, match="longer than the model's context"):
+        ask(router, replace(request, constraint=None, ids=(5,) * 5000))
+    end = ask(router, replace(request, constraint=None, adapter="nobody")).end
+    assert isinstance(end, Failed)
+    assert (type(end.error), end.error.message) == (UsageError, "no such adapter")

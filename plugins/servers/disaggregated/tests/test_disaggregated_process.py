@@ -1,0 +1,154 @@
+"""The server as users start it, over TCP: routes, administration, metrics, a server that stands still, one that is killed."""
+
+import http.client
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from contextlib import contextmanager
+
+import pytest
+from clusters import directory
+from erniecore_openai.plugin import OpenAIConfig
+from erniecore_openai.serving import read_model
+from erniecore_openai.state import Serving
+from openai_client import Client
+from processes import await_end, user_environ
+
+from erniecore.cli.app import main
+from erniecore.errors import Exit
+
+__all__ = ["directory"]
+
+KEY = "sk-a-key-for-tests-0123"
+PIPE = subprocess.PIPE
+BODY = {"max_tokens": 12, "temperature": 1.2, "seed": 3, "n": 2, "logprobs": 2, "echo": True}
+
+
+class Server:
+    """``ernie serve --backend disaggregated`` with one process for each role."""
+
+    def __init__(self, model, log):
+        argv = [
+            "serve",
+            "--backend",
+            "disaggregated",
+            "--model",
+            str(model),
+            "port=0",
+            "transport=tcp",
+            "decode=1",
+            "name=model",
+        ]
+        with log.open("w") as file:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "erniecore", *argv, "threads=1"], stdout=PIPE, stderr=file, text=True,
+                env=user_environ(ERNIE_API_KEY=KEY),
+            )  # fmt: skip
+        first = self.process.stdout.readline()
+        assert " at http://" in first, log.read_text()
+        self.port = int(re.search(r":(\d+)/v1", first)[1])
+
+    @contextmanager
+    def open(self, method, path, body=None, key=KEY):
+        connection = http.client.HTTPConnection("127.0.0.1", self.port)
+        headers = {"authorization": f"Bearer {key}", "content-type": "application/json"}
+        connection.request(method, path, None if body is None else json.dumps(body), headers)
+        response = connection.getresponse()
+        yield response
+        response.close()
+        connection.close()
+
+    def ask(self, method, path, body=None, key=KEY):
+        with self.open(method, path, body, key) as response:
+            return response.status, json.loads(response.read())
+
+
+@pytest.fixture(scope="module")
+def server(directory, tmp_path_factory):
+    found = Server(directory, tmp_path_factory.mktemp("server") / "stderr")
+    yield found
+    found.process.kill()
+    found.process.communicate()
+
+
+def test_answers_are_those_of_the_server_of_one_process(server, directory):
+    model = read_model(OpenAIConfig(name="model"), directory)
+    model.engine.start()
+    serving = Serving(OpenAIConfig())
+    serving.open(model)
+    client = Client(serving)
+    for prompt in ("a longer text that is copied " * 9, "b"):
+        status, expected = client.complete(prompt, **BODY)
+        told = server.ask("POST", "/v1/completions", {"prompt": prompt, **BODY})
+        assert (told[0], told[1]["choices"], told[1]["usage"]) == (status, expected["choices"], expected["usage"])
+    serving.close()
+    model.engine.stop()
+
+
+def test_operators_see_processes_and_change_roles_with_the_key_alone(server):
+    status, told = server.ask("GET", "/admin/workers")
+    assert status == 200
+    assert [(w["name"], w["role"], w["epoch"], w["status"]) for w in told["workers"]] == [
+        ("worker-0", "prefill", 1, "open"), ("worker-1", "decode", 2, "open")
+    ]  # fmt: skip
+    assert server.ask("GET", "/admin/workers", key="another")[0] == 401
+    status, refused = server.ask("POST", "/admin/switch", {"worker": "worker-1", "role": "prefill"})
+    assert (status, refused["error"]["code"]) == (409, "not_switched")
+    assert "worker-1 is the last one that is open for decode" in refused["error"]["message"]
+    assert server.ask("POST", "/admin/switch", {"worker": "nobody", "role": "prefill"})[0] == 404
+    assert server.ask("POST", "/admin/switch", {"worker": "worker-1", "role": "cook"})[0] == 400
+
+
+def test_metrics_have_the_names_of_the_field(server):
+    assert server.ask("POST", "/v1/completions", {"prompt": "b", "max_tokens": 9, "ignore_eos": True})[0] == 200
+    with server.open("GET", "/metrics") as response:
+        text = response.read().decode()
+    values = {name: float(value) for name, value in re.findall(r"^(\S+(?:\{.*\})?) (\S+)$", text, re.MULTILINE)}
+    assert values["vllm:nixl_bytes_transferred_sum"] > 0
+    assert values["vllm:nixl_xfer_time_seconds_count"] > 0
+    assert values["vllm:nixl_num_failed_transfers_total"] == values["fastdeploy:send_cache_failed_num_total"] == 0
+    assert values['ernie:worker_up{role="decode",worker="worker-1"}'] == 1
+    assert values['ernie:role_switches_total{outcome="refused"}'] == 1
+    assert values["fastdeploy:generation_tokens_total"] > 0
+
+
+def test_a_server_that_stood_still_goes_on(server):
+    body = {"prompt": "b", "max_tokens": 400, "ignore_eos": True, "temperature": 0}
+    expected = server.ask("POST", "/v1/completions", body)[1]["choices"][0]["text"]
+    with server.open("POST", "/v1/completions", {**body, "stream": True}) as response:
+        lines = [response.readline() for _ in range(8)]
+        os.kill(server.process.pid, signal.SIGSTOP)
+        time.sleep(0.5)  # its processes go on meanwhile
+        os.kill(server.process.pid, signal.SIGCONT)
+        text = (b"".join(lines) + response.read()).decode()
+    chunks = [json.loads(line[6:]) for line in text.splitlines() if line.startswith("data: {")]
+    assert "".join(chunk["choices"][0]["text"] for chunk in chunks) == expected
+    assert text.endswith("data: [DONE]\n\n")
+
+
+def test_a_server_that_is_killed_takes_its_processes_with_it(server):
+    """The last one: the server is gone after it."""
+    pids = [worker["pid"] for worker in server.ask("GET", "/admin/workers")[1]["workers"]]
+    body = {"prompt": "b", "max_tokens": 3000, "ignore_eos": True, "stream": True}
+    with server.open("POST", "/v1/completions", body) as response:
+        assert response.readline()
+        server.process.kill()
+        with pytest.raises((http.client.IncompleteRead, ConnectionResetError)):
+            response.read()
+    await_end(pids)
+    with pytest.raises(ConnectionRefusedError):
+        server.ask("GET", "/health")
+
+
+def test_settings_with_which_tries_could_differ_are_refused(directory, capsys):
+    argv = ["serve", "--backend", "disaggregated", "--model", str(directory), "invariant=false"]
+    assert main(argv) == Exit.USAGE
+    assert "processes have to compute the same bits" in capsys.readouterr().err
+    (directory.parent / "broken").mkdir()
+    (directory.parent / "broken" / "config.json").write_text((directory / "config.json").read_text())
+    assert main([*argv[:-2], str(directory.parent / "broken"), "port=0"]) == Exit.ENVIRONMENT
+    assert "a process of the server did not start" in capsys.readouterr().err
