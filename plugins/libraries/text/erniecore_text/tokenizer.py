@@ -228,7 +228,7 @@ class SentencePieceTokenizer:
     # ---- decoding
 
     @cached_property
-    def _bytes(self) -> list[bytes]:
+    def token_bytes(self) -> list[bytes]:
         """Bytes that each id spells; special tokens spell their own text."""
         table = piece_bytes(self._sp, self.vocab_size)
         for text, token in (*self.special_tokens.items(), *self.plain_tokens.items()):
@@ -238,7 +238,7 @@ class SentencePieceTokenizer:
     @cached_property
     def _sizes(self) -> list[int]:
         """How many bytes each id spells."""
-        return [len(text) for text in self._bytes]
+        return [len(text) for text in self.token_bytes]
 
     @cached_property
     def _special_ids(self) -> frozenset[int]:
@@ -246,7 +246,7 @@ class SentencePieceTokenizer:
 
     def stream(self, *, skip_special: bool = True) -> TextStream:
         """A decoder for ids that arrive one by one; its texts joined equal ``decode`` of all ids."""
-        return TextStream(self._bytes, self._special_ids, skip_special=skip_special)
+        return TextStream(self.token_bytes, self._special_ids, skip_special=skip_special)
 
     def decode(self, ids: Sequence[int], *, skip_special: bool = True) -> str:
         """Text of ids; incomplete UTF-8 and ids beyond the vocabulary become U+FFFD."""

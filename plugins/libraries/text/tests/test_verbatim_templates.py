@@ -89,7 +89,7 @@ def test_ids_are_dealt_by_the_place_where_a_token_starts(tokenizer, texts):
     out = [[] for _ in texts]
     tokenizer._assign(list(zip(texts, range(len(texts)), strict=True)), out)
     ids = tokenizer.encode("".join(texts))
-    spelled = [len(tokenizer._bytes[i]) for i in ids]
+    spelled = [len(tokenizer.token_bytes[i]) for i in ids]
     ends = [len("".join(texts[: i + 1]).encode()) for i in range(len(texts))]
     starts = [sum(spelled[:k]) - sum(spelled) + ends[-1] for k in range(len(ids))]
     owners = [next((i for i, end in enumerate(ends[:-1]) if start < end), len(texts) - 1) for start in starts]

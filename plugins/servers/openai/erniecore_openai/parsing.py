@@ -42,18 +42,22 @@ class ChunkParser:
     Args:
         thinking: the prompt ended inside ``<think>``, so the text begins with reasoning.
         tools: whether calls are looked for; else their tags are content.
+        verbatim: the answer was asked for in a form of its own, and is content as it is.
     """
 
-    def __init__(self, *, thinking: bool, tools: bool) -> None:
+    def __init__(self, *, thinking: bool, tools: bool, verbatim: bool = False) -> None:
         self.section: Literal["start", "reasoning", "content", "call"] = "start"
+        self._verbatim = verbatim
         self._thinking = thinking
-        self._tags = (*_CONTENT_TAGS, _OPEN) if tools else _CONTENT_TAGS
+        self._tags = (*(() if verbatim else _CONTENT_TAGS), *((_OPEN,) if tools else ()))
         self._pending = ""  # may begin a tag
         self._space = ""  # whitespace that is only shown when something follows
         self._fresh = True  # nothing of the section is out yet, and its leading whitespace is not to be
         self._shown = False  # there is content
         self._tagged = False  # a tag stood in the content, so whitespace at the end belongs to the form
         self._call = ""
+        if verbatim and not thinking:
+            self._begin_content(fresh=False)
 
     @property
     def reasons(self) -> bool:
@@ -117,12 +121,14 @@ class ChunkParser:
         if tag:
             self._show(before, delta)
             self._pending = after
-            self._begin_content(fresh=True)
+            self._begin_content(fresh=not self._verbatim)
             return True
         self._keep_end(("</think>",), delta)
         return False
 
     def _say(self, delta: Delta) -> bool:
+        if self._verbatim and self._shown:
+            self._tags = ()
         found = [(at, tag) for tag in self._tags if (at := self._pending.find(tag)) >= 0]
         if not found:
             self._keep_end(self._tags, delta)
@@ -160,7 +166,7 @@ class ChunkParser:
     def _keep_end(self, tags: tuple[str, ...], delta: Delta) -> None:
         """Show the pending text but for an end that may begin a tag."""
         text = self._pending
-        longest = min(len(text), max(map(len, tags)) - 1)
+        longest = min(len(text), max(map(len, tags), default=1) - 1)
         kept = next((n for n in range(longest, 0, -1) if any(tag.startswith(text[-n:]) for tag in tags)), 0)
         self._pending = text[len(text) - kept :]
         self._show(text[: len(text) - kept], delta)

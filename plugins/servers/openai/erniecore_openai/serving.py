@@ -23,6 +23,7 @@ from fastapi import FastAPI
 from erniecore.api import CheckpointError, EnvironmentFault, UsageError
 from erniecore.api.command import note, show
 from erniecore_openai.app import make_app
+from erniecore_openai.constraints import Vocabulary
 from erniecore_openai.plugin import OpenAIConfig
 from erniecore_openai.protocol import PatientProtocol
 from erniecore_openai.state import ServedModel, Serving
@@ -111,11 +112,12 @@ def read_model(
         bundle, tokenizer, rows=settings.rows, context=context, chunk=settings.chunk, waiting=settings.waiting,
         prefix_bytes=settings.prefix_bytes, speculative=settings.speculative, invariant=settings.invariant,
     )  # fmt: skip
+    vocab_size = int(bundle.model.architecture["vocab_size"])
     return ServedModel(
         name=settings.name or model_name(directory),
         engine=engine, tokenizer=tokenizer, stop_ids=stop_token_ids(bundle.model, tokenizer, bundle.generation),
         generation=dict(bundle.generation or {}), context=engine.context or context,
-        vocab_size=int(bundle.model.architecture["vocab_size"]),
+        vocab_size=vocab_size, vocabulary=Vocabulary(tokenizer, vocab_size),
     )  # fmt: skip
 
 

@@ -17,6 +17,7 @@ from erniecore_openai.metrics import Metrics
 if TYPE_CHECKING:
     from erniecore_generation.engine.requests import CompletionEngine, EngineStats, Ticket
 
+    from erniecore_openai.constraints import Vocabulary
     from erniecore_openai.plugin import OpenAIConfig
 
 T = TypeVar("T")
@@ -29,7 +30,7 @@ class ServedModel:
 
     Attributes:
         name: for clients. context: most tokens of prompt and completion. stop_ids: tokens that end a completion.
-        generation: content of generation_config.json. created: Unix time.
+        generation: content of generation_config.json. vocabulary: for constraints. created: Unix time.
     """
 
     name: str
@@ -39,6 +40,7 @@ class ServedModel:
     generation: Json
     context: int
     vocab_size: int
+    vocabulary: Vocabulary
     created: int = field(default_factory=lambda: int(time.time()))
 
 

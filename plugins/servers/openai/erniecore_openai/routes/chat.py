@@ -19,6 +19,7 @@ from erniecore_openai.rendering import Prompt, conversation_prompt, sampling_of,
 from erniecore_openai.schemas.chat import ChatRequest
 from erniecore_openai.security import LimitedRoute
 from erniecore_openai.state import ServedModel, Serving
+from erniecore_openai.steering import Form, form_of
 from erniecore_openai.streaming import sse, whole
 
 router = APIRouter(route_class=LimitedRoute)
@@ -33,7 +34,8 @@ async def create_chat_completion(request: Request, asked: ChatRequest) -> Any:
         raise ApiError(400, f"n: at most {serving.settings.max_choices} completions are taken", param="n")
     calls = bool(asked.tools) and asked.tool_choice != "none"
     prompt = await serving.in_texts(lambda: conversation_prompt(model, asked, tools=calls))
-    answer = _Answer(model, asked, prompt, calls, serving.settings.reasoning_field)
+    form = await serving.in_texts(form_of, model, asked)
+    answer = _Answer(model, asked, prompt, form, calls=calls, reasoning_field=serving.settings.reasoning_field)
     generation = Generation(serving, answer.head.id, answer.requests(), asked.stops)
     generation.start()
     if asked.stream:
@@ -45,13 +47,16 @@ class _Answer:
     """The answer to one request."""
 
     def __init__(
-        self, model: ServedModel, asked: ChatRequest, prompt: Prompt, calls: bool, reasoning_field: str
-    ) -> None:
-        self.model, self.asked, self.prompt = model, asked, prompt
+        self, model: ServedModel, asked: ChatRequest, prompt: Prompt, form: Form | None, *, calls: bool,
+        reasoning_field: str,
+    ) -> None:  # fmt: skip
+        self.model, self.asked, self.prompt, self.form = model, asked, prompt, form
         self.head = Head(new_id("chatcmpl"), "chat.completion.chunk" if asked.stream else "chat.completion", model.name)
         self.usage = Usage(len(prompt.ids))
         self._texts = TokenTexts(model.tokenizer)
-        self._parsers = [ChunkParser(thinking=prompt.thinking, tools=calls) for _ in range(asked.n)]
+        self._parsers = [
+            ChunkParser(thinking=prompt.thinking, tools=calls, verbatim=form is not None) for _ in range(asked.n)
+        ]
         self._called = [0] * asked.n
         both = ("reasoning_content", "reasoning")
         self._reasoning_fields = both if reasoning_field == "both" else (reasoning_field,)
@@ -65,6 +70,7 @@ class _Answer:
             GenerationRequest(
                 self.prompt.ids, sampling, most, asked.min_tokens, stops, stream=index,
                 logprobs=asked.top_logprobs if asked.logprobs else None,
+                constraint=None if self.form is None else self.form.constraint(stops, thinking=self.prompt.thinking),
             )
             for index in range(asked.n)
         ]  # fmt: skip

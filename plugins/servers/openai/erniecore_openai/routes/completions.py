@@ -18,6 +18,7 @@ from erniecore_openai.rendering import Prompt, sampling_of, stop_ids, text_promp
 from erniecore_openai.schemas.completions import CompletionRequest
 from erniecore_openai.security import LimitedRoute
 from erniecore_openai.state import ServedModel, Serving
+from erniecore_openai.steering import Form, form_of
 from erniecore_openai.streaming import sse, whole
 
 router = APIRouter(route_class=LimitedRoute)
@@ -30,7 +31,7 @@ async def create_completion(request: Request, asked: CompletionRequest) -> Any:
     model = serving.model(asked.model)
     _check_choices(serving, len(asked.prompts) * asked.n)
     prompts = await serving.in_texts(text_prompts, model, asked.prompts)
-    answer = _Answer(model, asked, prompts)
+    answer = _Answer(model, asked, prompts, await serving.in_texts(form_of, model, asked))
     echoed = await serving.in_texts(answer.echoes) if asked.echo else None
     generation = Generation(serving, answer.head.id, answer.requests(), asked.stops)
     generation.start()
@@ -48,8 +49,8 @@ def _check_choices(serving: Serving, count: int) -> None:
 class _Answer:
     """The answer to one request; its choices are ordered by prompt, then by ``n``."""
 
-    def __init__(self, model: ServedModel, asked: CompletionRequest, prompts: list[Prompt]) -> None:
-        self.model, self.asked, self.prompts = model, asked, prompts
+    def __init__(self, model: ServedModel, asked: CompletionRequest, prompts: list[Prompt], form: Form | None) -> None:
+        self.model, self.asked, self.prompts, self.form = model, asked, prompts, form
         self.head = Head(new_id("cmpl"), "text_completion", model.name)
         self.usage = Usage(sum(len(prompt.ids) for prompt in prompts))
         self._texts = TokenTexts(model.tokenizer)
@@ -64,6 +65,7 @@ class _Answer:
             GenerationRequest(
                 prompt.ids, sampling, asked.max_tokens, asked.min_tokens, stops, stream=index,
                 logprobs=asked.logprobs, prompt_logprobs=scored if asked.echo else None,
+                constraint=None if self.form is None else self.form.constraint(stops),
             )
             for index, prompt in enumerate(prompt for prompt in self.prompts for _ in range(asked.n))
         ]  # fmt: skip

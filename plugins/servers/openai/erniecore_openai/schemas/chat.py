@@ -126,6 +126,28 @@ class Conversation(Schema):
     add_generation_prompt: Literal[True] = Field(True, description="What the model is given ends so.")
 
 
+class SchemaOfAnswer(Schema):
+    """``json_schema`` of OpenAI. Answers keep to the schema whether ``strict`` or not."""
+
+    name: str = Field(min_length=1, max_length=256)
+    description: str = ""
+    json_schema: dict[str, Any] = Field({}, alias="schema")
+    strict: bool = True
+
+
+class ResponseFormat(Schema):
+    """What an answer has to look like."""
+
+    type: Literal["text", "json_object", "json_schema"]
+    json_schema: SchemaOfAnswer | None = None
+
+    @model_validator(mode="after")
+    def _agrees(self) -> ResponseFormat:
+        if (self.type == "json_schema") != (self.json_schema is not None):
+            raise ValueError("json_schema: with the type json_schema, and only with it")
+        return self
+
+
 class ChatRequest(SamplingFields, Conversation):
     """Continue a conversation with the next message of the assistant."""
 
@@ -136,6 +158,7 @@ class ChatRequest(SamplingFields, Conversation):
     max_completion_tokens: int | None = Field(None, ge=1, lt=1 << 31, description="The newer name of `max_tokens`.")
     logprobs: bool = Field(False, description="Log-probabilities of the new tokens.")
     top_logprobs: int = Field(0, ge=0, le=MOST_LOGPROBS, description="Likely tokens for each; only with `logprobs`.")
+    response_format: ResponseFormat | None = Field(None, description="Text, any JSON object, or one of a schema.")
     tool_choice: Literal["auto", "none"] = Field("auto", description="Whether the model may call tools.")
     parallel_tool_calls: Literal[True] = Field(True, description="The model may call several tools.")
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
@@ -30,6 +30,24 @@ class StreamOptions(Schema):
     include_usage: bool = Field(False, description="Send a last chunk with the usage and no choices.")
 
 
+Choices = Annotated[list[Annotated[str, Field(min_length=1)]], Field(min_length=1, max_length=1024)]
+
+
+class StructuredOutputs(Schema):
+    """What a completion has to look like: one of these."""
+
+    json_schema: dict[str, Any] | str | None = Field(None, alias="json", description="A JSON schema.")
+    regex: str | None = Field(None, min_length=1, description="A regular expression for the whole text.")
+    choice: Choices | None = Field(None, description="One of these texts.")
+    json_object: Literal[True] | None = Field(None, description="Any JSON object.")
+
+    @model_validator(mode="after")
+    def _one(self) -> StructuredOutputs:
+        if len(self.model_fields_set) != 1:
+            raise ValueError("give one of json, regex, choice and json_object")
+        return self
+
+
 class SamplingFields(Schema):
     """How tokens are chosen, and when a completion ends. Left out: as the model's generation_config.json says."""
 
@@ -54,6 +72,10 @@ class SamplingFields(Schema):
     stop_token_ids: list[Token] | None = Field(None, max_length=64, description="Further tokens that end a completion.")
     ignore_eos: bool = Field(False, description="Only `stop_token_ids` and `stop` end a completion.")
     min_tokens: int = Field(0, ge=0, lt=1 << 31, description="No stop token before so many tokens.")
+    structured_outputs: StructuredOutputs | None = Field(None, description="What a completion has to look like.")
+    guided_json: dict[str, Any] | str | None = Field(None, description="`structured_outputs.json`.")
+    guided_regex: str | None = Field(None, min_length=1, description="`structured_outputs.regex`.")
+    guided_choice: Choices | None = Field(None, description="`structured_outputs.choice`.")
     user: str | None = Field(None, max_length=512, description="Accepted and not used.")
 
     @model_validator(mode="after")
