@@ -7,6 +7,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+from erniecore_openai.constraints import Vocabulary
 from erniecore_openai.serving import model_name, serve_model
 from erniecore_openai.state import ServedModel, Serving
 from fastapi import FastAPI
@@ -52,9 +53,10 @@ def started(settings: DisaggregatedConfig, directory: Path, router: Router) -> S
     """The model as the routes know it, with the router as its engine, whose processes take requests."""
     router.start()
     told = router.description
-    tokenizer, vocab_size = open_tokenizer(directory)
+    tokenizer, size = open_tokenizer(directory)
+    vocab_size = told["vocab_size"] or size
     return ServedModel(
         name=settings.name or model_name(directory), engine=router, tokenizer=tokenizer,
         stop_ids=frozenset(told["stop_ids"]), generation=told["generation"], context=told["context"],
-        vocab_size=told["vocab_size"] or vocab_size,
+        vocab_size=vocab_size, vocabulary=Vocabulary(tokenizer, vocab_size),
     )  # fmt: skip
