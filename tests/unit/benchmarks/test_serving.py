@@ -1,12 +1,12 @@
 """Load on servers: what is asked, what is computed of the times, and a short soak of a real server."""
 
-import shutil
 import sys
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+from talker import make_talker
 
 sys.path.insert(0, str(Path(__file__).parents[3]))
 from benchmarks import load, serving, soak
@@ -55,10 +55,8 @@ def test_what_is_not_given_back_is_found():
 
 
 @pytest.fixture(scope="module")
-def model(talker, tmp_path_factory):
-    home = tmp_path_factory.mktemp("serving")
-    shutil.copytree(talker / "model", home / "model")
-    return home / "model"
+def model(tmp_path_factory):
+    return make_talker(tmp_path_factory.mktemp("serving")) / "model"
 
 
 def test_a_server_is_measured_under_load(model, monkeypatch, capsys):
@@ -79,5 +77,5 @@ def test_a_soak_finds_nothing_in_our_server_and_sees_an_answer_that_is_another(m
     assert min(clean["answered"], clean["left"], clean["refused"]) > 0
     original = soak.told
     monkeypatch.setattr(soak, "told", lambda answer: [*original(answer)[:-1], {}] if "choices" in answer else answer)
-    wrong = soak.run(model, model.parent, minutes=0.06, seed=1, between=0.6)
+    wrong = soak.run(model, model.parent, minutes=0.01, seed=1, between=0.6)
     assert "when it was alone" in wrong["found"][0]
