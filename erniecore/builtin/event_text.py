@@ -81,7 +81,11 @@ def _eval(shown: Shown, event: Event) -> str:
     values = "  ".join(
         f"{k} {v:.4f}" for k, v in event.items() if isinstance(v, float) and k not in ("time", "seconds")
     )
-    return f"eval   step {event['step']}  {values}"
+    return f"eval   step {event['step']}  {values}" + ("  best" if event.get("best_step") == event["step"] else "")
+
+
+def _early_stop(shown: Shown, event: Event) -> str:
+    return f"stop   after step {event['step']} of {event['total_steps']}: {event['reason']}"
 
 
 def _checkpoint(shown: Shown, event: Event) -> str:
@@ -106,6 +110,7 @@ _TEXTS: dict[str, Callable[[Shown, Event], str]] = {
     "run_start": _start,
     "step": _step,
     "eval": _eval,
+    "early_stop": _early_stop,
     "checkpoint": _checkpoint,
     "warning": _warning,
     "run_end": _end,

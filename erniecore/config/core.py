@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Literal
 
-from pydantic import Field, ValidationInfo, field_validator
+from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from erniecore.kinds import MANY, RUN_KINDS
 from erniecore.sections import Section
@@ -242,6 +242,35 @@ class EvalSection(Section):
     every: int = Field(0, ge=0, description="Evaluate every so many steps; 0: only at the end.")
     max_steps: int = Field(0, ge=0, description="Micro-batches per evaluation; 0: all.")
     batch_size: int = Field(0, ge=0, description="Sequences per micro-batch; 0: `train.batch_size`.")
+    best: str = Field(
+        "",
+        description="Metric of the evaluation by which the best step is chosen, such as `loss`, `accuracy` or (of methods with "
+        "reward functions) `reward`: its checkpoint is kept, and `model/` has its weights. Empty: the weights of the last step.",
+    )
+    greater_is_better: bool | None = Field(
+        None, description="Of `best`. Empty: `false` for `perplexity` and what ends with `loss`, `true` for all others."
+    )
+    min_change: float = Field(0.0, ge=0, description="An evaluation is better by more than this.")
+    patience: int = Field(
+        0, ge=0, description="Training ends after so many evaluations in a row that are no better; 0: at its last step."
+    )
+
+    @property
+    def greater(self) -> bool:
+        """Whether a greater value of ``best`` is better."""
+        return (
+            self.greater_is_better
+            if self.greater_is_better is not None
+            else not (self.best == "perplexity" or self.best.endswith("loss"))
+        )
+
+    @model_validator(mode="after")
+    def _complete(self) -> EvalSection:
+        if self.best and not self.every:
+            raise ValueError("best needs several evaluations: set every")
+        if self.patience and not self.best:
+            raise ValueError("patience needs best, the metric that has to become better; such as best=loss")
+        return self
 
 
 class CheckpointSection(Section):

@@ -204,7 +204,7 @@ class Device(ABC):
 
 class RunView(Protocol):
     """What callbacks see of a run: read-only, the same object for the whole session. ``step`` changes while the run trains;
-    everything else stays. A callback changes the run by nothing but what its hook returns."""
+    everything else stays. A callback changes the run by nothing but what its hook returns, and by :meth:`request_stop`."""
 
     @property
     def out(self) -> Path:
@@ -253,4 +253,10 @@ class RunView(Protocol):
 
     def emit(self, event: str, **fields: object) -> None:
         """Append one event to events.jsonl and to every callback that shows events."""
+        ...
+
+    def request_stop(self, reason: str) -> None:
+        """Ask for the end of training after the present step, as if it were the last one: evaluation, checkpoint and model
+        directory follow, and the run is finished. One rank suffices; all of them end after the same step. The first reason
+        counts, and becomes an ``early_stop`` event. Raises ``ValueError`` for an empty reason."""
         ...

@@ -26,6 +26,7 @@ from erniecore.engine.optimizers.parameters import trained_parameters
 from erniecore.engine.preparation.rundir import STATE_FORMAT, end_path, log
 from erniecore.engine.runtime import KEY as RUNTIME
 from erniecore.engine.runtime import runtime_fingerprint
+from erniecore.engine.training.best_step import Best
 from erniecore.engine.training.callbacks import Callbacks, View
 from erniecore.engine.training.export import export_model
 from erniecore.engine.training.guards import StepGuard
@@ -78,6 +79,8 @@ def assemble(
 ) -> Trainer:
     """Model, objective and optimizer over data that is already there; the state of ``checkpoint`` if there is one."""
     settings, is_main = context.settings, ranks.rank == 0
+    if settings.eval.best and data.eval is None:
+        raise ConfigError.at("eval.best", "there are no held-out rows; name some (data.eval) or set data.eval_fraction")
     state = build_state(context, ranks, tokenizer, weights_follow=checkpoint is not None)
     # epochs count data; steps that repeat it come on top
     total_steps = data.total_steps * (1 if settings.train.max_steps else state.repeats)
@@ -92,6 +95,10 @@ def assemble(
 
         restore(state, checkpoint, ranks)
         saver.saved = (state.step, checkpoint.path)
+        if checkpoint.state["total_steps"] != total_steps:
+            state.ended = ""  # a longer run goes on
+        if checkpoint.path.parent != context.out / "ckpt":  # another run's
+            state.best = Best(evaluated=state.step)
         if state.step > total_steps:
             raise ConfigError.at("train.max_steps", f"the checkpoint is at step {state.step} already")
     return Trainer(

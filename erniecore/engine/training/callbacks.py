@@ -27,6 +27,8 @@ class View:
     def __init__(self, context: RunContext, state: TrainState, ranks: ProcessGroup, total_steps: int) -> None:
         self._settings, self._out, self._host = context.settings, context.out, context.host
         self._console, self._state, self._ranks, self._total_steps = context.console, state, ranks, total_steps
+        #: why a callback on this rank wants training to end; empty: none does
+        self.asked = ""
 
     @property
     def out(self) -> Path:
@@ -72,6 +74,12 @@ class View:
     def objective(self) -> Objective:
         """The loss of the method."""
         return self._state.objective
+
+    def request_stop(self, reason: str) -> None:
+        """Training ends after this step, as after its last one; the first reason counts. Raises ``ValueError`` without one."""
+        if not reason.strip():
+            raise ValueError("request_stop needs a reason")
+        self.asked = self.asked or reason
 
     def emit(self, event: str, **fields: object) -> None:
         """One event to every callback that shows events, and to the log; main rank only."""

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from erniecore_checkpoint.manifest import list_checkpoints, step_of
+from erniecore_checkpoint.manifest import checkpoint_name, list_checkpoints, step_of
 from erniecore_checkpoint.reader import load_checkpoint
 from erniecore_checkpoint.verify import is_verified
 from erniecore_system.durable import replace_file
@@ -108,3 +109,18 @@ def _largest(tensor: Tensor) -> float | None:
 
 def _json_number(value: float) -> float | None:
     return value if math.isfinite(value) else None
+
+
+@contextmanager
+def best_weights(trainer: Trainer) -> Iterator[None]:
+    """The weights of the best step are those of the model within the block and stay it; the counters of the run are then what
+    they were. All ranks together. Raises ``CheckpointError`` where the checkpoint of that step is missing or damaged."""
+    state = trainer.state
+    if state.best.step in (0, state.step):
+        yield
+        return
+    before = state.step, state.tokens, state.seconds
+    path = trainer.context.out / "ckpt" / checkpoint_name(state.best.step)
+    restore(state, load_checkpoint(path, verify=trainer.ranks.rank == 0), trainer.ranks)
+    yield
+    state.step, state.tokens, state.seconds = before

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from erniecore.engine.arrays import Array
 from erniecore.engine.optimizers.state import load_exactly, load_state_arrays
+from erniecore.engine.training.best_step import Best
 from erniecore.engine.training.gather import LocalShard, assign
 from erniecore.engine.training.state import TrainState, checkpoint_groups
 from erniecore.types.process_group import ProcessGroup
@@ -40,6 +41,7 @@ def restore(state: TrainState, checkpoint: Checkpoint, ranks: ProcessGroup) -> N
     state.step, state.tokens = int(counters["step"]), int(counters["tokens"])
     state.seconds = float(counters["seconds"])
     state.guard.load_state(counters["guard"])
+    state.best, state.ended = Best(**counters.get("best", {})), counters.get("ended", "")
 
 
 @dataclass(frozen=True)

@@ -7,11 +7,12 @@ There is no generator state: every random stream derives from (seed, purpose, st
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from erniecore.engine.training.best_step import Best
 from erniecore.engine.training.gather import LocalShard
 from erniecore.engine.training.guards import StepGuard
 from erniecore.types.optimizer import Optimizer
@@ -32,6 +33,7 @@ class TrainState:
         guard: which gradient norms were accepted so far.
         adapted: only the trainable weights belong into a checkpoint, because the frozen base is read again.
         step, tokens, seconds: done so far, over all sessions of the run.
+        best: of the evaluations. ended: why a callback wants training to end before its last step.
     """
 
     model: Any
@@ -43,6 +45,8 @@ class TrainState:
     step: int = 0
     tokens: int = 0
     seconds: float = 0.0
+    best: Best = field(default_factory=Best)
+    ended: str = ""
 
     @property
     def repeats(self) -> int:
@@ -57,6 +61,8 @@ class TrainState:
             "seconds": self.seconds,
             "num_updates": self.optimizer.num_updates,
             "guard": self.guard.state(),
+            **({"best": asdict(self.best)} if self.best.evaluated else {}),
+            **({"ended": self.ended} if self.ended else {}),
         }
 
 

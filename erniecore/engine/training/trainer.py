@@ -17,7 +17,7 @@ from erniecore_system.units import size_text
 from erniecore.engine import metrics, seed
 from erniecore.engine.optimizers.parameters import first_not_finite, gradient_square_sum
 from erniecore.engine.preparation.rundir import log
-from erniecore.engine.process_group import any_rank, any_ranks, combine
+from erniecore.engine.process_group import any_ranks, combine
 from erniecore.engine.scoring.differences import with_differences
 from erniecore.engine.training import guards
 from erniecore.engine.training.begin import every_sample
@@ -75,6 +75,7 @@ class Trainer:
         self.last_metrics: dict[str, float] = {}
         self._stop_reason, self._started = "", time.monotonic()
         self._wish: str | None = None
+        self._evaluated = 0
         self._memory = MemoryWatch(self._warn_of_memory)
         settings = context.settings
         self._run, self._train, self._eval = settings.run, settings.train, settings.eval
@@ -148,10 +149,13 @@ class Trainer:
         state.model.train()
         with self.watchdog.paused():
             self._begin()
+        self._catch_up()
         while state.step < self.total_steps:
             self._check_limits()
             if self.stop_reason():
                 self._preempt()
+            if self.ended():
+                break
             step, self._wish = state.step + 1, None
             if self.skipped.covers(step):
                 state.step = step
@@ -160,23 +164,40 @@ class Trainer:
             else:
                 continue
             self.saver.settle(wait=False)
-            if due(step, self._eval.every) and step < self.total_steps:
-                self.evaluate()
-            if self.saver.is_due(step, self._wish) and step < self.total_steps:
+            better = due(step, self._eval.every) and step < self.total_steps and self.evaluate()
+            if (self.saver.is_due(step, self._wish) or better) and step < self.total_steps:
                 with self.watchdog.paused():
                     self.saver.save(state, background=self._checkpoint.background)
 
     def complete(self) -> None:
         """What is due once the last step is done: checkpoint, evaluation, ``model/`` or ``adapter/``."""
+        step = self.state.step
+        if step < self.total_steps and (reason := self.ended()):
+            self.callbacks.emit("early_stop", step=step, total_steps=self.total_steps, reason=reason)
+        if self._eval.best and self._evaluated != step:  # before the checkpoint, which holds what is the best
+            self.evaluate()
         if self._checkpoint.final:
             with self.watchdog.paused():
                 self.saver.save(self.state)
-        self.evaluate()
+        if self._evaluated != step:
+            self.evaluate()
         if self.stop_reason():
             self._preempt()
         if self._checkpoint.export:
-            with self.watchdog.paused():
+            from erniecore.engine.training.recover import best_weights
+
+            with self.watchdog.paused(), best_weights(self):
                 self._export()
+
+    def _catch_up(self) -> None:
+        """The evaluation that a stop after this step cut short, where the best step depends on it."""
+        step = self.state.step
+        if self._eval.best and due(step, self._eval.every) and self.state.best.evaluated < step < self.total_steps:
+            self.evaluate()  # the checkpoint of this step is there
+
+    def ended(self) -> str:
+        """Why training ends before its last step; empty: it goes on. The same on all ranks."""
+        return self.state.ended or self.state.best.why_enough(self._eval)
 
     def _begin(self) -> None:
         """The objective's pass over all samples before the first step; what it returns becomes a ``begin`` event."""
@@ -204,7 +225,9 @@ class Trainer:
     def stop_reason(self) -> str:
         """Why the run is to stop, asked of all ranks: the same answer on each, so they stop after the same step."""
         self.watchdog.heartbeat(f"after step {self.state.step}")
-        self._stop_reason = self._stop_reason or any_rank(self.ranks, self.stop.reason)
+        if not self._stop_reason:
+            asked = self.state.ended or self.callbacks.view.asked
+            self._stop_reason, self.state.ended = any_ranks(self.ranks, self.stop.reason, asked)
         return self._stop_reason
 
     # ---- one step
@@ -308,19 +331,24 @@ class Trainer:
         eta = (self.total_steps - state.step) * state.seconds / state.step
         self.callbacks.emit("step", step=state.step, **facts, eta=eta)
 
-    def evaluate(self) -> None:
-        """Loss on the eval split, if there is one, with the averaged weights if there are any."""
+    def evaluate(self) -> bool:
+        """Loss on the eval split, if there is one, with the averaged weights if there are any; whether it is the best so far."""
         if self.data.eval is None:
-            return
+            return False
         from erniecore.engine.scoring.evaluate import evaluate
 
         started, state = time.perf_counter(), self.state
         with state.ema.applied() if state.ema is not None else nullcontext():
             batches = self.data.eval_batches()
             means = evaluate(state.objective, state.model, batches, self._eval.max_steps, self.stop_reason, self.ranks)
-        if means:
-            self.callbacks.emit("eval", step=state.step, **means, seconds=time.perf_counter() - started)
-            self.last_metrics.update({f"eval/{name}": value for name, value in means.items()})
+        if not means:
+            return False
+        self._evaluated = state.step
+        better = bool(self._eval.best) and state.best.observe(state.step, means, self._eval)
+        best = {"best_step": state.best.step} if self._eval.best else {}
+        self.callbacks.emit("eval", step=state.step, **means, **best, seconds=time.perf_counter() - started)
+        self.last_metrics.update({f"eval/{name}": value for name, value in means.items()})
+        return better
 
     # ---- leaving the straight way
     def _preempt(self) -> None:

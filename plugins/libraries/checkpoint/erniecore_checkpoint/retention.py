@@ -1,4 +1,5 @@
-"""Which checkpoints stay: the newest ``keep`` that verify, never fewer than two, and everything newer than those.
+"""Which checkpoints stay: the newest ``keep`` that verify, never fewer than two, everything newer than those, and those of the
+steps that they call the best (``best`` in ``state.json``).
 
 Removes only directories that are provably ours (a valid manifest and nothing else inside); a damaged checkpoint does
 not count as kept.
@@ -11,9 +12,10 @@ from pathlib import Path
 
 from erniecore_errors import CheckpointError
 from erniecore_system.durable import sync_directory
+from erniecore_system.files import read_json
 
 from erniecore_checkpoint.leftovers import hidden_name, is_ours, remove_directory
-from erniecore_checkpoint.manifest import list_checkpoints, read_manifest
+from erniecore_checkpoint.manifest import STATE_NAME, list_checkpoints, read_manifest, step_of
 from erniecore_checkpoint.verified import is_known
 
 #: one damaged checkpoint must never be the only one
@@ -21,20 +23,30 @@ MINIMUM = 2
 
 
 def prune(root: Path, keep: int) -> list[Path]:
-    """Remove checkpoints older than the newest ``max(keep, 2)`` verified ones; returns what was removed.
+    """Remove checkpoints older than the newest ``max(keep, 2)`` verified ones, except those of the best steps; returns what
+    was removed.
 
     Raises:
         OSError: a directory could not be removed; what is left of it is cleared by the next save.
     """
     removed: list[Path] = []
-    num_verified = 0
+    num_verified, best = 0, set[object]()
     for path in reversed(list_checkpoints(root)):
         if num_verified < max(keep, MINIMUM):
             num_verified += _is_whole(path)
-        elif _removable(path):
+            best.add(_best_step(path))
+        elif step_of(path.name) not in best and _removable(path):
             _remove(path)
             removed.append(path)
     return removed
+
+
+def _best_step(path: Path) -> object:
+    """The step that a checkpoint calls the best so far; ``-1``: none, or it cannot be read."""
+    try:
+        return read_json(path / STATE_NAME)["best"]["step"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return -1
 
 
 def _is_whole(path: Path) -> bool:

@@ -35,10 +35,15 @@ class FakeRun:
             **sections, callbacks=dict(callbacks or {}), formats={}, model_dump_json=lambda indent=None: text
         )
         self.emitted: list[dict[str, object]] = []
+        self.asked = ""
 
     def emit(self, event: str, **fields: object) -> None:
         """Record the event in a list."""
         self.emitted.append({"event": event, **fields})
+
+    def request_stop(self, reason: str) -> None:
+        """Keep the first reason in ``asked``."""
+        self.asked = self.asked or reason
 
 
 #: What the engine says of a run when it starts, and with each step.
