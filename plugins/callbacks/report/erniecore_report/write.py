@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from erniecore_runs.record import DATA_REPORT_NAME, RunRecord, number, read_run, row_statistics
+from erniecore_runs.settings import RESOLVED_NAME, hyperparameters
 
 import erniecore
 from erniecore.api import UsageError, counted
 from erniecore.api.runs import EVENTS_NAME, size_text, warning_text
 from erniecore_report.chart import BOTTOM, FULL, LEFT, PHONE, RIGHT, TOP, Chart, make_chart
-from erniecore_report.hyperparameters import RESOLVED_NAME, hyperparameters
 from erniecore_report.image import PLOT_NAME, draw_loss
 from erniecore_report.panels import ON_PAGE, panels
 from erniecore_report.summary import eval_table, figures, memory_series

@@ -108,3 +108,21 @@ def _has_open(process: int, path: Path) -> bool:
     with suppress(OSError):
         return any(os.path.samefile(link, path) for link in Path(f"/proc/{process}/fd").iterdir() if link.exists())
     return False
+
+
+def locked_inodes() -> frozenset[int]:
+    """Inode numbers of all files of this machine that a process holds a lock on: one look for any number of runs."""
+    try:
+        lines = Path("/proc/locks").read_text(encoding="ascii").splitlines()
+    except OSError:
+        return frozenset()
+    fields = (line.split() for line in lines)
+    return frozenset(int(part.rpartition(":")[2]) for f in fields if "FLOCK" in f for part in f if part.count(":") == 2)
+
+
+def runs_now(run: Path, locked: frozenset[int]) -> bool:
+    """Whether a process holds a run directory. ``locked``, from :func:`locked_inodes`, saves the look at its locks."""
+    with suppress(OSError):
+        locks = [entry for entry in os.scandir(run / "control") if entry.name.startswith("lock")]
+        return any(lock.inode() in locked for lock in locks) and bool(taken_locks(run))
+    return False

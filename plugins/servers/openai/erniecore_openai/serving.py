@@ -6,34 +6,26 @@ Ctrl-C lets running completions finish and refuses new ones, the second ends the
 
 from __future__ import annotations
 
-import os
-import socket
-import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
-import uvicorn
 from erniecore_generation.options import open_model
+from erniecore_serve.http import listening, stop_asked
 from erniecore_serve.keys import api_key, check_address
-from erniecore_serve.stopping import on_stop
 from fastapi import FastAPI
 
-from erniecore.api import CheckpointError, EnvironmentFault, UsageError
+from erniecore.api import CheckpointError, UsageError
 from erniecore.api.command import note, show
 from erniecore_openai.app import make_app
 from erniecore_openai.constraints import Vocabulary
 from erniecore_openai.plugin import OpenAIConfig
-from erniecore_openai.protocol import PatientProtocol
 from erniecore_openai.state import ServedModel, Serving
 
 if TYPE_CHECKING:
     from erniecore_generation.engine.engine import Engine
 
 Extension: TypeAlias = Callable[[FastAPI, Serving, str], None]
-#: Seconds for the last bytes of answers.
-_TAIL_SECONDS = 5
 #: Tokens of a context where neither the settings nor the model say.
 _DEFAULT_CONTEXT = 4096
 
@@ -60,7 +52,9 @@ def serve_model(
     app = make_app(serving, key)
     if extend is not None:
         extend(app, serving, key)
-    with _listening(settings, app) as url:
+    with listening(
+        app, settings.host, settings.port, header_seconds=settings.body_seconds, connections=settings.connections
+    ) as url:
         model = read()
         try:
             _serve_until_asked(settings, serving, model, url)
@@ -71,10 +65,10 @@ def serve_model(
 
 
 def _serve_until_asked(settings: OpenAIConfig, serving: Serving, model: ServedModel, url: str) -> None:
-    with _signals() as asked:
+    with stop_asked() as asked:
         model.engine.start()
         serving.open(model)
-        show(f"{model.name} at {url}; stop with Ctrl-C")
+        show(f"{model.name} at {url}/v1; stop with Ctrl-C")
         asked.wait()
         serving.draining = True
         left = model.engine.stats()
@@ -119,60 +113,3 @@ def read_model(
         generation=dict(bundle.generation or {}), context=engine.context or context,
         vocab_size=vocab_size, vocabulary=Vocabulary(tokenizer, vocab_size),
     )  # fmt: skip
-
-
-@contextmanager
-def _listening(settings: OpenAIConfig, app: FastAPI) -> Iterator[str]:
-    """HTTP in a thread of its own, as long as the block runs; the address with ``/v1``."""
-    listener = _socket(settings.host, settings.port)
-    config = uvicorn.Config(
-        app,
-        http=PatientProtocol.within(settings.body_seconds),
-        ws="none",
-        loop="asyncio",
-        lifespan="off",
-        log_config=None,
-        log_level="warning",
-        access_log=False,
-        server_header=False,
-        proxy_headers=False,
-        limit_concurrency=settings.connections,
-        timeout_graceful_shutdown=_TAIL_SECONDS,
-    )
-    server = uvicorn.Server(config)
-    thread = threading.Thread(target=server.run, args=([listener],), name="erniecore-http", daemon=True)
-    thread.start()
-    host = f"[{settings.host}]" if ":" in settings.host else settings.host
-    try:
-        yield f"http://{host}:{listener.getsockname()[1]}/v1"
-    finally:
-        server.should_exit = True
-        thread.join(_TAIL_SECONDS + 1)
-        listener.close()
-
-
-def _socket(host: str, port: int) -> socket.socket:
-    try:
-        family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        found = socket.create_server(address[:2], family=family)
-    except OSError as error:
-        raise EnvironmentFault(
-            "cannot listen on this address", where="host, port", found=f"{host}:{port}: {error.strerror or error}",
-            fix="choose another port, or port=0 for any free one",
-        ) from error  # fmt: skip
-    found.set_inheritable(False)
-    return found
-
-
-@contextmanager
-def _signals() -> Iterator[threading.Event]:
-    """An event for the first signal that asks to stop; the second one ends the process."""
-    asked = threading.Event()
-
-    def stop(number: int) -> None:
-        if asked.is_set():
-            os._exit(128 + number)
-        asked.set()
-
-    with on_stop(stop):
-        yield asked

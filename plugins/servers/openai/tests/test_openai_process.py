@@ -189,8 +189,8 @@ def test_running_answers_end_before_the_server_does(server):
 def test_the_second_signal_ends_at_once():
     code = """
         import time
-        from erniecore_openai.serving import _signals
-        with _signals() as asked:
+        from erniecore_serve.http import stop_asked
+        with stop_asked() as asked:
             print("ready", flush=True)
             asked.wait()
             print("asked", flush=True)

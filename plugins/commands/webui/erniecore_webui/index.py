@@ -1,0 +1,252 @@
+"""The list of runs below a root: found by their events file, summed up from its first and last bytes, cached by its time.
+
+Ten thousand runs are one ``stat`` each; only those on the page that is looked at are read.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from erniecore_runs.record import number
+from erniecore_runs.stopping import locked_inodes, runs_now
+
+from erniecore.api import UsageError
+from erniecore.api.command import store_text
+from erniecore.api.files import parse_json
+from erniecore.api.runs import EVENTS_NAME
+from erniecore_webui.state_files import stored_object
+
+#: bytes of the events that are read for a summary, at each end
+_HEAD, _TAIL = 32 << 10, 48 << 10
+#: directories below the root in which runs are looked for, and seconds for which the list is believed
+_DEPTH, _FRESH = 3, 2.0
+STATES = ("running", "finished", "stopped", "interrupted", "failed")
+#: statuses of ``run_end`` that are no failure
+_ENDS = {"finished": "finished", "stopped": "stopped", "interrupted": "stopped", "preempted": "stopped"}
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A run directory: its path below the root, and time (ns) and bytes of its events."""
+
+    run: str
+    changed: int
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """What a row of the list shows. Numbers are None where no event told."""
+
+    run: str
+    name: str
+    state: str
+    step: int | None
+    total: int | None
+    loss: float | None
+    rate: float | None
+    eta: float | None
+    memory: float | None
+    started: float | None
+    changed: float
+    method: str
+    model: str
+    device: str
+    tags: tuple[str, ...]
+
+    @property
+    def id(self) -> str:
+        """The run in an address."""
+        return run_id(self.run)
+
+
+def run_id(run: str) -> str:
+    """A path below the root as one part of an address."""
+    return run.replace("~", "~0").replace("/", "~1")
+
+
+class Index:
+    """Finds runs and sums them up. Methods may be called from any thread."""
+
+    def __init__(self, root: Path, state: Path) -> None:
+        self._root, self._tags_file = root, state / "tags.json"
+        self._lock = threading.Lock()
+        self._found: list[Found] = []
+        self._until = 0.0
+        self._facts: dict[str, tuple[tuple[int, int], dict[str, Any]]] = {}
+
+    def forget(self) -> None:
+        """Look again at the next question."""
+        self._until = 0.0
+
+    def found(self) -> list[Found]:
+        """Every run, the one with the latest event first."""
+        with self._lock:
+            if time.monotonic() > self._until:
+                self._found = sorted(_scan(self._root, self._root, _DEPTH), key=lambda f: (-f.changed, f.run))
+                self._until = time.monotonic() + _FRESH
+                gone = self._facts.keys() - {found.run for found in self._found}
+                for run in gone:
+                    del self._facts[run]
+            return self._found
+
+    def path(self, id_: str) -> Path:
+        """The directory of a run.
+
+        Raises:
+            UsageError: there is none, or it is not below the root.
+        """
+        run = id_.replace("~1", "/").replace("~0", "~")
+        path = (self._root / run).resolve()
+        if "\0" in run or not path.is_relative_to(self._root) or path == self._root or not _is_run(path):
+            raise UsageError("there is no such run", where=run, next="ernie runs list")
+        return path
+
+    def name_of(self, path: Path) -> str:
+        """A run's path below the root."""
+        return str(path.relative_to(self._root))
+
+    def select(self, text: str = "", state: str = "", tag: str = "") -> list[Found]:
+        """Runs whose path, name, model, method or tags contain every word of ``text``, in this state, with this tag."""
+        tags = self.tags()
+        found = self.found()
+        if tag:
+            found = [f for f in found if tag in tags.get(f.run, ())]
+        terms = text.lower().split()
+        if terms:
+            found = [f for f in found if all(term in self._searched(f, tags) for term in terms)]
+        if state:
+            locked = locked_inodes()
+            found = [f for f in found if self._summary(f, tags, locked).state == state]
+        return found
+
+    def summaries(self, found: list[Found]) -> list[Summary]:
+        """The rows for these runs."""
+        tags, locked = self.tags(), locked_inodes()
+        return [self._summary(item, tags, locked) for item in found]
+
+    def summary(self, path: Path) -> Summary:
+        """The row of one run."""
+        stat = _events_stat(path)
+        changed, size = (stat.st_mtime_ns, stat.st_size) if stat else (path.stat().st_mtime_ns, 0)
+        return self._summary(Found(self.name_of(path), changed, size), self.tags(), locked_inodes())
+
+    def tags(self) -> dict[str, list[str]]:
+        """Run -> its tags."""
+        return {run: [str(tag) for tag in tags] for run, tags in stored_object(self._tags_file).items()}
+
+    def set_tags(self, run: str, tags: list[str]) -> None:
+        """Give a run these tags and no others."""
+        with self._lock:
+            now = {**self.tags(), run: sorted({tag.strip()[:40] for tag in tags if tag.strip()})[:20]}
+            store_text(self._tags_file, json.dumps({k: v for k, v in now.items() if v}), "tagging a run")
+
+    def _searched(self, found: Found, tags: dict[str, list[str]]) -> str:
+        facts = self._read(found)
+        parts = (found.run, facts["name"], facts["model"], facts["method"], *tags.get(found.run, ()))
+        return " ".join(map(str, parts)).lower()
+
+    def _summary(self, found: Found, tags: dict[str, list[str]], locked: frozenset[int]) -> Summary:
+        facts = self._read(found)
+        state = facts["state"]
+        if state in ("interrupted", "stopped") and runs_now(self._root / found.run, locked):
+            state = "running"
+        return Summary(run=found.run, changed=found.changed / 1e9, tags=tuple(tags.get(found.run, ())),
+                       **{**facts, "state": state})  # fmt: skip
+
+    def _read(self, found: Found) -> dict[str, Any]:
+        version = (found.changed, found.size)
+        known = self._facts.get(found.run)
+        if known is None or known[0] != version:
+            known = (version, _facts(self._root / found.run, found))
+            self._facts[found.run] = known
+        return known[1]
+
+
+def _events_stat(path: Path) -> os.stat_result | None:
+    with suppress(OSError):
+        return os.stat(path / EVENTS_NAME)
+    return None
+
+
+def _is_run(path: Path) -> bool:
+    return (path / EVENTS_NAME).is_file() or (path / "control").is_dir()
+
+
+def _scan(root: Path, directory: Path, depth: int) -> Iterator[Found]:
+    """The runs below a directory; a run is not searched for others, links are not followed."""
+    try:
+        entries = [e for e in os.scandir(directory) if not e.name.startswith(".") and e.is_dir(follow_symlinks=False)]
+    except OSError:
+        return
+    cut = len(str(root)) + 1
+    for entry in entries:
+        try:
+            stat = os.stat(f"{entry.path}/{EVENTS_NAME}")
+        except OSError:
+            if depth > 1:
+                yield from _scan(root, Path(entry.path), depth - 1)
+            continue
+        yield Found(entry.path[cut:], stat.st_mtime_ns, stat.st_size)
+
+
+def _facts(path: Path, found: Found) -> dict[str, Any]:
+    first, last = _ends(path, found.size)
+    start = next((e for e in reversed(last) if e.get("event") == "run_start"), None) or next(
+        (e for e in first if e.get("event") == "run_start"), {}
+    )
+    after = [e for e in last if e.get("event") in ("run_start", "run_end")]
+    end = after[-1] if after and after[-1].get("event") == "run_end" else None
+    step: dict[str, Any] = next((e for e in reversed(last) if e.get("event") == "step"), {})
+    plugins = start.get("plugins")
+    plugins = plugins if isinstance(plugins, dict) else {}
+    status = str(end.get("status", "finished")) if end else ""
+    return {
+        "name": str(start.get("name") or path.name),
+        "state": _ENDS.get(status, "failed") if end else "interrupted",
+        "step": _int(step.get("step")),
+        "total": _int(start.get("total_steps")),
+        "loss": number(step.get("loss")),
+        "rate": number(step.get("tokens_per_s")),
+        "eta": number(step.get("eta")) if not end else None,
+        "memory": number(step.get("peak_memory")),
+        "started": number(first[0].get("time")) if first else None,
+        "method": str(plugins.get("method", "")),
+        "model": str(plugins.get("model", "")),
+        "device": str(start.get("device", "")),
+    }
+
+
+def _int(value: object) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+def _ends(path: Path, size: int) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """The events in the first and in the last bytes of the file; the same ones of a short file."""
+    try:
+        with (path / EVENTS_NAME).open("rb") as file:
+            head = file.read(_HEAD)
+            if size <= _HEAD:
+                events = list(_events(head.split(b"\n")))
+                return events, events
+            file.seek(max(0, size - _TAIL))
+            tail = file.read(_TAIL + (1 << 20))
+    except OSError:
+        return [], []
+    return list(_events(head.split(b"\n")[:1])), list(_events(tail.split(b"\n")[1:]))
+
+
+def _events(lines: list[bytes]) -> Iterator[dict[str, Any]]:
+    for line in lines:
+        with suppress(ValueError, RecursionError):
+            event = parse_json(line)
+            if isinstance(event, dict):
+                yield event

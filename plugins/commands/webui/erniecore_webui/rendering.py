@@ -1,0 +1,106 @@
+"""Templates and what every template has: ``t`` for texts, formats of numbers, the table of pages, the CSRF secret."""
+
+from __future__ import annotations
+
+import math
+import time
+from functools import cache, partial
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs
+
+import jinja2
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, Response
+
+from erniecore.api.runs import size_text
+from erniecore_webui.security import secret
+from erniecore_webui.site import Site
+from erniecore_webui.texts import LANGUAGES, language_of, text
+
+THEME_COOKIE = "ernie_theme"
+
+
+@cache
+def _templates() -> jinja2.Environment:
+    env = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(Path(__file__).with_name("templates")),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    env.filters.update(size=_size, number=number_text, duration=duration_text, when=_when)
+    return env
+
+
+def site_of(request: Request) -> Site:
+    """What the pages share."""
+    site: Site = request.app.state.site
+    return site
+
+
+def page(request: Request, template: str, status: int = 200, /, **values: Any) -> HTMLResponse:
+    """A template, which may use: ``t(key, …)``, ``lang``, ``theme``, ``csrf``, ``pages`` (of the navigation), ``here``
+    (the path) and ``partial`` (whether htmx asked for a part of the page)."""
+    from erniecore_webui.pages import in_navigation
+
+    language = language_of(request)
+    theme = request.cookies.get(THEME_COOKIE, "")
+    values.setdefault("current", "")
+    html = _templates().get_template(template).render(
+        t=partial(text, language), lang=language, languages=LANGUAGES,
+        theme=theme if theme in ("light", "dark") else "auto", csrf=secret(site_of(request).token, "csrf"),
+        pages=in_navigation(), here=request.url.path, partial="hx-request" in request.headers, **values,
+    )  # fmt: skip
+    return HTMLResponse(html, status, {"vary": "HX-Request, Accept-Language, Cookie"})
+
+
+def message(request: Request, status: int, detail: str) -> Response:
+    """An error as a page, or as a notice where htmx asked."""
+    return page(request, "notice.html" if "hx-request" in request.headers else "error.html", status, status=status,
+                detail=detail)  # fmt: skip
+
+
+async def form(request: Request) -> dict[str, list[str]]:
+    """The fields of a form: name -> values."""
+    body = await request.body()
+    return parse_qs(body.decode(errors="replace"), keep_blank_values=True, max_num_fields=5000)
+
+
+async def field(request: Request, name: str) -> str:
+    """The first value of a field; ``""`` without one."""
+    return (await form(request)).get(name, [""])[0]
+
+
+def number_text(value: object, digits: int = 4) -> str:
+    """A number with so many digits that count; an en dash for none."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        return "–"
+    if isinstance(value, int) or (value.is_integer() and abs(value) < 1e15):
+        return f"{int(value):,}"
+    return f"{value:,.0f}" if abs(value) >= 10**digits else f"{value:.{digits}g}"
+
+
+def duration_text(seconds: object) -> str:
+    """``4.2 s``, ``3m 05s``, ``2h 07m``, ``3d 04h``."""
+    if not isinstance(seconds, int | float) or not math.isfinite(seconds):
+        return "–"
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    if minutes < 60:
+        return f"{minutes}m {rest:02d}s"
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}h {minutes:02d}m" if hours < 48 else f"{hours // 24}d {hours % 24:02d}h"
+
+
+def _size(value: object) -> str:
+    return size_text(value) if isinstance(value, int | float) and not isinstance(value, bool) else "–"
+
+
+def _when(seconds: object) -> str:
+    """A moment of this machine's clock."""
+    if not isinstance(seconds, int | float):
+        return "–"
+    return time.strftime("%Y-%m-%d %H:%M", time.localtime(seconds))

@@ -1,0 +1,50 @@
+"""The process behind the page: the address, the queue's thread, signals. Nothing is lost when it is killed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from erniecore_serve.http import listening, stop_asked
+from erniecore_serve.keys import api_key, check_address
+
+from erniecore.api import UsageError
+from erniecore.api.command import show
+from erniecore_webui.app import create_app
+from erniecore_webui.site import Site
+
+#: a browser may keep six connections, and pages stay open for days
+_CONNECTIONS = 512
+_HEADER_SECONDS = 30.0
+
+
+def serve(
+    runs: Path, *, host: str, port: int, password_file: Path | None, names: Sequence[str] = (), places: int = 1
+) -> int:
+    """Serve the page until a signal; returns the exit code.
+
+    Raises:
+        UsageError: an address that others can reach without a password file, a short password.
+        EnvironmentFault: an address that cannot be listened on, a directory that cannot be written.
+    """
+    password = api_key(str(password_file)) if password_file else ""
+    try:
+        check_address(host, password)
+    except UsageError:
+        raise UsageError(
+            "anybody who reaches this address could start commands", where="--host", found=host,
+            expected="a loopback address, or --password-file FILE", fix="openssl rand -hex 24 > FILE",
+        ) from None  # fmt: skip
+    site = Site(runs, password=password, places=places)
+    app = create_app(site)
+    with listening(app, host, port, header_seconds=_HEADER_SECONDS, connections=_CONNECTIONS) as url:
+        _, _, number = url.rpartition(":")
+        site.admit(
+            [url.removeprefix("http://"), f"localhost:{number}", *(f"{name}:{number}" for name in names), *names]
+        )
+        with stop_asked() as asked, site.queue_open():
+            show(f"{url}/?token={site.token}" if not password else f"{url}/ asks for the password of {password_file}")
+            show(f"runs in {site.root}; stop with Ctrl-C, runs go on")
+            asked.wait()
+            site.stopping.set()
+    return 0

@@ -1,0 +1,64 @@
+// What every page does: the CSRF secret of requests, choices of rows, copying, keys, logs that follow their end.
+"use strict";
+
+const csrf = document.querySelector('meta[name="csrf"]').content;
+document.addEventListener("htmx:configRequest", (event) => { event.detail.headers["X-CSRF-Token"] = csrf; });
+
+// A list that refreshes itself keeps still while somebody uses it.
+let chosen = new Set();
+document.addEventListener("htmx:beforeRequest", (event) => {
+  if (event.target.matches("[data-refresh]") && document.hidden) event.preventDefault();
+});
+document.addEventListener("htmx:beforeSwap", (event) => {
+  if (event.target.id !== "rows") return;
+  const focused = document.activeElement;
+  event.target.dataset.focus = focused && event.target.contains(focused) ? focused.getAttribute("href") || focused.value || "" : "";
+});
+document.addEventListener("htmx:afterSwap", (event) => {
+  if (event.target.id === "rows") {
+    for (const box of event.target.querySelectorAll('input[name="run"]')) box.checked = chosen.has(box.value);
+    const wanted = event.target.dataset.focus;
+    if (wanted) [...event.target.querySelectorAll("a, input, button")].find((e) => (e.getAttribute("href") || e.value) === wanted)?.focus();
+    choices();
+  }
+  follow();
+});
+
+function choices() {
+  for (const button of document.querySelectorAll("[data-with-choice]")) button.disabled = chosen.size === 0;
+}
+document.addEventListener("change", (event) => {
+  if (event.target.matches('#rows input[name="run"]')) {
+    if (event.target.checked) chosen.add(event.target.value); else chosen.delete(event.target.value);
+    choices();
+  }
+  if (event.target.matches("[data-submit]")) event.target.form.requestSubmit();
+});
+
+document.addEventListener("click", async (event) => {
+  const button = event.target.closest("[data-copy]");
+  if (!button) return;
+  await navigator.clipboard.writeText(button.dataset.copy);
+  const text = button.textContent;
+  button.textContent = button.dataset.copied;
+  setTimeout(() => { button.textContent = text; }, 1500);
+});
+
+// "/" goes to the search, as in other tools.
+document.addEventListener("keydown", (event) => {
+  if (event.key !== "/" || event.ctrlKey || event.metaKey || event.altKey || event.target.matches("input, textarea, select")) return;
+  const search = document.querySelector('[data-focus="/"]');
+  if (search) { event.preventDefault(); search.focus(); }
+});
+
+function follow() {
+  for (const log of document.querySelectorAll("[data-tail]")) {
+    if (log.dataset.left !== "true") log.scrollTop = log.scrollHeight;
+    log.addEventListener("scroll", () => { log.dataset.left = String(log.scrollTop + log.clientHeight < log.scrollHeight - 40); });
+  }
+}
+const here = document.querySelector("[data-here]");
+if (here) here.value = location.pathname + location.search;
+for (const box of document.querySelectorAll('#rows input[name="run"]:checked')) chosen.add(box.value);
+choices();
+follow();

@@ -1,0 +1,117 @@
+"""The list of runs, their pages and the trash: against runs on disk."""
+
+import json
+
+import pytest
+from erniecore_webui.curves import BUCKETS, Curves
+from erniecore_webui.stream import events_since
+from webui_runs import write_run
+
+
+def test_the_list_finds_runs_at_any_depth_and_tells_their_state(browser):
+    text = browser.get("/runs").text
+    assert "group/second" in text
+    assert '<span class="badge finished">' in text
+    assert '<span class="badge interrupted">' in text
+    assert "30 / 100" in text
+
+
+@pytest.mark.parametrize(("query", "shown"), [("q=FIRST", ["first"]), ("q=no", []), ("state=interrupted", ["group/second"]),
+                                              ("q=sft%20second", ["group/second"]), ("tag=good", ["first"])])  # fmt: skip
+def test_the_list_is_searched(browser, query, shown):
+    browser.post("/run/first/tags", data={"tags": "good, , good"})
+    rows = browser.get(f"/runs?{query}", headers={"hx-request": "true"}).text
+    assert [run for run in ("first", "group/second") if f'title="{run}"' in rows] == shown
+
+
+def test_a_deleted_run_comes_back(browser, site):
+    before = (site.root / "group/second/events.jsonl").read_bytes()
+    deleted = browser.post("/runs/delete", data={"run": ["group~1second", "first"]})
+    assert not (site.root / "first").exists()
+    assert "group/second" not in browser.get("/runs").text
+    names = deleted.url.params["undo"]
+    browser.post("/runs/restore", data={"name": names})
+    assert (site.root / "group/second/events.jsonl").read_bytes() == before
+    assert (site.root / "first").is_dir()
+    commands = [json.loads(line)["command"] for line in (site.state / "audit.jsonl").read_text().splitlines()]
+    assert [command.split()[0] for command in commands] == ["mv"] * 4
+
+
+@pytest.mark.parametrize("part", ["", "/charts", "/log", "/settings", "/data", "/checkpoints"])
+@pytest.mark.parametrize("language", ["en", "zh"])
+def test_every_part_of_a_run_shows_something(browser, part, language):
+    answer = browser.get(f"/run/first{part}", headers={"accept-language": language})
+    assert answer.status_code == 200
+    assert f'<html lang="{language}"' in answer.text
+
+
+def test_ten_thousand_runs_are_listed_page_by_page(browser, site):
+    event = json.dumps({"event": "run_start", "name": "many"}) + "\n"
+    for number in range(10_000):
+        directory = site.root / f"many-{number:05d}"
+        directory.mkdir()
+        (directory / "events.jsonl").write_text(event)
+    site.index.forget()
+    answer = browser.get("/runs?page=7")
+    assert "7 / 201" in answer.text
+    assert answer.text.count("<tr>") == 51
+    assert len(site.index._facts) <= 100  # only what was looked at is read
+
+
+def test_curves_keep_every_peak_in_bounded_memory(tmp_path):
+    run = write_run(tmp_path / "run", steps=1)
+    with (run / "events.jsonl").open("a") as file:
+        for step in range(2, 50_001):
+            loss = 99.0 if step == 33_333 else 1.0 if step != 44_444 else -5.0
+            file.write(f'{{"event": "step", "step": {step}, "loss": {loss}, "tokens": 2, "seconds": 0.1}}\n')
+    curves = Curves(run)
+    while curves.read(0.2) < 1:
+        pass
+    loss = curves.points()["metrics"]["loss"]
+    assert len(loss["x"]) <= 2 * BUCKETS
+    assert (loss["x"][loss["y"].index(99.0)], loss["x"][loss["y"].index(-5.0)]) == (33_333, 44_444)
+    assert loss["x"] == sorted(loss["x"])
+    assert loss["x"][0] == 1
+    assert loss["x"][-1] >= 50_000 - 64
+    assert loss["tokens"][-1] == 10 + 2 * 49_999
+
+
+def test_curves_forget_what_a_resumed_run_repeats(tmp_path):
+    run = write_run(tmp_path / "run", steps=10, status="")
+    curves = Curves(run)
+    curves.read()
+    with (run / "events.jsonl").open("a") as file:
+        file.write('{"event": "run_start"}\n{"event": "step", "step": 6, "loss": 7.5, "tokens": 10}\n')
+    curves.read()
+    loss = curves.points()["metrics"]["loss"]
+    assert loss["x"] == [1, 2, 3, 4, 5, 6]
+    assert loss["y"][-1] == 7.5
+    assert loss["tokens"][-1] == 60
+
+
+def test_a_browser_that_comes_back_gets_what_it_missed_and_no_half_line(tmp_path):
+    run = write_run(tmp_path / "run", steps=3)
+    whole = (run / "events.jsonl").read_bytes()
+    first = whole.index(b"\n") + 1
+    with (run / "events.jsonl").open("ab") as file:
+        file.write(b'{"event": "st')
+    assert events_since(run, first) == (whole[first:], len(whole))
+    assert events_since(run, len(whole)) == (b"", len(whole))
+    assert events_since(run, 10**9)[1] == -1  # another file
+
+
+def test_compare_lists_only_the_settings_that_differ(browser, site):
+    for run, rate in (("first", "0.1"), ("group/second", "0.2")):
+        (site.root / run / "resolved.yaml").write_text(
+            f"train:\n  learning_rate: {rate}  # a.yaml:2\n  max_steps: 5  # default\n"
+        )
+    text = browser.get("/compare?run=first&run=group~1second").text
+    assert "train.learning_rate" in text
+    assert "train.max_steps" not in text
+
+
+def test_compare_shows_evaluations_with_their_interval(browser, site):
+    with (site.root / "first/events.jsonl").open("a") as file:
+        file.write('{"event": "eval", "step": 30, "accuracy": 0.5, "accuracy_stderr": 0.1, "seconds": 1}\n')
+    text = browser.get("/compare?run=first&run=group~1second").text
+    assert "0.5 ± 0.196" in text
