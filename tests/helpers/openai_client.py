@@ -43,6 +43,17 @@ def events(text):
     return [json.loads(line) for line in lines]
 
 
+def together(parts):
+    """Functions of tool calls that came in parts, by their ``index``."""
+    found = []
+    for part in parts:
+        if "id" in part:
+            found.append({"name": part["function"]["name"], "arguments": ""})
+        assert part["index"] == len(found) - 1
+        found[-1]["arguments"] += part["function"]["arguments"]
+    return found
+
+
 class Forced:
     """A constraint that leaves one completion."""
 
@@ -59,3 +70,24 @@ class Forced:
 
     def done(self):
         return not self.left
+
+
+class Led:
+    """A constraint whose first tokens are given; each has to be allowed."""
+
+    def __init__(self, inner, ids):
+        self.inner, self.left = inner, list(ids)
+
+    def allowed(self):
+        mask = self.inner.allowed()
+        if self.left:
+            assert mask[self.left[0]]
+            return np.arange(len(mask)) == self.left[0]
+        return mask
+
+    def accept(self, token):
+        self.inner.accept(token)
+        self.left = self.left[1:]
+
+    def done(self):
+        return self.inner.done()

@@ -20,8 +20,9 @@ from erniecore.api import UsageError
 from erniecore.api.model import Tokenizer
 from erniecore_openai.grammars import BadGrammar
 
-#: Behind this the answer begins.
-_MARKER = b"</think>"
+#: Behind this the answer begins, and a tool call.
+_THOUGHT = b"</think>"
+CALL = b"<tool_call>"
 
 
 @runtime_checkable
@@ -43,6 +44,7 @@ class Vocabulary:
 
     def __init__(self, tokenizer: Tokenizer, vocab_size: int) -> None:
         self._tokenizer, self.size = tokenizer, vocab_size
+        self._crossing: dict[bytes, list[NDArray[np.int64]]] = {}
 
     @cached_property
     def special(self) -> list[int]:
@@ -65,14 +67,17 @@ class Vocabulary:
         """For llguidance, which takes special tokens by their ids alone."""
         return LLTokenizer(_Spelling(self._tokenizer, self.spelled, self.special), n_vocab=self.size)  # type: ignore[arg-type]
 
-    @cached_property
-    def behind(self) -> list[NDArray[np.int64]]:
-        """For each length of a beginning of ``</think>``: the tokens that write its rest and more; the marker ends with a token,
-        so that the grammar sees all that comes behind it."""
-        rests = [_MARKER[length:] for length in range(len(_MARKER))]
-        found = [[t for t, text in enumerate(self.spelled) if text.startswith(rest) and text != rest] for rest in rests]
-        inside = [t for t, text in enumerate(self.spelled) if _MARKER in text[:-1] and not text.endswith(_MARKER)]
-        return [np.array(sorted({*tokens, *inside}), np.int64) for tokens in found]
+    def crossing(self, marker: bytes) -> list[NDArray[np.int64]]:
+        """For each length of a beginning of ``marker``: the tokens that write its rest and more. Without them it ends with a
+        token, and the grammar sees all that comes behind it."""
+        if marker not in self._crossing:
+            rests = [marker[length:] for length in range(len(marker))]
+            found = [
+                [t for t, text in enumerate(self.spelled) if text.startswith(rest) and text != rest] for rest in rests
+            ]
+            inside = [t for t, text in enumerate(self.spelled) if marker in text and not text.endswith(marker)]
+            self._crossing[marker] = [np.array(sorted({*tokens, *inside}), np.int64) for tokens in found]
+        return self._crossing[marker]
 
     def matcher(self, grammar: str) -> LLMatcher:
         """The state before the first token. Raises ``BadGrammar`` where the grammar is too much, or nothing fits it."""
@@ -104,26 +109,34 @@ class GrammarConstraint:
     """A ``Constraint`` that keeps a completion to a grammar.
 
     Args:
-        matcher: the state before the first token, for this completion alone.
+        matcher: the state before the first token of the grammar; it is copied.
         stop_ids: tokens that may end the completion where the grammar is satisfied.
-        thinking: the completion begins inside of the reasoning.
+        thinking: the completion begins inside of the reasoning, which is free.
+        trigger: the grammar begins behind each of these, and what comes before and between is free. Empty: at once.
+        once: the completion ends with the first text of the grammar.
     """
 
-    def __init__(self, vocabulary: Vocabulary, matcher: LLMatcher, stop_ids: frozenset[int], *, thinking: bool) -> None:
-        self._vocabulary, self._matcher = vocabulary, matcher
+    def __init__(
+        self, vocabulary: Vocabulary, matcher: LLMatcher, stop_ids: frozenset[int], *, thinking: bool = False,
+        trigger: bytes = b"", once: bool = True,
+    ) -> None:  # fmt: skip
+        self._vocabulary, self._start, self._matcher = vocabulary, matcher, matcher.deep_copy()
+        self._trigger, self._once = trigger, once
         self._stops = np.array(sorted(token for token in stop_ids if token < vocabulary.size), np.int64)
         # others are asked for by the client, and may end the reasoning too
         self._ends = self._stops[np.isin(self._stops, vocabulary.special)]
         self._eos = int(vocabulary.tokens.eos_token)
-        self._thinking, self._end = thinking, b""
+        #: what ends the free text, empty inside of the grammar; and the last of the text
+        self._marker, self._tail = _THOUGHT if thinking else trigger, b""
 
     def allowed(self) -> NDArray[np.bool_]:
         """Bool [V]. Raises ``UsageError`` where llguidance gives up."""
-        if self._thinking:
+        if self._marker:
             mask = np.ones(self._vocabulary.size, bool)
-            mask[self._ends] = False
-            for length, tokens in enumerate(self._vocabulary.behind):
-                if self._end.endswith(_MARKER[:length]):
+            if self._marker == _THOUGHT:
+                mask[self._ends] = False
+            for length, tokens in enumerate(self._vocabulary.crossing(self._marker)):
+                if self._tail.endswith(self._marker[:length]):
                     mask[tokens] = False
             return mask
         bits = np.frombuffer(self._matcher.compute_bitmask(), np.uint8)
@@ -136,18 +149,21 @@ class GrammarConstraint:
 
     def accept(self, token: int) -> None:
         """The next token. Raises ``ValueError`` for one that the grammar has no place for."""
-        if self._thinking:
-            self._end = (self._end + self._vocabulary.spelled[token])[-len(_MARKER) :]
-            self._thinking = self._end != _MARKER
-        elif not self._matcher.validate_tokens([token]):
+        if self._marker:
+            self._tail = (self._tail + self._vocabulary.spelled[token])[-len(self._marker) :]
+            if self._tail == self._marker:
+                self._marker, self._tail = self._trigger if self._marker == _THOUGHT else b"", b""
+            return
+        if not self._matcher.validate_tokens([token]):
             self._check()
             raise ValueError(f"token {token} has no place in the grammar")
-        else:
-            self._matcher.consume_token(token)
+        self._matcher.consume_token(token)
+        if self._trigger and not self._once and self._matcher.is_stopped():
+            self._marker, self._matcher = self._trigger, self._start.deep_copy()
 
     def done(self) -> bool:
         """Whether nothing can follow."""
-        return not self._thinking and self._matcher.is_stopped()
+        return not self._marker and self._matcher.is_stopped()
 
     def _check(self) -> None:
         if self._matcher.is_error():

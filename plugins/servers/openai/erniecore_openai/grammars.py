@@ -26,17 +26,22 @@ class BadGrammar(ValueError):
         self.place = place
 
 
-def schema_grammar(schema: Json | bool) -> str:
-    """The grammar of the JSON that ``schema`` describes. Raises ``BadGrammar``."""
-    grammar = f"start: {_json(schema)}"
-    problem = _problem(grammar)
+def grammar_of(term: str) -> str:
+    """The grammar of the texts of one term."""
+    return f"start: {term}"
+
+
+def schema_term(schema: Json | bool) -> str:
+    """The JSON that ``schema`` describes. Raises ``BadGrammar``."""
+    term = _json(schema)
+    problem = _problem(grammar_of(term))
     if problem:
         raise BadGrammar(*_located(schema, problem))
-    return grammar
+    return term
 
 
-def regex_grammar(pattern: str) -> str:
-    """The grammar of the texts that match ``pattern`` as a whole, in Rust's syntax, without look-around and back references.
+def regex_term(pattern: str) -> str:
+    """The texts that match ``pattern`` as a whole, in Rust's syntax, without look-around and back references.
 
     Raises ``BadGrammar``.
     """
@@ -44,12 +49,39 @@ def regex_grammar(pattern: str) -> str:
     problem = _problem(grammar)
     if problem:
         raise BadGrammar(problem.partition("(in regex): ")[2] or problem)
-    return grammar
+    (part,) = json.loads(grammar)["grammars"]
+    return str(part["lark_grammar"]).removeprefix("start: ")
 
 
-def choice_grammar(choices: Sequence[str]) -> str:
-    """The grammar of a few texts."""
-    return "start: " + " | ".join(json.dumps(choice, ensure_ascii=False) for choice in choices)
+def choice_term(choices: Sequence[str]) -> str:
+    """One of a few texts."""
+    return " | ".join(map(_text, choices))
+
+
+def calls_grammar(
+    functions: Sequence[tuple[str, str]], special: Mapping[str, int], *, opened: bool = False, several: bool = False,
+    otherwise: str = "",
+) -> str:  # fmt: skip
+    """The grammar of tool calls as chat templates write them.
+
+    Args:
+        functions: names, and terms of the arguments. special: special tokens by their texts.
+        opened: one call, behind ``<tool_call>``. several: one or more calls. otherwise: term of an answer without calls.
+    """
+    begin, end = (f"<[{special[tag]}]>" if tag in special else _text(tag) for tag in ("<tool_call>", "</tool_call>"))
+    names = [_text(json.dumps(name, ensure_ascii=False)) for name, _ in functions]
+    rules = [f'f{i}: {names[i]} ", \\"arguments\\": " {term}' for i, (_, term) in enumerate(functions)]
+    tools = " | ".join(f"f{i}" for i in range(len(functions)))
+    rules += [f"tool: {tools}", f'body: "\\n{{\\"name\\": " tool "}}\\n" {end}', f"call: {begin} body"]
+    rules += ["NL: /\\n{1,2}/", "calls: NL? call " + ("(NL call)* NL?" if several else "NL?")]
+    start = "body" if opened else "calls | answer" if otherwise else "calls"
+    rules += [f"answer: {otherwise}"] if otherwise else []
+    return "\n".join([f"start: {start}", *rules])
+
+
+def _text(text: str) -> str:
+    """``text`` as a term of a grammar."""
+    return json.dumps(text, ensure_ascii=False)
 
 
 def _json(schema: Json | bool) -> str:
@@ -76,7 +108,7 @@ def _located(schema: Json | bool, problem: str) -> tuple[str, str]:
             if not isinstance(part, dict | bool):
                 return "a schema is an object, true or false", place + name
             own = part if isinstance(part, bool) else {**definitions, **part}
-            if _problem(f"start: {_json(own)}") == problem:
+            if _problem(grammar_of(_json(own))) == problem:
                 schema, place = part, place + name
                 break
         else:

@@ -51,7 +51,11 @@ def conversation_prompt(model: ServedModel, request: Conversation, *, tools: boo
             400, "this model has no chat template; use /v1/completions", param="messages", code="no_template"
         )
     messages = [message_of(message) for message in request.messages]
-    offered: list[Json] = [tool.model_dump(exclude_unset=True) for tool in request.tools] if tools else []
+    offered: list[Json] = (
+        [tool.model_dump(exclude_unset=True, exclude={"function": {"strict"}}) for tool in request.tools]
+        if tools
+        else []
+    )
     asked = request.chat_template_kwargs.asks
     try:
         if asked is not None and _same_either_way(model):

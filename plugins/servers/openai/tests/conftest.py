@@ -10,7 +10,7 @@ from erniecore_openai.plugin import OpenAIConfig
 from erniecore_openai.serving import read_model
 from erniecore_openai.state import Serving
 from erniecore_text import JinjaChatTemplate, SentencePieceTokenizer
-from openai_client import Client, Forced
+from openai_client import Client, Forced, Led
 
 from erniecore.api.model import Segment
 
@@ -42,18 +42,18 @@ def client(serving):
 
 
 @pytest.fixture
-def scripted(model):
-    """A client of a thinking model whose completion is a given text."""
+def steered(model):
+    """A client of a thinking model; each constraint goes through a function of itself and the token ids of a text."""
     template = JinjaChatTemplate(builtin_source("thinking"))
     tokenizer = SentencePieceTokenizer(model.tokenizer.model, model.tokenizer.files, template)
     opened = []
 
-    def start(text, **settings):
+    def start(make, text, **settings):
         ids = [i for part in tokenizer.encode_segments([Segment(text, True)]) for i in part]
 
         class Engine:
             def submit(self, request, listener):
-                return model.engine.submit(replace(request, constraint=Forced(ids, model.vocab_size)), listener)
+                return model.engine.submit(replace(request, constraint=make(request.constraint, ids)), listener)
 
             cancel, stats = staticmethod(model.engine.cancel), staticmethod(model.engine.stats)
 
@@ -65,3 +65,15 @@ def scripted(model):
     yield start
     for serving in opened:
         serving.close()
+
+
+@pytest.fixture
+def scripted(steered, model):
+    """A client of a thinking model whose completion is a given text."""
+    return lambda text, **settings: steered(lambda _, ids: Forced(ids, model.vocab_size), text, **settings)
+
+
+@pytest.fixture
+def led(steered):
+    """The same, whose completion begins with a given text and goes on as the constraint of the request has it."""
+    return lambda text: steered(Led, text)

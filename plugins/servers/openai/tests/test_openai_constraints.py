@@ -4,14 +4,13 @@ can have is refused with its place."""
 import asyncio
 import json
 import re
-from dataclasses import replace
 
 import httpx
 import jsonschema
 import numpy as np
 import pytest
 from erniecore_openai.constraints import GrammarConstraint, Vocabulary
-from erniecore_openai.grammars import regex_grammar
+from erniecore_openai.grammars import grammar_of, regex_term
 from erniecore_openai.plugin import OpenAIConfig
 from erniecore_openai.serving import read_model
 from erniecore_openai.state import Serving
@@ -155,43 +154,10 @@ def test_other_requests_and_draft_tokens_change_nothing(model, talker, drafter):
     assert together == alone
 
 
-class Led:
-    """A constraint whose first tokens are given; each has to be allowed."""
-
-    def __init__(self, inner, ids):
-        self.inner, self.left = inner, list(ids)
-
-    def allowed(self):
-        mask = self.inner.allowed()
-        if self.left:
-            assert mask[self.left[0]]
-            return np.arange(len(mask)) == self.left[0]
-        return mask
-
-    def accept(self, token):
-        self.inner.accept(token)
-        self.left = self.left[1:]
-
-    def done(self):
-        return self.inner.done()
-
-
 @pytest.mark.parametrize("stream", [False, True])
-def test_the_form_begins_behind_the_reasoning(scripted, model, stream):
-    served = scripted("x").serving.model()
-    ids = served.tokenizer.encode('why {"not": "yet"} </think>')
-
-    class Engine:
-        def submit(self, request, listener):
-            return model.engine.submit(replace(request, constraint=Led(request.constraint, ids)), listener)
-
-        cancel, stats = staticmethod(model.engine.cancel), staticmethod(model.engine.stats)
-
-    serving = Serving(OpenAIConfig())
-    serving.open(replace(served, engine=Engine()))
-    asked = {"guided_choice": ["  so\n<response> "], "max_tokens": 200, "stream": stream}
-    _, answer = Client(serving).chat(**asked)
-    serving.close()
+def test_the_form_begins_behind_the_reasoning(led, stream):
+    client = led('why {"not": "yet"} </think>')
+    _, answer = client.chat(guided_choice=["  so\n<response> "], max_tokens=200, stream=stream)
     parts = [p["delta"] for c in answer for p in c["choices"]] if stream else [answer["choices"][0]["message"]]
     assert "".join(part.get("content", "") for part in parts) == "  so\n<response> "
     assert "".join(part.get("reasoning_content", "") for part in parts) == 'why {"not": "yet"}'
@@ -222,7 +188,7 @@ class Spelled:
 
 def test_no_token_writes_the_end_of_the_reasoning_and_more():
     vocabulary = Vocabulary(Spelled(), 12)
-    matcher = vocabulary.matcher(regex_grammar("a+"))
+    matcher = vocabulary.matcher(grammar_of(regex_term("a+")))
 
     def allowed(*tokens, stops=(1,)):
         found = GrammarConstraint(vocabulary, matcher.deep_copy(), frozenset(stops), thinking=True)

@@ -6,9 +6,11 @@ from itertools import pairwise
 
 import pytest
 from erniecore_generation.completions import STRUCTURE, parse_completion
-from erniecore_openai.parsing import ChunkParser, parse
+from erniecore_openai.parsing import ChunkParser, Delta, parse
 from hypothesis import given
 from hypothesis import strategies as st
+
+from erniecore.api.data import ToolCall
 
 CALL = '<tool_call>\n{"name": "weather", "arguments": {"city": "北京"}}\n</tool_call>'
 PIECES = st.one_of(
@@ -27,6 +29,37 @@ def test_chunks_together_are_the_whole(text, cuts, thinking, tools):
     assert "".join(d.content for d in deltas) == whole.content
     assert "".join(d.reasoning for d in deltas) == whole.reasoning
     assert [c for d in deltas for c in d.tool_calls] == whole.tool_calls
+
+
+@given(text=TEXTS, cuts=st.lists(st.integers(0, 200), max_size=12), thinking=st.booleans())
+def test_calls_in_parts_are_the_same_however_they_are_cut(text, cuts, thinking):
+    """And where every call is one, they are those that are told when they are complete."""
+    found, once = Delta(), Delta()
+    parser = ChunkParser(thinking=thinking, tools=True, partial=True)
+    places = sorted({0, len(text), *(cut % (len(text) + 1) for cut in cuts)})
+    for a, b in pairwise(places):
+        found.add(parser.feed(text[a:b]))
+    found.add(parser.close())
+    parser = ChunkParser(thinking=thinking, tools=True, partial=True)
+    once.add(parser.feed(text))
+    once.add(parser.close())
+    assert found == once
+    whole = parse(text, thinking=thinking, tools=True)
+    assert [call for call in once.tool_calls if call in whole.tool_calls] == whole.tool_calls
+    assert once.reasoning == whole.reasoning
+
+
+def test_arguments_come_as_they_are_written():
+    parser = ChunkParser(thinking=False, tools=True, partial=True)
+    assert not parser.feed('Well.\n<tool_call>\n{"name": "f", "argum').tool_calls
+    assert parser.feed('ents": {"a": "}').tool_calls == [ToolCall("f", ""), ToolCall("", '{"a": "}')]
+    assert parser.feed('\\"{"').tool_calls == [ToolCall("", '\\"{"')]
+    assert parser.feed("}").tool_calls == [ToolCall("", "}")]
+    assert not parser.feed("}\n</tool")
+    assert parser.feed("_call>\nSo.").content == "\n\nSo."
+    cut_off = ChunkParser(thinking=False, tools=True, partial=True)
+    assert cut_off.feed('<tool_call>{"name": "f", "arguments": {"a').tool_calls[1].arguments == '{"a'
+    assert not cut_off.close()
 
 
 @given(text=TEXTS, thinking=st.booleans())

@@ -34,7 +34,7 @@ async def create_chat_completion(request: Request, asked: ChatRequest) -> Any:
         raise ApiError(400, f"n: at most {serving.settings.max_choices} completions are taken", param="n")
     calls = bool(asked.tools) and asked.tool_choice != "none"
     prompt = await serving.in_texts(lambda: conversation_prompt(model, asked, tools=calls))
-    form = await serving.in_texts(form_of, model, asked)
+    form = await serving.in_texts(lambda: form_of(model, asked, calls=calls))
     answer = _Answer(model, asked, prompt, form, calls=calls, reasoning_field=serving.settings.reasoning_field)
     generation = Generation(serving, answer.head.id, answer.requests(), asked.stops)
     generation.start()
@@ -54,9 +54,11 @@ class _Answer:
         self.head = Head(new_id("chatcmpl"), "chat.completion.chunk" if asked.stream else "chat.completion", model.name)
         self.usage = Usage(len(prompt.ids))
         self._texts = TokenTexts(model.tokenizer)
-        self._parsers = [
-            ChunkParser(thinking=prompt.thinking, tools=calls, verbatim=form is not None) for _ in range(asked.n)
-        ]
+        options = {
+            "thinking": prompt.thinking, "tools": calls, "verbatim": form is not None and form.answers,
+            "partial": asked.stream or (form is not None and form.forced),
+        }  # fmt: skip
+        self._parsers = [ChunkParser(**options) for _ in range(asked.n)]
         self._called = [0] * asked.n
         both = ("reasoning_content", "reasoning")
         self._reasoning_fields = both if reasoning_field == "both" else (reasoning_field,)
@@ -116,7 +118,7 @@ class _Answer:
         delta = parser.feed(piece.text)
         if piece.finish:
             delta.add(parser.close())
-        self._called[piece.index] += len(delta.tool_calls)
+        self._called[piece.index] += sum(bool(call.name) for call in delta.tool_calls)
         return delta
 
     def _parts(self, index: int, delta: Delta, *, streamed: bool = True) -> Json:
@@ -127,16 +129,15 @@ class _Answer:
         if delta.content:
             parts["content"] = delta.content
         if delta.tool_calls:
-            first = self._called[index] - len(delta.tool_calls)
-            parts["tool_calls"] = [
-                {
-                    **({"index": first + at} if streamed else {}),
-                    "id": new_id("chatcmpl-tool"),
-                    "type": "function",
-                    "function": {"name": call.name, "arguments": call.arguments},
-                }
-                for at, call in enumerate(delta.tool_calls)
-            ]
+            at = self._called[index] - sum(bool(call.name) for call in delta.tool_calls) - 1
+            parts["tool_calls"] = told = []
+            for call in delta.tool_calls:
+                at += bool(call.name)
+                function = (
+                    {"name": call.name, "arguments": call.arguments} if call.name else {"arguments": call.arguments}
+                )
+                begun = {"id": new_id("chatcmpl-tool"), "type": "function"} if call.name else {}
+                told.append({**({"index": at} if streamed else {}), **begun, "function": function})
         return parts
 
     def _told(self, piece: Piece) -> Json | None:

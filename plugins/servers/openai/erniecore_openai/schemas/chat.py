@@ -87,6 +87,7 @@ class Function(Schema):
     name: str = Field(min_length=1, max_length=256)
     description: str = ""
     parameters: dict[str, Any] = {}
+    strict: bool | None = Field(None, description="Calls keep to `parameters`; left out: only those that are forced.")
 
 
 class Tool(Schema):
@@ -94,6 +95,19 @@ class Tool(Schema):
 
     type: Literal["function"]
     function: Function
+
+
+class NamedFunction(Schema):
+    """A function by its name."""
+
+    name: str = Field(min_length=1, max_length=256)
+
+
+class NamedTool(Schema):
+    """``tool_choice`` for one call of a certain function."""
+
+    type: Literal["function"]
+    function: NamedFunction
 
 
 class ThinkingMode(Schema):
@@ -159,8 +173,10 @@ class ChatRequest(SamplingFields, Conversation):
     logprobs: bool = Field(False, description="Log-probabilities of the new tokens.")
     top_logprobs: int = Field(0, ge=0, le=MOST_LOGPROBS, description="Likely tokens for each; only with `logprobs`.")
     response_format: ResponseFormat | None = Field(None, description="Text, any JSON object, or one of a schema.")
-    tool_choice: Literal["auto", "none"] = Field("auto", description="Whether the model may call tools.")
-    parallel_tool_calls: Literal[True] = Field(True, description="The model may call several tools.")
+    tool_choice: Literal["auto", "none", "required"] | NamedTool = Field(
+        "auto", description="Whether the model may call tools, or has to call some or a certain one."
+    )
+    parallel_tool_calls: bool = Field(True, description="An answer may have several tool calls.")
 
     @model_validator(mode="after")
     def _agrees(self) -> ChatRequest:
@@ -169,7 +185,17 @@ class ChatRequest(SamplingFields, Conversation):
         both = self.max_tokens is not None and self.max_completion_tokens is not None
         if both and self.max_tokens != self.max_completion_tokens:
             raise ValueError("max_completion_tokens: differs from max_tokens, which is its older name")
+        names = [tool.function.name for tool in self.tools]
+        if self.forces_calls and not names:
+            raise ValueError("tool_choice: there are no tools")
+        if isinstance(self.tool_choice, NamedTool) and self.tool_choice.function.name not in names:
+            raise ValueError("tool_choice.function.name: none of the tools has this name")
         return self
+
+    @property
+    def forces_calls(self) -> bool:
+        """Whether the answer has to be a tool call."""
+        return not isinstance(self.tool_choice, str) or self.tool_choice == "required"
 
     @property
     def most_tokens(self) -> int | None:
