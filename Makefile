@@ -16,7 +16,7 @@ EDITABLE := $(foreach p,$(PLUGINS) $(KERNELS),-e ./$(p))
 # Test processes: one more than cores, because some tests wait for others.
 JOBS ?= $(shell echo $$(( $$(nproc 2>/dev/null || echo 2) + 1 )))
 
-.PHONY: install install-latest constraints demo test test-install test-clients test-all test-signals test-hostile test-kills fuzz test-commands test-pythons lint docs bench wheels clean
+.PHONY: install install-latest constraints demo test test-install test-clients test-all test-signals test-hostile test-kills fuzz test-switches test-commands test-pythons lint docs bench wheels clean
 
 install: $(VENV)/.ready
 
@@ -123,6 +123,11 @@ docs: $(VENV)/.ready
 
 bench: $(VENV)/.ready
 	$(BIN)/python -m benchmarks.run
+
+# Roles of the disaggregated server change under load while its processes are killed; every completion is compared. Minutes.
+SWITCHES ?= 60
+test-switches: $(VENV)/.ready
+	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.disaggregation switches --switches $(SWITCHES)
 
 wheels: $(VENV)/.ready
 	rm -rf dist

@@ -1,19 +1,25 @@
 """A router with real processes for tests of the server ``disaggregated``, and requests whose outcomes one process gives too."""
 
 import json
+import os
 import shutil
+import signal
+import threading
 import time
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
 from engines import Caller
 from erniecore_disaggregated.plugin import DisaggregatedConfig
+from erniecore_disaggregated.policy import may_switch
 from erniecore_disaggregated.router import Router
-from erniecore_generation.engine.requests import GenerationRequest
+from erniecore_generation.engine.requests import Failed, Finished, GenerationRequest
 from erniecore_generation.sampling import Sampling
 from erniecore_openai.plugin import OpenAIConfig
 from erniecore_openai.serving import read_model
+
+from erniecore.errors import UsageError
 
 #: seconds between two looks
 PAUSE = 0.005
@@ -46,12 +52,27 @@ def directory(talker, tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def reference(directory):
-    """Outcomes of requests in one process, without a prefix cache."""
+def engine(directory):
+    """One process that does everything, without a prefix cache."""
     model = read_model(OpenAIConfig(rows=8, prefix_bytes=0), directory)
     model.engine.start()
-    yield lambda wanted: [caller.outcome for caller in [ask(model.engine, request) for request in wanted]]
+    yield model.engine
     model.engine.stop(drain=False)
+
+
+@pytest.fixture(scope="module")
+def reference(engine):
+    """Outcomes of requests in one process."""
+    return lambda wanted: outcomes(engine, wanted)
+
+
+def outcomes(engine, wanted):
+    """What one process gives, a hundred requests at a time."""
+    found = []
+    for start in range(0, len(wanted), 100):
+        callers = [ask(engine, request) for request in wanted[start : start + 100]]
+        found += [caller.outcome for caller in callers]
+    return found
 
 
 def ask(engine, request):
@@ -104,3 +125,60 @@ def settled(router):
     for state in router.cluster.states:
         assert (state.prompts, state.queued_tokens, state.completions, state.kv_tokens) == (0, 0, 0, 0)
     assert [m.told["reserved"] for m in members] == [0] * len(members)
+
+
+@dataclass(slots=True)
+class Storm:
+    """What a storm did, and how its completions ended: equal to those of one process, explicit errors, wrong."""
+
+    switches: int = 0
+    kills: int = 0
+    requests: int = 0
+    equal: int = 0
+    errors: int = 0
+    wrong: int = 0
+
+
+def storm(router, engine, *, switches, kills=0, seed=0, together=10):
+    """Change roles, and kill processes now and then, while ``together`` completions are always on their way; every one is
+    compared with that of ``engine``, which is one process."""
+    numbers, found, over = np.random.default_rng(seed), Storm(), threading.Event()
+    wanted, callers = [], []
+
+    def feed():
+        while not over.is_set():
+            for request in requests(together, seed + len(wanted), new=80):
+                wanted.append(request)
+                callers.append(ask(router, request))
+            callers[-together // 2].over.wait()
+
+    feeding = threading.Thread(target=feed)
+    feeding.start()
+    deadly = set(numbers.choice(switches, kills, replace=False).tolist())
+    while found.switches < switches:
+        if found.switches in deadly:
+            deadly.remove(found.switches)
+            victims = [m for m in router.cluster.members.values() if m.process is not None]
+            os.kill(victims[int(numbers.integers(len(victims)))].process.pid, signal.SIGKILL)
+            found.kills += 1
+        states = [
+            s for s in router.cluster.states if s.status == "open" and not may_switch(router.cluster.states, s.name)
+        ]
+        if not states:
+            time.sleep(PAUSE)
+            continue
+        state = states[int(numbers.integers(len(states)))]
+        try:
+            router.switch(state.name, "decode" if state.role == "prefill" else "prefill")
+            found.switches += 1
+        except UsageError:
+            time.sleep(PAUSE)  # it was killed, or the other one of its role was
+    over.set()
+    feeding.join()
+    got, expected = [caller.outcome for caller in callers], outcomes(engine, wanted)
+    found.requests, found.equal = len(wanted), sum(a == b for a, b in zip(got, expected, strict=True))
+    found.errors = sum(isinstance(caller.end, Failed) for caller in callers)
+    found.wrong = found.requests - found.equal - found.errors
+    ends = [sum(isinstance(event, Finished | Failed) for event in caller.events) for caller in callers]
+    assert ends == [1] * len(callers)
+    return found

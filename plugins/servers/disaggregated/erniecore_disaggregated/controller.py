@@ -2,9 +2,11 @@
 each further token (TPOT). It only decides; time comes from the caller, so that the simulator runs this very code.
 
 A pressure is a time over its target; above 1 the target is missed. A role gets a process from the other one when its own
-pressure has been above ``1 + hysteresis`` at ``confirm`` looks in a row, while that of the other role stays below ``1 -
-hysteresis`` even if its work is divided among one process fewer. Between two changes ``dwell`` seconds pass. Where both are
-pressed, nothing changes: there are too few processes.
+pressure has been above ``1 + hysteresis`` at ``confirm`` looks in a row, while that of the other role is below ``1 -
+hysteresis``, and its processes would be busy for less than that share of their time if there were one fewer. Between two
+changes ``dwell`` seconds pass. Where both are pressed, nothing changes: there are too few processes.
+
+What waits counts before it is late: by Little's law the last of n requests waits n over the rate of first tokens.
 """
 
 from __future__ import annotations
@@ -13,17 +15,20 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from erniecore_disaggregated.policy import PROMPTS_EACH, Role, WorkerState, least_busy, may_switch, usable
+from erniecore_disaggregated.policy import Role, WorkerState, least_busy, may_switch, usable
 
 #: share of the times that have to be within the target
 _QUANTILE = 0.9
 #: looks in a row that have to agree
 CONFIRM = 3
+#: seconds over which a rate can be told
+LEAST_SPAN = 1.0
 
 
 @dataclass(frozen=True, slots=True)
 class Targets:
-    """Seconds to aim at; ``dwell``: between two changes of roles. ``window``: over which times are looked at."""
+    """Seconds to aim at; ``dwell``: between two changes of roles. ``window``: of times that are looked at, if the target for
+    the first token is not longer."""
 
     ttft: float
     tpot: float
@@ -31,6 +36,11 @@ class Targets:
     dwell: float = 20.0
     window: float = 10.0
     confirm: int = CONFIRM
+
+    @property
+    def span(self) -> float:
+        """Seconds that are looked at: in a shorter time nobody could say whether the target is met."""
+        return max(self.window, self.ttft)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +65,8 @@ class Controller:
         self.ttft_pressure = self.tpot_pressure = 0.0
         self._firsts: deque[tuple[float, float]] = deque()
         self._others: deque[tuple[float, float]] = deque()
+        self._busy: deque[tuple[float, float, float]] = deque()
+        self._since = float("-inf")
         self._changed = float("-inf")
         self._wish: tuple[Role, int] = ("prefill", 0)
 
@@ -68,9 +80,10 @@ class Controller:
 
     def changed(self, now: float) -> None:
         """A role has changed: times from before say nothing any more."""
-        self._changed = now
+        self._changed = self._since = now
         self._firsts.clear()
         self._others.clear()
+        self._busy.clear()
         self._wish = ("prefill", 0)
 
     def look(
@@ -83,9 +96,13 @@ class Controller:
             running: seconds per token so far, of each completion that has a first token.
         """
         workers, targets = list(workers), self.targets
+        self._since = now if self._since == float("-inf") else self._since
         self.ttft_pressure = self._pressure(self._firsts, waiting, targets.ttft, now)
+        if self._firsts and targets.ttft:
+            rate = len(self._firsts) / max(min(targets.span, now - self._since), LEAST_SPAN)
+            self.ttft_pressure = max(self.ttft_pressure, len(waiting) / rate / targets.ttft)
         self.tpot_pressure = self._pressure(self._others, running, targets.tpot, now)
-        role = self._pressed(workers)
+        role = self._pressed(now, workers)
         count = self._wish[1] + 1 if role == self._wish[0] else 1
         self._wish = (role or "prefill", count if role else 0)
         if role is None or count < targets.confirm or now - self._changed < targets.dwell:
@@ -95,28 +112,32 @@ class Controller:
             return None
         return Decision(found.name, role, self.ttft_pressure, self.tpot_pressure)
 
-    def _pressed(self, workers: Sequence[WorkerState]) -> Role | None:
+    def _pressed(self, now: float, workers: Sequence[WorkerState]) -> Role | None:
         """The role that needs a process which the other one can spare."""
         above, below = 1 + self.targets.hysteresis, 1 - self.targets.hysteresis
         prefill, decode = usable(workers, "prefill"), usable(workers, "decode")
         if not prefill or not decode:
             return None
+        computing = sum(worker.prompts > 0 for worker in prefill) / len(prefill)
+        decoding = sum(worker.completions for worker in decode) / sum(worker.rows for worker in decode)
+        self._busy.append((now, computing, decoding))
+        while self._busy[0][0] < now - self.targets.span:
+            self._busy.popleft()
+        busy = [sum(entry[place] for entry in self._busy) / len(self._busy) for place in (1, 2)]
         # where all rows are taken, requests wait for a decoder, however fast prompts are computed
-        full = all(worker.completions >= worker.rows for worker in decode)
-        busy = sum(worker.completions for worker in decode) / sum(worker.rows for worker in decode)
-        queued = sum(worker.prompts for worker in prefill) / (PROMPTS_EACH * len(prefill))
-        first = queued if full else self.ttft_pressure
-        other = max(self.tpot_pressure, busy, self.ttft_pressure if full else 0.0)
-        if len(decode) > 1 and first > above and other * len(decode) / (len(decode) - 1) < below:
+        full = decoding >= 1
+        first = 0.0 if full else self.ttft_pressure
+        other = max(self.tpot_pressure, self.ttft_pressure) if full else self.tpot_pressure
+        if len(decode) > 1 and first > above and max(other, busy[1] * len(decode) / (len(decode) - 1)) < below:
             return "prefill"
-        if len(prefill) > 1 and other > above and first * len(prefill) / (len(prefill) - 1) < below:
+        if len(prefill) > 1 and other > above and max(first, busy[0] * len(prefill) / (len(prefill) - 1)) < below:
             return "decode"
         return None
 
     def _pressure(
         self, times: deque[tuple[float, float]], current: Sequence[float], target: float, now: float
     ) -> float:
-        while times and times[0][0] < now - self.targets.window:
+        while times and times[0][0] < now - self.targets.span:
             times.popleft()
         # what is not over yet counts where it is late already: it will not be faster
         found = sorted([seconds for _, seconds in times] + [seconds for seconds in current if seconds > target])

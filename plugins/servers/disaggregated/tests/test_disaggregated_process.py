@@ -139,6 +139,7 @@ def test_a_server_that_is_killed_takes_its_processes_with_it(server):
         server.process.kill()
         with pytest.raises((http.client.IncompleteRead, ConnectionResetError)):
             response.read()
+    server.process.wait()
     await_end(pids)
     with pytest.raises(ConnectionRefusedError):
         server.ask("GET", "/health")
