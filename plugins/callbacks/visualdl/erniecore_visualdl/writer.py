@@ -6,7 +6,6 @@ the first part: the board shows both parts as two runs whose curves join.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from contextlib import redirect_stdout
 from io import StringIO
@@ -14,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
+from erniecore_curves import measured
 from visualdl import LogWriter  # noqa: TID253
 
 from erniecore.api import EnvironmentFault
@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from erniecore.api.callback import RunView
     from erniecore_visualdl.plugin import Config
 
-#: fields of events that are not measurements
-_NOT_MEASURED = ("event", "time", "step")
 #: run -> its open writer, and how often steps are logged
 _OPEN: WeakKeyDictionary[RunView, tuple[LogWriter, int]] = WeakKeyDictionary()
 
@@ -56,18 +54,13 @@ def start(run: RunView, config: Config) -> None:
 
 def record(run: RunView, event: Mapping[str, Any]) -> None:
     """Log the numbers of a ``step`` event as ``train/*`` and of an ``eval`` event as ``eval/*``; finite ones only."""
-    if run not in _OPEN or event["event"] not in ("step", "eval"):
+    if run not in _OPEN:
         return
     writer, every = _OPEN[run]
-    step = int(event["step"])
-    if event["event"] == "step" and step % every:
-        return
-    prefix = "train" if event["event"] == "step" else "eval"
-    for name, value in event.items():
-        measured = isinstance(value, int | float) and name not in _NOT_MEASURED and math.isfinite(value)
-        if measured:
-            # VisualDL refuses '%' in tags
-            writer.add_scalar(tag=f"{prefix}/{name}".replace("%", ""), value=float(value), step=step)
+    for name, value in measured(event, every).items():
+        writer.add_scalar(
+            tag=name.replace("%", ""), value=value, step=int(event["step"])
+        )  # VisualDL refuses '%' in tags
 
 
 def end(run: RunView) -> None:

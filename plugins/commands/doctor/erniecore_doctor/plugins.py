@@ -15,6 +15,7 @@ from erniecore_doctor.findings import Finding, ok, problem, warning
 #: optional distribution -> (what it is for, the one of ours that needs it and brings it)
 OPTIONAL: Mapping[str, tuple[str, str]] = {
     "pyarrow": ("reading .parquet and .arrow files", "erniecore-columnar"),
+    "tensorboardX": ("callback `tensorboard`", "erniecore-tensorboard"),
     "visualdl": ("callback `visualdl`", "erniecore-visualdl"),
 }
 

@@ -1,0 +1,1 @@
+"""TensorBoard logging for erniecore."""
