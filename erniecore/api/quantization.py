@@ -5,12 +5,13 @@ from erniecore_checkpoint.directories import WRITING, check_target, claimed, pub
 from erniecore.config.packed_base import quantizer_of
 from erniecore.engine.fingerprint import model_digest
 from erniecore.engine.models.bundles import described as with_provenance
-from erniecore.engine.models.quantized import apply, calibrated, check_packed
+from erniecore.engine.models.quantized import apply, attach_finished, calibrated, check_packed
 from erniecore.engine.models.quantized_files import write_by_layer, write_quantized
 
 __all__ = [
     "WRITING",
     "apply",
+    "attach_finished",
     "calibrated",
     "check_packed",
     "check_target",

@@ -5,7 +5,8 @@ layer, and a rank makes only what it keeps.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from math import prod
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
@@ -44,8 +45,87 @@ def _say(tensor: Tensor, source: Any) -> None:
 
 def fill(layer: Layer) -> None:
     """Every parameter and buffer of ``layer`` and its sublayers has values from here on."""
-    for tensor in (*layer.parameters(), *layer.buffers()):
+    for tensor in tensors_of(layer):
         filled(tensor)
+
+
+def tensors_of(layer: Layer) -> list[Tensor]:
+    """Every parameter and buffer of ``layer`` and its sublayers."""
+    return [*layer.parameters(), *layer.buffers()]
+
+
+@contextmanager
+def borrowed(tensors: Iterable[Tensor]) -> Iterator[None]:
+    """While the block runs, ``tensors`` have values; after it, those that were empty and come from files, or are new,
+    are empty again. Raises what reading them raises."""
+    some = [tensor for tensor in tensors if is_empty(tensor)]
+    with emptied_after(filter(is_stored, some)):
+        for tensor in some:
+            filled(tensor)
+        yield
+
+
+@contextmanager
+def emptied_after(tensors: Iterable[Tensor]) -> Iterator[None]:
+    """After the block ``tensors`` are empty. Those of which :func:`is_stored` is true now get the same values again when they are
+    filled."""
+    sources = [(tensor, tensor._init_func if is_stored(tensor) else None) for tensor in tensors]
+    try:
+        yield
+    finally:
+        for tensor, source in sources:
+            tensor._clear_data()
+            _say(tensor, source)
+
+
+@contextmanager
+def borrowed_on_use(model: Layer) -> Iterator[None]:
+    """As :func:`borrowed` of ``model``, whose repeated layers (the entries of its lists) have values only while each is called:
+    so a model computes in the memory of one layer, and reads every layer for each batch."""
+    layers = repeated_layers(model)
+    inside = {id(tensor) for layer in layers.values() for tensor in tensors_of(layer)}
+    with ExitStack() as hooks, ExitStack() as open_layer:
+
+        def begin(layer: Layer, inputs: Any) -> None:
+            open_layer.enter_context(borrowed(tensors_of(layer)))
+
+        def end(layer: Layer, inputs: Any, outputs: Any) -> None:
+            open_layer.close()
+
+        for layer in layers.values():
+            hooks.callback(layer.register_forward_pre_hook(begin).remove)
+            hooks.callback(layer.register_forward_post_hook(end).remove)
+        hooks.enter_context(borrowed([tensor for tensor in tensors_of(model) if id(tensor) not in inside]))
+        yield
+
+
+def repeated_layers(model: Layer) -> dict[str, Layer]:
+    """Name -> layer, of the entries of the outermost ``LayerList`` objects of ``model``."""
+    found: dict[str, Layer] = {}
+    for name, layer in model.named_sublayers():
+        if isinstance(layer, paddle.nn.LayerList) and not any(name.startswith(f"{known}.") for known in found):
+            found |= {f"{name}.{key}": entry for key, entry in layer.named_children()}
+    return found
+
+
+def wait_for(tensors: Iterable[Tensor], make: Callable[[], None]) -> None:
+    """``tensors`` are empty from here on. When the first of them is filled, ``make`` is called, which must :func:`give` values to
+    all of them."""
+    for tensor in tensors:
+        if tensor._is_initialized():
+            tensor._clear_data()
+        _say(tensor, lambda target, block: make())
+
+
+def give(tensor: Tensor, values: Tensor) -> None:
+    """An empty ``tensor`` has ``values`` from here on, whose memory it shares."""
+    arrays.share_memory(values, tensor)
+    _say(tensor, None)
+
+
+def is_stored(tensor: Tensor) -> bool:
+    """Whether ``tensor`` is empty and has its values from a file, or is a new one."""
+    return is_empty(tensor) and isinstance(tensor._init_func, Source)
 
 
 def add_buffers(

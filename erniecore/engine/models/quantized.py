@@ -142,6 +142,19 @@ def attach(model: Layer, directory: Path) -> None:
     fill_from(targets, {name: _source(stored, name) for name in targets})
 
 
+def attach_finished(model: Layer, paths: Sequence[Path]) -> None:
+    """Say that those tensors of an empty ``model`` that its quantizer has made are in the files ``paths``, as far as they are.
+    Raises ``CheckpointError``: damaged files."""
+    from erniecore_checkpoint.safetensors_io import merge_shards
+
+    from erniecore.engine.models.filling import fill_from
+    from erniecore.engine.models.weights import state_of
+
+    parameters, stored = {name for name, _ in model.named_parameters()}, merge_shards(paths)
+    targets = {name: t for name, t in state_of(model).items() if name in stored and name not in parameters}
+    fill_from(targets, {name: _source(stored, name) for name in targets})
+
+
 def _source(stored: Mapping[str, tuple[Path, Any]], name: str) -> Source:
     """Integers come as the file has them, and are in memory once they are used; the rest as in any other directory."""
     from erniecore_checkpoint.tensors import LONG_NAMES

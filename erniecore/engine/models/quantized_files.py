@@ -96,16 +96,17 @@ def _write_shard(
     layers: dict[str, Json],
 ) -> WrittenFile:
     """One file, a layer at a time, whose tensors are then without values again."""
+    from erniecore.engine.models.filling import emptied_after
+
     file = SafetensorsFile(path, {name: (tensor.dtype, tensor.shape) for name, tensor in tensors.items()})
     try:
         for layer, names in groupby(tensors, lambda name: name.rpartition(".")[0]):
             own = list(names)
-            for name in own:
-                file.add(name, tensors[name])
-            if said := each(layer):
-                layers[layer] = said
-            for name in own:
-                state[name]._clear_data()
+            with emptied_after(state[name] for name in own):
+                for name in own:
+                    file.add(name, tensors[name])
+                if said := each(layer):
+                    layers[layer] = said
         return file.finish()
     finally:
         file.close()

@@ -42,8 +42,11 @@ class Rows:
         return [rows[start : start + each] for start in range(0, len(rows), each)]
 
     def score(self, bundle: ModelBundle) -> Score:
-        """Mean loss over the loss tokens of all rows. Raises ``NumericsError`` for one that is not finite."""
+        """Mean loss over the loss tokens of all rows; of an empty model, a layer has values while it is used. Raises
+        ``NumericsError`` for one that is not finite."""
         from erniecore_eval import scoring
+
+        from erniecore.api.layers import borrowed_on_use
 
         plugin = load("method", self.method)
         parts = {"policy": bundle.model, "reference": None, "tokenizer": bundle.tokenizer}
@@ -51,7 +54,8 @@ class Rows:
             plugin, "ernie_build_objective", config=plugin.Config(), **parts
         )
         table = ScoreTable()
-        scoring.add_losses(table, self.items, objective, bundle, ROWS)
+        with borrowed_on_use(bundle.model):
+            scoring.add_losses(table, self.items, objective, bundle, ROWS)
         return table.total
 
 

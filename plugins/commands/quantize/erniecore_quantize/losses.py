@@ -57,9 +57,12 @@ class PackedWeight(NamedTuple):
     def loss(self, weight: Tensor) -> Loss:
         """Its quantization error against the original ``weight``, which is not looked at where packing has measured it."""
         from erniecore.api import ops
+        from erniecore.api.layers import borrowed
 
-        found = self.layer.measured_error(self.parameter) if isinstance(self.layer, ops.MeasuredRounding) else None
-        error = found or ops.RoundingError.between_tensors(weight, self.layer.dequantized(self.parameter))
+        error = self.layer.measured_error(self.parameter) if isinstance(self.layer, ops.MeasuredRounding) else None
+        if error is None:
+            with borrowed([weight]):
+                error = ops.RoundingError.between_tensors(weight, self.layer.dequantized(self.parameter))
         ratio, largest = error.sqnr_db, error.largest
         return Loss(self.name, tuple(weight.shape), ratio, largest, _measured(self.layer).get(self.parameter))
 
@@ -74,11 +77,13 @@ def packed_weights(model: Any) -> list[PackedWeight]:
     ]
 
 
-def cache_loss(model: Any) -> CacheLoss | None:
-    """Error and size of the quantized KV cache of ``model``, measured on its buffers; None where it is not quantized."""
+def cache_loss(model: Any, calibrated: Any = None) -> CacheLoss | None:
+    """Error and size of the quantized KV cache of ``model``, measured on its buffers; None where it is not quantized.
+    ``calibrated``: the model that was calibrated, where ``model`` was read from files."""
     import paddle
     from erniecore_generation.cache import StaticCache
 
+    from erniecore.api.layers import borrowed_on_use
     from erniecore.api.model_files import codec_of
 
     codec = codec_of(model)
@@ -87,10 +92,10 @@ def cache_loss(model: Any) -> CacheLoss | None:
     sizes = []
     for chosen in (codec, None):
         cache = StaticCache(int(model.architecture["num_hidden_layers"]), _POSITIONS, chosen)
-        with paddle.no_grad():
+        with paddle.no_grad(), borrowed_on_use(model):
             model.features(paddle.zeros([1, _POSITIONS], dtype="int64"), cache=cache)
         sizes.append(cache.num_bytes / _POSITIONS)
-    return CacheLoss(codec.quant_dtype, codec.static, _measured(codec), *sizes)
+    return CacheLoss(codec.quant_dtype, codec.static, _measured(codec_of(calibrated or model)), *sizes)
 
 
 def _measured(thing: Any) -> Any:

@@ -1,6 +1,6 @@
 """Quantizes a model directory: the quantized weights are written, the error of each layer is measured, and the files are
-compared with what was written. A quantizer that wants calibration, or a loss before and after, has the whole model in memory;
-the others pack it layer by layer (``streaming.py``)."""
+compared with what was written. Most quantizers pack it layer by layer (``streaming.py``); others, and checkpoints, have the whole
+model in memory."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from erniecore.api.quantization import (
     write_quantized,
 )
 from erniecore.api.quantizer import CalibratedModel, QuantizerCapability
-from erniecore.api.run import Opened, locate, open_device, open_located
+from erniecore.api.run import Opened, load_bundle, locate, open_device, open_located
 from erniecore_quantize.losses import CacheLoss, Loss, cache_loss, losses
 from erniecore_quantize.streaming import can_stream, stream
 
@@ -96,7 +96,7 @@ def quantize_directory(
         )
         raise UsageError("this run trained an adapter beside the weights", where=str(source), next=merge)
     notes = open_device()
-    streams = can_stream(plugin) and not (located.is_checkpoint or data.calibration or data.evaluation)
+    streams = can_stream(plugin) and not located.is_checkpoint
     opened = open_located(located, empty=streams)
     bundle = opened.bundle
     if quantizer_of(bundle.architecture):
@@ -104,11 +104,28 @@ def quantize_directory(
     bundle = with_provenance(bundle, {**bundle.provenance, "base": str(source)}, bundle.generation)
     opened = opened._replace(bundle=bundle)
     if streams:
-        parameters = sum(math.prod(tensor.shape) for tensor in bundle.model.parameters())
-        num_bytes, layers, more = stream(bundle, located.path, out, plugin, config, opened.dtype)
-        return Quantized(out, num_bytes, parameters, layers, [*notes, *opened.notes, *more])
-    done = _quantize_whole(opened, out, plugin, config, data)
+        done = _quantize_streamed(opened, located.path, out, plugin, config, data)
+    else:
+        done = _quantize_whole(opened, out, plugin, config, data)
     return done._replace(notes=[*notes, *opened.notes, *done.notes])
+
+
+def _quantize_streamed(opened: Opened, source: Path, out: Path, plugin: Plugin, config: Any, data: Data) -> Quantized:
+    """Layer by layer, also where losses are computed."""
+    from erniecore.api.model_files import codec_of
+
+    bundle, rows = opened.bundle, _rows(data, opened.bundle)
+    parameters = sum(math.prod(tensor.shape) for tensor in bundle.model.parameters())
+    first = rows["evaluation"].score(bundle) if rows else None
+    calibrates = QuantizerCapability.CALIBRATE in plugin.capabilities
+    batches = rows["calibration"].batches(data.max_seq_len) if calibrates else None
+    done = stream(bundle, source, out, plugin, config, opened.dtype, batches)
+    found = Quantized(out, done.num_bytes, parameters, done.layers, done.notes, first)
+    if not rows and codec_of(done.model) is None:
+        return found
+    written = load_bundle(out, tokenizer=False, empty=True).bundle
+    second = rows["evaluation"].score(replace(bundle, model=written.model)) if rows else None
+    return found._replace(after=second, cache=cache_loss(written.model, done.model))
 
 
 def _quantize_whole(opened: Opened, out: Path, plugin: Plugin, config: Any, data: Data) -> Quantized:

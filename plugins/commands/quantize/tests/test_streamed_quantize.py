@@ -38,14 +38,23 @@ def small_files(monkeypatch):
 
 @pytest.fixture(scope="module")
 def whole(source, tmp_path_factory):
-    """What the command writes that holds the model in memory, as it does to measure its loss."""
+    """What the command writes that holds the model in memory, and the loss that it measures."""
     out = tmp_path_factory.mktemp("whole") / "w"
-    rows = out.parent / "rows.jsonl"
-    rows.write_text('{"instruction": "the fox", "output": "jumps over the dog"}\n' * 4)
+    return out, at_once(source, out, "wint4-8", Data(evaluation=[rows_in(out.parent)]))
+
+
+def rows_in(home, count=4):
+    rows = home / "rows.jsonl"
+    rows.write_text('{"instruction": "the fox", "output": "jumps over the dog"}\n' * count)
+    return str(rows)
+
+
+def at_once(source, out, to, data=None, overrides=()):
+    """With the whole model in memory."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(quantized_files, "DEFAULT_SHARD_BYTES", 12_000)
-        done = quantize_directory(source, out, "wint4-8", data=Data(evaluation=[str(rows)]))
-    return out, done
+        patch.setattr(quantize, "can_stream", lambda plugin: False)
+        return quantize_directory(source, out, to, overrides, data)
 
 
 def weights(directory):
@@ -76,8 +85,10 @@ def stopped_at(place, monkeypatch, stop):
 
 
 def test_layer_by_layer_is_what_the_whole_model_is(source, whole, tmp_path):
-    done = quantize_directory(source, tmp_path / "out", "wint4-8")
+    done = quantize_directory(source, tmp_path / "out", "wint4-8", data=Data(evaluation=[rows_in(tmp_path)]))
     assert weights(done.path) == weights(whole[0])
+    assert (done.before, done.after) == (whole[1].before, whole[1].after)
+    assert done.before.nll
     assert len(weights(done.path)) > 2
     assert [loss._replace(sqnr_db=round(loss.sqnr_db, 6)) for loss in done.layers] == [
         loss._replace(sqnr_db=round(loss.sqnr_db, 6)) for loss in whole[1].layers
@@ -91,9 +102,7 @@ def test_layer_by_layer_is_what_the_whole_model_is(source, whole, tmp_path):
 def test_every_dtype_of_files_gives_the_bytes_of_the_whole_model(source, tmp_path, dtype, to):
     made = init_model("ernie45-moe", SIZE, source.parent, tmp_path / "m", dtype=dtype, shard_size="30KB").path
     streamed = quantize_directory(made, tmp_path / "streamed", to)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(quantize, "can_stream", lambda plugin: False)
-        whole = quantize_directory(made, tmp_path / "whole", to)
+    whole = at_once(made, tmp_path / "whole", to)
     assert weights(streamed.path) == weights(whole.path)
     for found, expected in zip(streamed.layers, whole.layers, strict=True):
         assert (found.name, found.largest_error) == (expected.name, expected.largest_error)

@@ -66,18 +66,25 @@ def to_packed(
     layers = dict(model.named_sublayers(include_self=True))
     partners = {name: [layers[other].weight for other in others] for name, others in fused_partners(chosen).items()}
     for name, recipes in chosen.items():
-        base, given = layers[name], factors.get(name, {})
+        base = layers[name]
         _check(base, name)
-        if isinstance(base, nn.Linear | QatLinear):
-            source = base if isinstance(base, QatLinear) else None
-            about = PackingContext(source, partners.pop(name, ()), given.get("weight"))
-            new: nn.Layer = PackedLinear(base, recipes["weight"], name, about)
-        else:
-            new = PackedExperts(base, recipes, name, given)
-        _replace(layers, name, new)
-        new.eval()
+        _replace(layers, name, packed_layer(base, recipes, name, partners.pop(name, ()), factors.get(name, {})))
         del base
     return model
+
+
+def packed_layer(
+    base: Any, recipes: dict[str, Recipe], name: str, partners: Sequence[Tensor], factors: Mapping[str, Tensor]
+) -> nn.Layer:
+    """What takes the place of the layer ``base``; see ``packed.PackingContext``. Without values where ``base`` has none."""
+    if isinstance(base, nn.Linear | QatLinear):
+        source = base if isinstance(base, QatLinear) else None
+        about = PackingContext(source, partners, factors.get("weight"))
+        new: nn.Layer = PackedLinear(base, recipes["weight"], name, about)
+    else:
+        new = PackedExperts(base, recipes, name, factors)
+    new.eval()
+    return new
 
 
 def chosen_recipes(model: nn.Layer, rules: Sequence[Rule], make: MakeRecipe) -> dict[str, dict[str, Recipe]]:

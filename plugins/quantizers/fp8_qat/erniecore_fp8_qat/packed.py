@@ -8,18 +8,23 @@ Letters: I inputs, O outputs, E experts; ``..`` is experts, or nothing.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from math import prod
 from typing import Any, NamedTuple
 
 import paddle  # noqa: TID253
 from erniecore_weight_only.layers import PackedExpertsBase, PackedLinearBase
 from paddle import Tensor, nn  # noqa: TID253
 
+from erniecore.api.layers import add_buffers, fill, filled, is_empty
 from erniecore.api.quantizer import StoredWeight
 from erniecore_fp8_qat import rounding
 from erniecore_fp8_qat.layers import fused
 from erniecore_fp8_qat.matmul import quantized_matmul
 from erniecore_fp8_qat.recipes import Packed, Recipe
 from erniecore_fp8_qat.scales import InputScale
+
+#: numbers of a stack that are packed together
+_AT_ONCE = 1 << 26
 
 
 class PackingContext(NamedTuple):
@@ -46,17 +51,21 @@ class PackedWeight(InputScale):
         """Raises ``NumericsError`` like the trained layer."""
         super().__init__(recipe, 0, 1.0)
         self.input_scale: Tensor | None
-        rounding.check_finite(weight, where)
         trained, partners, factors = context or PackingContext()
         self.shape, self.compute_dtype = tuple(weight.shape), weight.dtype
         if factors is None:
             self.input_scale = None
         else:
             self.register_buffer("input_scale", factors)
-            weight = weight.detach().astype("float32") * factors.unsqueeze(-1)
-        packed = recipe.pack(weight, partners)
-        self.register_buffer("quant_weight", packed.qweight)
-        self.register_buffer("weight_scale", packed.scales)
+
+        def make() -> dict[str, Tensor]:
+            rounding.check_finite(filled(weight), where)
+            packed = _packed(weight, recipe, [filled(other) for other in partners], factors)
+            return {"quant_weight": packed.qweight, "weight_scale": packed.scales}
+
+        add_buffers(self, recipe.stored_shapes(self.shape), make)
+        if not is_empty(weight):
+            fill(self)
         if trained is not None:
             self.take_scale(trained)
         self.eval()
@@ -95,6 +104,24 @@ class PackedWeight(InputScale):
     def shard_axes(self, axis: int, count: int) -> dict[str, int]:
         """Nothing trains on these codes, so nobody shares them."""
         raise ValueError("exported FP8 weights are for inference, not for training")
+
+
+def _packed(weight: Tensor, recipe: Recipe, partners: Sequence[Tensor], factors: Tensor | None) -> Packed:
+    """Some experts of a stack at a time: what is made on the way is as large as they are."""
+    if weight.ndim == 2:
+        return _packed_at_once(weight, recipe, partners, factors)
+    step = max(1, _AT_ONCE // prod(weight.shape[1:]))
+    parts = [
+        _packed_at_once(weight[start : start + step], recipe, [p[start : start + step] for p in partners], factors)
+        for start in range(0, weight.shape[0], step)
+    ]
+    return parts[0] if len(parts) == 1 else Packed(*(paddle.concat(tensors) for tensors in zip(*parts, strict=True)))
+
+
+def _packed_at_once(weight: Tensor, recipe: Recipe, partners: Sequence[Tensor], factors: Tensor | None) -> Packed:
+    if factors is not None:
+        weight = weight.detach().astype("float32") * factors.unsqueeze(-1)
+    return recipe.pack(weight, partners)
 
 
 class PackedLinear(PackedLinearBase, PackedWeight):

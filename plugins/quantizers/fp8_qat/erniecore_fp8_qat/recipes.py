@@ -7,9 +7,9 @@ transform H of block b, X W = (X H) (H W) / b. Letters: N rows, I inputs, O outp
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple, Protocol
+from typing import ClassVar, NamedTuple, Protocol, TypeAlias
 
 import paddle  # noqa: TID253
 from erniecore_weight_only.codec import decode, encode
@@ -27,6 +27,10 @@ class Packed(NamedTuple):
 
     qweight: Tensor
     scales: Tensor
+
+
+#: name -> shape and dtype
+StoredShapes: TypeAlias = Mapping[str, tuple[Sequence[int], str]]
 
 
 class Recipe(Protocol):
@@ -60,6 +64,10 @@ class Recipe(Protocol):
             partners: weights with which it has one scale, where scales are of tensors.
             joint: where ``weight`` is a part. scales: those of the whole, where they are known.
         """
+        ...
+
+    def stored_shapes(self, shape: Sequence[int]) -> StoredShapes:
+        """``quant_weight`` and ``weight_scale`` of a weight of ``shape``: shape and dtype of :meth:`pack`'s."""
         ...
 
     def unpack(self, packed: Packed) -> Tensor:
@@ -129,6 +137,9 @@ class TensorWise:
         spread = scales.reshape([] if transformed.ndim == 2 else [-1, 1, 1])
         return Packed(rounding.to_bits(ops.fp8_quantize(transformed, spread * self.block)), scales)
 
+    def stored_shapes(self, shape: Sequence[int]) -> StoredShapes:
+        return {"quant_weight": (shape, "uint8"), "weight_scale": (shape[:-2] or [1], "float32")}
+
     def unpack(self, packed: Packed) -> Tensor:
         shape = [1, 1] if packed.qweight.ndim == 2 else [-1, 1, 1]
         return rounding.from_bits(packed.qweight) * packed.scales.reshape(shape)
@@ -194,6 +205,11 @@ class Integers:
         qweight, scales = encode(transformed_weight(weight, self.block), self._scheme, "weight")
         return Packed(qweight, scales / self.block)
 
+    def stored_shapes(self, shape: Sequence[int]) -> StoredShapes:
+        *stack, inputs, outputs = shape
+        rows = self._scheme.code_rows(outputs)
+        return {"quant_weight": ([*stack, rows, inputs], "int8"), "weight_scale": ([*stack, outputs], "float32")}
+
     def unpack(self, packed: Packed) -> Tensor:
         last = packed.qweight.ndim - 1
         dequantized = decode(packed, self._scheme, packed.scales.shape[-1])  # type: ignore[arg-type]
@@ -255,6 +271,10 @@ class BlockWise:
     ) -> Packed:
         dequantized, scales = rounding.weight_blocks(weight.detach().astype("float32"))
         return Packed(rounding.to_bits(dequantized), scales)
+
+    def stored_shapes(self, shape: Sequence[int]) -> StoredShapes:
+        blocks = [-(-size // rounding.BLOCK) for size in shape[-2:]]
+        return {"quant_weight": (shape, "uint8"), "weight_scale": ([*shape[:-2], *blocks], "float32")}
 
     def unpack(self, packed: Packed) -> Tensor:
         return rounding.from_bits(packed.qweight) * rounding.spread_blocks(packed.scales, packed.qweight.shape)

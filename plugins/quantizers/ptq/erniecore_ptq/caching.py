@@ -11,6 +11,8 @@ D head size.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -21,8 +23,10 @@ from numpy.typing import NDArray
 from paddle import Tensor, nn  # noqa: TID253
 
 from erniecore.api import NumericsError, UsageError, ops
-from erniecore.api.layers import child, derived
+from erniecore.api.layers import borrowed_on_use, child, derived, give, wait_for
+from erniecore_ptq.chain import Chain, States
 from erniecore_ptq.rounding import decibels, signal_and_noise
+from erniecore_ptq.sweep import Sweep, Work
 
 #: the largest number that is left whole, in scales
 TOP = {"int8": 127.0, "int4": 7.0, "fp8": 448.0}
@@ -135,8 +139,9 @@ class _ErrorCache(_RoundingCache):
         return key, value
 
 
-def attach(model: nn.Layer, quant_dtype: str, *, static: bool) -> nn.Layer:
+def attach(model: nn.Layer, quant_dtype: str, *, static: bool, shape: tuple[int, int, int] | None = None) -> nn.Layer:
     """``model`` with a codec of ``quant_dtype``, not calibrated yet; a model that has this codec already is returned unchanged.
+    ``shape``: see :func:`shape_of`, where it is known.
 
     Raises ``UsageError`` for a model with another codec, or whose head size does not fit."""
     found = child(model, "cache_codec")
@@ -149,41 +154,91 @@ def attach(model: nn.Layer, quant_dtype: str, *, static: bool) -> nn.Layer:
                 fix="quantize the original model",
             )
         return model
-    model.add_sublayer("cache_codec", KVCacheCodec(quant_dtype, _shape(model), static=static))
+    model.add_sublayer("cache_codec", KVCacheCodec(quant_dtype, shape or shape_of(model), static=static))
     return derived(model, _Rounding)
 
 
-def calibrate(model: nn.Layer, batches: Sequence[NDArray[np.int64]]) -> None:
-    """Calibrate the static scales of a model's codec from the largest values in ``batches``, and measure the error there.
-
-    Raises ``NumericsError`` for keys or values that are not finite."""
-    codec, largest = model.cache_codec, _AbsMaxCache()
-    _pass(model, largest, batches)
-    for (layer, part), most in largest.found.items():
-        if not bool(paddle.isfinite(most).all()):
-            raise NumericsError(f"the calibration data makes {part} that are not finite", where=f"layer {layer}")
-        if codec.static and layer < codec.layers:
-            getattr(codec, f"{part}_scale")[layer] = _scales(most, codec.quant_dtype)
-    lost = _ErrorCache(codec)
-    _pass(model, lost, batches)
-    for part in KEYS_AND_VALUES:
-        codec.measured[part] = [decibels(*lost.sums[layer, part]) for layer in range(codec.layers)]
+def calibrate(model: nn.Layer, sweep: Sweep) -> None:
+    """The static scales of the codec of ``model`` wait for the largest values of the data of ``sweep``, which also measures the
+    error there."""
+    sweep.work = CacheWork(sweep.work, model.cache_codec)
+    wait_for(model.cache_codec.buffers(), partial(sweep.reach, len(sweep.chain.names)))
 
 
-def _pass(model: nn.Layer, cache: Any, batches: Sequence[NDArray[np.int64]]) -> None:
-    with paddle.no_grad():
-        for ids in batches:
-            model.features(paddle.to_tensor(ids), cache=cache)
+class CacheWork:
+    """See ``sweep.Work``: the largest keys and values of each layer, beside the ``inner`` work; the layers compute with keys and
+    values as they are. Raises ``NumericsError`` for some that are not finite."""
+
+    def __init__(self, inner: Work, codec: KVCacheCodec) -> None:
+        self.inner, self.codec, self.needs_original = inner, codec, inner.needs_original
+        scales = [codec.layers, 1, 2] if not codec.static else codec.keys_scale.shape
+        self._own = KVCacheCodec(codec.quant_dtype, tuple(scales), static=codec.static)
+        self._states: States = []
+
+    def original(self, chain: Chain, place: int) -> None:
+        """The inner work is told."""
+        self.inner.original(chain, place)
+
+    def quantize(self, chain: Chain, place: int, names: Sequence[str]) -> None:
+        """The inner work quantizes."""
+        self.inner.quantize(chain, place, names)
+
+    def passed(self, chain: Chain, place: int, *, stored: bool) -> None:
+        """Largest keys and values of the layer, and what their rounding loses."""
+        self.inner.passed(chain, place, stored=stored)
+        self._calibrate(chain, place)
+
+    def end(self, chain: Chain) -> None:
+        """The codec gets its scales."""
+        self.inner.end(chain)
+        if not chain.names:  # whole passes
+            self._calibrate(chain, 0)
+        own = dict(self._own.named_buffers())
+        for name, buffer in self.codec.named_buffers():
+            give(buffer, own[name])
+
+    def _calibrate(self, chain: Chain, place: int) -> None:
+        largest, lost = _AbsMaxCache(), _ErrorCache(self._own)
+        chain.through(place, self._states, cache=largest)
+        for (layer, part), most in largest.found.items():
+            if not bool(paddle.isfinite(most).all()):
+                raise NumericsError(f"the calibration data makes {part} that are not finite", where=f"layer {layer}")
+            if self._own.static and layer < self._own.layers:
+                getattr(self._own, f"{part}_scale")[layer] = _scales(most, self._own.quant_dtype)
+        self._states = chain.through(place, self._states, cache=lost)
+        for (layer, part), sums in sorted(lost.sums.items()):
+            if layer < self._own.layers:
+                self.codec.measured.setdefault(part, []).append(decibels(*sums))
 
 
-def _shape(model: nn.Layer) -> tuple[int, int, int]:
-    """Layers, heads and head size, observed in a pass over two tokens."""
-    stats, training = _AbsMaxCache(), model.training
+def shape_of(model: nn.Layer) -> tuple[int, int, int]:
+    """Layers, heads and head size, observed in the first layer of a pass over two tokens."""
+    found: list[int] = []
+    training = model.training
     model.eval()
-    _pass(model, stats, [np.zeros([1, 2], np.int64)])
+    with borrowed_on_use(model), suppress(_Shaped), paddle.no_grad():
+        model.features(paddle.zeros([1, 2], dtype="int64"), cache=_ShapeCache(found))
     model.train() if training else model.eval()
-    heads, size = stats.found[0, "keys"].shape
-    return len(stats.found) // 2, heads, size
+    heads, size = found
+    return int(model.architecture["num_hidden_layers"]), heads, size
+
+
+class _Shaped(Exception):
+    """Ends a pass once the shape is known."""
+
+
+class _ShapeCache:
+    """A cache that notes the shape of the first keys and ends the pass."""
+
+    length = 0
+
+    def __init__(self, found: list[int]) -> None:
+        self.found = found
+
+    def update(self, layer: int, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
+        """Note the shape of ``key`` [B, S, N, D]; ends the pass with ``_Shaped``."""
+        self.found[:] = key.shape[2:]
+        raise _Shaped
 
 
 class _Rounding:

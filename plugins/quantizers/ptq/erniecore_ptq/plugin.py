@@ -5,7 +5,7 @@ quantize finished models (``ernie quantize``); none of them trains.
 from __future__ import annotations
 
 from functools import partial
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from erniecore_fp8_qat.plugin import qat
 from erniecore_weight_only.plugin import wint4, wint4_8, wint8
@@ -25,19 +25,22 @@ from erniecore_ptq.config import (
     PtqConfig,
 )
 
+if TYPE_CHECKING:
+    from erniecore_ptq.sweep import Sweep
+
 
 class _Ptq(QuantizerPlugin):
     """After training only."""
 
     #: ``calibrate``: ``ernie_calibrate_model`` is there, and ``ernie quantize`` asks for data
-    capabilities = frozenset({QuantizerCapability.EXPORT, QuantizerCapability.CALIBRATE})
+    capabilities = frozenset({QuantizerCapability.EXPORT, QuantizerCapability.CALIBRATE, QuantizerCapability.EMPTY})
 
     def structure(self, config: Any, model: Any) -> Any:
         """``model`` with the layers into which a directory's codes are read."""
         raise NotImplementedError
 
-    def calibrated(self, config: Any, model: Any, batches: Any) -> Any:
-        """``model`` with codes fitted to data."""
+    def calibrated(self, config: Any, model: Any, batches: Any) -> tuple[Any, Sweep]:
+        """``model`` with layers that wait for codes fitted to data, and what makes them."""
         raise NotImplementedError
 
     @hookimpl
@@ -55,13 +58,20 @@ class _Ptq(QuantizerPlugin):
 
     @hookimpl
     def ernie_calibrate_model(self, config: CacheConfig, model: Any, batches: Any) -> Any:
-        """Codes and scales fitted to what the layers see."""
+        """Codes and scales fitted to what the layers see; of a model without values, when they are asked for."""
+        from erniecore.api.layers import fill, is_empty
         from erniecore_ptq import caching, calibrate
 
         calibrate.check_enough(model, [], batches)
-        model = self._stored(config, self.calibrated(config, model, batches))
-        if config.cache != "none":
-            caching.calibrate(model, batches)
+        shape = None if config.cache == "none" else caching.shape_of(model)
+        streams = any(map(is_empty, model.parameters()))
+        model, sweep = self.calibrated(config, model, batches)
+        if shape is not None:
+            model = caching.attach(model, config.cache, static=config.cache_scales == "static", shape=shape)
+            caching.calibrate(model, sweep)
+        if not streams:
+            sweep.reach(len(sweep.chain.names))
+            fill(model)
         return model
 
     def _stored(self, config: CacheConfig, model: Any) -> Any:
@@ -102,7 +112,7 @@ class _Integers(_Packing):
 
         return calibrate.structure(model, self.rules(config), self.kinds())
 
-    def calibrated(self, config: IntConfig, model: Any, batches: Any) -> Any:
+    def calibrated(self, config: IntConfig, model: Any, batches: Any) -> tuple[Any, Sweep]:
         """The model, quantized layer after layer."""
         from erniecore_ptq import calibrate
 
@@ -133,9 +143,9 @@ class GptqPlugin(_Integers):
 
     def method(self, config: GptqConfig) -> Any:
         """The rounding function of GPTQ."""
-        from erniecore_ptq.calibrate import gptq_rounder
+        from erniecore_ptq.calibrate import GptqRounding
 
-        return gptq_rounder(config)
+        return GptqRounding(config)
 
 
 class AwqPlugin(_Integers):
@@ -154,9 +164,9 @@ class AwqPlugin(_Integers):
 
     def method(self, config: AwqConfig) -> Any:
         """The rounding function of AWQ."""
-        from erniecore_ptq.calibrate import awq_rounder
+        from erniecore_ptq.calibrate import AwqRounding
 
-        return awq_rounder(config)
+        return AwqRounding(config)
 
 
 class _Inputs(_Packing):
@@ -176,7 +186,7 @@ class _Inputs(_Packing):
 
         return inputs.structure(model, self.rules(config), self.recipe(config), self.smoothing(config))
 
-    def calibrated(self, config: InputsConfig, model: Any, batches: Any) -> Any:
+    def calibrated(self, config: InputsConfig, model: Any, batches: Any) -> tuple[Any, Sweep]:
         """Input scales from data, unless they are made anew each time."""
         from erniecore_ptq import inputs
 
@@ -252,6 +262,7 @@ class KvCachePlugin(_Ptq):
     summary = "Post-training: keys and values in the cache as int8, int4 or FP8; weights as they are or wint8"
     Config = KvConfig
     min_sqnr_db = 30.0
+    capabilities = frozenset({QuantizerCapability.EXPORT, QuantizerCapability.CALIBRATE})
 
     def structure(self, config: KvConfig, model: Any) -> Any:
         """Weights that need no data are final here."""
@@ -260,9 +271,13 @@ class KvCachePlugin(_Ptq):
         plugin = {one.name: one for one in (wint8, wint4, wint4_8)}[config.weights]
         return plugin.ernie_quantize_model(config=plugin.Config(), model=model, phase="export")
 
-    def calibrated(self, config: KvConfig, model: Any, batches: Any) -> Any:
+    def calibrated(self, config: KvConfig, model: Any, batches: Any) -> tuple[Any, Sweep]:
         """The same as :meth:`structure`, which needs no data."""
-        return self.structure(config, model)
+        from erniecore_ptq.chain import Chain
+        from erniecore_ptq.sweep import NoWork, Sweep
+
+        model.eval()
+        return self.structure(config, model), Sweep(Chain(model, batches), {}, NoWork())
 
 
 gptq, awq, fp8 = GptqPlugin(), AwqPlugin(), Fp8PtqPlugin()

@@ -89,24 +89,41 @@ def gptq(w: Floats, h: Floats, scheme: Scheme, *, damping: float, by_activation:
     return Rounded(np.ascontiguousarray(qweight.T), scales)
 
 
-def awq_scales(
-    weights: list[Floats], hessians: list[Floats], means: Floats, scheme: Scheme, grid: int
-) -> NDArray[np.float32]:
+class AwqSearch:
     """Factors s [I] for the inputs, W' = Q(s W) / s, with s = mean|x|^a for the a in [0, 1) of least error
-    (arXiv:2306.00978, section 3.2); a = 0 is no scaling. One s for all ``weights`` [I, O] that see these inputs, each
-    with the Hessian of its own share of them."""
-    best, chosen = np.inf, np.ones(len(means), np.float32)
-    for step in range(grid):
-        s = np.maximum(means, 1e-8) ** (step / grid)
-        s = np.clip(s / np.sqrt(s.max() * s.min()), 1e-4, 1e4).astype(np.float32)
-        wide = s.astype(np.float64)[:, None]
-        total = sum(
-            error(w, nearest(w * wide, scheme).dequantize(scheme.group) / wide, h)
-            for w, h in zip(weights, hessians, strict=True)
-        )
-        if total < best:
-            best, chosen = total, s
-    return chosen
+    (arXiv:2306.00978, section 3.2); a = 0 is no scaling. One s for all weights [I, O] that see these inputs, each with the
+    Hessian of its own share of them, which are added one after another.
+
+    Args:
+        means: mean absolute value of each input [I]. grid: how many a are tried.
+    """
+
+    def __init__(self, means: Floats, scheme: Scheme, grid: int) -> None:
+        self.scheme, self.signal = scheme, 0.0
+        self._candidates, self._errors = [self._factors(means, step / grid) for step in range(grid)], [0.0] * grid
+
+    def add(self, w: Floats, h: Floats) -> None:
+        """Count the error of a weight."""
+        self.signal += error(w, np.zeros_like(w), h)
+        for place, s in enumerate(self._candidates):
+            wide = s.astype(np.float64)[:, None]
+            rounded = nearest(w * wide, self.scheme).dequantize(self.scheme.group) / wide
+            self._errors[place] += error(w, rounded, h)
+
+    @property
+    def factors(self) -> NDArray[np.float32]:
+        """[I]: those of least error."""
+        return self._candidates[int(np.argmin(self._errors))]
+
+    @property
+    def noise(self) -> float:
+        """Σ of the squared error of the outputs with these factors."""
+        return min(self._errors)
+
+    @staticmethod
+    def _factors(means: Floats, power: float) -> NDArray[np.float32]:
+        s = np.maximum(means, 1e-8) ** power
+        return np.clip(s / np.sqrt(s.max() * s.min()), 1e-4, 1e4).astype(np.float32)  # type: ignore[no-any-return]
 
 
 def _scales(w: Floats, scheme: Scheme, importance: Floats | None) -> NDArray[np.float32]:

@@ -8,7 +8,7 @@ import pytest
 from erniecore_generation.cache import StaticCache
 from erniecore_generation.generate import generate
 from erniecore_ops import kernels
-from erniecore_ptq.caching import KVCacheCodec, attach, calibrate
+from erniecore_ptq.caching import KVCacheCodec, attach
 from erniecore_ptq.plugin import gptq, kv_cache
 
 from erniecore.api import NumericsError, UsageError
@@ -175,4 +175,4 @@ def test_keys_that_are_not_finite_are_refused(make_model):
     weight = model.model.layers[1].self_attn.k_proj.weight
     weight.set_value(paddle.full_like(weight, float("nan")))
     with pytest.raises(NumericsError, match="keys"):
-        calibrate(attach(model, "int8", static=True), BATCHES)
+        stored(model)

@@ -4,12 +4,15 @@ import numpy as np
 import paddle  # noqa: TID253
 import pytest
 from erniecore_fp8_qat.scales import learners
-from erniecore_ptq.observers import HessianObserver, ObservedExperts, blocks, observe
+from erniecore_ptq import calibrate, rounding
+from erniecore_ptq.chain import Chain
+from erniecore_ptq.observers import HessianObserver, ObservedExperts, ObservedLinear, observe
 from erniecore_ptq.plugin import awq, fp8, gptq
 from erniecore_weight_only.packing import packed_weights
 from erniecore_weight_only.plugin import wint4
 
 from erniecore.api import ConfigError, DataError, NumericsError, UsageError
+from erniecore.api.layers import replaced
 from erniecore.api.quantizer import PackedLayer
 
 RNG = np.random.default_rng(0)
@@ -83,7 +86,9 @@ def test_watched_layers_compute_what_they_did_and_are_put_back(make_model):
     np.testing.assert_allclose(
         observed(x, chosen, weights).numpy(), experts(x, chosen, weights).numpy(), rtol=1e-4, atol=1e-5
     )
-    observe(model, [name], BATCHES)
+    model.eval()
+    chain = Chain(model, BATCHES)
+    observe(chain, 1, chain.through(0, []), [name])
     assert dict(model.named_sublayers()) == before
     np.testing.assert_array_equal(logits(model), expected)
 
@@ -91,7 +96,9 @@ def test_watched_layers_compute_what_they_did_and_are_put_back(make_model):
 def test_every_token_is_counted_for_the_experts_it_went_to(make_model):
     model = make_model("moe")
     names = ["model.layers.1.self_attn.q_proj", "model.layers.1.mlp.experts"]
-    stats = observe(model, names, BATCHES)
+    model.eval()
+    chain = Chain(model, BATCHES)
+    stats = observe(chain, 1, chain.through(0, []), names)
     tokens = sum(batch.size for batch in BATCHES)
     assert stats[names[0]]["weight"][0].rows == tokens
     for parts in stats[names[1]].values():
@@ -107,14 +114,51 @@ def test_statistics_are_those_of_all_rows():
     np.testing.assert_allclose(stats.means, np.abs(x).mean(axis=0), rtol=1e-5)
 
 
-def test_blocks_come_in_order_of_depth():
-    names = [
-        *(f"model.layers.{i}.mlp.up_proj" for i in (10, 2, 0)),
-        "model.mtp_linear_proj.0",
-        "model.layers.2.self_attn.q_proj",
-    ]
-    assert [block[0] for block in blocks(names)] == [f"model.layers.{i}.mlp.up_proj" for i in (0, 2, 10)] + [names[3]]
-    assert blocks(names)[1] == [names[1], names[4]]
+def test_layer_by_layer_is_a_whole_pass(make_model):
+    """What is kept between the layers is what they give in one pass; layers that ran are not called again."""
+    model = make_model("moe")
+    model.eval()
+    chain = Chain(model, BATCHES)
+    assert chain.names == [f"model.layers.{i}" for i in range(model.architecture["num_hidden_layers"])]
+    places = [chain.place_of(f"{name}.mlp.up_proj") for name in (*chain.names, "model.mtp_block.0")]
+    assert places == list(range(len(chain.names) + 1))
+    streams, states = [], []
+    for place in range(len(chain.names)):
+        states = chain.through(place, states)
+    hook = model.model.norm.register_forward_pre_hook(lambda layer, inputs: streams.append(inputs[0]))
+    with paddle.no_grad():
+        for ids in BATCHES:
+            model.features(paddle.to_tensor(ids))
+    hook.remove()
+    for one, (stream, *_) in zip(streams, states, strict=True):
+        np.testing.assert_array_equal(stream.numpy(), one.numpy())
+
+
+@pytest.mark.parametrize("name", ["model.layers.2.self_attn.q_proj", "model.layers.2.mlp.experts"])
+def test_codes_are_those_of_whole_passes_through_the_layers_quantized_before(name, make_model, monkeypatch):
+    """Beside the model that is quantized layer by layer, some experts at a time: one whose first layers are quantized, observed
+    in passes over all of it."""
+    monkeypatch.setattr(calibrate, "_HESSIANS", 100_000)
+    quantized, model = calibrated(gptq, make_model("moe")), make_model("moe")
+    model.eval()
+    for place in (0, 1):
+        model.model.layers[place] = quantized.model.layers[place]
+    base = dict(model.named_sublayers())[name]
+    observed = (ObservedExperts if "experts" in name else ObservedLinear)(base)
+    replaced(model, name, observed)
+    with paddle.no_grad():
+        for ids in BATCHES:
+            model.features(paddle.to_tensor(ids))
+    layer, settings = dict(quantized.named_sublayers())[name], gptq.Config()
+    options = {key: getattr(settings, key) for key in ("damping", "by_activation", "search_scale")}
+    for parameter, stats in observed.stats.items():
+        packed = layer if parameter == "weight" else getattr(layer, parameter)
+        weight = getattr(base, parameter).numpy().astype(np.float64)
+        for expert, (w, stats_of) in enumerate(zip(weight.reshape([-1, *weight.shape[-2:]]), stats, strict=True)):
+            assert stats_of.rows
+            expected = rounding.gptq(w, stats_of.hessian, packed.scheme, **options)
+            found = packed.dequantize_weight().numpy().reshape([-1, *weight.shape[-2:]])[expert]
+            np.testing.assert_array_equal(found, expected.dequantize(packed.scheme.group).astype(np.float32))
 
 
 def test_fp8_takes_the_largest_scale_of_the_data_or_none(make_model):

@@ -100,20 +100,26 @@ def test_searched_scale_loses_less_of_weights_with_one_outlier():
     assert np.square(w - searched).sum() < np.square(w - rounding.nearest(w, Scheme("int4")).dequantize(0)).sum()
 
 
+def searched(w, h, means, scheme):
+    search = rounding.AwqSearch(means, scheme, 20)
+    search.add(w, h)
+    return search
+
+
 @pytest.mark.parametrize("seed", range(3))
 def test_awq_loses_less_where_few_inputs_are_large(seed):
     w, h, means = problem(seed, inputs=64, spread=2.0)
     scheme = Scheme("int4", 32)
-    s = rounding.awq_scales([w], [h], means, scheme, 20).astype(np.float64)[:, None]
+    s = searched(w, h, means, scheme).factors.astype(np.float64)[:, None]
     found = rounding.nearest(w * s, scheme).dequantize(32) / s
     assert rounding.error(w, found, h) < 0.8 * lost(w, h, rounding.nearest(w, scheme), scheme)
 
 
 def test_awq_leaves_inputs_of_one_size_alone():
     w, h, _ = problem()
-    np.testing.assert_array_equal(
-        rounding.awq_scales([w], [h], np.ones(24), Scheme("int4"), 20), np.ones(24, np.float32)
-    )
+    found = searched(w, h, np.ones(24), Scheme("int4"))
+    np.testing.assert_array_equal(found.factors, np.ones(24, np.float32))
+    assert found.noise == rounding.error(w, rounding.nearest(w, Scheme("int4")).dequantize(0), h)
 
 
 def test_error_is_that_of_the_outputs():
