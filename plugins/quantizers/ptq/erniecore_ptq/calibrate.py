@@ -181,6 +181,8 @@ def to_integers(
     check_enough(model, list(chosen), batches)
     chain, layers = Chain(model, batches), all_layers(model)
     quantized = {name: _packed(layers[name], schemes, name, kinds) for name, schemes in chosen.items()}
+    for layer in quantized.values():
+        layer.measured = {}
     model.quantizer_notes = []
     return model, Sweep(chain, quantized, IntegerWork(quantized, method, model.quantizer_notes))
 
@@ -252,7 +254,7 @@ def _finish(layer: Any, weight: PackedWeight, parameter: str, found: Any) -> Non
     give(weight.weight_scale, paddle.to_tensor(scales if stacked else scales[0]))
     if factors is not None:
         give(weight.input_scale, paddle.to_tensor(factors))
-    layer.measured = {**getattr(layer, "measured", {}), parameter: ratio}
+    layer.measured[parameter] = ratio
 
 
 PLAIN = (PackedLinear, PackedExperts)
