@@ -197,6 +197,12 @@ class TrainSection(Section):
         description="Lowest factor of layer-wise learning-rate decay: embeddings get it, the "
         "head 1, layers in between linearly. 1: off.",
     )
+    freeze: tuple[str, ...] = Field(
+        (),
+        description="Patterns (`*`, `?`, `[…]`) over the names of parameters that are not trained, such as `*embed_tokens*` or "
+        "`*layers.[0-3].*`: they have neither gradients nor optimizer state. A pattern that fits none is refused. With an "
+        "adapter, `adapter.targets` says what is trained.",
+    )
     ema: float = Field(
         0.0,
         ge=0,

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import paddle
 from erniecore_ops.adamw import square_sum
 
 from erniecore.config.core import TrainSection
+from erniecore.engine.config_hash import matches
 from erniecore.engine.optimizers.roles import count_layers, factor_of, is_decayed, layer_factors, role_of
 from erniecore.engine.process_group import SingleProcess
 from erniecore.types.model import Layout
@@ -17,10 +18,17 @@ from erniecore.types.optimizer import Optimizer, TrainedParameter
 from erniecore.types.process_group import ProcessGroup
 
 if TYPE_CHECKING:
-    from erniecore.types.model import Tensor
+    from erniecore.types.model import Layer, Tensor
 
 #: of a model that says nothing of its parameters
 NO_LAYOUT = Layout(())
+
+
+def freeze(model: Layer, patterns: Sequence[str]) -> None:
+    """Train no parameter whose name fits one of ``patterns`` (``train.freeze``)."""
+    for name, parameter in model.named_parameters() if patterns else ():
+        if matches(name, patterns):
+            parameter.stop_gradient = True
 
 
 def trained_parameters(

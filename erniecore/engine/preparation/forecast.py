@@ -31,7 +31,7 @@ def describe_run(context: RunContext) -> PlannedRun:
     space: LayoutSpace | None = None
     if shape is not None:
         space = host.hook.ernie_layout_space(config=settings.parallel, shape=shape)
-    tensors = trained_maps(model.state_adapter, context.settings.model)
+    tensors = trained_maps(model.state_adapter, context.settings)
     return PlannedRun(
         names=context.names,
         train=settings.train,

@@ -6,16 +6,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
 from erniecore.capabilities import MethodCapability
 from erniecore.config.packed_base import check_packed_as
+from erniecore.engine.config_hash import matches
 from erniecore.engine.context import ModelDescription
 from erniecore.engine.models.config_json import has_score
 from erniecore.engine.optimizers.roles import trained_specs
 from erniecore.engine.preparation.head import HeadChoice
 from erniecore.engine.preparation.plan import count_parameters
-from erniecore.errors import ConfigError
+from erniecore.errors import ConfigError, did_you_mean
 from erniecore.types.model import Layout, StateAdapter, TensorMap
 from erniecore.types.planning import OptimizerState, Parameters
 from erniecore.types.records import Json
@@ -79,9 +81,7 @@ def count_model(
     adapter = settings.adapter
     # under an adapter, the head is counted with what the adapter trains
     apart = adapter is not None and model.head.trained
-    maps = trained_maps(
-        (model.head.without_head(model.state_adapter) if apart else model.state_adapter), settings.model
-    )
+    maps = trained_maps((model.head.without_head(model.state_adapter) if apart else model.state_adapter), settings)
     shapes = model.head.adapter_shapes(adapter_shapes(host, adapter, maps), model.architecture)
     packed = packed_bytes(host, settings.quantizer, maps)
     trained = trained_specs(maps, shapes, packed, settings.train.precision, model.layout)
@@ -90,9 +90,26 @@ def count_model(
     return count_parameters(maps, shapes, packed), state
 
 
-def trained_maps(adapter: StateAdapter, model: ModelConfig) -> list[TensorMap]:
-    """The public tensors, of which those are ``trained`` that the settings choose."""
-    return [replace(entry, trained=model.trains(entry.name, entry.trained)) for entry in adapter.maps("pt")]
+def trained_maps(adapter: StateAdapter, settings: RunSettings) -> list[TensorMap]:
+    """The public tensors, of which those are ``trained`` that the settings choose.
+
+    Raises:
+        ConfigError: a pattern of ``train.freeze`` fits no parameter that would be trained, or all are frozen.
+    """
+    model, patterns = settings.model, settings.train.freeze
+    maps = [replace(entry, trained=model.trains(entry.name, entry.trained)) for entry in adapter.maps("pt")]
+    names = [entry.name for entry in maps if entry.trained]
+    if patterns and settings.adapter is not None:
+        message = "an adapter freezes the whole model; adapter.targets says what it trains. Leave this out"
+        raise ConfigError.at("train.freeze", message)
+    for pattern in patterns:
+        if not any(fnmatchcase(name, pattern) for name in names):
+            hint = did_you_mean(pattern, names, f"their names are such as {', '.join(names[:3])}")
+            raise ConfigError.at("train.freeze", f"no trained parameter fits {pattern!r}; {hint}")
+    found = [replace(entry, trained=entry.trained and not matches(entry.name, patterns)) for entry in maps]
+    if patterns and not any(entry.trained for entry in found):
+        raise ConfigError.at("train.freeze", "all parameters are frozen, and nothing is left to train")
+    return found
 
 
 def adapter_shapes(

@@ -22,7 +22,7 @@ from erniecore.engine import seed
 from erniecore.engine.fingerprint import KEY as FINGERPRINT
 from erniecore.engine.models.filling import fill
 from erniecore.engine.models.weights import attach_weights, check_weights
-from erniecore.engine.optimizers.parameters import trained_parameters
+from erniecore.engine.optimizers.parameters import freeze, trained_parameters
 from erniecore.engine.preparation.rundir import STATE_FORMAT, end_path, log
 from erniecore.engine.runtime import KEY as RUNTIME
 from erniecore.engine.runtime import runtime_fingerprint
@@ -199,6 +199,7 @@ def build_model(context: RunContext, *, weights_follow: bool = False, empty: boo
             fill(policy)
         policy = hook.ernie_adapt_model(config=settings.adapter, model=policy)
     policy = described.head.add_trained(policy)
+    freeze(policy, settings.train.freeze)
     set_recompute(policy, settings.train.recompute)
     if not empty:
         fill(policy)
