@@ -187,6 +187,38 @@ def to_integers(
     return model, Sweep(chain, quantized, IntegerWork(quantized, method, model.quantizer_notes))
 
 
+def to_nearest(chain: Chain, originals: dict[str, Any], model: nn.Layer) -> Sweep:
+    """What makes the values of ``model``, whose weights need no data: a layer of it is packed when the data passes through.
+    ``originals``: all layers before some were packed."""
+    quantized = {
+        name: layer for name, layer in model.named_sublayers() if isinstance(layer, PackedLinear | PackedExperts)
+    }
+    for name in quantized:
+        replaced(model, name, originals[name])
+    return Sweep(chain, quantized, NearestWork(quantized))
+
+
+class NearestWork(NoWork):
+    """See ``sweep.Work``: weights are rounded to nearest."""
+
+    def __init__(self, quantized: dict[str, Any]) -> None:
+        self.quantized = quantized
+
+    def quantize(self, chain: Chain, place: int, names: Sequence[str]) -> None:
+        """Each layer is packed from its original."""
+        layers = all_layers(chain.model)
+        for name in names:
+            layer = self.quantized[name]
+            schemes = {"weight": layer.scheme} if isinstance(layer, PackedLinear) else _schemes(layer)
+            packed = dict(_packed(layers[name], schemes, name, PLAIN).named_buffers())
+            for key, buffer in layer.named_buffers():
+                give(buffer, packed[key])
+
+
+def _schemes(layer: PackedExperts) -> dict[str, Scheme]:
+    return {name: weight.scheme for name, weight in layer.named_children()}
+
+
 def structure(model: nn.Layer, rules: Sequence[Rule], kinds: tuple[type, type]) -> nn.Layer:
     """``model`` with the same layers, rounded to nearest: what a directory's codes are read into."""
     chosen = _chosen(model, rules)

@@ -262,7 +262,6 @@ class KvCachePlugin(_Ptq):
     summary = "Post-training: keys and values in the cache as int8, int4 or FP8; weights as they are or wint8"
     Config = KvConfig
     min_sqnr_db = 30.0
-    capabilities = frozenset({QuantizerCapability.EXPORT, QuantizerCapability.CALIBRATE})
 
     def structure(self, config: KvConfig, model: Any) -> Any:
         """Weights that need no data are final here."""
@@ -273,11 +272,12 @@ class KvCachePlugin(_Ptq):
 
     def calibrated(self, config: KvConfig, model: Any, batches: Any) -> tuple[Any, Sweep]:
         """The same as :meth:`structure`, which needs no data."""
+        from erniecore_ptq.calibrate import to_nearest
         from erniecore_ptq.chain import Chain
-        from erniecore_ptq.sweep import NoWork, Sweep
 
         model.eval()
-        return self.structure(config, model), Sweep(Chain(model, batches), {}, NoWork())
+        chain, originals = Chain(model, batches), dict(model.named_sublayers())
+        return model, to_nearest(chain, originals, self.structure(config, model))
 
 
 gptq, awq, fp8 = GptqPlugin(), AwqPlugin(), Fp8PtqPlugin()
