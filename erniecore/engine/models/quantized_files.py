@@ -61,7 +61,13 @@ def write_quantized(bundle: ModelBundle, out: Path, plugin: Plugin, config: Sect
 
 
 def write_by_layer(
-    bundle: ModelBundle, progress: Unfinished, plugin: Plugin, config: Section, dtype: str, each: Callable[[str], Json]
+    bundle: ModelBundle,
+    progress: Unfinished,
+    plugin: Plugin,
+    config: Section,
+    dtype: str,
+    each: Callable[[str], Json],
+    max_shard_bytes: int = 0,
 ) -> int:
     """As :func:`write_quantized`, into an unfinished directory, layer by layer: of an empty model a layer is filled, packed,
     written and forgotten before the next. Files that an earlier process finished stay as they are. The bytes of a file are
@@ -70,12 +76,13 @@ def write_by_layer(
     Args:
         each: told the name of every layer or expert matrix whose tensors have values now; what it returns, if anything, is
             kept in the record of the file, under that name in ``layers``.
+        max_shard_bytes: of a file; 0: the usual size.
     """
     from erniecore.engine.models.weights import state_of
 
     bundle = _described(bundle, plugin, config)
     tensors, written = _tensors(bundle, dtype), list[WrittenFile]()
-    for name, names in shard_files(tensors, "weights", DEFAULT_SHARD_BYTES):
+    for name, names in shard_files(tensors, "weights", max_shard_bytes or DEFAULT_SHARD_BYTES):
         shard = {tensor: tensors[tensor] for tensor in names}
         if name not in progress.files:
             layers = dict[str, Json]()

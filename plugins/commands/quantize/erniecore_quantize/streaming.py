@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from erniecore.api.model import ModelBundle
 
 
+#: bytes of a file of calibrated weights: what a killed command does again took hours where usual files are full
+_CALIBRATED_FILE = 500_000_000
 #: a ratio that JSON does not have
 _INFINITE = "infinite"
 
@@ -80,7 +82,15 @@ def stream(
         if batches is not None:
             attach_finished(model, [progress.directory / name for name in progress.files])
         each = measuring(model, before)
-        num_bytes = write_by_layer(replace(bundle, model=model), progress, plugin, config, dtype, each)
+        num_bytes = write_by_layer(
+            replace(bundle, model=model),
+            progress,
+            plugin,
+            config,
+            dtype,
+            each,
+            0 if batches is None else _CALIBRATED_FILE,
+        )
         entries = [entry for file in progress.files.values() for entry in file["layers"].values()]
         found = {entry["name"]: Loss(**_read(entry)) for entry in entries}
         said = [text for entry in entries for text in entry["notes"]]

@@ -9,7 +9,7 @@ import pytest
 from erniecore_checkpoint.safetensors_write import SafetensorsFile
 from erniecore_model_init.new_model import init_model
 from erniecore_ptq import calibrate
-from erniecore_quantize import quantize
+from erniecore_quantize import quantize, streaming
 from erniecore_quantize.quantize import Data, quantize_directory
 from erniecore_text.training import train
 
@@ -50,6 +50,7 @@ def data(tmp_path):
 def small_parts(monkeypatch):
     """Several files, and several groups of experts, for a tiny model."""
     monkeypatch.setattr(quantized_files, "DEFAULT_SHARD_BYTES", 9_000)
+    monkeypatch.setattr(streaming, "_CALIBRATED_FILE", 9_000)
     monkeypatch.setattr(calibrate, "_HESSIANS", 40_000)
 
 
@@ -145,7 +146,9 @@ def empty(tensor):
     return is_empty(tensor) or not tensor._is_initialized()
 
 
-def test_other_data_begins_anew(source, data, tmp_path):
+def test_other_data_begins_anew(source, data, tmp_path, monkeypatch):
+    """Behind finished files, which are smaller than usual ones."""
+    monkeypatch.setattr(quantized_files, "DEFAULT_SHARD_BYTES", 1_000_000)
     out = tmp_path / "out"
     killed_at(60, lambda: quantize_directory(source, out, "gptq", (), data))
     done = quantize_directory(source, out, "gptq", (), data._replace(max_seq_len=24))
