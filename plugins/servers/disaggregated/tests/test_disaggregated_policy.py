@@ -157,7 +157,8 @@ def test_rows_share_steps_and_cached_beginnings_are_not_computed():
     assert plain[1].ttft == pytest.approx(0.069)
 
 
-def test_switching_meets_more_targets_when_the_mix_shifts_and_nothing_is_lost():
+def test_switching_meets_more_targets_when_the_mix_shifts_and_nothing_is_lost(monkeypatch):
+    monkeypatch.setattr(traces, "PHASE_SECONDS", 120.0)
     targets = Targets(ttft=4.0, tpot=0.08)
     trace = traces.made_up("shift", TIMES, 4)
     scores = {entry.name: entry for entry in compare(trace, TIMES, 4, targets)}

@@ -5,6 +5,7 @@ import resource
 import signal
 import socket
 import zlib
+from contextlib import suppress
 from dataclasses import replace
 
 import numpy as np
@@ -15,6 +16,7 @@ from erniecore_disaggregated.policy import may_switch
 from erniecore_disaggregated.sending import digest
 from erniecore_generation.engine.requests import Failed, Finished, Unavailable
 from openai_client import Forced
+from processes import await_end
 
 from erniecore.errors import UsageError
 
@@ -39,12 +41,13 @@ def test_no_completion_is_lost_twice_or_wrong_when_a_process_is(router, referenc
     settled(router)
     wanted, before = long(6, FAULTS.index(fault) + 10), replace(router.tally)
     prefill, decode = member(router, "prefill"), member(router, "decode")
+    stopped = decode.process.pid
     killed = [prefill.process.pid] if "prefill" in fault else [decode.process.pid]
     if fault == "both":
         killed.append(prefill.process.pid)
     if fault == "prefill killed in a transfer":
         # the receiver stands still, so that what was sent is not taken yet
-        os.kill(decode.process.pid, signal.SIGSTOP)
+        os.kill(stopped, signal.SIGSTOP)
     callers = [ask(router, request) for request in wanted]
     if fault == "prefill killed in a transfer":
         when(router, lambda: any(c.first and not c.adopted for c in router._calls.values() if c.decode == decode.name))
@@ -56,12 +59,13 @@ def test_no_completion_is_lost_twice_or_wrong_when_a_process_is(router, referenc
     for pid in killed:
         os.kill(pid, signal.SIGSTOP if fault == "decode stopped" else signal.SIGKILL)
     if fault == "prefill killed in a transfer":
-        os.kill(decode.process.pid, signal.SIGCONT)
+        with suppress(ProcessLookupError):  # one that stands still for too long is killed
+            os.kill(stopped, signal.SIGCONT)
     assert [caller.outcome for caller in callers] == reference(wanted)
     assert all(sum(isinstance(e, Finished | Failed) for e in caller.events) == 1 for caller in callers)
     assert router.tally.retried > before.retried
     settled(router)
-    assert not any(os.path.exists(f"/proc/{pid}") for pid in killed)
+    await_end(killed)
 
 
 def test_a_cancelled_completion_is_freed_on_both_sides(router):
@@ -159,15 +163,15 @@ def test_roles_change_under_load_and_every_completion_is_right(router, engine):
     moved = member(router, "decode").name
     told = router.switch(moved, "prefill")
     assert (told["worker"], told["role"], told["epoch"]) == (moved, "prefill", epoch + 1)
-    found = storm(router, engine, switches=6, kills=1)
-    assert (found.switches, found.kills, found.errors, found.wrong) == (6, 1, 0, 0)
+    found = storm(router, engine, switches=4, kills=1)
+    assert (found.switches, found.kills, found.errors, found.wrong) == (4, 1, 0, 0)
     assert found.requests == found.equal > 20
     with pytest.raises(UsageError, match="it has this role"):
         router.switch(moved, router.cluster.members[moved].state.role)
     with pytest.raises(UsageError, match="did you mean worker-1"):
         router.switch("worker-11", "decode")
     settled(router)
-    assert router.cluster.switches["done"] == done + 7
+    assert router.cluster.switches["done"] == done + 5
     # as before, for the tests that follow
     for state in router.cluster.states:
         if state.role == "prefill" and state.name != first and not may_switch(router.cluster.states, state.name):
