@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -15,7 +15,6 @@ from erniecore_generation.completions import parse_completion
 from erniecore_generation.options import (
     Device,
     MinP,
-    Model,
     NewTokens,
     Repetition,
     Seed,
@@ -26,13 +25,15 @@ from erniecore_generation.options import (
     TopP,
 )
 
-from erniecore.api import DataError, UsageError, counted, nearest
+from erniecore.api import DataError, EnvironmentFault, UsageError, counted, nearest
 from erniecore.api.adapter import AdapterChoice
 from erniecore.api.command import JsonOption, note, opens_models, show, show_error, show_json, use_color
 from erniecore.api.data import Message
-from erniecore.api.files import parse_json, printable, read_bytes
+from erniecore.api.files import printable
 from erniecore_chat import conversation_commands
 from erniecore_chat.chat_screen import ReplyScreen
+from erniecore_chat.remote import RemoteReply, RemoteResponder
+from erniecore_chat.talked_with import local_responder, read_tools, remote_responder
 
 if TYPE_CHECKING:
     from erniecore_generation.respond import Completion, Responder
@@ -55,6 +56,14 @@ HELP = """/reset          forget the conversation
 /help           this list
 /quit           leave (also Ctrl-D)"""
 
+_Model = Annotated[
+    Path | None,
+    typer.Option("--model", metavar="DIR", help="Model directory, run or checkpoint; with --url: its name."),
+]
+_Url = Annotated[
+    str, typer.Option("--url", metavar="URL", help="Talk to a server instead, at its OpenAI-compatible address.")
+]
+_KeyFile = Annotated[str, typer.Option("--key-file", metavar="FILE", help="API key for --url [$ERNIE_API_KEY].")]
 _Tools = Annotated[
     Path | None, typer.Option("--tools", metavar="FILE", help="JSON list of functions that the model may call.")
 ]
@@ -62,7 +71,9 @@ _Tools = Annotated[
 
 @opens_models
 def chat(
-    model: Model,
+    model: _Model = None,
+    url: _Url = "",
+    key_file: _KeyFile = "",
     adapter: Annotated[
         list[str] | None,
         typer.Option("--adapter", metavar="[NAME=]DIR", help="Saved adapter on the model; several: /adapter changes."),
@@ -87,55 +98,31 @@ def chat(
     line of the input is one; with --json every reply is.
     """
     offered = read_tools(tools)
-    options = {"temperature": temperature, "top_k": top_k, "top_p": top_p, "min_p": min_p}
-    generation_options.sampling_from(
-        {}, seed, **options, repetition_penalty=repetition_penalty
-    )  # fails early, before paddle
-    bundle, tokenizer = generation_options.open_model(model, device, speculative=speculative)
-    policy = add_adapters(bundle.model, adapter or [])
-    sampling = generation_options.sampling_from(
-        bundle.generation, seed, **options, repetition_penalty=repetition_penalty
-    )
-    from erniecore_generation.respond import Responder
-
-    if tokenizer.chat_template is None:
-        raise UsageError("this model has no chat template", next=f"ernie generate --raw --model {model} --prompt TEXT")
-    responder = Responder(policy, tokenizer, generation=bundle.generation, speculative=speculative, thinking=thinking)
+    options: dict[str, Any] = {"temperature": temperature, "top_k": top_k, "top_p": top_p, "min_p": min_p}
+    options["repetition_penalty"] = repetition_penalty
+    chosen = generation_options.sampling_from({}, seed, **options)  # fails early, before paddle
+    given = {name for name, value in options.items() if value is not None}
+    responder: Any
+    if url:
+        local = {"--adapter": adapter, "--speculative": speculative != "off", "--device": device != "cpu"}
+        responder = remote_responder(url, model, key_file, given, thinking, [name for name in local if local[name]])
+        given |= {"seed"} if seed else set()
+        sampling = chosen
+    else:
+        how: Any = {"adapters": adapter or [], "speculative": speculative, "thinking": thinking}
+        responder, generation = local_responder(model, device, **how)
+        sampling = generation_options.sampling_from(generation, seed, **options)
     on_terminal = sys.stdin.isatty()
-    how: Any = {"system": system, "max_new_tokens": max_new_tokens, "labels": on_terminal and not as_json}
-    talk = Talk(responder, sampling, tools=offered, as_json=as_json, **how)
+    labels = on_terminal and not as_json
+    talk = Talk(
+        responder, sampling, system=system, max_new_tokens=max_new_tokens, labels=labels, tools=offered,
+        as_json=as_json, given=given,
+    )  # fmt: skip
     if on_terminal:
         note("Type a message, or /help.")
     for message in read_messages(on_terminal):
         if not talk.take(message):
             break
-
-
-def read_tools(file: Path | None) -> tuple[Json, ...]:
-    """The functions in a JSON file. Raises ``UsageError``."""
-    if file is None:
-        return ()
-    try:
-        found = parse_json(read_bytes(file))
-    except (OSError, ValueError) as error:
-        why = str(error.strerror) if isinstance(error, OSError) else str(error)
-        raise UsageError("cannot read the tools", where=str(file), found=why) from error
-    if not isinstance(found, list) or not all(isinstance(tool, dict) for tool in found):
-        expected = 'a JSON list of {"type": "function", "function": {"name": …, "parameters": …}}'
-        raise UsageError("these are no tools", where=str(file), found=type(found).__name__, expected=expected)
-    return tuple(found)
-
-
-def add_adapters(model: Any, options: Sequence[str]) -> Any:
-    """``model`` with saved adapters, each given as ``[NAME=]DIR``; the first is active."""
-    from erniecore.api.run import load_adapter, named_directory
-
-    places = [named_directory(option) for option in options]
-    for name, directory in places:
-        model = load_adapter(model, directory, name)
-    if len(places) > 1 and isinstance(model, AdapterChoice):
-        model.set_adapter(places[0][0])
-    return model
 
 
 def read_messages(on_terminal: bool) -> Iterator[str]:
@@ -148,9 +135,13 @@ def read_messages(on_terminal: bool) -> Iterator[str]:
         try:
             line = input("You: ") if on_terminal else sys.stdin.readline()
         except EOFError:
-            line = ""
             show("")
             return
+        except KeyboardInterrupt:
+            if not on_terminal:
+                raise
+            note("\n/quit or Ctrl-D leaves.")
+            continue
         if not on_terminal and not line:
             return
         if line.strip():
@@ -174,7 +165,7 @@ class Talk:
 
     def __init__(
         self,
-        responder: Responder,
+        responder: Responder | RemoteResponder,
         sampling: Sampling,
         *,
         system: str = "",
@@ -182,8 +173,12 @@ class Talk:
         labels: bool = False,
         tools: tuple[Json, ...] = (),
         as_json: bool = False,
+        given: set[str] | None = None,
     ) -> None:
-        self.responder, self.sampling, self.system = responder, sampling, system
+        #: options of sampling that the user has chosen
+        self.given: set[str] = set() if given is None else given
+        self.responder: Any = responder
+        self.sampling, self.system = sampling, system
         self.max_new_tokens, self.labels, self.as_json = max_new_tokens, labels, as_json
         self.history: list[Message] = []
         self.images: list[str] = []
@@ -264,7 +259,7 @@ class Talk:
                 streams=[self.turns],
                 on_text=show_text,
             )
-        except (UsageError, DataError) as error:
+        except (UsageError, DataError, EnvironmentFault) as error:
             self.history.pop()
             show_error(error)
             return False
@@ -287,18 +282,20 @@ class Talk:
             self.history.pop()
         return kept
 
-    def _finish(self, completion: Completion) -> None:
+    def _finish(self, completion: Completion | RemoteReply) -> None:
         self.turns += 1
         self.history.append(message_of(completion))
         if self.as_json:
-            show_json(generation_options.completion_json(completion), indent=None)
+            told = completion.json() if isinstance(completion, RemoteReply) else None
+            show_json(told or generation_options.completion_json(completion), indent=None)
         else:
             show("")
         sys.stdout.flush()  # notes follow on stderr
         if completion.tool_calls and self.labels:
             note("/tool RESULT gives what the tool returns.")
         if completion.finish_reason == "length":
-            note(f"note: truncated after {counted(len(completion.ids), 'token')}")
+            count = completion.new_tokens if isinstance(completion, RemoteReply) else len(completion.ids)
+            note(f"note: truncated after {counted(count, 'token')}")
 
     def _fitting(self) -> Any:
         """The prompt. The oldest turns are dropped for good when the context has no room for them and a reply."""
@@ -360,6 +357,6 @@ class Talk:
         return True
 
 
-def message_of(completion: Completion) -> Message:
+def message_of(completion: Completion | RemoteReply) -> Message:
     """A completion as an assistant message of the history."""
     return Message("assistant", completion.content, completion.reasoning, completion.tool_calls)

@@ -102,6 +102,7 @@ def _change(talk: Talk, name: str, value: str) -> None:
     if name in ("temperature", "top_k", "top_p", "min_p"):
         changes["do_sample"] = changes.get("temperature", talk.sampling.temperature) != 0
     talk.sampling = replace(talk.sampling, **changes)
+    talk.given.add(name)
 
 
 def save(talk: Talk, rest: str) -> None:
