@@ -113,11 +113,12 @@ def chat(
         responder, generation = local_responder(model, device, **how)
         sampling = generation_options.sampling_from(generation, seed, **options)
     on_terminal = sys.stdin.isatty()
-    labels = on_terminal and not as_json
-    talk = Talk(
-        responder, sampling, system=system, max_new_tokens=max_new_tokens, labels=labels, tools=offered,
-        as_json=as_json, given=given,
-    )  # fmt: skip
+    told: Any = {"labels": on_terminal and not as_json, "as_json": as_json, "tools": offered, "given": given}
+    _converse(Talk(responder, sampling, system=system, max_new_tokens=max_new_tokens, **told), on_terminal)
+
+
+def _converse(talk: Talk, on_terminal: bool) -> None:
+    """Take messages until there are no more."""
     if on_terminal:
         note("Type a message, or /help.")
     for message in read_messages(on_terminal):
