@@ -219,7 +219,7 @@ class RemoteResponder:
                 raise _refusal(response, where)
             yield response
         except (OSError, http.client.HTTPException) as error:
-            found = getattr(error, "strerror", None) or f"{type(error).__name__}: {error}"
+            found = f"{type(error).__name__}: {error}"
             raise EnvironmentFault("the server is not reachable", where=where, found=found) from error
         finally:
             connection.close()
