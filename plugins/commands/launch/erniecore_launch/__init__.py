@@ -1,0 +1,1 @@
+"""``ernie launch``: the settings of a run become a job of a cluster's scheduler."""

@@ -1,0 +1,1 @@
+"""The ranks of a run as tasks of a Slurm job."""

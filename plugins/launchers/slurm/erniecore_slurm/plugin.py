@@ -1,0 +1,48 @@
+"""The plugin object of the launcher ``slurm``. Light: nothing is started here."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from erniecore.api import ConfigError, Field, Plugin, hookimpl
+from erniecore.api.launcher import LauncherConfig
+
+if TYPE_CHECKING:
+    from erniecore.api.launcher import Launcher
+
+
+class SlurmConfig(LauncherConfig):
+    """Section of the launcher ``slurm``."""
+
+    nproc: int = Field(
+        0, ge=0, description="Ranks of the job, on all of its nodes together; 0: as many as `parallel` needs."
+    )
+    srun: list[str] = Field([], description="Further options of srun, e.g. `--cpu-bind=cores`.")
+
+
+class SlurmPlugin(Plugin):
+    """Ranks of a job of Slurm, started by one srun on all of its nodes."""
+
+    kind = "launcher"
+    name = "slurm"
+    summary = "processes of a Slurm job, on all of its nodes; `ernie launch --to slurm` submits the job"
+    Config = SlurmConfig
+
+    @hookimpl
+    def ernie_open_launcher(self, config: SlurmConfig) -> Launcher:
+        from erniecore_slurm.launcher import SlurmLauncher
+
+        if config.nodes != 1:
+            raise ConfigError.at(
+                "launcher.nodes", f"{config.nodes}, but the job says how many nodes it has; leave it out"
+            )
+        if not os.environ.get("SLURM_JOB_ID"):
+            fix = "`ernie launch --to slurm` with the same arguments puts the run into the queue; or start it within salloc"
+            raise ConfigError.at(
+                "launcher.name", "slurm, but this is no job of Slurm (SLURM_JOB_ID is not set)", fix=fix
+            )
+        return SlurmLauncher(config)
+
+
+plugin = SlurmPlugin()
