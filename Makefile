@@ -16,7 +16,7 @@ EDITABLE := $(foreach p,$(PLUGINS) $(KERNELS),-e ./$(p))
 # Test processes: one more than cores, because some tests wait for others.
 JOBS ?= $(shell echo $$(( $$(nproc 2>/dev/null || echo 2) + 1 )))
 
-.PHONY: install install-latest constraints demo test test-install test-clients test-all test-signals test-hostile test-kills fuzz test-switches test-commands test-pythons lint docs bench wheels clean
+.PHONY: install install-latest constraints demo test test-install test-clients test-cluster test-all test-signals test-hostile test-kills fuzz test-switches test-commands test-pythons lint docs bench wheels clean
 
 install: $(VENV)/.ready
 
@@ -48,15 +48,15 @@ demo: $(or $(wildcard $(VENV)/.ready),$(VENV)/.demo)
 	$(BIN)/ernie run --demo $(OUT:%=--out %)
 
 # Byte code is kept, whatever the shell says: compiling paddle's sources takes twice as long as importing them does.
-test test-install test-clients test-all test-hostile test-commands lint demo: export PYTHONDONTWRITEBYTECODE =
-test test-install test-clients test-all test-hostile test-commands lint: export PYTHONPYCACHEPREFIX = $(CURDIR)/$(VENV)/pycache
+test test-install test-clients test-cluster test-all test-hostile test-commands lint demo: export PYTHONDONTWRITEBYTECODE =
+test test-install test-clients test-cluster test-all test-hostile test-commands lint: export PYTHONPYCACHEPREFIX = $(CURDIR)/$(VENV)/pycache
 
 # One thread per test process: the suite runs on all cores by itself. tests/README.md says what belongs into which lane.
 PYTEST = OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) --dist loadscope --no-loadscope-reorder
 
 # Hostile attempts are forks, and need test processes in which nothing has been computed before.
 test: $(VENV)/.ready
-	$(PYTEST) -m "not install" --ignore=tests/hostile
+	$(PYTEST) -m "not install and not cluster" --ignore=tests/hostile
 	$(PYTEST) tests/hostile
 
 # Wheels of all distributions, and environments that have nothing but them.
@@ -78,6 +78,10 @@ $(CLIENTS)/.ready: tests/clients/requirements.txt tests/clients/constraints.txt 
 	$(CLIENTS)/bin/pip install --quiet --no-compile --requirement tests/clients/requirements.txt --constraint tests/clients/constraints.txt
 	npm install --silent --no-audit --no-fund --prefix $(CLIENTS)/node openai@$(OPENAI_FOR_NODE)
 	@touch $@
+
+# Runs in the queue of a Slurm cluster that the tests start on this machine; needs Debian's slurm-wlm.
+test-cluster: $(VENV)/.ready
+	$(BIN)/python -m pytest -m cluster plugins/launchers
 
 # Both, and every adapter with every method on every model, where `make test` takes them in turn.
 test-all: $(VENV)/.ready

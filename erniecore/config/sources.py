@@ -30,7 +30,7 @@ _OF_TESTS = (
     "ERNIE_BENCH_PF",
 )
 #: Environment variables that start with ERNIE_ and are not settings.
-NOT_SETTINGS = ("ERNIE_PLUGINS", "ERNIE_PLUGIN_FILES", "ERNIE_DEBUG", "ERNIE_FOLLOW_LINKS", *_OF_TESTS)
+NOT_SETTINGS = ("ERNIE_API_KEY", "ERNIE_PLUGINS", "ERNIE_PLUGIN_FILES", "ERNIE_DEBUG", "ERNIE_FOLLOW_LINKS", *_OF_TESTS)
 #: Flags whose setting is not called as the flag is.
 FLAGS: dict[str, tuple[str, ...]] = {
     **{kind.name: tuple((kind.sets or kind.section).split(".")) for kind in FLAG_KINDS},

@@ -38,10 +38,10 @@ class SlurmPlugin(Plugin):
                 "launcher.nodes", f"{config.nodes}, but the job says how many nodes it has; leave it out"
             )
         if not os.environ.get("SLURM_JOB_ID"):
-            fix = "`ernie launch --to slurm` with the same arguments puts the run into the queue; or start it within salloc"
-            raise ConfigError.at(
-                "launcher.name", "slurm, but this is no job of Slurm (SLURM_JOB_ID is not set)", fix=fix
+            fault = (
+                "slurm, but this is no job of Slurm (SLURM_JOB_ID is not set); `ernie launch --to slurm` submits one"
             )
+            raise ConfigError.at("launcher.name", fault)
         return SlurmLauncher(config)
 
 
