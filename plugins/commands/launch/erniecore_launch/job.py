@@ -27,13 +27,13 @@ class Job:
     """A run as a job.
 
     Attributes:
-        name: of the job. words: arguments of ``ernie run``, without the launcher's. directory: where they are valid.
+        name: of the job. arguments: of ``ernie run``, without the launcher's. directory: where they are valid.
         out: the run directory, absolute, on a file system that all nodes share.
         ranks: of the run, on all ``nodes`` together. minutes: of one start; 0: no limit.
     """
 
     name: str
-    words: tuple[str, ...]
+    arguments: tuple[str, ...]
     directory: Path
     out: Path
     ranks: int
@@ -61,23 +61,23 @@ def job_of(loaded: LoadedSettings, chosen: Chosen, args: Sequence[str], nodes: i
     if ranks % nodes:
         raise ConfigError.at("launcher.nodes", f"{nodes} nodes cannot share {ranks} ranks equally")
     minutes = _minutes(time) if time else 0.0
-    words = [*args, *_flags(chosen)]
+    arguments = [*args, *_flags(chosen)]
     if minutes and not settings.run.max_minutes:
-        words.append(f"run.max_minutes={max(minutes - GRACE / 60, minutes / 2):g}")
+        arguments.append(f"run.max_minutes={max(minutes - GRACE / 60, minutes / 2):g}")
     out = Path(settings.run.out).absolute()
-    return Job(out.name, tuple(words), Path.cwd(), out, ranks, nodes, minutes)
+    return Job(out.name, tuple(arguments), Path.cwd(), out, ranks, nodes, minutes)
 
 
 def _flags(chosen: Mapping[str, object]) -> list[str]:
     """The flags that choose plugins, data and the run directory, as they are written."""
     names = {kind.name: str(kind.flag) for kind in FLAG_KINDS}
-    words: list[str] = []
+    arguments: list[str] = []
     for name, value in chosen.items():
         if value is None or name == "launcher":
             continue
         values = value if isinstance(value, list) else [value]
-        words += [names.get(name, f"--{name}"), *map(str, values)] if values else []
-    return words
+        arguments += [names.get(name, f"--{name}"), *map(str, values)] if values else []
+    return arguments
 
 
 def _minutes(text: str) -> float:

@@ -17,7 +17,7 @@ _SCRIPT = """#!/bin/bash
 # The run saves and ends with {preempted} when its time is over or the node is wanted by others; the next start resumes it.
 # {environment} is a lost node or process, too. A job that was canceled is no longer RUNNING and stays out of the queue.
 cd {directory}
-{exports}{python} -m erniecore run {words} &
+{exports}{python} -m erniecore run {arguments} &
 run=$!
 trap 'kill -TERM $run' TERM
 trap 'kill -USR1 $run' USR1
@@ -67,7 +67,7 @@ def script(job: Job, options: Sequence[str], requeue: int) -> str:
         directory=shlex.quote(str(job.directory)),
         exports="".join(f"export {name}={shlex.quote(value)}\n" for name, value in variables().items()),
         python=shlex.quote(sys.executable),
-        words=shlex.join([*job.words, "--launcher", "slurm"]),
+        arguments=shlex.join([*job.arguments, "--launcher", "slurm"]),
         preempted=int(Exit.PREEMPTED),
         environment=int(Exit.ENVIRONMENT),
         requeue=requeue,

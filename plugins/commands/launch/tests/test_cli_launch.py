@@ -15,12 +15,14 @@ RUN = ["--method", "sft", "--parallel", "hybrid", "parallel.data=4"]
 
 @pytest.fixture
 def launch(talker, tmp_path, monkeypatch, capsys):
-    """``launch(*words)``: exit code, stdout, stderr; in a directory of its own."""
+    """``launch(*arguments)``: exit code, stdout, stderr; in a directory of its own."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("NO_COLOR", "1")
 
-    def call(*words):
-        code = main(["launch", "--model", str(talker / "model"), "--data", str(talker / "rows.jsonl"), *RUN, *words])
+    def call(*arguments):
+        code = main(
+            ["launch", "--model", str(talker / "model"), "--data", str(talker / "rows.jsonl"), *RUN, *arguments]
+        )
         captured = capsys.readouterr()
         return code, captured.out, captured.err
 
@@ -28,7 +30,7 @@ def launch(talker, tmp_path, monkeypatch, capsys):
 
 
 def test_the_script_repeats_the_command_and_is_valid_shell(launch, tmp_path):
-    words = [
+    arguments = [
         "--out",
         "my run",
         "--nodes",
@@ -40,7 +42,7 @@ def test_the_script_repeats_the_command_and_is_valid_shell(launch, tmp_path):
         "--option",
         "--exclusive",
     ]
-    code, out, err = launch(*words, "--dry-run")
+    code, out, err = launch(*arguments, "--dry-run")
     assert code == 0, err
     for line in (
         "job-name=my run",
@@ -53,7 +55,9 @@ def test_the_script_repeats_the_command_and_is_valid_shell(launch, tmp_path):
     ):
         assert f"#SBATCH --{line}\n" in out
     command = next(line for line in out.splitlines() if "-m erniecore run" in line)
-    assert all(word in command for word in ("--parallel hybrid", "--out 'my run'", "--launcher slurm", "run.max_minutes=115"))
+    assert all(
+        word in command for word in ("--parallel hybrid", "--out 'my run'", "--launcher slurm", "run.max_minutes=115")
+    )
     assert not any(word in command for word in ("--nodes", "--time"))
     assert f"cd {tmp_path}" in out
     assert subprocess.run(["bash", "-n"], input=out, text=True).returncode == 0
@@ -69,7 +73,7 @@ def test_variables_with_settings_go_along_and_keys_do_not(launch, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("words", "code", "parts"),
+    ("arguments", "code", "parts"),
     [
         ([], Exit.USAGE, ["run.out", "--out DIR"]),
         (["--out", "run", "--nodes", "3"], Exit.USAGE, ["3 nodes cannot share 4 ranks"]),
@@ -78,8 +82,8 @@ def test_variables_with_settings_go_along_and_keys_do_not(launch, monkeypatch):
         (["--out", "run", "train.learning_rte=1"], Exit.USAGE, ["train.learning_rate"]),
     ],
 )
-def test_what_is_refused_before_anything_is_queued(launch, tmp_path, words, code, parts):
-    found, _, err = launch(*words)
+def test_what_is_refused_before_anything_is_queued(launch, tmp_path, arguments, code, parts):
+    found, _, err = launch(*arguments)
     assert found == code
     assert all(part in re.sub(r"\s+", " ", err) for part in parts), err
     assert not list(tmp_path.iterdir())
@@ -114,8 +118,17 @@ def test_time_limits_are_read_as_sbatch_reads_them(text, minutes):
 
 def test_the_launcher_needs_a_job(talker, monkeypatch, capsys):
     monkeypatch.delenv("SLURM_JOB_ID", raising=False)
-    words = ["run", "--model", str(talker / "model"), "--data", str(talker / "rows.jsonl"), *RUN, "--launcher", "slurm"]
-    assert main([*words, "--out", str(talker / "never")]) == Exit.USAGE
+    arguments = [
+        "run",
+        "--model",
+        str(talker / "model"),
+        "--data",
+        str(talker / "rows.jsonl"),
+        *RUN,
+        "--launcher",
+        "slurm",
+    ]
+    assert main([*arguments, "--out", str(talker / "never")]) == Exit.USAGE
     err = capsys.readouterr().err
     assert "SLURM_JOB_ID" in err
     assert "ernie launch --to slurm" in re.sub(r"\s+", " ", err)

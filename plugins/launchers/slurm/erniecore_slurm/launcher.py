@@ -91,18 +91,18 @@ class SlurmRanks(RunningRanks):
         self._sending: list[subprocess.Popen[bytes]] = []
         for old in [self._step_file, *map(self._status_file, range(self.count))]:
             old.unlink(missing_ok=True)
-        words = [
+        arguments = [
             "srun",
             f"--nodes={len(names)}",
             f"--ntasks={self.count}",
             f"--ntasks-per-node={self.count // len(names)}",
         ]
-        words += ["--distribution=block", "--kill-on-bad-exit=0", "--wait=0", *options]
-        words += ["sh", "-c", _TASK.replace("{node}", NODE), "erniecore", str(self.logs), *job.argv]
+        arguments += ["--distribution=block", "--kill-on-bad-exit=0", "--wait=0", *options]
+        arguments += ["sh", "-c", _TASK.replace("{node}", NODE), "erniecore", str(self.logs), *job.argv]
         with (self.logs / "srun.out").open("wb") as said:
             try:
                 self.process = subprocess.Popen(
-                    words,
+                    arguments,
                     env={**os.environ, **job.environment, **address},
                     stdin=subprocess.DEVNULL,
                     stderr=said,
@@ -172,8 +172,8 @@ class SlurmRanks(RunningRanks):
             self.process.send_signal(signal.SIGTERM)
             return
         name = signal.Signals(number).name.removeprefix("SIG")
-        words = ["scancel", "--quiet", f"--signal={name}", step]
-        self._sending.append(subprocess.Popen(words, stdin=subprocess.DEVNULL))
+        arguments = ["scancel", "--quiet", f"--signal={name}", step]
+        self._sending.append(subprocess.Popen(arguments, stdin=subprocess.DEVNULL))
 
     def close(self) -> None:
         """End the step, whatever still runs in it."""
@@ -186,15 +186,15 @@ class SlurmRanks(RunningRanks):
             process.wait()
 
 
-def _ask(*words: str) -> str:
+def _ask(*arguments: str) -> str:
     """What a command of Slurm prints. Raises ``EnvironmentFault`` where it is missing or fails."""
     try:
-        return subprocess.run(words, check=True, capture_output=True, text=True, stdin=subprocess.DEVNULL).stdout
+        return subprocess.run(arguments, check=True, capture_output=True, text=True, stdin=subprocess.DEVNULL).stdout
     except (OSError, subprocess.CalledProcessError) as error:
         said = error.stderr.strip() if isinstance(error, subprocess.CalledProcessError) else str(error)
         raise EnvironmentFault(
             "a command of Slurm failed",
-            where=" ".join(words),
+            where=" ".join(arguments),
             found=said[-200:],
             fix="are Slurm's commands on the PATH here?",
         ) from error
