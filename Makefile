@@ -16,7 +16,7 @@ EDITABLE := $(foreach p,$(PLUGINS) $(KERNELS),-e ./$(p))
 # Test processes: one more than cores, because some tests wait for others.
 JOBS ?= $(shell echo $$(( $$(nproc 2>/dev/null || echo 2) + 1 )))
 
-.PHONY: install install-latest constraints demo test test-install test-clients test-cluster test-all test-signals test-hostile test-kills fuzz test-switches test-commands test-pythons lint docs bench wheels clean
+.PHONY: install install-latest constraints demo test test-install test-web web-images test-clients test-cluster test-all test-signals test-hostile test-kills fuzz test-switches test-commands test-pythons lint docs bench wheels clean
 
 install: $(VENV)/.ready
 
@@ -56,7 +56,7 @@ PYTEST = OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) --dist loadscope -
 
 # Hostile attempts are forks, and need test processes in which nothing has been computed before.
 test: $(VENV)/.ready
-	$(PYTEST) -m "not install and not cluster" --ignore=tests/hostile
+	$(PYTEST) -m "not install and not cluster and not web" --ignore=tests/hostile
 	$(PYTEST) tests/hostile
 
 # Wheels of all distributions, and environments that have nothing but them.
@@ -83,9 +83,23 @@ $(CLIENTS)/.ready: tests/clients/requirements.txt tests/clients/constraints.txt 
 test-cluster: $(VENV)/.ready
 	$(BIN)/python -m pytest -m cluster plugins/launchers
 
+# The page in a browser of the system, one test after the other. CHROMIUM names another browser than the first in PATH.
+WEB_TESTS = plugins/commands/webui/tests/browser
+$(VENV)/.web: $(VENV)/.ready
+	$(PIP) 'playwright>=1.50,<2'
+	@touch $@
+
+test-web: $(VENV)/.web
+	@command -v "$${CHROMIUM:-chromium}" >/dev/null || { echo "no browser: apt-get install chromium, or CHROMIUM=/path/to/chromium"; exit 3; }
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -m web $(WEB_TESTS)
+
+# The pictures of the documentation, taken by the same tests.
+web-images: export WEB_IMAGES = $(CURDIR)/docs/how-to
+web-images: test-web
+
 # Both, and every adapter with every method on every model, where `make test` takes them in turn.
 test-all: $(VENV)/.ready
-	$(PYTEST) --all-combinations
+	$(PYTEST) --all-combinations -m "not cluster and not web"
 
 # Signals at 200 random moments of a run, from the start of its process to its end; some 15 minutes.
 test-signals: $(VENV)/.ready

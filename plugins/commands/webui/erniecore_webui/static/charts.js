@@ -89,7 +89,7 @@ class Chart {
     this.u = new uPlot({
       ...this.size(), legend: { show: false }, cursor: { y: false, points: { size: 6 } }, padding: [8, 14, 0, 0],
       scales: { x: { time: false }, y: this.log ? { distr: 3 } : {} },
-      axes: [{ ...axis, size: 30, values: (u, splits) => splits.map((v) => (v == null ? "" : short(v))) }, { ...axis, size: 58, values }],
+      axes: [{ ...axis, size: 30, values: (u, splits) => splits.map((v) => (v == null ? "" : short(v))) }, { ...axis, size: this.name.includes("memory") ? 76 : 58, values }],
       series: [{}, ...this.labels.map((label, i) => ({
         label, stroke: color(`--c${i % 8}`), width: 1.6, spanGaps: true,
         points: { show: sparse(i), size: 5 },

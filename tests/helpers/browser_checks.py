@@ -1,0 +1,28 @@
+"""What axe-core, which lies beside this file, finds on a page that a browser shows."""
+
+from pathlib import Path
+
+AXE = Path(__file__).with_name("axe-core") / "axe.min.js"
+
+
+def violations(page):
+    """(rule, elements) of what is serious or worse."""
+    page.evaluate(AXE.read_text(encoding="utf-8"))
+    found = page.evaluate("axe.run(document, {resultTypes: ['violations']}).then((r) => r.violations)")
+    return [
+        (v["id"], [n["html"][:160] for n in v["nodes"]][:4]) for v in found if v["impact"] in ("serious", "critical")
+    ]
+
+
+def until(page, expression):
+    """Wait until a JavaScript expression is true. Playwright's own waits evaluate strings, which the page forbids."""
+    from playwright.sync_api import Error
+
+    while True:
+        try:
+            if found := page.evaluate(expression):
+                return found
+        except Error as error:
+            if "context was destroyed" not in str(error) and "is not defined" not in str(error):
+                raise
+        page.wait_for_timeout(50)
