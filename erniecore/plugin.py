@@ -142,6 +142,11 @@ class SchemePlugin(Plugin):
     kind = "reader"
 
 
+class HubPlugin(SchemePlugin):
+    """Base of readers of hubs of models and data sets. Its name stands before the names there: ``hf`` for
+    ``hf:owner/name[@revision][:split]``, of a data set also ``hf:owner/name[@revision]/file``."""
+
+
 class KernelSet(Plugin):
     """Base of kernel plugins: the kernels of one distribution. They have no settings and no hooks; a run chooses one
     per operator (``device.kernels.OPERATOR``). Importing the module and calling anything but ``load`` imports no paddle.

@@ -1,7 +1,7 @@
 """For format plugins, encoders and row readers: records, samples and batches. Imports no Paddle."""
 
 from erniecore import codes
-from erniecore.plugin import CorpusPlugin, DecompressorPlugin, FormatPlugin, RowReaderPlugin, SchemePlugin
+from erniecore.plugin import CorpusPlugin, DecompressorPlugin, FormatPlugin, HubPlugin, RowReaderPlugin, SchemePlugin
 from erniecore.sections import FormatConfig
 from erniecore.types.records import (
     IMAGE_MARKER,
@@ -25,6 +25,7 @@ from erniecore.types.samples import IGNORE, Batch, Encoder, MediaReader, Sample,
 __all__ = [
     "FormatConfig",
     "FormatPlugin",
+    "HubPlugin",
     "Batch",
     "Conversation",
     "CorpusPlugin",

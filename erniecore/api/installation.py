@@ -7,6 +7,7 @@ from erniecore_checkpoint.files import existing_parent, free_bytes
 from erniecore_system.memory import host_memory
 from erniecore_system.units import size_text
 
+from erniecore.config.hubs import hub_of
 from erniecore.engine.launch import apply_environment, default_device
 from erniecore.host import Host, assemble
 from erniecore.kernels import OPERATORS, REFERENCE
@@ -35,6 +36,7 @@ __all__ = [
     "harm",
     "free_bytes",
     "host_memory",
+    "hub_of",
     "installed",
     "installed_kernels",
     "kernels_for",

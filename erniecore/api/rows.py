@@ -7,6 +7,7 @@ from erniecore.config.core import Source
 from erniecore.data.dataset import ArrayDataset
 from erniecore.data.decoding import decode_row
 from erniecore.data.encode import build_encoder, encode, encode_in_order, parse
+from erniecore.data.file_types import FileTypes
 from erniecore.data.opening import DataFile, RawRow, ReadLimits, open_bytes, too_long
 from erniecore.data.parsing import RowParser, installed_formats, load_format, writes_records
 from erniecore.data.reader import read_rows
@@ -17,6 +18,7 @@ __all__ = [
     "ArrayDataset",
     "DataFile",
     "DataSource",
+    "FileTypes",
     "RawRow",
     "ReadLimits",
     "RowParser",

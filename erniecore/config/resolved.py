@@ -17,6 +17,7 @@ from erniecore_catalog.known import installed
 import erniecore
 from erniecore import kernels, registry
 from erniecore.config.compose import LoadedSettings
+from erniecore.config.hubs import hub_of
 from erniecore.config.settings import values
 from erniecore.config.values import scalar
 from erniecore.types.run import Cluster
@@ -50,6 +51,8 @@ def resolved_text(loaded: LoadedSettings, header: Mapping[str, object]) -> str:
         shared = _shared(previous[:-1], path[:-1])
         lines += [f"{'  ' * depth}{scalar(path[depth])}:" for depth in range(shared, len(path) - 1)]
         source = _one_line(loaded.provenance.get(".".join(path), "default"))
+        if path == ("model", "path") and hub_of(source):  # fetched from there; on another machine again
+            value, source = source, f"fetched into {value}"
         lines.append(f"{'  ' * (len(path) - 1)}{scalar(path[-1])}: {scalar(value)}  # {source}")
         previous = path
     return "\n".join(lines) + "\n"

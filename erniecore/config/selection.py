@@ -19,6 +19,7 @@ from erniecore_system.files import check_links, read_json
 
 from erniecore import registry
 from erniecore.capabilities import MethodCapability
+from erniecore.config.hubs import with_hubs
 from erniecore.config.sources import DirectorySource, Source, merged
 from erniecore.config.tree import COMMAND_LINE, Leaf, Place, Tree
 from erniecore.errors import (
@@ -61,7 +62,8 @@ def select(sources: Sequence[Source], required: Sequence[str]) -> Selection:
         CheckpointError: a model directory without a usable config.json.
         ConfigError: a name that is not text, or an unknown recipe.
     """
-    chosen = Selection(tuple(sources), merged(sources))
+    sources = with_hubs(sources)
+    chosen = Selection(sources, merged(sources))
     _choose_model(chosen)
     if (size := _text(_section(chosen.tree, "model").get("size"), "model.size")) and "model" in chosen.plugins:
         from erniecore.config.recipes import recipe_source
@@ -181,10 +183,10 @@ def _no_model(directory: Path) -> CheckpointError:
     if os.path.isfile(directory / "model" / "config.json"):
         fix = f"did you mean {directory / 'model'}?"
     elif not os.path.isdir(directory):
-        what = "no such model directory, and nothing is downloaded"
+        what = "no such model directory, and nothing is downloaded that does not name a hub"
         fix = f"{fix}; to have a published one fetch its config.json, safetensors and tokenizer"
         if _HUB_ID.fullmatch(str(directory)) and not os.path.isdir(directory.parent):
-            hub = f"hf download {directory} --local-dir {directory.name}"
+            hub = f"ernie model pull hf:{directory}"
     return CheckpointError(what, where=str(directory), fix=fix, next=hub, code="ERN-K020")
 
 

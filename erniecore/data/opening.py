@@ -149,9 +149,8 @@ def _missing(path: Path, found: str) -> DataError:
     near = nearest(path.name.split(".")[0], beside, 0.7)  # equal endings would make any two names similar
     fix = f"did you mean {path.parent / beside[near]}?" if near and beside[near] != path.name else "check the path"
     if _HUB_ID.fullmatch(str(path)) and not os.path.isdir(path.parent):
-        local = path.name.partition(":")[0]
-        found = "the id of a data set on a hub, which is not fetched"
-        fix = f"hf download {path.parent / local} --repo-type dataset --local-dir {local}, then name {path.name}"
+        found = "the id of a data set, which is not fetched unless the hub is named"
+        fix = f"to fetch it from the Hugging Face hub, name it hf:{path}"
     return DataError(
         "the data file cannot be read",
         code=codes.MISSING_FILE,

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
 
 class ReaderHooks:
-    """A reader implements one of these, the one of its base class. It is found by its name alone: the ending of a file, or the
-    scheme of a URL. No paddle."""
+    """A reader implements the hook of its base class; one of a hub those of models too. It is found by its name alone: the
+    ending of a file, or the scheme of a URL. No paddle."""
 
     @hookspec(firstresult=True)
     def ernie_read_rows(self, file: DataFile) -> Iterator[RawRow]:
@@ -55,4 +55,41 @@ class ReaderHooks:
             @hookimpl
             def ernie_fetch_file(self, url):
                 return copy_once(url, Path.home() / ".cache" / "mypackage")
+        """
+
+    @hookspec(firstresult=True)
+    def ernie_pin_revision(self, name: str, model: bool) -> str:
+        """The name of a model or a data set on a hub, with the commit that its revision stands for now. Of a ``HubPlugin``; once
+        per name and process, so a name that was fetched keeps its commit until the user asks for a newer one. Raises
+        ``UsageError``.
+
+        Example::
+
+            @hookimpl
+            def ernie_pin_revision(self, name, model):
+                return f"{name.partition('@')[0]}@{commit_of(name)}"
+        """
+
+    @hookspec(firstresult=True)
+    def ernie_pull_model(self, name: str) -> Path:
+        """The directory with config.json, safetensors and tokenizer of a pinned model; no links, no code. Of a ``HubPlugin``.
+        What is here is not fetched again. Raises ``UsageError``.
+
+        Example::
+
+            @hookimpl
+            def ernie_pull_model(self, name):
+                return download(name, endings=(".json", ".safetensors", ".model"))
+        """
+
+    @hookspec(firstresult=True)
+    def ernie_push_model(self, name: str, directory: Path) -> str:
+        """Upload the files of a model directory as one commit; the result is the name with that commit. Of a ``HubPlugin``.
+        Raises ``UsageError``.
+
+        Example::
+
+            @hookimpl
+            def ernie_push_model(self, name, directory):
+                return f"{name}@{upload(directory, name)}"
         """

@@ -192,7 +192,7 @@ def test_a_problem_of_a_section_that_nobody_wrote_blames_no_word_of_another():
 @pytest.mark.parametrize(
     ("model", "following"),
     [
-        ("baidu/ERNIE-4.5-0.3B-PT", "hf download baidu/ERNIE-4.5-0.3B-PT --local-dir ERNIE-4.5-0.3B-PT"),
+        ("baidu/ERNIE-4.5-0.3B-PT", "ernie model pull hf:baidu/ERNIE-4.5-0.3B-PT"),
         ("here/ERNIE-4.5-0.3B-PT", ""),
         ("path/to/ERNIE-4.5-0.3B-PT", ""),
     ],

@@ -216,9 +216,9 @@ def test_pattern_without_rows_of_one_kind_is_an_error(tmp_path, pattern, code):
 @pytest.mark.parametrize("name", ["tatsu-lab/alpaca", "owner/data-1.5:train"])
 def test_hub_id_is_told_apart_from_a_missing_file(tmp_path, monkeypatch, name):
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(DataError, match="the id of a data set on a hub, which is not fetched") as e:
+    with pytest.raises(DataError, match="the id of a data set, which is not fetched unless the hub is named") as e:
         rows(Path(name))
-    assert f"hf download {name.partition(':')[0]} --repo-type dataset" in e.value.fix
+    assert e.value.fix.endswith(f"name it hf:{name}")
 
 
 def test_codes_are_unique_and_explained():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, get_args
 
@@ -9,7 +10,7 @@ import typer
 
 from erniecore.api import UsageError, counted
 from erniecore.api.command import JsonOption, did_you_mean, note, opens_models, show, show_json
-from erniecore.api.installation import load
+from erniecore.api.installation import assemble, hub_of, load
 
 
 @opens_models
@@ -29,22 +30,41 @@ def export(
             help="float32, bfloat16 or float16, of gguf also q8_0 or q4_0; empty: as the source stores its weights."
         ),
     ] = "",
+    push: Annotated[
+        str,
+        typer.Option(metavar="NAME", help="Then upload it as one commit: hf:owner/name, or hf:owner/name@branch."),
+    ] = "",
     as_json: JsonOption = False,
 ) -> None:
     """Write a model for others to load, load it again and compare; fails if anything differs."""
     from erniecore_export.exporting import export_directory
 
     check_dtype(dtype, to)
+    upload = pusher(push) if push else None
     done = export_directory(directory, out, to, {"dtype": dtype} if dtype else {})
+    pushed = upload(done.path) if upload else ""
     files = sorted(path for path in done.path.rglob("*") if path.is_file())
     if as_json:
         listed = {str(path.relative_to(done.path)): path.stat().st_size for path in files}
-        show_json({"path": str(done.path), "to": to, "files": listed, "notes": done.notes})
+        show_json({"path": str(done.path), "to": to, "files": listed, "notes": done.notes, "pushed": pushed})
         return
     for text in done.notes:
         note(f"note: {text}")
     total = sum(path.stat().st_size for path in files)
     show(f"{done.path}: {counted(len(files), 'file')}, {total:,} bytes, exported to {to}")
+    if pushed:
+        show(f"pushed to {pushed}")
+
+
+def pusher(name: str) -> Callable[[Path], str]:
+    """What uploads a directory as ``name`` and returns the name with its commit. Raises ``UsageError`` for what is no name on a
+    hub, ``PluginNotFound`` for a hub that is not installed: both before anything is exported."""
+    hub = hub_of(name)
+    if hub is None:
+        raise UsageError("this is no name on a hub", where="--push", found=name, expected="hf:owner/name")
+    return lambda directory: str(
+        assemble({"reader": hub}).call(hub, "ernie_push_model", name=name, directory=directory)
+    )
 
 
 def check_dtype(dtype: str, to: str) -> None:

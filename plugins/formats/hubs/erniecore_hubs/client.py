@@ -1,0 +1,162 @@
+"""The client of the Hugging Face hub, ``huggingface_hub``, with errors that say what to do. Imported when a name is fetched.
+
+Its own settings apply: ``HF_ENDPOINT`` (another host with the same interface), ``HF_TOKEN``, ``HF_HUB_OFFLINE``, proxies.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote, urlsplit
+
+from erniecore_catalog import install_command
+from erniecore_system.files import file_hash
+
+from erniecore.api import CheckpointError, EnvironmentFault, UsageError
+from erniecore_hubs.names import HubName
+
+_PUBLIC = "https://huggingface.co"
+#: what the hub has as ETag of files that are kept by their content
+_SHA256 = re.compile(r"[0-9a-f]{64}")
+
+
+def endpoint() -> str:
+    """URL of the hub."""
+    return (os.environ.get("HF_ENDPOINT") or _PUBLIC).rstrip("/")
+
+
+class Client:
+    """One repository of the hub.
+
+    Args:
+        name: of the repository. model: not a data set.
+    """
+
+    def __init__(self, name: HubName, model: bool) -> None:
+        try:
+            import huggingface_hub
+            import huggingface_hub.errors
+            from huggingface_hub.utils.tqdm import disable_progress_bars
+        except ImportError as error:
+            fix = install_command("huggingface_hub>=1,<3", of="erniecore-hubs")
+            raise EnvironmentFault("names on hubs need huggingface_hub", where=str(name), next=fix) from error
+        if not sys.stderr.isatty():
+            disable_progress_bars()
+        self._hub: Any = huggingface_hub
+        self._api: Any = huggingface_hub.HfApi(endpoint=endpoint())
+        self._name, self._type = name, "model" if model else "dataset"
+
+    def commit(self) -> str:
+        """Of the revision, or the newest one."""
+        with self._errors():
+            info = self._api.repo_info(self._name.id, revision=self._name.revision or None, repo_type=self._type)
+            return str(info.sha)
+
+    def sizes(self) -> dict[str, int]:
+        """Files of the repository at the commit, with their bytes."""
+        with self._errors():
+            info = self._api.repo_info(
+                self._name.id, revision=self._name.revision, repo_type=self._type, files_metadata=True
+            )
+        return {file.rfilename: int(file.size or 0) for file in info.siblings or ()}
+
+    def fetch(self, files: Iterable[str], directory: Path) -> None:
+        """Files into a directory. A file that is not whole is `.parts/FILE`, from whose end the next attempt goes on, also one of
+        another process. Raises ``CheckpointError`` for content that is not what the hub announced."""
+        directory.mkdir(parents=True, exist_ok=True)
+        with self._errors(), self._hub.utils.WeakFileLock(directory.with_suffix(".lock")):
+            for file in files:
+                target, part = directory / file, directory / ".parts" / quote(file, safe="")
+                if not target.is_file():
+                    part.parent.mkdir(exist_ok=True)
+                    target.parent.mkdir(parents=True, exist_ok=True)
+                    self._fetch(file, part)
+                    part.replace(target)
+
+    def _fetch(self, file: str, part: Path) -> None:
+        from huggingface_hub.file_download import http_get
+
+        repository = {"repo_type": self._type, "revision": self._name.revision, "endpoint": endpoint()}
+        url = self._hub.hf_hub_url(self._name.id, file, **repository)
+        found = self._hub.get_hf_file_metadata(url, endpoint=endpoint())
+        headers = self._hub.utils.build_hf_headers()
+        if urlsplit(found.location).netloc != urlsplit(url).netloc:
+            headers.pop("authorization", None)  # the token is for the hub, not for where its files lie
+        here = part.stat().st_size if part.is_file() else 0
+        if found.size is None or here != found.size:
+            with part.open("ab") as stream:
+                http_get(found.location, stream, resume_size=here, headers=headers, expected_size=found.size)
+        if _SHA256.fullmatch(found.etag or "") and file_hash(part) != found.etag:
+            part.unlink()
+            raise CheckpointError(
+                "the file is not the one that the hub announced",
+                where=f"{self._name}/{file} at {endpoint()}",
+                expected=f"sha256 {found.etag}",
+                fix="repeat the command",
+                code="ERN-K002",
+            )
+
+    def upload(self, directory: Path, private: bool) -> str:
+        """The commit of all files of a directory; the repository is made where there is none."""
+        with self._errors():
+            self._api.create_repo(self._name.id, repo_type=self._type, private=private, exist_ok=True)
+            done = self._api.upload_folder(
+                repo_id=self._name.id,
+                folder_path=directory,
+                repo_type=self._type,
+                revision=self._name.revision or None,
+                commit_message="Exported by erniecore",
+            )
+            return str(done.oid)
+
+    @contextmanager
+    def _errors(self) -> Iterator[None]:
+        """Errors of the client as ours."""
+        errors, where = self._hub.errors, f"{self._name} at {endpoint()}"
+        try:
+            yield
+        except (errors.GatedRepoError, errors.LocalTokenNotFoundError) as error:
+            raise self._refused(where) from error
+        except errors.RevisionNotFoundError as error:
+            revision = self._name.revision or "the newest"
+            raise UsageError("the repository has no such revision", where=where, found=revision) from error
+        except errors.RepositoryNotFoundError as error:
+            if getattr(error.response, "status_code", 404) in (401, 403) and not self._hub.get_token():
+                raise self._refused(where) from error
+            fix = "check the name; of a private repository set HF_TOKEN, or use `hf auth login`"
+            raise UsageError(f"there is no such {self._type}", where=where, fix=fix) from error
+        except errors.HfHubHTTPError as error:
+            status = getattr(error.response, "status_code", 0)
+            if status in (401, 403):
+                raise self._refused(where) from error
+            raise self._unreachable(where, f"HTTP {status}") from error
+        except errors.OfflineModeIsEnabled as error:
+            fix = "unset HF_HUB_OFFLINE, or copy the directory here and name it"
+            raise EnvironmentFault("HF_HUB_OFFLINE forbids to fetch it", where=where, fix=fix) from error
+        except (self._network(), ConnectionError, TimeoutError) as error:
+            raise self._unreachable(where, " ".join(str(error).split())[:200]) from error
+        except OSError as error:
+            text = " ".join(str(error).split())[:200]
+            if error.errno is None:  # the client says so when a file is not the one that was announced
+                raise self._unreachable(where, text) from error
+            raise CheckpointError("it cannot be kept", where=where, found=text, code="ERN-K003") from error
+
+    def _network(self) -> Any:
+        """What the library under the client raises when it is cut off: httpx, or its successor."""
+        from importlib import import_module
+        from importlib.util import find_spec
+
+        return import_module("httpx2" if find_spec("httpx2") else "httpx").HTTPError
+
+    def _refused(self, where: str) -> UsageError:
+        fix = "set HF_TOKEN to a token that may read it (for --push: write it), or use `hf auth login`"
+        return UsageError("the hub wants a token for this repository", where=where, fix=fix)
+
+    def _unreachable(self, where: str, found: str) -> EnvironmentFault:
+        fix = "repeat the command: what is here is kept; HF_ENDPOINT names another host"
+        return EnvironmentFault("the hub cannot be reached", where=where, found=found, fix=fix)

@@ -1,0 +1,62 @@
+"""Pull and push: what is here already asks the hub for nothing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from erniecore.api import UsageError
+from erniecore_hubs.client import Client, endpoint
+from erniecore_hubs.names import HubName, parse
+from erniecore_hubs.selecting import of_data, of_model
+from erniecore_hubs.store import Store
+
+
+def pin(name: str, model: bool, *, newest: bool = False) -> HubName:
+    """``name`` at a commit: its own, the one that was looked up before, or (``newest``) what the hub has now."""
+    parsed, store = parse(name, model=model), _store(name)
+    if parsed.pinned:
+        return parsed
+    commit = "" if newest else store.commit(parsed, model)
+    if not commit:
+        commit = Client(parsed, model).commit()
+        store.remember(parsed, model, commit)
+    return parsed.at(commit)
+
+
+def pull_model(name: str) -> Path:
+    """The directory of a model, fetched if it is not here whole."""
+    pinned = pin(name, True)
+    return _pull(pinned, True)[0]
+
+
+def pull_data(name: str) -> Path:
+    """The file of a data set that ``name`` has, or its directory, behind which stands the split."""
+    pinned = pin(name, False)
+    directory, files = _pull(pinned, False)
+    if pinned.file and len(files) == 1:
+        return directory / files[0]
+    return directory / pinned.file if pinned.file else Path(f"{directory}{pinned.split}")
+
+
+def _pull(pinned: HubName, model: bool) -> tuple[Path, list[str]]:
+    store = _store(str(pinned))
+    directory = store.directory(pinned, model)
+    if files := store.files(pinned, model):
+        return directory, files
+    client = Client(pinned, model)
+    sizes = (of_model if model else of_data)(client.sizes(), pinned)
+    client.fetch(sizes, directory)
+    store.finish(pinned, model, {file: (directory / file).stat().st_size for file in sizes})
+    return directory, list(sizes)
+
+
+def push_model(name: str, directory: Path, private: bool = False) -> str:
+    """The name with the commit that has all files of ``directory``. Raises ``UsageError``."""
+    parsed = parse(name, model=True)
+    if parsed.pinned:
+        raise UsageError("a commit cannot be written to", found=name, expected="hf:owner/name or hf:owner/name@branch")
+    return str(parsed.at(Client(parsed, True).upload(directory, private)))
+
+
+def _store(name: str) -> Store:
+    return Store(name.partition(":")[0], endpoint())
