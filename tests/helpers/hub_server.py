@@ -128,6 +128,8 @@ class _Handler(BaseHTTPRequestHandler):
         self.hub.requests.append((self.command, path, ""))
         if not self.headers.get("Authorization"):
             self._say(401)
+        elif path == "/api/validate-yaml":
+            self._json({"errors": [], "warnings": []})
         elif path == "/api/repos/create":
             request = json.loads(body)
             name = f"{request.get('organization') or 'me'}/{request['name']}"
@@ -164,7 +166,14 @@ class _Handler(BaseHTTPRequestHandler):
         self._json({"commitUrl": url, "commitOid": commit, "pullRequestUrl": None})
 
     def _body(self) -> bytes:
-        return self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        if self.headers.get("Transfer-Encoding") != "chunked":
+            return self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        parts = []
+        while size := int(self.rfile.readline(), 16):
+            parts.append(self.rfile.read(size))
+            self.rfile.readline()
+        self.rfile.readline()
+        return b"".join(parts)
 
     def _json(self, value: Any) -> None:
         self._say(200, {"Content-Type": "application/json"}, json.dumps(value).encode())

@@ -140,6 +140,8 @@ class Client:
             raise EnvironmentFault("HF_HUB_OFFLINE forbids to fetch it", where=where, fix=fix) from error
         except (self._network(), ConnectionError, TimeoutError) as error:
             raise self._unreachable(where, " ".join(str(error).split())[:200]) from error
+        except RuntimeError as error:  # an upload that failed, whatever the reason
+            raise self._unreachable(where, f"{error} {error.__cause__ or ''}".strip()[:300]) from error
         except OSError as error:
             text = " ".join(str(error).split())[:200]
             if error.errno is None:  # the client says so when a file is not the one that was announced

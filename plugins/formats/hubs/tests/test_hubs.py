@@ -219,8 +219,10 @@ def tiny(tmp_path):
     return tmp_path / "m"
 
 
+@pytest.mark.filterwarnings("ignore:Use 'content=:DeprecationWarning")  # of the client's own upload
 def test_pull_train_and_push(hub, tiny, tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("HF_TOKEN", "hf_mine")
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_DISABLE_XET", True)  # the hub of the tests has LFS alone
     model = hub.add("models", "baidu/tiny", {p.name: p.read_bytes() for p in tiny.iterdir() if p.is_file()})
     data = hub.add("datasets", "me/rows", {"data/train.jsonl": ROWS * 8})
     words = ["--model", "hf:baidu/tiny", "--method", "sft", "--data", "hf:me/rows:train", "--device", "cpu"]
