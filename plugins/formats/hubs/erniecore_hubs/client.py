@@ -43,7 +43,7 @@ class Client:
             import huggingface_hub.errors
             from huggingface_hub.utils.tqdm import disable_progress_bars
         except ImportError as error:
-            fix = install_command("huggingface_hub>=1,<3", of="erniecore-hubs")
+            fix = install_command("huggingface_hub", of="erniecore-hubs")
             raise EnvironmentFault("names on hubs need huggingface_hub", where=str(name), next=fix) from error
         if not sys.stderr.isatty():
             disable_progress_bars()
@@ -126,12 +126,12 @@ class Client:
             revision = self._name.revision or "the newest"
             raise UsageError("the repository has no such revision", where=where, found=revision) from error
         except errors.RepositoryNotFoundError as error:
-            if getattr(error.response, "status_code", 404) in (401, 403) and not self._hub.get_token():
+            if error.response.status_code in (401, 403) and not self._hub.get_token():
                 raise self._refused(where) from error
             fix = "check the name; of a private repository set HF_TOKEN, or use `hf auth login`"
             raise UsageError(f"there is no such {self._type}", where=where, fix=fix) from error
         except errors.HfHubHTTPError as error:
-            status = getattr(error.response, "status_code", 0)
+            status = error.response.status_code
             if status in (401, 403):
                 raise self._refused(where) from error
             raise self._unreachable(where, f"HTTP {status}") from error
