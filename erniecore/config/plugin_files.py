@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from erniecore.config.sources import Source
-from erniecore.config.tree import COMMAND_LINE, Leaf, Place, place_of
+from erniecore.config.tree import COMMAND_LINE, Leaf, Place, place_of, plain
 from erniecore.errors import ConfigError, UsageError, shorten
 from erniecore.plugin_files import PluginFile, active, is_allowed, named, read
 
@@ -37,7 +37,7 @@ def _written(item: Any, place: Place) -> tuple[str, str]:
     """Path and hash (or ``""``) of one entry of ``plugins``."""
     found = {"path": item} if isinstance(item, str) else item
     if not isinstance(found, Mapping) or not {"path"} <= found.keys() <= {"path", "sha256"}:
-        message = f"must be a list of files (got {shorten(item)}); such as plugins: [./my_reward.py]"
+        message = f"must be a list of files (got {shorten(plain(item))}); such as plugins: [./my_reward.py]"
         raise ConfigError([place.problem("plugins", message)])
     return str(found["path"]), str(found.get("sha256", ""))
 

@@ -27,6 +27,7 @@ _OF_TESTS = (
     "ERNIE_LLAMA_CPP_PYTHON",
     "ERNIE_WRITE_GOLDEN",
     "ERNIE_BENCH_HF",
+    "ERNIE_ENVIRONMENT",
     "ERNIE_BENCH_PF",
 )
 #: Environment variables that start with ERNIE_ and are not settings.

@@ -27,9 +27,10 @@ FILE = {
     "far": ("train: {qqqqqq: 1}\n", "run.yaml:3: train.qqqqqq: unknown key (got 1)"),
     "section": ("trian:\n  max_steps: 3\n  seed: 1\n", "run.yaml:4: trian.max_steps: unknown section trian; did you mean train?"),
     "top": ("max_steps: 3\n", "run.yaml:3: max_steps: unknown key; did you mean train.max_steps? (got 3)"),
-    "plugins": ("plugins: {model: toy}\n", "run.yaml:3: plugins.model: unknown section plugins; sections are run, data, train, "
-        "eval, checkpoint, log, device, parallel, model, adapter, quantizer, method, optimizer, launcher, formats, rewards, "
-        "callbacks"),
+    "plugins": (
+        "plugins: {model: toy}\n",
+        "run.yaml:3: plugins: must be a list of files (got {'model': 'toy'}); such as plugins: [./my_reward.py]",
+    ),
     "ge": ("train: {batch_size: 0}\n", "run.yaml:3: train.batch_size: must be ≥ 1 (got 0)"),
     "gt": ("train: {learning_rate: 0}\n", "run.yaml:3: train.learning_rate: must be > 0 (got 0)"),
     "lt": ("data: {eval_fraction: 1.5}\n", "run.yaml:3: data.eval_fraction: must be < 1 (got 1.5)"),

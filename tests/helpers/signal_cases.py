@@ -197,7 +197,9 @@ class Storm:
         if ended(run_of(place)) != "finished":
             running = Running(self.words, place, self.warm)
             assert running.wait() == 0, running.printed
-        (out,) = (place / "runs").iterdir()
+        found = list((place / "runs").iterdir())
+        assert len(found) == 1, f"more than one run: {found}"
+        (out,) = found
         assert outcome_of(out) == self.straight, f"other losses or weights than without the signal: {out}"
 
 

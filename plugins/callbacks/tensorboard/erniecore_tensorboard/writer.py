@@ -1,13 +1,19 @@
-"""An event file of TensorBoard, written by tensorboardX."""
+"""An event file of TensorBoard, in tensorboardX's format. Written by the thread that logs: ``SummaryWriter`` hands events to a
+thread of its own, and its ``flush`` does not wait for it, so that a killed run would lose what came before a checkpoint.
+"""
 
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from erniecore_curves import Writer
-from tensorboardX import SummaryWriter
+from tensorboardX.event_file_writer import EventsWriter
+from tensorboardX.proto.event_pb2 import Event, SessionLog
+from tensorboardX.summary import scalar, text
 
 
 class EventFile(Writer):
@@ -20,21 +26,24 @@ class EventFile(Writer):
 
     def __init__(self, directory: Path, step: int, settings: str) -> None:
         directory.mkdir(parents=True, exist_ok=True)
-        first = step + 1 if step else None
         # the name has the second, in which an earlier session may have begun
-        own = f".{os.getpid()}.{step:08d}"
-        self._writer = SummaryWriter(str(directory), purge_step=first, flush_secs=5, filename_suffix=own)
-        self._writer.add_text("settings", f"```json\n{settings}\n```", step)
+        self._file = EventsWriter(str(directory / "events"), f".{os.getpid()}.{step:08d}")
+        if step:
+            self._write(step + 1, session_log=SessionLog(status=SessionLog.START))
+        self._write(step, summary=text("settings", f"```json\n{settings}\n```"))
+
+    def _write(self, step: int, **content: Any) -> None:
+        self._file.write_event(Event(wall_time=time.time(), step=step, **content))
 
     def log(self, step: int, values: Mapping[str, float]) -> None:
         """A scalar per curve."""
         for name, value in values.items():
-            self._writer.add_scalar(name, value, step)
+            self._write(step, summary=scalar(name, value))
 
     def flush(self) -> None:
         """Hand what is buffered to the operating system."""
-        self._writer.flush()
+        self._file.flush()
 
     def close(self) -> None:
         """Flush and close the file."""
-        self._writer.close()
+        self._file.close()

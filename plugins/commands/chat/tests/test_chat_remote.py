@@ -13,8 +13,9 @@ import time
 import pytest
 from erniecore_openai.app import make_app
 from erniecore_openai.plugin import OpenAIConfig
-from erniecore_openai.serving import _listening, read_model
+from erniecore_openai.serving import read_model
 from erniecore_openai.state import Serving
+from erniecore_serve.http import listening
 
 from erniecore.cli.app import main
 from erniecore.errors import Exit
@@ -27,7 +28,8 @@ def url(talker):
     """The address of a server in this process."""
     settings = OpenAIConfig(port=0, name="tiny", rows=2)
     serving = Serving(settings)
-    with _listening(settings, make_app(serving, KEY)) as found:
+    app = make_app(serving, KEY)
+    with listening(app, settings.host, settings.port, header_seconds=10.0, connections=64) as found:
         model = read_model(settings, talker / "model")
         model.engine.start()
         serving.open(model)
