@@ -88,7 +88,8 @@ def test_only_every_nth_step_in_a_directory_of_ones_choice(tmp_path):
 
 def test_a_missing_package_is_an_error_with_the_install_line(tmp_path, monkeypatch):
     monkeypatch.delitem(sys.modules, "erniecore_tensorboard.writer", raising=False)
-    monkeypatch.setitem(sys.modules, "tensorboardX", None)
+    for name in [name for name in sys.modules if name.partition(".")[0] == "tensorboardX"]:
+        monkeypatch.setitem(sys.modules, name, None)
     with pytest.raises(EnvironmentFault) as caught:
         session(tmp_path, [])
     assert caught.value.next == install_command("tensorboardX", of="erniecore-tensorboard")
