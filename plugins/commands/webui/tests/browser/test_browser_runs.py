@@ -99,4 +99,3 @@ def test_pictures_of_the_other_pages(visit, server, whole, image):
     image(page, "runs-dark")
     page.goto(server.base + "/run/whole/settings")
     assert page.get_by_text("train.learning_rate").is_visible()
-    image(page, "settings")
