@@ -30,6 +30,8 @@ from kills import damaged, fingerprint
 from small_model import make_home
 from warm import Fork, Warm, ask
 
+from erniecore.engine.preparation.rundir import EVENTS_NAME, SETTINGS
+
 #: what is sent; PIPE also closes the other ends of stdout and stderr
 KINDS = {
     "INT": (signal.SIGINT,),
@@ -197,15 +199,15 @@ class Storm:
         if ended(run_of(place)) != "finished":
             running = Running(self.words, place, self.warm)
             assert running.wait() == 0, running.printed
-        found = list((place / "runs").iterdir())
-        assert len(found) == 1, f"more than one run: {found}"
-        (out,) = found
+        out = run_of(place)
         assert outcome_of(out) == self.straight, f"other losses or weights than without the signal: {out}"
 
 
 def run_of(place: Path) -> Path:
-    """The one run directory in ``place``, if it is there yet."""
-    found = list((place / "runs").glob("*")) if (place / "runs").is_dir() else []
+    """The one run in ``place``, if it is there yet. A directory that says neither settings nor events is none: a second Ctrl-C
+    came right after it was made."""
+    made = (place / "runs").glob("*") if (place / "runs").is_dir() else ()
+    found = [path for path in made if (path / SETTINGS).exists() or (path / EVENTS_NAME).exists()]
     assert len(found) < 2, f"the same command began a second run: {found}"
     return found[0] if found else place / "none"
 
