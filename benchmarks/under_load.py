@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import socket
 import subprocess
 import sys
 import time
@@ -14,6 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from benchmarks.load import Target
+from erniecore.api.launcher import free_port
 
 #: seconds between two looks at whether a server answers
 LOOK = 0.05
@@ -43,12 +43,6 @@ def llama(
              "-c", str(rows * context), "-t", threads, "-tb", threads]  # fmt: skip
     with _started(words, port, log) as process:
         yield Target(f"http://127.0.0.1:{port}/v1", "bench"), process
-
-
-def free_port() -> int:
-    """A port that nobody listens on at this moment."""
-    with socket.create_server(("127.0.0.1", 0)) as found:
-        return int(found.getsockname()[1])
 
 
 @contextmanager

@@ -198,6 +198,11 @@ def _accepts_core(required: str) -> bool:
         return False
 
 
+def offered(kind: str, name: str) -> bool:
+    """Whether a plugin of this kind and name is installed, or is one of ours that could be."""
+    return any(entry.name == name for entry in entries(kind)) or bool(home_of(kind, name))
+
+
 def find(kind: str, name: str) -> Entry:
     """The one usable entry for ``name`` or ``distribution:name``, still without importing it.
 

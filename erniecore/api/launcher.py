@@ -4,7 +4,7 @@ from erniecore_system.lifeline import follow as follow_parent
 from erniecore_system.lifeline import variables as parent_variables
 
 from erniecore.builtin.local_launcher.config import LocalConfig
-from erniecore.builtin.local_launcher.launcher import LocalRanks, clusters
+from erniecore.builtin.local_launcher.launcher import FINISH, GRACE, LocalRanks, clusters
 from erniecore.engine.launch import paddle_variables
 from erniecore.engine.processes.exits import read_exit
 from erniecore.engine.processes.network import NODE, free_port, node_name
@@ -13,6 +13,8 @@ from erniecore.types.launcher import Launcher, RankExit, RankJob, RunningRanks
 from erniecore.types.run import Cluster
 
 __all__ = [
+    "FINISH",
+    "GRACE",
     "NODE",
     "Cluster",
     "Launcher",

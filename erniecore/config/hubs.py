@@ -13,8 +13,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from erniecore_catalog.known import home_of
-
 from erniecore import registry
 from erniecore.config.sources import DirectorySource, Source, merged
 from erniecore.config.tree import Leaf, Place, Tree
@@ -32,10 +30,7 @@ def hub_of(name: Any, place: Place | None = None) -> HubPlugin | None:
         PluginNotFound: a hub of ours that is not installed, with the command that brings it.
     """
     found = _NAME.match(name) if isinstance(name, str) else None
-    if found is None or os.path.exists(name):
-        return None
-    installed = {entry.name for entry in registry.entries("reader")}
-    if found[1] not in installed and not home_of("reader", found[1]):
+    if found is None or os.path.exists(name) or not registry.offered("reader", found[1]):
         return None
     try:
         plugin = registry.load("reader", found[1])

@@ -87,11 +87,6 @@ class FileTypes:
         )
 
 
-def known_scheme(name: str) -> bool:
-    """Whether a reader of this name is installed, or is one of ours."""
-    return any(entry.name == name for entry in registry.entries("reader")) or bool(known.home_of("reader", name))
-
-
 def located(source: str) -> Path:
     """Where a data source can be read: a path is itself, a URL is fetched by the reader of its scheme.
 
@@ -99,7 +94,7 @@ def located(source: str) -> Path:
         DataError: the file cannot be had. PluginNotFound: no reader has this scheme.
     """
     scheme = _URL.match(source)
-    if scheme is None or os.path.exists(source) or (scheme[0][-1] == ":" and not known_scheme(scheme[1])):
+    if scheme is None or os.path.exists(source) or (scheme[0][-1] == ":" and not registry.offered("reader", scheme[1])):
         return Path(source)
     url = f"{scheme[1]}://{source[scheme.end() :]}"
     try:

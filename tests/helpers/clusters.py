@@ -1,8 +1,6 @@
 """A router with real processes for tests of the server ``disaggregated``, and requests whose outcomes one process gives too."""
 
-import json
 import os
-import shutil
 import signal
 import threading
 import time
@@ -18,6 +16,7 @@ from erniecore_generation.engine.requests import Failed, Finished, GenerationReq
 from erniecore_generation.sampling import Sampling
 from erniecore_openai.plugin import OpenAIConfig
 from erniecore_openai.serving import read_model
+from talker import roomy
 
 from erniecore.errors import UsageError
 
@@ -44,11 +43,7 @@ def requests(count, seed=0, new=24, longest=150):
 @pytest.fixture(scope="module")
 def directory(talker, tmp_path_factory):
     """The model that talks, with room for long prompts."""
-    found = tmp_path_factory.mktemp("roomy") / "model"
-    shutil.copytree(talker / "model", found)
-    architecture = json.loads((found / "config.json").read_text())
-    (found / "config.json").write_text(json.dumps({**architecture, "max_position_embeddings": 4096}))
-    return found
+    return roomy(talker, tmp_path_factory.mktemp("roomy") / "model", 4096)
 
 
 @pytest.fixture(scope="module")

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import sys
 from pathlib import Path
 
@@ -16,6 +17,14 @@ import pytest
 def talker(tmp_path_factory):
     """Directory with ``model/`` and ``rows.jsonl`` (ten conversations of two tasks)."""
     return make_talker(tmp_path_factory.mktemp("talker"))
+
+
+def roomy(talker: Path, target: Path, context: int) -> Path:
+    """The model of ``talker`` in ``target``, for prompts and completions of ``context`` tokens."""
+    shutil.copytree(talker / "model", target)
+    architecture = json.loads((target / "config.json").read_text())
+    (target / "config.json").write_text(json.dumps({**architecture, "max_position_embeddings": context}))
+    return target
 
 
 def make_talker(home: Path, context: int = 96, template: str = "ernie45") -> Path:

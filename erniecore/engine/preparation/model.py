@@ -6,7 +6,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
 from erniecore.capabilities import MethodCapability
@@ -103,7 +102,7 @@ def trained_maps(adapter: StateAdapter, settings: RunSettings) -> list[TensorMap
         message = "an adapter freezes the whole model; adapter.targets says what it trains. Leave this out"
         raise ConfigError.at("train.freeze", message)
     for pattern in patterns:
-        if not any(fnmatchcase(name, pattern) for name in names):
+        if not any(matches(name, [pattern]) for name in names):
             hint = did_you_mean(pattern, names, f"their names are such as {', '.join(names[:3])}")
             raise ConfigError.at("train.freeze", f"no trained parameter fits {pattern!r}; {hint}")
     found = [replace(entry, trained=entry.trained and not matches(entry.name, patterns)) for entry in maps]

@@ -1,5 +1,5 @@
 """An event file of TensorBoard, in tensorboardX's format. Written by the thread that logs: ``SummaryWriter`` hands events to a
-thread of its own, and its ``flush`` does not wait for it, so that a killed run would lose what came before a checkpoint.
+thread of its own, and its ``flush`` does not wait for it, so that a killed run would lose points before a checkpoint.
 """
 
 from __future__ import annotations

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import base64
 import http.client
-import ipaddress
 import json
 import mimetypes
 import time
@@ -19,6 +18,8 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import urlsplit
+
+from erniecore_serve.keys import is_loopback
 
 from erniecore.api import EnvironmentFault, Json, UsageError
 from erniecore.api.data import Message, ToolCall
@@ -128,7 +129,7 @@ class RemoteResponder:
         parts = urlsplit(url if "://" in url else f"http://{url}")
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise UsageError("no address of a server", where="--url", found=url, expected="http://127.0.0.1:8000/v1")
-        if key and parts.scheme == "http" and not _is_loopback(parts.hostname):
+        if key and parts.scheme == "http" and not is_loopback(parts.hostname):
             raise UsageError(
                 "the API key would go over the network as plain text", where="--url", found=url,
                 fix="use https, or an SSH tunnel and its loopback address",
@@ -223,13 +224,6 @@ class RemoteResponder:
             raise EnvironmentFault("the server is not reachable", where=where, found=found) from error
         finally:
             connection.close()
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
 
 
 def _refusal(response: http.client.HTTPResponse, where: str) -> UsageError:

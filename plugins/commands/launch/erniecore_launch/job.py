@@ -42,6 +42,7 @@ class Job:
 
     @property
     def ranks_per_node(self) -> int:
+        """Every node has as many."""
         return self.ranks // self.nodes
 
 

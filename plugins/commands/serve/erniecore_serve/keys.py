@@ -36,13 +36,17 @@ def api_key(file: str) -> str:
     return key
 
 
+def is_loopback(host: str) -> bool:
+    """Whether only this machine reaches the address."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
 def check_address(host: str, key: str) -> None:
     """Raise ``UsageError`` for an address that others can reach, without a key."""
-    try:
-        local = ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        local = host == "localhost"
-    if not local and not key:
+    if not key and not is_loopback(host):
         raise UsageError(
             "anybody who reaches this address could use the model", where="host", found=host,
             expected="a loopback address, or an API key", fix=f"set ${VARIABLE}, or key_file=FILE",

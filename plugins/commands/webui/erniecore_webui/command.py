@@ -24,7 +24,7 @@ def web(
         int, typer.Option(min=1, max=64, help="Queued runs that may go on at the same time on one device.")
     ] = 1,
 ) -> int:
-    """Train, watch and compare runs in a browser, until stopped. Runs live on without the page and without this command."""
+    """Watch, stop, resume and compare runs in a browser, until stopped. Runs live on without the page and this command."""
     from erniecore_webui.server import serve
 
     return serve(runs, host=host, port=port, password_file=password_file, names=allow_host or (), places=places)

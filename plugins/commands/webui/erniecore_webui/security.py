@@ -21,10 +21,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 if TYPE_CHECKING:
     from erniecore_webui.site import Site
 
-#: Bytes of a form, and of a file that is uploaded; paths of the latter.
+#: Bytes of a form.
 FORM_BYTES = 1 << 20
-UPLOAD_BYTES = 4 << 30
-UPLOADS = ("/data/upload",)
 #: Answered without the token: styles, and the page that asks for it.
 _OPEN = ("/static/", "/login")
 _HEADERS = {
@@ -120,18 +118,13 @@ class Shield:
         return hmac.compare_digest(given.encode(), secret(self._site.token, "session").encode())
 
     async def _checked(self, request: Request, receive: Receive) -> Receive:
-        """The body within limits, after its CSRF secret was found. Raises ``_Refused``."""
+        """The body within limits, after its CSRF secret was found. Raises ``_RefusedError``."""
         headers, expected = request.headers, secret(self._site.token, "csrf")
-        upload = request.url.path in UPLOADS
-        most = UPLOAD_BYTES if upload else FORM_BYTES
         length = headers.get("content-length") or "0"
-        if not length.isdecimal() or int(length) > most:
-            raise _RefusedError(413, f"longer than {most} bytes")
+        if not length.isdecimal() or int(length) > FORM_BYTES:
+            raise _RefusedError(413, f"longer than {FORM_BYTES} bytes")
         given = headers.get("x-csrf-token", "")
-        if upload:
-            _check_secret(given, expected)
-            return _limited(receive, most)
-        body = await _body(receive, most)
+        body = await _body(receive, FORM_BYTES)
         if not given and _is_form(headers):
             given = parse_qs(body.decode(errors="replace"), keep_blank_values=True).get("csrf", [""])[0]
         if request.url.path != "/login":
@@ -177,15 +170,3 @@ def _replayed(body: bytes, receive: Receive) -> Receive:
         return {"type": "http.request", "body": body, "more_body": False}
 
     return once
-
-
-def _limited(receive: Receive, most: int) -> Receive:
-    size = 0
-
-    async def counted() -> Message:
-        nonlocal size
-        message = await receive()
-        size += len(message.get("body", b""))
-        return message if size <= most else {"type": "http.disconnect"}
-
-    return counted

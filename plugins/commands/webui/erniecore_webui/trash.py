@@ -37,10 +37,11 @@ class Trash:
         name = f"{time.strftime('%Y%m%d-%H%M%S')}-{time.monotonic_ns() % 10**6:06d}-{run.name}"
         target = self._directory / name
         note = self._directory / f"{name}{_NOTE}"
-        note.write_text(json.dumps({"run": str(rest), "time": time.time()}), encoding="utf-8")
+        deleted = Deleted(name, str(rest), time.time())
+        note.write_text(json.dumps({"run": deleted.run, "time": deleted.time}), encoding="utf-8")
         os.rename(run, target)
         self._actions.audit(["mv", str(run), str(target)])
-        return Deleted(name, str(rest), time.time())
+        return deleted
 
     def all(self) -> list[Deleted]:
         """What is in the trash, the newest first."""

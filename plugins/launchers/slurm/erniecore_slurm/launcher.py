@@ -17,15 +17,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from erniecore.api import EnvironmentFault
-from erniecore.api.launcher import NODE, Launcher, RankExit, RankJob, RunningRanks, free_port, read_exit
+from erniecore.api.launcher import FINISH, GRACE, NODE, Launcher, RankExit, RankJob, RunningRanks, free_port, read_exit
 
 if TYPE_CHECKING:
     from erniecore_slurm.plugin import SlurmConfig
 
-#: seconds that the other ranks have to end by themselves once one has failed, and again after being asked to
-GRACE = 10.0
-#: seconds that they have after rank 0, which ends last, has finished
-FINISH = 60.0
 #: seconds between two looks at the run directory
 _PAUSE = 0.1
 

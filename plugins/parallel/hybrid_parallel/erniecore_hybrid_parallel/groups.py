@@ -198,13 +198,13 @@ def world_of(cluster: Cluster, timeout: float) -> World:
     return World(cluster, timeout)
 
 
-def _await_store(master: str, timeout: float) -> None:
+def _await_store(address: str, timeout: float) -> None:
     """Wait until a store's server listens; Paddle's client sleeps for three seconds whenever it comes too early.
 
     Raises:
         EnvironmentFault: nobody listened within the timeout.
     """
-    host, _, port = master.rpartition(":")
+    host, _, port = address.rpartition(":")
     started, pause = time.monotonic(), _SOON
     while True:
         try:
@@ -214,9 +214,9 @@ def _await_store(master: str, timeout: float) -> None:
             if time.monotonic() - started > timeout:
                 raise EnvironmentFault(
                     f"nobody opened the store of a group of ranks within {timeout:.0f} s",
-                    where=master,
+                    where=address,
                     found=str(error),
-                    fix="is this host and port reachable from every machine, and is rank 0 running?",
+                    fix="is this host and port reachable from every machine, and is the rank that opens it running?",
                     code="ERN-E022",
                 ) from error
         time.sleep(pause)

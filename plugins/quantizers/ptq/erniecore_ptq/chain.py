@@ -38,9 +38,8 @@ class Chain:
 
     def __init__(self, model: nn.Layer, batches: Batches) -> None:
         self.model, self.batches = model, batches
-        self._entry: nn.Layer | None = (
-            None  # gives what enters the first layer: what it computes later is not looked at
-        )
+        # gives what enters the first layer: what it computes later is not looked at
+        self._entry: nn.Layer | None = None
         self.names: list[str] = []
         lists: dict[str, list[str]] = {}
         for name in repeated_layers(model):
@@ -81,7 +80,8 @@ class Chain:
     def _standing_in(self, place: int) -> Iterator[list[Any]]:
         """Layers before ``place`` give the entry of the list, and what enters the first gives the stream in it."""
         current: list[Any] = []
-        layers = [self.layer(number) for number in range(place)]
+        named = dict(self.model.named_sublayers())
+        layers = [named[name] for name in self.names[:place]]
         for layer in layers:
             vars(layer)["forward"] = lambda *args, **kwargs: current[0]
         if layers and self._entry is not None:
@@ -96,7 +96,8 @@ class Chain:
     def _outside(self, place: int) -> list[Tensor]:
         """What a pass to ``place`` may read beside the layers of the chain: not the head, which is above it, and not what the
         layers' stand-ins make superfluous."""
-        spared = [tensor for name in self.names for tensor in tensors_of(dict(self.model.named_sublayers())[name])]
+        layers = dict(self.model.named_sublayers())
+        spared = [tensor for name in self.names for tensor in tensors_of(layers[name])]
         if place:
             head, *_ = self.model.head()
             spared += [head, *([] if self._entry is None else tensors_of(self._entry))]

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import ipaddress
 from typing import Any, Literal
 
 from erniecore_openai.errors import ApiError
 from erniecore_openai.schemas.common import Schema
 from erniecore_openai.security import LimitedRoute
+from erniecore_serve.keys import is_loopback
 from fastapi import APIRouter, FastAPI, Request
 from pydantic import Field
 from starlette.concurrency import run_in_threadpool
@@ -33,11 +33,7 @@ def add_admin(app: FastAPI, cluster: Router, *, keyed: bool) -> None:
 
 
 def _check(request: Request) -> Router:
-    host = request.client.host if request.client is not None else ""
-    try:
-        local = ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        local = False
+    local = request.client is not None and is_loopback(request.client.host)
     if not local or not request.app.state.keyed:
         text = "only from this machine" if not local else "only on a server with an API key"
         raise ApiError(403, f"/admin answers {text}", code="admin_refused")

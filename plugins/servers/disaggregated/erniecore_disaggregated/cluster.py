@@ -7,6 +7,7 @@ on. *Reopen*: it gets work. A process that does not finish in time, or whose rol
 
 from __future__ import annotations
 
+import os
 import secrets
 import socket
 import subprocess
@@ -17,6 +18,8 @@ from collections import deque
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
+
+from erniecore_generation.engine.prefix import BLOCK
 
 from erniecore.api import EnvironmentFault, Json, UsageError
 from erniecore.api.command import did_you_mean, note
@@ -79,15 +82,12 @@ class Member:
 class Cluster:
     """All processes of a server.
 
-    Args:
-        block: tokens of a block of the prefix cache.
-
     Attributes:
         lock: over everything here and what the listener has. epoch: of the last change of role.
         switches: changes of roles that were made, refused and not finished, by outcome.
     """
 
-    def __init__(self, settings: DisaggregatedConfig, directory: Path, listener: Listener, block: int = 16) -> None:
+    def __init__(self, settings: DisaggregatedConfig, directory: Path, listener: Listener) -> None:
         self.settings, self._directory, self._listener = settings, directory, listener
         self.lock = threading.RLock()
         self.changed = threading.Condition(self.lock)
@@ -101,7 +101,7 @@ class Cluster:
         counts: list[tuple[Role, int]] = [("prefill", settings.prefill), ("decode", settings.decode)]
         for number, role in enumerate([role for role, count in counts for _ in range(count)]):
             self.epoch += 1
-            state = WorkerState(f"worker-{number}", role, self.epoch, rows=settings.rows, prefix=PrefixIndex(block))
+            state = WorkerState(f"worker-{number}", role, self.epoch, rows=settings.rows, prefix=PrefixIndex(BLOCK))
             self.members[state.name] = Member(state)
 
     @property
@@ -309,6 +309,4 @@ class Cluster:
 
 
 def _environment(threads: int) -> dict[str, str]:
-    import os
-
     return {**os.environ, **({"OMP_NUM_THREADS": str(threads)} if threads else {})}

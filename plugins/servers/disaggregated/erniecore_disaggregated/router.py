@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from erniecore_generation.engine.prefix import block_keys
+from erniecore_generation.engine.prefix import BLOCK, block_keys
 from erniecore_generation.engine.requests import (
     EngineStats,
     EngineStopped,
@@ -42,8 +42,6 @@ from erniecore_disaggregated.policy import Policy, Role, choose_decode, choose_p
 
 #: seconds between two looks at processes, times and roles
 _LOOK = 0.1
-#: tokens of a block of the engines' prefix caches
-_BLOCK = 16
 
 
 @dataclass(slots=True)
@@ -71,7 +69,7 @@ class Router:
 
     def __init__(self, settings: DisaggregatedConfig, directory: Path) -> None:
         self.settings = settings
-        self.cluster = Cluster(settings, directory, self, _BLOCK)
+        self.cluster = Cluster(settings, directory, self)
         self.tally = Tally()
         self._policy: Policy = settings.policy if settings.prefix_bytes else "load"
         targets = Targets(settings.target_ttft, settings.target_tpot, settings.hysteresis, settings.dwell_seconds)
@@ -105,7 +103,7 @@ class Router:
         """
         check_portable(request)
         check_request(request, self.description["vocab_size"], self.description["context"])
-        keys = tuple(key for key, _ in block_keys(request.ids, request.adapter or "", _BLOCK))
+        keys = tuple(key for key, _ in block_keys(request.ids, request.adapter or "", BLOCK))
         with self._lock:
             if self._state != "running":
                 raise EngineStopped("no requests are taken", found=self._state)

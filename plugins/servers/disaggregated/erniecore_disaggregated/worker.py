@@ -23,7 +23,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from erniecore.api.launcher import follow_parent
 
@@ -33,10 +33,10 @@ if TYPE_CHECKING:
 
     from erniecore.api import Json
     from erniecore_disaggregated.channel import Channel
+    from erniecore_disaggregated.policy import Role
     from erniecore_disaggregated.receiving import Receiver
     from erniecore_disaggregated.sending import Links, Outgoing
 
-Role = Literal["prefill", "decode"]
 #: seconds between two looks at what has waited too long
 _LOOK = 0.1
 #: seconds for what has ended to be cleared away

@@ -1,7 +1,5 @@
 """A real engine with a tiny model behind the routes, without a network."""
 
-import json
-import shutil
 from dataclasses import replace
 
 import pytest
@@ -11,6 +9,7 @@ from erniecore_openai.serving import read_model
 from erniecore_openai.state import Serving
 from erniecore_text import JinjaChatTemplate, SentencePieceTokenizer
 from openai_client import Client, Forced, Led
+from talker import roomy
 
 from erniecore.api.model import Segment
 
@@ -18,10 +17,7 @@ from erniecore.api.model import Segment
 @pytest.fixture(scope="package")
 def model(talker, tmp_path_factory):
     """The model that talks, with room for the description of tools."""
-    directory = tmp_path_factory.mktemp("roomy") / "model"
-    shutil.copytree(talker / "model", directory)
-    architecture = json.loads((directory / "config.json").read_text())
-    (directory / "config.json").write_text(json.dumps({**architecture, "max_position_embeddings": 2048}))
+    directory = roomy(talker, tmp_path_factory.mktemp("roomy") / "model", 2048)
     found = read_model(OpenAIConfig(name="tiny", rows=4), directory)
     found.engine.start()
     yield found

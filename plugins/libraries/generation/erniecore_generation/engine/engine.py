@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from erniecore.api import UsageError
 from erniecore.api.adapter import AdapterChoice
 from erniecore.api.command import did_you_mean
-from erniecore_generation.engine.prefix import PrefixCache
+from erniecore_generation.engine.prefix import BLOCK, PrefixCache
 from erniecore_generation.engine.requests import (
     EngineStats,
     EngineStopped,
@@ -71,7 +71,7 @@ class Engine:
         chunk: int = 64,
         waiting: int = 256,
         prefix_bytes: int = 256 << 20,
-        block: int = 16,
+        block: int = BLOCK,
         speculative: str = "off",
         invariant: bool | None = None,
         adapter: str | None = None,

@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 
     from erniecore_generation.cache import StaticCache
 
+#: tokens of a block, unless somebody says otherwise
+BLOCK = 16
+
 
 @dataclass(frozen=True, slots=True)
 class _Block:
