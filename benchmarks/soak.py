@@ -2,20 +2,22 @@
 its request got when the server had nothing else to do.
 
 Requests are drawn from a set that is asked first, one by one, for references: chats and completions, whole and streamed, greedy
-and sampled with a seed, several choices, log-probabilities, stop strings, prompts that begin alike, and some that are refused.
-Every few seconds the clients pause; when the server is idle its rows, the bytes of its prefix cache, its memory, its open files
-and its threads are noted. What is there after the first pauses must not grow.
+and sampled with a seed, several choices, log-probabilities, stop strings, forms, calls of tools, prompts that begin alike, and
+some that are refused, as calls of tools are where the template has no place for them. Every few seconds the clients pause; when
+the server is idle its rows, the bytes of its prefix cache, its memory, its open files and its threads are noted, in ``soak.json``
+beside the server's log. What is there after the first pauses must not grow.
 """
 
 from __future__ import annotations
 
 import asyncio
+import json
 import re
 import time
 import urllib.request
 from collections.abc import Sequence
 from contextlib import aclosing
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +29,11 @@ from benchmarks import load, under_load
 CLIENTS, LEAVING, BETWEEN = 8, 0.3, 10.0
 #: pauses before memory and files are compared, and bytes by which memory may then differ
 WARM, SLACK = 3, 24 << 20
+#: a form, as JSON and as a tool has it
+FORM = {
+    "type": "object", "required": ["fruit", "count"], "additionalProperties": False,
+    "properties": {"fruit": {"enum": ["apple", "pear"]}, "count": {"type": "integer", "minimum": 1, "maximum": 99}},
+}  # fmt: skip
 #: bytes of the prefix cache: it is full soon
 PREFIX = 2 << 20
 _OPEN = urllib.request.build_opener(urllib.request.ProxyHandler({})).open
@@ -44,8 +51,9 @@ class Case:
 
 @dataclass
 class Seen:
-    """The server at a pause."""
+    """The server at a pause, ``at`` seconds after the first request of the load."""
 
+    at: float
     rss: int
     files: int
     threads: int
@@ -71,6 +79,7 @@ def run(
     settings = [f"prefix_bytes={PREFIX}", *settings]
     with under_load.ours(model, home / "soak.log", settings, rows=CLIENTS // 2) as (target, process):
         result = asyncio.run(_soak(target, process.pid, minutes, seed, between))
+    (home / "soak.json").write_text(json.dumps([asdict(one) for one in result.seen]) + "\n", encoding="utf-8")
     log = (home / "soak.log").read_text(errors="replace")
     if "Traceback" in log:
         result.found.append(f"the server said: {log[-400:]}")
@@ -79,8 +88,16 @@ def run(
     return {
         "what": "soak", "minutes": minutes, "answered": result.answered, "left": result.left, "refused": result.refused,
         "pauses": len(result.seen), "rss_mib": f"{first.rss >> 20} to {last.rss >> 20}",
+        "rss_mib_per_hour": round(slope(result.seen[len(result.seen) // 2 :]) * 3600 / (1 << 20), 1),
         "files": f"{first.files} to {last.files}", "threads": f"{first.threads} to {last.threads}", "found": result.found,
     }  # fmt: skip
+
+
+def slope(seen: Sequence[Seen]) -> float:
+    """Bytes of memory per second by which these differ (least squares); 0 for fewer than two."""
+    if len(seen) < 2:
+        return 0.0
+    return float(np.polyfit([one.at for one in seen], [one.rss for one in seen], 1)[0])
 
 
 def leaks(seen: Sequence[Seen]) -> list[str]:
@@ -118,8 +135,21 @@ def bodies(random: np.random.Generator) -> list[tuple[str, dict[str, Any]]]:
             ),
             ("/chat/completions", {"messages": words, "max_tokens": 40, "temperature": 0, "stop": ["e", "1"]}),
         ]
+        found += _formed(words, sampled)
     wrong = [{"prompt": "", "max_tokens": 3}, {"prompt": [1 << 30]}, {"prompt": "a", "temperature": -1}]
-    return found + [("/completions", body) for body in wrong]
+    return found + [("/completions", body) for body in wrong] * 6
+
+
+def _formed(words: list[dict[str, Any]], sampled: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:
+    """Requests whose answers keep a form."""
+    schema = {"type": "json_schema", "json_schema": {"name": "order", "schema": FORM}}
+    tool = {"type": "function", "function": {"name": "order", "parameters": FORM}}
+    chat = {"messages": words, "max_tokens": 60, **sampled}
+    return [
+        ("/chat/completions", {**chat, "response_format": schema}),
+        ("/chat/completions", {**chat, "structured_outputs": {"regex": "[a-f]{3,9}-[0-9]+"}}),
+        ("/chat/completions", {**chat, "tools": [tool], "tool_choice": "required", "parallel_tool_calls": False}),
+    ]
 
 
 async def _soak(target: load.Target, pid: int, minutes: float, seed: int, between: float) -> Result:
@@ -128,11 +158,12 @@ async def _soak(target: load.Target, pid: int, minutes: float, seed: int, betwee
     for route, body in bodies(random):
         status, answer = await load.whole(target, route, body)
         cases.append(Case(route, body, told(answer), status))
-    end = time.monotonic() + 60 * minutes
+    started = time.monotonic()
+    end = started + 60 * minutes
     while time.monotonic() < end and not result.found:
         pause = min(end, time.monotonic() + between)
         await asyncio.gather(*(_client(target, cases, random, pause, result) for _ in range(CLIENTS)))
-        result.seen.append(await _look(target, pid))
+        result.seen.append(await _look(target, pid, started))
     return result
 
 
@@ -185,13 +216,19 @@ async def _streamed(target: load.Target, case: Case) -> Any:
     async with aclosing(load.stream(target, case.route, {**case.body, "stream": True})) as answer:
         async for chunk in answer:
             for part in chunk.get("choices", ()):
-                _add(choices.setdefault(part["index"], {"text": "", "logprobs": [], "finish_reason": None}), part)
+                _add(choices.setdefault(part["index"], _empty()), part)
     return [choices[index] for index in sorted(choices)]
+
+
+def _empty() -> dict[str, Any]:
+    return {"text": "", "calls": "", "logprobs": [], "finish_reason": None}
 
 
 def _add(choice: dict[str, Any], part: dict[str, Any]) -> None:
     message = part.get("delta") or part.get("message") or {}
     choice["text"] += part.get("text") or message.get("content") or ""
+    for call in message.get("tool_calls") or ():
+        choice["calls"] += (call["function"].get("name") or "") + (call["function"].get("arguments") or "")
     choice["finish_reason"] = part["finish_reason"] or choice["finish_reason"]
     logprobs = part.get("logprobs") or {}
     choice["logprobs"] += logprobs.get("token_logprobs") or [e["logprob"] for e in logprobs.get("content") or ()]
@@ -203,12 +240,12 @@ def told(answer: Any) -> Any:
         return answer
     choices = []
     for part in answer["choices"]:
-        choices.append({"text": "", "logprobs": [], "finish_reason": None})
+        choices.append(_empty())
         _add(choices[-1], part)
     return choices
 
 
-async def _look(target: load.Target, pid: int) -> Seen:
+async def _look(target: load.Target, pid: int, started: float) -> Seen:
     """The server as soon as the last requests of those who left are gone; they have ten seconds."""
     for _ in range(200):
         with _OPEN(target.url.removesuffix("/v1") + "/metrics") as answer:
@@ -225,4 +262,4 @@ async def _look(target: load.Target, pid: int) -> Seen:
     for _ in range(6):  # connections that are closing are no leak
         files.append(len(list(Path(f"/proc/{pid}/fd").iterdir())))
         await asyncio.sleep(0.05)
-    return Seen(rss, min(files), threads, running, numbers["ernie:prefix_cache_bytes"])
+    return Seen(time.monotonic() - started, rss, min(files), threads, running, numbers["ernie:prefix_cache_bytes"])

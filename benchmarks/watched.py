@@ -14,6 +14,7 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -121,11 +122,11 @@ def tree(pid: int) -> list[int]:
     while waiting:
         at = waiting.pop()
         found.append(at)
-        for task in Path(f"/proc/{at}/task").glob("*/children"):
-            try:
-                waiting += [int(word) for word in task.read_text(encoding="ascii").split()]
-            except OSError:  # it ended
-                continue
+        tasks = Path(f"/proc/{at}/task")
+        with suppress(OSError):  # the process ended
+            for task in os.listdir(tasks):
+                with suppress(OSError):  # the thread ended
+                    waiting += [int(word) for word in (tasks / task / "children").read_text(encoding="ascii").split()]
     return found
 
 

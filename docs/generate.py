@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import api_pages
+import events_page
 import promises_page
 import settings_page
 import typer
@@ -280,6 +281,7 @@ def _toml_key(name: str) -> str:
 PAGES: dict[str, Callable[[], str]] = {
     "plugins/libraries/catalog/erniecore_catalog/known.toml": known_plugins,
     "docs/reference/hooks.md": hooks_page,
+    "docs/reference/events.md": lambda: NOTICE + events_page.markdown(),
     **api_pages.pages(NOTICE),
     "docs/reference/kinds.md": kinds_page,
     "docs/reference/plugins.md": plugins_page,

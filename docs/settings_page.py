@@ -22,8 +22,9 @@ environment, flags and `section.key=value` on the command line. `ernie config sh
 
 The sections `run`, `data`, `train`, `eval`, `checkpoint` and `log` belong to the core. The sections `device`, `parallel`,
 `model`, `adapter`, `quantizer` and `method` hold `name` (the plugin) and the keys of that plugin; `method: sft` is short
-for `method: {name: sft}`. `callbacks`, `formats` and `rewards` hold one section per plugin; `callbacks: [visualdl]` is short for
-`callbacks: {visualdl: {}}`. A data source is a path or a mapping with `path`, `format`, `weight` and `epochs`.
+for `method: {name: sft}`. `callbacks`, `formats`, `rewards` and `schedules` hold one section per
+plugin; `callbacks: [visualdl]` is short for `callbacks: {visualdl: {}}`. A data source
+is a path or a mapping with `path`, `format`, `weight` and `epochs`.
 """
 
 

@@ -150,6 +150,16 @@ KINDS: dict[str, Kind] = {
             config="OptimizerConfig",
         ),
         Kind(
+            "schedule",
+            "erniecore.schedules",
+            None,
+            ("ernie_schedule_factor",),
+            "the learning rate after the warm-up; `train.schedule` names it",
+            section="schedules",
+            sets="train.schedule",
+            many=True,
+        ),
+        Kind(
             "launcher",
             "erniecore.launchers",
             "--launcher",

@@ -218,6 +218,12 @@ class OptimizerPlugin(Plugin):
     Config: ClassVar[type[OptimizerConfig]] = OptimizerConfig
 
 
+class SchedulePlugin(Plugin):
+    """Base of plugins with a learning-rate schedule."""
+
+    kind = "schedule"
+
+
 class FormatPlugin(Plugin):
     """Base of format plugins.
 

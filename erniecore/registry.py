@@ -11,7 +11,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from importlib import import_module
 from importlib.metadata import EntryPoint
@@ -168,8 +168,8 @@ def _offers_of_files(kind: str) -> Iterator[Offer]:
 
 def _entry(kind: str, offer: Offer, rivals: bool) -> Entry:
     point, required = offer.point, _requires_core(offer.requires)
-    distribution = offer.distribution if offer.version.startswith("sha256:") else _normal(offer.distribution)
-    return Entry(kind, point.name, point.value, distribution, offer.version, required, rivals, point)
+    entry = Entry(kind, point.name, point.value, offer.distribution, offer.version, required, rivals, point)
+    return entry if entry.is_file else replace(entry, distribution=_normal(offer.distribution))
 
 
 def _normal(name: str) -> str:

@@ -10,8 +10,22 @@ from sites import toys as toys
 from warmed import warm as warm
 from warmed import warm_ranks as warm_ranks
 
-# Started in the background of a shell, this process ignores Ctrl-C, and so would every program that a test starts.
+# Started in the background of a shell, or by nohup, this process ignores some signals, and so would every program of a test.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
+
+#: what `make test-runs` has: whole runs, several processes, real servers, and the commands of documentation pages
+RUNS = (
+    "plugins/commands/quantize/tests/test_streamed_",
+    "plugins/models/ernie45_vl/tests/test_vl_layouts",
+    "plugins/parallel/",
+    "plugins/servers/disaggregated/",
+    "plugins/servers/fastdeploy_server/",
+    "tests/docs/test_pages_run",
+    "tests/e2e/",
+    "tests/unit/accelerators/",
+    "tests/unit/benchmarks/",
+)
 
 
 def pytest_addoption(parser):
@@ -21,10 +35,15 @@ def pytest_addoption(parser):
     parser.addoption("--hostile-results", help="tests/hostile: the file for the counts of attempts by area")
 
 
-@pytest.hookimpl(trylast=True)
+@pytest.hookimpl(wrapper=True)
 def pytest_collection_modifyitems(config, items):
-    """Combinations beyond the usual ones are left out, unless asked for. Modules with slow tests come first, then the
-    others by their number of tests: several workers end together."""
+    """The lane of a test follows from where it is, also outside of this directory. Combinations beyond the usual ones are
+    left out, unless asked for. Modules with slow tests come first, then the others by their number of tests: several
+    workers end together."""
+    for item in items:
+        if item.nodeid.startswith(RUNS):
+            item.add_marker("runs")
+    yield  # here pytest selects by marker
     if not config.getoption("--all-combinations"):
         further = [item for item in items if item.get_closest_marker("combination")]
         config.hook.pytest_deselected(items=further)

@@ -20,7 +20,7 @@ from erniecore.types.records import (
     UnpairedPreference,
     messages_of,
 )
-from erniecore.types.samples import IGNORE, Batch, Encoder, MediaReader, Sample, media_reader
+from erniecore.types.samples import IGNORE, Batch, Encoder, MediaReader, Sample, SeenMedia, media_reader
 
 __all__ = [
     "FormatConfig",
@@ -48,6 +48,7 @@ __all__ = [
     "RowReaderPlugin",
     "Sample",
     "SchemePlugin",
+    "SeenMedia",
     "ToolCall",
     "codes",
     "media_reader",

@@ -7,7 +7,7 @@ from erniecore.sections import MethodConfig, ReferenceUse
 from erniecore.types.model import CausalLM, Features
 from erniecore.types.records import Origin, Record
 from erniecore.types.run import LossOutput, Objective, RunView
-from erniecore.types.samples import IGNORE, Batch, Encoder, Sample
+from erniecore.types.samples import IGNORE, Batch, Encoder, ExpectingEncoder, Sample
 from erniecore.types.text import Segment, Tokenizer
 
 __all__ = [
@@ -19,6 +19,7 @@ __all__ = [
     "Batch",
     "CausalLM",
     "Encoder",
+    "ExpectingEncoder",
     "Features",
     "IGNORE",
     "LossOutput",

@@ -15,7 +15,7 @@ from erniecore.types.model import (
 )
 from erniecore.types.protocols import RecomputableModel
 from erniecore.types.records import Json
-from erniecore.types.shape import DecoderShape, LayerShape
+from erniecore.types.shape import DecoderShape, LayerShape, VisionShape
 from erniecore.types.text import ChatTemplate, Segment, Tokenizer
 
 __all__ = [
@@ -37,4 +37,5 @@ __all__ = [
     "StateAdapter",
     "TensorMap",
     "Tokenizer",
+    "VisionShape",
 ]

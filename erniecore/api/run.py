@@ -1,10 +1,12 @@
 """Building block: opens a model directory or a checkpoint outside of a run. Imports Paddle when it opens one."""
 
 from erniecore.config.selection import plugin_for_directory
+from erniecore.engine.fingerprint import tree_digest
 from erniecore.engine.loading import open_model
 from erniecore.engine.models.adapters import (
     adapter_directory,
     adapter_plugin,
+    base_difference,
     base_notes,
     base_of,
     load_adapter,
@@ -33,6 +35,7 @@ __all__ = [
     "stored_dtype",
     "adapter_directory",
     "adapter_plugin",
+    "base_difference",
     "base_of",
     "load_adapter",
     "load_bundle",
@@ -43,4 +46,5 @@ __all__ = [
     "open_model",
     "origin_of",
     "base_notes",
+    "tree_digest",
 ]

@@ -8,13 +8,15 @@ from erniecore.config.describe import Explanation, section_keys
 from erniecore.config.imported import import_file, read, refuse_unknown
 from erniecore.config.problems import Known
 from erniecore.config.recognize import importer_of, tables, unrecognized
+from erniecore.config.resolved import resolved_text
 from erniecore.config.selection import select
 from erniecore.config.settings import composed, values
 from erniecore.config.values import scalar
+from erniecore.engine.config_hash import flatten
 from erniecore.kinds import FLAG_KINDS, KINDS, MANY, RUN_KINDS
 
 __all__ = [
     "CORE_SECTIONS", "FLAG_KINDS", "KINDS", "MANY", "RUN_KINDS", "Explanation", "Known", "LoadedSettings", "composed",
-    "current_key", "import_file", "importer_of", "load", "read", "read_sources", "refuse_unknown", "scalar", "section_keys",
-    "select", "tables", "unrecognized", "values",
+    "current_key", "flatten", "import_file", "importer_of", "load", "read", "read_sources", "refuse_unknown", "resolved_text",
+    "scalar", "section_keys", "select", "tables", "unrecognized", "values",
 ]  # fmt: skip

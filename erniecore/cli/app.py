@@ -9,11 +9,13 @@ import errno
 import os
 import sys
 import traceback
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Annotated, Any
 
 import typer
+from erniecore_system import mapped
 
 import erniecore
 from erniecore import signals
@@ -40,6 +42,9 @@ COMMANDS: dict[str, Lazy] = {
     "model": Lazy("erniecore.cli.nested:model", "Create and check model directories."),
     "version": Lazy("erniecore.cli.version:version", "Versions, and a block for bug reports."),
 }
+
+#: how a shell's script asks for completions (`ernie completion`)
+_COMPLETE = "_ERNIE_COMPLETE"
 
 
 def _print_version(asked: bool) -> None:
@@ -89,20 +94,33 @@ def main(argv: Sequence[str] | None = None) -> int:
     debug = "--debug" in own or os.environ.get("ERNIE_DEBUG", "") not in ("", "0")
     as_json = "--json" in own
     args = [w for i, w in enumerate(args) if not (w == "--debug" and i < len(own))]
+    report = partial(_report, debug=debug, as_json=as_json)
+    with mapped.reported_by(report):
+        return _run(args, report)
+
+
+def _run(args: list[str], report: Callable[[BaseException], int]) -> int:
+    """The exit code of the command ``args``; ``report`` shows an error and gives its code."""
+    if _COMPLETE in os.environ:  # a shell asks what may come next
+        from typer._completion_classes import completion_init
+
+        completion_init()
     try:
         with _plugin_files(args, args.index("--") if "--" in args else len(args)) as arguments:
             result = build_cli().main(args=arguments, prog_name="ernie", standalone_mode=False)
         return result if isinstance(result, int) and not isinstance(result, bool) else int(Exit.OK)
     except SystemExit as end:
         if isinstance(end.__context__, BrokenPipeError):  # click makes an exit of it before we see it
-            return _report(end.__context__, debug=debug, as_json=as_json)
+            return report(end.__context__)
         return end.code if isinstance(end.code, int) else int(Exit.OK if end.code is None else Exit.BUG)
     except BaseException as error:
+        if _COMPLETE in os.environ:  # there is nothing to complete behind a word that is wrong
+            return int(Exit.OK)
         found = None if isinstance(error, Preempted) else signals.outcome(error, args)
         if found is None and isinstance(error, typer.Abort):
             found = int(Exit.INTERRUPTED), "interrupted"
         if found is None:
-            return _report(error, debug=debug, as_json=as_json)
+            return report(error)
         render.note(found[1])
         return found[0]
 

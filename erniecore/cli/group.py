@@ -17,7 +17,7 @@ from erniecore_catalog.retired import current_flags
 from typer.core import TyperCommand, TyperGroup
 
 from erniecore.cli import render
-from erniecore.cli.usage import CLICK_ERROR
+from erniecore.cli.usage import CLICK_ERROR, COMPLETION_ITEM
 from erniecore.errors import PluginBroken, UsageError, nearest
 from erniecore.signals import Preempted
 
@@ -92,6 +92,11 @@ class NearestGroup(TyperGroup):
         if not name.startswith("-") and self.get_command(ctx, name) is None:
             raise _unknown(ctx, name, self.list_commands(ctx))
         return super().resolve_command(ctx, args)
+
+    def shell_complete(self, ctx: Any, incomplete: str) -> list[Any]:
+        """Options and subcommands that begin with a word; no command is imported for it."""
+        names = [name for name in self.list_commands(ctx) if name.startswith(incomplete)]
+        return [*map(COMPLETION_ITEM, names), *TyperCommand.shell_complete(self, ctx, incomplete)]
 
     def invoke(self, ctx: Any) -> Any:
         """As typer does; its errors know the command also where its parser does not say."""

@@ -31,9 +31,20 @@ Arguments = Annotated[
 ]
 
 
+def _installed(kind: str) -> Callable[[str], list[str]]:
+    """For shells that complete a word: the installed plugins of a kind whose names begin with it. Imports none of them."""
+
+    def complete(incomplete: str) -> list[str]:
+        from erniecore import registry
+
+        return sorted({entry.name for entry in registry.entries(kind) if entry.name.startswith(incomplete)})
+
+    return complete
+
+
 def _flag(kind: Kind) -> Any:
     """The option that selects the plugin of a kind, or the plugins."""
-    option = typer.Option(kind.flag, metavar=kind.metavar, help=kind.help)
+    option = typer.Option(kind.flag, metavar=kind.metavar, help=kind.help, autocompletion=_installed(kind.name))
     return Annotated[list[str] | None, option] if kind.many and not kind.sets else Annotated[str | None, option]
 
 

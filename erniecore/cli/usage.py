@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import Any
 
 import typer
@@ -10,6 +11,8 @@ from erniecore.errors import UsageError
 
 #: typer's usage errors, whichever click it is built on (it carries its own since 0.26)
 CLICK_ERROR: type[Any] = typer.BadParameter.__mro__[2]
+#: and what it hands to a shell that completes a word
+COMPLETION_ITEM: Any = import_module(f"{CLICK_ERROR.__module__.rpartition('.')[0]}.shell_completion").CompletionItem
 
 
 def usage_error(error: Any) -> UsageError:

@@ -94,7 +94,7 @@ class DataSection(Section):
         "`turns`: the earliest turns are left out, then the system text; a row whose last turn does not fit is dropped. "
         "`truncate`: of conversations the last turns are left out, then question or answer are cut; of preferences the earliest "
         "turns are left out, then the question is cut at its start, then both answers at their ends. `auto`: the method's own, "
-        "`truncate` for `sft`, `distill` and preferences, `turns` for `reward`, `grpo` and `upo`.",
+        "`truncate` for `sft`, `distill` and preferences, `turns` for `reward` and reinforcement learning.",
     )
     packing: Literal["none", "padding-free", "sequential", "greedy"] = Field(
         "greedy",
@@ -169,6 +169,19 @@ class DataSection(Section):
         return epoch_samples
 
 
+#: built-in values of ``train.schedule``, see ``erniecore/engine/training/schedule.py``
+SCHEDULES = (
+    "linear",
+    "cosine",
+    "cosine-with-restarts",
+    "polynomial",
+    "inverse-sqrt",
+    "constant",
+    "constant-with-warmup",
+    "wsd",
+)
+
+
 class TrainSection(Section):
     """Training length, batch size, optimizer, learning rate and precision."""
 
@@ -180,12 +193,17 @@ class TrainSection(Section):
     min_lr: float = Field(0.0, ge=0, description="Learning rate at the end of the decay.")
     warmup_steps: int = Field(0, ge=0, description="Linear warm-up from 0; wins over `warmup_ratio`.")
     warmup_ratio: float = Field(0.0, ge=0, lt=1, description="Warm-up as a fraction of all steps.")
-    schedule: Literal["linear", "cosine", "polynomial", "constant", "constant-with-warmup", "wsd"] = Field(
-        "cosine", description="Learning rate after the warm-up. `wsd`: constant, then a tail of `decay_steps`."
+    schedule: str = Field(
+        "cosine",
+        description="Learning rate after the warm-up: `"
+        + "`, `".join(SCHEDULES)
+        + "`, or a plugin of kind `schedule`, whose "
+        "settings are in `schedules.NAME`. `wsd`: constant, then a tail of `decay_steps`.",
     )
     decay_steps: int = Field(0, ge=0, description="Length of the WSD tail; 0: a tenth of all steps.")
     decay_shape: Literal["linear", "1-sqrt", "half-life"] = Field("linear", description="Shape of the WSD tail.")
     power: float = Field(1.0, gt=0, description="Exponent of the polynomial schedule.")
+    cycles: int = Field(1, ge=1, description="How often `cosine-with-restarts` falls from the peak, in equal parts.")
     weight_decay: float = Field(
         0.01, ge=0, description="For matrices; norms, biases and other vectors are not decayed."
     )

@@ -19,6 +19,7 @@ from erniecore_system.files import check_links, read_json
 
 from erniecore import registry
 from erniecore.capabilities import MethodCapability
+from erniecore.config.core import SCHEDULES
 from erniecore.config.hubs import with_hubs
 from erniecore.config.sources import DirectorySource, Source, merged
 from erniecore.config.tree import COMMAND_LINE, Leaf, Place, Tree
@@ -29,6 +30,7 @@ from erniecore.errors import (
     PluginError,
     PluginNotFound,
     Problem,
+    did_you_mean,
     shorten,
 )
 from erniecore.host import BUILTIN_CALLBACKS
@@ -42,7 +44,7 @@ class Selection:
 
     Attributes:
         sources: from the highest to the lowest, the recipe included. tree: the same, merged.
-        plugins: kind -> the plugin; for ``format``, ``callback`` and ``reward`` a list. names: kind -> name as it was given.
+        plugins: kind -> the plugin; for kinds of which a run may have several a list. names: kind -> name as it was given.
         places: where each name was given. problems: kinds that nobody chose although they are required.
     """
 
@@ -88,6 +90,7 @@ def select(sources: Sequence[Source], required: Sequence[str]) -> Selection:
         _load("callback", name, place) for name, place in _many(chosen.tree, "callbacks", BUILTIN_CALLBACKS)
     ]
     chosen.plugins["format"] = _formats(chosen.tree)
+    _choose_schedule(chosen)
     _choose_rewards(chosen, "method" in required)
     return chosen
 
@@ -108,6 +111,23 @@ def _choose_rewards(chosen: Selection, required: bool) -> None:
     for name, place in named if not uses else ():
         message = f"method {method.name} does not use reward functions; remove it, or choose a method such as grpo"
         chosen.problems.append((place or Place("settings")).problem(f"rewards.{name}", message))
+
+
+def _choose_schedule(chosen: Selection) -> None:
+    """The plugin that ``train.schedule`` names, unless it is built in; no other has settings in ``schedules``."""
+    name, place = _text(_section(chosen.tree, "train").get("schedule"), "train.schedule") or (SCHEDULES[0], None)
+    known = [*SCHEDULES, *(entry.name for entry in registry.entries("schedule"))]
+    chosen.plugins["schedule"] = []
+    if place is not None and name not in SCHEDULES:
+        if ":" not in name and name not in known:
+            message = f"no schedule has this name; {did_you_mean(name, known, 'there are ' + ', '.join(known))}"
+            chosen.problems.append(place.problem("train.schedule", f"{message} (got {name!r})"))
+            return
+        chosen.plugins["schedule"] = [_load("schedule", name, place)]
+    for other, written in _many(chosen.tree, "schedules"):
+        if other.rpartition(":")[2] not in [plugin.name for plugin in chosen.plugins["schedule"]]:
+            message = f"train.schedule is {name}; remove this, or write train.schedule={other}"
+            chosen.problems.append((written or Place("settings")).problem(f"schedules.{other}", message))
 
 
 def _load(kind: str, name: str, place: Place | None) -> Plugin:

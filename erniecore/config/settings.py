@@ -61,6 +61,7 @@ class RunSettings(Sourced):
     quantizer: SerializeAsAny[sections.QuantizerConfig] | None = None
     method: SerializeAsAny[sections.MethodConfig]
     optimizer: SerializeAsAny[sections.OptimizerConfig]
+    schedules: dict[str, SerializeAsAny[Section]] = {}
     formats: dict[str, SerializeAsAny[Section]]
     rewards: dict[str, SerializeAsAny[sections.RewardConfig]]
     callbacks: dict[str, SerializeAsAny[Section]]

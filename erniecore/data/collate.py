@@ -61,6 +61,7 @@ def collate(rows: Sequence[Sequence[Sample]], *, pad_id: int, length: int = 0, m
         num_tokens=sum(totals),
         num_samples=len(samples),
         origins=tuple(s.origin for s in samples),
+        media=tuple(s.media for s in samples),
     )
 
 

@@ -49,14 +49,19 @@ class GuardedStream(io.RawIOBase):
                 found=f"{e} after {self._size} bytes",
                 fix="fetch or write the file again",
             ) from e
+        except MemoryError as e:
+            raise self._refusal("needs too much memory", str(e)) from e
         view[: len(data)] = data
         self._size += len(data)
         if self._size > self._limit:
-            raise DataError(
-                f"the .{self._kind} stream grows suspiciously",
-                code=codes.GZIP_BOMB,
-                where=str(self._path),
-                found=f"more than {self._limit} bytes",
-                fix="unpack it yourself if you trust it",
-            )
+            raise self._refusal("grows suspiciously", f"more than {self._limit} bytes")
         return len(data)
+
+    def _refusal(self, how: str, found: str) -> DataError:
+        return DataError(
+            f"the .{self._kind} stream {how}",
+            code=codes.GZIP_BOMB,
+            where=str(self._path),
+            found=found,
+            fix="unpack it yourself if you trust it",
+        )

@@ -6,6 +6,7 @@ processes (started afresh, so nothing is inherited) and joined in order: the res
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
@@ -21,11 +22,13 @@ from erniecore.errors import ConfigError, DataError, ErnieError, PluginBroken, R
 from erniecore.host import Host
 from erniecore.sections import Section
 from erniecore.types.records import Origin, Record, messages_of
-from erniecore.types.samples import Encoder, Sample, media_reader
+from erniecore.types.samples import Encoder, Sample, expecting, media_reader
 from erniecore.types.text import Tokenizer
 
 #: A chunk ends with the row that reaches one of these.
 _CHUNK_ROWS, _CHUNK_BYTES = 512, 1 << 20
+#: rows of which an encoder hears before it gets them
+_ROWS_AHEAD = 8
 
 
 @dataclass(frozen=True)
@@ -148,15 +151,17 @@ def _encode_chunk(job: Job, chunk: Chunk) -> Result:
     source = job.sources[chunk.source]
     statistics, builder = RowStatistics(job.max_errors), DatasetBuilder([s.file for s in job.sources])
     statistics.read(source.file, len(chunk.rows))
-    for i, (position, raw) in enumerate(chunk.rows):
-        origin = Origin(source.file, position)
+    for i, (origin, parsed) in enumerate(_parsed(job, chunk)):
         try:
-            record = parse(source, raw, origin, job.limits)
+            if isinstance(parsed, Exception):
+                raise parsed
+            record = parsed
             samples = _samples(job.encoder, record) if job.encoder is not None else ()
         except DataError as e:
             statistics.drop(origin, e)
             continue
-        except ErnieError:
+        except ErnieError as e:  # not the row's alone, but found at it
+            e.where = f"{e.where}, at {origin.place()}" if e.where else origin.place()
             raise
         except Exception as e:
             raise PluginBroken(f"the method failed on a row: {type(e).__name__}: {e}", where=origin.place()) from e
@@ -165,6 +170,25 @@ def _encode_chunk(job: Job, chunk: Chunk) -> Result:
             builder.add(sample, chunk.first_row + i, chunk.source)
     dataset = builder.finish()
     return chunk.group, replace(dataset, digests=dataset.block_digests()), statistics
+
+
+def _parsed(job: Job, chunk: Chunk) -> Iterator[tuple[Origin, Record | Exception]]:
+    """The records of the rows, or what is wrong with them. The encoder hears of some before it gets them."""
+    source, encoder = job.sources[chunk.source], expecting(job.encoder)
+    waiting: deque[tuple[Origin, Record | Exception]] = deque()
+    for position, raw in chunk.rows:
+        origin = Origin(source.file, position)
+        try:
+            record = parse(source, raw, origin, job.limits)
+        except Exception as error:  # told where its turn comes
+            waiting.append((origin, error))
+        else:
+            waiting.append((origin, record))
+            if encoder is not None:
+                encoder.expect(record)
+        if len(waiting) > _ROWS_AHEAD:
+            yield waiting.popleft()
+    yield from waiting
 
 
 def parse(source: DataSource, raw: bytes | RowError, origin: Origin, limits: ReadLimits = LIMITS) -> Record:
@@ -188,12 +212,12 @@ def _samples(encoder: Encoder, record: Record) -> Sequence[Sample]:
     media = next((m.media[0] for m in messages_of(record) if m.media), None)
     if media is not None and media_reader(encoder) is None:
         raise RowError(
-            "the row has media, and this method or model reads texts",
+            "the row has media, and this method or model, with these settings, reads texts",
             code=codes.BAD_VALUE,
             where=media.where,
             found=media.source[:80],
             expected="a text-only row",
-            fix="train with sft or a preference method on a model with images, or leave the media out",
+            fix="train a model that sees, with a method that reads images (`sft`, `dpo`, …), or leave the media out",
         )
     samples = encoder.encode(record)
     if not samples:

@@ -101,7 +101,9 @@ def located(source: str) -> Path:
         reader = registry.load("reader", scheme[1])
     except PluginNotFound as e:
         e.where, e.expected = url, "a file, a directory, or a URL for which a reader plugin is installed"
-        e.fix = "fetch the file and name it" + (f": curl -LO {url}" if scheme[1] in ("http", "https") else "")
+        home = known.home_of("reader", scheme[1])
+        e.fix = f"{install_command(home)}, or " * bool(home) + "fetch the file and name it"
+        e.fix += f": curl -LO {url}" if scheme[1] in ("http", "https") else ""
         raise
     if not isinstance(reader, SchemePlugin):
         raise DataError("this is not the scheme of a URL", where=url, found=scheme[1], code=codes.MISSING_FILE)

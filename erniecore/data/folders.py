@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -126,12 +127,18 @@ def _by_split(directory: Path) -> dict[str, list[Path]]:
     return found
 
 
-def unread_files(directory: Path) -> list[Path]:
-    """Files of a folder that are not read, because no installed reader has their ending."""
+def unread_files(directory: Path) -> dict[str, list[Path]]:
+    """Why -> which files of a folder are not read; data files that are hidden, or behind links to folders, among them."""
     if any((directory / name).is_file() for name in _SAVED):
-        return []
-    types = FileTypes()
-    return [file for file in _files(directory) if not types.of(file).reader and not file.name.startswith(_TEXTS)]
+        return {}
+    types, shown = FileTypes(), list(_files(directory))
+    others = [file for file in shown if not types.of(file).reader and not file.name.startswith(_TEXTS)]
+    skipped, seen = [], set(shown)
+    for root, folders, names in os.walk(directory):
+        files = (Path(root) / name for name in names if name not in _BESIDE)
+        skipped += [file for file in files if file not in seen and types.of(file).reader]
+        skipped += [Path(root) / name for name in folders if os.path.islink(os.path.join(root, name))]
+    return {"of other kinds": others, "hidden, linked or of a data set of their own": sorted(skipped)}
 
 
 def _files(directory: Path) -> Iterator[Path]:

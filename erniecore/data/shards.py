@@ -37,11 +37,11 @@ def shards_of(path: Path) -> tuple[Path, ...]:
     return _of_one_kind(files_of_split(directory, split), directory)
 
 
-def unread(path: Path) -> list[Path]:
-    """Files in the directory of a data set that no installed reader reads; nothing for a file."""
+def unread(path: Path) -> dict[str, list[Path]]:
+    """Why -> which files in the directory of a data set are not read; nothing for a file."""
     directory, _ = _directory(path)
     if directory is None:
-        return []
+        return {}
     from erniecore.data.folders import unread_files
 
     return unread_files(directory)

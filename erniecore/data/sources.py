@@ -48,9 +48,10 @@ class DataSource:
             return
         if any(reader is not None and reader.cuts_documents for reader in readers):
             count.document = self.parser.config.document_unit()
-        if others:
-            names = ", ".join(file.name for file in others[:3]) + (", …" if len(others) > 3 else "")
-            statistics.notes.append(f"{self.file}: {counted(len(others), 'file')} of other kinds not read: {names}")
+        for why, files in others.items():
+            if files:
+                names = ", ".join(file.name for file in files[:3]) + (", …" if len(files) > 3 else "")
+                statistics.notes.append(f"{self.file}: {counted(len(files), 'file')} {why} not read: {names}")
 
 
 def resolve(

@@ -16,7 +16,13 @@ from erniecore.engine.config_hash import NOTED, SAFE, flatten, matches
 #: keys that split the rows of a step into micro-batches: they may change as long as a step has as many rows
 SPLIT = ("train.batch_size", "train.accumulation")
 #: settings that earlier versions did not have, with the values that they behaved as
-ADDED = {"data.max_patches": 0, "train.freeze": []}
+ADDED: dict[str, object] = {
+    "data.max_patches": 0,
+    "method.neftune_alpha": 0.0,
+    "schedules": {},
+    "train.cycles": 1,
+    "train.freeze": [],
+}
 _SPLIT_NOTE = "a step has the same rows, split differently: results may differ in the last bits"
 
 

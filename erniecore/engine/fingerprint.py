@@ -43,6 +43,11 @@ def begin(settings: RunSettings, plugins: Mapping[str, Any]) -> Future[contents.
     return contents.begin(cache, model.path, text, model.template, others, versions)
 
 
+def tree_digest(*directories: Path | None) -> str:
+    """One hash of all files in ``directories``; those that did not change are not read again."""
+    return contents.tree_digest(user_cache().with_name(HASHES), directories)
+
+
 def model_digest(directory: Path) -> str:
     """One hash of config.json and the weights in ``directory``; files that did not change are not read again."""
     return contents.model_digest(user_cache().with_name(HASHES), directory)

@@ -20,6 +20,7 @@ CLASSES: Mapping[str, str] = {
     "quantizer": "QuantizerHooks",
     "method": "MethodHooks",
     "optimizer": "OptimizerHooks",
+    "schedule": "ScheduleHooks",
     "launcher": "LauncherHooks",
     "format": "FormatHooks",
     "reader": "ReaderHooks",

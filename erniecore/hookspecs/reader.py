@@ -36,7 +36,8 @@ class ReaderHooks:
     @hookspec(firstresult=True)
     def ernie_decompress(self, stream: IO[bytes]) -> BufferedIOBase:
         """The uncompressed bytes of a compressed stream, which the caller closes. Of a ``DecompressorPlugin``; once per pass
-        over a file. How much it may grow is limited by the caller.
+        over a file. How much it may grow is limited by the caller; a stream that asks for more memory than a decoder should
+        take is a ``MemoryError``.
 
         Example::
 

@@ -86,6 +86,8 @@ class Stages:
         head: sublayers that only turn hidden states into results; names that a model does not have are no mistake.
         further: lists of layers that run after ``layers`` and give nothing when they are empty (multi-token prediction).
         auxiliary: names that ``Features.auxiliary`` may have.
+        seeing: sublayers that put images into the stream behind the embedding: they are on the first stage. The model asks
+            itself for ``reads_images``, which is false in the passes of later stages.
     """
 
     embedding: str
@@ -94,6 +96,7 @@ class Stages:
     head: tuple[str, ...] = ("lm_head", "score")
     further: tuple[str, ...] = ()
     auxiliary: tuple[str, ...] = ()
+    seeing: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -120,5 +120,13 @@ class Optimizer(ABC):
             slot.parameter.grad = None  # clear_gradient would leave zeros, which look like a gradient
 
     def state_tensors(self) -> Mapping[str, Tensor]:
-        """``<parameter>.<state>`` -> tensor, the same names at every step; a checkpoint overwrites them in place."""
+        """``<parameter>.<state>`` -> tensor, the same names at every step, each shaped like what is updated; a checkpoint
+        overwrites them in place, and calls :meth:`restored`."""
         return {name: tensor for slot in self.slots for name, tensor in slot.state_tensors().items()}
+
+    def restored(self, tensors: Mapping[str, Tensor]) -> None:
+        """Called with the :meth:`state_tensors` that a checkpoint has overwritten; for state that is kept in another form."""
+
+    def kept_tensors(self) -> Mapping[str, Tensor]:
+        """What is kept in memory, under names that begin with ``<parameter>.``; :meth:`state_tensors` unless in another form."""
+        return self.state_tensors()

@@ -53,12 +53,14 @@ class ParameterState(Protocol):
         parameter: the tensor on this rank.
         part: (start, stop) of the flattened parameter that this rank updates and has state for; ``None``: all of it.
         reduced: the reduced gradient of ``part``, set by a strategy that shards gradients.
+        whole: names of state that is no tensor of ``part``: of any shape, and alike on all ranks with the parameter.
     """
 
     name: str
     parameter: Tensor
     part: tuple[int, int] | None
     reduced: Tensor | None
+    whole: frozenset[str]
 
     @property
     def gradient(self) -> Tensor | None:

@@ -63,6 +63,18 @@ class QuantizerState(Protocol):
 
 
 @runtime_checkable
+class FloatCodes(Protocol):
+    """A layer that stores floating-point numbers of few bits in tensors of whole numbers.
+
+    Attributes:
+        code_dtypes: name of such a tensor in the layer -> what the bits are, as safetensors calls it (``F8_E4M3``). Those of a
+            file are looked at for NaN and infinity when they are read.
+    """
+
+    code_dtypes: Mapping[str, str]
+
+
+@runtime_checkable
 class CalibratedModel(Protocol):
     """A model whose quantizer has something to say about its calibration.
 

@@ -6,9 +6,9 @@ position t.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, runtime_checkable
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias, runtime_checkable
 
 from erniecore.types.records import NOWHERE, Message, Origin, Record
 
@@ -65,6 +65,7 @@ class Batch:
         num_tokens: positions that are not padding; ``num_samples`` samples in it.
         origins: where its samples came from.
         inputs: further inputs of the model by name, such as pixels; ``position_ids`` may be [B, S, axes] beside them.
+        media: ``Sample.media`` of each sample, as ``origins``.
     """
 
     input_ids: IntArray
@@ -76,6 +77,24 @@ class Batch:
     num_samples: int
     origins: tuple[Origin, ...] = ()
     inputs: Mapping[str, Array] = field(default_factory=dict)
+    media: tuple[tuple[str, ...], ...] = ()
+
+
+class SeenMedia(NamedTuple):
+    """How a model sees an image or a video.
+
+    Attributes:
+        kind: ``image`` or ``video``. source: as the row has it. tokens: placeholders that stand for it.
+        width, height: pixels of each frame after resizing. seconds: times of the frames of a video; of an image none.
+    """
+
+    kind: str
+    source: str
+    tokens: int
+    patches: int
+    width: int
+    height: int
+    seconds: tuple[float, ...] = ()
 
 
 @runtime_checkable
@@ -88,6 +107,19 @@ class MediaReader(Protocol):
 
     def patches(self, media: str) -> int:
         """How many patches the vision tower reads of one of ``Sample.media``."""
+        ...
+
+    def seen(self, media: str) -> SeenMedia:
+        """What is known of one of ``Sample.media`` without decoding it."""
+        ...
+
+    def frames(self, media: str) -> Iterator[bytes]:
+        """PNG files of what the vision tower reads of one of ``Sample.media``, made of its patches: an image, or the frames of
+        a video. Raises ``DataError`` for a file that has changed."""
+        ...
+
+    def reads_as(self, other: MediaReader) -> bool:
+        """Whether a model with the reader ``other`` takes values that :meth:`complete` makes."""
         ...
 
     def unchanged(self, media: str) -> bool:
@@ -113,8 +145,22 @@ class Encoder(Protocol):
 
 
 @runtime_checkable
+class ExpectingEncoder(Protocol):
+    """An encoder that can begin with something before it is asked: it is told of rows that come next."""
+
+    def expect(self, record: Record) -> None:
+        """``encode`` is going to be called for this record, after some others. Raises nothing."""
+        ...
+
+
+@runtime_checkable
 class _WithMedia(Protocol):
     media: MediaReader | None
+
+
+def expecting(encoder: Encoder | None) -> ExpectingEncoder | None:
+    """The encoder, if it wants to hear of rows that come next."""
+    return encoder if isinstance(encoder, ExpectingEncoder) else None
 
 
 def media_reader(encoder: Encoder | None) -> MediaReader | None:

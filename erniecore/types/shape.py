@@ -29,6 +29,29 @@ class LayerShape:
 
 
 @dataclass(frozen=True, slots=True)
+class VisionShape:
+    """What reads images before the decoder, in numbers of activations per patch.
+
+    Attributes:
+        depth: blocks of the tower. hidden: their width. block: what one keeps for its backward pass. ends: what is kept before
+            and behind the blocks. joint: what is kept between tower and decoder. passing: what exists at a time while nothing is
+            kept.
+        patches: that become one token of an image.
+        tower, joints: beginnings of the names of their parameters.
+    """
+
+    depth: int
+    hidden: int
+    block: int
+    ends: int
+    joint: int
+    passing: int
+    patches: int
+    tower: str
+    joints: str
+
+
+@dataclass(frozen=True, slots=True)
 class DecoderShape:
     """A causal language model.
 
@@ -36,6 +59,7 @@ class DecoderShape:
         hidden, vocab: width of the stream; tokens. tied: the head's weight is the embedding.
         layers: in order. mtp_layers: multi-token-prediction layers, which only training runs.
         beside: parameters that no token of text passes, but for experts: frozen, and whole on every rank.
+        vision: what reads images; None where nothing does.
     """
 
     hidden: int
@@ -44,3 +68,4 @@ class DecoderShape:
     layers: tuple[LayerShape, ...]
     mtp_layers: tuple[LayerShape, ...] = ()
     beside: int = 0
+    vision: VisionShape | None = None

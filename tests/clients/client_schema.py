@@ -17,7 +17,7 @@ CASES = 8
 @pytest.fixture(scope="module")
 def small(home):
     """A server whose answers are short, as its context is."""
-    found = Server(home / "roomy" / "model", "tiny", home / "small.log", "context=48", "waiting=64", key=KEY)
+    found = Server(home / "roomy" / "model", "tiny", home / "small.log", "context=48", "max_choices=4", key=KEY)
     yield found
     assert "Traceback" not in found.stop()
 

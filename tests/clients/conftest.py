@@ -62,7 +62,7 @@ class Server:
 def home(tmp_path_factory):
     """Directory with ``roomy`` and ``thinking``, each with ``model/`` and ``rows.jsonl``."""
     directory = tmp_path_factory.mktemp("models")
-    for name, *how in (("roomy", 2048), ("thinking", 512, "thinking")):
+    for name, *how in (("roomy", 2048), ("thinking", 2048, "thinking")):
         ernie("python", "tests/helpers/talker.py", directory / name, *how)
     return directory
 
@@ -81,6 +81,29 @@ def server(home):
 def thinker(home):
     """A server of a model that begins with reasoning."""
     found = Server(home / "thinking" / "model", "thinker", home / "thinker.log")
+    yield found
+    assert "Traceback" not in found.stop()
+
+
+@pytest.fixture(scope="session")
+def seer(tmp_path_factory):
+    """A server of a model that sees; images lie beside its directory."""
+    home = tmp_path_factory.mktemp("seer")
+    ernie("python", "tests/helpers/seers.py", home)
+    found = Server(home / "model", "seer", home / "seer.log")
+    yield found
+    assert "Traceback" not in found.stop()
+
+
+@pytest.fixture(scope="session")
+def adapters(home):
+    """A server of a base with two adapters."""
+    base = home / "roomy" / "model"
+    places = [home / name for name in ("plain", "loud")]
+    for seed, place in enumerate(places):
+        ernie("python", "tests/helpers/talker.py", "adapter", base, place, seed)
+    options = [word for place in places for word in ("--adapter", f"{place.name}={place}")]
+    found = Server(base, "tiny", home / "adapters.log", *options)
     yield found
     assert "Traceback" not in found.stop()
 

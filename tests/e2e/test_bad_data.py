@@ -124,7 +124,7 @@ FILES = {
     "lines": ("a.json", GOOD.encode() * 2, "must hold an array", "call it .jsonl"),
     "open array": ("a.json", b"[\n" + GOOD.encode() + b",\n", "the array is not closed", "repair the file"),
     "UTF-16": ("a.jsonl", GOOD.encode("utf-16"), "the file is UTF-16", "convert it to UTF-8"),
-    "ending": ("a.csv", b"a,b\n", "cannot be read", "convert it to .jsonl"),
+    "ending": ("a.xml", b"<a/>\n", "cannot be read", "convert it to .jsonl"),
     "gzip bomb": ("a.jsonl.gz", gzip.compress(b" " * (80 << 20)), "grows suspiciously", "unpack it yourself"),
     "cut gzip": ("a.jsonl.gz", gzip.compress(GOOD.encode() * 99)[:90], "the .gz stream is damaged", "fetch or write"),
     "no gzip": ("a.jsonl.gz", GOOD.encode(), "this is no .gz file", "remove the .gz ending"),

@@ -178,7 +178,7 @@ def touched_bytes(name, directory, change, *, whole_first):
 
     kept, look, of_file = [], safetensors_io._view, weights.source_of
     safetensors_io._view = lambda path, tensor, mapped, info: kept.append(mapped) or look(path, tensor, mapped, info)
-    safetensors_io._release = lambda mapped, info: None
+    safetensors_io._release = lambda *given: None
     if whole_first:
         weights.source_of = lambda *a: of_file(*a)._replace(within=None)
     build(name, directory, change)

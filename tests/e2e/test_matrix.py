@@ -25,6 +25,13 @@ NEEDS = {
     "distill": {"method.teacher": "{model}"},
     "grpo": {"method.group_size": 2, "method.max_new_tokens": 4, "rewards.exact-match.weight": 1},
     "kto": {"train.batch_size": 4},
+    # a random model is never right; the reward has to differ, for without a pair there is no loss
+    "online-dpo": {
+        "method.group_size": 8,
+        "method.max_new_tokens": 4,
+        "rewards.regex": "{pattern: '[a-m]', whole: false}",
+    },
+    "rloo": {"method.group_size": 2, "method.max_new_tokens": 4, "rewards.exact-match.weight": 1},
     "upo": {"method.group_size": 2, "method.max_new_tokens": 4, "rewards.exact-match.weight": 1},
 }
 #: (method, adapter, model) with "*" for any -> a part of the error

@@ -183,6 +183,53 @@ def test_such_a_base_is_neither_trained_nor_written_in_any_form(ernie, home, run
         ]
 
 
+#: quantizer -> the tensors beside whole numbers that its files have; of those of bits of E4M3, 0x7F is NaN
+PACKED = {
+    "wint8": {"weight_scale"},
+    "wint4": {"weight_scale"},
+    "wint4-8": {"weight_scale"},
+    "nf4": {"weight_scale"},
+    "ccq-2.5": {"super_scale"},
+    "ccq-2.06": {"super_scale", "code_scale", "code_zp"},
+    "fp8-block": {"weight_scale", "quant_weight"},
+    "gptq": {"weight_scale"},
+    "awq": {"weight_scale", "input_scale"},
+    "fp8-ptq": {"weight_scale", "activation_scale", "quant_weight"},
+    "w8a8": {"weight_scale", "input_scale", "activation_scale"},
+    "w4a8": {"weight_scale", "input_scale", "activation_scale"},
+    "kv-cache": {"keys_scale", "values_scale"},
+}
+
+
+@pytest.mark.parametrize("quantizer", PACKED)
+def test_such_scales_and_codes_of_a_packed_model_are_refused_when_it_is_loaded(ernie, home, runner, quantizer):
+    """One number of each kind of tensor that a quantizer's files have, by file and tensor, wherever the model is used."""
+    packed, calib = runner.directory / "packed", ["--calib", home / "train.jsonl"]
+    calib = calib if quantizer in ("gptq", "awq", "fp8-ptq", "w8a8", "w4a8", "kv-cache") else []
+    done = ernie("quantize", home / "base", "--to", quantizer, *calib, "--out", packed)
+    assert done.code == 0, done
+    (file,) = packed.glob("weights-*.safetensors")
+    (packed / "erniecore_manifest.json").unlink()  # as somebody else's program wrote it
+    whole = load_file(file)
+    floats = {name: math.nan for name, values in whole.items() if values.dtype.kind == "f"}
+    if "quant_weight" in PACKED[quantizer]:
+        floats |= {name: 0x7F for name in whole if name.endswith("quant_weight")}
+    kinds = {name.rpartition(".")[2]: name for name in floats}
+    assert kinds.keys() == {*PACKED[quantizer], "weight"}
+    for name in kinds.values():
+        spoiled = {**whole, name: whole[name].copy()}
+        spoiled[name].flat[spoiled[name].size // 2] = floats[name]
+        save_file(spoiled, file, metadata={"format": "pt"})
+        outcome = ernie("generate", "--model", packed, "--prompt", "a", "--max-new-tokens", 1)
+        assert outcome.code == Exit.NUMERICS, (name, outcome)
+        assert f"{file}: {name}" in outcome.err
+        assert "not finite" in outcome.err
+    outcome = ernie("run", *runner.words(model__path=packed, adapter__name="lora"))
+    upon = quantizer in ("wint8", "wint4", "wint4-8", "nf4", "ccq-2.5", "ccq-2.06")  # others are not trained upon
+    assert outcome.code == (Exit.NUMERICS if upon else Exit.USAGE), outcome
+    assert not [*runner.directory.glob("out/ckpt/*")]
+
+
 def test_such_an_adapter_is_neither_merged_nor_used(ernie, home, runner):
     runner.run(**{**RUN, "train__max_steps": 1}, adapter__name="lora")
     adapter = runner.directory / "out" / "adapter"

@@ -79,7 +79,7 @@ def test_kept_answers_serve_further_runs(runner, teacher, monkeypatch):
     def fail(*_, **__):
         raise AssertionError("the teacher was opened")
 
-    monkeypatch.setattr("erniecore_distill.opening.checked_model", fail)
+    monkeypatch.setattr("erniecore_distill.opening.checked_teacher", fail)
     runner.run("two", **{**chosen, "run__seed": 5, "train__batch_size": 2})
     assert runner.events("teacher_cache", "two")[0]["samples"] == 88
 

@@ -61,6 +61,36 @@ def test_three_kinds_from_files_in_one_run(ernie, runner, monkeypatch):
     assert runner.events("step")[-1]["step"] == 4
 
 
+def test_a_schedule_from_a_file(ernie, runner):
+    """Rates by the formula, with a warm-up and a floor, also behind an interruption; other settings are another run."""
+    words = runner.words(train__max_steps=6, train__learning_rate=0.01, train__min_lr=0.002, train__warmup_steps=2)
+    words = [*words, "--plugin", EXAMPLES / "rex_schedule.py", "train.schedule=rex"]
+    assert ernie("run", *words, "schedules.rex.bend=0.8", "run.until=3").code == Exit.PREEMPTED
+    refused = ernie("run", *words, "schedules.rex.bend=0.5")
+    assert refused.code == Exit.USAGE
+    assert "schedules.rex.bend" in refused.err
+    assert ernie("run", *words, "schedules.rex.bend=0.8").code == Exit.OK
+    left = [(1 - q) / (1 - 0.8 * q) for q in (0, 0.25, 0.5, 0.75)]
+    expected = [0.005, 0.01, *(0.002 + 0.008 * factor for factor in left)]
+    assert [event["lr"] for event in runner.events("step")] == pytest.approx(expected, rel=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        (["train.schedule=rexx"], "no schedule has this name; did you mean rex?"),
+        (["train.schedule=rexx:rex"], "rexx"),
+        (["schedules.rex.bend=0.1"], "train.schedule is linear; remove this, or write train.schedule=rex"),
+        (["train.schedule=rex", "schedules.rex.bent=0.1"], "did you mean schedules.rex.bend?"),
+    ],
+)
+def test_a_schedule_that_is_not_there(ernie, runner, settings, message):
+    words = runner.words(train__schedule="linear")
+    refused = ernie("run", *words, "--plugin", EXAMPLES / "rex_schedule.py", *settings)
+    assert refused.code != Exit.OK
+    assert message in refused.err
+
+
 def test_resolved_settings_name_the_file_with_its_hash(ernie, runner, monkeypatch):
     monkeypatch.chdir(runner.directory)
     shutil.copy(BEST, "mine.py")

@@ -40,6 +40,24 @@ def test_order_of_the_data_goes_on_over_an_epoch(runner):
     assert runner.curve("broken") == runner.curve("straight")
 
 
+def test_noise_on_embeddings_goes_on_bit_for_bit(runner):
+    """Also in other micro-batches; another alpha is another run."""
+    options = {"method__neftune_alpha": 5.0, "data__packing": "none"}
+    runner.run("straight", **options)
+    runner.run("plain", data__packing="none")
+    assert runner.curve("straight") != runner.curve("plain")
+    runner.run("broken", checkpoint__every=5, **options)
+    shutil.rmtree(runner.directory / "broken" / "ckpt" / "step-00000008")
+    with pytest.raises(UsageError, match=r"method\.neftune_alpha"):
+        runner.run("broken", **{**options, "method__neftune_alpha": 6.0})
+    runner.run("broken", checkpoint__every=5, **options)
+    assert [event["step"] for event in runner.events("step", "broken")] == [*range(1, 9), 6, 7, 8]
+    assert runner.tensors(8, "broken") == runner.tensors(8, "straight")
+    runner.run("split", **options, train__batch_size=1, train__accumulation=2)
+    losses = [[event["loss"] for event in runner.events("step", out)] for out in ("straight", "split")]
+    assert losses[1] == pytest.approx(losses[0], rel=1e-5)
+
+
 def test_choice_of_the_checkpoint_is_announced(runner):
     runner.run(checkpoint__every=4)
     runner.run(checkpoint__every=4)

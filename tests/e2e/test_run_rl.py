@@ -56,16 +56,19 @@ def test_every_step_reports_what_was_tried(rl):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("model", ["ernie45", "ernie45-moe"])
-def test_killed_run_continues_bit_for_bit_in_the_middle_of_a_rollout(rl, model):
+@pytest.mark.parametrize(
+    ("method", "model"), [("grpo", "ernie45"), ("grpo", "ernie45-moe"), ("rloo", "ernie45"), ("online-dpo", "ernie45")]
+)
+def test_killed_run_continues_bit_for_bit_in_the_middle_of_a_rollout(rl, method, model):
     base = rl.home / ("base" if model == "ernie45" else "moe")
     more = {
+        "method__name": method,
         "model__name": model,
         "model__path": base,
         "method__updates_per_rollout": 3,
         "train__max_steps": 8,
         "checkpoint__every": 1,
-        "method__kl": 0.05,
+        **({} if method == "online-dpo" else {"method__kl": 0.05}),
     }
     rl.complete("whole", **more)
     rl.kill_at(5, "killed", **more)
@@ -75,7 +78,11 @@ def test_killed_run_continues_bit_for_bit_in_the_middle_of_a_rollout(rl, model):
     steps = rl.events("step", "whole")
     assert [("reward" in s) for s in steps] == [True, False, False] * 2 + [True, False]
     assert steps[0]["reward/std"] > 0
-    assert steps[2]["log_ratio"] > 0
+    if method == "online-dpo":
+        assert steps[0]["pairs/loss"] == pytest.approx(0.693147, abs=1e-5)
+        assert steps[2]["pairs/loss"] != steps[0]["pairs/loss"]
+    else:
+        assert steps[2]["log_ratio"] > 0
 
 
 def test_repeated_updates_add_steps_to_an_epoch(rl):
@@ -83,14 +90,19 @@ def test_repeated_updates_add_steps_to_an_epoch(rl):
     assert rl.events("run_start")[0]["total_steps"] == 2 * 5  # 90 rows, 2 per step, a tenth of them
 
 
-@pytest.mark.parametrize("method", ["grpo", "upo"])
+@pytest.mark.parametrize("method", ["grpo", "upo", "rloo", "online-dpo"])
 def test_an_adapter_learns_from_rollouts_and_is_exported(rl, method, ernie):
-    result = rl.run(method__name=method, adapter__name="lora", adapter__rank=2, method__kl=0.1)
+    kl = {} if method == "online-dpo" else {"method__kl": 0.1}
+    result = rl.run(method__name=method, adapter__name="lora", adapter__rank=2, **kl)
     assert (result.out / "adapter" / "adapter_config.json").is_file()
     steps = rl.events("step")
-    assert steps[0]["kl"] == 0
-    assert steps[-1]["kl"] > 0
-    if method == "upo":
+    if method == "rloo":  # an estimate that can be negative
+        assert steps[0]["kl"] == pytest.approx(0, abs=1e-6)
+        assert steps[-1]["kl"] != steps[0]["kl"]
+    elif kl:
+        assert steps[0]["kl"] == 0
+        assert steps[-1]["kl"] > 0
+    if method in ("upo", "online-dpo"):
         assert steps[0]["pairs/loss"] == pytest.approx(0.693147, abs=1e-5)
 
 

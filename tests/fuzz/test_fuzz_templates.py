@@ -4,6 +4,8 @@ with a name.
 The same examples each time; ``make fuzz`` tries others.
 """
 
+import re
+
 import pytest
 from erniecore_text import render_process
 from erniecore_text.rendering import RenderFault
@@ -170,4 +172,9 @@ def test_a_rendering_is_that_of_a_plain_sandbox_or_an_error_with_a_name(oracle, 
     if ours is None:
         assert any(word in source for word in REFUSED), (source, plain)
     else:
-        assert ours == plain
+        assert _without_addresses(ours) == _without_addresses(plain)
+
+
+def _without_addresses(text):
+    """A generator prints where it is in its process's memory."""
+    return re.sub(r" at 0x[0-9a-f]+>", " at …>", text)

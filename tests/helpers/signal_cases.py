@@ -30,8 +30,6 @@ from kills import damaged, fingerprint
 from small_model import make_home
 from warm import Fork, Warm, ask
 
-from erniecore.engine.preparation.rundir import EVENTS_NAME, SETTINGS
-
 #: what is sent; PIPE also closes the other ends of stdout and stderr
 KINDS = {
     "INT": (signal.SIGINT,),
@@ -204,10 +202,8 @@ class Storm:
 
 
 def run_of(place: Path) -> Path:
-    """The one run in ``place``, if it is there yet. A directory that says neither settings nor events is none: a second Ctrl-C
-    came right after it was made."""
-    made = (place / "runs").glob("*") if (place / "runs").is_dir() else ()
-    found = [path for path in made if (path / SETTINGS).exists() or (path / EVENTS_NAME).exists()]
+    """The one directory in ``place``, if it is there yet; also one that did not become a run, which the next command takes."""
+    found = sorted((place / "runs").glob("*"))
     assert len(found) < 2, f"the same command began a second run: {found}"
     return found[0] if found else place / "none"
 

@@ -1,6 +1,7 @@
 """A model directory that can talk (nonsense): random weights, a tokenizer trained on the example's tasks.
 
-``python tests/helpers/talker.py DIRECTORY [CONTEXT [TEMPLATE]]`` makes one for programs that are no tests of this suite.
+``python tests/helpers/talker.py DIRECTORY [CONTEXT [TEMPLATE]]`` makes one for programs that are no tests of this suite, and
+``… talker.py adapter MODEL DIRECTORY SEED`` an adapter on one.
 """
 
 from __future__ import annotations
@@ -27,6 +28,28 @@ def roomy(talker: Path, target: Path, context: int) -> Path:
     return target
 
 
+def make_adapter(model: Path, target: Path, seed: int) -> Path:
+    """A LoRA adapter with random weights on the model in ``model``, as a run writes it, in ``target``."""
+    import paddle
+    from erniecore_checkpoint.directories import write_directory_manifest
+    from erniecore_lora import adapt, plugin
+    from erniecore_lora.save import save
+
+    from erniecore.api.run import open_model
+    from erniecore.engine.fingerprint import KEY, model_digest
+
+    opened = open_model(model).model
+    paddle.seed(seed)  # before A is drawn, whatever was drawn before
+    adapted = plugin.lora.ernie_adapt_model(config=plugin.lora.Config(rank=4), model=opened)
+    for low in adapt.updates(adapted, adapt.active(adapted)).values():
+        low.B.set_value(paddle.randn(low.B.shape))
+    target.mkdir(parents=True)
+    save(adapted, target, base=str(model))
+    facts = {"adapter": "lora", "base": str(model), KEY: {"base": model_digest(model)}}
+    write_directory_manifest(target, facts)
+    return target
+
+
 def make_talker(home: Path, context: int = 96, template: str = "ernie45") -> Path:
     """The same in ``home``, which is there; for prompts and completions of ``context`` tokens."""
     from erniecore_demo import tasks
@@ -49,6 +72,8 @@ def make_talker(home: Path, context: int = 96, template: str = "ernie45") -> Pat
     return home
 
 
-if __name__ == "__main__":
+if __name__ == "__main__" and sys.argv[1] == "adapter":
+    make_adapter(Path(sys.argv[2]), Path(sys.argv[3]), int(sys.argv[4]))
+elif __name__ == "__main__":
     Path(sys.argv[1]).mkdir(parents=True, exist_ok=True)
     make_talker(Path(sys.argv[1]), *map(int, sys.argv[2:3]), *sys.argv[3:4])

@@ -1,4 +1,4 @@
-"""The third-party versions with which the tests ran: what ``erniecore[default,cpu,data]`` needs, at any depth, in the
+"""The third-party versions with which the tests ran: what ``erniecore[default,cpu,data,lm-eval]`` needs, at any depth, in the
 environment of this interpreter.
 
 ``python tests/helpers/tested_versions.py``: lists what differs from ``constraints.txt``; ``--write``: writes it
@@ -16,7 +16,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 FILE = Path(__file__).parents[2] / "constraints.txt"
-EXTRAS = ("default", "cpu", "data")
+EXTRAS = ("default", "cpu", "data", "lm-eval")
 HEAD = """# Versions with which the tests ran last, for `pip install --constraint constraints.txt`, by `make constraints`.
 # Which versions are allowed is in the pyproject.toml files.
 """

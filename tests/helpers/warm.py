@@ -3,7 +3,8 @@ for every command that it is asked for. For tests that start many commands; user
 itself, begin with a fresh interpreter.
 
 The forked process gets the arguments, the directory, the environment and the standard streams of who asks, so it is killed,
-waited for and read like any other. Forks share no state: the server itself never runs a command.
+waited for and read like any other. Forks share no state: the server itself never runs a command. All of them end with the
+process that started the server, whatever ends it.
 
 ``python warm.py SOCKET`` is the server; ``python warm_client.py SOCKET ARGUMENTS...`` asks it in place of
 ``ernie ARGUMENTS...``.
@@ -13,6 +14,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import ctypes
 import importlib
 import json
 import os
@@ -33,6 +35,8 @@ from typing import Any, TextIO
 
 CLIENT = Path(__file__).with_name("warm_client.py")
 _STREAMS = 3
+#: variable with the process that the server ends with
+PARENT = "WARM_PARENT"
 #: modules that most commands import
 WANTED = (
     "erniecore.cli.app",
@@ -95,7 +99,8 @@ class Warm:
             path = Path(self._place.name) / "socket"
             environ = {k: v for k, v in os.environ.items() if not k.startswith(("ERNIE_", "PADDLE_"))}
             command = [sys.executable, __file__, str(path)]
-            self._server = subprocess.Popen(command, stdin=subprocess.DEVNULL, env={**environ, "OMP_NUM_THREADS": "1"})
+            environ |= {"OMP_NUM_THREADS": "1", PARENT: str(os.getpid())}
+            self._server = subprocess.Popen(command, stdin=subprocess.DEVNULL, env=environ)
             while not path.exists():
                 assert self._server.poll() is None, "the server of warm processes ended"
                 time.sleep(0.01)
@@ -112,7 +117,7 @@ class Warm:
             return Fork(ask(self.address(), [argument], os.getcwd(), environ, streams, code))
 
     def close(self) -> None:
-        """Stop the server; processes that run go on."""
+        """Stop the server, and with it what it still runs."""
         if self._server is not None:
             self._server.kill()
             self._server.wait()
@@ -214,22 +219,29 @@ def ask(
 
 def serve(address: str) -> None:
     """Answer until the process that started this one has ended."""
-    import ctypes
-
-    ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
+    _follow(int(os.environ.pop(PARENT)))
     import_all({})
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(address + ".new")
         listener.listen(64)
         os.rename(address + ".new", address)
+        server = os.getpid()
         while True:
             connection, _ = listener.accept()
             if not os.fork():
+                _follow(server)
                 listener.close()
                 signal.signal(signal.SIGCHLD, signal.SIG_DFL)
                 _attend(connection)
             connection.close()
+
+
+def _follow(parent: int) -> None:
+    """SIGKILL when the process ``parent``, which started this one, ends; at once, if it has. A fork does not inherit it."""
+    ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
+    if os.getppid() != parent:
+        os.kill(os.getpid(), signal.SIGKILL)
 
 
 def _attend(connection: socket.socket) -> None:
@@ -239,8 +251,9 @@ def _attend(connection: socket.socket) -> None:
         data = b""
         while len(data) < int.from_bytes(head, "big"):
             data += connection.recv(1 << 20)
-        pid = os.fork()
+        here, pid = os.getpid(), os.fork()
         if not pid:
+            _follow(here)
             connection.close()
             _be(json.loads(data), streams)
         for number in streams:

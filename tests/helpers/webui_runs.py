@@ -1,4 +1,4 @@
-"""Runs that are events and nothing else, for tests of the page."""
+"""Runs that are events and nothing else, and models that nobody can compute with: for tests of the page."""
 
 import json
 
@@ -15,4 +15,14 @@ def write_run(directory, steps=30, *, name="", status="finished", loss=3.0, **st
     if status:
         events.append({"event": "run_end", "status": status, "steps": steps})
     (directory / "events.jsonl").write_text("\n".join(map(json.dumps, events)) + "\n")
+    return directory
+
+
+def write_model(directory, **config):
+    """The files that tell what a model is, without weights that could be computed with."""
+    directory.mkdir(parents=True)
+    content = {"architectures": ["Ernie4_5ForCausalLM"], "torch_dtype": "bfloat16", "max_position_embeddings": 128}
+    (directory / "config.json").write_text(json.dumps({**content, **config}))
+    (directory / "model.safetensors").write_bytes(bytes(1000))
+    (directory / "tokenizer.json").write_text("{}")
     return directory

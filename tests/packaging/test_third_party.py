@@ -12,9 +12,11 @@ from pathlib import Path
 import pytest
 from erniecore_conformance.scaffold.generate import write
 
+from erniecore.cli.app import main
 from erniecore.kinds import KINDS
 
 ROOT = Path(__file__).parents[2]
+ONE_FILE = sorted((ROOT / "examples" / "one_file").glob("*.py"))
 EXAMPLES = [ROOT / "examples" / "third_party_plugin", ROOT / "examples" / "acme_plugin"]
 WORDS = ("ant", "bee", "cat", "dog", "eel", "fox", "gnu", "hen")
 
@@ -31,11 +33,21 @@ def projects(tmp_path_factory):
 
 
 @pytest.fixture(scope="session")
-def environment(projects, wheels, make_environment, tmp_path_factory):
+def made_of_files(tmp_path_factory):
+    """Projects of `ernie new plugin --from FILE`: a reward function, a reader and a callback."""
+    root = tmp_path_factory.mktemp("made-of-files")
+    for file in ONE_FILE:
+        assert main(["new", "plugin", "--from", str(file), "--out", str(root / file.stem)]) == 0
+    return [root / file.stem for file in ONE_FILE]
+
+
+@pytest.fixture(scope="session")
+def environment(projects, made_of_files, wheels, make_environment, tmp_path_factory):
     from flit_core.wheel import make_wheel_in
 
     out = tmp_path_factory.mktemp("third-party-wheels")
-    built = [make_wheel_in(folder / "pyproject.toml", out).file for folder in (*projects.values(), *EXAMPLES)]
+    folders = (*projects.values(), *made_of_files, *EXAMPLES)
+    built = [make_wheel_in(folder / "pyproject.toml", out).file for folder in folders]
     return make_environment([*wheels.values(), *built])
 
 
@@ -76,9 +88,19 @@ def test_all_are_listed(environment):
     assert mine == {(kind, f"my-{kind}", f"erniecore-my-{kind}", "ok") for kind in KINDS}
 
 
-def test_their_own_tests_pass(environment, projects):
+def test_plugin_files_became_distributions(environment, tmp_path):
+    listed = json.loads(environment.run("ernie", "plugins", "--json"))
+    found = {(e["kind"], e["name"], e["distribution"], e["status"]) for e in listed}
+    ours = {("callback", "best-loss"), ("reader", "ini"), ("reward", "shorter")}
+    assert {(kind, name, f"erniecore-{name}", "ok") for kind, name in ours} <= found
+    (tmp_path / "rows.ini").write_text("[one]\ninstruction = 2+2?\noutput = 4\n")
+    report = json.loads(environment.run("ernie", "data", "check", "rows.ini", "--json", cwd=tmp_path))
+    assert (report["rows"], report["kept"]) == (1, 1)
+
+
+def test_their_own_tests_pass(environment, projects, made_of_files):
     """Conformance checks included: one process for all, because paddle is imported once."""
-    folders = [str(folder / "tests") for folder in (*projects.values(), *EXAMPLES)]
+    folders = [str(folder / "tests") for folder in (*projects.values(), *made_of_files, *EXAMPLES)]
     words = ("-m", "pytest", "--import-mode=importlib", "-p", "no:cacheprovider", "-q", "-W", "ignore")
     out = environment.run("python", *words, *folders, cwd=projects["model"].parent)
     assert re.search(r"^\d{3} passed", out, re.MULTILINE), out[-500:]

@@ -32,6 +32,8 @@ def test_plugins_have_the_version_and_the_pythons_of_the_core():
 
 #: libraries of ours that come with the core
 NEEDED_BY_CORE = {Requirement(r).name for r in CORE["dependencies"]}
+#: distributions that bring much and that few need: not part of `default`
+ON_DEMAND = {"erniecore-lm-eval"}
 #: groups of entry points that others read
 FOREIGN = {"pytest11", "fastdeploy.model_register_plugins"}
 
@@ -91,11 +93,12 @@ def test_extras_pin_the_same_version():
 
 
 def test_default_is_everything_that_make_install_brings():
-    """Also each distribution has an extra of its own or one with others, so that errors and pages can name it."""
+    """But for what brings much that few need. Also each distribution has an extra of its own or one with others, so that
+    errors and pages can name it."""
     extras = CORE["optional-dependencies"]
     kernels = tomllib.loads((ROOT / "third_party_kernels" / "pyproject.toml").read_text())["project"]["name"]
     everything = {project["name"] for project in PLUGINS.values()} - NEEDED_BY_CORE | {kernels}
-    assert sorted(extras["default"]) == sorted(f"{name}=={CORE['version']}" for name in everything)
+    assert sorted(extras["default"]) == sorted(f"{name}=={CORE['version']}" for name in everything - ON_DEMAND)
     named = {Requirement(r).name for extra, requirements in extras.items() if extra != "default" for r in requirements}
     assert everything <= named
 

@@ -21,16 +21,12 @@ from typing import IO
 from erniecore_system import lifeline
 
 from erniecore.builtin.local_launcher.config import LocalConfig
+from erniecore.builtin.local_launcher.limits import Limits
 from erniecore.engine.launch import STACKS, paddle_variables
 from erniecore.engine.processes.exits import read_exit
 from erniecore.engine.processes.network import free_port
 from erniecore.types.launcher import Launcher, RankExit, RankJob, RunningRanks
 from erniecore.types.run import Cluster
-
-#: seconds that the other ranks have to end by themselves once one has failed, and again after being asked to
-GRACE = 10.0
-#: seconds that they have after rank 0, which ends last, has finished
-FINISH = 60.0
 
 
 class LocalLauncher(Launcher):
@@ -142,33 +138,29 @@ def _send(ranks: Iterable[Rank], number: int) -> None:
 def _watch(ranks: Sequence[Rank], failed_elsewhere: Callable[[bool], bool]) -> set[int]:
     """Wait for all of this node; once one has failed, or rank 0 has finished, the others have limited time. Returns the
     ranks that had to be stopped."""
-    limits: list[tuple[float, int]] = []
-    asked: set[int] = set()
+    limits, asked = Limits(), set[int]()
     while True:
         for rank in ranks:
             status = rank.process.poll()
             if status is not None and not rank.ended:
                 rank.ended = time.time()
-                patience = GRACE if status else FINISH if rank.number == 0 else None
-                if patience is not None and not limits:
-                    now = time.monotonic()
-                    limits = [(now + patience, signal.SIGTERM), (now + patience + GRACE, signal.SIGKILL)]
+                if status or rank.number == 0:
+                    limits.begin(failed=bool(status))
         alive = [rank for rank in ranks if not rank.ended]
         if not alive:
             return asked
-        failed = any(rank.ended and rank.process.returncode for rank in ranks)
-        if failed_elsewhere(failed) and not limits:
-            now = time.monotonic()
-            limits = [(now + GRACE, signal.SIGTERM), (now + 2 * GRACE, signal.SIGKILL)]
-        frozen = [rank for rank in alive if limits and state_of(rank.process.pid) == "T"]
+        if failed_elsewhere(any(rank.ended and rank.process.returncode for rank in ranks)):
+            limits.begin(failed=True)
+        frozen = [rank for rank in alive if limits.begun and state_of(rank.process.pid) == "T"]
         if frozen:  # it would neither end by itself nor handle a signal
             asked |= {rank.number for rank in frozen}
             _send(frozen, signal.SIGKILL)
-        if limits and time.monotonic() > limits[0][0]:
+        number = limits.due()
+        if number is not None:
             asked |= {rank.number for rank in alive}
             _send(alive, STACKS)
             time.sleep(0.2)
-            _send(alive, limits.pop(0)[1])
+            _send(alive, number)
         time.sleep(0.02)
 
 

@@ -170,7 +170,7 @@ def base_notes(directory: Path, base: Path) -> list[str]:
     on, or the adapter learned beside quantized weights and is used with original ones."""
     origin = origin_of(directory)
     quantizer, notes = origin.get("quantizer"), []
-    if difference := other_base(origin.get(KEY), base):
+    if difference := base_difference(directory, base):
         notes = [
             f"ERN-C021: {base} is not the base that the adapter was trained on ({origin.get('base')}): {difference}"
         ]
@@ -179,6 +179,11 @@ def base_notes(directory: Path, base: Path) -> list[str]:
             f"the adapter was trained on weights quantized by {quantizer}; here the base keeps its own, unquantized weights"
         )
     return notes
+
+
+def base_difference(directory: Path, base: Path) -> str:
+    """How ``base`` differs from what the adapter in ``directory`` was trained on; empty: not, or nobody knows."""
+    return other_base(origin_of(directory).get(KEY), base)
 
 
 def other_base(recorded: object, base: Path) -> str:

@@ -25,13 +25,13 @@ from erniecore.config.tree import Leaf, Place, Tree
 from erniecore.engine.models.config_json import is_quantized
 from erniecore.errors import CheckpointError, PluginError
 from erniecore.host import assemble
-from erniecore.types.protocols import QuantizerState
+from erniecore.types.protocols import FloatCodes, QuantizerState
 
 if TYPE_CHECKING:
     from erniecore.engine.models.filling import Source
     from erniecore.plugin import Plugin
     from erniecore.sections import Section
-    from erniecore.types.model import CacheCodec, Layer, ModelBundle
+    from erniecore.types.model import CacheCodec, Layer, ModelBundle, Tensor
 
 
 def check_device(directory: Path, device: Any) -> None:
@@ -139,7 +139,9 @@ def attach(model: Layer, directory: Path) -> None:
     if problems:
         message = "the quantized weights do not fit the model: " + list_problems(problems)
         raise CheckpointError(message, where=str(directory), code="ERN-K004")
-    fill_from(targets, {name: _source(stored, name) for name in targets})
+    coded = ((n, layer.code_dtypes) for n, layer in model.named_sublayers() if isinstance(layer, FloatCodes))
+    codes = {f"{layer}.{name}": dtype for layer, own in coded for name, dtype in own.items()}
+    fill_from(targets, {name: _source(stored, name, codes.get(name, "")) for name in targets})
 
 
 def attach_finished(model: Layer, paths: Sequence[Path]) -> None:
@@ -155,19 +157,26 @@ def attach_finished(model: Layer, paths: Sequence[Path]) -> None:
     fill_from(targets, {name: _source(stored, name) for name in targets})
 
 
-def _source(stored: Mapping[str, tuple[Path, Any]], name: str) -> Source:
-    """Integers come as the file has them, and are in memory once they are used; the rest as in any other directory."""
-    from erniecore_checkpoint.tensors import LONG_NAMES
+def _source(stored: Mapping[str, tuple[Path, Any]], name: str, code: str = "") -> Source:
+    """Integers come as the file has them, and are in memory once they are used; the rest as in any other directory.
+    ``code``: of what they are the bits, if of numbers that may not be finite; then they are looked at once."""
+    from erniecore_checkpoint.tensors import LONG_NAMES, all_finite, contiguous_bytes
 
     from erniecore.engine import arrays
     from erniecore.engine.models.filling import Source
-    from erniecore.engine.models.weights import source_of
+    from erniecore.engine.models.weights import not_finite, source_of
     from erniecore.types.model import TensorMap
 
     tensor = stored[name][1]
     found, shape = LONG_NAMES[tensor.dtype], tuple(tensor.shape)
+
+    def share(target: Tensor) -> None:
+        if code and not all_finite(contiguous_bytes(tensor, name), code):
+            raise not_finite(LONG_NAMES[code], f"{stored[name][0]}: {name}")
+        arrays.share_memory(arrays.over(tensor.load(), found), target)
+
     if "int" in found and all(shape) and arrays.on_host():
-        return Source(lambda target: arrays.share_memory(arrays.over(tensor.load(), found), target))
+        return Source(share)
     return source_of(stored, TensorMap(name, shape, (name,), (shape,), itemgetter(0), None))
 
 

@@ -283,11 +283,16 @@ def parts(stored: Mapping[str, tuple[Path, Tensor]], entry: TensorMap, box: Box,
 def check_finite(array: Array, dtype: str, where: str) -> None:
     """Raise ``NumericsError`` for NaN and infinity: softmax would turn them into answers that look merely untrained."""
     if not arrays.all_finite(array, dtype):
-        raise NumericsError(
-            f"this weight holds values that are not finite in {dtype}",
-            where=where,
-            fix="the model diverged or the file is damaged: use an earlier checkpoint, or fetch the file again",
-        )
+        raise not_finite(dtype, where)
+
+
+def not_finite(dtype: str, where: str) -> NumericsError:
+    """The error of a weight. ``where``: file and name."""
+    return NumericsError(
+        f"this weight holds values that are not finite in {dtype}",
+        where=where,
+        fix="the model diverged or the file is damaged: use an earlier checkpoint, or fetch the file again",
+    )
 
 
 def convert(array: Array, found: str, wanted: str, where: str) -> Array:

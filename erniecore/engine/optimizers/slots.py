@@ -27,14 +27,16 @@ class ParameterSlot:
     Attributes:
         state: name -> tensor, with ``master`` where the parameter is not float32.
         reduced: the gradient of what is updated here, where the ranks keep no more of it.
+        whole: names of state of another shape, which is alike on all ranks.
     """
 
-    __slots__ = ("given", "name", "offload", "parameter", "part", "reduced", "state")
+    __slots__ = ("given", "name", "offload", "parameter", "part", "reduced", "state", "whole")
 
     def __init__(self, given: TrainedParameter, names: Sequence[str], dtype: str, *, offload: bool = False) -> None:
         self.given, self.name, self.parameter, self.part = given, given.name, given.parameter, given.part
         self.offload = offload
         self.reduced: Tensor | None = None
+        self.whole: frozenset[str] = frozenset()
         shape = self.parameter.shape if self.part is None else [self.part[1] - self.part[0]]
         self.state: dict[str, Tensor] = {name: paddle.zeros(shape, dtype=dtype) for name in names}
         if dtype_name(self.parameter) != "float32":

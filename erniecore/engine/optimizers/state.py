@@ -28,7 +28,9 @@ def load_state_arrays(optimizer: Optimizer, arrays: Mapping[str, Array], num_upd
     Raises:
         CheckpointError: a name is missing or unknown, or a shape differs; nothing has been changed then.
     """
-    load_exactly(optimizer.state_tensors(), arrays, "optimizer state")
+    tensors = optimizer.state_tensors()
+    load_exactly(tensors, arrays, "optimizer state")
+    optimizer.restored(tensors)
     optimizer.num_updates = num_updates
 
 

@@ -42,6 +42,8 @@ def check_train(train: TrainSection, device: Device) -> None:
         raise ConfigError.at("train.precision", "float16 needs loss scaling, which is not available; use bfloat16")
     if train.schedule == "constant" and (train.warmup_steps or train.warmup_ratio):
         raise ConfigError.at("train.schedule", "constant has no warm-up; use constant-with-warmup")
+    if train.cycles > 1 and train.schedule != "cosine-with-restarts":
+        raise ConfigError.at("train.cycles", f"{train.schedule} has no restarts; use cosine-with-restarts")
     if train.min_lr > train.learning_rate:
         raise ConfigError.at("train.min_lr", f"above train.learning_rate ({train.learning_rate})")
 

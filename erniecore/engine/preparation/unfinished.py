@@ -4,6 +4,7 @@ new one. Reads small files only; a run that a process works on is left to it. No
 
 from __future__ import annotations
 
+import glob
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
@@ -64,9 +65,19 @@ def choose(settings: Mapping[str, Any], fresh: str, *, root: Path = ROOT) -> Cho
             fix="start one with --resume auto, or name its directory with --out",
         )
     names = (fresh if not n else f"{fresh}-{n + 1}" for n in range(1000))
-    name = next(name for name in names if not (root / name).exists())
+    like = "????????-??????" + glob.escape(fresh[15:])  # from the clock, as ``prepare.name_of`` makes it
+    left = sorted(path.name for path in root.glob(like) if _is_unbegun(path))
+    name = next(iter(left), "") or next(name for name in names if not (root / name).exists())
     path, reason = next(iter(found.items()), (root, ""))
     return Choice(name, f"a new run, {root / name}: the unfinished {path} {reason}" if reason else "", new=True)
+
+
+def _is_unbegun(path: Path) -> bool:
+    """Whether a command made this directory and ended before it wrote its settings, as after a second Ctrl-C."""
+    if rundir.used(path) or (path / rundir.SETTINGS).exists():
+        return False
+    inside = {str(file.relative_to(path)) for file in path.rglob("*") if not file.is_dir()}
+    return all(name.startswith(("control/lock", "logs/rank-")) for name in inside) and not rundir.in_use(path)
 
 
 def _unfinished(root: Path) -> Iterator[Path]:

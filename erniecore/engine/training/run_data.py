@@ -185,9 +185,7 @@ class _Opening:
         check_dataset(dataset, self.vocab_size)
         patches = patches_of(dataset, self.media)
         if patches is not None and self.texts_only:
-            message = (
-                "rows with images train on layouts of data, sharding, tensor and expert alone: set it to 1 (or false)"
-            )
+            message = "rows with images train on layouts that leave sequences whole: set it to 1 (or false)"
             raise ConfigError.at(self.texts_only[0], message)
         sampler = PackedBatchSampler(dataset, settings, known_sequences=known, patches=patches)
         return DataLoader(dataset, sampler, pad_id=self.pad_id, media=self.media)

@@ -76,7 +76,9 @@ def checkpoint_groups(state: TrainState, ranks: ProcessGroup) -> dict[str, dict[
     for slot in state.optimizer.slots:
         spec = ranks.shard_spec(slot.name, slot.parameter.shape)
         spec = spec if slot.part is None else replace(spec, flat=slot.part)
-        optim.update({name: LocalShard(tensor, spec) for name, tensor in slot.state_tensors().items()})
+        for name, tensor in slot.state_tensors().items():
+            whole = name.rpartition(".")[2] in slot.whole
+            optim[name] = LocalShard(tensor, ShardSpec(tuple(tensor.shape)) if whole else spec)
     weights = dict(state.model.state_dict())
     if state.adapted:
         weights = {name: tensor for name, tensor in weights.items() if not tensor.stop_gradient}

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING
 
+from erniecore_system import mapped
 from erniecore_system.memory import MemoryWatch
 from erniecore_system.units import size_text
 
@@ -21,7 +22,7 @@ from erniecore.engine.process_group import any_ranks, combine
 from erniecore.engine.scoring.differences import with_differences
 from erniecore.engine.training import guards
 from erniecore.engine.training.begin import every_sample
-from erniecore.engine.training.schedule import learning_rate
+from erniecore.engine.training.schedule import factor_of, learning_rate
 from erniecore.errors import NumericsError, Preempted
 from erniecore.signals import told
 from erniecore.types.planning import Forecast
@@ -80,6 +81,7 @@ class Trainer:
         settings = context.settings
         self._run, self._train, self._eval = settings.run, settings.train, settings.eval
         self._checkpoint, self._hook = settings.checkpoint, context.host.hook
+        self._factor = factor_of(context.host, context.plugins.get("schedule", ()), settings)
 
     def run(self, announce: Callable[[], None] = lambda: None) -> None:
         """From ``state.step`` to the end of the run.
@@ -225,6 +227,7 @@ class Trainer:
     def stop_reason(self) -> str:
         """Why the run is to stop, asked of all ranks: the same answer on each, so they stop after the same step."""
         self.watchdog.heartbeat(f"after step {self.state.step}")
+        mapped.check()  # zeros in place of weights are no error by themselves
         if not self._stop_reason:
             asked = self.state.ended or self.callbacks.view.asked
             self._stop_reason, self.state.ended = any_ranks(self.ranks, self.stop.reason, asked)
@@ -251,7 +254,7 @@ class Trainer:
             guards.check_token_ids(batch, self.context.model.vocab_size)
         output = self._hook.ernie_forward_backward(run=self.callbacks.view, batches=batches)
         means, grad_norm, num_tokens = self._reduce(output)
-        rate = learning_rate(step, self.total_steps, self._train)
+        rate = learning_rate(step, self.total_steps, self._train, self._factor)
         try:
             applied = self._update(step, rate, means.get("loss", 0.0), grad_norm, batches)
         except NumericsError as error:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import faulthandler
 import json
 import os
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -16,10 +15,11 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
 
+from erniecore_system import mapped
 from erniecore_system.durable import replace_file
 
 from erniecore.engine.launch import STACKS
-from erniecore.errors import EnvironmentFault
+from erniecore.errors import EnvironmentFault, ErnieError
 from erniecore.types.process_group import ProcessGroup
 
 #: seconds between two looks, and from the stacks to the end: the others write theirs meanwhile
@@ -36,7 +36,7 @@ class Watchdog:
         fault: why no stacks are written; empty: they are.
     """
 
-    def __init__(self, out: Path, limit: float, ranks: ProcessGroup, end: Callable[[EnvironmentFault], None]) -> None:
+    def __init__(self, out: Path, limit: float, ranks: ProcessGroup, end: Callable[[Exception], None]) -> None:
         self.out, self.limit, self.ranks = out, limit, ranks
         self._end, self._doing, self._at = end, "", time.monotonic()
         self._paused, self._over = 0, threading.Event()
@@ -60,8 +60,8 @@ class Watchdog:
 
     @contextmanager
     def watching(self) -> Iterator[None]:
-        """Watch this process within the block."""
-        with self._opened() as self._file:
+        """Watch this process within the block, and the files that it has mapped."""
+        with mapped.ended_by(self._end), self._opened() as self._file:
             if threading.current_thread() is threading.main_thread():
                 faulthandler.register(STACKS, file=self._file, all_threads=True)
             self._at = time.monotonic()
@@ -134,16 +134,15 @@ class Watchdog:
         )
 
 
-def end_process(record: Path) -> Callable[[EnvironmentFault], None]:
-    """What ends a process whose main thread does not answer: leaves the error in ``record`` and on stderr."""
+def end_process(record: Path) -> Callable[[Exception], None]:
+    """What ends a process whose main thread does not answer or cannot go on: leaves the error in ``record`` and on stderr."""
 
-    def end(error: EnvironmentFault) -> None:
+    def end(error: Exception) -> None:
+        assert isinstance(error, ErnieError)
         facts: dict[str, Any] = {"class": type(error).__name__, "fields": error.fields(), "problems": []}
         facts |= {"exit": int(error.exit_code), "time": time.time()}
         with suppress(OSError):
             replace_file(record, json.dumps(facts).encode())
-        sys.stderr.write(f"{error}\n")
-        sys.stderr.flush()
-        os._exit(int(error.exit_code))
+        mapped.end(error)
 
     return end

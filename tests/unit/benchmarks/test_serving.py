@@ -41,7 +41,7 @@ def test_rates_percentiles_and_goodput_are_those_of_the_times():
 
 
 def test_what_is_not_given_back_is_found():
-    good = soak.Seen(100 << 20, 8, 7, 0, 1 << 20)
+    good = soak.Seen(0.0, 100 << 20, 8, 7, 0, 1 << 20)
     assert soak.leaks([good] * 6) == []
     for change, said in (
         ({"rss": 200 << 20}, "memory grew"),

@@ -139,7 +139,7 @@ WHOLE = [
     ("d.jsonl", b"\n \n", codes.EMPTY_FILE),
     ("d.json", b"[]", codes.EMPTY_FILE),
     ("d.json", b"[\n]\n", codes.EMPTY_FILE),
-    ("d.csv", b"a,b\n", codes.UNKNOWN_FILE_TYPE),
+    ("d.xml", b"<a/>\n", codes.UNKNOWN_FILE_TYPE),
     ("d.jsonl.gz", b'{"a": 1}\n', codes.BAD_GZIP),
     ("d.jsonl", gzip.compress(b'{"a": 1}\n', mtime=0), codes.WRONG_ENCODING),
     ("d.jsonl", '{"a": 1}\n'.encode("utf-16"), codes.WRONG_ENCODING),

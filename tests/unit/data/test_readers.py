@@ -105,11 +105,13 @@ def test_a_url_is_fetched_by_the_reader_of_its_scheme(third, tmp_path):
 
 
 @pytest.mark.parametrize("url", ["https://example.org/d.jsonl", str(Path("https://example.org/d.jsonl"))])
-def test_a_url_that_nothing_fetches_is_named_whole_with_what_to_do(url):
+def test_a_url_that_nothing_fetches_is_named_whole_with_what_to_do(url, monkeypatch):
+    monkeypatch.setenv("ERNIE_PLUGINS", "erniekit")
     with pytest.raises(PluginNotFound) as e:
         resolve([Source(path=url)], "erniekit")
     assert e.value.where == "https://example.org/d.jsonl"
-    assert e.value.fix == "fetch the file and name it: curl -LO https://example.org/d.jsonl"
+    install = install_command("erniecore-remote")
+    assert e.value.fix == f"{install}, or fetch the file and name it: curl -LO https://example.org/d.jsonl"
 
 
 def test_a_scheme_without_reader_is_an_error_with_the_ones_there_are():

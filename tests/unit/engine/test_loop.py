@@ -180,7 +180,7 @@ def test_request_to_stop_finishes_the_step_and_saves(maker):
 @pytest.mark.parametrize("extra", [{}, {"ema": 0.9}, {"optimizer": {"moments": "bfloat16"}, "accumulation": 3}])
 @pytest.mark.parametrize("at", [1, 4, 8, 11])
 def test_continued_run_is_bit_equal(maker, tmp_path, at, extra):
-    train = {"max_steps": 12, "schedule": "cosine", "warmup_steps": 3, **extra}
+    train = {"max_steps": 12, "schedule": "cosine-with-restarts", "cycles": 3, "warmup_steps": 3, **extra}
     optimizer = train.pop("optimizer", {})
     straight = maker.finish(maker.run(train=train, optimizer=optimizer))
     maker.out = tmp_path / "broken"
@@ -247,6 +247,7 @@ def test_checkpoint_that_was_just_written_is_not_written_again(maker):
     [
         ({"precision": "bfloat16"}, "train.precision"),
         ({"schedule": "constant", "warmup_steps": 3}, "train.schedule"),
+        ({"schedule": "cosine", "cycles": 2}, "train.cycles"),
         ({"min_lr": 1.0}, "train.min_lr"),
     ],
 )

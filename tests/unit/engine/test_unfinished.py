@@ -2,18 +2,23 @@
 
 import json
 import os
+import signal
+import subprocess
+import sys
+import time
 from contextlib import ExitStack
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 from erniecore_checkpoint.save import save_checkpoint
+from talker import talker as talker  # the fixture
 
 from erniecore.data import shards
 from erniecore.engine import entry
 from erniecore.engine.preparation import rundir
 from erniecore.engine.preparation.unfinished import choose
-from erniecore.errors import CheckpointError
+from erniecore.errors import CheckpointError, Exit
 
 SETTINGS = {"run": {"seed": 1, "resume": "auto"}, "train": {"learning_rate": 0.1}, "log": {"every": 1}}
 #: seconds since the epoch at which the runs of these tests began
@@ -113,6 +118,83 @@ def test_a_run_in_use_is_left_alone(root):
     assert chosen.new
     assert "runs/busy is in use by another process" in chosen.note
     assert choose(SETTINGS, "fresh").name == "busy"
+
+
+# ---- a directory whose command ended before it wrote its settings
+
+NOW = "20260102-030405-sft-ernie45"
+
+
+#: ``ernie`` with the arguments behind the moment, at which it ends
+STOPPED = """
+import os, signal, sys
+from pathlib import Path
+from erniecore.__main__ import main
+from erniecore.engine.preparation import rundir
+
+moment, how, *sys.argv = sys.argv[1:]
+owner = Path if moment == "mkdir" else rundir
+real = getattr(owner, moment)
+
+def end(*given, **more):
+    if moment == "mkdir":
+        real(*given, **more)
+        if given[0].name != "logs":
+            return
+    if how == "killed":
+        os.kill(os.getpid(), signal.SIGKILL)
+    signal.raise_signal(signal.SIGINT)
+    signal.raise_signal(signal.SIGINT)
+
+setattr(owner, moment, end)
+sys.exit(main())
+"""
+
+
+@pytest.mark.parametrize(
+    ("moment", "how"),
+    [
+        ("mkdir", "interrupted twice"),  # right after ``logs`` is made
+        ("_take", "killed"),
+        ("record_settings", "interrupted twice"),
+    ],
+    ids=["made", "locked", "settings"],
+)
+def test_a_directory_that_did_not_become_a_run_is_taken_by_the_next_command(talker, root, moment, how):
+    """``ernie run`` ends between making the directory and writing the settings; the next command, a second later, leaves
+    one directory, which is the run."""
+    said = f"--model {talker}/model --method sft --data {talker}/rows.jsonl data.max_seq_len=96 train.max_steps=1"
+    arguments = ["run", *said.split(), "train.batch_size=1", "log.report=false"]
+    outcome = subprocess.run([sys.executable, "-c", STOPPED, moment, how, "ernie", *arguments], capture_output=True)
+    assert outcome.returncode in (Exit.INTERRUPTED, Exit.PREEMPTED, -signal.SIGKILL), outcome
+    (left,) = root.iterdir()
+    assert not (left / rundir.SETTINGS).exists()
+    time.sleep(1.0)  # another name from the clock
+    outcome = subprocess.run([sys.executable, "-m", "erniecore", *arguments], capture_output=True)
+    assert outcome.returncode == Exit.OK, outcome
+    assert list(root.iterdir()) == [left]
+    assert (left / "model" / "config.json").is_file()
+
+
+@pytest.mark.parametrize("kept", ["control/stop", "notes.txt", "ckpt/step-00000001/state.json", "control/run.json"])
+def test_a_directory_that_holds_something_is_not_taken(root, kept):
+    file = root / "20260102-030000-sft-ernie45" / kept
+    file.parent.mkdir(parents=True)
+    file.write_text("{}")
+    assert choose(SETTINGS, NOW).name == NOW
+
+
+def test_a_directory_of_another_kind_of_run_or_with_a_name_is_not_taken(root):
+    for name in ("20260102-030000-dpo-ernie45", "mine", "mine-sft-ernie45"):
+        (root / name / "control").mkdir(parents=True)
+    assert choose(SETTINGS, NOW).name == NOW
+
+
+def test_a_directory_that_another_command_has_just_made_is_not_taken(root):
+    made = root / "20260102-030000-sft-ernie45"
+    with rundir.locked(made, "lock-run"):
+        assert choose(SETTINGS, NOW).name == NOW
+    assert choose(SETTINGS, NOW).name == made.name
 
 
 # ---- changed data

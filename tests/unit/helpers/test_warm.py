@@ -2,6 +2,7 @@
 
 import os
 import re
+import select
 import subprocess
 import sys
 
@@ -38,3 +39,33 @@ def test_the_stand_in_for_ernie_has_its_exit_code(warm, tmp_path):
     done = subprocess.run(command, cwd=tmp_path, env=ENVIRON, capture_output=True, text=True)
     assert (done.returncode, done.stdout) == (2, "")
     assert "modl=3: unknown key" in done.stderr
+
+
+ASKS = """
+import os, sys
+from pathlib import Path
+from warm import Warm
+server = Warm()
+command = server.start_code("import time; time.sleep(1000)", "", dict(os.environ), Path("printed"))
+with open(f"/proc/{command.pid}/stat") as file:
+    attends = file.read().rpartition(") ")[2].split()[1]
+print(server._server.pid, attends, command.pid, flush=True)
+command.wait()
+"""
+
+
+def test_everything_ends_with_the_process_that_asked_whatever_ends_it(tmp_path):
+    """The server, the process that waits for the command, and the command."""
+    environ = {**ENVIRON, "PYTHONPATH": str(CLIENT.parent)}
+    asks = subprocess.Popen([sys.executable, "-c", ASKS], cwd=tmp_path, env=environ, stdout=subprocess.PIPE, text=True)
+    with asks.stdout:
+        ends = [os.pidfd_open(int(pid)) for pid in asks.stdout.readline().split()]
+    asks.kill()
+    asks.wait()
+    waiting = set(ends)
+    while waiting:
+        ready, _, _ = select.select(list(waiting), [], [], 60)
+        assert ready, f"{len(waiting)} of {len(ends)} live on"
+        waiting -= set(ready)
+    for number in ends:
+        os.close(number)

@@ -8,15 +8,11 @@ from fnmatch import fnmatchcase
 
 from erniecore_runs.record import RunRecord, finite
 
+from erniecore.api.events import COUNTS
 from erniecore_report.summary import MEMORY_KEYS
 
 #: keys of ``step`` and ``eval`` events that are no metrics, or have charts of their own
-_SHOWN_ELSEWHERE = frozenset(
-    {
-        "event", "step", "time", "seconds", "tokens", "samples", "rank", "eta", "skipped",
-        "loss", "lr", "grad_norm", "tokens_per_s", *MEMORY_KEYS,
-    }
-)  # fmt: skip
+_SHOWN_ELSEWHERE = COUNTS | {"loss", "lr", "grad_norm", "tokens_per_s", *MEMORY_KEYS}
 #: what a reader looks for first; the rest follows by name
 _FIRST = ("accuracy", "*accuracies", "*margins", "*exact*", "reward", "reward/*", "*rewards", "rewards/*", "perplexity")
 #: as many panels on the page, and in the image next to the loss

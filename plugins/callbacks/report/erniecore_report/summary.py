@@ -5,20 +5,19 @@ Formatting only; the facts come from ``events.py``.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from erniecore_runs.latest import duration
 from erniecore_runs.record import RunRecord, finite, number, row_statistics
 
 from erniecore.api import counted
+from erniecore.api.events import COUNTS
 from erniecore.api.runs import warning_text
 from erniecore_report.chart import compact
 
 _MIB = 1024.0**2
-#: keys that an evaluation has besides its metrics
-_NOT_METRICS = frozenset({"event", "step", "time", "seconds", "tokens", "samples", "rank"})
 #: keys under which a step says how much memory is in use, bytes
 MEMORY_KEYS = ("peak_memory", "memory", "memory_bytes")
 
@@ -98,22 +97,11 @@ def _sum(record: RunRecord, key: str) -> float:
     return sum(value for _, value in finite(record.series(key)))
 
 
-def duration(seconds: float) -> str:
-    """``4.2 s``, ``3m 05s``, ``2h 07m``."""
-    if seconds < 60 or not math.isfinite(seconds):
-        return f"{seconds:.1f} s"
-    minutes, rest = divmod(round(seconds), 60)
-    if minutes < 60:
-        return f"{minutes}m {rest:02d}s"
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}h {minutes:02d}m"
-
-
 def eval_table(record: RunRecord) -> tuple[list[str], list[list[str]]]:
     """Columns and rows of the evaluations, the last thirty."""
     keys: list[str] = []
     for event in record.evals:
-        keys += [k for k in event if k not in _NOT_METRICS and k not in keys and number(event[k]) is not None]
+        keys += [k for k in event if k not in COUNTS and k not in keys and number(event[k]) is not None]
     rows = []
     for event in record.evals[-30:]:
         values = [number(event.get(key)) for key in keys]

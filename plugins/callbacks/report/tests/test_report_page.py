@@ -9,7 +9,8 @@ from html.parser import HTMLParser
 
 import pytest
 from erniecore_report import summary_text, write_report
-from erniecore_report.summary import duration, loss_table
+from erniecore_report.summary import loss_table
+from erniecore_runs.latest import duration
 from erniecore_runs.record import number, read_run, row_statistics
 
 from erniecore.api import UsageError

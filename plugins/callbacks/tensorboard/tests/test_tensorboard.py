@@ -12,6 +12,7 @@ from tensorboardX.proto.event_pb2 import Event, SessionLog
 
 import erniecore
 from erniecore.api import EnvironmentFault
+from erniecore.api.events import metrics
 from erniecore.errors import Preempted
 
 
@@ -66,11 +67,11 @@ def test_a_run_has_the_numbers_of_its_events_and_goes_on_with_the_same_curves(ta
     wanted = {}
     for event in events:
         prefix = {"step": "train", "eval": "eval"}.get(event["event"])
-        for name, value in event.items() if prefix else ():
-            if name not in ("event", "step", "time") and value is not None:
-                wanted.setdefault(f"{prefix}/{name}", {})[event["step"]] = pytest.approx(value, rel=1e-6)
+        for name, value in metrics(event).items():
+            wanted.setdefault(f"{prefix}/{name}", {})[event["step"]] = pytest.approx(value, rel=1e-6)
     assert curves(out / "tensorboard") == wanted
     assert set(wanted["train/loss"]) == {1, 2, 3, 4}
+    assert {"train/lr", "train/grad_norm", "train/tokens_per_s", "eval/loss"} <= set(wanted)
 
 
 def test_what_a_killed_session_had_logged_beyond_its_checkpoint_is_dropped(tmp_path):

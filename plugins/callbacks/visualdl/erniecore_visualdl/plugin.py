@@ -2,65 +2,37 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from erniecore.api import EnvironmentFault, Field, Plugin, Section, hookimpl, install_command
+from erniecore_curves import CurvesConfig, CurvesPlugin, Writer
+
+from erniecore.api import Field
 
 if TYPE_CHECKING:
     from erniecore.api.callback import RunView
 
 
-class Config(Section):
+class Config(CurvesConfig):
     """What is logged where."""
 
     directory: str = Field("visualdl", min_length=1, description="Log directory, inside the run directory.")
-    every: int = Field(1, ge=1, description="Log the metrics of every so many steps.")
 
 
-class VisualDL(Plugin):
-    """Writes a run's curves as VisualDL records; the settings that it reads are its own section of the run's."""
+class VisualDL(CurvesPlugin):
+    """Writes a run's curves as VisualDL records."""
 
-    kind = "callback"
     name = "visualdl"
     summary = "loss, learning rate, speed and evaluation curves for VisualDL"
     Config = Config
+    package = "visualdl"
 
-    @hookimpl
-    def ernie_run_start(self, run: RunView) -> None:
-        """Open the log; raises ``EnvironmentFault`` when visualdl is not installed."""
-        if not run.is_main:
-            return
-        try:
-            from erniecore_visualdl import writer
-        except ModuleNotFoundError as error:
-            if (error.name or "").partition(".")[0] != "visualdl":
-                raise
-            raise EnvironmentFault(
-                "the callback visualdl needs the package visualdl",
-                next=install_command("visualdl", of="erniecore-visualdl"),
-            ) from error
-        writer.start(run, run.settings.callbacks[self.name])
+    def open(self, run: RunView, config: CurvesConfig) -> Writer:
+        """The log of this session of the run."""
+        from erniecore_visualdl.writer import Records
 
-    @hookimpl
-    def ernie_event(self, run: RunView, event: Mapping[str, Any]) -> None:
-        """Log the numbers of steps and evaluations."""
-        writer = _loaded_writer()
-        if writer is not None:
-            writer.record(run, event)
-
-    @hookimpl
-    def ernie_run_end(self, run: RunView) -> None:
-        """Flush and close the writer."""
-        writer = _loaded_writer()
-        if writer is not None:
-            writer.end(run)
-
-
-def _loaded_writer() -> Any:
-    """The writer's module if a run has started; a run that failed to start must not fail again at its end."""
-    return sys.modules.get("erniecore_visualdl.writer")
+        base = run.out / config.directory
+        directory = base / f"from-step-{run.step:08d}" if run.step else base
+        return Records(directory, run.step, run.settings.model_dump_json(indent=2))
 
 
 plugin = VisualDL()

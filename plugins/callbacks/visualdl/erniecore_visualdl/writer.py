@@ -1,4 +1,4 @@
-"""Events of a run as VisualDL records. One writer per run directory; nothing here knows how events are made.
+"""A session of a run as VisualDL records.
 
 VisualDL shows the newest file of a directory only, so a run that continues writes into ``from-step-N`` beside
 the first part: the board shows both parts as two runs whose curves join.
@@ -7,64 +7,34 @@ the first part: the board shows both parts as two runs whose curves join.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from contextlib import redirect_stdout
-from io import StringIO
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-from weakref import WeakKeyDictionary
 
-from erniecore_curves import measured
+from erniecore_curves import Writer, undisturbed
 from visualdl import LogWriter  # noqa: TID253
 
-from erniecore.api import EnvironmentFault
 
-if TYPE_CHECKING:
-    from erniecore.api.callback import RunView
-    from erniecore_visualdl.plugin import Config
+class Records(Writer):
+    """An open file of records.
 
-#: run -> its open writer, and how often steps are logged
-_OPEN: WeakKeyDictionary[RunView, tuple[LogWriter, int]] = WeakKeyDictionary()
+    Args:
+        directory: of this session; made when missing. step: steps done before it. settings: shown as text.
+    """
 
-
-def log_directory(run: RunView, config: Config) -> Path:
-    """Where this part of the run is logged."""
-    base = run.out / config.directory
-    return base / f"from-step-{run.step:08d}" if run.step else base
-
-
-def start(run: RunView, config: Config) -> None:
-    """Open the writer and log the settings as text; raises ``EnvironmentFault`` when the directory cannot be written."""
-    directory = log_directory(run, config)
-    try:
+    def __init__(self, directory: Path, step: int, settings: str) -> None:
         directory.mkdir(parents=True, exist_ok=True)
-        with redirect_stdout(StringIO()):  # visualdl prints text, which would break a run's JSON lines
-            writer = LogWriter(logdir=str(directory), flush_secs=5)
-    except OSError as error:
-        raise EnvironmentFault(
-            "cannot write the VisualDL log",
-            where=str(directory),
-            found=str(error.strerror),
-            fix="check the permissions",
-        ) from error
-    _OPEN[run] = (writer, config.every)
-    settings = run.settings
-    text = settings.model_dump_json(indent=2)
-    writer.add_text(tag="settings", text_string=text, step=run.step)
+        with undisturbed():  # visualdl prints text
+            self._file = LogWriter(logdir=str(directory), flush_secs=5)
+        self._file.add_text(tag="settings", text_string=settings, step=step)
 
+    def log(self, step: int, values: Mapping[str, float]) -> None:
+        """A scalar per curve; without ``%``, which VisualDL refuses in names."""
+        for name, value in values.items():
+            self._file.add_scalar(tag=name.replace("%", ""), value=value, step=step)
 
-def record(run: RunView, event: Mapping[str, Any]) -> None:
-    """Log the numbers of a ``step`` event as ``train/*`` and of an ``eval`` event as ``eval/*``; finite ones only."""
-    if run not in _OPEN:
-        return
-    writer, every = _OPEN[run]
-    for name, value in measured(event, every).items():
-        writer.add_scalar(
-            tag=name.replace("%", ""), value=value, step=int(event["step"])
-        )  # VisualDL refuses '%' in tags
+    def flush(self) -> None:
+        """Wait for VisualDL's thread."""
+        self._file.flush()
 
-
-def end(run: RunView) -> None:
-    """Close the writer, if it was opened."""
-    writer, _ = _OPEN.pop(run, (None, 0))
-    if writer is not None:
-        writer.close()
+    def close(self) -> None:
+        """Write what is left and close the file."""
+        self._file.close()

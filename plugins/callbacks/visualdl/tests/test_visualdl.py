@@ -113,13 +113,13 @@ def test_a_missing_package_is_an_error_with_the_install_line(tmp_path, monkeypat
     run = View(tmp_path)
     with pytest.raises(EnvironmentFault) as caught:
         plugin.ernie_run_start(run=run)
-    assert caught.value.next == install_command("visualdl>=2.5,<3")
+    assert caught.value.next == install_command("visualdl", of="erniecore-visualdl")
     plugin.ernie_run_end(run=run)
 
 
 def test_a_directory_that_cannot_be_written_is_an_error(tmp_path):
     (tmp_path / "visualdl").write_text("in the way")
-    with pytest.raises(EnvironmentFault, match="cannot write the VisualDL log"):
+    with pytest.raises(EnvironmentFault, match="cannot write the log of the callback visualdl"):
         plugin.ernie_run_start(run=View(tmp_path))
 
 

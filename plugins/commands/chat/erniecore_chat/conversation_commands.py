@@ -115,6 +115,8 @@ def save(talk: Talk, rest: str) -> None:
     except OSError as error:
         return note(f"cannot write {rest}: {error.strerror}")
     note(f"saved {rest}")
+    if empty := [str(i) for i, m in enumerate(talk.messages, 1) if not (m.content or m.tool_calls)]:
+        note(f"note: empty: message {', '.join(empty)}; such a row is not trained on and not loaded again")
 
 
 def load(talk: Talk, rest: str) -> None:

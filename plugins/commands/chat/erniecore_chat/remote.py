@@ -19,7 +19,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import urlsplit
 
-from erniecore_serve.keys import is_loopback
+from erniecore_system.addresses import is_loopback
 
 from erniecore.api import EnvironmentFault, Json, UsageError
 from erniecore.api.data import Message, ToolCall

@@ -126,6 +126,10 @@ def _use_optimizer(subject: Subject) -> None:
     Distances(subject).train(2)
 
 
+def _use_schedule(subject: Subject) -> None:
+    subject.call("ernie_schedule_factor", config=subject.config(), step=3, length=10, warmup=2)
+
+
 def _use_reward(subject: Subject) -> None:
     from erniecore_conformance.toys.data import toy_completions
 
@@ -183,6 +187,7 @@ LIGHT: dict[str, Callable[[Subject], None]] = {
     "importer": _light_importer,
     "forecaster": _light_forecaster,
     "optimizer": _light_optimizer,
+    "schedule": _use_schedule,
 }
 
 #: kind -> everything that can be used without hardware, network or files of the user

@@ -34,6 +34,7 @@ FILES = {
     "quantizer": {"PACKAGE/plugin.py", "PACKAGE/rounding.py", "tests/test_rounding.py"},
     "method": {"PACKAGE/plugin.py", "PACKAGE/encoder.py", "PACKAGE/objective.py", "tests/test_objective.py"},
     "optimizer": {"PACKAGE/plugin.py", "PACKAGE/lion.py", "tests/test_lion.py"},
+    "schedule": {"PACKAGE/plugin.py", "tests/test_schedule.py"},
     "format": {"PACKAGE/plugin.py", "PACKAGE/rows.py", "tests/test_rows.py"},
     "reader": {"PACKAGE/plugin.py", "PACKAGE/rows.py", "tests/test_rows.py"},
     "corpus": {"PACKAGE/plugin.py", "PACKAGE/corpus.py", "tests/test_corpus.py"},
@@ -142,8 +143,9 @@ def test_generated_code_is_clean_for_ruff(drafts):
 
 
 @pytest.mark.slow
-def test_generated_code_is_clean_for_mypy(tmp_path):
-    """With the settings of the packages, but in one run: mypy reads erniecore and pydantic anew in each."""
+def test_generated_code_is_clean_for_mypy(tmp_path, pytestconfig):
+    """With the settings of the packages, but in one run: mypy reads erniecore and pydantic anew in each. What it learned of
+    them it keeps beside pytest's own cache, and checks by their hashes."""
     packages = [f"erniecore_the_{kind}" for kind in KINDS]
     for kind in KINDS:
         write(kind, f"the-{kind}", tmp_path / kind)
@@ -157,4 +159,4 @@ def test_generated_code_is_clean_for_mypy(tmp_path):
         assert written in text
         text = text.replace(written, str(wanted).replace("'", '"'))
     (tmp_path / "pyproject.toml").write_text(text)
-    tool("mypy", "--config-file", "pyproject.toml", "--cache-dir", "cache", cwd=tmp_path)
+    tool("mypy", "--config-file", "pyproject.toml", "--cache-dir", str(pytestconfig.cache.mkdir("mypy")), cwd=tmp_path)

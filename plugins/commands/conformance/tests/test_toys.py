@@ -22,6 +22,7 @@ TOYS = {
     "reader": "reader:plugin",
     "corpus": "corpus:plugin",
     "reward": "others:reward",
+    "schedule": "schedule:plugin",
     "importer": "importer:plugin",
     "exporter": "others:exporter",
     "launcher": "launcher:plugin",

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from erniecore_token_cache.locks import try_locked
+from erniecore_system.locks import try_locked
 
 from erniecore.api.files import read_json
 

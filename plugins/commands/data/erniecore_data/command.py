@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import shutil
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -90,11 +91,19 @@ def show(
     element: Annotated[
         int | None, typer.Option("--element", min=0, metavar="N", help="Only element [N] of a JSON array on one line.")
     ] = None,
+    images: Annotated[
+        Path | None,
+        typer.Option(
+            "--images", metavar="DIR", help="Write images and frames of videos there, as the model sees them."
+        ),
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Samples as the model sees them; the loss tokens are marked. Needs a model: --model DIR, or model in the settings."""
+    from erniecore.api.data import media_reader
     from erniecore_data.layout import legend
     from erniecore_data.preview import open_preview
+    from erniecore_data.seen import SeenImages
     from erniecore_data.show import as_dict
 
     wanted = open_preview(files or (), chosen, max_seq_len)
@@ -103,13 +112,14 @@ def show(
             "name a model directory with --model, or a tokenizer with model.tokenizer; without one rows can be checked"
         )
         raise UsageError("samples need a tokenizer", fix=fix, next=wanted.check_command)
+    seen = SeenImages(media_reader(wanted.encoder), images)
     samples = _samples(wanted, limit, line, element)
     if as_json:
-        show_json([as_dict(s, wanted.tokenizer) for s in samples])
+        show_json([as_dict(s, wanted.tokenizer, seen.of(s)) for s in samples])
         return
     show_lines(legend(use_color(sys.stdout)), "")
     for sample in samples:
-        _show_sample(sample, wanted.tokenizer)
+        _show_sample(sample, wanted.tokenizer, seen.of(sample))
 
 
 @opens_models
@@ -231,14 +241,18 @@ def _show_report(statistics: RowStatistics, report: dict[str, Any]) -> None:
     show_lines(statistics.summary())
 
 
-def _show_sample(sample: Sample, tokenizer: Tokenizer) -> None:
+def _show_sample(sample: Sample, tokenizer: Tokenizer, media: list[dict[str, Any]]) -> None:
     from erniecore_data.layout import sample_lines
+    from erniecore_data.seen import described, folded
     from erniecore_data.show import spans
 
     found = spans(sample, tokenizer)
+    if media:
+        found = [span._replace(text=folded(span.text, span.ids, tokenizer)) for span in found]
     loss_tokens = counted(sum(len(p.ids) for p in found if p.loss), "loss token")
     note = f", {sample.truncated}" if sample.truncated else ""
     show_lines(f"--- {sample.origin.place()}  {counted(len(sample), 'token')}, {loss_tokens}{note}")
+    show_lines(*described(media))
     width = shutil.get_terminal_size().columns
     show_lines(*sample_lines(found, width, use_color(sys.stdout)), "")
 

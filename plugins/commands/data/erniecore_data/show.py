@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import groupby
 from typing import Any, NamedTuple
 
@@ -41,8 +42,8 @@ def spans(sample: Sample, tokenizer: Tokenizer) -> list[Span]:
     return out
 
 
-def as_dict(sample: Sample, tokenizer: Tokenizer) -> dict[str, Any]:
-    """JSON form: place, counts, spans, ids and labels."""
+def as_dict(sample: Sample, tokenizer: Tokenizer, media: Sequence[dict[str, Any]] = ()) -> dict[str, Any]:
+    """JSON form: place, counts, ``media`` where there are any, spans, ids and labels."""
     return {
         "file": sample.origin.file,
         "line": sample.origin.line,
@@ -50,6 +51,7 @@ def as_dict(sample: Sample, tokenizer: Tokenizer) -> dict[str, Any]:
         "tokens": len(sample),
         "loss_tokens": int((sample.labels != IGNORE).sum()),
         "truncated": sample.truncated,
+        **({"media": list(media)} if media else {}),
         "spans": [
             {"text": p.text, "loss": p.loss, **({"part": p.part} if p.part else {})} for p in spans(sample, tokenizer)
         ],

@@ -5,7 +5,7 @@ import time
 
 import pytest
 from erniecore_data.cache_entries import entries, remove_old
-from erniecore_token_cache.locks import locked
+from erniecore_system.locks import locked
 
 
 @pytest.fixture

@@ -190,6 +190,9 @@ def test_of_a_folder_of_texts_is_said_what_a_document_is_and_what_is_not_read(tm
     (tmp_path / "texts" / "more").mkdir(parents=True)
     (tmp_path / "texts" / "more" / "a.txt").write_text("one\ntwo\n")
     (tmp_path / "texts" / "scan.pdf").write_text("x")
+    (tmp_path / "texts" / ".old").mkdir()
+    (tmp_path / "texts" / ".old" / "b.txt").write_text("three\n")
+    (tmp_path / "texts" / "link").symlink_to(tmp_path / "texts" / "more")
     code, report = as_json(capsys, "data", "check", str(tmp_path / "texts"), *more)
     found = report["files"][str(tmp_path / "texts")]
     assert (code, found["format"], found["document"], found["rows"]) == (0, "text", unit, count)
@@ -197,6 +200,7 @@ def test_of_a_folder_of_texts_is_said_what_a_document_is_and_what_is_not_read(tm
     out = capsys.readouterr().out
     assert f"texts: text, a document per {unit}, {count} row" in out
     assert "texts: 1 file of other kinds not read: scan.pdf" in out
+    assert "texts: 2 files hidden, linked or of a data set of their own not read: b.txt, link" in out
 
 
 PAIR = {"prompt": "the fox", "chosen": "jumps", "rejected": "rests"}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, get_args
+from typing import Annotated, Literal, get_args
 
 import typer
 
@@ -34,6 +34,12 @@ def export(
         str,
         typer.Option(metavar="NAME", help="Then upload it as one commit: hf:owner/name, or hf:owner/name@branch."),
     ] = "",
+    prompt_differences: Annotated[
+        Literal["error", "warn"],
+        typer.Option(
+            help="What it is when prompts have other tokens in the export than in training (ERN-K031).",
+        ),
+    ] = "error",
     as_json: JsonOption = False,
 ) -> None:
     """Write a model for others to load, load it again and compare; fails if anything differs."""
@@ -41,7 +47,7 @@ def export(
 
     check_dtype(dtype, to)
     upload = pusher(push) if push else None
-    done = export_directory(directory, out, to, {"dtype": dtype} if dtype else {})
+    done = export_directory(directory, out, to, {"dtype": dtype} if dtype else {}, prompt_differences)
     pushed = upload(done.path) if upload else ""
     files = sorted(path for path in done.path.rglob("*") if path.is_file())
     if as_json:

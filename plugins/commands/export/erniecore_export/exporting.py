@@ -7,9 +7,12 @@ The exporter writes; this module opens the source, makes the target appear whole
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
+
+from erniecore_text.proof import Policy
 
 from erniecore.api import CheckpointError, Plugin, Section, UsageError, shorten
 from erniecore.api.adapter import AdaptedModel
@@ -19,6 +22,7 @@ from erniecore.api.data import Conversation, Message
 from erniecore.api.export import ExporterCapability, ModelBundle, Tokenizer
 from erniecore.api.files import read_object
 from erniecore.api.installation import assemble, load
+from erniecore_export.prompts import prove_prompts
 
 if TYPE_CHECKING:
     from erniecore.api.model_files import Array
@@ -31,13 +35,20 @@ class Exported(NamedTuple):
     notes: list[str]
 
 
-def export_directory(source: Path, out: Path, to: str = "hf", options: Mapping[str, Any] | None = None) -> Exported:
+def export_directory(
+    source: Path,
+    out: Path,
+    to: str = "hf",
+    options: Mapping[str, Any] | None = None,
+    prompt_differences: Policy = "error",
+) -> Exported:
     """Export the model of a model directory, run or checkpoint; opens the ``cpu`` device.
 
     Args:
         source: see ``erniecore.api.run.locate``. out: new, empty, or an earlier export of ours.
         to: name of an exporter plugin. options: values for its ``Config``; weights keep the dtype in which
             ``source`` stores them unless ``dtype`` is given.
+        prompt_differences: see ``erniecore_export.prompts``.
 
     Raises:
         PluginNotFound: no exporter of that name. ConfigError: an option that it does not have or take.
@@ -49,19 +60,22 @@ def export_directory(source: Path, out: Path, to: str = "hf", options: Mapping[s
     _options(plugin, section)
     check_target(out)
     from erniecore.api.run import locate, open_device, open_located
-    from erniecore_export.stored import open_stored
 
     located = locate(source)
     if located.adapter is not None:
         merge = shlex.join(["ernie", "merge", str(located.adapter), "--base", str(located.path), "--out", str(out)])
         raise UsageError("this run trained an adapter beside the weights", where=str(source), next=merge)
-    notes = open_device()
+    notes = open_device()  # before anything imports paddle: its threads are set then
+    from erniecore_export.stored import open_stored
+
     streamed = ExporterCapability.STREAMED in plugin.capabilities
     opened = open_stored(located) if streamed else open_located(located, plain=True)
     if "dtype" in plugin.Config.model_fields and not section.get("dtype"):
         section["dtype"] = opened.dtype
-    path = export_bundle(opened.bundle, out, to, section)
-    return Exported(path, [*notes, *opened.notes, *_written_notes(path)])
+    told: list[str] = []
+    prove = partial(prove_prompts, run=located.path, policy=prompt_differences, told=told)
+    path = export_bundle(opened.bundle, out, to, section, prove)
+    return Exported(path, [*notes, *opened.notes, *_written_notes(path), *told])
 
 
 def _written_notes(directory: Path) -> list[str]:
@@ -72,8 +86,18 @@ def _written_notes(directory: Path) -> list[str]:
     return [str(note) for note in notes] if isinstance(notes, list) else []
 
 
-def export_bundle(bundle: ModelBundle, out: Path, to: str = "hf", options: Mapping[str, Any] | None = None) -> Path:
-    """Export a model that is in memory; see :func:`export_directory`. Raises ``UsageError`` for one with an adapter."""
+def export_bundle(
+    bundle: ModelBundle,
+    out: Path,
+    to: str = "hf",
+    options: Mapping[str, Any] | None = None,
+    prove: Callable[[Tokenizer | None, Path], None] | None = None,
+) -> Path:
+    """Export a model that is in memory; see :func:`export_directory`. Raises ``UsageError`` for one with an adapter.
+
+    Args:
+        prove: gets the model's tokenizer and the directory before it has its name; nothing is kept when it raises.
+    """
     if isinstance(bundle.model, AdaptedModel):
         raise UsageError("this model has an adapter beside its weights", fix="merge it first (`ernie merge`)")
     from erniecore.api.model_files import is_packed
@@ -87,6 +111,7 @@ def export_bundle(bundle: ModelBundle, out: Path, to: str = "hf", options: Mappi
     config = _options(plugin, options or {})
     with atomic_directory(out) as directory:
         host.call(plugin, "ernie_export", config=config, bundle=bundle, target=directory)
+        (prove or prove_prompts)(bundle.tokenizer, directory)
     return out
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 
 import pytest
 
@@ -43,6 +45,9 @@ def test_a_new_model_is_written_and_exported(ernie, tmp_path, tokenizer):
     assert report["path"] == str(tmp_path / "x")
     assert {"config.json", "model.safetensors", "tokenizer.model", "chat_template.jinja"} <= set(report["files"])
     assert ernie("ckpt", "verify", tmp_path / "x")[0] == 0
+    command = [sys.executable, "-m", "erniecore", "export", tmp_path / "m", "--to", "hf", "--out", tmp_path / "y"]
+    alone = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert "paddle was imported before" not in alone.stderr
     (tmp_path / "x" / "tokenizer.json").write_text("{}")
     assert ernie("ckpt", "verify", tmp_path / "x")[0] == Exit.CHECKPOINT
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from enum import Enum
+from importlib import import_module
 from typing import Annotated
 
 import typer
@@ -21,9 +22,10 @@ from erniecore.api.command import (
 
 
 class Scheduler(str, Enum):
-    """Where a job can go."""
+    """Where a job can go; the module of that name writes and submits it."""
 
     SLURM = "slurm"
+    KUBERNETES = "kubernetes"
 
 
 @takes()
@@ -37,7 +39,11 @@ def launch(
     ] = "",
     option: Annotated[
         list[str] | None,
-        typer.Option("--option", metavar="NAME=VALUE", help="Of sbatch, e.g. partition=gpu; repeatable."),
+        typer.Option(
+            "--option",
+            metavar="NAME=VALUE",
+            help="Of sbatch, e.g. partition=gpu; of the pods, e.g. image=…; repeatable.",
+        ),
     ] = None,
     requeue: Annotated[
         int,
@@ -53,19 +59,18 @@ def launch(
     The settings are checked here, before anything is queued. The job starts `ernie run` with the same arguments; when its
     time is over or it is preempted, the run saves, and the job is queued again until the run has finished.
     """
-    from erniecore_launch import slurm
     from erniecore_launch.job import job_of
 
     file, overrides = split_arguments(args)
     job = job_of(load_settings(file, overrides, chosen), chosen, args or [], nodes, time)
-    text = slurm.script(job, option or [], requeue)
+    scheduler = import_module(f"erniecore_launch.{to.value}")
+    text = scheduler.text(job, option or [], requeue)
     if dry_run:
         show_json({"script": text}) if as_json else show(text)
         return 0
-    job.out.mkdir(parents=True, exist_ok=True)
-    number = slurm.submit(text)
+    number = scheduler.submit(job, text)
     if as_json:
         show_json({"job": number, "out": str(job.out)})
     else:
-        show(f"job {number} is in the queue; the run is {job.out}, its console {job.out / f'slurm-{number}.out'}")
+        show(f"job {number} is in the queue; {scheduler.where(job, number)}")
     return 0

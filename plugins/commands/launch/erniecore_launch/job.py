@@ -6,13 +6,14 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from erniecore.api import ConfigError, UsageError
-from erniecore.api.settings import FLAG_KINDS
+from erniecore.api.launcher import sent_along
+from erniecore.api.settings import FLAG_KINDS, resolved_text, values
 
 if TYPE_CHECKING:
     from erniecore.api.command import Chosen, LoadedSettings
@@ -28,13 +29,18 @@ class Job:
 
     Attributes:
         name: of the job. arguments: of ``ernie run``, without the launcher's. directory: where they are valid.
+        limit: further arguments, which end each start in time. settings: resolved, as a file of ``ernie run``.
+        paths: absolute ones among the settings, by key.
         out: the run directory, absolute, on a file system that all nodes share.
         ranks: of the run, on all ``nodes`` together. minutes: of one start; 0: no limit.
     """
 
     name: str
     arguments: tuple[str, ...]
+    limit: tuple[str, ...]
     directory: Path
+    settings: str
+    paths: Mapping[str, str]
     out: Path
     ranks: int
     nodes: int
@@ -62,11 +68,31 @@ def job_of(loaded: LoadedSettings, chosen: Chosen, args: Sequence[str], nodes: i
     if ranks % nodes:
         raise ConfigError.at("launcher.nodes", f"{nodes} nodes cannot share {ranks} ranks equally")
     minutes = _minutes(time) if time else 0.0
-    arguments = [*args, *_flags(chosen)]
-    if minutes and not settings.run.max_minutes:
-        arguments.append(f"run.max_minutes={max(minutes - GRACE / 60, minutes / 2):g}")
+    limited = minutes and not settings.run.max_minutes
+    limit = (f"run.max_minutes={max(minutes - GRACE / 60, minutes / 2):g}",) if limited else ()
     out = Path(settings.run.out).absolute()
-    return Job(out.name, tuple(arguments), Path.cwd(), out, ranks, nodes, minutes)
+    return Job(
+        out.name,
+        (*args, *_flags(chosen)),
+        limit,
+        Path.cwd(),
+        resolved_text(loaded, {}),
+        dict(_paths(loaded)),
+        out,
+        ranks,
+        nodes,
+        minutes,
+    )
+
+
+def _paths(loaded: LoadedSettings) -> Iterator[tuple[str, str]]:
+    """The settings that are absolute paths here, or where the run will write; files with plugins."""
+    for file in loaded.plugin_files:
+        yield "plugins", str(Path(file.path).absolute())
+    for path, value in values(loaded.settings):
+        for text in value if isinstance(value, list) else [value]:
+            if isinstance(text, str) and os.path.isabs(text) and (path == ("run", "out") or os.path.exists(text)):
+                yield ".".join(path), text
 
 
 def _flags(chosen: Mapping[str, object]) -> list[str]:
@@ -101,6 +127,4 @@ def _minutes(text: str) -> float:
 
 def variables() -> dict[str, str]:
     """The variables of this shell that settings are read from; secrets are not among them."""
-    return {
-        name: value for name, value in sorted(os.environ.items()) if name.startswith("ERNIE_") and "KEY" not in name
-    }
+    return sent_along(os.environ, ("ERNIE_",))

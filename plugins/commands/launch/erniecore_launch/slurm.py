@@ -35,7 +35,7 @@ exit $code
 """
 
 
-def script(job: Job, options: Sequence[str], requeue: int) -> str:
+def text(job: Job, options: Sequence[str], requeue: int) -> str:
     """The batch script.
 
     Args:
@@ -49,7 +49,7 @@ def script(job: Job, options: Sequence[str], requeue: int) -> str:
         "nodes": str(job.nodes),
         "ntasks-per-node": str(job.ranks_per_node),
         "chdir": str(job.directory),
-        "output": str(job.out / "slurm-%j.out"),
+        "output": f"{str(job.out).replace('%', '%%')}/slurm-%j.out",
         "open-mode": "append",
         "requeue": "",
     }
@@ -61,23 +61,36 @@ def script(job: Job, options: Sequence[str], requeue: int) -> str:
         if not name or any(c.isspace() for c in name):
             raise UsageError("not an option of sbatch", where="--option", found=option, expected="NAME or NAME=VALUE")
         directives[name] = value
-    lines = [f"#SBATCH --{name}={value}" if value else f"#SBATCH --{name}" for name, value in directives.items()]
+    lines = [_directive(name, value) for name, value in directives.items()]
     return _SCRIPT.format(
         directives="\n".join(lines),
         directory=shlex.quote(str(job.directory)),
         exports="".join(f"export {name}={shlex.quote(value)}\n" for name, value in variables().items()),
         python=shlex.quote(sys.executable),
-        arguments=shlex.join([*job.arguments, "--launcher", "slurm"]),
+        arguments=shlex.join([*job.arguments, *job.limit, "--launcher", "slurm"]),
         preempted=int(Exit.PREEMPTED),
         environment=int(Exit.ENVIRONMENT),
         requeue=requeue,
     )
 
 
-def submit(text: str) -> str:
+def _directive(name: str, value: str) -> str:
+    """A line for sbatch, which reads quotes as a shell does, and nothing beyond the line. Raises ``UsageError``."""
+    if not value.isprintable():
+        raise UsageError("sbatch reads options of one line", where=f"--option {name}", found=repr(value))
+    return f"#SBATCH --{name}={shlex.quote(value)}" if value else f"#SBATCH --{name}"
+
+
+def where(job: Job, number: str) -> str:
+    """Where to look for the run."""
+    return f"the run is {job.out}, its console {job.out / f'slurm-{number}.out'}"
+
+
+def submit(job: Job, script: str) -> str:
     """Put a script into the queue; the number of the job. Raises ``EnvironmentFault`` with what sbatch says."""
+    job.out.mkdir(parents=True, exist_ok=True)
     try:
-        done = subprocess.run(["sbatch", "--parsable"], input=text, check=True, capture_output=True, text=True)
+        done = subprocess.run(["sbatch", "--parsable"], input=script, check=True, capture_output=True, text=True)
     except (OSError, subprocess.CalledProcessError) as error:
         said = error.stderr.strip() if isinstance(error, subprocess.CalledProcessError) else str(error)
         fix = "run this where sbatch is, or print the script with --dry-run"

@@ -2,14 +2,20 @@
 
 import json
 import re
+import shlex
 import stat
 import subprocess
+from pathlib import Path
 
 import pytest
+import yaml
+from erniecore_launch import kubernetes, slurm
+from erniecore_launch.job import Job
 
 from erniecore.cli.app import main
-from erniecore.errors import Exit
+from erniecore.errors import Exit, UsageError
 
+KUBERNETES = ["--to", "kubernetes", "--out", "run"]
 RUN = ["--method", "sft", "--parallel", "hybrid", "parallel.data=4"]
 
 
@@ -45,7 +51,7 @@ def test_the_script_repeats_the_command_and_is_valid_shell(launch, tmp_path):
     code, out, err = launch(*arguments, "--dry-run")
     assert code == 0, err
     for line in (
-        "job-name=my run",
+        "job-name='my run'",
         "nodes=2",
         "ntasks-per-node=2",
         "time=120:00",
@@ -80,6 +86,18 @@ def test_variables_with_settings_go_along_and_keys_do_not(launch, monkeypatch):
         (["--out", "run", "--time", "soon"], Exit.USAGE, ["--time", "soon", "12:00:00"]),
         (["--out", "run", "--option", "no good=1", "--dry-run"], Exit.USAGE, ["--option", "no good=1"]),
         (["--out", "run", "train.learning_rte=1"], Exit.USAGE, ["train.learning_rate"]),
+        (
+            [*KUBERNETES, "--option", "image=i:1"],
+            Exit.USAGE,
+            ["volume that all pods share", "--option claim=NAME:/work"],
+        ),
+        ([*KUBERNETES, "--option", "imge=i:1"], Exit.USAGE, ["imge=i:1", "did you mean image?"]),
+        ([*KUBERNETES, "--option", "limit=8"], Exit.USAGE, ["limit=8", "limit=NAME=VALUE"]),
+        (
+            [*KUBERNETES, "--option", "image=i:1", "--option", "claim=c:/work"],
+            Exit.USAGE,
+            ["model.path", "the pods see /work"],
+        ),
     ],
 )
 def test_what_is_refused_before_anything_is_queued(launch, tmp_path, arguments, code, parts):
@@ -87,6 +105,27 @@ def test_what_is_refused_before_anything_is_queued(launch, tmp_path, arguments, 
     assert found == code
     assert all(part in re.sub(r"\s+", " ", err) for part in parts), err
     assert not list(tmp_path.iterdir())
+
+
+def test_what_kubectl_says(launch, tmp_path, monkeypatch):
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    kubectl = folder / "kubectl"
+    kubectl.write_text("#!/bin/sh\ncat > manifest.yaml\nprintf 'configmap/run\\njob.batch/run\\n'\n")
+    kubectl.chmod(kubectl.stat().st_mode | stat.S_IXUSR)
+    monkeypatch.setenv("PATH", str(folder), prepend=":")
+    arguments = [*KUBERNETES, "--option", "image=i:1", "--option", "claim=c:/"]
+    code, out, err = launch(*arguments)
+    assert code == 0, err
+    assert "kubectl logs --follow job/run" in out
+    assert [document["kind"] for document in yaml.safe_load_all((tmp_path / "manifest.yaml").read_text())] == [
+        "ConfigMap",
+        "Job",
+    ]
+    kubectl.write_text("#!/bin/sh\ncat >/dev/null\necho 'jobs.batch \"run\" already exists' >&2\nexit 1\n")
+    code, _, err = launch(*arguments)
+    assert code == Exit.ENVIRONMENT
+    assert "already exists" in err
 
 
 def test_the_number_of_the_job_and_what_sbatch_refuses_are_told(launch, tmp_path, monkeypatch):
@@ -114,6 +153,44 @@ def test_time_limits_are_read_as_sbatch_reads_them(text, minutes):
     from erniecore_launch.job import _minutes
 
     assert _minutes(text) == minutes
+
+
+def test_no_name_adds_a_line_or_an_option_to_a_batch_script():
+    """Quotes of a directive are read as those of a shell; the script below is a shell's."""
+    place = Path("/work/with space/100%/it's #1")
+    options = ["comment=a  b", "partition=gpu"]
+    script = slurm.text(Job("it's #1", (), (), place, "", {}, place / "run", 2, 1, 0.0), options, 3)
+    lines = [line.removeprefix("#SBATCH ") for line in script.splitlines() if line.startswith("#SBATCH ")]
+    directives = [shlex.split(line) for line in lines]
+    assert all(len(parts) == 1 for parts in directives)
+    found = dict(parts[0].removeprefix("--").partition("=")[::2] for parts in directives)
+    assert (found["job-name"], found["chdir"], found["comment"]) == ("it's #1", str(place), "a  b")
+    assert found["output"] == "/work/with space/100%%/it's #1/run/slurm-%j.out"
+    assert "#SBATCH --partition=gpu\n" in script
+    with pytest.raises(UsageError, match="one line"):
+        slurm.text(Job("a\n#SBATCH --uid=0", (), (), place, "", {}, place, 1, 1, 0.0), [], 3)
+    with pytest.raises(UsageError, match="one line"):
+        slurm.text(Job("a", (), (), place, "", {}, place, 1, 1, 0.0), ["comment=a\ntouch x"], 3)
+
+
+def test_a_manifest_has_texts_for_every_reader_of_yaml_and_names_that_kubernetes_takes():
+    """Its own reader takes ``y`` as true and ``1e3`` as a number, and then refuses them as labels."""
+    names = ("y", "n", "1e3", "0o17", "on", "2024-01-01", "~", "0x1", "1_0", ".inf", "plain", "v1.2")
+    claims = {"a" * 63 + "." + "b" * 63: "/work", "data.v2": "/data"}
+    job = Job("Run " * 40, (), (), Path("/work"), "a: 1\n", {}, Path("/work/run"), 2, 2, 0.0)
+    options = [*(f"node=k{i}={name}" for i, name in enumerate(names)), *(f"claim={n}:{p}" for n, p in claims.items())]
+    text = kubernetes.text(job, ["image=a:1", *options], 3)
+    quoted = [line.split(": ")[1] for line in text.splitlines() if re.match(r" +k\d+: ", line)]
+    assert [value for value in quoted if value[0] not in "'\""] == ["plain", "v1.2"]
+    *_, found = yaml.safe_load_all(text)
+    pod = found["spec"]["template"]["spec"]
+    assert list(pod["nodeSelector"].values()) == list(names)
+    volumes = {v["name"]: v["persistentVolumeClaim"]["claimName"] for v in pod["volumes"] if v["name"] != "settings"}
+    assert all(re.fullmatch(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?", name) for name in (*volumes, pod["subdomain"]))
+    assert {volumes[m["name"]]: m["mountPath"] for m in pod["containers"][0]["volumeMounts"][1:]} == claims
+    for twice in ("claim=data.v2:/other", "image=b", "node=k1=x"):
+        with pytest.raises(UsageError, match="given twice"):
+            kubernetes.text(job, ["image=a:1", *options, twice], 3)
 
 
 def test_the_launcher_needs_a_job(talker, monkeypatch, capsys):

@@ -2,16 +2,9 @@
 
 from __future__ import annotations
 
-import hashlib
 from pathlib import Path
 
-from erniecore_system.contents import FileHashes
-
-from erniecore.api.run import adapter_directory, locate
-from erniecore.api.token_cache import user_cache
-
-#: depth of directories, as a checkpoint has them below its own
-_FOLDERS = ("", "*/", "*/*/")
+from erniecore.api.run import adapter_directory, locate, tree_digest
 
 
 def model_hash(source: Path, adapter: Path | None = None) -> str:
@@ -21,16 +14,4 @@ def model_hash(source: Path, adapter: Path | None = None) -> str:
         UsageError: no model there.
     """
     located = locate(source)
-    parts = [located.path, located.adapter, adapter_directory(adapter) if adapter is not None else None]
-    total = hashlib.sha256()
-    with FileHashes(user_cache().with_name("hashes.json")) as hashes:
-        for number, directory in enumerate(parts):
-            for path in sorted(_files(directory)) if directory is not None else ():
-                digest = hashes.of_file(str(path))[str(path)]
-                total.update(f"{number} {path.relative_to(directory or path)} {digest}\n".encode())
-    return total.hexdigest()
-
-
-def _files(directory: Path) -> list[Path]:
-    found = (path for folder in _FOLDERS for path in directory.glob(f"{folder}*"))
-    return [path for path in found if path.is_file() and path.suffix.lower() not in (".md", ".html", ".png")]
+    return tree_digest(located.path, located.adapter, adapter_directory(adapter) if adapter is not None else None)

@@ -12,6 +12,9 @@ size, I width of the MLP, N = T x selected experts, W width of an expert, E expe
 | router | T (8 E + 28 k + 8): probabilities twice, choices, weights and routes of k experts; 4 T H more in low precision |
 | experts | 2 e N W: gate and up. Under an adapter on experts: e N (2H + 3W), as rows are sorted for each product |
 | head and loss | 12 T H + 12 T: the last norm, and the gradient that is made beside the loss |
+| vision | e P n for P patches: n numbers that the model names, of the tower if it is trained, of what follows it if either is |
+
+Rows of a model that sees are images from end to end, unless ``data.max_patches`` says less.
 
 The output of a norm, and the product in the MLP, are recomputed where they are needed (``ops.rematerialized``).
 Recomputation: ``full`` keeps e T H per layer, its input; ``attention`` drops the attention's row, and like ``core-attention``
@@ -23,7 +26,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from erniecore.api.model import DecoderShape, LayerShape
+from erniecore.api.model import DecoderShape, LayerShape, VisionShape
 
 #: logits held at a time, and the fewest positions of a piece, where ``train.loss_chunk`` is 0
 LOGITS, FEWEST = 1 << 22, 256
@@ -42,6 +45,7 @@ class Work:
         adapted_experts: whether stacked experts have updates. masks: whether attention keeps masks of packed rows; an
             installed kernel makes none. apart: whether each piece's gradient of the head is made before it is added to
             the sum; an installed kernel adds while it multiplies.
+        patches: P, of one micro-batch, at most. tower, joint: whether they keep activations.
     """
 
     tokens: int
@@ -54,13 +58,16 @@ class Work:
     adapted_experts: bool = False
     masks: bool = True
     apart: bool = True
+    patches: int = 0
+    tower: bool = False
+    joint: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Activations:
-    """Bytes. ``residual``, ``attention``, ``mlp``, ``router``, ``experts``, ``adapter``, ``loss`` are saved from the forward
-    pass to the backward pass; ``logits`` and ``workspace`` are transient (the latter: of the most expensive layer);
-    ``masks`` of the last batches stay."""
+    """Bytes. ``residual``, ``attention``, ``mlp``, ``router``, ``experts``, ``adapter``, ``loss``, ``vision`` are saved from the
+    forward pass to the backward pass; ``logits`` and ``workspace`` are transient (the latter: of the most expensive layer), and
+    so is ``seeing``, before the decoder begins; ``masks`` of the last batches stay."""
 
     residual: int
     attention: int
@@ -72,11 +79,14 @@ class Activations:
     logits: int
     workspace: int
     masks: int = 0
+    vision: int = 0
+    seeing: int = 0
 
     @property
     def saved(self) -> int:
         """All that is held between the passes."""
-        return self.residual + self.attention + self.mlp + self.router + self.experts + self.adapter + self.loss
+        decoder = self.residual + self.attention + self.mlp + self.router + self.experts
+        return decoder + self.adapter + self.loss + self.vision
 
 
 def saved_by_layer(hidden: int, layer: LayerShape, work: Work) -> dict[str, int]:
@@ -141,8 +151,23 @@ def activations(shape: DecoderShape, work: Work) -> Activations:
         loss=12 * work.tokens * (shape.hidden + 1) * (1 + len(shape.mtp_layers)),
         logits=logits_bytes(shape, work),
         workspace=max((workspace_of_layer(shape.hidden, layer, work) for layer in layers), default=0),
+        vision=vision_bytes(shape.vision, work) if shape.vision else 0,
+        seeing=seeing_bytes(shape.vision, work) if shape.vision else 0,
         masks=max((masks_bytes(layer, work) for layer in layers), default=0) if work.masks else 0,
     )
+
+
+def vision_bytes(vision: VisionShape, work: Work) -> int:
+    """What tower and joint keep; of a tower that is recomputed, the inputs of its blocks."""
+    block = vision.hidden if work.recompute == "full" else vision.block
+    tower = vision.depth * block + vision.ends if work.tower else 0
+    return work.element * work.patches * (tower + (vision.joint if work.joint else 0))
+
+
+def seeing_bytes(vision: VisionShape, work: Work) -> int:
+    """What exists at a time while tower and joint are at work; with recomputation also the block that is computed again."""
+    again = vision.block if work.recompute == "full" and work.tower else 0
+    return work.element * work.patches * (vision.passing + again)
 
 
 def masks_bytes(layer: LayerShape, work: Work) -> int:

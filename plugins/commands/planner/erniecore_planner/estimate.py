@@ -83,7 +83,7 @@ class Estimate:
     def _memory(self) -> list[tuple[str, str]]:
         """Activations, workspace and peak of a run on one device."""
         acts = self.activations
-        names = ("residual", "attention", "mlp", "router", "experts", "adapter", "loss")
+        names = ("residual", "attention", "mlp", "router", "experts", "adapter", "loss", "vision")
         saved = " | ".join(f"{name} {size_text(getattr(acts, name))}" for name in names if getattr(acts, name))
         return [
             ("activations", f"{saved} = {size_text(acts.saved)}"),

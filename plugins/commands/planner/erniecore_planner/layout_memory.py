@@ -91,10 +91,11 @@ def parameter_counts(job: Job, first: int, end: int, tensor: int, expert: int) -
 
 @lru_cache(maxsize=1 << 14)
 def idle(job: Job, first: int, end: int, tensor: int, expert: int) -> float:
-    """Parameters of layers ``first`` to ``end`` and beside them that are never trained: what only pictures pass."""
+    """Parameters of layers ``first`` to ``end`` that are never trained, and on the first stage those beside them: what only
+    pictures pass."""
     layers = Counter(job.shape.layers[first:end])
     experts = sum(many * idle_parameters(job.shape.hidden, layer) for layer, many in layers.items())
-    return job.shape.beside + experts / tensor / expert
+    return (0 if first else job.shape.beside) + experts / tensor / expert
 
 
 @lru_cache(maxsize=1 << 14)

@@ -18,25 +18,29 @@ CPU_HEAP = 1.33
 @dataclass(frozen=True, slots=True)
 class States:
     """Exact bytes: ``resident`` stays for the whole run (weights, reference, moments, masters, average); ``gradients``
-    of the trained parameters; ``largest`` gradient as float32, of which the update holds a scaled copy."""
+    of the trained parameters, ``after`` of them of what comes after the vision tower; ``largest`` gradient as float32, of which
+    the update holds a scaled copy."""
 
     resident: int
     gradients: int
     largest: int
+    after: int = 0
 
 
 def transient(states: States, acts: Activations, *, accumulation: int) -> int:
     """The most that comes and goes within a step.
 
-    Four moments compete: the loss, with everything kept and no gradient yet (those of earlier micro-batches, where there
-    are any); the beginning of the backward pass, with one layer at work; its end, with all gradients; the update.
+    Six moments compete: the vision tower before the decoder; the loss, with everything kept and no gradient yet (those of
+    earlier micro-batches, where there are any); the beginning of the backward pass, with one layer at work; that of the tower,
+    with the gradients of all that comes after it; the end, with all gradients; the update.
     """
     earlier = states.gradients if accumulation > 1 else 0
     loss = acts.saved + acts.logits + earlier
     backward = states.gradients + acts.workspace
     middle = acts.saved - acts.loss + acts.workspace + earlier
     update = states.gradients + states.largest
-    return max(loss, backward, middle, update) + acts.masks
+    tower = max(states.after, earlier) + acts.vision + acts.seeing if acts.vision else acts.seeing + earlier
+    return max(tower, loss, backward, middle, update) + acts.masks
 
 
 def tensors_peak(states: States, acts: Activations, *, accumulation: int) -> int:

@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from erniecore.api.command import store_text
-from erniecore.api.files import read_json
+from erniecore.api.files import cache_home, read_json
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,8 +58,7 @@ def identity(facts: Mapping[str, str]) -> str:
 
 def rates_file(environ: Mapping[str, str]) -> Path:
     """``$XDG_CACHE_HOME/erniecore/rates.json``, by default below ``~/.cache``."""
-    home = environ.get("XDG_CACHE_HOME") or str(Path(environ.get("HOME", "~")).expanduser() / ".cache")
-    return Path(home) / "erniecore" / "rates.json"
+    return cache_home(environ) / "erniecore" / "rates.json"
 
 
 def read_rates(path: Path) -> list[Rate]:

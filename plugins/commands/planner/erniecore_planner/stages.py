@@ -79,7 +79,7 @@ def holds(job: Job, work: Work, chosen: ParallelLayout, parts: Sequence[tuple[in
     weights = job.weight * (sharded if level == 3 else parameters)
     weights += mine_trained * job.element if job.adapter is not None else 0.0
     unused = sum(idle(job, first, end, chosen.tensor, chosen.expert) for first, end in parts)
-    weights += job.weight * (unused - (len(parts) - 1) * job.shape.beside)
+    weights += job.weight * unused
     reference = job.copies * job.weight * (parameters + unused) if job.adapter is None else 0.0
     gradients = job.gradient * (part_trained if level >= 2 else mine_trained)
     optimizer = job.state(part_trained, tables / shards) if level else job.state(mine_trained, tables)
@@ -88,7 +88,9 @@ def holds(job: Job, work: Work, chosen: ParallelLayout, parts: Sequence[tuple[in
     micro_batches = job.rows // (chosen.data_size * job.micro)
     in_flight = min(micro_batches, chosen.pipeline - stage)
     made = made_by(job.shape, work, chosen, parts)
-    made = replace(made, **{name: in_flight * getattr(made, name) for name in (*saved_names(), "adapter", "loss")})
+    made = replace(
+        made, **{name: in_flight * getattr(made, name) for name in (*saved_names(), "adapter", "loss", "vision")}
+    )
     resident = weights + reference + optimizer
     table = job.shape.vocab * job.shape.hidden / chosen.tensor if job.adapter is None else 0.0
     biggest = 4 * table if has_table(job.shape, parts) else 0.0
@@ -137,6 +139,8 @@ def made_by(shape: DecoderShape, work: Work, chosen: ParallelLayout, parts: Sequ
     if chosen.expert > 1:
         rows = max((layer.selected for layer in own.layers), default=0) * tokens
         made = replace(made, workspace=made.workspace + 2 * work.element * rows * shape.hidden)
+    if all(first > 0 for first, _ in parts):
+        made = replace(made, vision=0, seeing=0)
     if all(end < len(shape.layers) for _, end in parts):
         made = replace(made, loss=0, logits=0)
     return made

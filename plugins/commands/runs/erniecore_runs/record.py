@@ -113,6 +113,24 @@ def read_run(directory: Path) -> RunRecord:
     return record
 
 
+def opened(directory: Path) -> RunRecord:
+    """The run in ``directory``. Raises ``UsageError`` when this is no run directory."""
+    try:
+        return read_run(directory)
+    except (FileNotFoundError, NotADirectoryError) as error:
+        raise not_a_run(directory) from error
+
+
+def not_a_run(directory: Path) -> UsageError:
+    """The error for a directory without events."""
+    return UsageError(
+        "this is not a run directory",
+        where=str(directory),
+        expected=f"a directory with {EVENTS_NAME}",
+        next="ernie runs list",
+    )
+
+
 def find_runs(directory: Path) -> list[Path]:
     """Run directories: ``directory`` itself, or those inside it, by the time of their last event.
 

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from erniecore.api import EnvironmentFault, UsageError
 from erniecore.api.runs import EVENTS_NAME
+from erniecore_runs.record import not_a_run
 
 #: seconds until processes that were killed have let go of the run directory
 _PATIENCE = 30.0
@@ -68,12 +69,7 @@ def _cannot(run: Path, found: str) -> EnvironmentFault:
 
 def _check_running(run: Path) -> None:
     if not (run / EVENTS_NAME).is_file() and not (run / "control").is_dir():
-        raise UsageError(
-            "this is not a run directory",
-            where=str(run),
-            expected=f"a directory with {EVENTS_NAME}",
-            next="ernie runs list",
-        )
+        raise not_a_run(run)
     if not taken_locks(run):
         raise UsageError("nothing runs in this directory", where=str(run), next=f"ernie runs list {run}")
 

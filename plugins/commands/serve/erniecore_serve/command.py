@@ -3,7 +3,9 @@ and the model. Imports nothing heavy itself."""
 
 from __future__ import annotations
 
+import re
 import shlex
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -20,13 +22,19 @@ _Model = Annotated[Path | None, typer.Option("--model", metavar="DIR", help="Mod
 _Backend = Annotated[
     str | None, typer.Option("--backend", metavar="NAME", help="Server plugin [openai, or the only one installed].")
 ]
+_Adapters = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--adapter", metavar="[NAME=]DIR", help="Saved adapter that is a model of its own beside the base; repeatable."
+    ),
+]
 
 #: the server where none is named: it runs the model itself, so it needs nothing else
 DEFAULT = "openai"
 
 
 @opens_models
-def serve(args: _Overrides = None, model: _Model = None, backend: _Backend = None) -> int:
+def serve(args: _Overrides = None, model: _Model = None, backend: _Backend = None, adapter: _Adapters = None) -> int:
     """Serve a model until stopped, by OpenAI's HTTP interface unless --backend names another server.
 
     `ernie plugins --kind server` lists servers, `ernie plugins NAME` their settings; the exit code is the server's.
@@ -36,13 +44,33 @@ def serve(args: _Overrides = None, model: _Model = None, backend: _Backend = Non
     if backend is None:
         backend = default_server([entry.name for entry in entries("server")])
     plugin = load("server", backend)
-    config = plugin_settings(plugin.Config, args or ())
+    if adapter and "adapters" not in plugin.Config.model_fields:
+        raise UsageError(
+            "this server takes no adapters", where="--adapter", found=backend, fix="merge them: ernie merge"
+        )
+    config = plugin_settings(plugin.Config, [*(args or ()), *_adapter_settings(adapter or ())])
     if model is None:
         raise _no_model(backend)
     code = assemble({"server": plugin}).call(plugin, "ernie_serve", config=config, directory=_directory(model))
     if not isinstance(code, int):
         raise PluginError(f"ernie_serve of {plugin.name} returned {code!r}", expected="an exit code")
     return code
+
+
+def _adapter_settings(options: Sequence[str]) -> list[str]:
+    """``adapters.NAME=DIR`` for each option. Raises ``UsageError`` for a name that no setting can have, or that comes twice."""
+    from erniecore.api.run import named_directory
+
+    found: dict[str, Path] = {}
+    for option in options:
+        name, directory = named_directory(option)
+        if not re.fullmatch(r"[\w-]+", name) or name in found:
+            raise UsageError(
+                "two adapters have this name" if name in found else "no name for an adapter", where="--adapter", found=name,
+                expected="letters, digits, _ and -, another one for each", fix="name it: --adapter NAME=DIR",
+            )  # fmt: skip
+        found[name] = directory.absolute()
+    return [f"adapters.{name}={directory}" for name, directory in found.items()]
 
 
 def default_server(installed: list[str]) -> str:

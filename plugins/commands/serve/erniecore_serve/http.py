@@ -29,7 +29,7 @@ def listening(app: Any, host: str, port: int, *, header_seconds: float, connecti
         app: an ASGI application.
         port: 0: any free one.
         header_seconds: that a client has for the headers of a request.
-        connections: at a time; more are refused (503).
+        connections: at a time; more are refused (503, ``too_many_connections``).
 
     Raises:
         EnvironmentFault: the address cannot be listened on.
@@ -37,7 +37,7 @@ def listening(app: Any, host: str, port: int, *, header_seconds: float, connecti
     listener = bound_socket(host, port)
     config = uvicorn.Config(
         app,
-        http=PatientProtocol.within(header_seconds),
+        http=PatientProtocol.within(header_seconds, connections),
         ws="none",
         loop="asyncio",
         lifespan="off",
@@ -46,7 +46,6 @@ def listening(app: Any, host: str, port: int, *, header_seconds: float, connecti
         access_log=False,
         server_header=False,
         proxy_headers=False,
-        limit_concurrency=connections,
         timeout_graceful_shutdown=_TAIL_SECONDS,
     )
     server = uvicorn.Server(config)

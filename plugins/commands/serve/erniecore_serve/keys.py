@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import ipaddress
 import os
 from pathlib import Path
+
+from erniecore_system.addresses import is_loopback
 
 from erniecore.api import UsageError
 
@@ -34,14 +35,6 @@ def api_key(file: str) -> str:
             expected=f"at least {_SHORTEST_KEY} printable ASCII characters without spaces", fix="openssl rand -hex 24",
         )  # fmt: skip
     return key
-
-
-def is_loopback(host: str) -> bool:
-    """Whether only this machine reaches the address."""
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
 
 
 def check_address(host: str, key: str) -> None:

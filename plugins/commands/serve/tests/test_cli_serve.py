@@ -79,6 +79,7 @@ def test_a_server_that_returns_no_exit_code_is_broken(serve, model):
         (["--backend", "echo"], "ernie serve --help"),
         (["--backend", "echo", "prot=1"], "did you mean port?"),
         (["--backend", "echo", "port=70000"], "port=70000: must be"),
+        (["--backend", "echo", "--adapter", "a=dir"], "this server takes no adapters"),
         (["--backend", "echo", "8080"], "'8080' is neither an option nor key=value"),
         (["--backend", "echo", "--model", "nowhere"], "no such directory"),
     ],

@@ -42,17 +42,21 @@ class Actions:
 
     def ernie(self, *arguments: str) -> Result:
         """``ernie ARGUMENTS``, waited for; for what takes seconds. What takes longer is a task."""
+        result = self.asked(*arguments)
+        self.audit([*ERNIE, *arguments], code=result.code)
+        return result
+
+    def asked(self, *arguments: str) -> Result:
+        """The same without a line in the log, for what changes nothing and is asked while somebody types."""
         argv = [*ERNIE, *arguments]
         try:
             done = subprocess.run(
                 argv, cwd=self._home, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
                 timeout=_SECONDS, check=False, start_new_session=True,
             )  # fmt: skip
-            result = Result(done.returncode, done.stdout.decode(errors="replace"))
         except subprocess.TimeoutExpired as error:
-            result = Result(-1, (error.stdout or b"").decode(errors="replace"))
-        self.audit(argv, code=result.code)
-        return result
+            return Result(-1, (error.stdout or b"").decode(errors="replace"))
+        return Result(done.returncode, done.stdout.decode(errors="replace"))
 
     def audit(self, argv: Sequence[str], **facts: object) -> None:
         """One line: the command that was run, or that does the same as what was done."""

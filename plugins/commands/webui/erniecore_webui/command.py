@@ -23,8 +23,13 @@ def web(
     places: Annotated[
         int, typer.Option(min=1, max=64, help="Queued runs that may go on at the same time on one device.")
     ] = 1,
+    models: Annotated[
+        list[Path] | None,
+        typer.Option(metavar="DIR", help="Show models below it; may be repeated [the present directory]."),
+    ] = None,
 ) -> int:
     """Watch, stop, resume and compare runs in a browser, until stopped. Runs live on without the page and this command."""
     from erniecore_webui.server import serve
 
-    return serve(runs, host=host, port=port, password_file=password_file, names=allow_host or (), places=places)
+    return serve(runs, host=host, port=port, password_file=password_file, names=allow_host or (), places=places,
+                 models=models)  # fmt: skip

@@ -14,12 +14,12 @@ from collections import OrderedDict
 from pathlib import Path
 from typing import Any
 
+from erniecore.api.events import metrics
 from erniecore.api.runs import EVENTS_NAME
 
 #: buckets of a run; runs that are kept; bytes of one piece; seconds that one request reads
 BUCKETS, _RUNS, _PIECE, _SECONDS = 1500, 16, 1 << 20, 0.5
 _METRICS = 40
-_NOT_METRICS = frozenset({"event", "step", "time", "seconds", "tokens", "samples", "rank", "eta"})
 _LOWEST, _HIGHEST, _LOW_STEP, _HIGH_STEP = range(4)
 
 
@@ -169,12 +169,7 @@ class CurveStore:
 
 
 def _numbers(event: dict[str, Any]) -> list[tuple[str, float]]:
-    found = [
-        (name, value)
-        for name, value in event.items()
-        if type(value) in (int, float) and name not in _NOT_METRICS and math.isfinite(value)
-    ]
-    return found[:_METRICS]
+    return list(metrics(event).items())[:_METRICS]
 
 
 def _plain(value: object) -> float:

@@ -15,22 +15,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from erniecore_runs.record import number
-from erniecore_runs.stopping import locked_inodes, runs_now
+from erniecore_runs.latest import facts, state_now
+from erniecore_runs.stopping import locked_inodes
 
 from erniecore.api import UsageError
 from erniecore.api.command import store_text
-from erniecore.api.files import parse_json
 from erniecore.api.runs import EVENTS_NAME
 from erniecore_webui.state_files import stored_object
 
-#: bytes of the events that are read for a summary, at each end
-_HEAD, _TAIL = 32 << 10, 48 << 10
 #: directories below the root in which runs are looked for, and seconds for which the list is believed
 _DEPTH, _FRESH = 3, 2.0
-STATES = ("running", "finished", "stopped", "interrupted", "failed")
-#: statuses of ``run_end`` that are no failure
-_ENDS = {"finished": "finished", "stopped": "stopped", "interrupted": "stopped", "preempted": "stopped"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,23 +144,21 @@ class Index:
             store_text(self._tags_file, json.dumps({k: v for k, v in now.items() if v}), "tagging a run")
 
     def _searched(self, found: Found, tags: dict[str, list[str]]) -> str:
-        facts = self._read(found)
-        parts = (found.run, facts["name"], facts["model"], facts["method"], *tags.get(found.run, ()))
+        told = self._read(found)
+        parts = (found.run, told["name"], told["model"], told["method"], *tags.get(found.run, ()))
         return " ".join(map(str, parts)).lower()
 
     def _summary(self, found: Found, tags: dict[str, list[str]], locked: frozenset[int]) -> Summary:
-        facts = self._read(found)
-        state = facts["state"]
-        if state in ("interrupted", "stopped") and runs_now(self._root / found.run, locked):
-            state = "running"
+        told = self._read(found)
+        state = state_now(self._root / found.run, told["state"], locked)
         return Summary(run=found.run, changed=found.changed / 1e9, tags=tuple(tags.get(found.run, ())),
-                       **{**facts, "state": state})  # fmt: skip
+                       **{**told, "state": state})  # fmt: skip
 
     def _read(self, found: Found) -> dict[str, Any]:
         version = (found.changed, found.size)
         known = self._facts.get(found.run)
         if known is None or known[0] != version:
-            known = (version, _facts(self._root / found.run, found))
+            known = (version, facts(self._root / found.run, found.size))
             self._facts[found.run] = known
         return known[1]
 
@@ -196,57 +188,3 @@ def _scan(root: Path, directory: Path, depth: int) -> Iterator[Found]:
                 yield from _scan(root, Path(entry.path), depth - 1)
             continue
         yield Found(entry.path[cut:], stat.st_mtime_ns, stat.st_size)
-
-
-def _facts(path: Path, found: Found) -> dict[str, Any]:
-    first, last = _ends(path, found.size)
-    start = next((e for e in reversed(last) if e.get("event") == "run_start"), None) or next(
-        (e for e in first if e.get("event") == "run_start"), {}
-    )
-    after = [e for e in last if e.get("event") in ("run_start", "run_end")]
-    end = after[-1] if after and after[-1].get("event") == "run_end" else None
-    step: dict[str, Any] = next((e for e in reversed(last) if e.get("event") == "step"), {})
-    plugins = start.get("plugins")
-    plugins = plugins if isinstance(plugins, dict) else {}
-    status = str(end.get("status", "finished")) if end else ""
-    return {
-        "name": str(start.get("name") or path.name),
-        "state": _ENDS.get(status, "failed") if end else "interrupted",
-        "step": _int(step.get("step")),
-        "total": _int(start.get("total_steps")),
-        "loss": number(step.get("loss")),
-        "rate": number(step.get("tokens_per_s")),
-        "eta": number(step.get("eta")) if not end else None,
-        "memory": number(step.get("peak_memory")),
-        "started": number(first[0].get("time")) if first else None,
-        "method": str(plugins.get("method", "")),
-        "model": str(plugins.get("model", "")),
-        "device": str(start.get("device", "")),
-    }
-
-
-def _int(value: object) -> int | None:
-    return value if isinstance(value, int) and not isinstance(value, bool) else None
-
-
-def _ends(path: Path, size: int) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """The events in the first and in the last bytes of the file; the same ones of a short file."""
-    try:
-        with (path / EVENTS_NAME).open("rb") as file:
-            head = file.read(_HEAD)
-            if size <= _HEAD:
-                events = list(_events(head.split(b"\n")))
-                return events, events
-            file.seek(max(0, size - _TAIL))
-            tail = file.read(_TAIL + (1 << 20))
-    except OSError:
-        return [], []
-    return list(_events(head.split(b"\n")[:1])), list(_events(tail.split(b"\n")[1:]))
-
-
-def _events(lines: list[bytes]) -> Iterator[dict[str, Any]]:
-    for line in lines:
-        with suppress(ValueError, RecursionError):
-            event = parse_json(line)
-            if isinstance(event, dict):
-                yield event

@@ -43,17 +43,23 @@ def site_of(request: Request) -> Site:
 def page(request: Request, template: str, status: int = 200, /, **values: Any) -> HTMLResponse:
     """A template, which may use: ``t(key, …)``, ``lang``, ``theme``, ``csrf``, ``pages`` (of the navigation), ``here``
     (the path) and ``partial`` (whether htmx asked for a part of the page)."""
+    values.setdefault("current", "")
+    # names of files and what clients send may hold halves of surrogate pairs, which nothing else of a page should suffer from
+    html = fragment(request, template, **values).encode(errors="replace")
+    return HTMLResponse(html, status, {"vary": "HX-Request, Accept-Language, Cookie"})
+
+
+def fragment(request: Request, template: str, /, **values: Any) -> str:
+    """The HTML of a template, which may use what :func:`page` says."""
     from erniecore_webui.pages import in_navigation
 
     language = language_of(request)
     theme = request.cookies.get(THEME_COOKIE, "")
-    values.setdefault("current", "")
-    html = _templates().get_template(template).render(
+    return _templates().get_template(template).render(
         t=partial(text, language), lang=language, languages=LANGUAGES,
         theme=theme if theme in ("light", "dark") else "auto", csrf=secret(site_of(request).token, "csrf"),
         pages=in_navigation(), here=request.url.path, partial="hx-request" in request.headers, **values,
     )  # fmt: skip
-    return HTMLResponse(html, status, {"vary": "HX-Request, Accept-Language, Cookie"})
 
 
 def message(request: Request, status: int, detail: str) -> Response:

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 #: Bytes of a form.
 FORM_BYTES = 1 << 20
+#: Not held in memory: the secret is in a header, and the page takes the body in parts, as many bytes as were announced.
+_STREAMED = ("/data/upload",)
 #: Answered without the token: styles, and the page that asks for it.
 _OPEN = ("/static/", "/login")
 _HEADERS = {
@@ -120,6 +122,11 @@ class Shield:
     async def _checked(self, request: Request, receive: Receive) -> Receive:
         """The body within limits, after its CSRF secret was found. Raises ``_RefusedError``."""
         headers, expected = request.headers, secret(self._site.token, "csrf")
+        if request.url.path in _STREAMED:
+            _check_secret(headers.get("x-csrf-token", ""), expected)
+            if not headers.get("content-length", "").isdecimal():
+                raise _RefusedError(411, "how long is it? content-length is missing")
+            return receive
         length = headers.get("content-length") or "0"
         if not length.isdecimal() or int(length) > FORM_BYTES:
             raise _RefusedError(413, f"longer than {FORM_BYTES} bytes")

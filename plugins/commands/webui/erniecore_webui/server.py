@@ -19,8 +19,9 @@ _HEADER_SECONDS = 30.0
 
 
 def serve(
-    runs: Path, *, host: str, port: int, password_file: Path | None, names: Sequence[str] = (), places: int = 1
-) -> int:
+    runs: Path, *, host: str, port: int, password_file: Path | None, names: Sequence[str] = (), places: int = 1,
+    models: Sequence[Path] | None = None,
+) -> int:  # fmt: skip
     """Serve the page until a signal; returns the exit code.
 
     Raises:
@@ -35,7 +36,7 @@ def serve(
             "anybody who reaches this address could start commands", where="--host", found=host,
             expected="a loopback address, or --password-file FILE", fix="openssl rand -hex 24 > FILE",
         ) from None  # fmt: skip
-    site = Site(runs, password=password, places=places)
+    site = Site(runs, password=password, places=places, models=models)
     app = create_app(site)
     with listening(app, host, port, header_seconds=_HEADER_SECONDS, connections=_CONNECTIONS) as url:
         _, _, number = url.rpartition(":")

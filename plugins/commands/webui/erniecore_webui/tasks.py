@@ -6,7 +6,6 @@ are written by the process itself (``detached.py``), so that a server that was k
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import secrets
@@ -16,8 +15,8 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -26,7 +25,7 @@ from erniecore.api import UsageError
 from erniecore.api.command import store_text
 from erniecore_webui.actions import Actions, shown
 from erniecore_webui.detached import start_ticks
-from erniecore_webui.state_files import stored_object
+from erniecore_webui.state_files import locked, stored_object
 
 State = Literal["waiting", "starting", "running", "done", "failed", "lost"]
 #: Seconds between looks at the queue, and for a process that was started to say so.
@@ -175,15 +174,8 @@ class Tasks:
         # a child that nobody waits for stays as a zombie
         threading.Thread(target=process.wait, name=f"task-{task.name}", daemon=True).start()
 
-    @contextmanager
-    def _lock(self) -> Iterator[None]:
-        """Ours alone, also among servers; released by the kernel when the server is killed."""
-        handle = os.open(self._directory.parent / "queue.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX)
-            yield
-        finally:
-            os.close(handle)
+    def _lock(self) -> AbstractContextManager[None]:
+        return locked(self._directory.parent / "queue.lock")
 
     def _read(self, directory: Path) -> Task:
         if (known := self._ended.get(directory.name)) is not None:

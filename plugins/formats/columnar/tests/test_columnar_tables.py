@@ -258,8 +258,11 @@ def test_what_a_folder_has_beside_is_named_but_for_what_describes_it(tmp_path):
     (tmp_path / "sub").mkdir()
     for name in ("a.txt", "b.pdf", "sub/c.docx", "README.md", "LICENSE", ".gitattributes"):
         (tmp_path / name).write_text("x\n")
-    assert unread(tmp_path) == [tmp_path / "b.pdf", tmp_path / "sub" / "c.docx"]
-    assert unread(tmp_path / "a.txt") == []
+    (tmp_path / ".b.txt").write_text("x\n")
+    others, hidden = unread(tmp_path).values()
+    assert others == [tmp_path / "b.pdf", tmp_path / "sub" / "c.docx"]
+    assert hidden == [tmp_path / ".b.txt"]
+    assert unread(tmp_path / "a.txt") == {}
 
 
 def test_same_split_in_two_kinds_of_file_is_a_question(tmp_path):

@@ -11,16 +11,38 @@ from erniecore.api import Json, nearest
 
 #: names that data sets give to one and the same thing
 _QUESTION = "instruction query prompt question input problem user human source request"
-_ANSWER = "output response completion answer target solution assistant gpt reply"
+_ANSWER = "output response completion answer target solution assistant gpt reply generation"
 _CHOSEN = "chosen preferred positive better winner win accepted chosen_response response_chosen"
 _REJECTED = "rejected dispreferred negative worse loser lose refused rejected_response response_rejected"
-_MESSAGES = "messages conversations conversation dialog dialogue chat turns"
+_MESSAGES = "messages conversations conversation dialog dialogue chat turns items"
 _TEXT = "text content document body raw_text raw_content passage"
 _GROUPS = tuple(frozenset(names.split()) for names in (_QUESTION, _ANSWER, _CHOSEN, _REJECTED, _MESSAGES, _TEXT))
+#: fields of rows that are no single rename away -> what to do
+_KNOWN = (
+    (("segments",), "write the turns of 'segments' into 'messages', without the tokens of a template"),
+    (("text", "message_id"), "join each path of the tree, from its first question to an answer, into 'messages'"),
+    (("prompt", "completions", "labels"), "join the steps into 'completion', and give it one 'label'"),
+    (("instruction", "completions"), "write the best and the worst answer into 'chosen' and 'rejected'"),
+    (("instruction", "generations"), "write the best and the worst answer into 'chosen' and 'rejected'"),
+    (
+        ("message_1", "message_2"),
+        "rename 'message_1' to 'instruction' and 'message_2' to 'output', or add --format alpaca "
+        "formats.alpaca.columns.instruction=message_1 formats.alpaca.columns.output=message_2",
+    ),
+    (
+        ("input", "output", "system_prompt"),
+        "rename 'input' to 'prompt', 'output' to 'completion' and 'system_prompt' to 'system', or add --format preference "
+        "formats.preference.columns.prompt=input formats.preference.columns.completion=output "
+        "formats.preference.columns.system=system_prompt",
+    ),
+)
 
 
 def of_row(row: Json, name: str, shapes: Sequence[Sequence[str]]) -> str:
     """One line for the format ``name``, whose rows have one of these sets of fields; nothing where the row is far from all."""
+    known = next((line for fields, line in _KNOWN if row.keys() >= set(fields)), "")
+    if known or row.keys() == {"prompt"}:
+        return known or "add 'completion', the answer that is learned, or the reference of rewards"
     lines = [line for shape in shapes if (line := _renamed(row, name, shape))]
     return min(lines, key=len, default="") or _inside(row)
 

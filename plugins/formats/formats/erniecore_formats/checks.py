@@ -121,11 +121,15 @@ def filled(value: object, where: str, expected: str = "a list") -> Sequence[Any]
     return value
 
 
+#: names of two scores: of the chosen answer and of the other one
+_SCORES = (("score_chosen", "score_rejected"), ("chosen_score", "rejected_score"), ("chosen_rating", "rejected_rating"))
+
+
 def margin(row: Json) -> float | None:
     """How much better the preferred answer is: ``margin``, or the difference of two scores."""
     if row.get("margin") is not None:
         return number(row["margin"], "$.margin")
-    for better, worse in (("score_chosen", "score_rejected"), ("chosen_score", "rejected_score")):
+    for better, worse in _SCORES:
         if row.get(better) is not None or row.get(worse) is not None:
             for name in (better, worse):
                 if name not in row:

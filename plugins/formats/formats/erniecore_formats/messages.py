@@ -14,6 +14,8 @@ from erniecore.api import Json
 from erniecore.api.data import Conversation, Message, Origin, Preference, Record, UnpairedPreference
 from erniecore_formats import answers, checks, media, turns
 
+#: an ending that is worse than that of the messages: the answer, or the whole conversation with it
+_REJECTED = ("rejected_response", "rejected_messages")
 _LISTS = ("messages", "conversations", "conversation")
 
 
@@ -32,6 +34,11 @@ def parse(row: Json, origin: Origin) -> Conversation | Preference | UnpairedPref
     if name not in row:
         raise checks.missing(row, "messages")
     checks.no_media(row, but=("images", "videos"))
+    if row.get("objects"):
+        fix = "write the names and boxes into the texts, in place of <ref-object> and <bbox>"
+        raise checks.bad_value(
+            "boxes beside the messages are not read", "$.objects", row["objects"], "texts alone", fix
+        )
     items = checks.filled(row[name], f"$.{name}", "a list of messages")
     listed = media.marked(row, turns.listed(items, f"$.{name}", images=True), origin)
     system, tools, pair = turns.system_beside(row, listed[0]), answers.tools(row), "chosen" in row or "rejected" in row
@@ -41,6 +48,8 @@ def parse(row: Json, origin: Origin) -> Conversation | Preference | UnpairedPref
     label = row.get(rated)
     if pair:
         return _preference(row, messages, tools, origin)
+    if any(name in row for name in _REJECTED):
+        return _other_ending(row, messages, tools, origin)
     if isinstance(label, bool):
         return UnpairedPreference(tuple(messages), label, tools=tools, origin=origin)
     if label is not None:
@@ -63,6 +72,20 @@ def _preference(row: Json, prompt: list[Message], tools: tuple[Json, ...], origi
             raise checks.missing(row, side)
     chosen, rejected = (answers.answer(row[side], f"$.{side}") for side in ("chosen", "rejected"))
     return Preference(tuple(prompt), chosen, rejected, margin=checks.margin(row), tools=tools, origin=origin)
+
+
+def _other_ending(row: Json, messages: list[Message], tools: tuple[Json, ...], origin: Origin) -> Preference:
+    name = next(name for name in _REJECTED if name in row)
+    cut = 1 + max(i for i, m in enumerate(messages) if m.role == "user")
+    listed = answers.messages_in(row[name], f"$.{name}", "an answer or a list of messages")
+    if name == "rejected_messages":
+        if [(m.role, m.content) for m in listed[:cut]] != [(m.role, m.content) for m in messages[:cut]]:
+            expected = "the same messages up to the last answer"
+            raise checks.bad_value("the two conversations do not begin alike", f"$.{name}", listed[0].content, expected)
+        listed = listed[cut:]
+    rejected = answers.checked(checks.filled(listed, f"$.{name}", "an answer"), f"$.{name}")
+    margin = checks.margin(row)
+    return Preference(tuple(messages[:cut]), tuple(messages[cut:]), rejected, margin=margin, tools=tools, origin=origin)
 
 
 def write(record: Record) -> Json:

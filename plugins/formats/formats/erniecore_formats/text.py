@@ -14,6 +14,8 @@ _OTHERS = (alpaca, erniekit, messages, preference, query_response)
 
 def matches(row: Json) -> bool:
     """Whether a row has a text, and is no row of another format that carries one beside (as Alpaca's own file does)."""
+    if "message_id" in row and "role" in row:  # a message of a tree
+        return False
     return isinstance(row.get("text"), str) and not any(m.matches(row) for m in _OTHERS)
 
 

@@ -74,7 +74,7 @@ def message(item: object, where: str, *, images: bool = False) -> Message:
     role_key = "from" if "from" in item and "role" not in item else "role"
     text_key = "value" if "value" in item and "content" not in item else "content"
     if role_key not in item:
-        raise checks.missing(item, "role", where)
+        raise _two_in_one(item, where) if "input" in item and "output" in item else checks.missing(item, "role", where)
     role = ROLES.get(item[role_key]) if isinstance(item[role_key], str) else None
     if role is None:
         raise _unknown_role(item[role_key], f"{where}.{role_key}")
@@ -90,6 +90,13 @@ def message(item: object, where: str, *, images: bool = False) -> Message:
     if role != "tool":
         checks.text(content, f"{where}.{text_key}")
     return Message(role, content, media=tuple(seen or ()))  # type: ignore[arg-type]
+
+
+def _two_in_one(item: Json, where: str) -> RowError:
+    fix = (
+        "write two messages: 'input' as the content of a user, 'output' as that of the assistant ('system' before both)"
+    )
+    return checks.bad_value("a question and its answer are two messages", where, item, "a message with a role", fix)
 
 
 def _unknown_role(found: object, where: str) -> RowError:
@@ -225,6 +232,14 @@ def _only_calls(item: Message) -> bool:
     return bool(item.tool_calls) and not item.content and not item.reasoning
 
 
+def _reordered(messages: Sequence[Message], before: str) -> str:
+    if before:
+        return "reorder or join the messages"
+    if len(messages) == 1:
+        return "a text without a question is a document: write it as 'text'"
+    return "remove what stands before the first question"
+
+
 def check_order(messages: Sequence[Message], where: str, *, last: str, before: str = "") -> None:
     """System first, then user and assistant in turn, tool results behind calls; the end belongs to ``last``.
 
@@ -243,7 +258,7 @@ def check_order(messages: Sequence[Message], where: str, *, last: str, before: s
                 where=f"{where}[{i}]",
                 found=item.role,
                 expected=" or ".join(_FOLLOWS[before]),
-                fix="reorder or join the messages" if before else "remove what stands before the first question",
+                fix=_reordered(messages, before),
             )
         before = "call" if item.tool_calls else item.role
     if messages[-1].role == last or (last == "user" and messages[-1].role == "tool"):

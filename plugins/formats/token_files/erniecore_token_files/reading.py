@@ -10,17 +10,19 @@ from __future__ import annotations
 import struct
 from bisect import bisect_left, bisect_right
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from erniecore_system import mapped
 
 from erniecore.api import DataError
 from erniecore.api.corpus import codes
 from erniecore_token_files.names import files_of, prefix_of
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
+    from numpy.typing import DTypeLike, NDArray
 
     IntArray = NDArray[np.int64]
 
@@ -124,13 +126,28 @@ def open_token_file(path: str | Path) -> TokenFile:
     pointers_at = sizes_at + 4 * num_sequences
     documents_at = pointers_at + 8 * num_sequences
     _check_size(index_path, documents_at + 8 * num_entries, f"{num_sequences} sequences, {num_entries - 1} documents")
-    sizes = np.memmap(index_path, "<i4", "r", sizes_at, (num_sequences,))
-    pointers = np.memmap(index_path, "<i8", "r", pointers_at, (num_sequences,))
-    documents = np.memmap(index_path, "<i8", "r", documents_at, (num_entries,))
+    sizes = _map(index_path, "<i4", sizes_at, num_sequences)
+    pointers = _map(index_path, "<i8", pointers_at, num_sequences)
+    documents = _map(index_path, "<i8", documents_at, num_entries)
     num_tokens = _check_sequences(index_path, sizes, pointers, dtype.itemsize)
     _check_documents(index_path, documents, num_sequences)
     _check_size(tokens_path, num_tokens * dtype.itemsize, f"{num_tokens} tokens of {dtype.itemsize} bytes")
-    return TokenFile(prefix, np.memmap(tokens_path, dtype, "r", 0, (num_tokens,)), pointers, documents)
+    return TokenFile(prefix, _map(tokens_path, dtype, 0, num_tokens), pointers, documents)
+
+
+def _map(path: Path, dtype: DTypeLike, at: int, count: int) -> NDArray[Any]:
+    """``count`` values at byte ``at`` of ``path``; a file that is cut while it is mapped ends the process with an error."""
+    values = np.memmap(path, dtype, "r", at, (count,))
+    mapped.watch_values(values, partial(_cut, path, at + values.nbytes))
+    return values
+
+
+def _cut(path: Path, end: int, offset: int, size: int) -> DataError:
+    if size >= end:
+        return _damaged(
+            path, "the disk does not give what this file has", f"byte {offset} cannot be read", f"{size} bytes"
+        )
+    return _damaged(path, "the file was truncated while it was in use", f"{size} bytes", f"{end} bytes")
 
 
 def _missing(path: Path, other: Path) -> DataError:

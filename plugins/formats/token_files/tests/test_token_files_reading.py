@@ -1,6 +1,7 @@
 """Indexed token files: the bytes of the layout, what can be read back, and every way in which a pair can be wrong."""
 
 import itertools
+import os
 import struct
 
 import numpy as np
@@ -8,6 +9,7 @@ import pytest
 from erniecore_token_files.names import prefix_of
 from erniecore_token_files.reading import DTYPES, open_token_file
 from erniecore_token_files.writing import TokenFileWriter, smallest_dtype
+from guarded import guarded
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -169,3 +171,18 @@ def test_no_tokens_are_no_file(tmp_path):
 def test_small_vocabularies_take_two_bytes():
     assert smallest_dtype(65499).itemsize == 2
     assert smallest_dtype(65500).itemsize == 4
+
+
+@pytest.mark.parametrize("ending", [".bin", ".idx"])
+def test_a_file_that_is_truncated_while_it_is_used_ends_the_process_with_its_name(tmp_path, ending):
+    """Touching what is gone is SIGBUS, no exception."""
+    write(tmp_path / "t", [[1] * 3000] * 3000)
+
+    def use():
+        file = open_token_file(tmp_path / "t")
+        os.truncate(tmp_path / f"t{ending}", 5000)
+        return int(file.tokens.sum()) + file.document(file.num_tokens - 1)
+
+    done = guarded(use)
+    assert done.code == 4, done
+    assert f"t{ending}: the file was truncated while it was in use (got 5000 bytes)" in done.err

@@ -9,7 +9,7 @@ from typing import Any
 from erniecore_key_tables import convert as convert_by
 
 from erniecore.api.importer import Imported
-from erniecore_erniekit import convert_data, convert_model, convert_pairs, convert_training
+from erniecore_erniekit import convert_data, convert_media, convert_model, convert_pairs, convert_training
 from erniecore_erniekit.command import ADVICE, PURPOSES, command_for
 from erniecore_erniekit.draft import ErniekitDraft, Surroundings
 from erniecore_erniekit.keys_other import EXPORT, FP8, GENERATION, SERVING
@@ -30,6 +30,7 @@ STEPS: tuple[Callable[[ErniekitDraft], None], ...] = (
     convert_model.adapter,
     convert_model.precision,
     convert_model.routers,
+    convert_media.media,
     convert_data.data,
     convert_data.packing,
     convert_training.run,

@@ -103,9 +103,6 @@ def method(draft: Draft) -> None:
     if name:
         draft.set("method.name", name, "stage")
         draft.drop("only for `stage: DPO`", *(key.old for key in PAIRS))
-    if stage(draft) in VISION and name:
-        text = "rows of text are learned from; rows with images or videos are dropped and counted (data.max_drop)"
-        draft.note("differs", text, "stage")
 
 
 def adapter(draft: Draft) -> None:

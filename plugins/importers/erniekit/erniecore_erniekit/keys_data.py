@@ -6,7 +6,7 @@ from erniecore_key_tables import Key, only, part, renamed, without
 
 LEFTOVER = "left over from other programs; ERNIEKit does not use it either"
 READER = "for a reader that samples tasks and shots; every row of a source is used here as it is"
-IMAGES = "about images and videos; no installed model reads them"
+IMAGES = "how ERNIEKit prepares images; here the model plugin and its preprocessor_config.json say it"
 
 SOURCES: tuple[Key, ...] = (
     part("train_dataset_path", "list", None, "data.train", "one source per path of the list"),
@@ -121,22 +121,32 @@ READERS: tuple[Key, ...] = (
     *without("every random stream comes from `run.seed`", ("factor", "whole", 20)),
 )
 
+#: converted by ``convert_media``
+MEDIA: tuple[Key, ...] = (
+    part("min_pixels", "whole", None, "model.image_min_pixels"),
+    part("max_pixels", "whole", None, "model.image_max_pixels"),
+    part("video_fps", "number", 2, "model.video_fps"),
+    part("video_min_frames", "whole", 16, "model.video_min_frames"),
+    part("video_max_frames", "whole", 480, "model.video_max_frames"),
+    part("video_target_frames", "whole", -1, "model.video_target_frames", "below 0: by `video_fps`"),
+    part("video_frames_sample", "text", "middle", "", "the middle frame of each interval is taken"),
+    part("video_min_pixels", "whole", None, "model.video_min_pixels"),
+    part("video_max_pixels", "whole", None, "model.video_max_pixels"),
+    part("render_timestamp", "flag", False, "model.video_timestamps"),
+    part("freeze_config", "text", "", "model.train", "`freeze_vision`, `freeze_lm`; of `fine_tuning: Full`"),
+    part("vit_lr_ratio", "number", None, "model.lr_factors", "one factor for the whole tower"),
+    part("visual_ld", "number", None, "model.lr_factors", "as `vit_lr_ratio`"),
+)
+
 VISION: tuple[Key, ...] = (
+    *MEDIA,
     *without(
         IMAGES,
         ("multimodal", "flag", False),
         ("vision_model_name_or_path", "text", None),
-        ("freeze_config", "text", ""),
-        ("vit_lr_ratio", "number", None),
-        ("visual_ld", "number", None),
         ("vit_second_fwd_batch_size", "whole", None),
         ("modality_interleave", "text", "acc"),
         ("balanced_image_preprocess", "flag", False),
-        ("video_fps", "number", 2),
-        ("video_min_frames", "whole", 16),
-        ("video_max_frames", "whole", 480),
-        ("video_target_frames", "whole", -1),
-        ("video_frames_sample", "text", "middle"),
         ("image_token_len", "whole", 64),
         ("im_prefix_length", "whole", 64),
         ("use_pic_id", "flag", True),
@@ -145,13 +155,8 @@ VISION: tuple[Key, ...] = (
         ("spatial_conv_size", "whole", 2),
         ("adaptive_max_imgtoken_option", "any", None),
         ("adaptive_max_imgtoken_rate", "any", None),
-        ("min_pixels", "whole", None),
-        ("max_pixels", "whole", None),
-        ("video_min_pixels", "whole", None),
-        ("video_max_pixels", "whole", None),
         ("drop_untrainble_sample", "flag", False),
         ("image_dtype", "text", "uint8"),
-        ("render_timestamp", "flag", False),
         ("one_sample_in_one_seq", "flag", False),
         ("corpus_name", "text", None),
         ("serialize_output", "flag", True),

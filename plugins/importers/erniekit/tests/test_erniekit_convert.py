@@ -373,3 +373,17 @@ def test_wsd():
 )
 def test_recompute(given, expected):
     assert settings(**given)["train.recompute"] == expected
+
+
+def test_what_vision_language_stages_say_of_images_videos_and_parts():
+    given = {"stage": "VL-SFT", "fine_tuning": "Full", "freeze_config": "freeze_vision", "max_pixels": 1003520}
+    found = settings(**given, video_max_frames=180, render_timestamp=True, video_target_frames=-1)
+    assert (found["model.image_max_pixels"], found["model.video_max_frames"]) == (1003520, 180)
+    assert (found["model.video_timestamps"], found["model.video_target_frames"]) == (True, 0)
+    assert found["model.train"] == ["text", "resampler", "vision_experts"]
+    found = settings(stage="VL-SFT", fine_tuning="Full", vit_lr_ratio=0.9)
+    assert found["model.lr_factors"] == {"vision": 0.9}
+    assert found["model.train"] == ["text", "vision", "resampler", "vision_experts"]
+    assert "model.train" not in settings(stage="VL-SFT", fine_tuning="LoRA", freeze_config="freeze_vision")
+    assert "middle frame" in note_on("video_frames_sample", stage="VL-SFT", video_frames_sample="rand")
+    assert "model.video_fps" not in settings(stage="SFT", video_fps=2)

@@ -9,7 +9,7 @@ from typing import Any
 from erniecore_key_tables import convert as convert_by
 
 from erniecore.api.importer import Imported
-from erniecore_llamafactory import convert_data, convert_methods, convert_model, convert_training
+from erniecore_llamafactory import convert_data, convert_media, convert_methods, convert_model, convert_training
 from erniecore_llamafactory.command import PURPOSES, advice, command_for
 from erniecore_llamafactory.draft import LlamaDraft, Surroundings
 from erniecore_llamafactory.table import TABLE
@@ -21,6 +21,7 @@ STEPS: tuple[Callable[[LlamaDraft], None], ...] = (
     convert_model.adapter,
     convert_model.quantization,
     convert_model.precision,
+    convert_media.media,
     convert_data.data,
     convert_data.packing,
     convert_training.run,

@@ -36,6 +36,7 @@ def method(draft: LlamaDraft) -> None:
         _reference(draft)
     draft.drop(f"`stage: {stage}` does not read it", *(key.old for key in PREFERENCES if key.together))
     accuracy(draft, stage)
+    noise(draft, stage)
     if draft.get("gradient_accumulation_steps") > 1 and stage in ("dpo", "rm", "kto") and draft.purpose == "train":
         text = "the loss is a mean over all rows of a step, not a mean of the means of its micro-batches"
         draft.note("differs", text, "gradient_accumulation_steps")
@@ -46,6 +47,15 @@ def accuracy(draft: LlamaDraft, stage: str) -> None:
     if stage == "sft":
         draft.carry("compute_accuracy", "method.accuracy")
     draft.drop(f"`stage: {stage}` does not read it", "compute_accuracy")
+
+
+def noise(draft: LlamaDraft, stage: str) -> None:
+    """Convert the key behind ``method.neftune_alpha``."""
+    old, alpha = "neftune_noise_alpha", draft.get("neftune_noise_alpha")
+    if stage == "sft" and alpha:
+        draft.carry(old, "method.neftune_alpha")
+    elif draft.has(old):
+        draft.leave(Left("noise on embeddings is for `stage: sft` alone", differs=bool(alpha)), old)
 
 
 def _pairs(draft: LlamaDraft, name: str) -> None:

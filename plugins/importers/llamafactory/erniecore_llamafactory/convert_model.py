@@ -11,7 +11,12 @@ from erniecore_llamafactory.draft import LlamaDraft
 from erniecore_llamafactory.keys_model import ADAPTER
 
 _PUBLISHED = re.compile(r"ernie-4\.5-(?P<size>[a-z0-9.-]+?)(-base)?(-paddle|-pt)?")
-_PLUGINS = {"ernie4_5": "ernie45", "ernie4_5_moe": "ernie45-moe", "ernie4_5_moe_vl": "ernie45-vl"}
+_PLUGINS = {
+    "ernie4_5": "ernie45",
+    "ernie4_5_moe": "ernie45-moe",
+    "ernie4_5_moe_vl": "ernie45-vl",
+    "paddleocr_vl": "paddleocr-vl",
+}
 OPTIMIZERS = (
     "adamw_torch",
     "adamw_torch_fused",

@@ -16,7 +16,8 @@ from erniecore_llamafactory.draft import LlamaDraft
 SCHEDULES = {
     "linear": "linear",
     "cosine": "cosine",
-    "cosine_with_restarts": "cosine",
+    "cosine_with_restarts": "cosine-with-restarts",
+    "inverse_sqrt": "inverse-sqrt",
     "cosine_with_min_lr": "cosine",
     "polynomial": "polynomial",
     "constant": "constant",
@@ -66,8 +67,22 @@ def length(draft: LlamaDraft) -> None:
     elif said != "no":
         text = "the newest 3 checkpoints are kept; LLaMA-Factory keeps all of them without it. checkpoint.keep=N"
         draft.note("differs", text, "save_total_limit")
-    if draft.has("early_stopping_steps"):
-        draft.leave(Left("a run goes on to its last step", differs=True), "early_stopping_steps")
+    _best(draft)
+
+
+def _best(draft: LlamaDraft) -> None:
+    """``eval.best`` and ``eval.patience``: the model of the best evaluation, and when evaluations no longer get better."""
+    names = ("metric_for_best_model", "greater_is_better")
+    if not (draft.get("load_best_model_at_end") or draft.has("early_stopping_steps")):
+        draft.drop("only with `load_best_model_at_end` or `early_stopping_steps`", *names)
+        return
+    if not wants_evaluation(draft):
+        draft.drop("there is no evaluation", "load_best_model_at_end", "early_stopping_steps", *names)
+        return
+    metric = str(draft.get("metric_for_best_model") or "loss").removeprefix("eval_")
+    draft.set("eval.best", metric, "load_best_model_at_end", "metric_for_best_model")
+    draft.carry("greater_is_better", "eval.greater_is_better")
+    draft.carry("early_stopping_steps", "eval.patience")
 
 
 def _every(draft: LlamaDraft, kind: str, name: str, steps: str, new: str) -> None:
@@ -106,7 +121,6 @@ def optimizer(draft: LlamaDraft) -> None:
             draft.note("differs", f"AdamW with all moments is used, not {name}", "optim")
     for old, text in {
         "label_smoothing_factor": "target tokens are learned as they are",
-        "neftune_noise_alpha": "there is no noise on embeddings",
     }.items():
         if draft.has(old):
             draft.leave(Left(text, differs=bool(draft.get(old))), old)
@@ -153,6 +167,8 @@ def _details(draft: LlamaDraft, said: str, given: Mapping[str, Any]) -> None:
     old, rate = "lr_scheduler_kwargs", float(draft.get("learning_rate"))
     lowest = {"min_lr": 1.0, "lr_end": 1.0, "min_lr_rate": rate, "min_lr_ratio": rate}
     known = {"num_decay_steps": "train.decay_steps", "power": "train.power"}
+    if said == "cosine_with_restarts" and given.get("num_cycles") in range(1, 1_000_000):  # only whole cycles
+        known["num_cycles"] = "train.cycles"
     for name, value in given.items():
         if isinstance(value, bool) or not isinstance(value, int | float) or (name not in lowest and name not in known):
             text = f"{name} of the schedule is not read"
@@ -160,11 +176,9 @@ def _details(draft: LlamaDraft, said: str, given: Mapping[str, Any]) -> None:
         elif name in lowest:
             draft.set("train.min_lr", value * lowest[name], old)
         else:
-            draft.set(known[name], value, old)
+            draft.set(known[name], int(value) if name == "num_cycles" else value, old)
     if said == "polynomial" and "lr_end" not in given:
         draft.set("train.min_lr", 1e-7, "lr_scheduler_type")
-    if said == "cosine_with_restarts" and given.get("num_cycles", 1) != 1:
-        draft.note("differs", "cosine without restarts", "lr_scheduler_type")
     draft.drop(f"`{said}` has no such settings", old)
 
 

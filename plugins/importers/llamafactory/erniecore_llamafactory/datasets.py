@@ -148,9 +148,11 @@ def _check_tags(name: str, tags: Mapping[str, str]) -> None:
 
 def _notes(name: str, entry: Mapping[str, Any], columns: Mapping[str, str]) -> tuple[str, ...]:
     notes = []
-    media = [column for column in MEDIA if column in columns]
-    if media:
-        notes.append(f"{name}: rows with {', '.join(media)} are dropped and counted (data.max_drop)")
+    if "audios" in columns:
+        notes.append(f"{name}: rows with sounds are dropped and counted (data.max_drop)")
+    for media in ("images", "videos"):
+        if columns.get(media, media) != media:
+            notes.append(f"{name}: {media} are read from the column {media}, not {columns[media]}: rename it")
     if entry.get("num_samples"):
         notes.append(f"{name}: every row is used, not {entry['num_samples']} (num_samples)")
     for key in ("subset", "split", "folder"):

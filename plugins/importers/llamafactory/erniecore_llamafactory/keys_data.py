@@ -5,7 +5,7 @@ from __future__ import annotations
 from erniecore_key_tables import Key, only, part, renamed, without
 
 CACHED = "rows are read from their files, and their tokens are cached (`data.cache`)"
-IMAGES = "about images, videos and sounds; rows that have them are dropped and counted (`data.max_drop`)"
+IMAGES = "of other models than ERNIE's"
 
 SOURCES: tuple[Key, ...] = (
     part(
@@ -17,7 +17,7 @@ SOURCES: tuple[Key, ...] = (
     part("mix_strategy", "text", "concat", "data.mix", "interleave_once: concat; where there are several sources"),
     part("interleave_probs", "list", None, "data.train", "weight of each source, where they are interleaved"),
     part("max_samples", "whole", None, "", "every row is used: cut the files instead"),
-    *without(IMAGES, ("media_dir", "text", None)),
+    part("media_dir", "text", None, "model.media_roots", "of models that read images"),
     *without(
         CACHED,
         ("streaming", "flag", False),
@@ -83,17 +83,25 @@ ROWS: tuple[Key, ...] = (
     only("dataloader_drop_last", "flag", False, False, "the last batch counts", "the last batch of an epoch counts"),
 )
 
+#: converted by ``convert_media``
+MEDIA: tuple[Key, ...] = (
+    part("image_max_pixels", "whole", 589824, "model.image_max_pixels"),
+    part("image_min_pixels", "whole", 1024, "model.image_min_pixels"),
+    part("video_max_pixels", "whole", 65536, "model.video_max_pixels"),
+    part("video_min_pixels", "whole", 256, "model.video_min_pixels"),
+    part("video_fps", "number", 2.0, "model.video_fps", "with `model.video_frames: linspace`"),
+    part("video_maxlen", "whole", 128, "model.video_max_frames"),
+)
+
 VISION: tuple[Key, ...] = (
+    *MEDIA,
     *without(
         IMAGES,
-        ("image_max_pixels", "whole", 589824),
-        ("image_min_pixels", "whole", 1024),
         ("image_do_pan_and_scan", "flag", False),
         ("crop_to_patches", "flag", False),
-        ("video_max_pixels", "whole", 65536),
-        ("video_min_pixels", "whole", 256),
-        ("video_fps", "number", 2.0),
-        ("video_maxlen", "whole", 128),
+    ),
+    *without(
+        "sounds are not read; rows that have them are dropped and counted (`data.max_drop`)",
         ("use_audio_in_video", "flag", False),
         ("audio_sampling_rate", "whole", 16000),
     ),

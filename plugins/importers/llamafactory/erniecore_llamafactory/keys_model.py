@@ -7,7 +7,6 @@ from erniecore_key_tables import Key, only, part, without
 KERNEL = "the operators choose their kernels themselves (see `ernie plugins --kind device`); results are the same up to rounding"
 HUB = "nothing is downloaded: fetch the model directory first and name it as `model.path`"
 VOCABULARY = "the vocabulary is that of the model directory"
-IMAGES = "about images, videos and sounds; rows that have them are dropped and counted (`data.max_drop`)"
 OFT = "only with `finetuning_type: oft`, which there is not here"
 FREEZE = "only with `finetuning_type: freeze`, which there is not here"
 
@@ -73,6 +72,13 @@ WHICH: tuple[Key, ...] = (
     *without("`ernie plan` lists parameters", ("print_param_status", "flag", False)),
 )
 
+#: converted by ``convert_media``
+PARTS: tuple[Key, ...] = (
+    part("freeze_vision_tower", "flag", True, "model.train", "of `finetuning_type: full`"),
+    part("freeze_multi_modal_projector", "flag", True, "model.train", "of `finetuning_type: full`"),
+    part("freeze_language_model", "flag", False, "model.train", "of `finetuning_type: full`"),
+)
+
 ADAPTER: tuple[Key, ...] = (
     part(
         "finetuning_type",
@@ -113,12 +119,7 @@ ADAPTER: tuple[Key, ...] = (
         ("freeze_trainable_modules", "list", ["all"]),
         ("freeze_extra_modules", "list", None),
     ),
-    *without(
-        IMAGES,
-        ("freeze_vision_tower", "flag", True),
-        ("freeze_multi_modal_projector", "flag", True),
-        ("freeze_language_model", "flag", False),
-    ),
+    *PARTS,
 )
 
 QUANTIZATION: tuple[Key, ...] = (

@@ -130,18 +130,10 @@ STEPS: tuple[Key, ...] = (
         ("generation_num_beams", "whole", None),
         ("generation_config", "any", None),
     ),
-    only(
-        "load_best_model_at_end",
-        "flag",
-        False,
-        False,
-        "the model of the last step is written",
-        "the model of the last step is written; `ernie export` takes any checkpoint that is kept",
-    ),
-    *without(
-        "see `load_best_model_at_end`", ("metric_for_best_model", "text", None), ("greater_is_better", "flag", None)
-    ),
-    part("early_stopping_steps", "whole", None, "", "a run goes on to its last step"),
+    part("load_best_model_at_end", "flag", False, "eval.best", "`model/` has the weights of the best step"),
+    part("metric_for_best_model", "text", None, "eval.best", "without it `loss`"),
+    part("greater_is_better", "flag", None, "eval.greater_is_better"),
+    part("early_stopping_steps", "whole", None, "eval.patience", "evaluations in a row that are no better"),
 )
 
 OPTIMIZER: tuple[Key, ...] = (
@@ -152,7 +144,7 @@ OPTIMIZER: tuple[Key, ...] = (
     renamed("adam_epsilon", "number", 1e-08, "optimizer.epsilon"),
     renamed("max_grad_norm", "number", 1.0, "train.max_grad_norm"),
     part("lr_scheduler_type", "text", "linear", "train.schedule, train.min_lr"),
-    part("lr_scheduler_kwargs", "any", None, "train.min_lr, train.decay_steps, train.power"),
+    part("lr_scheduler_kwargs", "any", None, "train.min_lr, train.decay_steps, train.power, train.cycles"),
     part("warmup_steps", "number", 0, "train.warmup_steps", "wins over `warmup_ratio`"),
     part("warmup_ratio", "number", 0.0, "train.warmup_ratio"),
     part("optim", "text", "adamw_torch", "optimizer.name", "adamw of any make"),
@@ -199,7 +191,7 @@ OPTIMIZER: tuple[Key, ...] = (
     only("use_eaft_loss", "flag", False, False, "the loss is the mean over all target tokens", "there is no EAFT loss"),
     *without("of a loss that there is not here", ("asft_alpha", "number", 0.1), ("eaft_alpha", "number", 1.0)),
     part("label_smoothing_factor", "number", 0.0, "", "target tokens are learned as they are"),
-    part("neftune_noise_alpha", "number", None, "", "there is no noise on embeddings"),
+    part("neftune_noise_alpha", "number", None, "method.neftune_alpha", "`stage: sft` alone"),
     *without(
         "every target token of a step counts the same on all devices, always",
         ("average_tokens_across_devices", "flag", True),

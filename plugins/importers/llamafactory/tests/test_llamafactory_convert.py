@@ -250,10 +250,18 @@ def test_an_epoch_of_unknown_length_is_said():
         ("constant_with_warmup", "constant-with-warmup"),
         ("polynomial", "polynomial"),
         ("warmup_stable_decay", "wsd"),
+        ("cosine_with_restarts", "cosine-with-restarts"),
+        ("inverse_sqrt", "inverse-sqrt"),
     ],
 )
 def test_schedules(said, name):
     assert settings(lr_scheduler_type=said)["train.schedule"] == name
+
+
+def test_noise_on_embeddings_is_of_sft():
+    assert settings(neftune_noise_alpha=5)["method.neftune_alpha"] == 5
+    for other in ({"neftune_noise_alpha": None}, {"stage": "pt", "neftune_noise_alpha": 5}):
+        assert "method.neftune_alpha" not in settings(**other)
 
 
 def test_the_lowest_rate():
@@ -261,7 +269,16 @@ def test_the_lowest_rate():
     found = settings(lr_scheduler_type="cosine_with_min_lr", learning_rate=1e-3, lr_scheduler_kwargs=kwargs)
     assert found["train.min_lr"] == pytest.approx(1e-4)
     assert settings(lr_scheduler_type="polynomial")["train.min_lr"] == 1e-7
-    assert "must be one of linear" in problem("lr_scheduler_type", lr_scheduler_type="inverse_sqrt")
+    assert "must be one of linear" in problem("lr_scheduler_type", lr_scheduler_type="reduce_lr_on_plateau")
+
+
+def test_restarts():
+    given = {"lr_scheduler_type": "cosine_with_restarts"}
+    assert settings(**given, lr_scheduler_kwargs={"num_cycles": 3})["train.cycles"] == 3
+    assert "train.cycles" not in settings(**given)
+    half = {**given, "lr_scheduler_kwargs": {"num_cycles": 1.5}}
+    assert "train.cycles" not in settings(**half)
+    assert "num_cycles of the schedule is not read" in notes("lr_scheduler_kwargs", **half)
 
 
 def test_warm_up_by_steps_or_share():
@@ -330,3 +347,37 @@ def test_muon_is_muon():
     assert found["train.learning_rate"] == 1e-5
     assert made(use_muon=True, optim="adamw_torch").dropped["optim"] == "`use_muon` decides"
     assert "optimizer.name" not in settings(use_muon=False)
+
+
+# ---- images and videos, and the best model
+
+
+def test_sizes_frames_and_parts_of_a_vision_language_model():
+    found = settings(
+        Surroundings(config={"model_type": "ernie4_5_moe_vl"}), model_name_or_path="vl", finetuning_type="full",
+        image_max_pixels=262144, video_maxlen=64, media_dir="pictures", freeze_multi_modal_projector=False,
+    )  # fmt: skip
+    assert (found["model.image_max_pixels"], found["model.video_max_frames"]) == (262144, 64)
+    assert (found["model.video_frames"], found["model.media_roots"]) == ("linspace", ["pictures"])
+    assert found["model.train"] == ["text", "vision_experts", "resampler"]
+    dense = made(Surroundings(config={"model_type": "ernie4_5"}), model_name_or_path="text", image_max_pixels=9)
+    assert "model.image_max_pixels" not in dense.settings
+    assert "reads no images" in dense.dropped["image_max_pixels"]
+
+
+def test_a_model_with_nothing_to_train_is_refused():
+    around = Surroundings(config={"model_type": "ernie4_5_moe_vl"})
+    outcome = made(around, model_name_or_path="vl", finetuning_type="full", freeze_language_model=True)
+    assert "every part" in outcome.problems["freeze_language_model"]
+
+
+def test_the_best_model_and_early_stopping():
+    evaluated = {"val_size": 0.1, "eval_strategy": "steps", "eval_steps": 10}
+    found = settings(
+        load_best_model_at_end=True, metric_for_best_model="eval_accuracy", greater_is_better=True, **evaluated
+    )
+    assert (found["eval.best"], found["eval.greater_is_better"]) == ("accuracy", True)
+    found = settings(early_stopping_steps=3, **evaluated)
+    assert (found["eval.best"], found["eval.patience"]) == ("loss", 3)
+    assert "eval.best" not in settings(metric_for_best_model="loss", **evaluated)
+    assert "there is no evaluation" in made(early_stopping_steps=3).dropped["early_stopping_steps"]

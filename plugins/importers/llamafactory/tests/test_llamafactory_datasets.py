@@ -77,7 +77,8 @@ def test_what_cannot_be_read(stage, content, message):
 @pytest.mark.parametrize(
     ("content", "text"),
     [
-        ({"columns": {"images": "images"}}, "rows with images"),
+        ({"columns": {"images": "pictures"}}, "from the column images, not pictures"),
+        ({"columns": {"audios": "audios"}}, "rows with sounds"),
         ({"num_samples": 5}, "every row is used, not 5"),
         ({"subset": "en"}, "subset en"),
     ],

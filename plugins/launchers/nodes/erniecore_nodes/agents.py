@@ -5,13 +5,14 @@ per node; what the ranks compute together is not sent here. No paddle.
 
 from __future__ import annotations
 
-import ipaddress
 import socket
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from typing import Any
+
+from erniecore_system.addresses import is_loopback
 
 from erniecore.api import ConfigError, EnvironmentFault
 from erniecore.api.launcher import RankExit
@@ -51,10 +52,7 @@ class Node:
     @property
     def on_loopback(self) -> bool:
         """Whether the first machine is this one, under an address that no other can reach."""
-        try:
-            return ipaddress.ip_address(self.host).is_loopback
-        except ValueError:
-            return self.host == "localhost"
+        return is_loopback(self.host)
 
     @property
     def host(self) -> str:

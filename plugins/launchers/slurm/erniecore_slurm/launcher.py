@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from erniecore.api import EnvironmentFault
-from erniecore.api.launcher import FINISH, GRACE, NODE, Launcher, RankExit, RankJob, RunningRanks, free_port, read_exit
+from erniecore.api.launcher import GRACE, NODE, Launcher, Limits, RankExit, RankJob, RunningRanks, free_port, read_exit
 
 if TYPE_CHECKING:
     from erniecore_slurm.plugin import SlurmConfig
@@ -127,16 +127,16 @@ class SlurmRanks(RunningRanks):
 
     def wait(self) -> Sequence[RankExit]:
         """Watch the step until all of its tasks have ended."""
-        limits: list[tuple[float, int]] = []
+        limits = Limits()
         while self.process.poll() is None:
             ended = self._statuses()
             failed = any(status for status, _ in ended.values())
-            if (failed or 0 in ended) and not limits:
-                now = time.monotonic() + (GRACE if failed else FINISH)
-                limits = [(now, signal.SIGTERM), (now + GRACE, signal.SIGKILL)]
-            if limits and time.monotonic() > limits[0][0]:
+            if failed or 0 in ended:
+                limits.begin(failed)
+            number = limits.due()
+            if number is not None:
                 self.asked |= set(range(self.count)) - set(ended)
-                self.signal(limits.pop(0)[1])
+                self.signal(number)
             time.sleep(_PAUSE)
         return self._exits()
 

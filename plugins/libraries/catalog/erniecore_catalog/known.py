@@ -37,6 +37,12 @@ def _file(name: str = "known.toml") -> Mapping[str, Mapping[str, Any]]:
 
 def known() -> dict[tuple[str, str], str]:
     """(kind, name) -> distribution, as ``known.toml`` lists them."""
+    return dict(_known())
+
+
+@lru_cache(maxsize=1)
+def _known() -> Mapping[tuple[str, str], str]:
+    """What :func:`known` copies: it is asked for with every plugin that is looked up."""
     named = {kind: names for kind, names in _file().items() if kind not in ("help", "model_type", "kernels_for")}
     return {(kind, name): dist for kind, names in named.items() for name, dist in names.items()}
 

@@ -66,7 +66,8 @@ def test_an_environment_beside_a_clone_names_the_folders_and_what_they_need(inst
 def test_folders_of_this_repository_are_found(installed, tmp_path, monkeypatch):
     installed("pip", clone(ROOT), tmp_path / "env")
     monkeypatch.chdir(ROOT)
-    assert install_command("erniecore-sft") == "pip install -e plugins/methods/sft -e plugins/libraries/text"
+    needed = "-e plugins/methods/sft -e plugins/libraries/ops -e plugins/libraries/text"
+    assert install_command("erniecore-sft") == f"pip install {needed}"
     assert install_command("ernie-third-party-kernels") == "pip install -e third_party_kernels"
     chain = install_command("erniecore-demo").split(" -e ")
     assert {"plugins/commands/demo", "plugins/models/ernie45_moe", "plugins/libraries/text"} <= set(chain)

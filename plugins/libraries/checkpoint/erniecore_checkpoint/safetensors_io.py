@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 from erniecore_errors import CheckpointError, shorten
+from erniecore_system import mapped
 from erniecore_system.files import open_file
 
 from erniecore_checkpoint.files import translated
@@ -172,28 +173,54 @@ def open_tensors(path: Path) -> dict[str, Tensor]:
     """
     header = read_header(path)
     with translated(path, "reading weights"), open_file(path) as file:
-        mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        memory = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+    address = np.frombuffer(memory, np.uint8).__array_interface__["data"][0]
+    mapped.watch(memory, address, partial(_unreadable, path, header))
     return {
-        name: Tensor(info.dtype, info.shape, partial(_view, path, name, mapped, info), partial(_release, mapped, info))
+        name: Tensor(
+            info.dtype,
+            info.shape,
+            partial(_view, path, name, memory, info),
+            partial(_release, path, name, memory, info),
+        )
         for name, info in header.tensors.items()
     }
 
 
-def _release(mapped: mmap.mmap, info: TensorInfo) -> None:
-    """Take the pages of a tensor out of this process's memory."""
+def _unreadable(path: Path, header: Header, offset: int, size: int) -> CheckpointError:
+    """The error of a byte that cannot be read any more in a file of now ``size`` bytes."""
+    touched = ((name, info) for name, info in header.tensors.items() if info.end > offset)
+    name, info = next(touched, ("", TensorInfo("U8", (), 0, offset)))
+    if size >= info.end:
+        found = f"{size} bytes, of which byte {offset} cannot be read"
+        return CheckpointError(
+            "the disk does not give what this file has", where=f"{path}: {name}", found=found, code="ERN-K003"
+        )
+    return _cut(path, name, info, size)
+
+
+def _cut(path: Path, name: str, info: TensorInfo, size: int) -> CheckpointError:
+    message, fix = "the file was truncated while it was in use", "put the file back, and run the same command again"
+    return damaged(path, message, name, found=f"{size} bytes", expected=f"{info.end} bytes", fix=fix)
+
+
+def _release(path: Path, name: str, memory: mmap.mmap, info: TensorInfo) -> None:
+    """Take the pages of a tensor out of this process's memory. What was cut within a page was read as zeros: an error."""
+    if (size := memory.size()) < info.end:
+        raise _cut(path, name, info, size)
     begin, end = -(-info.begin // mmap.PAGESIZE) * mmap.PAGESIZE, info.end // mmap.PAGESIZE * mmap.PAGESIZE
     if end > begin:
-        mapped.madvise(mmap.MADV_DONTNEED, begin, end - begin)
+        memory.madvise(mmap.MADV_DONTNEED, begin, end - begin)
 
 
-def _view(path: Path, name: str, mapped: mmap.mmap, info: TensorInfo) -> Array:
-    if mapped.size() < info.end:  # of the file as it is now; touching what is gone would end the process (SIGBUS)
-        found, expected = f"{mapped.size()} bytes", f"{info.end} bytes"
-        raise damaged(path, "the file was truncated while it was in use", name, found=found, expected=expected)
+def _view(path: Path, name: str, memory: mmap.mmap, info: TensorInfo) -> Array:
+    mapped.arm()
+    if (size := memory.size()) < info.end:  # touching what is gone ends the process
+        raise _cut(path, name, info, size)
     dtype, count = DTYPES[info.dtype], prod(info.shape)
     if count == 0:
         return np.zeros(info.shape, dtype)
-    return np.frombuffer(mapped, dtype=dtype, count=count, offset=info.begin).reshape(info.shape)
+    return np.frombuffer(memory, dtype=dtype, count=count, offset=info.begin).reshape(info.shape)
 
 
 def merge_shards(paths: Iterable[Path]) -> dict[str, tuple[Path, Tensor]]:

@@ -7,6 +7,8 @@ import json
 import os
 import pickle
 import struct
+import subprocess
+import sys
 
 import ml_dtypes
 import numpy as np
@@ -312,3 +314,39 @@ def test_a_header_whose_length_looks_like_a_pickle_is_read(tmp_path, length):
 )
 def test_same_bits_compares_bytes_of_one_shape(left, right, same):
     assert same_bits(np.array(left, np.float32), np.array(right, np.float32)) is same
+
+
+CUT = """
+import os, sys
+from pathlib import Path
+from erniecore_checkpoint.safetensors_io import open_tensors
+tensors = open_tensors(Path("f.safetensors"))
+values = tensors["last"].load()
+os.truncate("f.safetensors", 500_000)
+print(float(tensors["first"].load().sum()), flush=True)
+values.sum()
+"""
+
+
+def test_a_file_that_is_truncated_while_a_tensor_is_read_ends_the_process(tmp_path):
+    """No exception reaches the loop that reads: the process ends with the file, the tensor and both sizes."""
+    write_safetensors(tmp_path / "f.safetensors", {"first": np.ones(50_000), "last": np.ones(50_000)})
+    whole = (tmp_path / "f.safetensors").stat().st_size
+    done = subprocess.run([sys.executable, "-c", CUT], cwd=tmp_path, capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (5, "50000.0\n"), done.stderr
+    assert done.stderr.startswith("f.safetensors: last: the file was truncated while it was in use (got 500000 bytes)")
+    assert f"expected {whole} bytes" in done.stderr
+
+
+def test_zeros_of_a_page_that_was_cut_are_an_error(tmp_path):
+    """A cut within a page gives zeros, not SIGBUS: noticed when the tensor is released."""
+    path = tmp_path / "f.safetensors"
+    write_safetensors(path, {"first": np.ones(8), "last": np.ones(8)})
+    tensors = open_tensors(path)
+    values = tensors["last"].load()
+    os.truncate(path, path.stat().st_size - 8)
+    assert values[-1] == 0
+    tensors["first"].release()
+    with pytest.raises(CheckpointError, match="truncated while it was in use") as caught:
+        tensors["last"].release()
+    assert caught.value.where == f"{path}: last"

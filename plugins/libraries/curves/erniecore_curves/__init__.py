@@ -4,19 +4,22 @@ library is opened, flushed and closed. Light: a library is imported when a run s
 
 from __future__ import annotations
 
-import math
+import signal
+import sys
+import threading
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from io import StringIO
 from typing import TYPE_CHECKING, Any, ClassVar
 from weakref import WeakKeyDictionary
 
 from erniecore.api import EnvironmentFault, Field, Plugin, Section, hookimpl, install_command
+from erniecore.api.events import metrics
 
 if TYPE_CHECKING:
     from erniecore.api.callback import RunView
 
-#: fields of events that are not measurements
-_NOT_MEASURED = ("event", "time", "step")
 #: event -> what the names of its curves begin with
 _PREFIXES = {"step": "train", "eval": "eval"}
 
@@ -45,29 +48,47 @@ class Writer(ABC):
 
 
 def measured(event: Mapping[str, Any], every: int = 1) -> dict[str, float]:
-    """Name of a curve -> value, of a ``step`` event (``train/loss``, every so many steps) or an ``eval`` event (``eval/loss``);
-    finite numbers only. Of any other event nothing."""
+    """Name of a curve -> value, of a ``step`` event (``train/loss``, every so many steps) or an ``eval`` event (``eval/loss``):
+    its metrics. Of any other event nothing."""
     prefix = _PREFIXES.get(event["event"])
     if prefix is None or (prefix == "train" and int(event["step"]) % every):
         return {}
-    numbers = {name: value for name, value in event.items() if isinstance(value, int | float)}
-    return {
-        f"{prefix}/{name}": float(value)
-        for name, value in numbers.items()
-        if name not in _NOT_MEASURED and math.isfinite(value)
-    }
+    return {f"{prefix}/{name}".rstrip("/"): value for name, value in metrics(event).items()}
+
+
+def session(run: RunView) -> str:
+    """Name of this session of a run, for libraries that cannot take back what a killed session had logged: the name of the run
+    directory, and where the session begins."""
+    return f"{run.out.name}-from-step-{run.step:08d}" if run.step else run.out.name
+
+
+@contextmanager
+def undisturbed() -> Iterator[None]:
+    """For calls of a library that prints, which would break a run's JSON lines, or that takes Ctrl-C, with which a run saves a
+    checkpoint: standard output and error lead nowhere, and the handlers are what they were afterwards."""
+    hook, main = sys.excepthook, threading.current_thread() is threading.main_thread()
+    handler = signal.getsignal(signal.SIGINT)
+    try:
+        with redirect_stdout(StringIO()), redirect_stderr(StringIO()):
+            yield
+    finally:
+        sys.excepthook = hook
+        if main:
+            signal.signal(signal.SIGINT, handler)
 
 
 class CurvesPlugin(Plugin):
     """A callback with a log of curves on the main rank.
 
     Attributes:
-        package: what must be importable. The distribution ``erniecore-NAME`` brings it.
+        package: what must be importable. requirement: the distribution that has it, where it has another name;
+            ``erniecore-NAME`` needs it, or has it in an extra.
     """
 
     kind = "callback"
     Config: ClassVar[type[CurvesConfig]] = CurvesConfig
     package: ClassVar[str]
+    requirement: ClassVar[str] = ""
 
     def open(self, run: RunView, config: Any) -> Writer:
         """The log of a run that starts or goes on (``run.step``). May raise ``ModuleNotFoundError`` for the package, and
@@ -87,7 +108,7 @@ class CurvesPlugin(Plugin):
                 raise
             raise EnvironmentFault(
                 f"the callback {self.name} needs the package {self.package}",
-                next=install_command(self.package, of=f"erniecore-{self.name}"),
+                next=install_command(self.requirement or self.package, of=f"erniecore-{self.name}"),
             ) from error
         except OSError as error:
             where, found = str(run.out / config.directory), str(error.strerror)

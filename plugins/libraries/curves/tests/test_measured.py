@@ -12,7 +12,12 @@ from erniecore_curves import measured
         (
             {"event": "step", "time": 1.0, "step": 2, "loss": 0.5, "tokens": 3},
             1,
-            {"train/loss": 0.5, "train/tokens": 3.0},
+            {"train/loss": 0.5},
+        ),
+        (
+            {"event": "step", "step": 1, "moe/load": 2, "": 1.0, "skipped": 1, "eta": 9.0},
+            1,
+            {"train/moe/load": 2.0, "train": 1.0},
         ),
         ({"event": "step", "step": 3, "loss": 0.5}, 2, {}),
         ({"event": "eval", "step": 3, "loss": 0.5, "note": "text"}, 2, {"eval/loss": 0.5}),

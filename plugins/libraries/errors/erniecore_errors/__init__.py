@@ -225,6 +225,7 @@ CODES: dict[str, str] = {
     "ERN-K021": "config.json, or a file beside it, is not the JSON that it should be",
     "ERN-K022": "a file of a model directory or an adapter is a link to a place outside of it",
     "ERN-K030": "an export is not the same model",
+    "ERN-K031": "a prompt has other tokens where the model is served than in training",
 }
 
 

@@ -20,6 +20,7 @@ import numpy as np
 import paddle  # noqa: TID253
 from numpy.typing import NDArray
 
+from erniecore.api import ops
 from erniecore_generation.cache import StaticCache
 from erniecore_generation.generate import pad_left
 from erniecore_generation.media import PromptMedia
@@ -169,7 +170,7 @@ class Pool:
             columns = np.broadcast_to(np.arange(ids.shape[1]), (len(rows), ids.shape[1]))
             group.cache = StaticCache.packed([(group.cache, copied, columns)], group.cache.capacity)
             group.mask, ids, positions, logits = group.mask[copied], ids[copied], positions[copied], logits[copied]
-            residual = residual if residual is None else paddle.index_select(residual, paddle.to_tensor(copied))
+            residual = residual if residual is None else paddle.index_select(residual, ops.tensor_of(copied))
         yield from self._stepper.decide(group, logits)
         self._stepper.draft(group, ids, positions, np.full(len(rows), ids.shape[1] - 1), residual)
         self._group = group if self._group is None else self._stepper.packed([self._group, group])

@@ -14,7 +14,7 @@ import numpy as np
 import paddle  # noqa: TID253
 from numpy.typing import NDArray
 
-from erniecore.api import UsageError
+from erniecore.api import UsageError, ops
 
 if TYPE_CHECKING:
     from erniecore.api.quantizer import CacheCodec
@@ -153,7 +153,7 @@ class StaticCache:
 
     def keep(self, rows: Sequence[int]) -> None:
         """Keep these rows only, in this order (a row may be taken twice)."""
-        index = paddle.to_tensor(list(rows), dtype="int64")
+        index = ops.tensor_of(np.array(rows, np.int64))
         for store in (self._keys, self._values):
             for layer, stored in enumerate(store):
                 if stored is not None:
@@ -197,6 +197,6 @@ def _joined(taken: list[paddle.Tensor], sizes: tuple[int, int, int]) -> paddle.T
 def _take(buffer: paddle.Tensor, rows: NDArray[np.int64], columns: NDArray[np.int64]) -> paddle.Tensor:
     """[b, K, ...] of a buffer [B, capacity, ...]."""
     batch, capacity, *rest = buffer.shape
-    index = paddle.to_tensor((rows[:, None] * capacity + columns).reshape(-1))
+    index = ops.tensor_of((rows[:, None] * capacity + columns).reshape(-1))
     flat = paddle.gather(buffer.reshape([batch * capacity, *rest]), index)
     return flat.reshape([len(rows), columns.shape[1], *rest])

@@ -43,6 +43,11 @@ class PromptMedia:
         """What to add to the number of a token behind the prompt for its position."""
         return int(self.positions.max()) + 1 - len(self.positions)
 
+    @property
+    def num_bytes(self) -> int:
+        """Bytes of all arrays."""
+        return self.positions.nbytes + sum(values.nbytes for values in self.inputs.values())
+
 
 def asked(text: str, files: Sequence[str | Path], where: str = "--image") -> Message:
     """A user's message with images: where its text has ``<image>``, else before it.
@@ -72,8 +77,16 @@ def media_of(template: ChatTemplate | None, messages: Sequence[Message], ids: Se
         return None
     reader: Any = template
     assert isinstance(reader, MediaReader)
-    size, array = len(ids), np.array(ids, np.int64)
-    ends, media = np.full(size, size, np.int32), reader.references(messages, list(ids))
+    return prompt_media(template, np.array(ids, np.int64), reader.references(messages, list(ids)))
+
+
+def prompt_media(template: ChatTemplate | None, ids: Ints, media: tuple[str, ...]) -> PromptMedia | None:
+    """What ``media``, as in ``Sample.media``, adds to its prompt, int64 [S]; None for nothing. Raises as :func:`media_of`."""
+    if not media:
+        return None
+    reader: Any = template
+    assert isinstance(reader, MediaReader)
+    size, array, ends = len(ids), ids, np.full(len(ids), len(ids), np.int32)
     made = Sample(array, np.full(size, IGNORE, np.int64), np.arange(size), ends, media=media)
     batch = reader.complete(collate([[made]], pad_id=0), [[made]])
     return PromptMedia(batch.position_ids[0], batch.inputs)

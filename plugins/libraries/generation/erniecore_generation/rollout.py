@@ -17,6 +17,7 @@ from erniecore.api.reward import Completion
 from erniecore_generation.batching import Pool
 from erniecore_generation.completions import parse_completion, texts_of
 from erniecore_generation.generate import evaluating, stop_token_ids
+from erniecore_generation.media import PromptMedia
 from erniecore_generation.sampling import Sampling, scale_temperature
 
 if TYPE_CHECKING:
@@ -53,6 +54,7 @@ def roll_out(
     copies: int = 1,
     streams: Sequence[int] | None = None,
     batch_size: int = 0,
+    media: Sequence[PromptMedia | None] = (),
 ) -> list[Rollout]:
     """Complete every prompt ``copies`` times; completions of one prompt are adjacent, in the order of the prompts.
 
@@ -62,6 +64,7 @@ def roll_out(
             else is in the batch.
         streams: random stream of each completion, len(prompts) * copies; default: its index.
         batch_size: completions decoded together, at least those of one prompt; as some end, others begin. 0: all at once.
+        media: what images add to each prompt; empty: no prompt has any.
 
     Raises:
         UsageError: a prompt that is empty or leaves no room. NumericsError: logits that are not finite.
@@ -76,6 +79,7 @@ def roll_out(
         streams=streams,
         copies=copies,
         slots=batch_size,
+        media=media,
     )
     R, temperature = len(prompts) * copies, 1.0 if sampling.greedy else sampling.temperature
     log_probs, entropies = np.zeros((R, max_new_tokens)), np.zeros((R, max_new_tokens))

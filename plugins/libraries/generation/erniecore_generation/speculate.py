@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 import paddle  # noqa: TID253
 
-from erniecore.api import UsageError
+from erniecore.api import UsageError, ops
 from erniecore.api.command import did_you_mean
 from erniecore.api.model import MultiTokenPredictor
 from erniecore_generation.sampling import Ints, Sampling, choose
@@ -123,12 +123,12 @@ class MtpDrafter:
         following[rows, inputs.last] = [text[-1] for text in inputs.texts]
         hidden_BSH = self.model.mtp_forward(
             inputs.residual,
-            paddle.to_tensor(following),
-            position_ids=paddle.to_tensor(inputs.positions),
+            ops.tensor_of(following),
+            position_ids=ops.tensor_of(inputs.positions),
             attention_mask=inputs.mask,
             cache=inputs.cache,
         )
-        last_BH = paddle.gather_nd(hidden_BSH, paddle.to_tensor(np.stack([rows, inputs.last], axis=1)))
+        last_BH = paddle.gather_nd(hidden_BSH, ops.tensor_of(np.stack([rows, inputs.last], axis=1)))
         logits = self.model.logits(last_BH).astype("float32").numpy()
         return [
             choose(logits[[row]], sampling, step=state.counts[[row]], streams=state.streams[[row]]).tolist()

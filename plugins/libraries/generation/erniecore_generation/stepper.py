@@ -15,10 +15,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-import paddle  # noqa: TID253
 from numpy.typing import NDArray
 
-from erniecore.api import UsageError
+from erniecore.api import UsageError, ops
 from erniecore.api.model_files import codec_of
 from erniecore_generation.cache import StaticCache
 from erniecore_generation.media import PromptMedia, prefill_inputs
@@ -325,4 +324,4 @@ def with_media(rows: Sequence[Row], positions: Ints, *, first: bool) -> tuple[In
 
 def mask_of(real: Ints) -> Any:
     """The key mask [b, K] for the model; None where every column is real."""
-    return None if real.all() else paddle.to_tensor(real)
+    return None if real.all() else ops.tensor_of(real)

@@ -149,6 +149,8 @@ def test_rows_of_several_adapters_are_decoded_together(kernel, running):
     assert engine.stats().prefix_hits == 5 * 16
     with pytest.raises(UsageError, match="did you mean other"):
         ask(engine, prompt, adapter="othr")
+    with pytest.raises(UsageError, match="another engine runs on this model"):
+        running(model)
     engine.stop()
     other = running(model, adapter="other")
     assert ask(other, prompt, **options).ids == alone["other"]

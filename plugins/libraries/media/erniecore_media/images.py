@@ -18,6 +18,7 @@ from PIL.WebPImagePlugin import WebPImageFile
 from erniecore_media.limits import Limits, MediaError
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
     from PIL.ImageFile import ImageFile
 
 #: formats that are read
@@ -81,6 +82,13 @@ def to_rgb(image: Image.Image) -> Image.Image:
         white = Image.new("RGBA", rgba.size, (255, 255, 255, 255))
         image = Image.alpha_composite(white, rgba)
     return image.convert("RGB")
+
+
+def as_png(image: NDArray[np.uint8]) -> bytes:
+    """A PNG file of uint8 [height, width, 3]."""
+    file = io.BytesIO()
+    Image.fromarray(image).save(file, "PNG")
+    return file.getvalue()
 
 
 @contextmanager

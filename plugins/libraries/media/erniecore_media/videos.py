@@ -43,22 +43,23 @@ def inspect_video(data: bytes, limits: VideoLimits) -> VideoHeader:
         if rate <= 0:
             raise MediaError("the video does not say how fast its frames follow", found="no frame rate", expected="one")
         told = float(container.duration or 0) / 1e6
-        _check_seconds(max(told, stream.frames / rate), limits)
+        check_seconds(max(told, stream.frames / rate), limits)
         count = _packets(container, stream, limits)
         total = stream.frames or count
         if not total or count > 2 * total + 32 or 2 * count + 32 < total or (told and total / rate > 2 * told + 60):
             found = f"{stream.frames} frames and {told:.1f} seconds in the header, {count} in the file"
             raise MediaError("the video is not as long as it says", found=found, expected="a whole video", fix=_REMUX)
-        _check_seconds(total / rate, limits)
+        check_seconds(total / rate, limits)
         return VideoHeader(stream.codec_context.width, stream.codec_context.height, total, rate)
 
 
 _REMUX = "write it anew: ffmpeg -i VIDEO -c copy NEW.mp4"
 
 
-def _check_seconds(seconds: float, limits: VideoLimits) -> None:
+def check_seconds(seconds: float, limits: VideoLimits) -> None:
+    """Raises ``MediaError`` for a longer video than the limit."""
     if seconds > limits.seconds:
-        found, expected = f"{seconds:.0f} seconds", f"at most {limits.seconds:.0f}"
+        found, expected = f"{seconds:.1f} seconds", f"at most {limits.seconds:.1f}"
         raise MediaError("the video is too long", found=found, expected=expected, fix="cut it, or raise the limit")
 
 

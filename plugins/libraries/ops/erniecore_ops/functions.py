@@ -6,11 +6,12 @@ T tokens, H hidden, I intermediate, E experts, k experts per token, V vocabulary
 """
 
 from erniecore_ops._rematerialize import rematerialized
-from erniecore_ops.attention import attention
+from erniecore_ops.attention import attention, full_attention
 from erniecore_ops.bfloat16_weights import exact_bfloat16, frozen_grouped_linear, frozen_linear
 from erniecore_ops.decoder_step import DecoderStep, NewTokens, decoder_step
 from erniecore_ops.embedding import embedding, shifted
 from erniecore_ops.fp8 import FP8, fp8_quantize, hadamard
+from erniecore_ops.from_numpy import tensor_of
 from erniecore_ops.grouped_linear import combine, dispatch, grouped_linear, grouped_matmul, grouped_rows
 from erniecore_ops.grouped_swiglu import grouped_swiglu
 from erniecore_ops.linear_cross_entropy import linear_cross_entropy
@@ -61,6 +62,7 @@ __all__ = [
     "TOP",
     "apply_rope",
     "attention",
+    "full_attention",
     "axes_by_parity",
     "axes_in_sections",
     "combine",
@@ -96,6 +98,7 @@ __all__ = [
     "sharded_parameters",
     "shifted",
     "swiglu",
+    "tensor_of",
     "top_experts",
     "unpack_int4",
 ]

@@ -83,7 +83,7 @@ def _tables(position: Tensor, head_dim: int, theta: float) -> tuple[Tensor, Tens
 def rope_frequencies(head_dim: int, theta: float) -> Tensor:
     """``theta^(-2i/head_dim)``, float32 [head_dim / 2]: the angle of each pair at position 1."""
     exponent = paddle.arange(0, head_dim, 2, dtype="float32") / head_dim
-    return paddle.pow(paddle.to_tensor(theta, "float32"), -exponent)
+    return paddle.pow(paddle.full([], theta, "float32"), -exponent)
 
 
 def apply_rope(x: Tensor, cos: Tensor, sin: Tensor, *, halves: bool = False) -> Tensor:

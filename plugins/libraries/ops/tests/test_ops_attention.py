@@ -192,3 +192,23 @@ def test_inputs_are_left_alone(rng, path, S):
     (y * y).sum().backward()
     assert np.array_equal(y.numpy(), before)
     assert all(np.array_equal(t.numpy(), a) for t, a in zip(tensors, arrays, strict=True))
+
+
+@pytest.mark.parametrize(("B", "S", "h", "d"), [(1, 1, 1, 4), (2, 7, 2, 8), (3, 40, 2, 10)])
+def test_every_query_attends_to_every_key(path, B, S, h, d):
+    """Result and gradients of ``full_attention``; also where some inputs are frozen, and without gradients."""
+    rng = np.random.default_rng(B)
+    arrays = inputs(rng, B, S, S, h, h, d)
+    q, k, v = tensors = [paddle.to_tensor(x, stop_gradient=False) for x in arrays]
+    weights = paddle.to_tensor(rng.standard_normal((B, S, h, d)))
+    scores = paddle.einsum("bshd,bkhd->bhsk", q, k) * d**-0.5
+    expected = paddle.einsum("bhsk,bkhd->bshd", paddle.nn.functional.softmax(scores), v)
+    wanted = paddle.grad((expected * weights).sum(), tensors)
+    found = ops.full_attention(q, k, v)
+    np.testing.assert_allclose(found.numpy(), expected.numpy(), atol=1e-12)
+    for mine, other in zip(paddle.grad((found * weights).sum(), tensors), wanted, strict=True):
+        np.testing.assert_allclose(mine.numpy(), other.numpy(), atol=1e-12)
+    with paddle.no_grad():
+        np.testing.assert_allclose(ops.full_attention(q, k, v).numpy(), expected.numpy(), atol=1e-12)
+    (alone,) = paddle.grad((ops.full_attention(q.detach(), k, v.detach()) * weights).sum(), [k])
+    np.testing.assert_allclose(alone.numpy(), wanted[1].numpy(), atol=1e-12)

@@ -34,6 +34,8 @@ _TOKENIZER = (
 _TEMPLATE = ("chat_template.*",)
 #: of a directory with another model, or of a run that made it
 _ALL = tuple(f"{place}{name}" for place in ("", "model/", "adapter/") for name in (*_MODEL, *_TEMPLATE, *_TOKENIZER))
+#: files of a tree, as a checkpoint has directories below its own; those that say nothing of a model
+_LEVELS, _PAGES = ("*", "*/*", "*/*/*"), (".md", ".html", ".png")
 #: smaller files are always read
 _SMALL = 1 << 20
 #: files that are remembered, the last ones that were asked for; bytes of the cache at most
@@ -132,6 +134,19 @@ def model_digest(cache: Path, directory: Path) -> str:
     """One hash of the model in ``directory``, as :func:`digests` has it under ``base``."""
     with FileHashes(cache) as hashes:
         return _digest(hashes.of(str(directory), _MODEL))
+
+
+def tree_digest(cache: Path, directories: Sequence[Path | None]) -> str:
+    """One hash over numbers, names and contents of all files in ``directories``, two levels deep; pages and pictures do not
+    count, None has no files."""
+    total = hashlib.sha256()
+    with FileHashes(cache) as hashes:
+        for number, directory in enumerate(directories):
+            found = [p for level in _LEVELS for p in directory.glob(level)] if directory is not None else []
+            for path in sorted(p for p in found if p.is_file() and p.suffix.lower() not in _PAGES):
+                digest = hashes.of_file(str(path))[str(path)]
+                total.update(f"{number} {path.relative_to(directory or path)} {digest}\n".encode())
+    return total.hexdigest()
 
 
 def digests(found: Fingerprint) -> dict[str, str]:

@@ -148,5 +148,6 @@ _DECODER = json.JSONDecoder(object_pairs_hook=_object, parse_int=_int, parse_flo
 
 def cache_home(environ: Mapping[str, str] | None = None) -> Path:
     """The directory of the user's caches: ``$XDG_CACHE_HOME``, by default ``~/.cache``; ``environ``: default ``os.environ``."""
-    home = (os.environ if environ is None else environ).get("XDG_CACHE_HOME", "")
-    return Path(home) if home else Path("~/.cache").expanduser()
+    given = os.environ if environ is None else environ
+    home = given.get("XDG_CACHE_HOME", "")
+    return Path(home) if home else Path(given.get("HOME") or "~").expanduser() / ".cache"

@@ -203,15 +203,22 @@ def tokens_differ(
     tokenizer: Tokenizer, served: Sequence[int], trained: Sequence[int], where: str, fix: str
 ) -> RowError:
     """The error that shows the first token in which the ids of the prompt and those of training differ."""
-    shorter = min(len(served), len(trained))
-    at = next((i for i in range(shorter) if served[i] != trained[i]), shorter)
-    before = tokenizer.decode(served[max(0, at - _CONTEXT) : at], skip_special=False)
-    found, expected = (repr(tokenizer.decode(ids[at : at + 1], skip_special=False)) for ids in (trained, served))
+    found, expected = first_difference(tokenizer, served, trained)
     return RowError(
         "this completion would be trained behind another prompt than the one in use",
         code=codes.PROMPT_DIFFERS,
         where=where,
-        found=f"token {at}, behind {before!r}: {found}",
+        found=found,
         expected=f"{expected}, as in the prompt",
         fix=fix,
     )
+
+
+def first_difference(tokenizer: Tokenizer, wanted: Sequence[int], found: Sequence[int]) -> tuple[str, str]:
+    """Where ``found`` differs from ``wanted`` first, with the text before it, and what should be there."""
+    shorter = min(len(wanted), len(found))
+    at = next((i for i in range(shorter) if wanted[i] != found[i]), shorter)
+    before = tokenizer.decode(wanted[max(0, at - _CONTEXT) : at], skip_special=False)
+    here, there = (repr(tokenizer.decode(ids[at : at + 1], skip_special=False)) for ids in (found, wanted))
+    behind = tokenizer.decode(found[at + 1 : at + 1 + _CONTEXT // 2], skip_special=False)
+    return f"token {at}, behind {before!r}: {here}" + (f", before {behind!r}" if behind else ""), there

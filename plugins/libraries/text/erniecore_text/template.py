@@ -131,6 +131,13 @@ class JinjaChatTemplate:
             plan = self._plans[shape] = plan_of(self._segments(like, (), ask), like)
         return plan
 
+    def expect(self, messages: Sequence[Message], tools: Sequence[Json], ask: Ask) -> None:
+        """This conversation is going to be rendered. A template of others may be rendered meanwhile, in its process."""
+        if not isinstance(self._rendering, RemoteRendering) or any(m.media for m in messages):
+            return
+        if self.shared_shape(messages, tools, ask) is None:
+            self._rendering.expect(plain_messages(messages), list(tools) or None, ask.variables())
+
     def _run(self, messages: list[dict[str, Any]], tools: Any, ask: Ask) -> str:
         try:
             return self._rendering.text(messages, tools, ask.variables())

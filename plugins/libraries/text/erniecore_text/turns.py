@@ -18,7 +18,7 @@ from erniecore.api.method import IGNORE
 from erniecore.api.model import Segment, Tokenizer
 from erniecore_text.in_use import pieces, tokens_differ, written_turn
 from erniecore_text.template import MAX_SHAPES, JinjaChatTemplate
-from erniecore_text.verbatim import RenderPlan, Shape, filled, plan_of, probe
+from erniecore_text.verbatim import SILENT, Ask, RenderPlan, Shape, filled, plan_of, probe
 
 if TYPE_CHECKING:
     from typing import TypeAlias
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
     IntArray: TypeAlias = NDArray[np.int64]
 
+#: what is rendered for the prompt of a turn; turns of a conversation of which renderings are expected
+_PROMPT, _AHEAD = Ask(generation=True), 4
 #: why a sample was shortened
 EARLIER_TURNS, SYSTEM_TEXT = "earlier turns left out", "system text left out"
 
@@ -74,6 +76,13 @@ class TurnEncoder:
     def target_turns(messages: Sequence[Message]) -> list[int]:
         """Indices of the assistant messages that are targets of the loss."""
         return [i for i, m in enumerate(messages) if m.role == "assistant" and m.learn]
+
+    def expect(self, messages: Sequence[Message], tools: Sequence[Json]) -> None:
+        """These turns are going to be encoded: the renderings that nearly every template needs for them are made meanwhile."""
+        if isinstance(self.template, JinjaChatTemplate):
+            for turn in self.target_turns(messages)[:_AHEAD]:
+                self.template.expect(messages[:turn], tools, _PROMPT)
+                self.template.expect(messages[: turn + 1], tools, SILENT)
 
     def encode_completion(
         self, prompt: Sequence[Message], turns: Sequence[Message], tools: Sequence[Json], where: str

@@ -17,6 +17,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from erniecore_system.locks import locked
+
 from erniecore.api import DataError
 from erniecore.api.data import Encoder, MediaReader, codes, media_reader
 from erniecore.api.files import read_json
@@ -35,7 +37,6 @@ from erniecore.api.token_cache import (
     sync_directory,
 )
 from erniecore_token_cache.keys import entry_key, unreadable
-from erniecore_token_cache.locks import locked
 from erniecore_token_cache.shard_dataset import Part, ShardDataset
 from erniecore_token_cache.shard_files import Damaged, Shard, ShardWriter, open_shard
 

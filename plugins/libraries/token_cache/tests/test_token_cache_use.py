@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from erniecore_catalog import install_command
 from erniecore_sampler.steps import PackedBatchSampler, SamplerSettings
+from erniecore_system.locks import locked, try_locked
 from erniecore_token_cache.cache import TokenCache
-from erniecore_token_cache.locks import locked, try_locked
 
 from erniecore.config.core import DataSection, Source
 from erniecore.data import encode, splits

@@ -4,8 +4,8 @@
                               /shard-<content>/{keys,sizes,ids,log_p,rest}.npy
 
 A shard is a directory that is written atomically by a rename; what was not written when a process died is computed again. The
-key of a sample is a hash of its ids and of the positions of its loss tokens, so it does not depend on order, packing, file or
-run. Several processes may write to one cache.
+key of a sample is a hash of its ids, of the positions of its loss tokens, and of the paths and contents of its images, so it does
+not depend on order, packing or run. Several processes may write to one cache.
 """
 
 from __future__ import annotations
@@ -14,11 +14,13 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+from erniecore_system import mapped
 
 from erniecore.api import CheckpointError
 
@@ -38,10 +40,11 @@ class TopLogProbs(NamedTuple):
     rest: NDArray[np.float32]
 
 
-def key_of(input_ids: NDArray[Any], learned: NDArray[np.bool_]) -> bytes:
-    """A key of 16 bytes for the ids of a sample and the positions of its loss tokens."""
+def key_of(input_ids: NDArray[Any], learned: NDArray[np.bool_], media: Sequence[str] = ()) -> bytes:
+    """A key of 16 bytes for the ids of a sample, the positions of its loss tokens, and its ``Sample.media``."""
     text = hashlib.sha256(np.ascontiguousarray(input_ids, np.int64).tobytes())
     text.update(np.packbits(learned).tobytes())
+    text.update("".join(f"\0{one}" for one in media).encode())
     return text.digest()[:16]
 
 
@@ -121,6 +124,8 @@ class Cache:
             arrays = {part: np.load(path / f"{part}.npy", mmap_mode="r", allow_pickle=False) for part in _FILES}
         except (OSError, ValueError, EOFError) as error:
             raise _damaged(path, str(error)) from error
+        for part, values in arrays.items():
+            mapped.watch_values(values, partial(_cut, path, part))
         ends = np.cumsum(arrays["sizes"])
         total = int(ends[-1]) if len(ends) else 0
         if len(arrays["keys"]) != len(ends) or {len(arrays[part]) for part in _FILES[2:]} != {total}:
@@ -137,6 +142,10 @@ def _write(directory: Path, arrays: Mapping[str, NDArray[Any]]) -> None:
             np.save(file, array, allow_pickle=False)
             file.flush()
             os.fsync(file.fileno())
+
+
+def _cut(path: Path, part: str, offset: int, size: int) -> CheckpointError:
+    return _damaged(path, f"{part}.npy has {size} bytes now, and byte {offset} was in use")
 
 
 def _damaged(path: Path, found: str) -> CheckpointError:

@@ -7,12 +7,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from erniecore.api import ConfigError, UsageError
+from erniecore.api.data import MediaReader
 from erniecore.api.run import open_model
 from erniecore_distill.cache import Cache
 from erniecore_distill.teachers import CachedTeacher, OnlineTeacher, Teacher
 
 if TYPE_CHECKING:
     from erniecore.api.method import Tokenizer
+    from erniecore.api.model import ModelBundle
     from erniecore_distill.config import DistillConfig
 
 #: texts that both tokenizers must cut alike
@@ -28,8 +30,9 @@ def open_teacher(config: DistillConfig, policy: Any, tokenizer: Tokenizer) -> Te
     if not config.teacher:
         raise ConfigError.at("method.teacher", "name the model directory of the teacher")
     if not config.cache:
-        model = checked_model(config, policy, tokenizer)
-        return OnlineTeacher(model, top_k=config.top_k, temperature=config.temperature)
+        bundle = checked_teacher(config, policy, tokenizer)
+        images = bundle.tokenizer is not None and same_reading(tokenizer, bundle.tokenizer)
+        return OnlineTeacher(bundle.model, top_k=config.top_k, temperature=config.temperature, images=images)
     facts = {
         "teacher": fingerprint(model_directory(config.teacher)),
         "dtype": dtype_of(policy),
@@ -38,16 +41,31 @@ def open_teacher(config: DistillConfig, policy: Any, tokenizer: Tokenizer) -> Te
         "vocab_size": vocabulary(policy),
         "format": 1,
     }
+    template: Any = tokenizer.chat_template
+
+    def opened() -> tuple[Any, bool]:
+        bundle = checked_teacher(config, policy, tokenizer)
+        return bundle.model, bundle.tokenizer is not None and same_reading(tokenizer, bundle.tokenizer)
+
     return CachedTeacher(
         Cache(Path(config.cache), facts),
-        lambda: checked_model(config, policy, tokenizer),
+        opened,
         top_k=config.top_k,
         temperature=config.temperature,
+        reader=template if isinstance(template, MediaReader) else None,
     )
 
 
-def checked_model(config: DistillConfig, policy: Any, tokenizer: Tokenizer) -> Any:
-    """The teacher's model, frozen, in the student's precision; see :func:`open_teacher`."""
+def same_reading(student: Tokenizer, teacher: Tokenizer) -> bool:
+    """Whether images that were made for the student are what the teacher reads: both are of one family, and an image has the
+    same patches for them."""
+    one: Any = student.chat_template
+    other: Any = teacher.chat_template
+    return isinstance(one, MediaReader) and isinstance(other, MediaReader) and one.reads_as(other)
+
+
+def checked_teacher(config: DistillConfig, policy: Any, tokenizer: Tokenizer) -> ModelBundle:
+    """The teacher with its model, frozen, in the student's precision; see :func:`open_teacher`."""
     try:
         bundle = open_model(config.teacher, dtype=dtype_of(policy), device="")
     except UsageError as error:
@@ -57,7 +75,8 @@ def checked_model(config: DistillConfig, policy: Any, tokenizer: Tokenizer) -> A
     check_top_k(config, policy)
     if bundle.tokenizer is not None:
         check_tokenizers(tokenizer, bundle.tokenizer)
-    return same_size(bundle.model, policy)
+    same_size(bundle.model, policy)
+    return bundle
 
 
 def same_size(teacher: Any, policy: Any) -> Any:

@@ -63,12 +63,14 @@ class DistillPlugin(MethodPlugin):
         return DistillObjective(config, policy, teacher)
 
     @hookimpl
-    def ernie_build_encoder(self, tokenizer: Tokenizer, max_length: int, too_long: str) -> Encoder:
+    def ernie_build_encoder(
+        self, config: DistillConfig, tokenizer: Tokenizer, max_length: int, too_long: str
+    ) -> Encoder:
         """Conversations to samples, as in fine-tuning."""
         from erniecore_sft.encoder import SftEncoder
 
-        # the teacher is given no images
-        return SftEncoder(tokenizer, max_length, "truncate" if too_long == "auto" else too_long, media=False)
+        how = "truncate" if too_long == "auto" else too_long
+        return SftEncoder(tokenizer, max_length, how)
 
     @hookimpl
     def ernie_checkpoint_saved(self, run: RunView) -> None:

@@ -1,5 +1,7 @@
 """The teacher's log-probabilities on disk: read again, complete or not at all, separate by teacher and settings."""
 
+import os
+
 import numpy as np
 import paddle  # noqa: TID253
 import pytest
@@ -9,6 +11,7 @@ from erniecore_conformance.toys.tokenizer import ToyTokenizer
 from erniecore_distill.cache import Cache, TopLogProbs, key_of
 from erniecore_distill.teachers import CachedTeacher, OnlineTeacher, samples_of
 from erniecore_sft.encoder import SftEncoder
+from guarded import guarded
 
 from erniecore.api import CheckpointError
 from erniecore.api.data import Conversation, Message
@@ -95,6 +98,21 @@ def test_damage_is_an_error_with_a_remedy(tmp_path, part, damage):
         Cache(tmp_path, FACTS)
 
 
+def test_a_shard_that_is_truncated_while_it_is_used_ends_the_process_with_its_name(tmp_path):
+    """Touching what is gone is SIGBUS, no exception."""
+    cache = Cache(tmp_path, FACTS)
+    cache.add(key("one"), values(4000))
+    cache.flush()
+
+    def use():
+        os.truncate(next(cache.directory.glob("shard-*/log_p.npy")), 300)
+        return len(cache.get(key("one")).log_p.sum(axis=0))
+
+    done = guarded(use)
+    assert done.code == 5, done
+    assert "log_p.npy has 300 bytes now" in done.err
+
+
 def test_a_pickle_is_refused(tmp_path):
     cache = Cache(tmp_path, FACTS)
     cache.add(key("one"), values(4))
@@ -110,6 +128,7 @@ def test_the_key_knows_what_is_learned():
     learned = ids > 4
     assert key_of(ids, learned) != key_of(ids, ids > 5)
     assert key_of(ids, learned) == key_of(ids.astype(np.int32), learned)
+    assert len({key_of(ids, learned, media) for media in ((), ("a",), ("b",), ("a", "b"), ("ab",))}) == 5
 
 
 def test_samples_of_packed_rows():
@@ -128,7 +147,7 @@ class Opened:
 
     def __call__(self):
         self.count += 1
-        return toy_model(1)
+        return toy_model(1), True
 
 
 def kept(tmp_path, opened):

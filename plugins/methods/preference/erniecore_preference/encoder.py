@@ -68,6 +68,13 @@ class PairEncoder:
         template = self.turns.template
         self.media = template if media and isinstance(template, MediaReader) else None
 
+    def expect(self, record: Record) -> None:
+        """:meth:`encode` is going to be called for ``record``."""
+        if isinstance(record, Preference):
+            prompt = [replace(m, learn=False) for m in record.prompt]
+            for completion in (record.chosen, record.rejected):
+                self.turns.expect([*prompt, *completion], record.tools)
+
     def encode(self, record: Record) -> Sequence[Sample]:
         """One sample.
 

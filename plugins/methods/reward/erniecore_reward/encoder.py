@@ -17,7 +17,7 @@ from erniecore_text import EncodedCompletion, TurnEncoder
 
 from erniecore.api import Json, RowError
 from erniecore.api.data import Message, Preference
-from erniecore.api.method import Record, Sample, Tokenizer
+from erniecore.api.method import IGNORE, Record, Sample, Tokenizer
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -48,7 +48,7 @@ class RewardEncoder(PairEncoder):
     cuts_completions = False  # they are read at their ends
 
     def __init__(self, tokenizer: Tokenizer, max_length: int, *, margin: bool = False, too_long: str = "turns") -> None:
-        super().__init__(tokenizer, max_length, too_long=too_long)
+        super().__init__(tokenizer, max_length, too_long=too_long, media=True)
         self.turns, self.with_margin = RewardTurnEncoder(tokenizer), margin
 
     def encode(self, record: Record) -> Sequence[Sample]:
@@ -98,3 +98,10 @@ def encode_completion(
     """
     completion = turns.encode_completion(prompt, [turn], tools, "$.messages")
     return [*completion.prompt, *completion.ids][:-1]
+
+
+def read_sample(ids: Sequence[int], media: tuple[str, ...]) -> Sample:
+    """Ids that are read and not learned, with their images, as a ``MediaReader`` takes them."""
+    n = len(ids)
+    array = np.array(ids, np.int64)
+    return Sample(array, np.full(n, IGNORE, np.int64), np.arange(n), np.full(n, n, np.int32), media=media)

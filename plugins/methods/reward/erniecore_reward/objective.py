@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import paddle  # noqa: TID253
 from erniecore_preference.grouping import Completions, completions_of
-from erniecore_preference.scoring import auxiliary_loss
+from erniecore_preference.scoring import auxiliary_loss, inputs_of
 
 from erniecore.api import PluginError
 from erniecore.api.layers import child
@@ -77,11 +77,7 @@ class RewardObjective(Objective):
 
 def rewards_of(policy: Any, batch: Batch, completions: Completions) -> tuple[Tensor, Mapping[str, Tensor]]:
     """The reward of each completion, float64 [A], and the auxiliary losses of the forward pass."""
-    features = policy.features(
-        paddle.to_tensor(batch.input_ids),
-        position_ids=paddle.to_tensor(batch.position_ids),
-        startend_row_indices=paddle.to_tensor(batch.startend_row_indices),
-    )
+    features = policy.features(paddle.to_tensor(batch.input_ids), **inputs_of(batch))
     hidden_TH = features.hidden.reshape([-1, features.hidden.shape[-1]])
     if not len(completions):
         return hidden_TH[:0, 0].astype("float64"), features.auxiliary

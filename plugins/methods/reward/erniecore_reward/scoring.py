@@ -5,13 +5,16 @@ methods. Importing this module is light.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from erniecore.api import CheckpointError, DataError, Json, UsageError
-from erniecore.api.data import Message
+from erniecore.api.data import MediaReader, Message
 
 if TYPE_CHECKING:
+    from paddle import Tensor
+
     from erniecore.api.model import ModelBundle
 
 
@@ -78,12 +81,13 @@ class RewardModel:
         """
         from erniecore_reward.encoder import encode_completion
 
-        rows = []
+        rows, media = [], []
         for index, conversation in enumerate(conversations):
             messages = [as_message(message) for message in conversation]
             if len(messages) < 2 or messages[-1].role != "assistant":
                 raise DataError("a conversation must end with the assistant's message", where=f"conversation {index}")
             rows.append(encode_completion(self.turns, messages[:-1], messages[-1], tools))
+            media.append(self._media_of(messages, rows[-1]))
             if self.longest and len(rows[-1]) > self.longest:
                 raise DataError(
                     "a conversation is longer than the model's context",
@@ -91,7 +95,17 @@ class RewardModel:
                     found=f"{len(rows[-1])} tokens",
                     expected=f"at most {self.longest}",
                 )
-        return self._read(rows)
+        return self._read(rows, media)
+
+    def _media_of(self, messages: Sequence[Message], ids: Sequence[int]) -> tuple[str, ...]:
+        """``Sample.media`` of a conversation. Raises ``DataError`` where the model reads texts."""
+        first = next((m for message in messages for m in message.media), None)
+        if first is None:
+            return ()
+        if not isinstance(self.turns.template, MediaReader):
+            fix = "score with a reward model that sees, such as one of paddleocr-vl"
+            raise DataError("this reward model reads texts", where=first.where, found=first.source[:80], fix=fix)
+        return self.turns.template.references(messages, ids)
 
     def scores_of_texts(self, pairs: Sequence[tuple[str, str]]) -> list[float]:
         """The reward of each (prompt, completion) in the words of the chat template: a prompt as the model was given it,
@@ -105,7 +119,7 @@ class RewardModel:
             rows.append([i for ids in self.turns.tokenizer.encode_segments(segments) for i in ids])
         return self._read(rows)
 
-    def _read(self, rows: Sequence[Sequence[int]]) -> list[float]:
+    def _read(self, rows: Sequence[Sequence[int]], media: Sequence[tuple[str, ...]] = ()) -> list[float]:
         """Longest together, so that little is padded; padding stands behind, where causal attention never looks."""
         import paddle
 
@@ -117,19 +131,34 @@ class RewardModel:
         with paddle.no_grad():
             for start in range(0, len(order), self.batch_size):
                 part = order[start : start + self.batch_size]
-                width = len(rows[part[-1]])
-                ids = paddle.to_tensor([[*rows[i], *[0] * (width - len(rows[i]))] for i in part])
-                hidden_BSH = self.model.features(ids).hidden
+                hidden_BSH = self._hidden([rows[i] for i in part], [media[i] for i in part] if media else ())
                 lasts = paddle.to_tensor([[j, len(rows[i]) - 1] for j, i in enumerate(part)])
                 for i, reward in zip(part, read(self.model, hidden_BSH.gather_nd(lasts)).tolist(), strict=True):
                     found[i] = reward
         return found
 
+    def _hidden(self, rows: Sequence[Sequence[int]], media: Sequence[tuple[str, ...]]) -> Tensor:
+        """Final hidden states [B, S, H] of rows of ids, with what stands for the images of each."""
+        import paddle
+
+        if not any(media):
+            width = max(map(len, rows))
+            return self.model.features(paddle.to_tensor([[*ids, *[0] * (width - len(ids))] for ids in rows])).hidden
+        from erniecore_preference.scoring import inputs_of
+
+        from erniecore.api.training import collate
+        from erniecore_reward.encoder import read_sample
+
+        samples = [[read_sample(ids, images)] for ids, images in zip(rows, media, strict=True)]
+        reader: Any = self.turns.template
+        batch = reader.complete(collate(samples, pad_id=0), samples)
+        return self.model.features(paddle.to_tensor(batch.input_ids), **inputs_of(batch)).hidden
+
 
 def as_message(given: Message | Mapping[str, Any]) -> Message:
     """A ``Message``, from one or from a mapping with ``role`` and ``content``. Every assistant's turn counts here."""
     if isinstance(given, Message):
-        return given if given.learn else Message(given.role, given.content, given.reasoning, given.tool_calls)
+        return given if given.learn else replace(given, learn=True)
     if not {"role", "content"} <= set(given) or not isinstance(given["content"], str):
         raise DataError("a message needs `role` and `content`", found=", ".join(map(str, given)))
     return Message(given["role"], given["content"], str(given.get("reasoning_content") or ""))

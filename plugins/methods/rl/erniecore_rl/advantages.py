@@ -33,6 +33,15 @@ def standardized(rewards_PG: Floats) -> Floats:
     return difference / np.where(std > 0, std, 1.0)
 
 
+def leave_one_out(rewards_PG: Floats) -> Floats:
+    """A_i = r_i - mean of the other rewards of the group = (r_i - mean(r)) G / (G - 1).
+
+    Ahmadian et al., "Back to Basics" (RLOO, 2024), arXiv:2402.14740."""
+    G = rewards_PG.shape[1]
+    scaled: Floats = centered(rewards_PG) * (G / (G - 1))
+    return scaled
+
+
 #: ``method.scale_rewards`` -> advantages of rewards [P, G]
 ADVANTAGES: Mapping[str, Callable[[Floats], Floats]] = {"std": standardized, "none": centered}
 

@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from erniecore.api.corpus import collate
+from erniecore.api.data import MediaReader
 from erniecore.api.method import IGNORE, Batch, Origin, Sample
 
 if TYPE_CHECKING:
@@ -66,17 +67,19 @@ def given(completion: Given, side: int) -> TrainedCompletion:
     return TrainedCompletion(completion.inputs, completion.labels, np.zeros(len(completion.inputs)), side=side)
 
 
-def samples_of(prompt: Ints, completions: Sequence[TrainedCompletion], origin: Origin) -> list[Sample]:
+def samples_of(
+    prompt: Ints, completions: Sequence[TrainedCompletion], origin: Origin, media: tuple[str, ...] = ()
+) -> list[Sample]:
     """One sample with all completions, or one per completion: whichever has fewer pairs of tokens in attention, because the mask
     between completions saves no work."""
     shared = len(prompt) - 1 + sum(map(len, completions))
     apart = sum((len(prompt) - 1 + len(completion)) ** 2 for completion in completions)
     if shared <= SHORT or shared**2 <= apart:
-        return [_sample(prompt, completions, origin)]
-    return [_sample(prompt, [completion], origin) for completion in completions]
+        return [_sample(prompt, completions, origin, media)]
+    return [_sample(prompt, [completion], origin, media) for completion in completions]
 
 
-def _sample(prompt: Ints, completions: Sequence[TrainedCompletion], origin: Origin) -> Sample:
+def _sample(prompt: Ints, completions: Sequence[TrainedCompletion], origin: Origin, media: tuple[str, ...]) -> Sample:
     K, sizes = len(prompt) - 1, [len(completion) for completion in completions]
     n, ends = K + sum(sizes), K + np.cumsum(sizes)
 
@@ -100,6 +103,7 @@ def _sample(prompt: Ints, completions: Sequence[TrainedCompletion], origin: Orig
         end_rows=np.concatenate([np.full(K, n), np.repeat(ends, sizes)]).astype(np.int32),
         fields=fields,
         origin=origin,
+        media=media,
     )
 
 
@@ -108,9 +112,11 @@ def unlearned(sample: Sample) -> Sample:
     return replace(sample, labels=np.full_like(sample.labels, IGNORE))
 
 
-def micro_batches(units: Sequence[Sequence[Sample]], size: int, pad_id: int) -> list[Batch]:
+def micro_batches(
+    units: Sequence[Sequence[Sample]], size: int, pad_id: int, media: MediaReader | None = None
+) -> list[Batch]:
     """Batches of about ``size`` completions, with samples of similar length to reduce padding; the samples of a unit stay
-    together."""
+    together. ``media`` adds the images of samples that have any."""
     found: list[list[Sample]] = []
     room = 0
     for unit in sorted(units, key=lambda samples: max(map(len, samples))):
@@ -120,7 +126,9 @@ def micro_batches(units: Sequence[Sequence[Sample]], size: int, pad_id: int) -> 
             room = size
         found[-1] += unit
         room -= num
-    return [collate([[sample] for sample in part], pad_id=pad_id) for part in found]
+    rows = [[[sample] for sample in part] for part in found]
+    made = [collate(part, pad_id=pad_id) for part in rows]
+    return made if media is None else [media.complete(batch, part) for batch, part in zip(made, rows, strict=True)]
 
 
 @dataclass(frozen=True)
@@ -163,6 +171,7 @@ def to_arrays(batches: Sequence[Batch]) -> dict[str, NDArray[Any]]:
     for i, batch in enumerate(batches):
         found.update({f"{i:04d}.{name}": getattr(batch, name) for name in ARRAYS})
         found.update({f"{i:04d}.fields.{name}": value for name, value in batch.fields.items()})
+        found.update({f"{i:04d}.inputs.{name}": value for name, value in batch.inputs.items()})
         found[f"{i:04d}.counts"] = np.array([batch.num_tokens, batch.num_samples], np.int64)
     return found
 
@@ -172,8 +181,11 @@ def from_arrays(arrays: Mapping[str, NDArray[Any]]) -> list[Batch]:
     found = []
     for number in sorted({name.partition(".")[0] for name in arrays}):
         own = {k.partition(".")[2]: np.array(v) for k, v in arrays.items() if k.startswith(f"{number}.")}
-        fields = {k.removeprefix("fields."): v for k, v in own.items() if k.startswith("fields.")}
+        fields, inputs = (
+            {k.removeprefix(kind): v for k, v in own.items() if k.startswith(kind)} for kind in ("fields.", "inputs.")
+        )
         tokens, samples = own["counts"].tolist()
         ids, labels, positions, ends = (own[name] for name in ARRAYS)
-        found.append(Batch(ids, labels, positions, ends, fields, num_tokens=tokens, num_samples=samples))
+        batch = Batch(ids, labels, positions, ends, fields, num_tokens=tokens, num_samples=samples)
+        found.append(replace(batch, inputs=inputs))
     return found

@@ -8,8 +8,8 @@ from erniecore.api import Field
 from erniecore.api.method import MethodConfig, ReferenceUse
 
 
-class GrpoConfig(MethodConfig):
-    """Settings of group-relative policy optimization."""
+class RolloutConfig(MethodConfig):
+    """What all methods say of their rollouts."""
 
     group_size: int = Field(8, ge=2, description="Completions per prompt; each is compared with the others.")
     max_new_tokens: int = Field(
@@ -42,6 +42,14 @@ class GrpoConfig(MethodConfig):
         ge=1,
         description="Optimizer steps per rollout. With 1, the importance ratio is 1 and nothing is clipped.",
     )
+    solved_at: float = Field(
+        1.0, description="Completions with at least this reward count as solved in the metric `solved`."
+    )
+
+
+class GrpoConfig(RolloutConfig):
+    """Settings of group-relative policy optimization."""
+
     ratio: Literal["token", "sequence"] = Field(
         "token",
         description="Importance ratio per token (GRPO), or per completion from its mean log-ratio (GSPO, with epsilons of 3e-4 "
@@ -74,9 +82,6 @@ class GrpoConfig(MethodConfig):
         ge=0,
         description="Weight of the KL divergence from the initial model (k3 estimator); 0: off, no reference in memory.",
     )
-    solved_at: float = Field(
-        1.0, description="Completions with at least this reward count as solved in the metric `solved`."
-    )
 
     def reference_use(self) -> ReferenceUse:
         """No reference if ``kl`` is 0."""
@@ -98,3 +103,35 @@ class UpoConfig(GrpoConfig):
     def reference_use(self) -> ReferenceUse:
         """No reference if neither ``kl`` nor ``pair_weight`` is set."""
         return ReferenceUse("none" if self.kl == 0 and self.pair_weight == 0 else "live")
+
+
+class RlooConfig(RolloutConfig):
+    """Settings of REINFORCE leave-one-out."""
+
+    kl: float = Field(
+        0.05,
+        ge=0,
+        description="Weight of the KL divergence from the initial model, a part of the reward of a completion; 0: off, no "
+        "reference in memory.",
+    )
+    epsilon_low: float = Field(0.2, gt=0, lt=1, description="Ratios of completions below 1 - this are clipped.")
+    epsilon_high: float = Field(0.2, gt=0, description="Ratios of completions above 1 + this are clipped.")
+
+    def reference_use(self) -> ReferenceUse:
+        """No reference if ``kl`` is 0."""
+        return ReferenceUse("none" if self.kl == 0 else "live")
+
+
+class OnlineDpoConfig(RolloutConfig):
+    """Settings of online DPO."""
+
+    group_size: int = Field(
+        2, ge=2, description="Completions per prompt; the best and the worst one are the pair, if their rewards differ."
+    )
+    mask_truncated: bool = Field(False, description="Truncated completions are in no pair.")
+    beta: float = Field(0.1, gt=0, description="Larger values stay closer to the initial model.")
+    label_smoothing: float = Field(0.0, ge=0, lt=0.5, description="Assumed fraction of pairs with swapped labels.")
+
+    def reference_use(self) -> ReferenceUse:
+        """Always in memory: the completions are new in every rollout."""
+        return ReferenceUse("live")

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 from erniecore_preference.encoder import CHOSEN, PairEncoder, completion_sample, prompts
 from erniecore_text import PROMPT_CUT, EncodedCompletion, Prompts, TurnEncoder
 
 from erniecore.api import RowError
-from erniecore.api.data import Conversation, Message
+from erniecore.api.data import Conversation, MediaReader, Message
 from erniecore.api.method import Record, Sample, Tokenizer
 
 TOO_LONG, NO_QUESTION, NO_REFERENCE = "ERN-D044", "ERN-D075", "ERN-D076"
@@ -35,6 +36,8 @@ class PromptEncoder:
     def __init__(self, tokenizer: Tokenizer, max_length: int, *, new_tokens: int, too_long: str = "turns") -> None:
         self.turns, self.max_length, self.new_tokens = TurnEncoder(tokenizer), max_length, new_tokens
         self.too_long = too_long
+        template: Any = tokenizer.chat_template
+        self.media: MediaReader | None = template if isinstance(template, MediaReader) else None
 
     def encode(self, record: Record) -> Sequence[Sample]:
         """One sample. The prompt is shortened until the reference and a new completion fit.
@@ -57,20 +60,27 @@ class PromptEncoder:
         for prompt, why in prompts(record.messages[:-1], self.too_long, self.max_length):
             needed = size(prompt)
             if needed <= self.max_length:
-                return [completion_sample(self.turns, completed(prompt), CHOSEN, why, record.origin)]
+                return [self._sample(prompt, completed(prompt), why, record)]
             if self.too_long == "truncate" and sum(m.role == "user" for m in prompt) == 1:
                 shorter = Prompts(prompt, size, self.max_length, self.turns.tokenizer).within(self.max_length)
                 if shorter is not None:
                     reasons = ", ".join(filter(None, [why, PROMPT_CUT]))
-                    return [completion_sample(self.turns, completed(shorter), CHOSEN, reasons, record.origin)]
+                    return [self._sample(shorter, completed(shorter), reasons, record)]
         raise too_long(needed, self.max_length, self.new_tokens)
+
+    def _sample(self, prompt: Sequence[Message], completion: EncodedCompletion, why: str, record: Record) -> Sample:
+        """With the images of its prompt."""
+        sample = completion_sample(self.turns, completion, CHOSEN, why, record.origin)
+        if self.media is None:
+            return sample
+        return replace(sample, media=self.media.references(prompt, completion.prompt))
 
 
 class PairPromptEncoder(PairEncoder):
     """Encodes preference pairs as prompts: the chosen completion is the reference answer, and both are a pair to train on."""
 
     def __init__(self, tokenizer: Tokenizer, max_length: int, *, new_tokens: int, too_long: str = "turns") -> None:
-        super().__init__(tokenizer, max_length, too_long=too_long)
+        super().__init__(tokenizer, max_length, too_long=too_long, media=True)
         self.new_tokens = new_tokens
 
     def encode(self, record: Record) -> Sequence[Sample]:

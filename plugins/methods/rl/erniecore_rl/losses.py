@@ -32,6 +32,14 @@ def sequence_ratio(log_ratio: Tensor, owner: Tensor, lengths: Tensor) -> Tensor:
     return paddle.exp(paddle.geometric.segment_sum(log_ratio, owner) / lengths).gather(owner)
 
 
+def completion_ratio(log_ratio: Tensor, owner: Tensor, lengths: Tensor) -> Tensor:
+    """r = exp(sum of l - l0 over the completion), the same for each of its tokens: the completion as one action.
+
+    Ahmadian et al., "Back to Basics" (RLOO, 2024), arXiv:2402.14740.
+    """
+    return paddle.exp(paddle.geometric.segment_sum(log_ratio, owner)).gather(owner)
+
+
 Ratio = Callable[["Tensor", "Tensor", "Tensor"], "Tensor"]
 #: ``method.ratio`` -> (l - l0, owner, lengths) -> r
 RATIOS: Mapping[str, Ratio] = {"token": token_ratio, "sequence": sequence_ratio}

@@ -17,14 +17,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import paddle  # noqa: TID253
 from erniecore_generation.sampling import Sampling
-from erniecore_preference.scoring import auxiliary_loss
+from erniecore_preference.scoring import auxiliary_loss, inputs_of
 
 from erniecore.api import CheckpointError, ops
+from erniecore.api.data import MediaReader
 from erniecore.api.method import Batch, LossOutput, Objective, Sample, Tokenizer
 from erniecore_rl import batches as laid
 from erniecore_rl.advantages import ADVANTAGES, zero_variance
 from erniecore_rl.batches import Completions, TrainedCompletion, completions_of
-from erniecore_rl.losses import RATIOS, WEIGHTS, clipped_loss, k3
+from erniecore_rl.losses import RATIOS, WEIGHTS, Ratio, clipped_loss, k3
 from erniecore_rl.prompts import Prompt, prompts_of
 from erniecore_rl.rollouts import ScoredRollouts, measured, score_rollouts
 
@@ -89,7 +90,10 @@ class GrpoObjective(Objective):
         scored = self._roll_out(prompts, Sampling(do_sample=True, seed=seed, **options), c.group_size)
         same = zero_variance(scored.rewards)
         self._measured = {**measured(scored, c.solved_at), "zero_variance": (float(same.sum()), float(len(same)))}
-        batches = laid.micro_batches(self._units(prompts, scored), c.learn_batch_size, self.tokenizer.pad_id)
+        template: Any = self.tokenizer.chat_template
+        reader = template if isinstance(template, MediaReader) else None
+        units = self._units(prompts, scored)
+        batches = laid.micro_batches(units, c.learn_batch_size, self.tokenizer.pad_id, reader)
         return [self._with_log_probs(batch) for batch in batches]
 
     def _roll_out(self, prompts: Sequence[Prompt], sampling: Sampling, copies: int) -> ScoredRollouts:
@@ -110,12 +114,12 @@ class GrpoObjective(Objective):
         for group, prompt in enumerate(prompts):
             completions = self._completions(group, prompt, scored)
             if completions:
-                units.append(laid.samples_of(prompt.ids, completions, prompt.origin))
+                units.append(laid.samples_of(prompt.ids, completions, prompt.origin, prompt.media))
         if units:
             return units
-        nothing = laid.samples_of(
-            prompts[0].ids, [laid.sampled(prompts[0].ids, scored.rollouts[0], 0.0)], prompts[0].origin
-        )
+        first = prompts[0]
+        none = [laid.sampled(first.ids, scored.rollouts[0], 0.0)]
+        nothing = laid.samples_of(first.ids, none, first.origin, first.media)
         return [[laid.unlearned(sample) for sample in nothing]]
 
     def _completions(self, group: int, prompt: Prompt, scored: ScoredRollouts) -> list[TrainedCompletion]:
@@ -142,10 +146,14 @@ class GrpoObjective(Objective):
     def _with_log_probs(self, batch: Batch) -> Batch:
         """``batch`` with the log-probabilities that the completions have now, by the code that will learn from them."""
         completions = completions_of(batch)
-        for name, model in (("old", self.policy), ("reference", self.reference)):
+        for name, model in self._models():
             if model is not None:
                 batch = laid.with_field(batch, name, completions.where, self._constant(model, batch, completions))
         return batch
+
+    def _models(self) -> Sequence[tuple[str, Any]]:
+        """(field, model) of the log-probabilities that a rollout keeps."""
+        return ("old", self.policy), ("reference", self.reference)
 
     def _constant(self, model: Any, batch: Batch, completions: Completions) -> NDArray[np.float64]:
         training = model.training
@@ -161,11 +169,7 @@ class GrpoObjective(Objective):
     def _log_probs(self, model: Any, batch: Batch, completions: Completions) -> tuple[Tensor, Mapping[str, Tensor]]:
         """Log-probability of each loss token under softmax(logits / temperature), float64 [n], and the auxiliary
         losses of the forward pass. Only learned positions reach the head."""
-        features = model.features(
-            paddle.to_tensor(batch.input_ids),
-            position_ids=paddle.to_tensor(batch.position_ids),
-            startend_row_indices=paddle.to_tensor(batch.startend_row_indices),
-        )
+        features = model.features(paddle.to_tensor(batch.input_ids), **inputs_of(batch))
         weight, transposed, bias = model.head()
         hidden_TH = features.hidden.reshape([-1, features.hidden.shape[-1]])
         if self.config.temperature != 1:
@@ -211,12 +215,27 @@ class GrpoObjective(Objective):
     def _loss(
         self, log_probs: Tensor, batch: Batch, completions: Completions, totals: Mapping[str, float]
     ) -> tuple[Tensor, Metrics]:
-        """The scalar loss, and means per token: ``clipped`` share, ``log_ratio`` |l - l0|, ``kl``, and ``sampling_gap``, the
-        difference of l0 between the sampler's computation and the learner's."""
+        """The scalar loss, and the metrics of :meth:`_clipped` with ``kl``, the mean per token."""
+        c = self.config
+        weights = WEIGHTS[c.normalization](completions.lengths, c.max_new_tokens, totals)
+        loss, metrics = self._clipped(log_probs, batch, completions, RATIOS[c.ratio], weights)
+        if c.kl:
+            divergence = k3(log_probs, self._field(batch, "reference", completions))
+            learned = completions.learn[completions.owner].astype("float64")
+            loss = loss + c.kl * (divergence * paddle.to_tensor(weights[completions.owner] * learned)).sum()
+            metrics["kl"] = (divergence.detach() * paddle.to_tensor(learned)).sum(), float(learned.sum())
+        return loss, metrics
+
+    def _clipped(
+        self, log_probs: Tensor, batch: Batch, completions: Completions, rule: Ratio, weights: NDArray[np.float64]
+    ) -> tuple[Tensor, Metrics]:
+        """The clipped policy gradient with a weight [a] for the tokens of each completion, and means per token: ``clipped``
+        share, ``log_ratio`` |l - l0|, and ``sampling_gap``, the difference of l0 between the sampler's computation and the
+        learner's."""
         c = self.config
         owner, lengths = paddle.to_tensor(completions.owner), paddle.to_tensor(completions.lengths.astype("float64"))
         log_ratio = log_probs - self._field(batch, "old", completions)
-        ratio = RATIOS[c.ratio](log_ratio, owner, lengths)
+        ratio = rule(log_ratio, owner, lengths)
         losses, clipped = clipped_loss(
             ratio, self._field(batch, "advantage", completions), c.epsilon_low, c.epsilon_high
         )
@@ -228,12 +247,7 @@ class GrpoObjective(Objective):
             "clipped": ((clipped.astype("float64") * mask).sum(), n),
             "log_ratio": ((log_ratio.detach().abs() * mask).sum(), n),
         }
-        if c.kl:
-            divergence = k3(log_probs, self._field(batch, "reference", completions))
-            losses = losses + c.kl * divergence
-            metrics["kl"] = (divergence.detach() * mask).sum(), n
-        weights = WEIGHTS[c.normalization](completions.lengths, c.max_new_tokens, totals)[completions.owner]
-        return (losses * paddle.to_tensor(weights * learned)).sum(), metrics
+        return (losses * paddle.to_tensor(weights[completions.owner] * learned)).sum(), metrics
 
     def _field(self, batch: Batch, name: str, completions: Completions) -> Tensor:
         return paddle.to_tensor(batch.fields[name].reshape(-1)[completions.where])

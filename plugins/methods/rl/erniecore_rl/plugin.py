@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from erniecore.api import ConfigError, hookimpl
 from erniecore.api.method import Encoder, MethodCapability, MethodPlugin, Objective, Tokenizer
-from erniecore_rl.config import GrpoConfig, UpoConfig
+from erniecore_rl.config import GrpoConfig, OnlineDpoConfig, RlooConfig, RolloutConfig, UpoConfig
 
 if TYPE_CHECKING:
     from erniecore_rl.encoder import PairPromptEncoder, PromptEncoder
@@ -21,7 +21,7 @@ class GrpoPlugin(MethodPlugin):
 
     name = "grpo"
     summary = "Group-relative policy optimization with verifiable rewards (GRPO, DAPO, Dr. GRPO, GSPO)"
-    Config: ClassVar[type[GrpoConfig]] = GrpoConfig
+    Config: ClassVar[type[RolloutConfig]] = GrpoConfig
     capabilities = frozenset({MethodCapability.REFERENCE, MethodCapability.REWARDS})
     defaults: ClassVar[Mapping[str, tuple[Any, str]]] = {
         "train.learning_rate": (1e-6, "arXiv:2402.03300 (GRPO), arXiv:2503.14476 (DAPO)"),
@@ -77,4 +77,35 @@ class UpoPlugin(GrpoPlugin):
         return make(tokenizer, max_length, new_tokens=config.max_new_tokens, too_long=too_long)
 
 
-grpo, upo = GrpoPlugin(), UpoPlugin()
+class RlooPlugin(GrpoPlugin):
+    """Learn from completions that are better than the others, without a critic."""
+
+    name = "rloo"
+    summary = "REINFORCE with the mean of the other completions as baseline (RLOO)"
+    Config = RlooConfig
+
+    @hookimpl
+    def ernie_build_objective(self, config: Any, policy: Any, reference: Any, tokenizer: Tokenizer) -> Objective:
+        """Rollouts and the policy gradient."""
+        from erniecore_rl.rloo import RlooObjective
+
+        return RlooObjective(config, policy, None if config.kl == 0 else reference, tokenizer)
+
+
+class OnlineDpoPlugin(GrpoPlugin):
+    """Learn from pairs of the model's own completions."""
+
+    name = "online-dpo"
+    summary = "DPO on pairs of new completions that reward functions compare"
+    Config = OnlineDpoConfig
+    conformance_config: ClassVar[Mapping[str, Any]] = {k: v for k, v in SMALL.items() if k != "kl"}
+
+    @hookimpl
+    def ernie_build_objective(self, config: Any, policy: Any, reference: Any, tokenizer: Tokenizer) -> Objective:
+        """Rollouts and the pairs."""
+        from erniecore_rl.online_dpo import OnlineDpoObjective
+
+        return OnlineDpoObjective(config, policy, reference, tokenizer)
+
+
+grpo, upo, rloo, online_dpo = GrpoPlugin(), UpoPlugin(), RlooPlugin(), OnlineDpoPlugin()

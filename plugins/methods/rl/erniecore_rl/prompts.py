@@ -35,12 +35,14 @@ class Prompt:
 
     Attributes:
         ids: int64 [P]. chosen: the reference answer. rejected: the worse one of a pair, or None.
+        media: what its placeholders stand for.
     """
 
     ids: Ints
     chosen: Given
     rejected: Given | None
     origin: Origin
+    media: tuple[str, ...] = ()
 
     @property
     def reference(self) -> Ints:
@@ -51,32 +53,32 @@ class Prompt:
 
 def prompts_of(batch: Batch) -> Iterator[Prompt]:
     """Every prompt of a batch, by the fields ``sample`` and ``completion`` (see ``encoder.py``)."""
-    origins = iter(batch.origins)
+    origins, media = iter(batch.origins), iter(batch.media)
     S = batch.input_ids.shape[1]
     for b in range(len(batch.input_ids)):
         real = batch.startend_row_indices[b, 0, :, 0] > np.arange(S)
         starts = np.flatnonzero(batch.fields["sample"][b] * real)
         for start, end in zip(starts, [*starts[1:], int(real.sum())], strict=True):
-            yield _prompt(batch, b, slice(int(start), int(end)), next(origins, Origin("", 0)))
+            yield _prompt(batch, b, slice(int(start), int(end)), next(origins, Origin("", 0)), next(media, ()))
 
 
-def _prompt(batch: Batch, b: int, part: slice, origin: Origin) -> Prompt:
+def _prompt(batch: Batch, b: int, part: slice, origin: Origin, media: tuple[str, ...]) -> Prompt:
     ids, labels, side = batch.input_ids[b, part], batch.labels[b, part], batch.fields["completion"][b, part]
     K = int((side == 0).sum())
     chosen, rejected = (Given(ids[side == s], labels[side == s]) for s in (CHOSEN, REJECTED))
-    return Prompt(ids[: K + 1], chosen, rejected if len(rejected.inputs) else None, origin)
+    return Prompt(ids[: K + 1], chosen, rejected if len(rejected.inputs) else None, origin, media)
 
 
 def streams(prompts: Sequence[Prompt], copies: int) -> list[int]:
     """A random stream for each of ``copies`` completions of each prompt, in this order.
 
-    It depends on the prompt's tokens and on how often they occurred before, not on their position, so packing, order and
-    micro-batches do not change completions.
+    It depends on the prompt's tokens and images (paths and contents) and on how often they occurred before, not on their
+    position, so packing, order and micro-batches do not change completions.
     """
     seen: Counter[bytes] = Counter()
     found = []
     for prompt in prompts:
-        key = prompt.ids.tobytes()
+        key = prompt.ids.tobytes() + "\0".join(prompt.media).encode()
         for copy in range(copies):
             digest = hashlib.blake2b(key, digest_size=8, salt=f"{seen[key]}/{copy}".encode()).digest()
             found.append(int.from_bytes(digest, "little") >> 2)

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from erniecore_generation.media import prompt_media
 from erniecore_generation.rollout import Rollout, completions_of, roll_out
 from erniecore_generation.sampling import Sampling
 
@@ -63,6 +64,7 @@ def score_rollouts(
         max_new_tokens=max_new_tokens,
         copies=copies,
         streams=streams(prompts, copies),
+        media=[prompt_media(tokenizer.chat_template, prompt.ids, prompt.media) for prompt in prompts],
         batch_size=batch_size,
     )
     completions = [

@@ -58,11 +58,16 @@ class UpoObjective(GrpoObjective):
     def _loss(
         self, log_probs: Tensor, batch: Batch, completions: Completions, totals: Mapping[str, float]
     ) -> tuple[Tensor, Metrics]:
-        """The policy gradient and the pairs; metrics ``pairs/loss``, ``pairs/accuracy`` and ``pairs/margin`` per pair."""
+        """The policy gradient and the pairs."""
         loss, metrics = super()._loss(log_probs, batch, completions, totals)
-        chosen, rejected = (np.flatnonzero(completions.side == side) for side in (CHOSEN, REJECTED))
-        if not self.config.pair_weight or not len(chosen):
+        if not self.config.pair_weight or not (completions.side == CHOSEN).any():
             return loss, metrics
+        pairs, more = self._pairs(log_probs, batch, completions)
+        return loss + pairs * (self.config.pair_weight / totals["pairs"]), {**metrics, **more}
+
+    def _pairs(self, log_probs: Tensor, batch: Batch, completions: Completions) -> tuple[Tensor, Metrics]:
+        """The sum of the DPO term over the pairs; metrics ``pairs/loss``, ``pairs/accuracy`` and ``pairs/margin`` per pair."""
+        chosen, rejected = (np.flatnonzero(completions.side == side) for side in (CHOSEN, REJECTED))
         owner = paddle.to_tensor(completions.owner)
         ours = paddle.geometric.segment_sum(log_probs, owner)
         theirs = paddle.geometric.segment_sum(self._field(batch, "reference", completions), owner)
@@ -71,10 +76,12 @@ class UpoObjective(GrpoObjective):
         parts = [x.gather(index) for x in (ours, theirs, lengths) for index in (better, worse)]
         scored = dpo(Pairs(*parts), self.dpo)
         margin, n = scored.chosen_reward - scored.rejected_reward, float(len(chosen))
-        metrics["pairs/loss"] = scored.loss.detach().sum(), n
-        metrics["pairs/accuracy"] = (margin > 0).astype("float64").sum(), n
-        metrics["pairs/margin"] = margin.sum(), n
-        return loss + scored.loss.sum() * (self.config.pair_weight / totals["pairs"]), metrics
+        metrics: Metrics = {
+            "pairs/loss": (scored.loss.detach().sum(), n),
+            "pairs/accuracy": ((margin > 0).astype("float64").sum(), n),
+            "pairs/margin": (margin.sum(), n),
+        }
+        return scored.loss.sum(), metrics
 
 
 def best_and_worst(rewards: NDArray[np.float64], usable: NDArray[np.bool_]) -> NDArray[np.int8]:

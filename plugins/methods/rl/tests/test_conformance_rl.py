@@ -14,6 +14,16 @@ def test_conformance_upo(check):
     check()
 
 
+@parametrize_checks("method", "rloo")
+def test_conformance_rloo(check):
+    check()
+
+
+@parametrize_checks("method", "online-dpo")
+def test_conformance_online_dpo(check):
+    check()
+
+
 @pytest.mark.parametrize("name", ["contains", "exact-match", "length-penalty", "numeric", "regex"])
 def test_conformance_reward(name):
     outcomes = run_checks(Subject.installed("reward", name))

@@ -3,8 +3,8 @@
 import numpy as np
 import paddle  # noqa: TID253
 import pytest
-from erniecore_rl.advantages import ADVANTAGES, zero_variance
-from erniecore_rl.losses import RATIOS, WEIGHTS, clipped_loss, k3
+from erniecore_rl.advantages import ADVANTAGES, leave_one_out, zero_variance
+from erniecore_rl.losses import RATIOS, WEIGHTS, clipped_loss, completion_ratio, k3, per_sequence
 
 OWNER = np.array([0, 0, 0, 1, 1, 2])
 LENGTHS = np.array([3, 2, 1])
@@ -120,6 +120,36 @@ def test_advantages_of_a_group():
     for name in ADVANTAGES:
         assert not ADVANTAGES[name](rewards)[1:].any()  # not even where only rounding differs
     assert zero_variance(rewards).tolist() == [False, True, True]
+
+
+def test_the_baseline_is_the_mean_of_the_others(random):
+    np.testing.assert_allclose(
+        leave_one_out(np.array([[1.0, 0.0, 0.0, 0.0]])), [[1, -1 / 3, -1 / 3, -1 / 3]], rtol=1e-15
+    )
+    rewards = random.normal(0, 1, (3, 5))
+    found = leave_one_out(rewards)
+    for group in range(3):
+        for i in range(5):
+            assert found[group, i] == pytest.approx(rewards[group, i] - np.delete(rewards[group], i).mean(), abs=1e-14)
+
+
+def test_a_completion_is_one_action(random):
+    """The ratio is the product over the tokens; in the first update the gradient is that of REINFORCE, -A ∇ log p(completion)."""
+    old, advantage = random.normal(-2, 1, 6), random.normal(0, 1, 3)
+    weights = per_sequence(LENGTHS, 8, {"completions": 3.0})[OWNER]
+
+    def loss(log_probs):
+        ratio = completion_ratio(log_probs - tensor(old), paddle.to_tensor(OWNER), tensor(LENGTHS))
+        return (clipped_loss(ratio, tensor(advantage[OWNER]), 0.2, 0.2)[0] * tensor(weights)).sum()
+
+    log_probs = tensor(old, grad=True)
+    found = loss(log_probs)
+    assert float(found) == pytest.approx(-advantage.mean(), abs=1e-15)
+    found.backward()
+    np.testing.assert_allclose(log_probs.grad.numpy(), -advantage[OWNER] / 3, rtol=1e-12)
+    moved = old + 0.02
+    ratios = np.exp(0.02 * LENGTHS)
+    assert float(loss(tensor(moved))) == pytest.approx(-(ratios * advantage).mean(), rel=1e-12)
 
 
 def test_group_gradient_points_at_the_best_arm_of_a_bandit():

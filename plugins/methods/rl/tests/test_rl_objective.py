@@ -3,62 +3,21 @@
 import numpy as np
 import paddle  # noqa: TID253
 import pytest
-from erniecore_conformance import ToyTokenizer, collate, toy_model
+from erniecore_conformance import toy_model
 from erniecore_generation.rollout import Rollout, completions_of, roll_out
 from erniecore_generation.sampling import Sampling
 from erniecore_preference.encoder import CHOSEN, REJECTED
 from erniecore_rl import batches
 from erniecore_rl.batches import completions_of as completions_in
 from erniecore_rl.batches import from_arrays, to_arrays
-from erniecore_rl.config import GrpoConfig, UpoConfig
 from erniecore_rl.encoder import PairPromptEncoder, PromptEncoder
-from erniecore_rl.objective import GrpoObjective
 from erniecore_rl.prompts import prompts_of
 from erniecore_rl.upo import UpoObjective, best_and_worst
+from rl_rollouts import TOKENIZER, by_bytes, conversation, encoded, learned, objective
 
 from erniecore.api import CheckpointError, RowError
 from erniecore.api.data import Conversation, Message, Preference
 from erniecore.api.method import Origin
-from erniecore.api.reward import RewardFunction
-
-TOKENIZER = ToyTokenizer()
-SMALL = {"group_size": 4, "max_new_tokens": 5, "learn_batch_size": 64}
-
-
-def conversation(question, completion="ok", **more):
-    return Conversation((Message("user", question), Message("assistant", completion, **more)))
-
-
-def encoded(records, encoder=None, per_row=1):
-    encoder = encoder or PromptEncoder(TOKENIZER, 64, new_tokens=5)
-    samples = [s for record in records for s in encoder.encode(record)]
-    return collate([samples[i : i + per_row] for i in range(0, len(samples), per_row)])
-
-
-def by_bytes(completions):
-    return [sum(c.text.encode()) % 8 / 8 for c in completions]
-
-
-def objective(kind=GrpoObjective, score=by_bytes, reference=None, **config):
-    section = (UpoConfig if kind is UpoObjective else GrpoConfig)(**{**SMALL, **config})
-    made = kind(section, toy_model(), reference, TOKENIZER)
-    made.reward_functions = [RewardFunction("toy", 1.0, score)]
-    return made
-
-
-def learned(made, batches):
-    """Totals, loss and gradient of a step."""
-    totals = {}
-    for batch in batches:
-        for name, value in made.normalizers(batch).items():
-            totals[name] = totals.get(name, 0.0) + value
-    outputs = [made(batch, totals) for batch in batches]
-    for output in outputs:
-        output.loss.backward()
-    gradient = made.policy.lm_head.weight.grad.numpy().copy()
-    made.policy.clear_gradients()
-    return totals, sum(float(o.loss) for o in outputs), gradient
-
 
 # ---- rows
 
@@ -209,7 +168,7 @@ def test_completions_that_share_a_prompt_train_as_in_separate_samples(monkeypatc
     expected = learned(shared, shared.prepare(given, step=1, seed=9))
     together = batches.samples_of
     monkeypatch.setattr(
-        batches, "samples_of", lambda p, pieces, o: [s for piece in pieces for s in together(p, [piece], o)]
+        batches, "samples_of", lambda p, pieces, *o: [s for piece in pieces for s in together(p, [piece], *o)]
     )
     apart = objective(**config)
     (batch,) = apart.prepare(given, step=1, seed=9)

@@ -16,3 +16,9 @@ class SftConfig(MethodConfig):
         False,
         description="Also report top-1 accuracy: the fraction of loss tokens that are the most likely one. Takes time.",
     )
+    neftune_alpha: float = Field(
+        0.0,
+        ge=0,
+        description="NEFTune: uniform noise of at most this over sqrt(tokens of the sample x width) on the embeddings, in "
+        "training only (arXiv:2310.05914, where 5 to 15 were good). Not with `parallel.pipeline` or `parallel.context`. 0: none.",
+    )

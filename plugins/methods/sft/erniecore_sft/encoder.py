@@ -43,6 +43,11 @@ class SftEncoder:
         template = self.turns.template
         self.media = template if media and isinstance(template, MediaReader) else None
 
+    def expect(self, record: Record) -> None:
+        """:meth:`encode` is going to be called for ``record``."""
+        if isinstance(record, Conversation):
+            self.turns.expect(record.messages, record.tools)
+
     def encode(self, record: Record) -> Sequence[Sample]:
         """One sample, or one per learned turn; raises ``RowError`` when none of them fits or nothing is learned."""
         assert isinstance(record, Conversation)

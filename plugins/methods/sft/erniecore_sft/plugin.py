@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from erniecore.api import hookimpl
+from erniecore.api import ConfigError, hookimpl
 from erniecore.api.method import MethodCapability, MethodPlugin
 from erniecore_sft.config import SftConfig
 
@@ -34,7 +34,18 @@ class SftPlugin(MethodPlugin):
         """Mean negative log-likelihood of the loss tokens."""
         from erniecore_sft.objective import SftObjective
 
-        return SftObjective(policy, mtp_weight=config.mtp_weight, accuracy=config.accuracy)
+        options = {"mtp_weight": config.mtp_weight, "accuracy": config.accuracy}
+        return SftObjective(policy, neftune_alpha=config.neftune_alpha, **options)
+
+    @hookimpl
+    def ernie_check_settings(self, settings: Any) -> None:
+        """Noise on embeddings needs the whole sample and the first layer on every rank. Raises ``ConfigError``."""
+        if not settings.method.neftune_alpha:
+            return
+        axes = [axis for axis in ("pipeline", "context") if settings.parallel.degree(axis) != 1]
+        if axes:
+            message = f"noise on embeddings is not computed with parallel.{axes[0]}; set it to 0, or choose other axes"
+            raise ConfigError.at("method.neftune_alpha", message)
 
     @hookimpl
     def ernie_build_encoder(self, tokenizer: Tokenizer, max_length: int, too_long: str) -> Encoder:

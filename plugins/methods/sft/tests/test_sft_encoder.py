@@ -258,7 +258,7 @@ def test_the_error_of_a_prompt_that_use_never_has_shows_the_first_token(make):
     with pytest.raises(RowError) as e:
         one(SftEncoder(brief, 100), user("q"), completion("a"))
     assert (e.value.code, e.value.where) == ("ERN-D047", "$.messages[1]")
-    assert re.fullmatch(r"token \d+, behind '.*Assistant': ':'", e.value.found)
+    assert re.fullmatch(r"token \d+, behind '.*Assistant': ':', before ' a.*'", e.value.found)
     assert e.value.expected == "' ', as in the prompt"
 
 

@@ -13,7 +13,7 @@ from erniecore_ernie45.architecture import MOST_LAYERS, Architecture, Keys, deco
 from erniecore_ernie45_moe.architecture import MTP_KEY, MoeArchitecture, moe_fields
 
 from erniecore.api import Json
-from erniecore.api.model import DecoderShape, LayerShape
+from erniecore.api.model import DecoderShape, LayerShape, VisionShape
 from erniecore_ernie45_vl.config import VlConfig
 from erniecore_ernie45_vl.spelling import FLAT_TYPE, flat
 
@@ -59,6 +59,16 @@ class VisionArchitecture:
         block = 4 * (size + 1) * size + (size + 1) * wide + (wide + 1) * size + 4 * size
         return self.patch_values * size + self.depth * block + 2 * size
 
+    def shape(self, act: int, joint: int, joints: str) -> VisionShape:
+        """For the plan: of a block its two inputs and norms, queries, keys, values, the result twice, factors of the
+        norms, and ``act`` times the width of the MLP. ``joint``, ``joints``: see ``VisionShape``."""
+        size, wide = self.hidden_size, self.intermediate_size
+        block = 9 * size + act * wide + self.num_heads + 4
+        ends, passing = 2 * size + 4 * self.head_dim, max(13 * size, 3 * (size + wide)) + self.head_dim
+        return VisionShape(
+            self.depth, size, block, ends, joint, max(joint, passing), self.merge**2, "vision_model.", joints
+        )
+
     @property
     def merged_size(self) -> int:
         """Width of a square of patches side by side."""
@@ -102,7 +112,9 @@ class VlArchitecture(MoeArchitecture, SeeingArchitecture):
         """With the vision part."""
         routers = sum(map(self.is_moe, range(self.num_hidden_layers))) * (self.hidden_size + 1) * self.num_experts
         resampler = resampler_parameters(self.vision.merged_size, self.hidden_size)
-        return replace(super().shape(), beside=self.vision.num_parameters + resampler + routers)
+        joint = 9 * self.vision.hidden_size + self.hidden_size // 2
+        vision = self.vision.shape(3, joint, "model.resampler_model.")
+        return replace(super().shape(), beside=self.vision.num_parameters + resampler + routers, vision=vision)
 
     @classmethod
     def parse(cls, source: Json, where: str = "config.json") -> VlArchitecture:

@@ -115,6 +115,15 @@ def patches(frames: NDArray[np.uint8], sizing: Sizing) -> Floats:
     return np.ascontiguousarray(ordered.reshape(-1, channels * p * p))
 
 
+def frames_of(values: Floats, grid: Grid, sizing: Sizing) -> NDArray[np.uint8]:
+    """The reverse of :func:`patches`, exactly: uint8 [F, height, width, 3]."""
+    p, m, channels = sizing.patch, 1 if sizing.by_rows else sizing.merge, len(sizing.mean)
+    cut = values.reshape(grid.frames, grid.rows // m, grid.columns // m, m, m, channels, p, p)
+    frames = cut.transpose(0, 1, 3, 6, 2, 4, 7, 5).reshape(grid.frames, grid.rows * p, grid.columns * p, channels)
+    mean, std = (np.array(each, np.float32) for each in (sizing.mean, sizing.std))
+    return np.asarray(np.rint((frames * std + mean) * 255), np.uint8)
+
+
 def read_images(images: Sequence[ImageSource], sizing: Sizing | None = None) -> Pixels:
     """Each image by itself, in its own size.
 

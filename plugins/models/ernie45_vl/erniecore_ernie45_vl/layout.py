@@ -20,4 +20,5 @@ VISION_RULES: tuple[tuple[str, str], ...] = (
 def layout() -> Layout:
     """Every parameter matches a rule; the first one counts."""
     text = moe.layout()
-    return replace(text, rules=VISION_RULES + text.rules)
+    stages = replace(moe.MOE_STAGES, seeing=("vision_model", "model.resampler_model"))
+    return replace(text, rules=VISION_RULES + text.rules, stages=stages)

@@ -58,7 +58,13 @@ class Ernie45VlForConditionalGeneration(SeeingModel, Ernie45MoeForCausalLM):
                 parameter.stop_gradient = not on
 
     def see(
-        self, context: Context, seen: VisionInputs, ids_BS: Ints, kinds_BS: Ints, images: Tensor, places: Tensor
+        self,
+        context: Context,
+        seen: VisionInputs,
+        ids_BS: Ints,
+        kinds_BS: Ints,
+        images: Tensor | None,
+        places: Tensor | None,
     ) -> SeeingContext:
         """Also which tokens go to the vision experts."""
         given = seen.moe_mm_token_type_ids
@@ -72,8 +78,9 @@ class Ernie45VlForConditionalGeneration(SeeingModel, Ernie45MoeForCausalLM):
     def encode_images(self, seen: VisionInputs, grids: dict[int, list[Grid]]) -> Tensor:
         """Tokens [M, H] of all images, then of all videos."""
         pixels = {IMAGE: seen.pixel_values, VIDEO: seen.pixel_values_videos}
-        found = [self.model.resampler_model(self.vision_model(pixels[k], grids[k]), grids[k]) for k in grids]
-        return paddle.concat(found)
+        again = self.tower_again and any(not p.stop_gradient for p in self.vision_model.parameters())
+        seen_by_kind = {kind: self.vision_model(pixels[kind], grids[kind], again=again) for kind in grids}
+        return paddle.concat([self.model.resampler_model(seen_by_kind[kind], grids[kind]) for kind in grids])
 
 
 #: parts of the names of parameters that are used for images only

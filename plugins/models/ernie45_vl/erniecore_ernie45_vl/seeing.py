@@ -16,13 +16,13 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
-from erniecore_media import Limits, MediaError, decode, inspect, read_bytes, upright_size
+from erniecore_media import Limits, MediaError, as_png, decode, inspect, read_bytes, upright_size
 from erniecore_text import JinjaChatTemplate
 
 from erniecore.api import DataError, Json, RowError
-from erniecore.api.data import MARKERS, Batch, Media, Message, Sample, codes
+from erniecore.api.data import MARKERS, Batch, Media, MediaReader, Message, Sample, SeenMedia, codes
 from erniecore.api.model import Segment
-from erniecore_ernie45_vl.images import MERGE, Sizing, patches, resized
+from erniecore_ernie45_vl.images import MERGE, Sizing, frames_of, patches, resized
 from erniecore_ernie45_vl.positions import IMAGE, VIDEO, Grid, sample_positions
 from erniecore_ernie45_vl.prompts import MEDIA
 from erniecore_ernie45_vl.videos import VideoReading
@@ -45,6 +45,8 @@ KINDS = {
     "image": (IMAGE, "pixel_values", "image_grid_thw"),
     "video": (VIDEO, "pixel_values_videos", "video_grid_thw"),
 }
+#: images and videos whose headers are remembered at a time
+_REMEMBERED = 1 << 16
 #: images of a batch that are decoded at the same time
 _THREADS = 4
 
@@ -73,8 +75,8 @@ class Reading:
         if media.kind == "video" and self.video is None:
             fix = "leave it out, or train a model that reads videos"
             raise MediaError("the model reads no videos", found=media.source[:80], expected="images", fix=fix)
-        if media.frames:
-            return [self.bytes_of(source, media.base) for source in media.frames]
+        if media.frames and self.video is not None:
+            return self.video.listed(media.frames, lambda source: self.bytes_of(source, media.base))
         limits = self.video.limits if media.kind == "video" and self.video is not None else None
         return [self.bytes_of(media.source, media.base, limits)]
 
@@ -92,6 +94,10 @@ class Reading:
         if self.video is None or media.kind == "image":
             return self.pixels(parts[0], known.grid)
         return self.video.pixels(parts, known.grid, known.frames, bool(media.frames))
+
+    def sizing_of(self, kind: str) -> Sizing:
+        """Of an image, or of the frames of a video."""
+        return self.video.sizing if kind == "video" and self.video is not None else self.sizing
 
     def grid(self, data: bytes) -> Grid:
         """Patches of the image, from its header. Raises ``MediaError``."""
@@ -185,6 +191,11 @@ class SeeingTemplate(JinjaChatTemplate):
             markers = {MARKERS[media.kind] for media in messages[segment.message].media}
             for text in re.split("(" + "|".join(sorted(markers)) + ")", segment.text):
                 if text in markers:
+                    if not left[segment.message]:  # a template may bring together what stood around an image
+                        media, fix = messages[segment.message].media[-1], f"write {text} for images alone"
+                        raise _row_error(
+                            media, MediaError("the text becomes a marker of an image", found=text, fix=fix)
+                        )
                     media = left[segment.message].pop(0)
                     numbers[media.kind] += 1
                     yield replace(segment, text=self._placed(media, numbers[media.kind]), trusted=True)
@@ -206,8 +217,13 @@ class SeeingTemplate(JinjaChatTemplate):
 
     def look(self, media: Media) -> Known:
         """Hash and patches of an image or a video, remembered. Raises ``RowError``."""
-        key = replace(media, where="")
+        source = media.source
+        if source.startswith("data:"):  # what a server has answered is not kept
+            source = hashlib.sha256(source.encode()).hexdigest()
+        key = replace(media, where="", source=source)
         if key not in self._known:
+            if len(self._known) >= _REMEMBERED:
+                self._known.clear()
             needed = (START, PLACEHOLDER, END) if media.kind == "image" else (VIDEO_START, PLACEHOLDER, VIDEO_END)
             missing = next((token for token in needed if token not in self._ids), None)
             if missing is not None:
@@ -235,6 +251,31 @@ class SeeingTemplate(JinjaChatTemplate):
         """Those of all frames of a video."""
         return _read(media)[1].grid.size
 
+    def seen(self, media: str) -> SeenMedia:
+        """Of a video also the time of each frame; an odd number of them is made even by the last one again."""
+        source, known = _read(media)
+        side, grid, times = self._reading.sizing_of(source.kind).patch, known.grid, [at for _, at in known.frames]
+        seconds = (*times, *times[-1:] * (grid.frames - len(times))) if source.kind == "video" else ()
+        size = grid.columns * side, grid.rows * side
+        return SeenMedia(source.kind, source.source, known.tokens, grid.size, *size, seconds)
+
+    def frames(self, media: str) -> Iterator[bytes]:
+        """As PNG files, one after the other. Raises ``DataError`` for a file that has changed."""
+        source, known = _read(media)
+        values = self._load(source.source[:80], source, known)
+        for frame in frames_of(values, known.grid, self._reading.sizing_of(source.kind)):
+            yield as_png(frame)
+
+    def reads_as(self, other: MediaReader) -> bool:
+        """For a template of the same class whose patches have the same values and places; sizes may differ."""
+
+        def cut(sizing: Sizing) -> Sizing:
+            return replace(sizing, fewest=0, most=0)
+
+        if not isinstance(other, SeeingTemplate) or type(other) is not type(self):
+            return False
+        return cut(other._reading.sizing) == cut(self._reading.sizing)
+
     def unchanged(self, media: str) -> bool:
         """Whether the content has the hash that was noted."""
         source, known = _read(media)
@@ -249,7 +290,7 @@ class SeeingTemplate(JinjaChatTemplate):
     def complete(self, batch: Batch, rows: Sequence[Sequence[Sample]]) -> Batch:
         """With pixels [N, 3 p p] and grids [images, 3] in the order of the placeholders, kinds of tokens [B, S], and positions
         [B, S, 3] that begin anew with each sample. Raises ``DataError`` for an image that has changed."""
-        media = [(sample, *_read(text)) for row in rows for sample in row for text in sample.media]
+        media = [(sample.origin.place(), *_read(text)) for row in rows for sample in row for text in sample.media]
         if not media:
             return batch
         positions_BS3 = np.repeat(batch.position_ids[..., None], 3, axis=2)
@@ -262,7 +303,7 @@ class SeeingTemplate(JinjaChatTemplate):
                 positions_BS3[i, part] = sample_positions(kinds_BS[i, part], sample.position_ids, grids, MERGE)
                 start += len(sample)
         with ThreadPoolExecutor(_THREADS) as pool:
-            pixels = list(pool.map(self._load, media))
+            pixels = list(pool.map(lambda item: self._load(*item), media))
         inputs: dict[str, Array] = {}
         for kind, (_, values, grid_name) in KINDS.items():
             if found := [i for i, (_, source, _) in enumerate(media) if source.kind == kind]:
@@ -286,8 +327,7 @@ class SeeingTemplate(JinjaChatTemplate):
             grids.setdefault(kind, []).append(known.grid)
         return kinds_n, grids
 
-    def _load(self, item: tuple[Sample, Media, Known]) -> Floats:
-        sample, source, known = item
+    def _load(self, where: str, source: Media, known: Known) -> Floats:
         try:
             parts = self._reading.parts(source)
             if digest(parts) != known.sha256:
@@ -296,7 +336,6 @@ class SeeingTemplate(JinjaChatTemplate):
                 raise MediaError(message, found=source.source[:80], fix=fix)
             return self._reading.values(source, known, parts)
         except MediaError as error:
-            where = sample.origin.place()
             raise DataError(
                 error.message,
                 code=codes.BAD_MEDIA,

@@ -85,9 +85,11 @@ class SeeingModel(Ernie45ForCausalLM):
 
     Attributes:
         vl: the architecture.
+        reads_images: see ``Stages.seeing`` of ``erniecore.api.model``.
     """
 
     vl: SeeingArchitecture
+    reads_images: bool = True
 
     def forward(self, input_ids: Tensor, *args: Any, **inputs: Any) -> Tensor:
         """float32 logits [B, S, V]; inputs as for :meth:`features`."""
@@ -126,15 +128,19 @@ class SeeingModel(Ernie45ForCausalLM):
         if position_ids is None:
             position_ids, _ = self.positions(input_ids, attention_mask=attention_mask, **inputs)
         context = self.make_context(input_ids, position_ids=position_ids, cache=cache, **masks)
-        context = self.see(
-            context, seen, ids_BS, kinds_BS, self.encode_images(seen, grids), self.places(kinds_BS, grids)
-        )
-        return self.run(input_ids, context)
+        there = (self.encode_images(seen, grids), self.places(kinds_BS, grids)) if self.reads_images else (None, None)
+        return self.run(input_ids, self.see(context, seen, ids_BS, kinds_BS, *there))
 
     def see(
-        self, context: Context, seen: VisionInputs, ids_BS: Ints, kinds_BS: Ints, images: Tensor, places: Tensor
+        self,
+        context: Context,
+        seen: VisionInputs,
+        ids_BS: Ints,
+        kinds_BS: Ints,
+        images: Tensor | None,
+        places: Tensor | None,
     ) -> SeeingContext:
-        """The context of a batch with images."""
+        """The context of a batch with images; without ``images`` they are in the stream already."""
         return SeeingContext.of(context, images=images, places=places)
 
     def check_markers(self, kinds: Iterable[str]) -> None:
@@ -176,6 +182,12 @@ class SeeingModel(Ernie45ForCausalLM):
     def encode_images(self, seen: VisionInputs, grids: dict[int, list[Grid]]) -> Tensor:
         """Tokens [M, H] of all images, then of all videos."""
         raise NotImplementedError
+
+    @property
+    def tower_again(self) -> bool:
+        """Whether the backward pass computes the blocks of the tower again, as it does those of the decoder."""
+        again: bool = self.recompute_granularity == "full" and self.training and paddle.is_grad_enabled()
+        return again
 
     def axes(self) -> Sequence[int]:
         """Of each rotary pair the axis that it follows: 0 time, 1 height, 2 width."""

@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -14,6 +14,7 @@ from erniecore_media import (
     Limits,
     MediaError,
     VideoLimits,
+    check_seconds,
     decode,
     decode_frames,
     inspect,
@@ -48,6 +49,21 @@ class VideoReading:
     frame_limits: Limits = field(default_factory=Limits)
     timestamps: bool = True
     font: str = ""
+
+    def listed(self, sources: Sequence[str], read: Callable[[str], bytes]) -> list[bytes]:
+        """The images of a list of frames, together no longer and no larger than a video file may be. Raises ``MediaError``."""
+        check_seconds(len(sources) / self.choice.fps, self.limits)
+        parts: list[bytes] = []
+        left = self.limits.bytes
+        for source in sources:
+            parts.append(read(source))
+            left -= len(parts[-1])
+            if left < 0:
+                found = f"more than {self.limits.bytes} bytes in {len(parts)} of {len(sources)} frames"
+                fix = "name fewer frames, or raise the limit"
+                expected = f"at most {self.limits.bytes} bytes"
+                raise MediaError("the frames are too large together", found=found, expected=expected, fix=fix)
+        return parts
 
     def plan(self, parts: Sequence[bytes], listed: bool) -> tuple[Grid, Frames]:
         """Patches and frames, from headers; an odd number of frames is made even by the last one.

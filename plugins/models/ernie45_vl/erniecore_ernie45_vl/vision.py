@@ -80,7 +80,10 @@ class VisionAttention(nn.Layer):  # type: ignore[misc]
         """One run of frames: [count * area, h, d]."""
         stop = start + count * area
         q_Fnhd, k_Fnhd, v_Fnhd = (x[0, start:stop].reshape([count, area, -1, self.head_dim]) for x in (q, k, v))
-        y_Fnhd = F.scaled_dot_product_attention(q_Fnhd, k_Fnhd, v_Fnhd, is_causal=False, training=self.training)
+        if v_Fnhd.dtype == paddle.float32:
+            y_Fnhd = ops.full_attention(q_Fnhd, k_Fnhd, v_Fnhd)
+        else:  # Paddle has a kernel for halves alone; in float32 it keeps every probability
+            y_Fnhd = F.scaled_dot_product_attention(q_Fnhd, k_Fnhd, v_Fnhd, is_causal=False, training=self.training)
         return y_Fnhd.reshape([count * area, -1, self.head_dim])
 
 

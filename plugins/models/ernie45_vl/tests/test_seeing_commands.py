@@ -3,45 +3,25 @@
 import io
 import json
 
-import numpy as np
 import paddle  # noqa: TID253
 import pytest
 from engines import ask
 from engines import running as running
 from erniecore_ernie45_vl.multimodal import MultimodalModel
-from erniecore_ernie45_vl.seeing import END, PLACEHOLDER, START
 from erniecore_generation.media import asked
 from erniecore_generation.respond import Responder, generate_text
 from erniecore_generation.sampling import Sampling
-from erniecore_model_init.new_model import init_model
-from erniecore_text.training import train
-from PIL import Image
+from seers import MARKERS, make_seer
 
 import erniecore
 from erniecore.api import Exit, UsageError
 from erniecore.cli.app import main
 
-MARKERS = {
-    "ernie45-vl": ("im_patch_id", "image_start_token_id", "image_end_token_id"),
-    "paddleocr-vl": ("image_token_id", "vision_start_token_id", "vision_end_token_id"),
-}
-
 
 @pytest.fixture(scope="module", params=MARKERS)
 def home(request, tmp_path_factory):
     """A model that sees, with large random weights so that it tells images apart, and three images."""
-    home = tmp_path_factory.mktemp(request.param)
-    made = train([f"What is it? OCR: {i} User: Assistant:" for i in range(60)], 325)
-    (home / "tok").mkdir()
-    made.save(home / "tok")
-    ids = {token: made.vocab_size + i for i, token in enumerate((PLACEHOLDER, START, END))}
-    (home / "tok" / "added_tokens.json").write_text(json.dumps(ids))
-    keys = ",".join(f"{key}={value}" for key, value in zip(MARKERS[request.param], ids.values(), strict=True))
-    init_model(request.param, f"tiny,initializer_range=0.3,{keys}", home / "tok", home / "model", seed_value=5)
-    rng = np.random.default_rng(0)
-    for name, size in (("a.png", (56, 84)), ("b.png", (84, 56)), ("c.png", (140, 84))):
-        Image.fromarray(rng.integers(0, 255, (*size, 3), np.uint8)).save(home / name)
-    return home
+    return make_seer(tmp_path_factory.mktemp(request.param), request.param)
 
 
 @pytest.fixture(scope="module")

@@ -7,6 +7,8 @@ import numpy as np
 import pytest
 from erniecore_checkpoint.reader import load_checkpoint
 from erniecore_conformance.processes import on_ranks
+from PIL import Image
+from small_videos import video
 
 import erniecore
 
@@ -21,17 +23,20 @@ LAYOUTS = {
     "stage3": [*SHARDING, "parallel.sharding_stage=3"],
     "tensor": ["parallel.tensor=2"],
     "expert": [*DATA, "parallel.expert=2"],
+    "pipeline": ["parallel.pipeline=2"],
     "stage3-expert": [*SHARDING, "parallel.sharding_stage=3", "parallel.expert=2"],
 }
 REFUSED = {
-    "pipeline": ["parallel.pipeline=2"],
     "context": ["parallel.context=2"],
     "sequence": ["parallel.tensor=2", "parallel.sequence=true"],
 }
 
 
 #: (what is trained, layout)
-RUNS = [*(("text", name) for name in LAYOUTS), *(("all", name) for name in ("data", "stage3", "tensor", "expert"))]
+RUNS = [
+    *(("text", name) for name in LAYOUTS),
+    *(("all", name) for name in ("data", "stage3", "tensor", "expert", "pipeline")),
+]
 
 
 def words(home, out, *more):
@@ -53,9 +58,47 @@ def words(home, out, *more):
     ]
 
 
+#: steps of eight rows; dealt out in order, one of two ranks would get every image
+UNEVEN = ["data.shuffle=false", "train.batch_size=2", "train.max_steps=2", "checkpoint.every=2"]
+
+
+def uneven(home):
+    """Two rows with images, two with texts, and so on; every second image is four times as large."""
+    for i, side in enumerate((112, 56)):
+        Image.new("RGB", (side, side), (200, 20 * i, 20)).save(home / "img" / f"side{side}.png")
+    with (home / "uneven.jsonl").open("w") as file:
+        for i in range(16):
+            row = {"messages": [{"role": "user", "content": "Say red."}, {"role": "assistant", "content": "red"}]}
+            if i % 4 < 2:
+                row["messages"][0]["content"] = "<image>What color is it?"
+                row["images"] = [f"img/side{(112, 56)[i % 2]}.png"]
+            file.write(json.dumps(row) + "\n")
+    return f"data.train={home / 'uneven.jsonl'}"
+
+
+def videos(home):
+    """Videos of two lengths, a list of frames, an image and a text, in turns."""
+    for i in range(2):
+        (home / "img" / f"{i}.mp4").write_bytes(video(10 + 5 * i, size=(56, 56)))
+    kinds = [
+        {"videos": ["img/0.mp4"]},
+        {"videos": ["img/1.mp4"]},
+        {"videos": [["img/1.png", "img/5.png", "img/3.png"]]},
+    ]
+    with (home / "videos.jsonl").open("w") as file:
+        for i in range(20):
+            media = [*kinds, {"images": ["img/1.png"]}, {}][i % 5]
+            marker = "".join({"videos": "<video>", "images": "<image>"}[name] for name in media)
+            turns = [{"role": "user", "content": f"{marker}Say red."}, {"role": "assistant", "content": "red"}]
+            file.write(json.dumps({"messages": turns, **media}) + "\n")
+    return [f"data.train={home / 'videos.jsonl'}", "model.video_min_pixels=3136", "model.video_min_frames=2"]
+
+
 @pytest.fixture(scope="module")
 def alone(home, tmp_path_factory):
     place = tmp_path_factory.mktemp("alone")
+    erniecore.run(None, words(home, place / "uneven", *UNEVEN, uneven(home), "train.accumulation=4"), console="none")
+    erniecore.run(None, words(home, place / "videos", *videos(home), ALL), console="none")
     for name, parts in (("text", []), ("all", [ALL])):
         erniecore.run(None, words(home, place / name, *parts), console="none")
     return place
@@ -63,7 +106,7 @@ def alone(home, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def together(home, tmp_path_factory):
-    """(directory of the runs, name -> error): all of them in one launch."""
+    """(directory of the runs, name -> error, name -> patches of micro-batches by rank): all of them in one launch."""
     place = tmp_path_factory.mktemp("together")
     cases = {
         f"{name}-{run}": words(home, place / f"{name}-{run}", "parallel.name=hybrid", *layout, *parts)
@@ -71,33 +114,60 @@ def together(home, tmp_path_factory):
         for run, parts in (("text", []), ("all", [ALL]))
         if (run, name) in RUNS or (name in REFUSED and run == "text")
     }
-    (errors, _) = on_ranks(2, f"{HELPERS}:runs", list(cases.values()), limit=900.0)
-    return place, dict(zip(cases, errors, strict=True))
+    cases["uneven"] = words(home, place / "uneven", *UNEVEN, uneven(home), "parallel.name=hybrid", "parallel.data=2")
+    cases["videos"] = words(home, place / "videos", *videos(home), ALL, "parallel.name=hybrid", *DATA)
+    first, second = on_ranks(2, f"{HELPERS}:runs", list(cases.values()), limit=900.0)
+    errors = {name: error for name, (error, _) in zip(cases, first, strict=True)}
+    return place, errors, dict(zip(cases, ((a, b) for (_, a), (_, b) in zip(first, second, strict=True)), strict=True))
 
 
 def read(out):
     lines = [json.loads(line) for line in (out / "events.jsonl").read_text().splitlines()]
     losses = [line["loss"] for line in lines if line["event"] == "step"]
-    return losses, load_checkpoint(out / "ckpt" / "step-00000004").tensors["model"]
+    return losses, load_checkpoint(max((out / "ckpt").glob("step-*"))).tensors["model"]
 
 
-@pytest.mark.multiproc
-@pytest.mark.slow
-@pytest.mark.parametrize(("run", "layout"), RUNS)
-def test_layouts_give_the_numbers_of_one_process(alone, together, layout, run):
-    place, errors = together
-    assert errors[f"{layout}-{run}"] == ""
-    (losses, weights), (expected, one) = read(place / f"{layout}-{run}"), read(alone / run)
-    np.testing.assert_allclose(losses, expected, rtol=1e-6)
+def same(out, expected):
+    """Losses within 1e-6, weights within 1e-5."""
+    (losses, weights), (wanted, one) = read(out), read(expected)
+    np.testing.assert_allclose(losses, wanted, rtol=1e-6)
     assert weights.entries.keys() == one.entries.keys()
     assert max(float(np.abs(weights[name] - one[name]).max()) for name in one) <= 1e-5
 
 
 @pytest.mark.multiproc
 @pytest.mark.slow
+@pytest.mark.parametrize(("run", "layout"), RUNS)
+def test_layouts_give_the_numbers_of_one_process(alone, together, layout, run):
+    place, errors, _ = together
+    assert errors[f"{layout}-{run}"] == ""
+    same(place / f"{layout}-{run}", alone / run)
+
+
+@pytest.mark.multiproc
+@pytest.mark.slow
+def test_ranks_have_as_many_patches_in_every_micro_batch(alone, together):
+    """Whatever the order of the rows, and with the numbers of one process."""
+    place, errors, patches = together
+    assert errors["uneven"] == ""
+    first, second = patches["uneven"]
+    assert first == second == [64, 16] * 2  # two images of each size in a step; two ranks, two micro-batches
+    same(place / "uneven", alone / "uneven")
+
+
+@pytest.mark.multiproc
+@pytest.mark.slow
+def test_videos_on_two_ranks_give_the_numbers_of_one_process(alone, together):
+    place, errors, _ = together
+    assert errors["videos"] == ""
+    same(place / "videos", alone / "videos")
+
+
+@pytest.mark.multiproc
+@pytest.mark.slow
 @pytest.mark.parametrize("name", REFUSED)
-def test_layouts_that_cut_sequences_or_layers_are_refused_before_training(together, name):
-    place, errors = together
+def test_layouts_that_cut_sequences_are_refused_before_training(together, name):
+    place, errors, _ = together
     assert f"parallel.{name}" in errors[f"{name}-text"]
-    assert "rows with images train on" in errors[f"{name}-text"]
+    assert "leave sequences whole" in errors[f"{name}-text"]
     assert not (place / f"{name}-text" / "ckpt").exists()

@@ -222,7 +222,6 @@ def test_a_tokenizer_without_these_tokens(folder):
 
 
 def test_who_does_not_give_images_to_the_model_refuses_their_rows(tokenizer, folder):
-    from erniecore_distill.plugin import plugin as distill
     from erniecore_eval.items import read_items
 
     from erniecore.api.rows import Source, encode, resolve
@@ -233,10 +232,11 @@ def test_who_does_not_give_images_to_the_model_refuses_their_rows(tokenizer, fol
     sources = resolve([Source(path=str(file))])
     learned, _ = encode(sources, SftEncoder(tokenizer, 99))
     assert len(learned[0].media) == 1
-    none, statistics = encode(sources, distill.ernie_build_encoder(tokenizer, 99, "auto"))
+    blind = SftEncoder(tokenizer, 99, media=False)
+    none, statistics = encode(sources, blind)
     assert (len(none), statistics.total("dropped")) == (0, 1)
     with pytest.raises(DataError, match="no row can be evaluated") as error:
-        read_items([Source(path=str(file))], distill.ernie_build_encoder(tokenizer, 99, "auto"))
+        read_items([Source(path=str(file))], blind)
     assert "$.images[0]" in error.value.found
     items, _ = read_items([Source(path=str(file))], SftEncoder(tokenizer, 99))
     assert items[0].samples[0].media == learned[0].media

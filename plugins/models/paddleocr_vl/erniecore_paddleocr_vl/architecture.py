@@ -41,7 +41,9 @@ class OcrArchitecture(SeeingArchitecture):
         learned = (self.table_side**2 + 1) * vision.hidden_size
         wide = vision.merged_size
         projector = 2 * vision.hidden_size + (wide + 1) * wide + (wide + 1) * self.hidden_size
-        return replace(super().shape(), beside=vision.num_parameters + learned + projector)
+        joint = 3 * vision.hidden_size + self.hidden_size // 4
+        seen = vision.shape(2, joint, "projector.")
+        return replace(super().shape(), beside=vision.num_parameters + learned + projector, vision=seen)
 
     @classmethod
     def parse(cls, source: Json, where: str = "config.json") -> OcrArchitecture:

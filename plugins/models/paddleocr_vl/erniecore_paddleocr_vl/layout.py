@@ -15,4 +15,5 @@ VISION_RULES: tuple[tuple[str, str], ...] = (("vision_model.*", "replicate"), ("
 def layout() -> Layout:
     """Every parameter matches a rule; the first one counts."""
     text = dense.layout()
-    return replace(text, rules=VISION_RULES + text.rules)
+    stages = replace(dense.STAGES, seeing=("vision_model", "projector"))
+    return replace(text, rules=VISION_RULES + text.rules, stages=stages)

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-import paddle  # noqa: TID253
 from erniecore_ernie45.context import Context
 from erniecore_ernie45.layers import DecoderLayer
 from erniecore_ernie45.model import Decoder, default_dtype
@@ -57,8 +56,7 @@ class PaddleOcrVl(SeeingModel):
         """Tokens [M, H] of all images. Raises ``ValueError`` for videos."""
         if VIDEO in grids or seen.pixel_values is None:
             raise ValueError("this model reads images, not videos")
-        again = self.recompute_granularity == "full" and self.training and paddle.is_grad_enabled()
         pixels_NP = seen.pixel_values.reshape([seen.pixel_values.shape[0], -1])
-        x_NC = self.vision_model(pixels_NP, grids[IMAGE], again=again)
+        x_NC = self.vision_model(pixels_NP, grids[IMAGE], again=self.tower_again)
         tokens_MH: Tensor = self.projector(x_NC, grids[IMAGE])
         return tokens_MH

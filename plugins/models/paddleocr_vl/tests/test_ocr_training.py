@@ -2,6 +2,7 @@
 
 import json
 import pickle
+from dataclasses import replace
 
 import jinja2
 import numpy as np
@@ -11,6 +12,7 @@ from erniecore_ernie45_vl.seeing import END, PLACEHOLDER, START
 from erniecore_model_init.new_model import init_model
 from erniecore_paddleocr_vl.prompts import TASKS
 from erniecore_paddleocr_vl.templating import TEMPLATES
+from erniecore_rl import rollouts
 from erniecore_text.training import train
 from PIL import Image
 from safetensors.numpy import load_file
@@ -144,3 +146,26 @@ def test_what_a_processor_of_other_libraries_reads_is_beside_the_weights(home):
     assert (processor["min_pixels"], processor["max_pixels"]) == (784, 50176)
     assert tokenizer["extra_special_tokens"] == {"image_token": PLACEHOLDER}
     assert tokenizer["processor_class"] == "PaddleOCRVLProcessor"
+
+
+@pytest.mark.parametrize("method", ["grpo", "rloo"])
+def test_learner_and_sampler_see_the_same_images(home, tmp_path, monkeypatch, method):
+    """The log-probabilities of both, of code that has nothing in common but the model, agree; with other images they do not."""
+    words = ["rewards={length-penalty: {free: 1, limit: 8}}", "method.max_new_tokens=8", "method.group_size=4"]
+    words += [f"method={method}", "train.accumulation=1", "train.max_steps=2"]
+
+    def gaps(name):
+        erniecore.run(None, settings(home, tmp_path / name, *words), console="none")
+        lines = [json.loads(line) for line in (tmp_path / name / "events.jsonl").read_text().splitlines()]
+        return [line["sampling_gap"] for line in lines if line["event"] == "step"]
+
+    right = max(gaps("right"))
+    assert right < 1e-5
+    made = rollouts.prompt_media
+
+    def inverted(*given):
+        found = made(*given)
+        return found and replace(found, inputs={**found.inputs, "pixel_values": -found.inputs["pixel_values"]})
+
+    monkeypatch.setattr(rollouts, "prompt_media", inverted)
+    assert min(gaps("wrong")) > 10 * right

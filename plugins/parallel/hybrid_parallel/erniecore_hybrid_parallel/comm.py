@@ -25,11 +25,11 @@ POOR = ("gloo",)
 
 @contextmanager
 def contact(what: str, who: str = "another one of the run") -> Iterator[None]:
-    """Backends report a peer that is gone, or that froze within a collective, as ``RuntimeError`` or ``ValueError`` with a
-    line of C++. ``who``: with whom ``what`` is done."""
+    """Backends and the store report a peer that is gone, or that froze within a collective, as ``RuntimeError``,
+    ``ValueError`` or ``OSError`` with a line of C++. ``who``: with whom ``what`` is done."""
     try:
         yield
-    except (RuntimeError, ValueError) as error:
+    except (RuntimeError, ValueError, OSError) as error:
         lines = [line.strip() for line in str(error).splitlines() if line.strip()]
         raise EnvironmentFault(
             f"this process lost contact with {who}",

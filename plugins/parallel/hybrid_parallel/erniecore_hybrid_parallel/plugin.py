@@ -48,8 +48,8 @@ class HybridPlugin(ParallelPlugin):
         mesh = make_mesh(config, cluster.world_size)
         check_shape(mesh, shape)
         degrees = {**mesh.degrees, "expert": mesh.expert}
-        # positions and stages do not know which tokens are images
-        cuts = {"pipeline": config.pipeline > 1, "context": config.context > 1, "sequence": config.sequence}
+        # the ranks of a cut sequence do not know which of its images lie in their positions
+        cuts = {"context": config.context > 1, "sequence": config.sequence}
         texts_only = tuple(f"parallel.{key}" for key, used in cuts.items() if used)
         place = mesh.data_rank(cluster.rank), mesh.data_size
         return ParallelPlan(degrees, *place, choose_split(config, shape), texts_only)

@@ -28,6 +28,11 @@ class PipelineModel:
     pipe: Pipe
     no_head: NoHead
 
+    @property
+    def reads_images(self) -> bool:
+        """Whether images are put into the stream: on the first virtual stage, where it begins."""
+        return self.pipe.virtual_stage == 0
+
     def features(self, input_ids: Tensor, **options: Any) -> Features:
         """Hidden states of the virtual stage that runs; outside of a pass, all local virtual stages in turn."""
         if options.get("cache") is not None:
@@ -206,6 +211,8 @@ def build_stage(model: Any, stages: Stages | None, pipe: Pipe, split: Sequence[i
     for name in stages.head:
         if child(model, name) is not None:
             _replace(model, name, last, StageHead, lambda: no_head, pipe)
+    for name in stages.seeing if not first else ():
+        replaced(model, name, EmptyLayer())
     for name in stages.further:
         _replace(model, name, last, LastStageLayers, nn.LayerList, pipe)
     model.no_head = no_head

@@ -295,11 +295,33 @@ def barriers(cluster):
         time.sleep(2.0)  # late, and then it closes its connection
         for peer in world.barriers[0].peers.values():
             peer.close()
+        cut(cluster.master)
+        told.append(heard(lambda: world.comm([[0, 1]], "another")))
+        told.append(heard(lambda: world.meet("the end")))
         return told
     told.append(heard(lambda: group.all_reduce(paddle.ones([2]))))
     world.barriers[0].peers[1].settimeout(60.0)
     told.append(heard(lambda: group.all_reduce(paddle.ones([2]))))
     return told
+
+
+def cut(address):
+    """End this process's connections with the store at an address, as the death of the one that keeps it does."""
+    import os
+    import socket
+    import stat
+
+    port = int(address.rpartition(":")[2])
+    for number in map(int, os.listdir("/proc/self/fd")):
+        if not (os.path.exists(f"/proc/self/fd/{number}") and stat.S_ISSOCK(os.fstat(number).st_mode)):
+            continue
+        with socket.socket(fileno=os.dup(number)) as connection:
+            if connection.family == socket.AF_INET and connection.getsockname()[1] != port:
+                try:
+                    if connection.getpeername()[1] == port:
+                        connection.shutdown(socket.SHUT_RDWR)
+                except OSError:  # it listens
+                    continue
 
 
 def until(cluster, words):

@@ -28,6 +28,7 @@ ALONE = {
         "train__accumulation": 2,
         "model__router_aux_loss": 0.01,
     },
+    "neftune": {"train__accumulation": 2, "method__neftune_alpha": 15.0, "data__packing": "none"},
     "dpo-moe": {"model": "moe", "method": "dpo", "train__accumulation": 2},
     "dpo": {"method": "dpo", "train__accumulation": 2},
     "dpo-untied": {"model": "untied", "method": "dpo", "train__accumulation": 2},
@@ -61,42 +62,41 @@ EXPERT = {**DATA, "parallel__expert": 2}
 SEQUENCE = {**TENSOR, "parallel__sequence": "true"}
 CONTEXT = {"parallel__context": 2}
 FOUR = {"parallel__data": 2, "parallel__sharding": 2, "train__accumulation": 1, "train__batch_size": 1}
-#: processes -> (run, layout)
+#: processes -> (run, layout): each run, each layout with models of either kind, and each pair of kinds of parallelism
 CASES = {
     2: [
         *(
             (name, layout)
-            for layout, others in (
-                (DATA, ("dpo-moe", "lora-untied", "dpo-looked-up", "kto", "kto-pair", "distill", "reward")),
-                (SHARDING, ("dpo", "lora-moe")),
-                (GRADIENTS, ("dpo-untied", "lora")),
-                (PARAMETERS, ("dpo-moe", "dpo-moving", "lora-untied", "lora-moe")),
-                (TENSOR, ("dpo-untied", "dpo-moe", "lora-untied", "lora-moe", "dpo-moving", "dpo-looked-up", "kto")),
+            for layout, names in (
+                (DATA, ("moe", "dpo-looked-up", "kto", "kto-pair", "distill", "reward")),
+                (SHARDING, ("untied", "dpo", "lora-moe")),
+                (GRADIENTS, ("moe", "dpo-untied", "lora")),
+                (PARAMETERS, ("untied", "moe", "dpo-moving", "lora-untied")),
+                (TENSOR, ("dense", "untied", "moe", "dpo-untied", "lora-moe", "dpo-looked-up", "kto")),
+                (EXPERT, ("moe", "dpo-moe")),
+                (SEQUENCE, ("mtp", "packed", "lora-moe")),
+                (CONTEXT, ("mtp", "packed", "dpo-moe", "lora-moe")),
             )
-            for name in ("untied", "moe", *others)
+            for name in names
         ),
-        *(("dense", layout) for layout in (DATA, PARAMETERS, TENSOR)),
-        *((name, EXPERT) for name in ("moe", "lora-moe", "dpo-moe")),
         ("mtp", EXPERT | {"train__accumulation": 2}),
         ("moe", GRADIENTS | {"parallel__expert": 2}),
-        *((name, SEQUENCE) for name in ("untied", "mtp", "packed", "lora-moe")),
-        *((name, CONTEXT) for name in ("untied", "mtp", "packed", "dpo-moe", "lora-moe")),
         ("moe", PARAMETERS | {"parallel__expert": 2}),
+        *(("neftune", layout) for layout in (DATA, PARAMETERS, TENSOR)),
         *(("vl", layout) for layout in (TENSOR, PARAMETERS | {"parallel__expert": 2})),
     ],
     4: [
         ("moe", DATA | TENSOR),
         ("untied", SHARDING | TENSOR),
-        ("dense", GRADIENTS | TENSOR),
-        *((name, EXPERT | TENSOR) for name in ("lora-moe", "dpo-moe")),
+        ("lora-moe", EXPERT | TENSOR),
         ("moe", GRADIENTS | TENSOR | {"parallel__expert": 2}),
         ("mtp", FOUR | {"parallel__expert": 2}),
         ("mtp", FOUR | {"parallel__expert": 4, "parallel__sharding_stage": 2}),
-        *((name, PARAMETERS | TENSOR) for name in ("dpo-untied", "moe")),
+        ("dpo-untied", PARAMETERS | TENSOR),
         ("untied", FOUR | {"parallel__sharding_stage": 3, "train__accumulation": 1}),
         ("untied", FOUR | {"parallel__sharding_stage": 2, "train__accumulation": 1}),
         ("dense", {"parallel__tensor": 4}),
-        *((name, CONTEXT | SEQUENCE) for name in ("packed", "lora-moe")),
+        ("packed", CONTEXT | SEQUENCE),
         ("untied", {"parallel__context": 4}),
         ("moe", CONTEXT | TENSOR),
         ("dpo-moe", CONTEXT | SHARDING),
@@ -105,6 +105,25 @@ CASES = {
         ("moe", SEQUENCE | EXPERT),
         ("untied", SEQUENCE | GRADIENTS),
         ("moe", SEQUENCE | PARAMETERS),
+    ],
+}
+#: further layouts of these runs: `make test-all`
+FURTHER = {
+    2: [
+        *((name, DATA) for name in ("dense", "untied", "dpo-moe", "lora-untied")),
+        ("moe", SHARDING),
+        ("untied", GRADIENTS),
+        *((name, PARAMETERS) for name in ("dense", "dpo-moe", "lora-moe")),
+        *((name, TENSOR) for name in ("dpo-moe", "lora-untied", "dpo-moving")),
+        ("lora-moe", EXPERT),
+        ("untied", SEQUENCE),
+        ("untied", CONTEXT),
+    ],
+    4: [
+        ("dense", GRADIENTS | TENSOR),
+        ("dpo-moe", EXPERT | TENSOR),
+        ("moe", PARAMETERS | TENSOR),
+        ("lora-moe", CONTEXT | SEQUENCE),
     ],
 }
 
@@ -129,24 +148,32 @@ def alone(words, tmp_path_factory):
     return place
 
 
-@pytest.fixture(scope="module", params=sorted(CASES))
+@pytest.fixture(
+    scope="module",
+    params=[
+        *(pytest.param(count, id=f"{count}") for count in CASES),
+        *(pytest.param(-count, id=f"{count}-further", marks=pytest.mark.combination) for count in FURTHER),
+    ],
+)
 def together(request, words, tmp_path_factory):
-    """(number of processes, directory of their runs): all of them in one launch."""
-    place = tmp_path_factory.mktemp("together")
+    """(cases, directory of their runs): all in one launch. The parameter: the number of processes, negative for the
+    further cases."""
+    place, count = tmp_path_factory.mktemp("together"), abs(request.param)
+    chosen = CASES[count] if request.param > 0 else FURTHER[count]
     cases = [
         words(place / label(name, layout), **{**ALONE[name], **FINAL, "parallel__name": "hybrid", **layout})
-        for name, layout in CASES[request.param]
+        for name, layout in chosen
     ]
-    on_ranks(request.param, f"{HELPERS}:runs", cases, limit=1800.0)
-    return request.param, place
+    on_ranks(count, f"{HELPERS}:runs", cases, limit=1800.0)
+    return chosen, place
 
 
 @pytest.mark.multiproc
 @pytest.mark.slow
 def test_layouts_give_the_numbers_of_one_process(alone, together, compared):
-    count, place = together
+    cases, place = together
     wrong = []
-    for name, layout in CASES[count]:
+    for name, layout in cases:
         print(label(name, layout), end=" ")
         try:
             compared(alone / name, place / label(name, layout)).assert_close()
@@ -159,8 +186,9 @@ def test_layouts_give_the_numbers_of_one_process(alone, together, compared):
 @pytest.mark.slow
 @pytest.mark.parametrize("together", [2], indirect=True)
 def test_ranks_keep_one_file_of_reference_values_and_each_checkpoint_has_all(alone, together):
-    count, place = together
-    runs = {label(*case): alone / case[0] for case in CASES[count] if case[0] == "dpo-looked-up"}
+    cases, place = together
+    runs = {label(*case): alone / case[0] for case in cases if case[0] == "dpo-looked-up"}
+    assert len(runs) == 2
     for name, one in runs.items():
         files = [list((d / "reference").glob("*.safetensors")) for d in (place / name, one)]
         assert [len(found) for found in files] == [1, 1], name

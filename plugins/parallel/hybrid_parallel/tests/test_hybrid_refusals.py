@@ -32,6 +32,8 @@ CASES = [
     ({**GRPO, "model": "moe", "parallel__data": 2, "parallel__expert": 2}, "parallel.expert", "generates"),
     ({"parallel__context": 2, "parallel__pipeline": 2}, "parallel.context", "do not go together"),
     ({"model": "moe", "model__capacity": "[1, 1, 1]", "parallel__context": 2}, "parallel.context", "whole rows"),
+    ({"parallel__pipeline": 2, "method__neftune_alpha": 5}, "method.neftune_alpha", "parallel.pipeline"),
+    ({"parallel__context": 2, "method__neftune_alpha": 5}, "method.neftune_alpha", "parallel.context"),
     ({"parallel__data": 2, "parallel__sequence": "true"}, "parallel.sequence", "parallel.tensor"),
 ]
 

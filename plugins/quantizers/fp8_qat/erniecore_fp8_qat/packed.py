@@ -44,7 +44,8 @@ class PackedWeight(InputScale):
     """Quantized values and scales of one weight, [I, O] or [E, I, O].
 
     Attributes:
-        shape: of the weight. compute_dtype: of the numbers. input_scale: factors of the inputs [I], where there are some.
+        shape: of the weight. compute_dtype: of the numbers. code_dtypes: see ``FloatCodes``.
+        input_scale: factors of the inputs [I], where there are some.
     """
 
     def __init__(self, weight: Tensor, recipe: Recipe, where: str, context: PackingContext | None = None) -> None:
@@ -63,7 +64,9 @@ class PackedWeight(InputScale):
             packed = _packed(weight, recipe, [filled(other) for other in partners], factors)
             return {"quant_weight": packed.qweight, "weight_scale": packed.scales}
 
-        add_buffers(self, recipe.stored_shapes(self.shape), make)
+        stored = recipe.stored_shapes(self.shape)
+        self.code_dtypes = {name: "F8_E4M3" for name, (_, dtype) in stored.items() if dtype == "uint8"}
+        add_buffers(self, stored, make)
         if not is_empty(weight):
             fill(self)
         if trained is not None:

@@ -7,7 +7,7 @@ from typing import Any, Literal
 from erniecore_openai.errors import ApiError
 from erniecore_openai.schemas.common import Schema
 from erniecore_openai.security import LimitedRoute
-from erniecore_serve.keys import is_loopback
+from erniecore_system.addresses import is_loopback
 from fastapi import APIRouter, FastAPI, Request
 from pydantic import Field
 from starlette.concurrency import run_in_threadpool

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from erniecore_openai.plugin import OpenAIConfig
 
 from erniecore.api import Field, Plugin, hookimpl
+
+if TYPE_CHECKING:
+    from erniecore.api import Json
+    from erniecore.api.data import Message
+    from erniecore.api.model import Tokenizer
 
 
 class DisaggregatedConfig(OpenAIConfig):
@@ -65,6 +71,15 @@ class DisaggregatedServer(Plugin):
         from erniecore_disaggregated.serving import serve
 
         return serve(config, directory)
+
+    @hookimpl
+    def ernie_render_prompt(
+        self, tokenizer: Tokenizer, messages: Sequence[Message], tools: Sequence[Json], thinking: bool | None
+    ) -> Sequence[int]:
+        """Token ids of a conversation by the code of the routes. Raises ``UsageError`` for one that is refused."""
+        from erniecore_openai.rows import row_prompt
+
+        return row_prompt(tokenizer, messages, tools, thinking)
 
 
 plugin = DisaggregatedServer()

@@ -132,12 +132,16 @@ class Router:
             names = ("steps", "prompt_tokens", "cached_tokens", "prefix_blocks", "prefix_bytes", "prefix_queries")
             total = {name: sum(e[name] for e in engines) for name in (*names, "prefix_hits", "draft_tokens")}
             tally, waiting = self.tally, len(self._pending)
+            queued = {call.number: call.request.adapter or "" for _, call in self._pending}
+            placed = {call.request.adapter or "" for call in self._calls.values() if call.number not in queued}
             return EngineStats(
                 state=self._state, error="", invariant=all(e["invariant"] for e in engines),
                 rows=sum(s.rows for s in self.cluster.states if s.role == "decode"),
                 running=len(self._calls) - waiting, waiting=waiting, new_tokens=tally.new_tokens,
                 accepted_tokens=sum(e["accepted_tokens"] for e in engines),
-                finished=tally.finished, aborted=tally.aborted, failed=tally.failed, **total,
+                finished=tally.finished, aborted=tally.aborted, failed=tally.failed,
+                running_adapters=tuple(sorted(placed - {""})), waiting_adapters=tuple(sorted({*queued.values()} - {""})),
+                **total,
             )  # fmt: skip
 
     def stop(self, *, drain: bool = True, timeout: float | None = None) -> None:

@@ -4,6 +4,7 @@ import http.client
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -12,11 +13,13 @@ from contextlib import contextmanager
 
 import pytest
 from clusters import directory
+from erniecore_openai.adapters import models_of
 from erniecore_openai.plugin import OpenAIConfig
 from erniecore_openai.serving import read_model
 from erniecore_openai.state import Serving
 from openai_client import Client
 from processes import await_end, user_environ
+from talker import make_adapter
 
 from erniecore.cli.app import main
 from erniecore.errors import Exit
@@ -31,7 +34,7 @@ BODY = {"max_tokens": 12, "temperature": 1.2, "seed": 3, "n": 2, "logprobs": 2, 
 class Server:
     """``ernie serve --backend disaggregated`` with one process for each role."""
 
-    def __init__(self, model, log):
+    def __init__(self, model, adapter, log):
         argv = [
             "serve",
             "--backend",
@@ -42,6 +45,8 @@ class Server:
             "transport=tcp",
             "decode=1",
             "name=model",
+            "--adapter",
+            f"loud={adapter}",
         ]
         with log.open("w") as file:
             self.process = subprocess.Popen(
@@ -68,23 +73,34 @@ class Server:
 
 
 @pytest.fixture(scope="module")
-def server(directory, tmp_path_factory):
-    found = Server(directory, tmp_path_factory.mktemp("server") / "stderr")
+def adapter(directory, tmp_path_factory):
+    return make_adapter(directory, tmp_path_factory.mktemp("adapter") / "loud", 2)
+
+
+@pytest.fixture(scope="module")
+def server(directory, adapter, tmp_path_factory):
+    found = Server(directory, adapter, tmp_path_factory.mktemp("server") / "stderr")
     yield found
     found.process.kill()
     found.process.communicate()
 
 
-def test_answers_are_those_of_the_server_of_one_process(server, directory):
-    model = read_model(OpenAIConfig(name="model"), directory)
+def test_answers_are_those_of_the_server_of_one_process(server, directory, adapter):
+    """Those of the base, and those of an adapter on it."""
+    settings = OpenAIConfig(name="model", adapters={"loud": str(adapter)})
+    model = read_model(settings, directory)
     model.engine.start()
-    serving = Serving(OpenAIConfig())
-    serving.open(model)
-    client = Client(serving)
-    for prompt in ("a longer text that is copied " * 9, "b"):
-        status, expected = client.complete(prompt, **BODY)
-        told = server.ask("POST", "/v1/completions", {"prompt": prompt, **BODY})
-        assert (told[0], told[1]["choices"], told[1]["usage"]) == (status, expected["choices"], expected["usage"])
+    serving = Serving(settings)
+    serving.open(*models_of(model, settings.adapters))
+    client, texts = Client(serving), set()
+    for name in ("model", "loud"):
+        for prompt in ("a longer text that is copied " * 9, "b"):
+            status, expected = client.complete(prompt, **BODY, model=name)
+            told = server.ask("POST", "/v1/completions", {"prompt": prompt, **BODY, "model": name})
+            assert (told[0], told[1]["choices"], told[1]["usage"]) == (status, expected["choices"], expected["usage"])
+            texts.add(told[1]["choices"][0]["text"])
+    assert len(texts) == 4
+    assert [m["id"] for m in server.ask("GET", "/v1/models")[1]["data"]] == ["model", "loud"]
     serving.close()
     model.engine.stop()
 
@@ -149,7 +165,6 @@ def test_settings_with_which_tries_could_differ_are_refused(directory, capsys):
     argv = ["serve", "--backend", "disaggregated", "--model", str(directory), "invariant=false"]
     assert main(argv) == Exit.USAGE
     assert "processes have to compute the same bits" in capsys.readouterr().err
-    (directory.parent / "broken").mkdir()
-    (directory.parent / "broken" / "config.json").write_text((directory / "config.json").read_text())
+    shutil.copytree(directory, directory.parent / "broken", ignore=shutil.ignore_patterns("*.safetensors*"))
     assert main([*argv[:-2], str(directory.parent / "broken"), "port=0"]) == Exit.ENVIRONMENT
     assert "a process of the server did not start" in capsys.readouterr().err

@@ -45,6 +45,10 @@ class FastDeployConfig(Section):
         (),
         description="Further options of FastDeploy as `name=value`, or `name` for a switch, such as `block-size=64`.",
     )
+    prompt_differences: Literal["error", "warn"] = Field(
+        "error",
+        description="What it is when the prompts of rows have other tokens there or in transformers than in training (ERN-K031).",
+    )
     start_seconds: float = Field(900.0, gt=0, description="Time until the server must be healthy.")
     hang_seconds: float = Field(60.0, gt=0, description="A server whose `/health` is silent for so long is stopped.")
     stop_seconds: float = Field(60.0, ge=0, description="After SIGTERM or Ctrl-C, time to finish running completions.")

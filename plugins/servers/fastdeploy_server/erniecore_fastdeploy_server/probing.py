@@ -6,6 +6,7 @@ import json
 import socket
 import urllib.error
 import urllib.request
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -55,6 +56,24 @@ def probe(address: Address, seconds: float = 60.0) -> str:
     if status != 200 or not isinstance(found, dict) or not found.get("choices"):
         raise _bad("/v1/completions", status, found, "a completion of one token")
     return name
+
+
+def prompt_tokens(address: Address, model: str, asked: Mapping[str, Any], seconds: float = 60.0) -> list[int]:
+    """Token ids that the server gives the model for a conversation (``return_token_ids``), with one new token.
+
+    Raises:
+        EnvironmentFault: it is busy, refuses the conversation, or does not say.
+    """
+    body = {**asked, "model": model, "max_tokens": 1, "temperature": 0, "return_token_ids": True}
+    status, found = _answer(address, "/v1/chat/completions", body, seconds)
+    try:
+        choice = found["choices"][0]
+        ids = choice["message"].get("prompt_token_ids", choice.get("prompt_token_ids")) if status == 200 else None
+    except (KeyError, IndexError, TypeError, AttributeError):
+        ids = None
+    if not isinstance(ids, list) or not all(isinstance(token, int) for token in ids):
+        raise _bad("/v1/chat/completions", status, found, "an answer with prompt_token_ids")
+    return ids
 
 
 def is_free(host: str, port: int) -> bool:

@@ -15,6 +15,7 @@ import sys
 import threading
 import time
 from collections import deque
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from uuid import uuid4
@@ -22,19 +23,23 @@ from uuid import uuid4
 from erniecore_model_check.rules import check_directory
 from erniecore_serve.keys import api_key, check_address
 from erniecore_serve.stopping import on_stop
+from erniecore_text.proof import Proof
+from erniecore_text.proof.requests import as_request
 
 from erniecore.api import CheckpointError, EnvironmentFault, UsageError
-from erniecore.api.command import note, show
+from erniecore.api.command import note, open_tokenizer, show
 from erniecore.api.files import read_object
 from erniecore.api.launcher import parent_variables
 from erniecore_fastdeploy_server.command_line import command_line
 from erniecore_fastdeploy_server.plugin import FastDeployConfig
-from erniecore_fastdeploy_server.probing import Address, is_free, is_healthy, probe
+from erniecore_fastdeploy_server.probing import Address, is_free, is_healthy, probe, prompt_tokens
 
 #: seconds between two looks at ``/health``
 LOOK = 1.0
 #: variable by which the processes of one server are known
 MARK = "ERNIE_SERVER_MARK"
+#: prompts that FastDeploy is asked for
+PROMPTS = 8
 #: last lines of output that an error shows
 LINES = 20
 
@@ -54,11 +59,16 @@ def serve(settings: FastDeployConfig, directory: Path) -> int:
     check_ports(settings)
     address = Address(settings.host, settings.port, key)
     asked = Asked()
-    with on_stop(asked.again), Child(words, key) as child:
+    with on_stop(asked.again), proof_of(directory) as proof, Child(words, key) as child:
+        proof.check(settings.prompt_differences)
         if not _wait_until_healthy(child, address, asked, settings.start_seconds):
             child.stop(settings.stop_seconds)
             return 0
-        show(f"{probe(address)} at {address.url}/v1; stop with Ctrl-C")
+        name = probe(address)
+        compare_prompts(proof, address, name)
+        for line in proof.finish(settings.prompt_differences):
+            note(line)
+        show(f"{name} at {address.url}/v1; stop with Ctrl-C")
         _watch(child, address, asked, settings.hang_seconds)
         note("finishing what runs; a second signal ends at once")
         child.stop(settings.stop_seconds, asked)
@@ -78,6 +88,26 @@ def check_model(directory: Path) -> None:
             next=shlex.join(["ernie", "export", str(directory), "--to", "fastdeploy", "--out", "served"]),
             code="ERN-K030",
         )
+
+
+def proof_of(directory: Path) -> Proof:
+    """Prompts of rows in training and in transformers, which takes its time while FastDeploy starts."""
+    return Proof(directory, open_tokenizer(directory)[0], option="prompt_differences=warn")
+
+
+def compare_prompts(proof: Proof, address: Address, name: str) -> None:
+    """Ask FastDeploy for the tokens of the first prompts, as clients send them. What it does not tell is a note."""
+    found: list[Sequence[int]] = []
+    for prompt in proof.prompts[:PROMPTS]:
+        try:
+            asked = as_request(prompt.messages, prompt.tools, prompt.thinking)
+            ids = prompt_tokens(address, name, asked)
+        except (UsageError, EnvironmentFault) as error:
+            proof.report.notes.append(f"FastDeploy was not asked for all of them: {error}")
+            break
+        found.append(ids)
+    if found:
+        proof.add("FastDeploy", found)
 
 
 def check_ports(settings: FastDeployConfig) -> None:

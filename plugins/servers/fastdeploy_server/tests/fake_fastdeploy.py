@@ -1,7 +1,8 @@
 """A stand-in for FastDeploy's server: its options, its health, its answers, and the ways in which it can go wrong.
 
 Behavior by the variable FAKE: ``slow`` healthy after a second; ``crash`` ends while it starts; ``dies`` ends a second after it is
-healthy; ``hangs`` falls silent then; ``busy`` answers completions with 429; ``refuses`` with 500; ``deaf`` ignores SIGTERM.
+healthy; ``hangs`` falls silent then; ``busy`` answers completions with 429; ``refuses`` with 500; ``deaf`` ignores SIGTERM;
+``odd`` puts a token behind every prompt; ``silent`` tells no tokens.
 It starts a worker, as FastDeploy in a session of its own, whose process id it writes into the file FAKE_WORKER, and writes its
 own words into FAKE_WORDS.
 """
@@ -14,6 +15,7 @@ import sys
 import threading
 import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 
 HOW, STARTED = os.environ.get("FAKE", ""), time.monotonic()
 
@@ -52,8 +54,26 @@ class Answers(BaseHTTPRequestHandler):
             self.reply(429, {"detail": "too many"})
         elif not self.known():
             self.reply(401, {"error": "Unauthorized"})
+        elif self.path == "/v1/chat/completions":
+            ids = prompt_of(asked)
+            self.reply(200, {"choices": [{"message": {"content": " 2", "prompt_token_ids": ids}}]} if ids else {})
         else:
             self.reply(200, {"choices": [{"text": " 2"}], "model": asked["model"]})
+
+
+def prompt_of(asked):
+    """Token ids of a prompt by the tokenizer of the directory that is served; ``odd``: one more, ``silent``: none."""
+    from erniecore_text import SentencePieceTokenizer
+
+    from erniecore.api.data import Message
+    from erniecore.api.model import Segment
+
+    if HOW == "silent":
+        return []
+    directory = sys.argv[sys.argv.index("--model") + 1]
+    tokenizer = SentencePieceTokenizer.from_directory(Path(directory))
+    text = tokenizer.chat_template.render([Message(m["role"], m["content"]) for m in asked["messages"]])
+    return tokenizer.encode_segments([Segment(text, True)])[0] + [5] * (HOW == "odd")
 
 
 def main():

@@ -101,6 +101,7 @@ def test_a_model_is_served_until_a_signal_and_all_processes_end(model, tmp_path)
     assert words[words.index("--load-choices") + 1] == "default_v1"
     code, said = server.end(signal.SIGTERM)
     assert (code, "loading the model" in said) == (0, True)
+    assert " shipped rows in training, FastDeploy, " in said
     assert server.worker_is_gone()
 
 
@@ -111,14 +112,25 @@ def test_a_model_is_served_until_a_signal_and_all_processes_end(model, tmp_path)
         ("dies", [], "FastDeploy ended by itself"),
         ("hangs", ["hang_seconds=1"], "the server hangs"),
         ("refuses", [], "no memory"),
+        ("odd", [], "ERN-K031"),
     ],
 )
 def test_what_goes_wrong_is_said_and_leaves_nothing_behind(model, tmp_path, how, words, expected):
     server = Server(model, tmp_path, how, words)
     code, said = server.end()
-    assert code == 3
+    assert code == (5 if how == "odd" else 3)
     assert expected in said
     assert how == "crash" or server.worker_is_gone()
+
+
+@pytest.mark.parametrize(
+    ("how", "words", "said"),
+    [("odd", ["prompt_differences=warn"], "warning: ERN-K031"), ("silent", [], "an answer with prompt_token_ids")],
+)
+def test_other_prompts_are_served_by_name_and_untold_ones_are_a_note(model, tmp_path, how, words, said):
+    server = Server(model, tmp_path, how, words)
+    assert "fake at" in server.ready()
+    assert said in server.end(signal.SIGTERM)[1]
 
 
 def test_one_that_is_deaf_to_a_signal_is_killed(model, tmp_path):

@@ -34,6 +34,8 @@ HINTS: Mapping[str, str] = {
 #: Seconds after which a client may try again.
 RETRY_SECONDS = 1
 _MOST_PROBLEMS = 8
+#: what pydantic names a member of a tagged union by
+_PARTS = ("text", "image_url", "video_url")
 _ROLES = ("system", "developer", "user", "assistant", "tool")
 
 
@@ -91,12 +93,22 @@ async def _known(request: Request, error: Exception) -> JSONResponse:
 
 async def _invalid(request: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, RequestValidationError)
-    problems = error.errors()
+    problems = _of_members(error.errors())
     message = "; ".join(_told(problem, request) for problem in problems[:_MOST_PROBLEMS])
     if len(problems) > _MOST_PROBLEMS:
         message += f"; and {len(problems) - _MOST_PROBLEMS} more"
     code = "unsupported_parameter" if any(p["type"] == "extra_forbidden" for p in problems) else "invalid_value"
     return JSONResponse(body(400, message, place(problems[0]["loc"]) or None, code), 400)
+
+
+def _of_members(problems: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """Without those that only say that a list is no text where the list itself has a problem."""
+    places = [place(problem["loc"]) for problem in problems]
+    return [
+        problem
+        for problem, at in zip(problems, places, strict=True)
+        if not (problem["type"] == "string_type" and any(other.startswith((f"{at}[", f"{at}.")) for other in places))
+    ]
 
 
 async def _unforeseen(request: Request, error: Exception) -> JSONResponse:
@@ -105,12 +117,14 @@ async def _unforeseen(request: Request, error: Exception) -> JSONResponse:
 
 def place(location: Sequence[Any]) -> str:
     """``messages[2].content`` for the place of a problem; members of unions that pydantic names are left out."""
-    text = ""
+    text, tagged = "", False
     for part in location[1:] if location[:1] == ("body",) else location:
         if isinstance(part, int):
-            text += f"[{part}]"
-        elif not (_is_type(part) or (text.endswith("]") and part in _ROLES)):
-            text += f".{part}" if text else part
+            text, tagged = text + f"[{part}]", True
+        elif tagged and part in (*_ROLES, *_PARTS):
+            tagged = False
+        elif not _is_type(part):
+            text, tagged = text + (f".{part}" if text else part), False
     return text
 
 

@@ -87,13 +87,13 @@ class Generation:
     """The completions of one HTTP request.
 
     Args:
-        requests: for the engine, one per completion. stop: stop strings.
+        name: of the model. requests: for the engine, one per completion. stop: stop strings.
     """
 
     def __init__(
-        self, serving: Serving, request_id: str, requests: Sequence[GenerationRequest], stop: Sequence[str]
+        self, serving: Serving, name: str, request_id: str, requests: Sequence[GenerationRequest], stop: Sequence[str]
     ) -> None:
-        self.serving, self.request_id = serving, request_id
+        self.serving, self.name, self.request_id = serving, name, request_id
         self._model = serving.model_in_use
         self._choices = [_Choice(index, request, self._model, stop) for index, request in enumerate(requests)]
         self._events: asyncio.Queue[tuple[int, Event]] = asyncio.Queue()
@@ -101,6 +101,7 @@ class Generation:
 
     def start(self) -> None:
         """Give all of them to the engine, or none. Raises ``ApiError``."""
+        self.serving.check_room()
         loop = asyncio.get_running_loop()
 
         def listener(index: int) -> Listener:
@@ -109,6 +110,9 @@ class Generation:
 
             return hand_over
 
+        media = {id(found): found.num_bytes for c in self._choices if (found := c.request.media) is not None}
+        if media:  # one object for all completions of a prompt
+            self.serving.hold_media(self.request_id, sum(media.values()))
         try:
             for choice in self._choices:
                 self._tickets.append(self._model.engine.submit(choice.request, listener(choice.index)))
@@ -140,7 +144,7 @@ class Generation:
             elif isinstance(event, Finished):
                 left -= 1
                 piece = choice.finished(event)
-                self.serving.metrics.finished(event, piece.finish)
+                self.serving.metrics.finished(event, piece.finish, self.name)
                 yield piece
             else:
                 raise failure(event)

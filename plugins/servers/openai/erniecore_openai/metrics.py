@@ -1,10 +1,12 @@
-"""What ``/metrics`` tells Prometheus, under FastDeploy's names, so that its dashboards and alerts fit.
+"""What ``/metrics`` tells Prometheus, under FastDeploy's names, so that its dashboards and alerts fit; what there is of each
+model, adapters included, and of adapters at this moment is under vLLM's.
 
 Nothing here holds text of prompts or completions.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
@@ -30,9 +32,9 @@ _TIMES = {
 class Metrics:
     """Counters and histograms of one server."""
 
-    def __init__(self, stats: Callable[[], EngineStats | None]) -> None:
+    def __init__(self, stats: Callable[[], EngineStats | None], adapters: int = 0) -> None:
         self._registry = CollectorRegistry()
-        self._registry.register(_Engine(stats))
+        self._registry.register(_Engine(stats, adapters))
         self._times = {
             name: Histogram(f"fastdeploy:{name}", text, buckets=_SECONDS, registry=self._registry)
             for name, text in _TIMES.items()
@@ -42,6 +44,20 @@ class Metrics:
         self._success = Counter(
             "fastdeploy:request_success", "Completions that ended.", ["finish_reason"], registry=self._registry
         )
+        self._prompt_of = Counter("vllm:prompt_tokens", "Tokens of prompts.", ["model_name"], registry=self._registry)
+        self._new_of = Counter(
+            "vllm:generation_tokens", "Tokens of completions.", ["model_name"], registry=self._registry
+        )
+        self._success_of = Counter(
+            "vllm:request_success",
+            "Completions that ended.",
+            ["model_name", "finished_reason"],
+            registry=self._registry,
+        )
+        self._times_of = {
+            name: Histogram(f"vllm:{name}", _TIMES[name], ["model_name"], buckets=_SECONDS, registry=self._registry)
+            for name in ("time_to_first_token_seconds", "e2e_request_latency_seconds")
+        }
         self._answers = Counter("ernie:http_responses", "Answers by status.", ["status"], registry=self._registry)
 
     def register(self, collector: Collector) -> None:
@@ -52,8 +68,11 @@ class Metrics:
         """An answer has begun."""
         self._answers.labels(str(status)).inc()
 
-    def finished(self, end: Finished, reason: str) -> None:
-        """A completion has ended."""
+    def finished(self, end: Finished, reason: str, model: str) -> None:
+        """A completion of ``model`` has ended."""
+        self._prompt_of.labels(model).inc(end.prompt_tokens)
+        self._new_of.labels(model).inc(end.new_tokens)
+        self._success_of.labels(model, reason).inc()
         self._prompt.inc(end.prompt_tokens)
         self._new.inc(end.new_tokens)
         self._success.labels(reason).inc()
@@ -71,6 +90,8 @@ class Metrics:
             times["time_per_output_token_seconds"] = end.decode_s / (end.new_tokens - 1)
         for name, seconds in times.items():
             self._times[name].observe(seconds)
+            if name in self._times_of:
+                self._times_of[name].labels(model).observe(seconds)
 
     def text(self) -> bytes:
         """The page, in Prometheus' text format."""
@@ -80,8 +101,8 @@ class Metrics:
 class _Engine(Collector):
     """The engine at the moment of asking."""
 
-    def __init__(self, stats: Callable[[], EngineStats | None]) -> None:
-        self._stats = stats
+    def __init__(self, stats: Callable[[], EngineStats | None], adapters: int) -> None:
+        self._stats, self._adapters = stats, adapters
 
     def collect(self) -> Iterable[Metric]:
         """Gauges and counters of the engine; none while there is no engine."""
@@ -109,3 +130,10 @@ class _Engine(Collector):
         }
         for name, (text, value) in counters.items():
             yield CounterMetricFamily(name, text, value)
+        if self._adapters:
+            labels = ("max_lora", "running_lora_adapters", "waiting_lora_adapters")
+            text = "Adapters with a row, and those that wait for one; the value is the time."
+            told = GaugeMetricFamily("vllm:lora_requests_info", text, labels=labels)
+            names = (",".join(stats.running_adapters), ",".join(stats.waiting_adapters))
+            told.add_metric((str(self._adapters), *names), time.time())
+            yield told

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from erniecore.api import Field, Plugin, Section, hookimpl
+
+if TYPE_CHECKING:
+    from erniecore.api import Json
+    from erniecore.api.data import Message
+    from erniecore.api.model import Tokenizer
 
 
 class OpenAIConfig(Section):
@@ -14,12 +20,20 @@ class OpenAIConfig(Section):
     host: str = Field("127.0.0.1", description="Address to listen on; another one than loopback needs an API key.")
     port: int = Field(8000, ge=0, le=65535, description="Port; 0: any free one.")
     name: str = Field("", description="Name of the model for clients; empty: that of its directory.")
+    adapters: dict[str, str] = Field(
+        {}, description="Name -> directory of a saved adapter, a model of its own for clients; `--adapter NAME=DIR`."
+    )
     key_file: str = Field(
         "", description="File with the API key that clients must send; empty: `$ERNIE_API_KEY`, or none is asked for."
     )
     device: str = Field("cpu", description="Device plugin.")
     rows: int = Field(8, ge=1, le=4096, description="Completions that are decoded together.")
-    waiting: int = Field(256, ge=0, description="Completions that may wait for a row; more are refused (429).")
+    waiting: int = Field(1024, ge=0, description="Completions that may wait for a row; more are refused (429).")
+    waiting_requests: int = Field(
+        256,
+        ge=0,
+        description="Requests beyond `rows` that may be in the server, whatever their `n`; more are refused (429).",
+    )
     context: int = Field(
         0, ge=0, description="Most tokens of a prompt with its completion; 0: `max_position_embeddings`."
     )
@@ -33,6 +47,15 @@ class OpenAIConfig(Section):
     )
     max_choices: int = Field(128, ge=1, description="Most completions of one request: its prompts times `n`.")
     max_body_bytes: int = Field(4 << 20, ge=1, description="Longest body of a request; a longer one is refused (413).")
+    media_roots: tuple[str, ...] = Field(
+        (),
+        description="Directories that images and videos of messages may be read from as paths; none: data URLs alone.",
+    )
+    media_bytes: int = Field(
+        2 << 30,
+        ge=1,
+        description="Memory of decoded images and videos of all requests that wait or are answered; more are refused (429).",
+    )
     body_seconds: float = Field(
         30.0, gt=0, description="Time that a client has for headers, and again for a body (408)."
     )
@@ -44,6 +67,10 @@ class OpenAIConfig(Section):
         30.0,
         ge=0,
         description="After SIGTERM or Ctrl-C, time to finish running completions; a second signal ends at once.",
+    )
+    prompt_differences: Literal["error", "warn"] = Field(
+        "error",
+        description="What it is when the prompts of rows have other tokens here or in transformers than in training (ERN-K031).",
     )
     reasoning_field: Literal["reasoning_content", "reasoning", "both"] = Field(
         "reasoning_content", description="Where answers have the reasoning of thinking models."
@@ -64,6 +91,15 @@ class OpenAIServer(Plugin):
         from erniecore_openai.serving import serve
 
         return serve(config, directory)
+
+    @hookimpl
+    def ernie_render_prompt(
+        self, tokenizer: Tokenizer, messages: Sequence[Message], tools: Sequence[Json], thinking: bool | None
+    ) -> Sequence[int]:
+        """Token ids of a conversation by the code of the routes. Raises ``UsageError`` for one that is refused."""
+        from erniecore_openai.rows import row_prompt
+
+        return row_prompt(tokenizer, messages, tools, thinking)
 
 
 plugin = OpenAIServer()

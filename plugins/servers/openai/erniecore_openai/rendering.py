@@ -9,20 +9,27 @@ import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+import numpy as np
 from erniecore_generation.completions import prompt_ids
+from erniecore_generation.media import PromptMedia, media_of
 from erniecore_generation.options import sampling_from
+from erniecore_generation.prompts import check_prompt
 from erniecore_generation.sampling import Sampling
 
-from erniecore.api import ErnieError, Json
-from erniecore.api.data import Message, ToolCall
+from erniecore.api import DataError, ErnieError, Json, RowError, UsageError
+from erniecore.api.data import MARKERS, Message, ToolCall
+from erniecore.api.model import ChatTemplate, Tokenizer
 from erniecore_openai.errors import ApiError
 from erniecore_openai.generation import as_api_error
+from erniecore_openai.media import seen_content, unreadable
 from erniecore_openai.schemas.chat import (
     AssistantMessage,
     ChatMessage,
     Conversation,
+    ImagePart,
     TextPart,
     ToolMessage,
+    VideoPart,
 )
 from erniecore_openai.schemas.common import SamplingFields
 from erniecore_openai.state import ServedModel
@@ -30,27 +37,38 @@ from erniecore_openai.state import ServedModel
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """Token ids, and whether the completion begins inside of the reasoning."""
+    """Token ids, whether the completion begins inside of the reasoning, and what images add."""
 
     ids: tuple[int, ...]
     thinking: bool = False
+    media: PromptMedia | None = None
 
 
-def conversation_prompt(model: ServedModel, request: Conversation, *, tools: bool = True) -> Prompt:
+def conversation_prompt(
+    tokenizer: Tokenizer,
+    request: Conversation,
+    *,
+    tools: bool = True,
+    roots: Sequence[str] = (),
+    pixels: bool = True,
+    served: ServedModel | None = None,
+) -> Prompt:
     """What the model is given for the next message.
 
     Args:
-        tools: offer those of the request.
+        tools: offer those of the request. roots: directories of images that are given as paths. pixels: decode images; false:
+            their headers suffice. served: the model whose context images have to fit, before they are decoded.
 
     Raises:
-        ApiError: no template, one that refuses the messages, or one without the switch that was asked for.
+        ApiError: no template, one that refuses the messages, or one without the switch that was asked for; an image that is
+            not read; images in a prompt that is longer than the context.
     """
-    template = model.tokenizer.chat_template
+    template = tokenizer.chat_template
     if template is None:
         raise ApiError(
             400, "this model has no chat template; use /v1/completions", param="messages", code="no_template"
         )
-    messages = [message_of(message) for message in request.messages]
+    messages = [_seen(template, m, i, roots) or message_of(m) for i, m in enumerate(request.messages)]
     offered: list[Json] = (
         [tool.model_dump(exclude_unset=True, exclude={"function": {"strict"}}) for tool in request.tools]
         if tools
@@ -58,22 +76,64 @@ def conversation_prompt(model: ServedModel, request: Conversation, *, tools: boo
     )
     asked = request.chat_template_kwargs.asks
     try:
-        if asked is not None and _same_either_way(model):
+        if asked is not None and _same_either_way(template):
             raise ApiError(
                 400, "this model's chat template has no switch for reasoning", param="chat_template_kwargs",
                 code="unsupported_parameter",
             )  # fmt: skip
-        ids, thinking = prompt_ids(model.tokenizer, template, messages, offered, asked)
+        ids, thinking = prompt_ids(tokenizer, template, messages, offered, asked)
+        if served is not None:
+            _check_room(served, messages, ids)
+        return Prompt(tuple(ids), thinking, media_of(template, messages, ids) if pixels else None)
+    except DataError as error:
+        where = error.where if isinstance(error, RowError) else _damaged(tokenizer, template, messages)
+        if where.startswith("messages["):
+            raise unreadable(error, where) from error
+        raise ApiError(400, as_api_error(error).detail, param="messages", code="template_refused") from error
     except ErnieError as error:
         refused = as_api_error(error)
         raise ApiError(400, refused.detail, param="messages", code="template_refused") from error
-    return Prompt(tuple(ids), thinking)
 
 
-def _same_either_way(model: ServedModel) -> bool:
+def _check_room(model: ServedModel, messages: Sequence[Message], ids: Sequence[int]) -> None:
+    """Refuse images of a prompt that the engine is going to refuse, before they are decoded: a body of kilobytes can hold images
+    of gigabytes, and what the context holds of them is known from their headers. Raises ``ApiError``."""
+    if not any(message.media for message in messages):
+        return
+    array = np.array([ids], np.int64)
+    try:
+        check_prompt(
+            array,
+            np.ones_like(array),
+            {"vocab_size": model.vocab_size, "max_position_embeddings": model.context},
+            1,
+        )
+    except UsageError as error:
+        raise as_api_error(error) from error
+
+
+def _damaged(tokenizer: Tokenizer, template: ChatTemplate, messages: Sequence[Message]) -> str:
+    """The place of the first image whose header is right and whose pixels are not; empty: none."""
+    for media in (media for message in messages for media in message.media):
+        alone = [Message("user", MARKERS[media.kind], media=(media,))]
+        try:
+            media_of(template, alone, prompt_ids(tokenizer, template, alone)[0])
+        except DataError:
+            return media.where
+    return ""
+
+
+def _seen(template: ChatTemplate, message: ChatMessage, index: int, roots: Sequence[str]) -> Message | None:
+    """A message with images or videos; None without. Raises ``ApiError``."""
+    parts = message.content
+    if isinstance(parts, str) or all(isinstance(part, TextPart) for part in parts):
+        return None
+    content, media = seen_content(parts, template, f"messages[{index}].content", roots)
+    return Message("user", content, media=media)
+
+
+def _same_either_way(template: ChatTemplate) -> bool:
     """Whether the template asks for every completion in the same way."""
-    template = model.tokenizer.chat_template
-    assert template is not None
     with_it, without = (template.render([Message("user", "a")], thinking=asked) for asked in (True, False))
     return with_it == without
 
@@ -104,8 +164,10 @@ def _check_arguments(text: str, where: str) -> None:
         raise ApiError(400, f"{where}: must be the text of a JSON object", param="messages", code="invalid_value")
 
 
-def _text(content: str | Sequence[TextPart]) -> str:
-    return content if isinstance(content, str) else "".join(part.text for part in content)
+def _text(content: str | Sequence[TextPart | ImagePart | VideoPart]) -> str:
+    if isinstance(content, str):
+        return content
+    return "".join(part.text for part in content if isinstance(part, TextPart))
 
 
 def text_prompts(model: ServedModel, prompts: Sequence[str | list[int]]) -> list[Prompt]:

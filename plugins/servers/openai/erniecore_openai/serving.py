@@ -7,19 +7,24 @@ Ctrl-C lets running completions finish and refuses new ones, the second ends the
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
 from erniecore_generation.options import open_model
 from erniecore_serve.http import listening, stop_asked
 from erniecore_serve.keys import api_key, check_address
+from erniecore_text.proof import Proof
 from fastapi import FastAPI
 
 from erniecore.api import CheckpointError, UsageError
-from erniecore.api.command import note, show
+from erniecore.api.command import note, open_tokenizer, show
+from erniecore_openai.adapters import check_adapters, models_of, with_adapters
 from erniecore_openai.app import make_app
 from erniecore_openai.constraints import Vocabulary
 from erniecore_openai.plugin import OpenAIConfig
+from erniecore_openai.rows import row_prompt
 from erniecore_openai.state import ServedModel, Serving
 
 if TYPE_CHECKING:
@@ -34,8 +39,8 @@ def serve(settings: OpenAIConfig, directory: Path) -> int:
     """Serve the model in ``directory`` until a signal; returns the exit code.
 
     Raises:
-        UsageError: no model, an address that needs a key. EnvironmentFault: an address that cannot be listened on. Whatever
-            reading the model raises.
+        UsageError: no model, an adapter of another one, an address that needs a key. EnvironmentFault: an address that cannot
+            be listened on. CheckpointError: a prompt that differs from the one in training. Whatever reading the model raises.
     """
     return serve_model(settings, directory, lambda: read_model(settings, directory))
 
@@ -46,17 +51,25 @@ def serve_model(
     """The same, for a model that ``read`` gives; ``extend`` adds routes and metrics, and is told the API key."""
     if not (directory / "config.json").is_file():
         raise UsageError("no model here", where=str(directory), expected="a directory with config.json")
+    for text in check_adapters(settings.adapters, directory, settings.name or model_name(directory)):
+        note(f"note: {text}")
     key = api_key(settings.key_file)
     check_address(settings.host, key)
     serving = Serving(settings)
     app = make_app(serving, key)
     if extend is not None:
         extend(app, serving, key)
-    with listening(
-        app, settings.host, settings.port, header_seconds=settings.body_seconds, connections=settings.connections
-    ) as url:
+    with (
+        listening(
+            app, settings.host, settings.port, header_seconds=settings.body_seconds, connections=settings.connections
+        ) as url,
+        proof_of(directory) as proof,
+    ):
+        proof.check(settings.prompt_differences)
         model = read()
         try:
+            for line in proof.finish(settings.prompt_differences):
+                note(line)
             _serve_until_asked(settings, serving, model, url)
         finally:
             model.engine.stop(drain=False)
@@ -67,7 +80,7 @@ def serve_model(
 def _serve_until_asked(settings: OpenAIConfig, serving: Serving, model: ServedModel, url: str) -> None:
     with stop_asked() as asked:
         model.engine.start()
-        serving.open(model)
+        serving.open(*models_of(model, settings.adapters))
         show(f"{model.name} at {url}/v1; stop with Ctrl-C")
         asked.wait()
         serving.draining = True
@@ -78,6 +91,13 @@ def _serve_until_asked(settings: OpenAIConfig, serving: Serving, model: ServedMo
         aborted = model.engine.stats().aborted - left.aborted
         if aborted:
             note(f"{aborted} completions were cut off after {settings.drain_seconds:g} s")
+
+
+def proof_of(directory: Path) -> Proof:
+    """Prompts of rows in training, here and in transformers, which takes its time while the model is read."""
+    tokenizer, _ = open_tokenizer(directory)
+    servers = {"this server": partial(row_prompt, tokenizer)}
+    return Proof(directory, tokenizer, option="prompt_differences=warn", servers=servers)
 
 
 def model_name(directory: Path) -> str:
@@ -98,6 +118,7 @@ def read_model(
     from erniecore_generation.engine.engine import Engine
     from erniecore_generation.generate import stop_token_ids
 
+    bundle = replace(bundle, model=with_adapters(bundle.model, settings.adapters))
     limit = bundle.model.architecture.get("max_position_embeddings")
     context = settings.context or int(limit or _DEFAULT_CONTEXT)
     if context < 2:

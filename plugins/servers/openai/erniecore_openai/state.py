@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from erniecore.api import Json
+from erniecore.api.command import did_you_mean
 from erniecore.api.model import Tokenizer
 from erniecore_openai.errors import ApiError
 from erniecore_openai.metrics import Metrics
@@ -31,6 +32,7 @@ class ServedModel:
     Attributes:
         name: for clients. context: most tokens of prompt and completion. stop_ids: tokens that end a completion.
         generation: content of generation_config.json. vocabulary: for constraints. created: Unix time.
+        adapter, parent: of an adapter its name and that of its base; empty: of a base.
     """
 
     name: str
@@ -42,6 +44,8 @@ class ServedModel:
     vocab_size: int
     vocabulary: Vocabulary
     created: int = field(default_factory=lambda: int(time.time()))
+    adapter: str = ""
+    parent: str = ""
 
 
 class Serving:
@@ -49,15 +53,18 @@ class Serving:
 
     def __init__(self, settings: OpenAIConfig) -> None:
         self.settings = settings
-        self.metrics = Metrics(self.stats)
+        self.metrics = Metrics(self.stats, len(settings.adapters))
         self.draining = False
         self._model: ServedModel | None = None
+        self._named: dict[str, ServedModel] = {}
         self._active: dict[str, Sequence[Ticket]] = {}
+        self._media_bytes: dict[str, int] = {}
         # one thread: templates and tokenizers are not written for several, and the event loop must not wait for them
         self._texts = ThreadPoolExecutor(1, "erniecore-texts")
 
-    def open(self, model: ServedModel) -> None:
-        """Requests are answered from now on."""
+    def open(self, model: ServedModel, *adapters: ServedModel) -> None:
+        """Requests are answered from now on, by the model and by adapters on it, which share its engine."""
+        self._named = {served.name: served for served in (model, *adapters)}
         self._model = model
 
     @property
@@ -74,19 +81,42 @@ class Serving:
         return None if self._model is None else self._model.engine.stats()
 
     def model(self, name: str | None = None) -> ServedModel:
-        """The model for a request. Raises ``ApiError`` 503 before it is read and at the end, 404 for another name."""
+        """The model for a request; None: the base. Raises ``ApiError`` 503 before it is read and at the end, 404 for a name
+        that none has."""
         if self._model is None or self.draining:
             text = "the server is stopping" if self.draining else "the model is being read; try again in a moment"
             raise ApiError(503, text, code="draining" if self.draining else "loading")
-        if name is not None and name != self._model.name:
-            raise ApiError(
-                404, f"no such model; this server has {self._model.name}", param="model", code="model_not_found"
-            )
-        return self._model
+        if name is not None and name not in self._named:
+            close = did_you_mean(name, self._named)
+            text = f"no such model; this server has {', '.join(self._named)}" + (f"; {close}" if close else "")
+            raise ApiError(404, text, param="model", code="model_not_found")
+        return self._model if name is None else self._named[name]
+
+    def models(self) -> list[ServedModel]:
+        """All that clients can name, the base first. Raises ``ApiError`` 503 as :meth:`model`."""
+        self.model()
+        return list(self._named.values())
 
     async def in_texts(self, work: Callable[..., T], *args: Any) -> T:
         """Run what encodes or renders, off the event loop."""
         return await asyncio.get_running_loop().run_in_executor(self._texts, work, *args)
+
+    def hold_media(self, request_id: str, num_bytes: int) -> None:
+        """Count the decoded images of a request until it has ended. Raises ``ApiError`` 400 for more than the settings allow, and
+        429 where those of other requests leave no room."""
+        most = self.settings.media_bytes
+        if num_bytes > most:
+            text = f"the images take {num_bytes} bytes when they are decoded; at most {most} are taken"
+            raise ApiError(400, text, param="messages", code="invalid_media")
+        if num_bytes + sum(self._media_bytes.values()) > most:
+            raise ApiError(429, "images of other requests take the memory; try again in a moment", code="media_full")
+        self._media_bytes[request_id] = num_bytes
+
+    def check_room(self) -> None:
+        """Raises ``ApiError`` 429 where as many requests wait as may: each of those that are answered has a row."""
+        waiting = len(self._active) - self.model_in_use.engine.stats().rows
+        if waiting >= self.settings.waiting_requests:
+            raise ApiError(429, f"{max(waiting, 0)} requests wait; try again in a moment", code="queue_full")
 
     def began(self, request_id: str, tickets: Sequence[Ticket]) -> None:
         """A request is being answered."""
@@ -94,6 +124,7 @@ class Serving:
 
     def ended(self, request_id: str) -> None:
         """It is no longer; what it still has in the engine ends."""
+        self._media_bytes.pop(request_id, None)
         for ticket in self._active.pop(request_id, ()):
             self.model_in_use.engine.cancel(ticket)
 

@@ -10,17 +10,25 @@ import subprocess
 import sys
 import threading
 import time
-from contextlib import suppress
+from contextlib import ExitStack
+from pathlib import Path
 
 import pytest
+from malformed import REFUSED, bodies, raw_requests
 
 from erniecore.cli.app import main
 from erniecore.errors import Exit
 
 KEY = "sk-a-key-for-tests-0123"
 PIPE = subprocess.PIPE
+#: most connections to the server
+CONNECTIONS = 24
 #: seconds between two questions
 PAUSE = 0.02
+
+
+#: a request whose completions are long
+LONG = {"prompt": "a secret", "max_tokens": 60, "ignore_eos": True, "seed": 5}
 
 
 class Server:
@@ -39,6 +47,9 @@ class Server:
             "rows=1",
             "body_seconds=1",
             "keep_alive_seconds=0.01",
+            f"connections={CONNECTIONS}",
+            "max_body_bytes=65536",
+            "drain_seconds=600",
         ]
         variables = {k: v for k, v in os.environ.items() if not k.startswith("ERNIE_")}
         self.log, self.name = log, model.parent.name
@@ -49,9 +60,12 @@ class Server:
             )  # fmt: skip
 
     def open(self, method, path, body=None):
+        content = None if body is None else json.dumps(body)
+        return self.send(method, path, content, {"content-type": "application/json"})
+
+    def send(self, method, path, content, headers):
         connection = http.client.HTTPConnection("127.0.0.1", self.port)
-        headers = {"authorization": f"Bearer {KEY}", "content-type": "application/json"}
-        connection.request(method, path, None if body is None else json.dumps(body), headers)
+        connection.request(method, path, content, {"authorization": f"Bearer {KEY}", **headers})
         return connection
 
     def ask(self, method, path, body=None):
@@ -72,12 +86,12 @@ class Server:
 
     def stream(self, n):
         """A long request whose first chunk is here."""
-        body = {"prompt": "a secret", "n": n, "max_tokens": 60, "ignore_eos": True, "stream": True}
-        connection = self.open("POST", "/v1/completions", body)
+        connection = self.open("POST", "/v1/completions", {**LONG, "n": n, "stream": True})
         response = connection.getresponse()
         assert response.status == 200
-        while not response.readline().startswith(b"data: "):
+        while not (first := response.readline()).startswith(b"data: "):
             pass  # comments
+        response.first = first
         return connection, response
 
     def counts(self):
@@ -86,13 +100,39 @@ class Server:
         return {name: float(value) for name, value in re.findall(r"^([\w:]+) (\S+)$", text, re.MULTILINE)}
 
     def raw(self, data):
-        """What is answered to bytes."""
+        """What is answered to bytes; nothing where the server did not read them all."""
         with socket.create_connection(("127.0.0.1", self.port)) as connection:
-            connection.sendall(data)
-            answer = b""
-            while part := connection.recv(1 << 16):
-                answer += part
-            return answer
+            try:
+                connection.sendall(data)
+                return received(connection)
+            except (ConnectionResetError, BrokenPipeError):
+                return b""
+
+    def resources(self):
+        """(bytes of memory, open files) as soon as no connection is closing and nothing is computed."""
+        place = Path(f"/proc/{self.process.pid}")
+        while (counts := self.counts())["fastdeploy:num_requests_running"] + counts["fastdeploy:num_requests_waiting"]:
+            time.sleep(PAUSE)
+        files = []
+        for _ in range(10):
+            files.append(len(list((place / "fd").iterdir())))
+            time.sleep(PAUSE)
+        line = next(x for x in (place / "status").read_text().splitlines() if x.startswith("VmRSS"))
+        return int(line.split()[1]) << 10, min(files)
+
+
+def received(connection):
+    """All that comes until the server closes."""
+    answer = b""
+    while part := connection.recv(1 << 16):
+        answer += part
+    return answer
+
+
+def error_of(answer):
+    """(status, error object) of an answer as bytes."""
+    head, _, body = answer.partition(b"\r\n\r\n")
+    return int(head.split()[1]), json.loads(body).get("error", {"message": ""})
 
 
 @pytest.fixture(scope="module")
@@ -150,19 +190,70 @@ def test_an_aborted_request_ends_so(server):
     connection.close()
 
 
-def test_slow_and_endless_requests_are_ended(server):
-    head = (
-        f"POST /v1/completions HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {KEY}\r\ncontent-type: application/json\r\n"
-    )
-    slow_body = server.raw(f"{head}content-length: 100\r\n\r\n{{".encode())
-    assert slow_body.startswith(b"HTTP/1.1 408 ")
-    assert b"the body took more than 1 s" in slow_body
-    assert server.raw(b"GET /health HT") == b""
-    long = server.raw(f"{head}content-length: {1 << 40}\r\n\r\n".encode())
-    assert (long.startswith(b"HTTP/1.1 413 "), b"connection: close" in long.lower()) == (True, True)
-    flood = "".join(f"x-{n}: {n}\r\n" for n in range(20_000))
-    with suppress(ConnectionResetError, BrokenPipeError):
-        assert server.raw(f"GET /health HTTP/1.1\r\nhost: x\r\n{flood}\r\n".encode())[:12] in (b"HTTP/1.1 400", b"")
+def test_malformed_requests_are_refused_and_leave_nothing_behind(server):
+    """Two hundred and more, twice, beside a request whose answer nothing changes."""
+    authorization = f"authorization: Bearer {KEY}\r\n"
+    cases, raws = list(bodies()), raw_requests(authorization)
+    assert len(cases) + len(raws) >= 200
+    before = None
+    for _ in range(2):
+        connection, response = server.stream(4)
+        answers = [(name, answer, REFUSED) for name, answer in asked(server, cases)]
+        answers += [(data[:60], server.raw(data), statuses) for data, statuses in raws]
+        wrong = []
+        for name, answer, statuses in answers:
+            assert b"secret" not in answer
+            status, error = error_of(answer) if answer else (0, {"message": ""})
+            if status not in statuses or len(error["message"]) > 2000:
+                wrong.append((name, status, answer[:300]))
+        assert not wrong, f"{len(wrong)} of {len(answers)}: {wrong[:5]}"
+        told = texts(response.first + response.read())
+        response.close()
+        connection.close()
+        if before is None:
+            before = server.resources()
+    after = server.resources()
+    assert after[0] - before[0] < 4 << 20
+    assert after[1] <= before[1]
+    whole = json.loads(server.ask("POST", "/v1/completions", {**LONG, "n": 4})[1])
+    assert {c["index"]: c["text"] for c in whole["choices"]} == told
+    assert server.health() == 200
+
+
+def asked(server, cases):
+    """(what, bytes of the answer) of malformed bodies."""
+    for path, content, headers in cases:
+        connection = server.send("POST", path, content, {"content-type": "application/json", **headers})
+        response = connection.getresponse()
+        yield (path, content[:60], headers), f"HTTP/1.1 {response.status}\r\n\r\n".encode() + response.read()
+        connection.close()
+
+
+def texts(stream):
+    """Text of each choice of a stream."""
+    found = {}
+    for line in stream.decode().splitlines():
+        for choice in json.loads(line[6:])["choices"] if line.startswith("data: {") else ():
+            found[choice["index"]] = found.get(choice["index"], "") + choice["text"]
+    return found
+
+
+def test_slow_clients_are_ended_and_those_beyond_the_limit_are_told(server):
+    head = "POST /v1/completions HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n"
+    head += f"authorization: Bearer {KEY}\r\ncontent-length: 100\r\n\r\n"
+    with ExitStack() as stack:
+        slow = [stack.enter_context(socket.create_connection(("127.0.0.1", server.port))) for _ in range(CONNECTIONS)]
+        for index, connection in enumerate(slow):
+            connection.sendall(f"{head}{{".encode() if index % 2 else b"GET /health HT")
+        refused = server.raw(b"GET /health HTTP/1.1\r\nhost: x\r\n\r\n")
+        answers = [received(connection) for connection in slow]
+    status, error = error_of(refused)
+    assert (status, error["type"], error["code"]) == (503, "service_unavailable_error", "too_many_connections")
+    assert b"retry-after: 1" in refused
+    assert not any(answers[::2])
+    for answer in answers[1::2]:
+        status, error = error_of(answer)
+        assert (status, error["message"]) == (408, "the body took more than 1 s")
     assert server.health() == 200
 
 

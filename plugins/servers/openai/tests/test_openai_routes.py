@@ -1,6 +1,7 @@
 """The routes around a real engine with a tiny model, without a network."""
 
 import json
+from dataclasses import replace
 
 import pytest
 from erniecore_generation.completions import prompt_ids
@@ -93,6 +94,26 @@ def test_stop_strings_end_the_text_before_them(client):
     assert (answer["choices"][0]["text"], answer["choices"][0]["finish_reason"]) == (cut, "stop")
     _, chunks = client.complete(ignore_eos=True, max_tokens=40, stop=stop, stream=True)
     assert "".join(p["text"] for c in chunks for p in c["choices"]) == cut
+
+
+def test_a_stream_begins_with_the_first_token_though_it_is_a_part_of_a_character(model):
+    """Clients measure the time to the first token by it."""
+    ids = model.tokenizer.encode("\N{SNOWMAN}")
+    parts = ids[-3:]
+    assert all(model.tokenizer.decode([part]) == "\N{REPLACEMENT CHARACTER}" for part in parts)  # its bytes in UTF-8
+
+    class Engine:
+        cancel, stats = staticmethod(model.engine.cancel), staticmethod(model.engine.stats)
+
+        def submit(self, request, listener):
+            return model.engine.submit(replace(request, constraint=Forced(parts, model.vocab_size)), listener)
+
+    serving = Serving(OpenAIConfig())
+    serving.open(replace(model, engine=Engine()))
+    status, chunks = Client(serving).complete(stream=True)
+    serving.close()
+    texts = [part["text"] for chunk in chunks for part in chunk["choices"]]
+    assert (status, texts[0], "".join(texts)) == (200, "", "\N{SNOWMAN}")
 
 
 def test_tokens_are_steered(client, model):
@@ -303,6 +324,21 @@ def test_a_full_queue_is_429_and_nothing_of_the_request_stays(talker):
     model.engine.stop(drain=True)
     assert model.engine.stats().running + model.engine.stats().waiting == 0
     assert Client(serving).complete()[0] == 503
+    serving.close()
+
+
+def test_a_queue_is_full_of_requests_whatever_they_ask_for(model):
+    serving = Serving(OpenAIConfig(waiting_requests=2))
+    serving.open(model)  # which has four rows
+    client = Client(serving)
+    for number in range(6):
+        assert client.complete(n=3)[0] == 200
+        serving.began(f"request-{number}", ())
+    response = client.send("POST", "/v1/chat/completions", json={"messages": HELLO})
+    assert (response.status_code, response.headers["retry-after"]) == (429, "1")
+    assert response.json()["error"]["code"] == "queue_full"
+    serving.ended("request-3")
+    assert client.complete(n=3)[0] == 200
     serving.close()
 
 

@@ -26,6 +26,7 @@ from erniecore_conformance.checks import (
     reader,
     reward,
     rows,
+    schedule,
     server,
     training,
 )
@@ -46,6 +47,7 @@ CHECKS: dict[str, tuple[Check, ...]] = {
     "reward": reward.CHECKS,
     "importer": importer.CHECKS,
     "exporter": exporter.CHECKS,
+    "schedule": schedule.CHECKS,
     "launcher": launcher.CHECKS,
     "kernels": kernels.CHECKS,
     "server": server.CHECKS,

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
 from erniecore.api import Plugin
 from erniecore_conformance.checks import CHECKS, checks_for
-from erniecore_conformance.runner import Outcome, run_checks
+from erniecore_conformance.runner import Check, Outcome, run_checks
 from erniecore_conformance.subjects import Subject
 
 
@@ -30,15 +31,19 @@ class Mutant:
         """All checks that must fail, and no others."""
         return frozenset({self.check, *self.also})
 
-    def outcomes(self) -> list[Outcome]:
-        """What every check says that concerns it. A process takes half a second, so checks for all kinds that start
-        one are left to the mutants that are for them."""
+    def outcomes(self, checks: Iterable[Check] | None = None) -> list[Outcome]:
+        """What ``checks`` say, by default all of :meth:`concerned`."""
+        return run_checks(self.subject, self.concerned() if checks is None else checks)
+
+    def concerned(self) -> tuple[Check, ...]:
+        """The checks that concern it. A process takes half a second, so checks for all kinds that start one are left to
+        the mutants that are for them."""
         checks = checks_for(self.subject.kind)
         if self.check.startswith("every_"):
             checks = CHECKS["every"]
         if not next(check.process for check in checks if check.name == self.check):
             checks = tuple(check for check in checks if not check.process)
-        return run_checks(self.subject, checks)
+        return checks
 
     @property
     def title(self) -> str:

@@ -35,6 +35,9 @@ TEMPLATES: dict[str, PluginTemplate] = {
     ),
     "method": PluginTemplate("supervised learning with label smoothing", "`ernie run … --method {name}`"),
     "optimizer": PluginTemplate("Lion: the sign of a moving average of gradients", "`ernie run … --optimizer {name}`"),
+    "schedule": PluginTemplate(
+        "falls by a constant factor from the peak", "`ernie run … train.schedule={name} schedules.{name}.last=0.05`"
+    ),
     "format": PluginTemplate("rows with a question and an answer", "`ernie data check FILE --format {name}`"),
     "reader": PluginTemplate("tables of tab-separated values", "`ernie data check FILE.{name}`"),
     "corpus": PluginTemplate("numpy files of token ids", "`ernie run … --method pt --data tokens.npy`"),

@@ -5,7 +5,7 @@ Letters: B batch, S sequence, H hidden, N heads, D head size, K keys, V vocabula
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import paddle  # noqa: TID253  (imported by the checks' functions only)
 from paddle import nn  # noqa: TID253
@@ -20,13 +20,17 @@ if TYPE_CHECKING:
     from erniecore.api.testing import Tensor
 
 
-def rotate(x_BSND: Tensor, position_BS: Tensor) -> Tensor:
-    """Rotary positions on pairs (d, d + D/2)."""
-    half = x_BSND.shape[-1] // 2
+def turns(position_BS: Tensor, size: int, dtype: Any) -> tuple[Tensor, Tensor]:
+    """Cosines and sines of rotary positions for heads of ``size``, [B, S, 1, D/2] each; one pair for all layers."""
+    half = size // 2
     frequency = 100.0 ** (-paddle.arange(half, dtype="float32") / half)
     angle = (position_BS.astype("float32").unsqueeze(-1) * frequency).unsqueeze(2)
-    cos, sin = paddle.cos(angle).astype(x_BSND.dtype), paddle.sin(angle).astype(x_BSND.dtype)
-    a, b = x_BSND[..., :half], x_BSND[..., half:]
+    return paddle.cos(angle).astype(dtype), paddle.sin(angle).astype(dtype)
+
+
+def rotate(x_BSND: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    """Rotary positions on pairs (d, d + D/2)."""
+    a, b = x_BSND.chunk(2, axis=-1)
     return paddle.concat([a * cos - b * sin, a * sin + b * cos], axis=-1)
 
 
@@ -53,21 +57,21 @@ class ToyAttention(nn.Layer):  # type: ignore[misc]
     def forward(
         self,
         x_BSH: Tensor,
-        position_BS: Tensor,
+        turned: tuple[Tensor, Tensor],
+        see: Tensor,
         layer: int,
         cache: Cache | None,
-        mask: Tensor | None,
-        ends: Tensor | None,
     ) -> Tensor:
-        """[B, S, H] -> [B, S, H]."""
+        """[B, S, H] -> [B, S, H]; ``turned``: of :func:`turns`, ``see``: of :func:`visible`."""
         B, S, H = x_BSH.shape
         q, k, v = (p(x_BSH).reshape([B, S, self.num_heads, -1]) for p in (self.q_proj, self.k_proj, self.v_proj))
-        q, k = rotate(q, position_BS), rotate(k, position_BS)
+        q, k = rotate(q, *turned), rotate(k, *turned)
         if cache is not None:
             k, v = cache.update(layer, k, v)
-        scores = paddle.einsum("bsnd,bknd->bnsk", q, k) * (H // self.num_heads) ** -0.5
-        scores = paddle.where(visible(S, k.shape[1], mask, ends), scores, paddle.full_like(scores, -1e9))
-        mixed = paddle.einsum("bnsk,bknd->bsnd", F.softmax(scores, axis=-1), v)
+        q, k, v = (x.transpose([0, 2, 1, 3]) for x in (q, k, v))
+        scores = paddle.matmul(q, k, transpose_y=True) * (H // self.num_heads) ** -0.5
+        scores = paddle.where(see, scores, paddle.full_like(scores, -1e9))
+        mixed = paddle.matmul(F.softmax(scores, axis=-1), v).transpose([0, 2, 1, 3])
         return self.o_proj(mixed.reshape([B, S, H]))
 
 
@@ -123,10 +127,11 @@ class ToyLM(nn.Layer):  # type: ignore[misc]
         past = cache.length if cache is not None else 0
         if position_ids is None:
             position_ids = paddle.arange(past, past + input_ids.shape[1]).unsqueeze(0).expand(input_ids.shape)
-        x = self.embed(input_ids, **inputs)
+        x, S = self.embed(input_ids, **inputs), input_ids.shape[1]
+        turned = turns(position_ids, x.shape[-1] // self.architecture["num_attention_heads"], x.dtype)
+        see = visible(S, past + S, attention_mask, startend_row_indices)
         for i, block in enumerate(self.layers):
-            y = block.input_layernorm(x)
-            x = x + block.self_attn(y, position_ids, i, cache, attention_mask, startend_row_indices)
+            x = x + block.self_attn(block.input_layernorm(x), turned, see, i, cache)
             x = x + block.mlp(block.post_attention_layernorm(x))
         return Features(self.norm(x))
 

@@ -19,8 +19,15 @@ class Page:
 
 PAGES = (
     Page("runs", "/runs", "▤"),
+    Page("new", "/new", "+"),
     Page("queue", "/queue", "≡"),
     Page("compare", "/compare", "≈"),
+    Page("data", "/data", "▥"),
+    Page("models", "/models", "▣"),
+    Page("chat", "/chat", "✎"),
+    Page("evaluate", "/evaluate", "◎"),
+    Page("machine", "/machine", "⚙"),
+    Page("plugins", "/plugins", "⬡"),
     Page("run"),
     Page("session"),
 )

@@ -11,11 +11,11 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from erniecore.api.events import COUNTS
 from erniecore_webui.pages.run_facts import last_events
 from erniecore_webui.rendering import page, site_of
 
 MOST = 8
-_NOT_METRICS = frozenset({"event", "step", "time", "seconds", "tokens", "samples", "rank"})
 #: half a 95 % interval of a normal mean, in standard errors
 _Z95 = 1.96
 
@@ -45,7 +45,7 @@ def evaluations(paths: list[Path]) -> list[tuple[str, list[dict[str, Any] | None
     found = [last_events(path).evaluation for path in paths]
     names = dict.fromkeys(
         key for event in found for key in event
-        if key not in _NOT_METRICS and not key.endswith("_stderr") and number(event[key]) is not None
+        if key not in COUNTS and not key.endswith("_stderr") and number(event[key]) is not None
     )  # fmt: skip
     return [(name, [_measured(event, name) for event in found]) for name in names]
 

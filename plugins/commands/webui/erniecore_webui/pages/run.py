@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlencode
 
 from erniecore_runs.record import row_statistics
 from erniecore_runs.settings import hyperparameters
@@ -20,6 +21,7 @@ from erniecore_webui.pages.run_facts import checkpoints, error_rows, last_events
 from erniecore_webui.rendering import field, form, page, site_of
 from erniecore_webui.site import Site
 from erniecore_webui.stream import live
+from erniecore_webui.tasks import Task
 
 PARTS = ("charts", "log", "settings", "data", "checkpoints")
 _LOG_BYTES = 64 << 10
@@ -134,7 +136,7 @@ async def act(request: Request) -> Response:
             path = site_of(request).index.path(request.path_params["id"])
             request.state.more = (f"run.resume={_checkpoint(path, given['from'][0])}",)
         return await run_in_threadpool(resume, request)
-    handler = {"stop": _stop, "kill": _stop, "verify": _verify, "export": _export}.get(action)
+    handler = {"stop": _stop, "kill": _stop, "verify": _verify, "export": _export, "chat": _chat}.get(action)
     if handler is None:
         raise HTTPException(404)
     return await run_in_threadpool(handler, request, action, checkpoint)
@@ -155,14 +157,29 @@ def _verify(request: Request, action: str, checkpoint: str) -> Response:
 
 
 def _export(request: Request, action: str, checkpoint: str) -> Response:
+    task, _ = _start_export(request, checkpoint)
+    return RedirectResponse(f"/queue?task={task.name}", 303)
+
+
+def _start_export(request: Request, checkpoint: str) -> tuple[Task, Path]:
     site = site_of(request)
     path = site.index.path(request.path_params["id"])
     found = _checkpoint(path, checkpoint)
     out = path / "exported" / found.name
     run = site.index.name_of(path)
     argv = [*ERNIE, "export", _place(site, found), "--out", _place(site, out)]
-    task = site.tasks.add(argv, f"export {run} {found.name}", run=run)
-    return RedirectResponse(f"/queue?task={task.name}", 303)
+    return site.tasks.add(argv, f"export {run} {found.name}", run=run), out
+
+
+def _chat(request: Request, action: str, checkpoint: str) -> Response:
+    """Start a server of the exported checkpoint, which is exported before where it is not."""
+    site = site_of(request)
+    path = site.index.path(request.path_params["id"])
+    out = path / "exported" / _checkpoint(path, checkpoint).name
+    after = [] if (out / "config.json").is_file() else [_start_export(request, checkpoint)[0].name]
+    place = site.models.place(out)
+    site.chats.start(place, after)
+    return RedirectResponse("/chat?" + urlencode({"model": place}), 303)
 
 
 def _checkpoint(run: Path, name: str) -> Path:

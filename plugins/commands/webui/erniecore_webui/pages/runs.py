@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from urllib.parse import urlencode
 
+from erniecore_runs.latest import STATES
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
 from erniecore.api import UsageError
-from erniecore_webui.index import STATES
 from erniecore_webui.rendering import field, form, page, site_of
 
 #: runs on one page

@@ -103,12 +103,14 @@ function order(names) {
   const rank = (name) => { const at = FIRST.indexOf(name); return at < 0 ? FIRST.length : at; };
   return [...names].sort((a, b) => rank(a) - rank(b) || a.localeCompare(b));
 }
-async function load(source) {
+// The server reads a long file in pieces; what it has so far is told.
+async function load(source, tell) {
   for (;;) {
     const answer = await fetch(source + "/curves");
     if (!answer.ok) throw new Error(String(answer.status));
     const found = await answer.json();
     if (found.loaded >= 0.999) return found;
+    tell?.(found);
     await new Promise((go) => setTimeout(go, 100));
   }
 }
@@ -126,7 +128,12 @@ class Run {
     this.begin();
   }
   async begin() {
-    this.points = await load(this.source);
+    this.points = await load(this.source, (part) => {
+      this.points ??= part;
+      Object.assign(this.points, part);
+      this.draw();
+      this.status.textContent = `${this.box.dataset.loading} ${Math.floor(100 * part.loaded)} %`;
+    });
     this.offset = this.points.offset;
     this.draw();
     this.listen();
@@ -146,7 +153,7 @@ class Run {
     this.status.textContent = tables.size ? "" : this.box.dataset.none;
   }
   listen() {
-    if (this.stream || document.hidden || this.points === undefined) return;
+    if (this.stream || document.hidden || this.offset === undefined) return;
     this.stream = new EventSource(`${this.source}/stream?from=${this.offset}`);
     this.stream.addEventListener("events", (message) => this.add(message));
     this.stream.addEventListener("reload", () => { this.close(); this.begin(); });

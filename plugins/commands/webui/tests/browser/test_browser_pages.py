@@ -4,8 +4,10 @@ import pytest
 from browser_checks import until, violations
 
 pytestmark = [pytest.mark.web, pytest.mark.slow]
-PATHS = ["/runs", "/queue", "/compare", "/compare?run=crashed", "/runs/trash", "/run/crashed", "/run/crashed/log",
-         "/run/crashed/settings", "/run/crashed/data", "/run/crashed/checkpoints", "/run/nothing"]  # fmt: skip
+PATHS = ["/runs", "/new", "/queue", "/compare", "/compare?run=crashed", "/runs/trash", "/run/crashed",
+         "/run/crashed/log",
+         "/run/crashed/settings", "/run/crashed/data", "/run/crashed/checkpoints", "/models", "/models/show?path=model", "/chat",
+         "/chat?model=model", "/evaluate", "/machine", "/plugins", "/run/nothing"]  # fmt: skip
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])

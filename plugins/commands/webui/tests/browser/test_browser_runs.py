@@ -74,7 +74,7 @@ def test_a_run_stopped_and_resumed_on_the_page_has_the_same_bits(visit, server, 
     page.get_by_role("button", name="Verify").first.click()
     page.wait_for_selector("#notices .notice.ok")
     page.get_by_role("button", name="Export").first.click()
-    page.wait_for_selector("#tasks .badge.finished >> nth=1")
+    page.wait_for_selector("#tasks tr:has-text('export stopped') .badge.finished")
     assert list((run / "exported").glob("step-*/config.json"))
 
 
@@ -99,3 +99,25 @@ def test_pictures_of_the_other_pages(visit, server, whole, image):
     image(page, "runs-dark")
     page.goto(server.base + "/run/whole/settings")
     assert page.get_by_text("train.learning_rate").is_visible()
+
+
+def test_what_was_trained_talks_beside_its_base(visit, server, whole, image):
+    page = visit("/chat?model=runs/whole/model&model=model")
+    for started in (1, 2):
+        page.get_by_role("button", name="Start").first.click()
+        until(page, f"document.querySelectorAll('.pane[data-state=none]').length === {2 - started}")
+    until(page, "document.querySelectorAll('.pane[data-state=ready]').length === 2 && !!window.chat")
+    page.evaluate("chat.parameters = () => ({temperature: 0, max_tokens: 16})")
+    row = json.loads((server.home / "rows.jsonl").read_text().splitlines()[1])
+    page.get_by_label("Message").fill(row["messages"][0]["content"])
+    page.get_by_label("Message").press("Enter")
+    until(page, "chat.panes.every((pane) => pane.messages.length === 2)")
+    page.mouse.move(0, 0)
+    image(page, "chat")
+    learned, base = page.locator(".said.assistant .text").all_inner_texts()
+    assert row["messages"][1]["content"].startswith(learned.strip()[:5])
+    assert learned != base
+    for left in (1, 0):
+        page.get_by_role("button", name="Stop").first.click()
+        until(page, f"document.querySelectorAll('.pane[data-state=ready]').length === {left}")
+    until(page, "document.querySelectorAll('.pane[data-state=none]').length === 2")

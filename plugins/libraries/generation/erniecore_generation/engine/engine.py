@@ -7,8 +7,11 @@ from __future__ import annotations
 import heapq
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, ClassVar
+from weakref import WeakSet
 
 from erniecore.api import UsageError
 from erniecore.api.adapter import AdapterChoice
@@ -34,6 +37,9 @@ if TYPE_CHECKING:
 
 #: Columns by which the cache of rows that are decoded grows at a time.
 GROWTH = 256
+#: models whose active adapter an engine changes now; a second engine would compute with the first one's
+_SWITCHED: WeakSet[Any] = WeakSet()
+_SWITCHES = threading.Lock()
 
 
 class Engine:
@@ -109,7 +115,8 @@ class Engine:
         """Start the thread; returns when it takes requests.
 
         Raises:
-            UsageError: what was asked for is not possible with this model. Whatever else went wrong in the thread.
+            UsageError: what was asked for is not possible with this model, or another engine runs on a model with adapters.
+                Whatever else went wrong in the thread.
         """
         self._thread.start()
         with self._changed:
@@ -172,6 +179,8 @@ class Engine:
         with self._changed:
             scheduler, prefix = self._scheduler, self._prefix
             jobs, waiting = sum(not job.ended for job in self._jobs.values()), len(self._waiting)
+            queued = {job.number: job.adapter for _, job in self._waiting}
+            placed = {job.adapter for job in self._jobs.values() if not job.ended and job.number not in queued}
             return EngineStats(
                 state=self._state,
                 error="" if self._error is None else f"{type(self._error).__name__}: {self._error}",
@@ -183,13 +192,15 @@ class Engine:
                 prefix_bytes=prefix.num_bytes,
                 prefix_queries=prefix.queries,
                 prefix_hits=prefix.hits,
+                running_adapters=tuple(sorted(placed - {""})),
+                waiting_adapters=tuple(sorted({*queued.values()} - {""})),
                 **asdict(Counts() if scheduler is None else scheduler.counts),
             )
 
     def _main(self) -> None:
         scheduler = None
         try:
-            with evaluating(self.model):
+            with self._switching(), evaluating(self.model):
                 scheduler = self._prepare()
                 with self._changed:
                     self._scheduler = scheduler
@@ -198,12 +209,29 @@ class Engine:
                     self._changed.notify_all()
                 while self._turn(scheduler):
                     pass
-            self._select(self._adapter)
+                self._select(self._adapter)
             with self._changed:
                 self._state = "stopped"
                 self._changed.notify_all()
         except BaseException as error:
             self._fail(scheduler, error)
+
+    @contextmanager
+    def _switching(self) -> Iterator[None]:
+        """This engine alone changes the model's active adapter."""
+        if not self._adapters:
+            yield
+            return
+        with _SWITCHES:
+            if self.model in _SWITCHED:
+                fix = "stop that engine, or open the model again for this one"
+                raise UsageError("another engine runs on this model and its adapters", where="bundle", fix=fix)
+            _SWITCHED.add(self.model)
+        try:
+            yield
+        finally:
+            with _SWITCHES:
+                _SWITCHED.discard(self.model)
 
     def _named(self, adapter: str) -> str:
         """The name, if the model has such an adapter; empty: the base alone."""

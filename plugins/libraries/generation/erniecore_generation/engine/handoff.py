@@ -16,9 +16,9 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol, TypeAlias
 
 import numpy as np
-import paddle  # noqa: TID253
 from numpy.typing import NDArray
 
+from erniecore.api import ops
 from erniecore_generation.engine.engine import Engine
 from erniecore_generation.engine.requests import GenerationRequest
 from erniecore_generation.engine.scheduler import Job, Lane, Scheduler
@@ -107,7 +107,7 @@ class HandoffScheduler(Scheduler):
         job.row, job.started, job.cached = row, time.perf_counter(), state.cached_tokens
         # as much room as where the prompt was computed: shapes may decide about the last bits
         group = lane.stepper.group([row], len(row.ids) + lane.stepper.room([row]))
-        group.cache.fill([[paddle.to_tensor(array) for layer in adopted.layers for array in layer]])
+        group.cache.fill([[ops.tensor_of(array) for layer in adopted.layers for array in layer]])
         group.mask = np.ones((1, len(row.ids)), np.int64)
         row.take(state.next_ids[0])
         row.next_ids = list(state.next_ids)

@@ -129,6 +129,7 @@ class EngineStats:
         prefix_blocks, prefix_bytes: what the prefix cache holds. prefix_queries, prefix_hits: tokens looked up and found.
         draft_tokens, accepted_tokens: of speculative decoding.
         finished, aborted, failed: requests that ended so.
+        running_adapters, waiting_adapters: of requests that have a row, and of those that wait for one; sorted.
     """
 
     state: State
@@ -150,6 +151,8 @@ class EngineStats:
     finished: int
     aborted: int
     failed: int
+    running_adapters: tuple[str, ...] = ()
+    waiting_adapters: tuple[str, ...] = ()
 
 
 class QueueFull(UsageError):

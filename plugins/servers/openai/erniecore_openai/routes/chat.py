@@ -32,11 +32,14 @@ async def create_chat_completion(request: Request, asked: ChatRequest) -> Any:
     model = serving.model(asked.model)
     if asked.n > serving.settings.max_choices:
         raise ApiError(400, f"n: at most {serving.settings.max_choices} completions are taken", param="n")
+    roots = serving.settings.media_roots
     calls = bool(asked.tools) and asked.tool_choice != "none"
-    prompt = await serving.in_texts(lambda: conversation_prompt(model, asked, tools=calls))
+    prompt = await serving.in_texts(
+        lambda: conversation_prompt(model.tokenizer, asked, tools=calls, roots=roots, served=model)
+    )
     form = await serving.in_texts(lambda: form_of(model, asked, calls=calls))
     answer = _Answer(model, asked, prompt, form, calls=calls, reasoning_field=serving.settings.reasoning_field)
-    generation = Generation(serving, answer.head.id, answer.requests(), asked.stops)
+    generation = Generation(serving, model.name, answer.head.id, answer.requests(), asked.stops)
     generation.start()
     if asked.stream:
         return sse(answer.chunks(generation), generation, serving.settings.keep_alive_seconds)
@@ -73,6 +76,7 @@ class _Answer:
                 self.prompt.ids, sampling, most, asked.min_tokens, stops, stream=index,
                 logprobs=asked.top_logprobs if asked.logprobs else None,
                 constraint=None if self.form is None else self.form.constraint(stops, thinking=self.prompt.thinking),
+                adapter=self.model.adapter, media=self.prompt.media,
             )
             for index in range(asked.n)
         ]  # fmt: skip

@@ -33,7 +33,7 @@ async def create_completion(request: Request, asked: CompletionRequest) -> Any:
     prompts = await serving.in_texts(text_prompts, model, asked.prompts)
     answer = _Answer(model, asked, prompts, await serving.in_texts(form_of, model, asked))
     echoed = await serving.in_texts(answer.echoes) if asked.echo else None
-    generation = Generation(serving, answer.head.id, answer.requests(), asked.stops)
+    generation = Generation(serving, model.name, answer.head.id, answer.requests(), asked.stops)
     generation.start()
     if asked.stream:
         return sse(answer.chunks(generation, echoed), generation, serving.settings.keep_alive_seconds)
@@ -65,7 +65,7 @@ class _Answer:
             GenerationRequest(
                 prompt.ids, sampling, asked.max_tokens, asked.min_tokens, stops, stream=index,
                 logprobs=asked.logprobs, prompt_logprobs=scored if asked.echo else None,
-                constraint=None if self.form is None else self.form.constraint(stops),
+                constraint=None if self.form is None else self.form.constraint(stops), adapter=self.model.adapter,
             )
             for index, prompt in enumerate(prompt for prompt in self.prompts for _ in range(asked.n))
         ]  # fmt: skip
@@ -85,8 +85,11 @@ class _Answer:
         for index in range(len(self._logprobs)) if echoed is not None else ():
             if self.asked.logprobs is None:
                 yield self.head.json([_choice(index, (echoed or [])[index // self.asked.n], None, None)])
+        begun: set[int] = set()
         async for piece in generation.pieces():
             self.usage.add(piece, piece.index // self.asked.n)
+            first = bool(piece.ids) and piece.index not in begun  # told at once, even if it is a part of a character
+            begun |= {piece.index} if piece.ids else set()
             text, told = piece.text, None
             if self.asked.logprobs is not None and piece.prompt is not None:
                 prompt = self.prompts[piece.index // self.asked.n]
@@ -94,7 +97,7 @@ class _Answer:
                 told = self._logprobs[piece.index].told(prompt.ids, piece.prompt)
             elif self.asked.logprobs is not None and piece.ids:
                 told = self._logprobs[piece.index].told(piece.ids, piece.logprobs)
-            if text or told or piece.finish:
+            if text or told or piece.finish or first:
                 yield self.head.json([_choice(piece.index, text, told, piece.finish or None)])
         options = self.asked.stream_options
         if options is not None and options.include_usage:

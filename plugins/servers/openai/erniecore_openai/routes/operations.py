@@ -11,7 +11,7 @@ from prometheus_client import CONTENT_TYPE_LATEST
 
 from erniecore_openai.schemas.completions import AbortRequest
 from erniecore_openai.security import LimitedRoute
-from erniecore_openai.state import Serving
+from erniecore_openai.state import ServedModel, Serving
 
 router = APIRouter(route_class=LimitedRoute)
 UNREADY: Mapping[int | str, dict[str, Any]] = {
@@ -38,23 +38,21 @@ async def metrics(request: Request) -> Response:
 
 @router.get("/v1/models", operation_id="list_models")
 async def list_models(request: Request) -> Any:
-    """The model that is served."""
-    return {"object": "list", "data": [_model(request.app.state.serving)]}
+    """The model that is served, then the adapters on it."""
+    return {"object": "list", "data": [_told(model) for model in request.app.state.serving.models()]}
 
 
 @router.get("/v1/models/{name:path}", operation_id="get_model")
 async def get_model(request: Request, name: str) -> Any:
-    """The same by its name; 404 for another one."""
+    """One of them by its name; 404 for another one."""
     serving: Serving = request.app.state.serving
-    serving.model(name)
-    return _model(serving)
+    return _told(serving.model(name))
 
 
-def _model(serving: Serving) -> dict[str, Any]:
-    model = serving.model()
+def _told(model: ServedModel) -> dict[str, Any]:
     return {
         "id": model.name, "object": "model", "created": model.created, "owned_by": "erniecore",
-        "max_model_len": model.context,
+        "max_model_len": model.context, "root": model.parent or model.name, "parent": model.parent or None,
     }  # fmt: skip
 
 

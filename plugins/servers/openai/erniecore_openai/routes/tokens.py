@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from fastapi import APIRouter, Request
@@ -25,13 +26,13 @@ async def tokenize(request: Request, asked: TokenizeRequest) -> Any:
     """
     serving: Serving = request.app.state.serving
     model = serving.model(asked.model)
-    ids = await serving.in_texts(_encoded, model, asked)
+    ids = await serving.in_texts(_encoded, model, asked, serving.settings.media_roots)
     return {"count": len(ids), "max_model_len": model.context, "tokens": ids}
 
 
-def _encoded(model: ServedModel, asked: TokenizeRequest) -> list[int]:
+def _encoded(model: ServedModel, asked: TokenizeRequest, roots: Sequence[str]) -> list[int]:
     if asked.prompt is None:
-        return list(conversation_prompt(model, asked).ids)
+        return list(conversation_prompt(model.tokenizer, asked, roots=roots, pixels=False).ids)
     special = model.tokenizer.special_tokens.get(asked.prompt)
     if special is not None:
         return [special]

@@ -4,19 +4,37 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import (
+    BeforeValidator,
+    Field,
+    ModelWrapValidatorHandler,
+    PrivateAttr,
+    SerializerFunctionWrapHandler,
+    model_serializer,
+    model_validator,
+)
+from typing_extensions import Self
 
 from erniecore_openai.schemas.common import MOST_LOGPROBS, SamplingFields, Schema
 
-_PARTS = ("image_url", "video_url", "input_audio", "audio_url", "file", "image", "video")
+_UNREAD = ("input_audio", "audio_url", "file", "image", "video")
+_SEEN = ("image_url", "video_url")
 
 
-def _no_media(part: Any) -> Any:
-    """Parts that a text model does not read are refused by their name."""
+def _known(part: Any) -> Any:
+    """Parts that no model here reads are refused by their name."""
     kind = part.get("type") if isinstance(part, dict) else None
-    if kind in _PARTS:
-        raise ValueError(f"this model reads text; parts of type {kind} are not supported")
+    if kind in _UNREAD:
+        raise ValueError(f"parts of type {kind} are not supported; images are parts of type image_url")
     return part
+
+
+def _only_text(part: Any) -> Any:
+    """The same, and those that only users send."""
+    kind = part.get("type") if isinstance(part, dict) else None
+    if kind in _SEEN:
+        raise ValueError(f"parts of type {kind} belong to messages of the user")
+    return _known(part)
 
 
 class TextPart(Schema):
@@ -26,7 +44,35 @@ class TextPart(Schema):
     text: str
 
 
-Part = Annotated[TextPart, BeforeValidator(_no_media)]
+class ImageUrl(Schema):
+    """Where an image is. It is never fetched."""
+
+    url: str = Field(min_length=1, description="A data URL in base64; a path where `media_roots` allows it.")
+    detail: Literal["auto", "high"] = Field("auto", description="Images are read in the size that the model asks for.")
+
+
+class VideoUrl(Schema):
+    """Where a video is. It is never fetched."""
+
+    url: str = Field(min_length=1, description="As of an image.")
+
+
+class ImagePart(Schema):
+    """An image of a message."""
+
+    type: Literal["image_url"]
+    image_url: ImageUrl
+
+
+class VideoPart(Schema):
+    """A video of a message."""
+
+    type: Literal["video_url"]
+    video_url: VideoUrl
+
+
+Part = Annotated[TextPart, BeforeValidator(_only_text)]
+SeenPart = Annotated[Annotated[TextPart | ImagePart | VideoPart, Field(discriminator="type")], BeforeValidator(_known)]
 
 
 class CalledFunction(Schema):
@@ -55,7 +101,7 @@ class UserMessage(Schema):
     """What a user says."""
 
     role: Literal["user"]
-    content: str | list[Part]
+    content: str | list[SeenPart]
 
 
 class AssistantMessage(Schema):
@@ -81,7 +127,27 @@ class ToolMessage(Schema):
 ChatMessage = Annotated[InstructionMessage | UserMessage | AssistantMessage | ToolMessage, Field(discriminator="role")]
 
 
-class Function(Schema):
+class InOrder(Schema):
+    """Dumped with its fields in the order in which they were given: chat templates print tools as they are, so rows and
+    requests with the same tools have the same tokens."""
+
+    _given: tuple[str, ...] = PrivateAttr(())
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _remember(cls, value: Any, handler: ModelWrapValidatorHandler[Self]) -> Self:
+        made = handler(value)
+        if isinstance(value, dict):
+            made._given = tuple(value)
+        return made
+
+    @model_serializer(mode="wrap")
+    def _in_order(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        dumped: dict[str, Any] = handler(self)
+        return {name: dumped[name] for name in (*self._given, *dumped) if name in dumped}
+
+
+class Function(InOrder):
     """A function that the model may call."""
 
     name: str = Field(min_length=1, max_length=256)
@@ -90,7 +156,7 @@ class Function(Schema):
     strict: bool | None = Field(None, description="Calls keep to `parameters`; left out: only those that are forced.")
 
 
-class Tool(Schema):
+class Tool(InOrder):
     """A tool that the model may call."""
 
     type: Literal["function"]

@@ -1,5 +1,5 @@
-"""Locks of cache entries between processes: ``build`` for whoever writes one, ``use`` for all who read it. The kernel frees
-them when a process ends, however it ends. Where the file system has no locks, atomic names alone protect.
+"""Locks of a directory between processes, such as ``build`` for whoever writes a cache entry and ``use`` for all who read it. The
+kernel frees them when a process ends, however it ends. Where the file system has no locks, atomic names alone protect.
 """
 
 from __future__ import annotations

@@ -1,0 +1,1 @@
+"""MLflow logging for erniecore."""

@@ -1,0 +1,42 @@
+"""The plugin object of the MLflow callback. Light: mlflow is imported when a run starts."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from erniecore_curves import CurvesConfig, CurvesPlugin, Writer
+
+from erniecore.api import Field
+
+if TYPE_CHECKING:
+    from erniecore.api.callback import RunView
+
+
+class Config(CurvesConfig):
+    """What is logged where."""
+
+    directory: str = Field("mlflow", min_length=1, description="Log directory, inside the run directory.")
+    tracking_uri: str = Field(
+        "", description="Tracking server, such as `http://127.0.0.1:5000`; empty: a database in the log directory."
+    )
+    experiment: str = Field("erniecore", min_length=1, description="Experiment that the run belongs to.")
+
+
+class MLflow(CurvesPlugin):
+    """Writes a run's curves for MLflow."""
+
+    name = "mlflow"
+    summary = "loss, learning rate, speed and evaluation curves for MLflow"
+    Config = Config
+    package = "mlflow"
+    requirement = "mlflow-skinny"
+    expected_failures = {"callback_closes_its_files": "MLflow keeps its database open until the process ends"}
+
+    def open(self, run: RunView, config: Any) -> Writer:
+        """One more run of MLflow."""
+        from erniecore_mlflow.writer import TrackedRun
+
+        return TrackedRun(run, config)
+
+
+plugin = MLflow()

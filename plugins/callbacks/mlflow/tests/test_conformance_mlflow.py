@@ -1,0 +1,11 @@
+"""The conformance kit's checks on this plugin."""
+
+import pytest
+from erniecore_conformance import parametrize_checks
+
+pytest.importorskip("mlflow", reason="`make test-clients` has it")
+
+
+@parametrize_checks("callback", "mlflow")
+def test_conformance(check):
+    check()

@@ -1,0 +1,1 @@
+"""SwanLab logging for erniecore."""

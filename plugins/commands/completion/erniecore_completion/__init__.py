@@ -1,0 +1,1 @@
+"""``ernie completion``: completion of words by shells."""

@@ -1,0 +1,89 @@
+"""The machine as ``ernie doctor`` sees it, which takes seconds and so comes later, and what ``ernie bench`` measured on it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from typing import Any
+
+from erniecore_planner.rates import rates_file
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+from starlette.routing import Route
+
+from erniecore.api.files import parse_json, read_json
+from erniecore_webui.actions import ERNIE
+from erniecore_webui.rendering import page, site_of
+
+#: files of measurements, beside the one of rates, by the command that writes them
+MEASURED = {
+    "matmul": "rates",
+    "comm": "links",
+    "operators": "operators",
+    "train": "steps",
+    "loader": "loader",
+    "serve": "serve",
+}
+#: those that need no run and no model
+_BY_ITSELF = ("matmul", "operators")
+_MOST = 1 << 24
+
+
+def show(request: Request) -> Response:
+    """Memory and disk at once, the measurements; the doctor's findings are asked for by the page."""
+    from erniecore.api.installation import host_memory
+
+    site = site_of(request)
+    memory, disk = host_memory(), shutil.disk_usage(site.root)
+    return page(
+        request, "machine.html", current="machine", memory=memory, disk=disk,
+        measured=[row for command in MEASURED for row in measurements(command)], benchmarks=_BY_ITSELF,
+        tasks=[task for task in site.tasks.all() if task.argv[len(ERNIE) : len(ERNIE) + 1] == ("bench",)][:5],
+    )  # fmt: skip
+
+
+def measurements(command: str) -> list[dict[str, str]]:
+    """What a benchmark kept of this user: what, device, dtype, day, and its numbers as text."""
+    path = rates_file(os.environ).with_name(f"{MEASURED[command]}.json")
+    try:
+        rows = read_json(path, _MOST)
+    except (OSError, ValueError):
+        return []
+    found = []
+    for row in rows if isinstance(rows, list) else []:
+        if isinstance(row, dict):
+            numbers = [f"{key} {value:.4g}" for key, value in row.items() if type(value) in (int, float)]
+            found.append({"command": command, "numbers": ", ".join(numbers),
+                          **{key: str(row.get(key, "")) for key in ("device", "machine", "dtype", "day")}})  # fmt: skip
+    return found
+
+
+def doctor(request: Request) -> Response:
+    """What ``ernie doctor`` found."""
+    site = site_of(request)
+    result = site.actions.ernie("doctor", "--json", "--out", site.models.place(site.root))
+    try:
+        found: Any = parse_json(result.output[result.output.index("{") :].encode())
+        findings = [item for item in found["findings"] if isinstance(item, dict)]
+    except (ValueError, KeyError, TypeError, RecursionError):
+        findings = []
+    return page(request, "machine_doctor.html", findings=findings, output=result.output)
+
+
+def bench(request: Request) -> Response:
+    """Queue one of the benchmarks that need neither a run nor a model; on to its output."""
+    site, name = site_of(request), request.path_params["name"]
+    if name not in _BY_ITSELF:
+        raise HTTPException(404)
+    task = site.tasks.add([*ERNIE, "bench", name], f"bench {name}", device="cpu")
+    return RedirectResponse(f"/queue?task={task.name}", 303)
+
+
+def routes() -> list[Route]:
+    """For the table of pages: GET shows, POST changes something."""
+    return [
+        Route("/machine", show),
+        Route("/machine/doctor", doctor),
+        Route("/machine/bench/{name}", bench, methods=["POST"]),
+    ]

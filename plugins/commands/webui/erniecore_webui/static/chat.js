@@ -1,0 +1,279 @@
+// A conversation with one model or two beside each other. The browser holds it; each model has messages of its own.
+"use strict";
+
+const chatBox = document.getElementById("chat");
+const field = (id) => document.getElementById(id);
+
+function element(tag, name, text) {
+  const made = document.createElement(tag);
+  if (name) made.className = name;
+  if (text !== undefined) made.textContent = text;
+  return made;
+}
+
+// The data of server-sent events, as they come.
+async function* events(body) {
+  const reader = body.pipeThrough(new TextDecoderStream()).getReader();
+  let rest = "";
+  for (;;) {
+    const { done, value } = await reader.read();
+    if (done) return;
+    const lines = (rest + value).split("\n");
+    rest = lines.pop();
+    for (const line of lines) if (line.startsWith("data:")) yield line.slice(5).trim();
+  }
+}
+
+// One answer while it grows: reasoning and tool calls folded, text.
+class Answer {
+  constructor(talk, texts) {
+    this.texts = texts;
+    this.message = { role: "assistant", content: "" };
+    this.calls = [];
+    this.box = element("div", "said assistant");
+    this.text = element("div", "text");
+    this.end = element("small", "muted");
+    this.box.append(this.text, this.end);
+    talk.append(this.box);
+    this.talk = talk;
+  }
+  fold(name) {
+    if (!this[name]) {
+      const details = element("details"), pre = element("pre");
+      details.append(element("summary", "", this.texts[name]), pre);
+      this.box.insertBefore(details, this.text);
+      this[name] = pre;
+    }
+    return this[name];
+  }
+  add(delta) {
+    this.later ??= setTimeout(() => this.draw(), 40);  // not for each token: a fast model would block the page
+    const thought = delta.reasoning_content ?? delta.reasoning;
+    if (thought) this.message.reasoning_content = (this.message.reasoning_content ?? "") + thought;
+    this.message.content += delta.content ?? "";
+    for (const part of delta.tool_calls ?? []) {
+      const call = (this.calls[part.index ?? 0] ??= { id: "", type: "function", function: { name: "", arguments: "" } });
+      if (part.id) call.id = part.id;
+      call.function.name += part.function?.name ?? "";
+      call.function.arguments += part.function?.arguments ?? "";
+      this.message.tool_calls = this.calls;
+    }
+  }
+  draw() {
+    clearTimeout(this.later);
+    this.later = undefined;
+    if (this.message.reasoning_content) this.fold("reasoning").textContent = this.message.reasoning_content;
+    if (this.calls.length) this.fold("tools").textContent = this.calls.map((c) => `${c.function.name}(${c.function.arguments})`).join("\n");
+    this.text.textContent = this.message.content;
+    this.talk.scrollTop = this.talk.scrollHeight;
+  }
+}
+
+class Pane {
+  constructor(box, chat) {
+    this.box = box;
+    this.chat = chat;
+    this.model = box.dataset.model;
+    this.talk = box.querySelector(".talk");
+    this.messages = [];
+    if (this.waits) this.look();
+  }
+  get ready() { return this.box.dataset.state === "ready"; }
+  get waits() { return ["starting", "waiting", "stopping"].includes(this.box.dataset.state); }
+  get media() { return this.box.dataset.media === "true"; }
+  // A server needs a while to read its model.
+  async look() {
+    const before = this.box.dataset.state;
+    let now = before;
+    while (now === before) {
+      await new Promise((go) => setTimeout(go, 700));
+      try { now = (await (await fetch("/chat/state?model=" + encodeURIComponent(this.model))).json()).state; } catch { continue; }
+    }
+    if (!this.chat.begun) location.reload();
+    else { this.box.dataset.state = now; this.chat.buttons(); if (this.waits) this.look(); }
+  }
+  show(message) {
+    const said = element("div", "said user"), text = element("div", "text");
+    text.textContent = typeof message.content === "string" ? message.content : message.content.filter((p) => p.type === "text").map((p) => p.text).join("");
+    said.append(text);
+    for (const part of Array.isArray(message.content) ? message.content : []) {
+      if (part.type !== "image_url") continue;
+      const image = element("img");
+      image.src = part.image_url.url;
+      image.alt = this.chat.texts.image;
+      said.append(image);
+    }
+    this.talk.append(said);
+  }
+  async answer(parameters, signal) {
+    const answer = new Answer(this.talk, this.chat.texts);
+    const system = field("system").value.trim();
+    const messages = [...(system ? [{ role: "system", content: system }] : []), ...this.messages];
+    this.prompt = messages;
+    let ended = false;
+    try {
+      const reply = await fetch("/chat/answer?model=" + encodeURIComponent(this.model), {
+        method: "POST", signal, headers: { "content-type": "application/json", "X-CSRF-Token": csrf },
+        body: JSON.stringify({ ...parameters, messages, stream_options: { include_usage: true } }),
+      });
+      if (!reply.ok) throw new Error(await problem(reply));
+      for await (const data of events(reply.body)) {
+        if (data === "[DONE]") { ended = true; break; }
+        const event = JSON.parse(data);
+        if (event.error) throw new Error(event.error.message);
+        const choice = event.choices?.[0];
+        if (choice?.delta) answer.add(choice.delta);
+        if (choice?.finish_reason === "length") answer.end.textContent = this.chat.texts.cut;
+        if (event.usage) answer.end.textContent += ` ${event.usage.completion_tokens} ${this.chat.texts.tokens}`;
+      }
+      if (!ended) throw new Error(this.chat.texts.broken);
+    } catch (error) {
+      const canceled = error.name === "AbortError";
+      answer.end.textContent = canceled ? this.chat.texts.canceled : error.message;
+      answer.box.classList.toggle("bad", !canceled);
+      if (!canceled && /image/.test(error.message)) this.chat.refuseImages();
+      if (!canceled) this.look();
+    }
+    answer.draw();
+    this.messages.push(answer.message);
+    this.whole = ended;
+  }
+}
+
+async function problem(reply) {
+  const text = await reply.text();
+  try { return JSON.parse(text).error.message; } catch { return new DOMParser().parseFromString(text, "text/html").body.textContent.trim() || String(reply.status); }
+}
+
+class Chat {
+  constructor(box) {
+    this.box = box;
+    this.texts = JSON.parse(box.dataset.texts);
+    this.panes = [...box.querySelectorAll(".pane")].map((pane) => new Pane(pane, this));
+    this.images = [];
+    this.begun = false;
+    this.kept();
+    field("say").addEventListener("submit", (event) => { event.preventDefault(); this.send(); });
+    field("text").addEventListener("keydown", (event) => {
+      if (event.key === "Enter" && !event.shiftKey && !event.isComposing) { event.preventDefault(); this.send(); }
+    });
+    field("cancel").addEventListener("click", () => this.control?.abort());
+    field("retry").addEventListener("click", () => this.retry());
+    field("save").addEventListener("click", () => this.save());
+    field("clear").addEventListener("click", () => this.clear());
+    field("attach").addEventListener("change", (event) => this.attach(event.target));
+    for (const button of box.querySelectorAll("[data-better]")) button.addEventListener("click", () => this.prefer(Number(button.dataset.better)));
+    this.buttons();
+  }
+  // Parameters stay in this tab.
+  kept() {
+    for (const id of ["temperature", "top_p", "seed", "system"]) {
+      const kept = sessionStorage.getItem("chat." + id);
+      if (kept !== null) field(id).value = kept;
+      field(id).addEventListener("input", () => sessionStorage.setItem("chat." + id, field(id).value));
+    }
+  }
+  parameters() {
+    const found = {};
+    for (const id of ["temperature", "top_p", "max_tokens", "seed"]) if (field(id).value !== "" && field(id).checkValidity()) found[id] = Number(field(id).value);
+    return found;
+  }
+  buttons() {
+    const busy = Boolean(this.control), last = this.panes.every((pane) => pane.messages.at(-1)?.role === "assistant");
+    const whole = last && this.panes.every((pane) => pane.whole);
+    field("send").disabled = busy || !this.panes.every((pane) => pane.ready);
+    field("cancel").disabled = !busy;
+    field("retry").disabled = field("send").disabled || !last;
+    field("save").disabled = busy || !whole;
+    this.box.querySelector(".attach").hidden = !this.panes.every((pane) => pane.media);
+    const same = whole && this.panes.length === 2 && JSON.stringify(this.panes[0].prompt) === JSON.stringify(this.panes[1].prompt);
+    this.box.querySelector(".choice").hidden = busy || !same || this.preferred;
+    this.box.dataset.busy = String(busy);
+  }
+  tell(text) { field("told").textContent = text; }
+  async send() {
+    const text = field("text").value;
+    if (field("send").disabled || !text.trim()) return;
+    const content = this.images.length ? [...this.images.map((url) => ({ type: "image_url", image_url: { url } })), { type: "text", text }] : text;
+    for (const pane of this.panes) {
+      const message = { role: "user", content };
+      pane.messages.push(message);
+      pane.show(message);
+    }
+    field("text").value = "";
+    this.drop();
+    await this.ask();
+  }
+  async ask() {
+    this.begun = true;
+    this.preferred = false;
+    this.control = new AbortController();
+    this.tell("");
+    this.buttons();
+    const parameters = this.parameters();
+    await Promise.all(this.panes.map((pane) => pane.answer(parameters, this.control.signal)));
+    this.control = undefined;
+    this.buttons();
+  }
+  async retry() {
+    for (const pane of this.panes) {
+      pane.messages.pop();
+      pane.talk.lastElementChild?.remove();
+    }
+    await this.ask();
+  }
+  clear() {
+    this.control?.abort();
+    for (const pane of this.panes) { pane.messages = []; pane.talk.replaceChildren(); }
+    this.tell("");
+    this.buttons();
+  }
+  async store(row) {
+    const reply = await fetch("/chat/save", { method: "POST", headers: { "content-type": "application/json", "X-CSRF-Token": csrf }, body: JSON.stringify(row) });
+    const text = reply.ok ? `${this.texts.saved} ${(await reply.json()).file}` : await problem(reply);
+    this.tell(text);
+    return reply.ok;
+  }
+  async save() {
+    for (const pane of this.panes) await this.store({ file: "chat", messages: [...pane.prompt, pane.messages.at(-1)] });
+  }
+  // Both go on from the better answer.
+  async prefer(better) {
+    const [chosen, rejected] = [this.panes[better], this.panes[1 - better]];
+    const row = { file: "preferences", messages: chosen.prompt, chosen: chosen.messages.at(-1), rejected: rejected.messages.at(-1) };
+    if (!(await this.store(row))) return;
+    rejected.messages = [...chosen.messages];
+    chosen.talk.lastElementChild.classList.add("chosen");
+    this.preferred = true;
+    this.buttons();
+  }
+  async attach(input) {
+    for (const file of input.files) this.images.push(await smaller(file));
+    input.value = "";
+    const row = this.box.querySelector(".images");
+    row.replaceChildren(...this.images.map((url) => { const image = element("img"); image.src = url; image.alt = this.texts.image; return image; }));
+    row.hidden = !this.images.length;
+  }
+  drop() {
+    this.images = [];
+    const row = this.box.querySelector(".images");
+    row.replaceChildren();
+    row.hidden = true;
+  }
+  refuseImages() {
+    for (const pane of this.panes) pane.box.dataset.media = "false";
+    this.tell(this.texts.no_images);
+  }
+}
+
+// So that a request stays below what the page takes.
+async function smaller(file) {
+  const image = await createImageBitmap(file), scale = Math.min(1, 768 / Math.max(image.width, image.height));
+  const canvas = document.createElement("canvas");
+  canvas.width = Math.max(1, Math.round(image.width * scale));
+  canvas.height = Math.max(1, Math.round(image.height * scale));
+  canvas.getContext("2d").drawImage(image, 0, 0, canvas.width, canvas.height);
+  return canvas.toDataURL("image/jpeg", 0.85);
+}
+
+if (chatBox) window.chat = new Chat(chatBox);

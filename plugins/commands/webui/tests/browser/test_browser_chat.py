@@ -1,0 +1,115 @@
+"""Models in a real browser: answers that stream, cancel and retry, two beside each other, a killed server of the page."""
+
+import json
+
+import pytest
+from browser_checks import until, violations
+from talker import roomy
+
+pytestmark = [pytest.mark.web, pytest.mark.slow]
+
+
+@pytest.fixture(scope="module")
+def tasks_end(server):
+    """No model of this module is left running."""
+    yield
+    import os
+    import signal
+
+    for file in (server.home / "runs/.web/tasks").glob("*/started.json"):
+        if not (file.parent / "exit.json").exists():
+            os.kill(json.loads(file.read_text())["child"], signal.SIGTERM)
+
+
+def say(page, text):
+    page.get_by_label("Message").fill(text)
+    page.get_by_label("Message").press("Enter")
+
+
+def ready(page, models=1):
+    until(page, f"document.querySelectorAll('.pane[data-state=ready]').length === {models} && !!window.chat")
+
+
+def ended(page):
+    until(page, "window.chat && document.getElementById('chat').dataset.busy === 'false'")
+
+
+def test_a_model_answers_in_the_page(visit, server, tasks_end):
+    page = visit("/models")
+    page.get_by_role("link", name="Chat with model", exact=True).click()
+    page.get_by_role("button", name="Start").click()
+    ready(page)
+    page.get_by_text("Parameters").click()
+    page.get_by_label("Temperature").fill("0")
+    page.get_by_label("Most tokens").fill("40")
+    say(page, "copy 8787")
+    until(page, "document.querySelector('.said.assistant .text').textContent.length > 0")
+    ended(page)
+    first = page.evaluate("chat.panes[0].messages")
+    assert [message["role"] for message in first] == ["user", "assistant"]
+    assert page.locator(".said.assistant .text").inner_text().strip() == first[1]["content"].strip()
+    page.get_by_role("button", name="Retry").click()
+    ended(page)
+    assert page.evaluate("chat.panes[0].messages") == first  # greedy
+    page.get_by_role("button", name="Save as a training row").click()
+    page.get_by_text("Saved to runs/data/chat.jsonl").wait_for()
+    (row,) = map(json.loads, (server.home / "runs/data/chat.jsonl").read_text().splitlines())
+    assert [(m["role"], m["content"]) for m in row["messages"]] == [(m["role"], m["content"]) for m in first]
+    assert not violations(page)
+
+
+def test_the_model_outlives_the_killed_server_of_the_page(visit, server, tasks_end):
+    page = visit("/chat?model=model")
+    ready(page)
+    visit.expected.append("ERR_CONNECTION_REFUSED")  # of what the open page loads meanwhile
+    pids = sorted((server.home / "runs/.web/tasks").glob("*/started.json"))
+    server.kill()
+    server.start()
+    page.goto(server.base + "/chat?model=model")
+    ready(page)
+    say(page, "hello")
+    ended(page)
+    assert page.evaluate("chat.panes[0].whole")
+    assert sorted((server.home / "runs/.web/tasks").glob("*/started.json")) == pids
+
+
+def test_an_answer_is_canceled_and_the_model_is_free_again(visit, server, tasks_end):
+    roomy(server.home, server.home / "long", 65536)
+    page = visit("/chat?model=long")
+    page.get_by_role("button", name="Start").click()
+    ready(page)
+    page.evaluate("chat.parameters = () => ({max_tokens: 60000, temperature: 1, seed: 3, ignore_eos: true})")
+    say(page, "tell me")
+    until(page, "document.querySelector('.said.assistant .text').textContent.length > 0")
+    page.get_by_role("button", name="Cancel").click()
+    ended(page)
+    assert page.locator(".said.assistant small").inner_text() == "Canceled."
+    assert page.get_by_role("button", name="Save as a training row").is_disabled()
+    page.evaluate("chat.parameters = () => ({max_tokens: 4})")
+    page.get_by_role("button", name="Retry").click()
+    ended(page)
+    assert page.evaluate("chat.panes[0].whole")
+    page.get_by_role("button", name="Stop").first.click()
+    until(page, "document.querySelectorAll('.pane[data-state=none]').length === 1")
+
+
+def test_two_models_beside_each_other_and_the_better_answer(visit, server, tasks_end):
+    page = visit("/models/show?path=model")
+    page.get_by_label("Name of the new directory").first.fill("small")
+    page.get_by_role("button", name="Quantize").click()
+    page.wait_for_selector("#tasks tr:has-text('quantize model') .badge.finished")
+    page.goto(server.base + "/chat?model=model&model=runs/models/small")
+    page.get_by_role("button", name="Start").click()
+    ready(page, 2)
+    say(page, "copy 12")
+    ended(page)
+    assert page.locator(".said.assistant").count() == 2
+    page.get_by_role("button", name="The second").click()
+    page.get_by_text("Saved to runs/data/preferences.jsonl").wait_for()
+    (row,) = map(json.loads, (server.home / "runs/data/preferences.jsonl").read_text().splitlines())
+    answers = page.evaluate("[...document.querySelectorAll('.said.assistant .text')].map((e) => e.textContent)")
+    assert [row["rejected"]["content"], row["chosen"]["content"]] == answers
+    assert page.evaluate("JSON.stringify(chat.panes[0].messages) === JSON.stringify(chat.panes[1].messages)")
+    assert page.get_by_role("button", name="The second").is_hidden()
+    page.get_by_role("button", name="Stop").last.click()
+    until(page, "document.querySelectorAll('.pane[data-state=none]').length === 1")

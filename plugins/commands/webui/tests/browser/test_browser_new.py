@@ -1,0 +1,63 @@
+"""A new run in a browser: from the form and from YAML, with the errors and the plan of the command, to its live curves."""
+
+import pytest
+from browser_checks import until, violations
+
+pytestmark = [pytest.mark.web, pytest.mark.slow]
+SETTLED = "document.getElementById('new').dataset.settled === 'true'"
+YAML = """# from the page
+model: {path: model}
+method: {name: sft}
+data: {train: [{path: rows.jsonl}], format: messages, max_seq_len: 96}
+train: {max_steps: 150, batch_size: 4, learning_rate: 0.002}
+log: {report: false}
+"""
+
+
+def settle(page):
+    until(page, SETTLED)
+    return page
+
+
+def test_a_run_starts_from_form_and_text_and_shows_its_loss(visit, server, image):
+    page = settle(visit("/new"))
+    page.locator("#text").fill(YAML)
+    settle(page)
+    assert page.get_by_text("The settings are right.").is_visible()
+    assert page.locator("[id='f-train.batch_size']").input_value() == "4"
+    page.locator("[id='f-train.batch_size']").fill("-1")
+    until(page, "document.querySelector('[data-bad=\"train.batch_size\"]').textContent.includes('must be ≥ 1')")
+    assert page.locator("#start").is_disabled()
+    page.locator("[id='f-train.batch_size']").fill("10")
+    page.get_by_label("Search settings").fill("seed")
+    page.locator("[id='f-run.seed']").fill("7")
+    until(page, f"{SETTLED} && document.getElementById('text').value.includes('seed: 7')")
+    assert page.locator("#text").input_value() == YAML.replace("batch_size: 4", "batch_size: 10") + "run:\n  seed: 7\n"
+    assert "run.seed=7" in page.locator("#command").inner_text()
+    assert page.locator("#plan").inner_text().splitlines().count("150") == 1
+    page.get_by_label("Search settings").fill("")
+    assert violations(page) == []
+    image(page, "new")
+    page.get_by_label("Name of the run").fill("from-page")
+    page.get_by_role("button", name="Start the run").click()
+    page.wait_for_url("**/run/from-page")
+    until(page, "watched.points && watched.points.metrics.loss && watched.points.metrics.loss.x.length > 3")
+    assert (server.home / "runs/settings/from-page.yaml").read_text().startswith("# from the page\n")
+    page.wait_for_selector(".badge.finished")
+    page.get_by_role("link", name="Clone").click()
+    settle(page)
+    assert page.get_by_label("Name of the run").input_value() == "from-page-1"
+    assert page.locator("[id='f-train.max_steps']").input_value() == "150"
+    assert page.get_by_text("The settings are right.").is_visible()
+
+
+def test_another_method_has_other_fields_by_keyboard_alone_on_a_phone(visit):
+    page = settle(visit("/new", viewport={"width": 360, "height": 700}, locale="zh-CN", color_scheme="dark"))
+    assert page.locator("h1").inner_text() == "新建运行"
+    page.locator("[id='f-method.name']").focus()
+    page.keyboard.type("dpo")
+    until(page, f"{SETTLED} && document.getElementById('text').value.includes('name: dpo')")
+    assert page.evaluate("document.activeElement.id") == "f-method.name"
+    assert page.locator("[id='f-method.beta']").count() == 1
+    assert page.evaluate("document.documentElement.scrollWidth") <= 360
+    assert violations(page) == []

@@ -1,0 +1,118 @@
+"""Models below the roots, what the page says of them, and the commands that it queues."""
+
+import json
+import os
+import shutil
+
+import pytest
+from erniecore_webui.actions import ERNIE
+from erniecore_webui.site import Site
+from webui_runs import write_model
+
+
+@pytest.fixture
+def models(site):
+    write_model(site.root / "first/model")
+    write_model(site.root / "first/exported/step-00000010")
+    write_model(site.home / "bases/q8", quantization_config={"quant_method": "erniecore", "quantizer": "wint8"})
+    manifest = {"provenance": {"parameters": 26080, "method": "sft", "base": "bases/x"}}
+    (site.root / "first/model/erniecore_manifest.json").write_text(json.dumps(manifest))
+    adapter = site.root / "group/second/adapter"
+    adapter.mkdir()
+    (adapter / "adapter_config.json").write_text('{"peft_type": "LORA", "r": 8, "base_model_name_or_path": "bases/x"}')
+    site.models.forget()
+    return site
+
+
+def test_models_of_runs_packed_ones_and_adapters_are_found(browser, models):
+    assert set(models.models.found()) == {"runs/first/model", "runs/first/exported/step-00000010", "bases/q8",
+                                          "runs/group/second/adapter"}  # fmt: skip
+    text = browser.get("/models").text
+    for shown in ("bases/q8", "wint8", "Ernie4_5ForCausalLM", "26,080", "LORA", "r=8"):
+        assert shown in text
+    rows = browser.get("/models?q=q8", headers={"hx-request": "true"}).text
+    assert "bases/q8" in rows
+    assert "runs/first" not in rows
+
+
+def test_a_model_tells_where_it_came_from_and_what_can_be_done(browser, models):
+    text = browser.get("/models/show?path=runs/first/model").text
+    assert '<span class="muted">method</span> sft' in text
+    assert 'action="/models/do/quantize"' in text
+    packed = browser.get("/models/show?path=bases/q8").text
+    assert 'action="/models/do/export"' in packed
+    assert 'action="/models/do/quantize"' not in packed
+    adapter = browser.get("/models/show?path=runs/group/second/adapter").text
+    assert 'action="/models/do/merge"' in adapter
+    assert "/chat?model=" not in adapter
+
+
+BUTTONS = [
+    ("quantize", "runs/first/model", {"to": "wint8", "name": "q"}, "quantize PLACE --to wint8 --out runs/models/q"),
+    ("export", "bases/q8", {"to": "hf", "dtype": "float32", "name": "e"},
+     "export PLACE --to hf --dtype float32 --out runs/models/e"),
+    ("merge", "runs/group/second/adapter", {"name": "m", "base": "runs/first/model"},
+     "merge PLACE --base runs/first/model --out runs/models/m"),
+    ("check", "bases/q8", {"to": "hf"}, "model check PLACE --contract hf"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("action", "place", "given", "expected"), BUTTONS)
+def test_a_button_is_a_command_in_the_queue(browser, models, monkeypatch, action, place, given, expected):
+    monkeypatch.setattr(models.tasks, "advance", lambda: None)  # it waits
+    answer = browser.post(f"/models/do/{action}", data={"path": place, **given})
+    (task,) = models.tasks.all()
+    assert list(task.argv) == [*ERNIE, *expected.replace("PLACE", place).split()]
+    assert answer.url.query.decode() == f"task={task.name}"
+    assert f"{action} {place}" in browser.get("/queue").text
+
+
+@pytest.mark.parametrize("given", [
+    {"path": "runs/first"}, {"path": "/etc"}, {"path": "runs/first/../first/model"}, {"to": "--calib"}, {"to": "nothing"},
+    {"name": "../x"}, {"name": ""}, {"name": "-x"}, {"name": "taken"}, {"calib": "/etc/passwd"}, {"calib": "runs/.web/token"},
+    {"calib": "../outside.jsonl"}, {"calib": "runs/.web/x.jsonl"},
+])  # fmt: skip
+def test_what_is_no_model_plugin_name_or_file_is_refused(browser, models, given):
+    (models.root / "models/taken").mkdir(parents=True)
+    (models.state / "x.jsonl").touch()
+    (models.home.parent / "outside.jsonl").touch()
+    data = {"path": "runs/first/model", "to": "wint8", "name": "q", **given}
+    assert browser.post("/models/do/quantize", data=data).status_code == 400
+    assert not models.tasks.all()
+
+
+def test_no_name_of_a_file_is_an_option_html_or_an_error(browser, models, monkeypatch):
+    monkeypatch.setattr(models.tasks, "advance", lambda: None)
+    write_model(models.home / "--base=x")
+    write_model(models.home / "<img src=x onerror=alert(1)>")
+    (models.home / "bytes").mkdir()
+    for name in (b"\xff", b"\xff.jsonl"):
+        shutil.copytree(models.home / "bases/q8", os.fsdecode(os.fsencode(models.home) + b"/bytes/" + name))
+    models.models.forget()
+    assert {"./--base=x", "<img src=x onerror=alert(1)>"} < set(models.models.found())
+    for page in ("models", "chat", "evaluate", "new"):
+        text = browser.get(f"/{page}")
+        assert (text.status_code, "<img src=x" in text.text, "&lt;img src=x" in text.text) == (200, False, True), page
+    browser.post("/models/do/merge", data={"path": "./--base=x", "name": "m"})
+    (task,) = models.tasks.all()
+    assert task.argv[len(ERNIE) :] == ("merge", "./--base=x", "--out", "runs/models/m")
+    # another task is going to write there
+    assert browser.post("/models/do/merge", data={"path": "bases/q8", "name": "m"}).status_code == 400
+    long = {"model": "bases/q8", "tasks": "a", "data": "x" * 300 + ".jsonl", "include": "x" * 300}
+    assert browser.post("/evaluate/start", data=long).status_code == 400
+    assert browser.post("/evaluate/start", data={**long, "tasks": ""}).status_code == 400
+
+
+def test_other_directories_are_roots_where_they_are_named(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    write_model(tmp_path / "here/model")
+    write_model(tmp_path / "there/deep/model")
+    (tmp_path / "there/link").symlink_to(tmp_path / "here")
+    site = Site(tmp_path / "runs", models=[tmp_path / "there"])
+    assert list(site.models.found()) == ["there/deep/model"]
+    write_model(tmp_path / "there/new")
+    assert site.models.describe("there/new").numbers == "bfloat16"  # a place that is asked for is looked for again
+    shutil.rmtree(tmp_path / "there/deep")
+    shutil.rmtree(tmp_path / "there/new")
+    site.models.forget()
+    assert not site.models.found()

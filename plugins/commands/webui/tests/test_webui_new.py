@@ -1,0 +1,218 @@
+"""A new run from the page: text and form are one document, errors and plan are those of the command, nothing leaves the roots."""
+
+import shlex
+from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
+
+import pytest
+import yaml
+from erniecore_webui.actions import ERNIE, Result
+from erniecore_webui.drafts import arguments, judged
+from erniecore_webui.run_form import chosen, field_of, groups
+from erniecore_webui.yaml_edits import changed, flat, read
+
+from erniecore.api import UsageError
+from erniecore.api.settings import load, values
+
+TEXT = """# ours
+model: {path: model}  # a base
+method: sft
+data:
+  train:
+    - path: rows.jsonl   # one
+    - other.jsonl
+  # the longest
+  max_seq_len: 96
+train: {max_steps: 5}
+"""
+EDITS = [
+    ("data.max_seq_len", "128", "  max_seq_len: 96", "  max_seq_len: 128"),
+    ("data.train", "[a.jsonl]", "  train:\n    - path: rows.jsonl   # one\n    - other.jsonl", "  train: [a.jsonl]"),
+    ("data.format", "messages", "  max_seq_len: 96\n", "  max_seq_len: 96\n  format: messages\n"),
+    ("train.epochs", "2", "{max_steps: 5}", "{max_steps: 5, epochs: 2}"),
+    ("train.max_steps", None, "train: {max_steps: 5}\n", ""),
+    ("method.name", "dpo", "method: sft", "method: dpo"),
+    ("method.beta", "0.2", "method: sft", "method: {name: sft, beta: 0.2}"),
+    ("method.name", None, "method: sft\n", ""),
+    ("data.max_seq_len", None, "  max_seq_len: 96\n", ""),
+    ("adapter.name", "lora", "{max_steps: 5}\n", "{max_steps: 5}\nadapter:\n  name: lora\n"),
+    ("run.seed", None, "", ""),
+]
+
+
+@pytest.mark.parametrize(("key", "value", "old", "new"), EDITS)
+def test_a_changed_setting_leaves_the_rest_as_it_was_written(key, value, old, new):
+    assert changed(TEXT, key, value) == TEXT.replace(old, new, 1)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "{}", "{model: x}", "train:\n", "train: {}", "train: {max_steps: 1, epochs: 2}", "train:\n  epochs: 3"]
+)
+def test_settings_come_and_go_in_every_spelling(text):
+    there = changed(text, "train.max_steps", "7")
+    assert flat(read(there))["train.max_steps"] == "7"
+    assert "train.max_steps" not in flat(read(changed(there, "train.max_steps", None)))
+    assert {**flat(read(there)), **flat(read(text))}.keys() == flat(read(there)).keys()
+
+
+@pytest.mark.parametrize("text", ["a: [", "- a", "a: b: c", "x", "a: &b [*b]\n" * 2 + "\t-", "[" * 5000])
+def test_what_is_no_mapping_is_said_with_its_line(text):
+    with pytest.raises(UsageError):
+        changed(text, "train.max_steps", "7")
+
+
+def test_the_command_line_says_the_same_as_the_text(talker, tmp_path, monkeypatch):
+    monkeypatch.chdir(talker)
+    text = TEXT.replace("    - other.jsonl\n", "") + 'log: {every: "7"}\nrun: {seed: 0o17}\n'
+    text = text.replace('"7"', "7")
+    (tmp_path / "a.yaml").write_text(text)
+    of_file, of_line = load(tmp_path / "a.yaml", environ={}), load(None, arguments(text), environ={})
+    assert dict(values(of_file.settings)) == dict(values(of_line.settings))
+    assert dict(values(of_file.settings))["data", "train"]
+
+
+def test_the_form_has_what_is_installed_with_its_defaults():
+    form = groups(chosen({"method.name": "dpo", "adapter.name": "lora"}))
+    rate = field_of(form, "train.learning_rate")
+    plain = field_of(groups(chosen({"method.name": "sft"})), "train.learning_rate")
+    assert (rate.default, rate.type) != (plain.default, "")
+    assert "dpo" in field_of(form, "method.name").choices
+    assert field_of(form, "adapter.rank").type.startswith("integer")
+    assert field_of(form, "method.beta").description
+    assert field_of(form, "run.out") is None
+    assert form[0].fields[0].key == "model.path"
+    seen = [field.key for group in form for field in group.fields]
+    assert len(seen) == len(set(seen)) > 80
+
+
+def test_a_field_changes_the_text_and_the_errors_are_those_of_the_command(browser, site, talker, monkeypatch):
+    (site.home / "rows.jsonl").write_bytes((talker / "rows.jsonl").read_bytes())
+    (site.home / "model").symlink_to(talker / "model")
+    site.models._roots.append(talker.resolve())
+    text = TEXT.replace("    - other.jsonl\n", "")
+    good = browser.post(
+        "/new/check", data={"text": text, "key": "data.format", "value": "messages", "name": "a b"}
+    ).json()
+    assert "  format: messages\n" in good["text"]
+    assert good["text"].startswith("# ours\n")
+    assert (good["errors"], good["general"]) == ({}, [])
+    assert good["values"]["data.train"] == "rows.jsonl"
+    assert "26,080" in good["plan"]
+    assert shlex.split(good["command"])[-2:] == ["--out", "runs/a b"]
+    assert 'data-key="method.name"' in good["fields"]
+    bad = text.replace("5}", "x, batch_size: -1}").replace("max_seq_len", "max_seq_leng")
+    found = browser.post("/new/check", data={"text": bad, "plugins": good["plugins"]}).json()
+    assert found["errors"] == {
+        "train.max_steps": "line 9: must be an integer (got 'x')",
+        "train.batch_size": "line 9: must be ≥ 1 (got -1)",
+    }
+    assert found["general"] == ["data.max_seq_leng: line 8: unknown key; did you mean data.max_seq_len? (got 96)"]
+    assert not found["plan"]
+    assert "fields" not in found
+    lost = browser.post("/new/check", data={"text": text.replace("path: model", "path: modell")}).json()
+    assert "ERN-K" in lost["errors"]["model.path"]
+    lost = browser.post("/new/check", data={"text": text.replace("sft", "sftt")}).json()
+    assert "sft" in lost["errors"]["method.name"]
+    assert browser.post("/new/check", data={"text": "a: ["}).json()["general"]
+    assert not list((site.state / "drafts").iterdir())
+
+
+@pytest.mark.parametrize("text", [
+    "model: {path: /etc}", "data: {train: [{path: ../x.jsonl}]}", "extends: /etc/x.yaml", "extends: ../../../x.yaml",
+    "data: {cache: ~root/x}", "run: {out: here}", "plugins: [/tmp/x.py]", "data: {train: [link.jsonl]}",
+])  # fmt: skip
+def test_a_path_out_of_the_roots_is_refused_before_any_command_sees_it(browser, site, monkeypatch, text):
+    (site.home / "link.jsonl").symlink_to("/etc/passwd")
+    monkeypatch.setattr(site.actions, "asked", lambda *a: pytest.fail("a command saw it"))
+    assert judged(site, text).general
+    assert browser.post("/new/start", data={"text": text, "name": "x"}).status_code == 400
+    assert not site.tasks.all()
+    assert not (site.root / "settings").exists()
+
+
+LAUGHS = "a: &a [x, x, x, x, x, x, x, x]\n" + "".join(
+    f"{name}: &{name} [{', '.join([f'*{before}'] * 8)}]\n" for before, name in pairwise("abcdefgh")
+)
+
+
+@pytest.mark.parametrize("text", [
+    "? [a, b]\n: 3\n", "model: {? {a: b} : c}", "a: &x [*x]", "a: &x {b: *x}", 'a: {b: "\\ud800"}', '"\\ud800": {b: c}',
+    "a: {b: 1}\na: {b: 2}", LAUGHS,
+], ids=range(8))  # fmt: skip
+def test_yaml_that_no_settings_are_is_an_error_of_the_page_at_once(browser, site, monkeypatch, text):
+    """No error of the server, and 400 bytes of aliases are not followed to their 16 million values."""
+    monkeypatch.setattr(site.actions, "asked", lambda *a: pytest.fail("a command saw it"))
+    assert browser.post("/new/check", data={"text": text}).json()["general"]
+    assert browser.post("/new/start", data={"text": text, "name": "x"}).status_code == 400
+
+
+def test_a_value_that_is_half_typed_is_an_error_of_its_field(browser, site, monkeypatch):
+    monkeypatch.setattr(site.actions, "asked", lambda *a: Result(0, '{"parameters": {}}'))
+    for value in ("[a", "[*a]", "[a], run: {out: b}", "[a]}, run: {out: b}, q: {a: [b]", "a\n- b"):
+        for text in ("data: {train: [b]}", "data:\n  train: [b]\n", "{data: {train: [b]}, run: {seed: 1}}"):
+            found = browser.post("/new/check", data={"text": text, "key": "data.train", "value": value}).json()
+            assert found["general"] or "out" not in flat(read(found["text"])), value
+            assert "run.out" not in flat(read(found["text"]))
+    assert changed("adapter: ~\n", "adapter.name", "lora") == "adapter: {name: lora}\n"
+    assert judged(site, "adapter: ~\nmodel: {path: ~}").plan  # that is no path, it is null
+
+
+def test_of_two_tabs_one_gets_the_name(browser, site, monkeypatch):
+    """The second one's settings were those of the first one's run, which had not begun to read them."""
+    monkeypatch.setattr(site.tasks, "advance", lambda: None)  # it waits
+    monkeypatch.setattr(site.actions, "asked", lambda *a: Result(0, '{"parameters": {}}'))
+    with ThreadPoolExecutor(4) as pool:
+        texts = [f"run: {{seed: {number}}}" for number in range(8)]
+        answers = list(pool.map(lambda text: browser.post("/new/start", data={"text": text, "name": "x"}), texts))
+    assert sorted(answer.status_code for answer in answers) == [200, *[400] * 7]
+    winner = next(text for text, answer in zip(texts, answers, strict=True) if answer.status_code == 200)
+    assert (site.root / "settings/x.yaml").read_text() == winner + "\n"
+    (task,) = site.tasks.all()
+    (task.directory / "exit.json").write_text('{"code": 2, "time": 1}')  # a run that did not begin leaves the name
+    assert browser.post("/new/start", data={"text": texts[0], "name": "x"}).status_code == 200
+
+
+def test_a_run_starts_at_once_or_in_the_queue(browser, site, monkeypatch):
+    monkeypatch.setattr(site.tasks, "advance", lambda: None)  # it waits
+    monkeypatch.setattr(site.actions, "asked", lambda *a: Result(0, '{"parameters": {}}'))
+    text = "# ours\r\nmethod: sft\r\ndevice: {name: cuda}"
+    for name, when in (("one", "now"), ("two", "queue"), ("three", "front")):
+        answer = browser.post("/new/start", data={"text": text, "name": name, "when": when})
+        assert f"ernie run runs/settings/{name}.yaml --out runs/{name}" in answer.text
+    tasks = site.tasks.all()
+    assert [(t.run, t.device) for t in tasks] == [("three", "cuda"), ("one", ""), ("two", "cuda")]
+    assert list(tasks[0].argv) == [*ERNIE, "run", "runs/settings/three.yaml", "--out", "runs/three"]
+    assert (site.root / "settings/one.yaml").read_text() == text.replace("\r", "") + "\n"
+    for name in ("first", "../x", "", "models", "-x"):
+        assert browser.post("/new/start", data={"text": text, "name": name}).status_code == 400
+    monkeypatch.setattr(
+        site.actions, "asked", lambda *a: Result(2, '{"event": "error", "error": {"code": "X", "message": "m"}}')
+    )
+    assert browser.post("/new/start", data={"text": text, "name": "four"}).status_code == 400
+    assert len(site.tasks.all()) == 3
+    (site.root / "one").mkdir()
+    (site.root / "one/events.jsonl").touch()
+    answer = browser.get(f"/new/started?task={tasks[1].name}", headers={"hx-request": "true"})
+    assert answer.headers["hx-redirect"] == "/run/one"
+
+
+def test_a_clone_has_what_was_set_for_the_run(browser, site):
+    (site.root / "first/resolved.yaml").write_text(
+        "run:\n  name: first  # command line\n  seed: 3  # a.yaml:1\ntrain:\n  max_steps: 5  # a.yaml:2\n"
+        "  epochs: 1.0  # default\n"
+        "data:\n  train: [{path: rows.jsonl}]  # a.yaml:3\nmethod:\n  name: sft  # a.yaml:4\n"
+    )
+    answer = browser.get("/new?from=first").text
+    text = answer.partition("<textarea")[2].partition("\n")[2].partition("</textarea>")[0]
+    assert yaml.safe_load(text) == {"run": {"seed": 3}, "train": {"max_steps": 5}, "method": {"name": "sft"},
+                                    "data": {"train": [{"path": "rows.jsonl"}]}}  # fmt: skip
+    assert 'value="first-1"' in answer
+    assert browser.get("/new?from=nothing").status_code == 400
+
+
+def test_settings_of_ten_megabytes_and_other_origins_are_refused(browser, stranger):
+    assert browser.post("/new/check", data={"text": "x" * 10_000_000}).status_code == 413
+    assert browser.post("/new/check", data={"text": "x: " + "y" * 300_000}).json()["general"]
+    for headers in ({"origin": "http://evil.example"}, {"host": "evil.example"}, {"x-csrf-token": "no"}):
+        assert browser.post("/new/start", data={"text": "", "name": "x"}, headers=headers).status_code == 403
+    assert stranger.post("/new/start", data={"text": "", "name": "x"}).status_code == 401

@@ -1,0 +1,1 @@
+"""The ranks of a run as actors of a Ray cluster."""

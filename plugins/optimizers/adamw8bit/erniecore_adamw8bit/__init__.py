@@ -1,0 +1,1 @@
+"""AdamW with moments of 8 bits for erniecore."""

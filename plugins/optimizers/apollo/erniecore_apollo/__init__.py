@@ -1,0 +1,1 @@
+"""The APOLLO optimizer for erniecore."""

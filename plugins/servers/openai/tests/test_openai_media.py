@@ -1,0 +1,222 @@
+"""Images in messages, for both models that see: the tokens and completions of ``ernie generate``, alone and in company; what
+cannot be read is refused with the place of its part."""
+
+import asyncio
+import base64
+import io
+
+import httpx
+import numpy as np
+import pytest
+from erniecore_generation.media import asked
+from erniecore_generation.respond import Responder, generate_text
+from erniecore_openai.logprobs import TokenTexts
+from erniecore_openai.plugin import OpenAIConfig
+from erniecore_openai.serving import read_model
+from erniecore_openai.state import Serving
+from openai_client import Client
+from PIL import Image
+from seers import MARKERS, make_seer
+
+BODY = {"temperature": 0, "max_tokens": 9, "ignore_eos": True, "logprobs": True}
+
+
+@pytest.fixture(scope="module", params=MARKERS)
+def home(request, tmp_path_factory):
+    return make_seer(tmp_path_factory.mktemp(request.param), request.param)
+
+
+@pytest.fixture(scope="module")
+def model(home):
+    found = read_model(OpenAIConfig(name="seer", rows=4), home / "model")
+    found.engine.start()
+    yield found
+    found.engine.stop(drain=False)
+
+
+@pytest.fixture
+def opened(model):
+    made = []
+
+    def start(**settings):
+        made.append(Serving(OpenAIConfig(**settings)))
+        made[-1].open(model)
+        return Client(made[-1])
+
+    yield start
+    for serving in made:
+        serving.close()
+
+
+@pytest.fixture
+def client(opened):
+    return opened()
+
+
+def data_url(data, kind="image/png"):
+    return f"data:{kind};base64,{base64.b64encode(data).decode()}"
+
+
+def image(url):
+    return {"type": "image_url", "image_url": {"url": url}}
+
+
+def user(*parts):
+    told = [{"type": "text", "text": part} if isinstance(part, str) else part for part in parts]
+    return [{"role": "user", "content": told}]
+
+
+def test_answers_are_those_of_generate_alone_and_in_company(home, model, client):
+    urls = {name: data_url((home / name).read_bytes()) for name in ("a.png", "b.png", "c.png")}
+    bodies = [
+        user(image(urls["a.png"]), "What is it?"),
+        user("What?"),
+        user("1 ", image(urls["b.png"]), " 2 ", image(urls["c.png"])),
+        user(image(urls["c.png"]), "What is it?"),
+    ]
+    own = [
+        [asked("What is it?", [home / "a.png"])],
+        [asked("What?", [])],
+        [asked("1 <image> 2 <image>", [home / "b.png", home / "c.png"])],
+        [asked("What is it?", [home / "c.png"])],
+    ]
+    plain = {"max_new_tokens": 9, "ignore_eos": True}
+    expected = [generate_text(model.engine.model, model.tokenizer, [prompt], **plain)[0] for prompt in own]
+    alone = [client.chat(messages=body, **BODY)[1] for body in bodies]
+    texts = TokenTexts(model.tokenizer)
+    tokens = [[entry["token"] for entry in a["choices"][0]["logprobs"]["content"]] for a in alone]
+    assert tokens == [[texts.of(token) for token in e.ids] for e in expected]
+    assert len({tuple(each) for each in tokens}) == 4
+    # placeholders are tokens of the prompt
+    assert [a["usage"]["prompt_tokens"] for a in alone] == [e.prompt_tokens for e in expected]
+    assert alone[0]["usage"]["prompt_tokens"] > alone[1]["usage"]["prompt_tokens"] + 4
+    ids = client.post("/tokenize", messages=bodies[2])[1]["tokens"]
+    assert ids == Responder(model.engine.model, model.tokenizer).encode(own[2]).ids
+
+    async def ask_all():
+        transport = httpx.ASGITransport(client.app)
+        async with httpx.AsyncClient(transport=transport, base_url="http://test") as session:
+            sent = [session.post("/v1/chat/completions", json={"messages": body, **BODY}) for body in bodies * 2]
+            return [response.json() for response in await asyncio.gather(*sent)]
+
+    together = asyncio.run(ask_all())
+    assert [a["choices"][0] for a in together] == [a["choices"][0] for a in alone * 2]
+
+
+def test_files_are_read_below_the_roots_alone(home, client, opened, tmp_path):
+    url = data_url((home / "a.png").read_bytes())
+    expected = client.chat(messages=user(image(url), "What?"), **BODY)[1]["choices"]
+    rooted = opened(media_roots=(str(tmp_path), str(home)))
+    for path in (str(home / "a.png"), f"file://{home}/a.png"):
+        status, refused = client.chat(messages=user("What?", image(path)))
+        assert (status, refused["error"]["code"]) == (400, "invalid_media")
+        assert "messages[0].content[1]: files of the server are not read" in refused["error"]["message"]
+        assert rooted.chat(messages=user(image(path), "What?"), **BODY)[1]["choices"] == expected
+    (tmp_path / "link.png").symlink_to(home / "a.png")
+    for path in ("/etc/hostname", f"{home}/../passwd", "link.png", "none.png", str(tmp_path)):
+        status, refused = rooted.chat(messages=user(image(path)))
+        assert status == 400, path
+        assert str(tmp_path) not in refused["error"]["message"]
+        assert refused["error"]["message"].startswith("messages[0].content[0].image_url.url: "), refused
+
+
+def damaged(home):
+    whole = (home / "a.png").read_bytes()
+    return whole[:200] + b"\0" * (len(whole) - 200)
+
+
+@pytest.mark.parametrize(
+    ("part", "where", "reason"),
+    [
+        (image("https://example.com/a.png"), "content[1]", "not fetched"),
+        (image("data:image/png,abc"), "content[1]", "not in base64"),
+        (image("data:image/png;base64,@@@@"), "content[1]", "damaged"),
+        (image(data_url(b"no image")), "content[1]", "not an image"),
+        (image(data_url(b"")), "content[1]", "image"),
+        ("<image>", "content[1]", "would stand for another one"),
+        (
+            {"type": "image_url", "image_url": {"url": "data:", "detail": "low"}},
+            "content[1].image_url.detail",
+            "'high'",
+        ),
+        ({"type": "image_url"}, "content[1].image_url", "required"),
+        ({"type": "input_audio", "input_audio": {}}, "content[1]", "type input_audio are not supported"),
+        ({"type": "video_url", "video_url": {"url": data_url(b"x", "video/mp4")}}, "content[1]", ""),
+    ],
+)
+def test_what_cannot_be_read_is_refused_with_its_place(part, where, reason, home, client):
+    url = data_url((home / "a.png").read_bytes())
+    status, refused = client.chat(messages=user(image(url), part))
+    error = refused["error"]
+    assert (status, error["type"]) == (400, "invalid_request_error"), refused
+    assert error["message"].startswith(f"messages[0].{where}"), refused
+    assert reason in error["message"]
+    assert "base64,i" not in error["message"]  # nothing of the image itself
+
+
+def test_pixels_that_are_damaged_and_images_that_are_too_large_name_their_part(home, client):
+    good = image(data_url((home / "a.png").read_bytes()))
+    status, refused = client.chat(messages=user(good, image(data_url(damaged(home)))))
+    assert status == 400
+    assert refused["error"]["message"].startswith("messages[0].content[1].image_url.url: "), refused
+    bomb = io.BytesIO()
+    Image.fromarray(np.zeros((9000, 9000), np.uint8)).save(bomb, "PNG")
+    status, refused = client.chat(messages=user(image(data_url(bomb.getvalue()))))
+    assert status == 400
+    assert "messages[0].content[0].image_url.url" in refused["error"]["message"]
+    assert "pixels" in refused["error"]["message"]
+
+
+def test_a_marker_in_two_parts_of_text_is_one(home, client):
+    """What the template reads is the whole text, in which an image would stand at the place of the text's marker."""
+    url = image(data_url((home / "a.png").read_bytes()))
+    for parts in (("<im", "age>", url), ("a<image", ">", url), (url, "<", "image>"), ("<", "image", ">", url)):
+        status, refused = client.chat(messages=user(*parts))
+        assert status == 400, parts
+        assert refused["error"]["message"].startswith("messages[0].content: <image> in the text"), refused
+    # a template that writes images first brings both ends together
+    status, answer = client.chat(messages=user("<im", url, "age>"), **BODY)
+    assert status == (400 if "paddleocr-vl" in home.name else 200), answer
+    assert status == 200 or "the text becomes a marker of an image" in answer["error"]["message"]
+
+
+def test_images_are_decoded_only_where_the_engine_takes_them(home, model, client, opened, monkeypatch):
+    """A body of 30 kB holds images of 3 GB: those of a prompt beyond the context, and those beyond the memory, are refused."""
+    bomb = io.BytesIO()
+    Image.new("1", (1400, 1400)).save(bomb, "PNG")
+    part = image(data_url(bomb.getvalue()))
+    decoded = []
+    template = type(model.tokenizer.chat_template)
+    load = template._load
+    monkeypatch.setattr(template, "_load", lambda *args: decoded.append(args) or load(*args))
+    status, refused = client.chat(messages=user(*[part] * 60))
+    assert (status, "longer than the model's context" in refused["error"]["message"]) == (400, True)
+    counted = client.post("/tokenize", messages=user(*[part] * 60))[1]["count"]
+    assert f"got {counted} tokens" in refused["error"]["message"]
+    assert decoded == []
+
+    small = user(image(data_url((home / "c.png").read_bytes())), "What?")
+    limited = opened(media_bytes=2000)
+    status, refused = limited.chat(messages=small, **BODY)
+    assert (status, "at most 2000 are taken" in refused["error"]["message"]) == (400, True)
+    # what one request holds is free when it has ended, and only then
+    serving = opened(media_bytes=1 << 20).serving
+    serving.hold_media("other", (1 << 20) - 2000)
+    tight = Client(serving)
+    status, refused = tight.chat(messages=small, **BODY)
+    assert (status, refused["error"]["code"]) == (429, "media_full")
+    serving.ended("other")
+    assert [tight.chat(messages=small, **BODY)[0] for _ in range(3)] == [200] * 3
+    assert not serving._media_bytes
+
+
+def test_only_users_show_images(home, client):
+    part = image(data_url((home / "a.png").read_bytes()))
+    status, refused = client.chat(messages=[{"role": "system", "content": [part]}, *user("a")])
+    assert (status, "belong to messages of the user" in refused["error"]["message"]) == (400, True)
+
+
+def test_what_was_answered_is_not_kept(home, model, client):
+    """Images come as data URLs of megabytes; the template remembers their sizes alone."""
+    client.chat(messages=user(image(data_url((home / "a.png").read_bytes()))), **BODY)
+    assert all(len(key.source) < 200 for key in model.tokenizer.chat_template._known)

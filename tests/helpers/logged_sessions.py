@@ -1,0 +1,18 @@
+"""Sessions of a run as a callback of curves gets them, without a run: for tests of the loggers."""
+
+from erniecore_conformance import FakeRun
+
+
+def log_session(plugin, out, *events, done=0, **options):
+    """Start, ``events`` and end of a session that begins behind ``done`` steps; ``options``: settings of the callback."""
+    run = FakeRun(out, callbacks={plugin.name: plugin.Config(**options)})
+    run.step = done
+    plugin.ernie_run_start(run=run)
+    for event in events:
+        plugin.ernie_event(run=run, event=event)
+    plugin.ernie_run_end(run=run)
+
+
+def step(number, **fields):
+    """A ``step`` event."""
+    return {"event": "step", "time": 1.0, "step": number, "loss": 1.0 / number, "tokens": 9, **fields}
