@@ -1,5 +1,6 @@
 """What axe-core, which lies beside this file, finds on a page that a browser shows."""
 
+import time
 from pathlib import Path
 
 AXE = Path(__file__).with_name("axe-core") / "axe.min.js"
@@ -14,11 +15,12 @@ def violations(page):
     ]
 
 
-def until(page, expression):
+def until(page, expression, patience=180):
     """Wait until a JavaScript expression is true. Playwright's own waits evaluate strings, which the page forbids."""
     from playwright.sync_api import Error
 
-    while True:
+    end = time.monotonic() + patience
+    while time.monotonic() < end:
         try:
             if found := page.evaluate(expression):
                 return found
@@ -26,3 +28,4 @@ def until(page, expression):
             if "context was destroyed" not in str(error) and "is not defined" not in str(error):
                 raise
         page.wait_for_timeout(50)
+    raise AssertionError(f"not true within {patience} s: {expression}\n{page.locator('body').inner_text()}")
