@@ -22,7 +22,13 @@ class Event(TypedDict):
     time: Annotated[float, "seconds since 1970 (UTC)"]
 
 
-class RunStart(Event):
+class AtStep(Event):
+    """What an event has that is about a moment of training."""
+
+    step: Annotated[int, "optimizer steps done since the start of the run"]
+
+
+class RunStart(AtStep):
     """``run_start``: everything is built, the first step comes next. Once per session: a run that was resumed has several."""
 
     name: Annotated[str, "name of the run"]
@@ -36,7 +42,6 @@ class RunStart(Event):
     plan: Annotated[list[tuple[str, str]], "label and text of each line of the plan"]
     data: Annotated[list[str], "lines on the data that was read"]
     notes: Annotated[list[str], "what is not as usual, such as what a resumed run goes on from"]
-    step: Annotated[int, "steps done before this session"]
     total_steps: Annotated[int, "steps of the whole run"]
     resumed_from: Annotated[str, "directory of the checkpoint; empty for a new run"]
     seed: Annotated[int, "`run.seed`"]
@@ -48,17 +53,15 @@ class RunStart(Event):
     trainable: Annotated[int, "trained parameters on this rank"]
 
 
-class Begin(Event):
+class Begin(AtStep):
     """``begin``: the method has passed over all samples before the first step. Further fields are the method's."""
 
-    step: Annotated[int, "steps done"]
     seconds: Annotated[float, "that the pass took"]
 
 
-class Step(Event):
+class Step(AtStep):
     """``step``: an optimizer step is done. Further fields are metrics of the method, the model and the callbacks."""
 
-    step: Annotated[int, "from 1"]
     loss: Annotated[float | None, "mean over the loss tokens of all ranks; null for a step without any"]
     lr: Annotated[float, "learning rate"]
     grad_norm: Annotated[float | None, "L2 norm of the gradient before clipping, all ranks"]
@@ -70,36 +73,32 @@ class Step(Event):
     skipped: NotRequired[Annotated[int, "1: the guards refused the update"]]
 
 
-class Eval(Event):
+class Eval(AtStep):
     """``eval``: an evaluation is done. Further fields are metrics of the method."""
 
-    step: Annotated[int, "steps done"]
     seconds: Annotated[float, "that the evaluation took"]
     best_step: NotRequired[Annotated[int, "step of the best evaluation so far, with `eval.best`"]]
 
 
-class Checkpoint(Event):
+class Checkpoint(AtStep):
     """``checkpoint``: a checkpoint is complete on disk."""
 
-    step: Annotated[int, "steps that it holds"]
     path: Annotated[str, "its directory"]
     bytes: Annotated[int, "of its files"]
     seconds: Annotated[float, "from the request until it was complete"]
     stall: Annotated[float, "seconds for which training stood still"]
 
 
-class EarlyStop(Event):
+class EarlyStop(AtStep):
     """``early_stop``: training ends before its last step, because nothing gets better or a callback asked for it."""
 
-    step: Annotated[int, "steps done"]
     total_steps: Annotated[int, "steps that were planned"]
     reason: Annotated[str, "why"]
 
 
-class Export(Event):
+class Export(AtStep):
     """``export``: the trained model or adapter has been written."""
 
-    step: Annotated[int, "steps done"]
     path: Annotated[str, "its directory"]
     seconds: Annotated[float, "that writing took"]
 

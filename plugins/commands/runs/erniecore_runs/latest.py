@@ -62,14 +62,14 @@ def state_now(path: Path, state: str, locked: frozenset[int]) -> str:
 
 
 def duration(seconds: float) -> str:
-    """``4.2 s``, ``3m 05s``, ``2h 07m``."""
+    """``4.2 s``, ``3m 05s``, ``2h 07m``, ``3d 04h``."""
     if seconds < 60 or not math.isfinite(seconds):
         return f"{seconds:.1f} s"
     minutes, rest = divmod(round(seconds), 60)
     if minutes < 60:
         return f"{minutes}m {rest:02d}s"
     hours, minutes = divmod(minutes, 60)
-    return f"{hours}h {minutes:02d}m"
+    return f"{hours}h {minutes:02d}m" if hours < 48 else f"{hours // 24}d {hours % 24:02d}h"
 
 
 def _int(value: object) -> int | None:

@@ -7,13 +7,18 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shlex
 import subprocess
 import sys
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
+
+from erniecore.api.files import parse_json
 
 #: The command line, whatever PATH says.
 ERNIE = (sys.executable, "-m", "erniecore")
@@ -26,6 +31,22 @@ class Result:
 
     code: int
     output: str
+
+    def json(self) -> Any:
+        """What the command printed with ``--json``; None where there is nothing, or an error."""
+        found = printed_json(self.output)
+        return None if isinstance(found, dict) and found.get("event") == "error" else found
+
+
+def printed_json(output: str) -> Any:
+    """The first object or array that begins and ends with a line, amid lines of warnings; also the error that a command printed.
+    None where there is none."""
+    for begin in re.finditer(r"^[{\[]", output, re.MULTILINE):
+        with suppress(ValueError, RecursionError):
+            end = json.JSONDecoder().raw_decode(output, begin.start())[1]
+            if not output[end:].partition("\n")[0].strip():
+                return parse_json(output[begin.start() : end])
+    return None
 
 
 def shown(argv: Sequence[str]) -> str:

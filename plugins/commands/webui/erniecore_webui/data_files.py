@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import threading
-import time
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -18,16 +16,16 @@ from typing import BinaryIO
 
 from erniecore.api import UsageError
 from erniecore.api.runs import EVENTS_NAME
+from erniecore_webui.listing import Listing, scan
 from erniecore_webui.model_dirs import ModelDirs
-from erniecore_webui.state_files import is_text
 
 ROWS = (".jsonl", ".ndjson", ".json", ".txt", ".csv", ".tsv", ".parquet", ".arrow")
 #: what may stand behind them
 PACKED = (".gz", ".zst", ".xz")
 #: those whose lines are text
 _PLAIN = (".jsonl", ".ndjson", ".json", ".txt", ".csv", ".tsv")
-#: levels below a root; most entries that are looked at; seconds for which a list is believed
-_DEPTH, _MOST, _FRESH = 5, 100_000, 3.0
+#: levels below a root; most entries that are looked at
+_DEPTH, _MOST = 5, 100_000
 #: bytes of a file that are read to find a line, and of a line that are shown
 _FAR, _LINE = 1 << 28, 4000
 #: bytes of an upload, and those of the disk that it leaves free
@@ -62,35 +60,19 @@ def is_data(name: str) -> bool:
     return name.endswith(ROWS) and not name.startswith(".")
 
 
-class DataFiles:
-    """Finds files of rows below ``roots``. Methods may be called from any thread."""
+class DataFiles(Listing[DataFile]):
+    """Finds files of rows below ``roots``."""
 
     def __init__(self, roots: Sequence[Path], models: ModelDirs) -> None:
+        super().__init__()
         self._roots, self._models = roots, models
-        self._lock = threading.Lock()
-        self._found: list[DataFile] = []
-        self._until = 0.0
 
-    def found(self) -> list[DataFile]:
-        """Every file below the roots, the newest first."""
-        with self._lock:
-            if time.monotonic() > self._until:
-                left = [_MOST]
-                # a root that lies in another one is looked at once
-                paths = {path: None for root in self._roots for path in _walk(str(root), _DEPTH, left)}
-                rows = filter(None, map(self._one, paths))
-                self._found = sorted(rows, key=lambda row: (-row.changed, row.place))
-                self._until = time.monotonic() + _FRESH
-            return self._found
-
-    def forget(self) -> None:
-        """Look again at the next question."""
-        self._until = 0.0
-
-    def select(self, text: str) -> list[DataFile]:
-        """Those whose place has every word of ``text``."""
-        terms = text.lower().split()
-        return [found for found in self.found() if all(term in found.place.lower() for term in terms)]
+    def look(self) -> Iterator[DataFile]:
+        """Every file below the roots."""
+        left = [_MOST]
+        # a root that lies in another one is looked at once
+        paths = {path: None for root in self._roots for path in _walk(str(root), _DEPTH, left)}
+        return filter(None, map(self._one, paths))
 
     def describe(self, path: Path) -> DataFile:
         """One file. Raises ``OSError``."""
@@ -105,23 +87,13 @@ class DataFiles:
 
 def _walk(directory: str, depth: int, left: list[int]) -> Iterator[str]:
     """Files that may hold rows. Links are not followed."""
-    folders, names = [], []
-    with suppress(OSError), os.scandir(directory) as entries:
-        for entry in entries:
-            left[0] -= 1
-            if left[0] < 0:
-                return
-            if entry.name.startswith(".") or entry.name in _SKIPPED or not is_text(entry.name):
-                continue
-            if entry.is_dir(follow_symlinks=False):
-                folders.append(entry.path)
-            elif entry.is_file(follow_symlinks=False):
-                names.append(entry.name)
+    folders, others = scan(directory, left, _SKIPPED)
+    names = [entry.name for entry in others if entry.is_file(follow_symlinks=False)]
     if not _OTHERS.isdisjoint(names):
         return
     yield from (f"{directory}/{name}" for name in names if is_data(name))
     if depth > 1:
-        for folder in sorted(folders):
+        for folder in folders:
             yield from _walk(folder, depth - 1, left)
 
 

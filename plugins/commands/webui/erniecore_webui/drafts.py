@@ -21,7 +21,7 @@ from erniecore_runs.settings import hyperparameters
 from erniecore.api import UsageError
 from erniecore.api.command import store_text
 from erniecore.api.settings import RUN_KINDS
-from erniecore_webui.actions import ERNIE
+from erniecore_webui.actions import ERNIE, printed_json
 from erniecore_webui.site import Site
 from erniecore_webui.yaml_edits import flat, leaves, read
 
@@ -85,11 +85,7 @@ def judged(site: Site, text: str) -> Verdict:
 
 
 def _verdict(output: str, path: str, values: Mapping[str, Any]) -> Verdict:
-    begin = output.find("{")
-    try:
-        found = json.JSONDecoder().raw_decode(output[begin:])[0] if begin >= 0 else {}
-    except ValueError:
-        found = {}
+    found = printed_json(output)
     if not isinstance(found, dict) or not found:
         return Verdict(general=(output.strip() or "ernie plan did not answer in time",))
     if found.get("event") != "error":

@@ -9,7 +9,7 @@ from typing import Any
 
 from erniecore_runs.record import number
 
-from erniecore.api.files import parse_json
+from erniecore_webui.actions import printed_json
 
 #: half a 95 % interval of a normal mean, in standard errors
 _Z95 = 1.96
@@ -37,11 +37,7 @@ class Measure:
 
 def measures(output: str) -> list[Measure]:
     """The measures in what a command printed; nothing where it printed no result."""
-    start = 0 if output.startswith("{") else output.find("\n{") + 1
-    try:
-        found = parse_json(output[start : output.rindex("}") + 1].encode())
-    except (ValueError, RecursionError):
-        return []
+    found = printed_json(output)
     return list(_measures(found)) if isinstance(found, dict) else []
 
 

@@ -6,8 +6,6 @@ A page names a directory by its place; only places that were found are answered,
 from __future__ import annotations
 
 import os
-import threading
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -16,11 +14,12 @@ from typing import Any, Literal
 
 from erniecore.api import UsageError
 from erniecore.api.runs import EVENTS_NAME
-from erniecore_webui.state_files import is_text, stored_object
+from erniecore_webui.listing import Listing, scan
+from erniecore_webui.state_files import stored_object
 
 Kind = Literal["model", "packed", "adapter"]
-#: levels below a root, and below a run, in which models are looked for; most entries; seconds for which a list is believed
-_DEPTH, _RUN_DEPTH, _MOST, _FRESH = 4, 3, 200_000, 3.0
+#: levels below a root, and below a run, in which models are looked for; most entries
+_DEPTH, _RUN_DEPTH, _MOST = 4, 3, 200_000
 _ADAPTER = ("adapter_config.json", "lora_config.json")
 _TOKENIZERS = ("tokenizer.json", "tokenizer.model")
 _SKIPPED = frozenset({"ckpt", "logs", "control", "node_modules", "site-packages", "__pycache__"})
@@ -61,14 +60,12 @@ class ModelDir:
     changed: float
 
 
-class ModelDirs:
-    """Finds models below ``roots``. Methods may be called from any thread."""
+class ModelDirs(Listing[Found]):
+    """Finds models below ``roots``."""
 
     def __init__(self, roots: Sequence[Path], home: Path) -> None:
+        super().__init__()
         self._roots, self._home = list(dict.fromkeys(root.resolve() for root in roots)), home
-        self._lock = threading.Lock()
-        self._found: dict[str, Found] = {}
-        self._until = 0.0
 
     @property
     def roots(self) -> list[str]:
@@ -80,27 +77,13 @@ class ModelDirs:
         place = str(path.relative_to(self._home)) if path.is_relative_to(self._home) else str(path)
         return f"./{place}" if place.startswith("-") else place
 
-    def found(self) -> dict[str, Found]:
-        """Place -> directory, the newest first."""
-        with self._lock:
-            if time.monotonic() > self._until:
-                left = [_MOST]
-                # a root that lies in another one is looked at once
-                others = frozenset(map(str, self._roots))
-                paths = {path: None for root in self._roots for path in _walk(root, _DEPTH, left, others)}
-                rows = sorted(filter(None, map(self._one, paths)), key=lambda row: (-row.changed, row.place))
-                self._found = {row.place: row for row in rows}
-                self._until = time.monotonic() + _FRESH
-            return self._found
-
-    def forget(self) -> None:
-        """Look again at the next question."""
-        self._until = 0.0
-
-    def select(self, text: str) -> list[Found]:
-        """Those whose place has every word of ``text``."""
-        terms = text.lower().split()
-        return [found for found in self.found().values() if all(term in found.place.lower() for term in terms)]
+    def look(self) -> Iterator[Found]:
+        """Every directory with a model below the roots."""
+        left = [_MOST]
+        # a root that lies in another one is looked at once
+        others = frozenset(map(str, self._roots))
+        paths = {path: None for root in self._roots for path in _walk(str(root), _DEPTH, left, others)}
+        return filter(None, map(self._one, map(Path, paths)))
 
     def path(self, place: str) -> Path:
         """The directory at a place. Raises ``UsageError`` where no model was found."""
@@ -123,22 +106,10 @@ class ModelDirs:
         return None
 
 
-def _walk(directory: Path, depth: int, left: list[int], others: frozenset[str]) -> Iterator[Path]:
+def _walk(directory: str, depth: int, left: list[int], others: frozenset[str]) -> Iterator[str]:
     """Directories with a model. Links are not followed; of a run only the names that runs write are looked at."""
-    folders, names = [], set()
-    with suppress(OSError), os.scandir(directory) as entries:
-        for entry in entries:
-            left[0] -= 1
-            if left[0] < 0:
-                return
-            if entry.name.startswith(".") or entry.name in _SKIPPED or entry.path in others:
-                continue
-            if not is_text(entry.name):  # no page can show or send it
-                continue
-            if entry.is_dir(follow_symlinks=False):
-                folders.append(entry.path)
-            else:
-                names.add(entry.name)
+    folders, rest = scan(directory, left, _SKIPPED)
+    names = {entry.name for entry in rest}
     if names.intersection(_ADAPTER) or ("config.json" in names and any(n.endswith(".safetensors") for n in names)):
         yield directory
         return
@@ -146,7 +117,8 @@ def _walk(directory: Path, depth: int, left: list[int], others: frozenset[str]) 
     depth = _RUN_DEPTH if EVENTS_NAME in names else depth
     if depth > 1:
         for path in folders:
-            yield from _walk(Path(path), depth - 1, left, others)
+            if path not in others:
+                yield from _walk(path, depth - 1, left, others)
 
 
 def describe(path: Path, place: str) -> ModelDir:

@@ -10,6 +10,7 @@ from typing import Any
 from urllib.parse import parse_qs
 
 import jinja2
+from erniecore_runs.latest import duration
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 
@@ -30,7 +31,7 @@ def _templates() -> jinja2.Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    env.filters.update(size=_size, number=number_text, duration=duration_text, when=_when)
+    env.filters.update(size=_size, number=number_text, duration=_duration, when=_when)
     return env
 
 
@@ -88,17 +89,8 @@ def number_text(value: object, digits: int = 4) -> str:
     return f"{value:,.0f}" if abs(value) >= 10**digits else f"{value:.{digits}g}"
 
 
-def duration_text(seconds: object) -> str:
-    """``4.2 s``, ``3m 05s``, ``2h 07m``, ``3d 04h``."""
-    if not isinstance(seconds, int | float) or not math.isfinite(seconds):
-        return "–"
-    if seconds < 60:
-        return f"{seconds:.1f} s"
-    minutes, rest = divmod(round(seconds), 60)
-    if minutes < 60:
-        return f"{minutes}m {rest:02d}s"
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}h {minutes:02d}m" if hours < 48 else f"{hours // 24}d {hours % 24:02d}h"
+def _duration(seconds: object) -> str:
+    return duration(seconds) if isinstance(seconds, int | float) and math.isfinite(seconds) else "–"
 
 
 def _size(value: object) -> str:

@@ -27,7 +27,7 @@ def test_files_of_rows_are_listed_and_those_of_runs_and_models_are_not(browser, 
     for name in (".hidden.jsonl", "notes.md", "bases/one/extra.jsonl", "runs/first/samples.jsonl"):
         (rows.home / name).write_text("{}")
     (rows.home / "link.jsonl").symlink_to("/etc/hostname")
-    assert {file.place for file in rows.data.found()} == {"rows.jsonl", "runs/data/more.csv.gz"}
+    assert set(rows.data.found()) == {"rows.jsonl", "runs/data/more.csv.gz"}
     found = browser.get("/data?q=csv", headers={"hx-request": "true"}).text
     assert "more.csv.gz" in found
     assert "rows.jsonl" not in found

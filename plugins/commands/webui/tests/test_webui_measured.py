@@ -4,6 +4,7 @@ import json
 
 import pytest
 from erniecore_webui.actions import ERNIE
+from erniecore_webui.actions import Result
 from erniecore_webui.measures import measures, span
 from webui_runs import write_model
 
@@ -126,3 +127,14 @@ def test_conformance_is_a_task_for_a_plugin_that_is_here(browser, ready):
     assert browser.post("/plugins/conform", data={"kind": "method", "name": "--help"}).status_code == 400
     (task,) = ready.tasks.all()
     assert list(task.argv) == [*ERNIE, "conform", "method", "sft"]
+
+
+def test_json_is_found_amid_warnings():
+    def found(output):
+        return Result(0, output).json()
+
+    assert found('[warn] {"a": 1}\n{"b": [1,\n {"c": 2}]}\nbye\n') == {"b": [1, {"c": 2}]}
+    assert found("note: [1]\n[\n 1]\n") == [1]
+    assert found('{"event": "error", "error": {"code": "ERN-D001"}}\n') is None
+    assert found("[" * 100_000) is None
+    assert found("") is found("no\n") is found('{"a": 1} and more\n') is None

@@ -48,7 +48,6 @@ class PairEncoder:
         too_long: what becomes of longer rows. ``drop``; ``turns``: without the earliest turns of the prompt, texts stay whole;
             ``truncate``: then the last question is cut at its start, down to a quarter of the sample, then both completions at
             their ends, to the same length.
-        media: whether the method gives the model the images of a batch; without, rows with images are refused.
     """
 
     accepts: tuple[type, ...] = (Preference,)
@@ -62,11 +61,10 @@ class PairEncoder:
         *,
         margin: bool = False,
         too_long: str = "turns",
-        media: bool = False,
     ) -> None:
         self.turns, self.max_length, self.margin, self.too_long = TurnEncoder(tokenizer), max_length, margin, too_long
         template = self.turns.template
-        self.media = template if media and isinstance(template, MediaReader) else None
+        self.media = template if isinstance(template, MediaReader) else None
 
     def expect(self, record: Record) -> None:
         """:meth:`encode` is going to be called for ``record``."""

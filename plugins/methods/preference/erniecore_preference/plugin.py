@@ -78,7 +78,7 @@ class PairPlugin(ComparedPlugin):
         from erniecore_preference.encoder import PairEncoder
 
         too_long = "truncate" if too_long == "auto" else too_long
-        return PairEncoder(tokenizer, max_length, margin=config.needs_margin(), too_long=too_long, media=True)
+        return PairEncoder(tokenizer, max_length, margin=config.needs_margin(), too_long=too_long)
 
 
 class DpoPlugin(PairPlugin):
@@ -180,7 +180,7 @@ class KtoPlugin(ComparedPlugin):
         from erniecore_preference.encoder import RatedEncoder
 
         too_long = "truncate" if too_long == "auto" else too_long
-        return RatedEncoder(tokenizer, max_length, too_long=too_long, media=True)
+        return RatedEncoder(tokenizer, max_length, too_long=too_long)
 
 
 dpo, ipo, hinge, robust, dpop = DpoPlugin(), IpoPlugin(), HingePlugin(), RobustPlugin(), DpopPlugin()

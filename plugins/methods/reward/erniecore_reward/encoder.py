@@ -48,7 +48,7 @@ class RewardEncoder(PairEncoder):
     cuts_completions = False  # they are read at their ends
 
     def __init__(self, tokenizer: Tokenizer, max_length: int, *, margin: bool = False, too_long: str = "turns") -> None:
-        super().__init__(tokenizer, max_length, too_long=too_long, media=True)
+        super().__init__(tokenizer, max_length, too_long=too_long)
         self.turns, self.with_margin = RewardTurnEncoder(tokenizer), margin
 
     def encode(self, record: Record) -> Sequence[Sample]:

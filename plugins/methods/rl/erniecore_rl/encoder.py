@@ -80,7 +80,7 @@ class PairPromptEncoder(PairEncoder):
     """Encodes preference pairs as prompts: the chosen completion is the reference answer, and both are a pair to train on."""
 
     def __init__(self, tokenizer: Tokenizer, max_length: int, *, new_tokens: int, too_long: str = "turns") -> None:
-        super().__init__(tokenizer, max_length, too_long=too_long, media=True)
+        super().__init__(tokenizer, max_length, too_long=too_long)
         self.new_tokens = new_tokens
 
     def encode(self, record: Record) -> Sequence[Sample]:

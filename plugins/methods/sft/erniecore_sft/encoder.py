@@ -30,7 +30,6 @@ class SftEncoder:
         tokenizer: with a chat template. max_length: tokens of a sample at most.
         too_long: what becomes of longer rows. ``drop``; ``turns``: without their earliest turns, texts stay whole;
             ``truncate``: without their last turns, and the first one that is learned cut.
-        media: whether the method gives the model the images of a batch; without, rows with images are refused.
 
     Raises:
         EnvironmentFault: the tokenizer has no chat template, or lacks the template's end tokens.
@@ -38,10 +37,10 @@ class SftEncoder:
 
     accepts: tuple[type, ...] = (Conversation,)
 
-    def __init__(self, tokenizer: Tokenizer, max_length: int, too_long: str = "turns", media: bool = True) -> None:
+    def __init__(self, tokenizer: Tokenizer, max_length: int, too_long: str = "turns") -> None:
         self.turns, self.max_length, self.too_long = TurnEncoder(tokenizer), max_length, too_long
         template = self.turns.template
-        self.media = template if media and isinstance(template, MediaReader) else None
+        self.media = template if isinstance(template, MediaReader) else None
 
     def expect(self, record: Record) -> None:
         """:meth:`encode` is going to be called for ``record``."""

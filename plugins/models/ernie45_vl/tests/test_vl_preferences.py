@@ -65,22 +65,22 @@ def test_both_completions_see_the_images_as_in_rows_of_their_own(home, model, to
         "rejected": "blue",
     }
     record = parsed(home, row)
-    (sample,) = PairEncoder(tokenizer, 400, media=True).encode(record)
+    (sample,) = PairEncoder(tokenizer, 400).encode(record)
     assert len(sample.media) == 3
-    other = RatedEncoder(tokenizer, 400, media=True).encode(rated(home, "red", 5))
+    other = RatedEncoder(tokenizer, 400).encode(rated(home, "red", 5))
     packed = logits(model, batch_of(tokenizer, [*other, sample]))[0, len(other[0]) :]
     side = sample.fields["completion"]
     for which, answer in ((1, record.chosen), (2, record.rejected)):
         turns = [*row["messages"], {"role": "assistant", "content": answer[0].content}]
         alone = parsed(home, {"messages": turns, "images": row["images"], "label": True})
-        (expected,) = RatedEncoder(tokenizer, 400, media=True).encode(alone)
+        (expected,) = RatedEncoder(tokenizer, 400).encode(alone)
         mine = (side == 0) | (side == which)
         np.testing.assert_array_equal(sample.input_ids[mine], expected.input_ids)
         np.testing.assert_allclose(packed[mine], logits(model, batch_of(tokenizer, [expected]))[0], atol=1e-5, rtol=0)
 
 
 def test_mismatched_pairs_are_rows_with_the_images_of_their_prompts(home, tokenizer):
-    encoder = RatedEncoder(tokenizer, 400, media=True)
+    encoder = RatedEncoder(tokenizer, 400)
     texts = {("red", 1): "red", ("blue", 2): "blue", ("green", 1, 2): "Say green. green"}
     samples = [encoder.encode(rated(home, answer, *images, label=False))[0] for (_, *images), answer in texts.items()]
     samples += encoder.encode(rated(home, "red", text="Say red."))
@@ -107,7 +107,7 @@ def test_mismatched_pairs_are_rows_with_the_images_of_their_prompts(home, tokeni
 
 
 def test_equal_texts_with_other_images_are_other_samples(home, tokenizer):
-    encoder = RatedEncoder(tokenizer, 400, media=True)
+    encoder = RatedEncoder(tokenizer, 400)
     one, two = (encoder.encode(rated(home, "red", i))[0] for i in (1, 7))
     np.testing.assert_array_equal(one.input_ids, two.input_ids)
     assert len(mismatched([batch_of(tokenizer, [one, two])])) == 1

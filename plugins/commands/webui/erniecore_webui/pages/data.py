@@ -7,7 +7,6 @@ import re
 import secrets
 import shutil
 from pathlib import Path
-from typing import Any
 from urllib.parse import unquote, urlencode
 
 from starlette.concurrency import run_in_threadpool
@@ -17,8 +16,7 @@ from starlette.responses import FileResponse, JSONResponse, RedirectResponse, Re
 from starlette.routing import Route
 
 from erniecore.api import UsageError
-from erniecore.api.files import parse_json
-from erniecore_webui.actions import ERNIE, Result
+from erniecore_webui.actions import ERNIE
 from erniecore_webui.choices import part_of, plugin_name, plugin_names
 from erniecore_webui.data_files import has_lines, is_data, lines, receive
 from erniecore_webui.rendering import form, page, site_of
@@ -68,7 +66,7 @@ def check(request: Request) -> Response:
     if path.stat().st_size > AT_ONCE:
         raise UsageError("this file is checked in the queue", where=site.models.place(path), found="its size")
     result = site.actions.asked(*_check(site, path, query.get("model", ""), query.get("method", "")))
-    report = _json(result)
+    report = result.json()
     return page(request, "data_check.html", report=report if isinstance(report, dict) else {}, output=result.output,
                 file=site.models.place(path))  # fmt: skip
 
@@ -91,7 +89,7 @@ def statistics(request: Request) -> Response:
                          fix=f"ernie data stats {site.models.place(path)}")  # fmt: skip
     result = site.actions.asked("data", "stats", site.models.place(path), *_model(site, query.get("model", "")),
                                 *_method(query.get("method", "")), "--json")  # fmt: skip
-    found = _json(result)
+    found = result.json()
     return page(request, "data_statistics.html", found=found if isinstance(found, dict) else {}, output=result.output)
 
 
@@ -109,7 +107,7 @@ def samples(request: Request) -> Response:
         "data", "show", site.models.place(path), *model, *_method(query.get("method", "")),
         *(["--line", str(line)] if line else []), "--limit", str(_SHOWN_SAMPLES), "--images", site.models.place(folder), "--json",
     )  # fmt: skip
-    found = _json(result)
+    found = result.json()
     _forget(site.state / _SEEN)
     return page(
         request, "data_samples.html", samples=found if isinstance(found, list) else [], output=result.output,
@@ -167,17 +165,6 @@ def _method(name: str) -> list[str]:
 def _check(site: Site, path: Path, model: str, method: str, *more: str) -> list[str]:
     found = [*_model(site, model), *_method(method)]
     return ["data", "check", site.models.place(path), *found, "--max-errors", str(_ERRORS), *more, "--json"]
-
-
-def _json(result: Result) -> Any:
-    """What a command printed with ``--json``, behind lines of warnings; None where there is nothing."""
-    for begin in re.finditer(r"^[{\[]", result.output, re.MULTILINE):
-        try:
-            found = parse_json(result.output[begin.start() :].encode())
-        except (ValueError, RecursionError):
-            continue
-        return None if isinstance(found, dict) and found.get("event") == "error" else found
-    return None
 
 
 def _forget(folder: Path) -> None:

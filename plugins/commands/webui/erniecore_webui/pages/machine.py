@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-from typing import Any
 
 from erniecore_planner.rates import rates_file
 from starlette.exceptions import HTTPException
@@ -12,7 +11,7 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
-from erniecore.api.files import parse_json, read_json
+from erniecore.api.files import read_json
 from erniecore_webui.actions import ERNIE
 from erniecore_webui.rendering import page, site_of
 
@@ -63,11 +62,8 @@ def doctor(request: Request) -> Response:
     """What ``ernie doctor`` found."""
     site = site_of(request)
     result = site.actions.ernie("doctor", "--json", "--out", site.models.place(site.root))
-    try:
-        found: Any = parse_json(result.output[result.output.index("{") :].encode())
-        findings = [item for item in found["findings"] if isinstance(item, dict)]
-    except (ValueError, KeyError, TypeError, RecursionError):
-        findings = []
+    found = result.json()
+    findings = found.get("findings", []) if isinstance(found, dict) else []
     return page(request, "machine_doctor.html", findings=findings, output=result.output)
 
 

@@ -29,7 +29,7 @@ _OFFERED = 200
 def show(request: Request) -> Response:
     """The page, with the settings of another run (``from``), of a kind of training (``start``) or none."""
     site, query = site_of(request), request.query_params
-    data = [file.place for file in site.data.found()][:_OFFERED]
+    data = list(site.data.found())[:_OFFERED]
     if chosen_data := query.get("data", ""):
         data.insert(0, site.models.place(site.data_file(chosen_data)))
     models = [place for place, found in site.models.found().items() if not found.is_adapter][:_OFFERED]
