@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from erniecore.capabilities import (
     AdapterCapability,
+    CallbackCapability,
     Capability,
     ExporterCapability,
     MethodCapability,
@@ -236,6 +237,7 @@ KINDS: dict[str, Kind] = {
             "watches a run: metrics, loggers, profilers",
             section="callbacks",
             help="Watches the run.",
+            capabilities=CallbackCapability,
             default="report",
             many=True,
         ),

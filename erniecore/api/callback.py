@@ -1,7 +1,10 @@
 """For callback plugins: watch a run without changing it."""
 
-from erniecore.types.run import RunView
+from erniecore.capabilities import CallbackCapability
+from erniecore.types.run import Evaluation, RunView
 
 __all__ = [
+    "CallbackCapability",
+    "Evaluation",
     "RunView",
 ]

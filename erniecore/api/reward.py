@@ -1,5 +1,6 @@
 """For reward plugins: compute rewards of completions."""
 
+from erniecore.engine.training.rewards import reward_functions_of
 from erniecore.plugin import RewardConfig
 from erniecore.types.completions import Completion, RewardFunction
 
@@ -7,4 +8,5 @@ __all__ = [
     "Completion",
     "RewardFunction",
     "RewardConfig",
+    "reward_functions_of",
 ]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from erniecore.hookspecs.marker import hookspec
 
 if TYPE_CHECKING:
-    from erniecore.types.run import RunView
+    from erniecore.types.run import Evaluation, RunView
 
 
 class LifecycleHooks:
@@ -42,9 +42,24 @@ class LifecycleHooks:
         """After each optimizer step, with all its metrics."""
 
     @hookspec
+    def ernie_evaluate(self, run: RunView, step: int) -> Evaluation | None:
+        """With each evaluation of a run (`eval.every`, and at the end), after the loss on held-out rows if there are any; the
+        model has its averaged weights where the run averages. ``None``: nothing is measured this time. The metrics join the
+        ``eval`` event, and an ``evaluation`` event says what it took. A plugin that lets the model compute has the capability
+        ``computes``. May raise ``ErnieError``, on all ranks alike.
+
+        Example::
+
+            @hookimpl
+            def ernie_evaluate(self, run, step):
+                squares = sum(float((p**2).sum()) for p in run.model.parameters())
+                return Evaluation({"acme/norm": squares**0.5}, lower_is_better=frozenset({"acme/norm"}))
+        """
+
+    @hookspec
     def ernie_event(self, run: RunView, event: Mapping[str, Any]) -> None:
-        """For every event of the run (``run_start``, ``step``, ``eval``, ``checkpoint``, ``warning``, ``run_end``);
-        main rank only. ``events`` writes them to a file, ``console`` shows them."""
+        """For every event of the run (``run_start``, ``step``, ``eval``, ``checkpoint``, ``warning``, ``run_end``, …); main rank
+        only. ``events`` writes them to a file, ``console`` shows them."""
 
     @hookspec
     def ernie_checkpoint_saved(self, run: RunView, path: Path) -> None:

@@ -74,10 +74,20 @@ class Step(AtStep):
 
 
 class Eval(AtStep):
-    """``eval``: an evaluation is done. Further fields are metrics of the method."""
+    """``eval``: an evaluation is done. Further fields are metrics of the method and of callbacks."""
 
     seconds: Annotated[float, "that the evaluation took"]
     best_step: NotRequired[Annotated[int, "step of the best evaluation so far, with `eval.best`"]]
+
+
+class Evaluated(AtStep):
+    """``evaluation``: what one callback of an evaluation measured is in the ``eval`` event that follows; this is what it took."""
+
+    by: Annotated[str, "name of the callback"]
+    examples: Annotated[int, "that were scored, all ranks"]
+    tokens: Annotated[int, "that the model wrote for it, all ranks"]
+    seconds: Annotated[float, "that it took"]
+    samples: NotRequired[Annotated[str, "file in the run directory with some of the examples and their scores"]]
 
 
 class Checkpoint(AtStep):
@@ -133,6 +143,7 @@ EVENTS: Mapping[str, type[Event]] = {
     "begin": Begin,
     "step": Step,
     "eval": Eval,
+    "evaluation": Evaluated,
     "checkpoint": Checkpoint,
     "early_stop": EarlyStop,
     "export": Export,

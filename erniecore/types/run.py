@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from erniecore.types.model import Layer, Tensor
     from erniecore.types.process_group import ProcessGroup
     from erniecore.types.samples import Array, Batch
+    from erniecore.types.text import Tokenizer
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +120,25 @@ class StepOutput:
 
 
 @dataclass(frozen=True, slots=True)
+class Evaluation:
+    """What a callback measured of the model, the same on every rank.
+
+    Attributes:
+        metrics: name -> value; by these names `eval.best` finds them. Other plugins have other names: begin with the plugin's.
+        lower_is_better: those of them of which a lower value is better.
+        examples: that were scored. tokens: that the model wrote for it. Both of all ranks together.
+        samples: file in the run directory with some of them, as JSON lines with ``step``, ``prompt``, ``completion``,
+            ``reference`` and ``scores``; empty: there is none.
+    """
+
+    metrics: Mapping[str, float]
+    lower_is_better: frozenset[str] = frozenset()
+    examples: int = 0
+    tokens: int = 0
+    samples: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Cluster:
     """The processes of this run. ``master``: ``host:port`` where they meet; empty for one process."""
 
@@ -207,6 +227,16 @@ class RunView(Protocol):
     everything else stays. A callback changes the run by nothing but what its hook returns, and by :meth:`request_stop`."""
 
     @property
+    def tokenizer(self) -> Tokenizer:
+        """Of the model, with its chat template."""
+        ...
+
+    @property
+    def parallel_plan(self) -> ParallelPlan:
+        """How ranks share the run: of ``data_size`` shares of the examples, this one's is ``data_rank``."""
+        ...
+
+    @property
     def out(self) -> Path:
         """Directory of the run; a callback writes only files of its own name into it."""
         ...
@@ -253,6 +283,11 @@ class RunView(Protocol):
 
     def emit(self, event: str, **fields: object) -> None:
         """Append one event to events.jsonl and to every callback that shows events."""
+        ...
+
+    def stopping(self) -> str:
+        """Why the run is to stop now, for what takes long in ``ernie_evaluate``: what it returns after that does not count. The
+        same on all ranks, which call it equally often."""
         ...
 
     def request_stop(self, reason: str) -> None:

@@ -44,6 +44,19 @@ def test_recipe_trains(runner, rows, tmp_path, monkeypatch, name):
     assert result.out == Path("runs") / name
 
 
+def test_the_best_step_by_answers(runner, rows, tmp_path, monkeypatch):
+    """The recipe as it stands but for its size: two evaluations, with loss and answers, and a best step."""
+    monkeypatch.chdir(tmp_path)
+    keys = {"model.path": runner.home / "base", "data.train": runner.home / "train.jsonl", "train.max_steps": 2}
+    keys |= {"data.eval": runner.home / "eval.jsonl", "eval.every": 1, "callbacks.eval-generate.max_new_tokens": 4}
+    keys |= {"callbacks.eval-generate.limit": 3}
+    result = erniecore.run(EXAMPLES / "sft-best.yaml", [f"{k}={v}" for k, v in keys.items()], console="none")
+    evals = [event for event in result.events if event["event"] == "eval"]
+    assert [{"loss", "generate/exact-match", "generate/numeric", "best_step"} <= event.keys() for event in evals] == [
+        True
+    ] * 2
+
+
 def test_the_table_names_every_recipe():
     text = (EXAMPLES / "README.md").read_text(encoding="utf-8")
     recipes = {path.name for path in EXAMPLES.glob("*.yaml")}

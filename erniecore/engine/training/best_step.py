@@ -29,11 +29,14 @@ class Best:
     stale: int = 0
     evaluated: int = 0
 
-    def observe(self, step: int, means: Mapping[str, float], section: EvalSection) -> bool:
+    def observe(
+        self, step: int, means: Mapping[str, float], section: EvalSection, lower: frozenset[str] = frozenset()
+    ) -> bool:
         """Take an evaluation into account, once; whether it is the best so far.
 
         Args:
             means: metrics of the evaluation. A value that is not finite is never better.
+            lower: those of which a lower value is better, where neither the settings nor the name says so.
         Raises:
             ConfigError: ``eval.best`` is none of them.
         """
@@ -43,7 +46,8 @@ class Best:
             hint = did_you_mean(section.best, means, "the evaluation has " + ", ".join(sorted(means)))
             raise ConfigError.at("eval.best", f"the evaluation has no metric {section.best!r}; {hint}")
         value, self.evaluated = means[section.best], step
-        gain = value - self.value if section.greater else self.value - value
+        greater = section.greater and (section.best not in lower or section.greater_is_better is not None)
+        gain = value - self.value if greater else self.value - value
         better = math.isfinite(value) and (self.step == 0 or gain > section.min_change)
         self.stale = 0 if better else self.stale + 1
         if better:

@@ -16,7 +16,7 @@ import paddle
 from erniecore_system.contents import digests
 
 import erniecore
-from erniecore.capabilities import AdapterCapability, ParallelCapability, QuantizerCapability
+from erniecore.capabilities import AdapterCapability, CallbackCapability, ParallelCapability, QuantizerCapability
 from erniecore.config.packed_base import quantizer_of
 from erniecore.engine import seed
 from erniecore.engine.fingerprint import KEY as FINGERPRINT
@@ -79,12 +79,12 @@ def assemble(
 ) -> Trainer:
     """Model, objective and optimizer over data that is already there; the state of ``checkpoint`` if there is one."""
     settings, is_main = context.settings, ranks.rank == 0
-    if settings.eval.best and data.eval is None:
+    if settings.eval.best and data.eval is None and not context.host.implementations("ernie_evaluate"):
         raise ConfigError.at("eval.best", "there are no held-out rows; name some (data.eval) or set data.eval_fraction")
     state = build_state(context, ranks, tokenizer, weights_follow=checkpoint is not None)
     # epochs count data; steps that repeat it come on top
     total_steps = data.total_steps * (1 if settings.train.max_steps else state.repeats)
-    callbacks = Callbacks(context.host, View(context, state, ranks, total_steps))
+    callbacks = Callbacks(context.host, View(context, state, ranks, total_steps, tokenizer))
     facts = partial(state_facts, context, data, total_steps)
     saver = CheckpointSaver(context.out, settings.checkpoint, ranks, callbacks, facts, context.config_hash)
     end = end_process(end_path(context.out, ranks.rank))
@@ -226,6 +226,8 @@ def build_objective(context: RunContext, policy: Any, tokenizer: Tokenizer, rank
         from erniecore.engine.training.rewards import reward_functions_of
 
         objective.reward_functions = reward_functions_of(context.host, rewards, settings.rewards)
+    if any(CallbackCapability.COMPUTES in plugin.capabilities for plugin in context.plugins.get("callback", ())):
+        objective.generates = True
     objective.all_gather_object, objective.counts = ranks.all_gather_object, ranks.counts
     if ranks.size > 1 and objective.repeats > 1:
         # what is carried from step to step differs by rank, and a checkpoint would hold rank 0's alone

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from erniecore_checkpoint.files import translated
 
 from erniecore.engine.preparation.rundir import log, log_fault
+from erniecore.errors import PluginBroken
 from erniecore.types.process_group import ProcessGroup
-from erniecore.types.run import Objective
+from erniecore.types.run import Evaluation, Objective, ParallelPlan
 
 if TYPE_CHECKING:
     from erniecore.config.settings import RunSettings
@@ -19,13 +20,19 @@ if TYPE_CHECKING:
     from erniecore.engine.training.state import TrainState
     from erniecore.host import Host
     from erniecore.types.model import Layer
+    from erniecore.types.text import Tokenizer
 
 
 class View:
     """The ``RunView`` of a run: read-only attributes, and ``emit``."""
 
-    def __init__(self, context: RunContext, state: TrainState, ranks: ProcessGroup, total_steps: int) -> None:
+    def __init__(
+        self, context: RunContext, state: TrainState, ranks: ProcessGroup, total_steps: int, tokenizer: Tokenizer
+    ) -> None:
         self._settings, self._out, self._host = context.settings, context.out, context.host
+        self._parallel_plan, self._tokenizer = context.parallel_plan, tokenizer
+        #: why the run is to stop, asked of all ranks; set by the trainer
+        self.stopping: Callable[[], str] = str
         self._console, self._state, self._ranks, self._total_steps = context.console, state, ranks, total_steps
         #: why a callback on this rank wants training to end; empty: none does
         self.asked = ""
@@ -59,6 +66,16 @@ class View:
     def total_steps(self) -> int:
         """Steps of the whole run."""
         return self._total_steps
+
+    @property
+    def tokenizer(self) -> Tokenizer:
+        """Of the model."""
+        return self._tokenizer
+
+    @property
+    def parallel_plan(self) -> ParallelPlan:
+        """How ranks share the run."""
+        return self._parallel_plan
 
     @property
     def step(self) -> int:
@@ -98,7 +115,10 @@ class Callbacks:
     """Calls the lifecycle hooks of a run's plugins and callbacks with its view."""
 
     def __init__(self, host: Host, view: View) -> None:
-        self._hook, self.view = host.hook, view
+        self._hook, self._host, self.view = host.hook, host, view
+        #: plugins that measure more than the loss
+        found = {implementation.plugin for implementation in host.implementations("ernie_evaluate")}
+        self.evaluators = [plugin for plugin in host.plugins if plugin in found]
 
     def emit(self, event: str, **fields: object) -> None:
         """Emit an event through the run view."""
@@ -126,6 +146,24 @@ class Callbacks:
         for more in self._hook.ernie_collect_metrics(run=self.view, step=step):
             found.update(more or {})
         return found
+
+    def evaluate(self, step: int) -> Evaluation:
+        """What plugins measured, together; an ``evaluation`` event each. Raises ``PluginBroken`` for a metric that two have."""
+        metrics: dict[str, float] = {}
+        lower: frozenset[str] = frozenset()
+        for plugin in self.evaluators:
+            started = time.perf_counter()
+            found = self._host.call(plugin, "ernie_evaluate", run=self.view, step=step)
+            if found is None:
+                continue
+            if both := sorted(metrics.keys() & found.metrics):
+                raise PluginBroken("two callbacks give one metric", where=plugin.name, found=", ".join(both))
+            metrics |= {name: float(value) for name, value in found.metrics.items()}
+            lower |= found.lower_is_better
+            cost = {"examples": found.examples, "tokens": found.tokens, "seconds": time.perf_counter() - started}
+            kept = {"samples": found.samples} if found.samples else {}
+            self.emit("evaluation", step=step, by=plugin.name, **cost, **kept)
+        return Evaluation(metrics, lower)
 
     def step_end(self, step: int, metrics: Mapping[str, float]) -> None:
         """After optimizer step ``step``, with all its metrics."""

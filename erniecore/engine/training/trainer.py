@@ -72,6 +72,7 @@ class Trainer:
         self.context, self.state, self.data, self.ranks = context, state, data, ranks
         self.callbacks, self.saver, self.watchdog, self.skipped = callbacks, saver, watchdog, skipped
         self.stop, self._export = stop, export
+        callbacks.view.stopping = self.stop_reason
         self.total_steps = callbacks.view.total_steps
         self.last_metrics: dict[str, float] = {}
         self._stop_reason, self._started = "", time.monotonic()
@@ -335,19 +336,24 @@ class Trainer:
         self.callbacks.emit("step", step=state.step, **facts, eta=eta)
 
     def evaluate(self) -> bool:
-        """Loss on the eval split, if there is one, with the averaged weights if there are any; whether it is the best so far."""
-        if self.data.eval is None:
-            return False
+        """Loss on the eval split, if there is one, and what callbacks measure, with the averaged weights if there are any;
+        whether it is the best so far. One that a stop cuts short does not count."""
         from erniecore.engine.scoring.evaluate import evaluate
 
-        started, state = time.perf_counter(), self.state
+        started, state, means = time.perf_counter(), self.state, dict[str, float]()
         with state.ema.applied() if state.ema is not None else nullcontext():
-            batches = self.data.eval_batches()
-            means = evaluate(state.objective, state.model, batches, self._eval.max_steps, self.stop_reason, self.ranks)
-        if not means:
+            if self.data.eval is not None:
+                batches, limit = self.data.eval_batches(), self._eval.max_steps
+                means = evaluate(state.objective, state.model, batches, limit, self.stop_reason, self.ranks)
+                if not means:
+                    return False
+            with self.watchdog.paused():
+                measured = self.callbacks.evaluate(state.step)
+        means |= measured.metrics
+        if not means or (self.callbacks.evaluators and self.stop_reason()):
             return False
         self._evaluated = state.step
-        better = bool(self._eval.best) and state.best.observe(state.step, means, self._eval)
+        better = bool(self._eval.best) and state.best.observe(state.step, means, self._eval, measured.lower_is_better)
         best = {"best_step": state.best.step} if self._eval.best else {}
         self.callbacks.emit("eval", step=state.step, **means, **best, seconds=time.perf_counter() - started)
         self.last_metrics.update({f"eval/{name}": value for name, value in means.items()})

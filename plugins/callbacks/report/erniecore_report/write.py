@@ -17,6 +17,7 @@ from erniecore.api.runs import EVENTS_NAME, size_text, warning_text
 from erniecore_report.chart import BOTTOM, FULL, LEFT, PHONE, RIGHT, TOP, Chart, make_chart
 from erniecore_report.image import PLOT_NAME, draw_loss
 from erniecore_report.panels import ON_PAGE, panels
+from erniecore_report.samples import kept_samples
 from erniecore_report.summary import eval_table, figures, memory_series
 
 REPORT_NAME = "report.html"
@@ -121,6 +122,7 @@ def render(record: RunRecord) -> str:
         margin={"left": LEFT, "right": RIGHT, "top": TOP, "bottom": BOTTOM},
         eval_columns=columns,
         eval_rows=rows,
+        samples=kept_samples(record),
         row_statistics=row_statistics(record.data),
         checkpoints=_checkpoints(record),
         hyperparameters=chosen,

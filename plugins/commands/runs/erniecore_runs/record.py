@@ -28,7 +28,7 @@ class RunRecord:
         directory: the run's.
         starts: its ``run_start`` events: the first start and every resumption.
         steps: step -> the last ``step`` event with that number, in order of steps.
-        evals, checkpoints, warnings: those events in order.
+        evals, evaluations, checkpoints, warnings: those events in order.
         end: the ``run_end`` event, if the last start has one.
         data: data_report.json, or {}.
         notes: what could not be read.
@@ -38,6 +38,7 @@ class RunRecord:
     starts: list[dict[str, Any]] = field(default_factory=list)
     steps: dict[int, dict[str, Any]] = field(default_factory=dict)
     evals: list[dict[str, Any]] = field(default_factory=list)
+    evaluations: list[dict[str, Any]] = field(default_factory=list)
     checkpoints: list[dict[str, Any]] = field(default_factory=list)
     warnings: list[dict[str, Any]] = field(default_factory=list)
     end: dict[str, Any] | None = None
@@ -163,7 +164,12 @@ def _parse(line: bytes) -> dict[str, Any] | None:
 
 def _add(record: RunRecord, event: dict[str, Any]) -> RunRecord:
     kind = str(event.get("event"))
-    lists = {"eval": record.evals, "checkpoint": record.checkpoints, "warning": record.warnings}
+    lists = {
+        "eval": record.evals,
+        "evaluation": record.evaluations,
+        "checkpoint": record.checkpoints,
+        "warning": record.warnings,
+    }
     if kind in lists:
         lists[kind].append(event)
     elif kind == "step" and isinstance(event.get("step"), int):

@@ -84,7 +84,7 @@ def check_generating(config: HybridConfig, generates: bool) -> None:
     pipeline cannot generate at all.
 
     Raises:
-        ConfigError: a method that generates during training, on a layout where it cannot.
+        ConfigError: a method or callback that generates during training, on a layout where it cannot.
     """
     refused = {
         "expert": config.expert > 1,
@@ -92,4 +92,6 @@ def check_generating(config: HybridConfig, generates: bool) -> None:
         "pipeline": config.pipeline > 1,
     }
     for key in (key for key, used in refused.items() if used and generates):
-        raise ConfigError.at(f"parallel.{key}", "this method generates text during training, which this cannot")
+        raise ConfigError.at(
+            f"parallel.{key}", "the method or a callback generates text during training, which this cannot"
+        )

@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from erniecore.api import hookimpl
+from erniecore.api.callback import CallbackCapability
+from erniecore.api.installation import load
 from erniecore.api.parallel import (
     Batch,
     Cluster,
@@ -36,8 +38,10 @@ class HybridPlugin(ParallelPlugin):
 
     @hookimpl
     def ernie_check_settings(self, settings: Any) -> None:
-        """Methods that generate text cannot do so on every layout; those have rewards."""
-        check_generating(settings.parallel, bool(settings.rewards))
+        """Methods that generate text, which have rewards, and callbacks that compute cannot do so on every layout."""
+        watching = (load("callback", name) for name in settings.callbacks)
+        computes = any(CallbackCapability.COMPUTES in plugin.capabilities for plugin in watching)
+        check_generating(settings.parallel, bool(settings.rewards) or computes)
 
     @hookimpl
     def ernie_count_processes(self, config: HybridConfig) -> int:

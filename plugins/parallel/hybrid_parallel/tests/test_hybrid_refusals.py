@@ -30,6 +30,7 @@ CASES = [
     ({**GRPO, "parallel__pipeline": 2}, "parallel.pipeline", "generates"),
     ({**GRPO, "parallel__sharding": 2, "parallel__sharding_stage": 3}, "parallel.sharding_stage", "generates"),
     ({**GRPO, "model": "moe", "parallel__data": 2, "parallel__expert": 2}, "parallel.expert", "generates"),
+    ({"callbacks": "[eval-generate]", "parallel__pipeline": 2}, "parallel.pipeline", "a callback generates"),
     ({"parallel__context": 2, "parallel__pipeline": 2}, "parallel.context", "do not go together"),
     ({"model": "moe", "model__capacity": "[1, 1, 1]", "parallel__context": 2}, "parallel.context", "whole rows"),
     ({"parallel__pipeline": 2, "method__neftune_alpha": 5}, "method.neftune_alpha", "parallel.pipeline"),
