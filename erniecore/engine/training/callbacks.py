@@ -68,8 +68,8 @@ class View:
         return self._total_steps
 
     @property
+    def tokenizer(self) -> Tokenizer:
         """The tokenizer of the model, with its chat template."""
-        """Of the model."""
         return self._tokenizer
 
     @property
