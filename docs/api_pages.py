@@ -8,6 +8,7 @@ import enum
 import importlib
 import inspect
 import pkgutil
+import re
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -23,6 +24,25 @@ EXAMPLES = {path.stem: path for path in sorted((ROOT / "docs" / "examples").glob
 EXAMPLES |= {name: TOYS / f"{name}.py" for name in ("importer", "kernels")}
 WAYS = """Python users need the package `erniecore` only: `run`, `load_model`, `open_model`, `load_adapter`, `load_tokenizer`,
 `generate` and `export`. A plugin imports the layer of its kind, and from `erniecore.api` the names that all kinds share."""
+
+
+#: module -> name -> a session of Python that uses it
+SESSIONS = ROOT / "docs" / "examples" / "names"
+
+
+def sessions(module: str) -> dict[str, str]:
+    """The examples of single names of a module, from ``docs/examples/names/MODULE.txt``; executed by a test, in this order.
+    ``## NAME`` begins the example of a name."""
+    path = SESSIONS / f"{module}.txt"
+    if not path.is_file():
+        return {}
+    parts = re.split(r"^## (\w+)\n", path.read_text(encoding="utf-8"), flags=re.MULTILINE)
+    return {name: text.strip() for name, text in zip(parts[1::2], parts[2::2], strict=True)}
+
+
+def session_block(text: str) -> list[str]:
+    """An example as a block of the page; nothing without one."""
+    return ["", "```pycon", text, "```"] if text else []
 
 
 def layers() -> list[str]:
@@ -65,8 +85,9 @@ def page(name: str, notice: str) -> str:
             "",
         ]
     lines += ["## Names", ""]
+    examples = sessions(f"erniecore.api.{name}")
     for public in sorted(module.__all__, key=str.lower):
-        lines += [*entry(public, getattr(module, public)), ""]
+        lines += [*entry(public, getattr(module, public)), *session_block(examples.get(public, "")), ""]
     return "\n".join(lines).rstrip() + "\n"
 
 
@@ -76,7 +97,7 @@ def entry(name: str, value: Any) -> list[str]:
     if isinstance(value, type) and value.__module__ != "builtins" and not hasattr(value, "__origin__"):
         return [f"### class {name}", "", inspect.getdoc(value) or "", *_members(value)]
     if inspect.isfunction(value):
-        return [f"### {name}({_parameters(value)})", "", inspect.getdoc(value) or ""]
+        return [f"### {name}({_parameters(value)})", "", *signature(name, value), "", inspect.getdoc(value) or ""]
     if isinstance(value, ModuleType):
         return [f"### module {name}", "", first_line(value)]
     return [f"### {name}", "", f"A `{type(value).__name__}`."]
@@ -96,6 +117,41 @@ def _members(cls: type) -> Iterator[str]:
         called = name if isinstance(value, property) else f"{name}({_parameters(function)})"
         text = " ".join((inspect.getdoc(value) or "").split("\n\n")[0].split())
         yield from ("", f"`{called}`: {text}" if text else f"`{called}`")
+
+
+def signature(name: str, function: Any) -> list[str]:
+    """How a function is called, with types and defaults, as a block of Python; long ones with a line for each parameter."""
+    found = inspect.signature(function)
+    written = list(_written(found))
+    returned = "" if found.return_annotation is found.empty else f" -> {_type(found.return_annotation)}"
+    text = f"{name}({', '.join(written)}){returned}"
+    if len(text) > 100 and written:
+        lines = "".join(f"    {parameter},\n" for parameter in written)
+        text = f"{name}(\n{lines}){returned}"
+    return ["```python", text, "```"]
+
+
+def _written(found: inspect.Signature) -> Iterator[str]:
+    """The parameters as they are written, with the bare ``*`` before those that are given by name."""
+    starred = False
+    for parameter in found.parameters.values():
+        if parameter.kind is parameter.KEYWORD_ONLY and not starred:
+            yield "*"
+        starred |= parameter.kind in (parameter.KEYWORD_ONLY, parameter.VAR_POSITIONAL)
+        stars = {parameter.VAR_POSITIONAL: "*", parameter.VAR_KEYWORD: "**"}.get(parameter.kind, "")
+        typed = "" if parameter.annotation is parameter.empty else f": {_type(parameter.annotation)}"
+        default = "" if parameter.default is parameter.empty else f" = {_value(parameter.default)}"
+        yield f"{stars}{parameter.name}{typed}{default if typed else default.replace(' ', '')}"
+
+
+def _type(annotation: Any) -> str:
+    return annotation if isinstance(annotation, str) else inspect.formatannotation(annotation)
+
+
+def _value(default: Any) -> str:
+    if inspect.isfunction(default) or isinstance(default, type):
+        return str(default.__name__)
+    return re.sub(r" at 0x\w+", "", repr(default))
 
 
 def _parameters(function: Any) -> str:

@@ -21,6 +21,7 @@ from typing import Any
 import api_pages
 import events_page
 import promises_page
+import python_page
 import settings_page
 import typer
 
@@ -283,6 +284,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "docs/reference/hooks.md": hooks_page,
     "docs/reference/events.md": lambda: NOTICE + events_page.markdown(),
     **api_pages.pages(NOTICE),
+    "docs/reference/python.md": lambda: NOTICE + python_page.markdown(),
     "docs/reference/kinds.md": kinds_page,
     "docs/reference/plugins.md": plugins_page,
     "docs/reference/devices.md": devices_page,

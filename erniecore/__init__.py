@@ -21,11 +21,25 @@ if TYPE_CHECKING:
 warnings.filterwarnings("ignore", message="No ccache found")
 
 __version__ = "0.1.0"
-__all__ = ["__version__", "export", "generate", "load_adapter", "load_model", "load_tokenizer", "open_model", "run"]
+__all__ = [
+    "Trainer",
+    "__version__",
+    "export",
+    "generate",
+    "load_adapter",
+    "load_model",
+    "load_tokenizer",
+    "open_model",
+    "run",
+]
 
 
-#: functions of this package that another distribution brings, and the modules that have them
-FROM_OTHERS = {"export": "erniecore_export.exporting", "generate": "erniecore_generation.generate"}
+#: names of this package that another distribution brings, and the modules that have them
+FROM_OTHERS = {
+    "Trainer": "erniecore_notebook.trainer",
+    "export": "erniecore_export.exporting",
+    "generate": "erniecore_generation.generate",
+}
 
 
 def __getattr__(name: str) -> Any:

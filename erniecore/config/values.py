@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -54,6 +55,7 @@ def plain_scalar(text: str) -> str | int | float | bool | None:
 
 def scalar(value: Any) -> str:
     """``value`` in one line of YAML 1.2, which :func:`parse` reads back; text without special characters stays bare."""
+    value = os.fspath(value) if isinstance(value, os.PathLike) else value
     if isinstance(value, str):
         bare = _BARE.fullmatch(value) and plain_scalar(value) == value
         return value if bare else _quoted(value)
@@ -70,3 +72,16 @@ def scalar(value: Any) -> str:
 
 def _quoted(text: str) -> str:
     return _ESCAPED.sub(lambda m: f"\\u{ord(m[0]):04x}", json.dumps(text, ensure_ascii=False))
+
+
+def assignments(sections: Mapping[str, Any]) -> list[str]:
+    """Sections with their keys as ``section.key=value`` arguments; one that is a value, such as ``method: sft``, as one."""
+    return [
+        f"{name}={scalar(value)}"
+        for section, content in sections.items()
+        for name, value in (
+            ((f"{section}.{key}", value) for key, value in content.items())
+            if isinstance(content, Mapping)
+            else [(section, content)]
+        )
+    ]

@@ -57,29 +57,34 @@ class RunResult:
 
 
 def run(
-    file: str | Path | None = None,
+    file: str | Path | Mapping[str, Any] | None = None,
     overrides: Sequence[str] = (),
     *,
     console: str = "auto",
     processes: int = 0,
     force: bool = False,
+    listeners: Sequence[object] = (),
 ) -> RunResult:
     """Train as ``ernie run FILE section.key=value …`` does.
 
     Args:
-        file: YAML file of the run; ``None``: everything from ``overrides``.
+        file: YAML file of the run, or its sections as a mapping; ``None``: everything from ``overrides``.
         overrides: ``section.key=value``.
         console: ``auto``, ``lines``, ``live``, ``json`` or ``none``.
         processes: on this machine; 0: as many as ``parallel`` needs. Several are started as processes of their own.
         force: start even where the plan needs more memory than is left.
+        listeners: objects with lifecycle hooks, called where the run has one process.
 
     Raises:
         ErnieError: with ``exit_code``, as the command line would end; ``Preempted`` after SIGTERM or SIGINT.
     """
     from erniecore.config.compose import load
+    from erniecore.config.values import assignments
 
+    if isinstance(file, Mapping):
+        overrides, file = [*assignments(file), *overrides], None
     loaded = load(None if file is None else Path(file), overrides, {}, os.environ)
-    return run_loaded(loaded, console=console, processes=processes, force=force)
+    return run_loaded(loaded, console=console, processes=processes, force=force, listeners=listeners)
 
 
 @contextmanager

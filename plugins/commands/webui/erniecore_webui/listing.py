@@ -58,7 +58,8 @@ class Listing(ABC, Generic[R]):
 
 
 def scan(directory: str, left: list[int], skipped: Collection[str]) -> tuple[list[str], list[os.DirEntry[str]]]:
-    """Paths of the folders of a directory, and its other entries: none that are hidden, skipped or no text. Links are not followed.
+    """Paths of the folders of a directory, and its other entries, without names that are hidden, skipped or no text. Links are
+    not followed.
 
     Args:
         left: one number, of entries that may still be looked at; counted down. Below 0 nothing more is found.

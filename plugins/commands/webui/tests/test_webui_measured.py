@@ -3,8 +3,7 @@
 import json
 
 import pytest
-from erniecore_webui.actions import ERNIE
-from erniecore_webui.actions import Result
+from erniecore_webui.actions import ERNIE, Result
 from erniecore_webui.measures import measures, span
 from webui_runs import write_model
 

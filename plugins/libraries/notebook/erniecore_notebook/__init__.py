@@ -1,0 +1,1 @@
+"""Runs from Python, as in a notebook: ``erniecore.Trainer``."""
