@@ -4,7 +4,7 @@ templates whose special tokens no text of a task can forge.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, cast
 
@@ -48,6 +48,23 @@ class _Rendered:
     thinking: bool
 
 
+@dataclass(frozen=True, slots=True)
+class Share:
+    """The requests that one of several processes computes: every ``count``-th, from ``index``.
+
+    Attributes:
+        gather: [position, result] of this process -> those of all. Every process calls it equally often.
+    """
+
+    index: int = 0
+    count: int = 1
+    gather: Callable[[list[Any]], list[Any]] = list
+
+    def own(self, missing: Sequence[int]) -> Sequence[int]:
+        """Those of ``missing`` that are computed here."""
+        return missing[self.index :: self.count]
+
+
 class HarnessModel(TemplateLM):  # type: ignore[misc]  # lm_eval has no types
     """The model of one evaluation.
 
@@ -55,6 +72,7 @@ class HarnessModel(TemplateLM):  # type: ignore[misc]  # lm_eval has no types
         bundle: with a tokenizer. batch_size: sequences that are decoded together. max_length: tokens of a prompt and what
             follows it; prompts lose their beginning. kept: finished requests. seed: of sampling.
         thinking: whether completions of chat prompts begin with reasoning, where the template has a switch.
+        share: of the requests, where several processes have the same model.
 
     Attributes:
         reports: task -> what its prompts met.
@@ -69,8 +87,10 @@ class HarnessModel(TemplateLM):  # type: ignore[misc]  # lm_eval has no types
         kept: KeptResults,
         seed: int = 0,
         thinking: bool | None = None,
+        share: Share = Share(),  # noqa: B008  # frozen
     ) -> None:
         super().__init__()
+        self._share = share
         assert bundle.tokenizer is not None
         self.bundle, self.tokenizer, self.batch_size, self.max_length = bundle, bundle.tokenizer, batch_size, max_length
         self.reports: dict[str, TaskReport] = {}
@@ -150,7 +170,7 @@ class HarnessModel(TemplateLM):  # type: ignore[misc]  # lm_eval has no types
         prompts = [self._prompt(index, request) for index, request in enumerate(requests)]
         keys = [self._kept.key("generate", [prompt.ids, asdict(prompt)]) for prompt in prompts]
         found = {index: text for index, key in enumerate(keys) if (text := self._kept.get(key)) is not None}
-        missing = [index for index in range(len(prompts)) if index not in found]
+        missing = self._share.own([index for index in range(len(prompts)) if index not in found])
         bar = tqdm(total=len(missing), desc="completions", disable=None)
         how: Any = {"rows": self.batch_size, "context": self.max_length}
         for place, text in complete(self.bundle, [prompts[i] for i in missing], **how) if missing else ():
@@ -159,6 +179,7 @@ class HarnessModel(TemplateLM):  # type: ignore[misc]  # lm_eval has no types
             self._kept.put(keys[index], text)
             bar.update()
         bar.close()
+        found |= dict(self._share.gather([[index, found[index]] for index in missing]))
         return [found[index] for index in range(len(prompts))]
 
     def _report(self, request: Instance) -> TaskReport:
@@ -194,7 +215,7 @@ class HarnessModel(TemplateLM):  # type: ignore[misc]  # lm_eval has no types
     def _scores(self, pairs: Sequence[Pair]) -> list[tuple[float, bool]]:
         keys = [self._kept.key("logprobs", pair) for pair in pairs]
         found = {index: entry for index, key in enumerate(keys) if (entry := self._kept.get(key)) is not None}
-        missing = [index for index in range(len(pairs)) if index not in found]
+        missing = self._share.own([index for index in range(len(pairs)) if index not in found])
         bar = tqdm(total=len(missing), desc="log-likelihoods", disable=None)
         asked = [pairs[i] for i in missing]
         for place, total, greedy in score_pairs(self.bundle, asked, self.max_length) if missing else ():
@@ -202,6 +223,7 @@ class HarnessModel(TemplateLM):  # type: ignore[misc]  # lm_eval has no types
             self._kept.put(keys[missing[place]], [total, greedy])
             bar.update()
         bar.close()
+        found |= dict(self._share.gather([[index, found[index]] for index in missing]))
         return [(found[index][0], found[index][1]) for index in range(len(pairs))]
 
     def _prompt(self, index: int, request: Instance) -> Prompt:

@@ -19,6 +19,16 @@ EVALUATED = {
     "callbacks__eval-generate__completions": 2,
     "callbacks__eval-generate__temperature": 1.0,
 }
+#: a task of lm-evaluation-harness, on ranks that have whole models
+TASK = """task: text
+dataset_path: json
+dataset_kwargs: {{data_files: {{test: "{data}"}}}}
+test_split: test
+output_type: loglikelihood_rolling
+doc_to_text: ""
+doc_to_target: "{{{{messages[0]['content']}}}}"
+metric_list: [{{metric: bits_per_byte}}]
+"""
 LAYOUTS = {
     "data": {"parallel__data": 2},
     "sharded": {"parallel__sharding": 2, "parallel__sharding_stage": 2},
@@ -28,20 +38,27 @@ LAYOUTS = {
 
 @pytest.mark.multiproc
 @pytest.mark.slow
-def test_ranks_measure_what_one_process_measures(words, tmp_path):
+def test_ranks_measure_what_one_process_measures(words, hybrid_home, tmp_path):
     import erniecore
 
-    erniecore.run(overrides=words(tmp_path / "alone", **EVALUATED), console="none")
-    cases = [words(tmp_path / n, **EVALUATED, **{"parallel__name": "hybrid", **k}) for n, k in LAYOUTS.items()]
+    (tmp_path / "text.yaml").write_text(TASK.format(data=hybrid_home / "eval.jsonl"))
+    harness = {"callbacks__lm-eval__tasks": "[text]", "callbacks__lm-eval__include_path": tmp_path}
+    erniecore.run(overrides=words(tmp_path / "alone", **EVALUATED, **harness), console="none")
+    cases = [
+        words(tmp_path / name, **EVALUATED, parallel__name="hybrid", **layout, **({} if name == "tensor" else harness))
+        for name, layout in LAYOUTS.items()
+    ]
     on_ranks(2, f"{HELPERS}:runs", cases, limit=600.0)
 
-    def measured(name):
+    def measured(name, *prefixes):
         lines = map(json.loads, (tmp_path / name / "events.jsonl").read_text().splitlines())
-        evals = [{k: v for k, v in e.items() if k.startswith("generate/")} for e in lines if e["event"] == "eval"]
+        evals = [{k: v for k, v in e.items() if k.startswith(prefixes)} for e in lines if e["event"] == "eval"]
         return evals, (tmp_path / name / "eval-generate.jsonl").read_text()
 
-    expected = measured("alone")
-    assert expected[0][0]["generate/regex"] not in (0, 1)
-    assert len(expected[0]) == 2
     for name in LAYOUTS:
-        assert measured(name) == expected, name
+        prefixes = ("generate/",) if name == "tensor" else ("generate/", "lm-eval/")
+        expected = measured("alone", *prefixes)
+        assert measured(name, *prefixes) == expected, name
+        assert expected[0][0]["generate/regex"] not in (0, 1)
+        assert len(expected[0]) == 2
+        assert len(expected[0][0]) == 3 + len(prefixes)

@@ -8,7 +8,9 @@ from pathlib import Path
 from types import MappingProxyType, SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
+from erniecore.api.parallel import ParallelPlan
 from erniecore.api.testing import CORE_SECTIONS, SingleProcess
+from erniecore_conformance.toys.tokenizer import ToyTokenizer
 
 if TYPE_CHECKING:
     from erniecore.api.testing import Layer
@@ -26,6 +28,8 @@ class FakeRun:
     model: Layer = None
     console = "auto"
     ranks = SingleProcess()
+    parallel_plan = ParallelPlan({})
+    tokenizer = ToyTokenizer()
 
     def __init__(self, out: Path, *, is_main: bool = True, callbacks: Mapping[str, Any] | None = None) -> None:
         self.out, self.step, self.total_steps, self.is_main = out, 0, 3, is_main
@@ -40,6 +44,10 @@ class FakeRun:
     def emit(self, event: str, **fields: object) -> None:
         """Record the event in a list."""
         self.emitted.append({"event": event, **fields})
+
+    def stopping(self) -> str:
+        """Nothing asks for a stop."""
+        return ""
 
     def request_stop(self, reason: str) -> None:
         """Keep the first reason in ``asked``."""
