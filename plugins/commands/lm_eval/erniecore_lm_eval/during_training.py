@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING, Any
 
 from erniecore_generation.generate import evaluating
 from erniecore_generation.kept_samples import KeptSample, keep_samples
+
+from erniecore.api.callback import Evaluation, RunView
+from erniecore.api.installation import assemble, load
+from erniecore.api.model import ModelBundle
 from erniecore_lm_eval import harness
 from erniecore_lm_eval.callback import PREFIX
 from erniecore_lm_eval.command import LENGTH, sample_row
 from erniecore_lm_eval.kept import KeptResults
 from erniecore_lm_eval.model import HarnessModel, Share
-
-from erniecore.api.callback import Evaluation, RunView
-from erniecore.api.installation import assemble, load
-from erniecore.api.model import ModelBundle
 
 if TYPE_CHECKING:
     from erniecore_lm_eval.callback import Config
@@ -104,7 +104,7 @@ def _keep(run: RunView, config: Config, samples: Mapping[str, Any], step: int) -
     if run.is_main:
         found = []
         for task, rows in samples.items():
-            for row in map(lambda row, task=task: sample_row(task, row), rows[: config.samples]):
+            for row in [sample_row(task, row) for row in rows[: config.samples]]:
                 asked, answers = row["arguments"], row["filtered_resps"]
                 prompt = str(asked[0][0]) if asked and asked[0] else ""
                 shown = answers[0] if len(answers) == 1 else answers

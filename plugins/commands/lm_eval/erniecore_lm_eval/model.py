@@ -87,7 +87,7 @@ class HarnessModel(TemplateLM):  # type: ignore[misc]  # lm_eval has no types
         kept: KeptResults,
         seed: int = 0,
         thinking: bool | None = None,
-        share: Share = Share(),  # noqa: B008  # frozen
+        share: Share = Share(),  # frozen
     ) -> None:
         super().__init__()
         self._share = share

@@ -101,6 +101,6 @@ def test_scores_are_those_of_the_command_and_of_the_trained_model(words, tasks, 
         ({"callbacks.lm-eval.every": 2, "eval.best": "lm-eval/letters/acc"}, "not in every evaluation"),
     ],
 )
-def test_settings_that_cannot_be(words, changes, says):
+def test_what_cannot_be_evaluated_is_refused(words, changes, says):
     with pytest.raises(ConfigError, match=says):
         erniecore.run(overrides=words(**changes), console="none")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from erniecore_key_tables import Left, one_of
@@ -68,15 +68,39 @@ def model(draft: Draft) -> None:
     if fresh:
         _new_weights(draft, path, known)
     else:
-        draft.set("model.path", path, "model_name_or_path")
-        if known is not None:
-            text = f"there is no directory {path} here, and nothing is downloaded: fetch it, then model.path={Path(path).name}"
-            draft.note("hint", text, "model_name_or_path")
+        hub, olds = _hub(draft, path)
+        draft.set("model.path", f"{hub}:{path}" if hub else path, "model_name_or_path", *olds)
+        if known is not None and not hub:
+            what = "nothing is downloaded that does not name a hub"
+            draft.note(
+                "hint",
+                f"there is no directory {path} here, and {what}: model.path=hf:{path} does",
+                "model_name_or_path",
+            )
+    draft.drop("the model is a directory here, or its weights are new", *_HUB_KEYS)
     draft.drop("weights are loaded from `model.path`, always", "continue_training")
     draft.drop("weights are loaded from `model.path`" if vision else "only VL stages read it", "from_scratch")
     if vision and not draft.has("from_scratch"):
         text = "ERNIEKit's default 1 starts from random weights; here they are loaded"
         draft.note("differs", text, "from_scratch")
+
+
+#: keys that choose a hub -> hub of each value
+_HUB_KEYS: Mapping[str, Mapping[str, str]] = {
+    "download_hub": {"huggingface": "hf", "modelscope": "ms"},
+    "from_hf_hub": {"True": "hf"},
+    "from_modelscope": {"True": "ms"},
+}
+
+
+def _hub(draft: Draft, path: str) -> tuple[str, list[str]]:
+    """The hub from which the file has the model fetched, as `model.path` names it, and the keys that say so; empty: none, or the
+    model is here."""
+    if draft.around.config is not None or path.count("/") != 1 or path.startswith(("/", ".")):
+        return "", []
+    said = {old: hubs.get(str(draft.get(old)), "") for old, hubs in _HUB_KEYS.items() if draft.has(old)}
+    hub = next((hub for hub in said.values() if hub), "")
+    return hub, [old for old, named in said.items() if named and named == hub]
 
 
 def _new_weights(draft: Draft, path: str, known: Published | None) -> None:

@@ -35,12 +35,11 @@ WHICH: tuple[Key, ...] = (
         "model.size, model.architecture, model.tokenizer",
         "for VL stages the opposite of `continue_training`, and on by default; other stages do not read it",
     ),
+    part("download_hub", "text", None, "model.path", "huggingface: `hf:NAME`; modelscope: `ms:NAME`; not aistudio"),
+    part("from_hf_hub", "flag", False, "model.path", "`hf:NAME`"),
+    part("from_modelscope", "flag", False, "model.path", "`ms:NAME`"),
     *without(
-        "nothing is downloaded: fetch the model directory first and name it as `model.path`",
-        ("download_hub", "text", None),
-        ("from_hf_hub", "flag", False),
-        ("from_aistudio", "flag", False),
-        ("from_modelscope", "flag", False),
+        "models of AI Studio are fetched by hand: name the directory as `model.path`", ("from_aistudio", "flag", False)
     ),
     *without(
         "both layouts of weights are recognized by their names and shapes",

@@ -7,7 +7,7 @@ from erniecore_key_tables import Key, part, without
 OVERLAP = "how the parallel plugin hides communication is its own matter; the result is the same"
 STAGES = "the parallel plugin divides the layers among its stages itself; the result is the same"
 SERVER = "about serving: `ernie serve --backend NAME` takes the settings of its server plugin as key=value words"
-HUB = "nothing is uploaded"
+HUB = "`ernie export RUN --out DIR --push hf:OWNER/NAME` uploads"
 
 PARALLEL: tuple[Key, ...] = (
     part("tensor_parallel_degree", "whole", 1, "parallel.name, parallel.tensor", "all degrees 1: `parallel: single`"),

@@ -163,3 +163,21 @@ def test_values_without_content_say_nothing():
     outcome = convert({"output_dir": "None", "hf_hub_id": None, "text_dataset_path": "", "lora_rank": None})
     assert not outcome.mapped
     assert set(outcome.dropped) == {"output_dir", "hf_hub_id", "text_dataset_path", "lora_rank"}
+
+
+@pytest.mark.parametrize(
+    ("keys", "path"),
+    [
+        ({"from_hf_hub": True}, "hf:baidu/ERNIE-4.5-0.3B-PT"),
+        ({"download_hub": "huggingface"}, "hf:baidu/ERNIE-4.5-0.3B-PT"),
+        ({"download_hub": "modelscope"}, "ms:baidu/ERNIE-4.5-0.3B-PT"),
+        ({"from_modelscope": True}, "ms:baidu/ERNIE-4.5-0.3B-PT"),
+        ({"download_hub": "aistudio"}, "baidu/ERNIE-4.5-0.3B-PT"),
+        ({}, "baidu/ERNIE-4.5-0.3B-PT"),
+    ],
+)
+def test_a_hub_that_the_file_names_is_asked(keys, path):
+    outcome = convert({"model_name_or_path": "baidu/ERNIE-4.5-0.3B-PT", **keys})
+    assert outcome.settings["model.path"].value == path
+    assert {*keys} <= {*outcome.mapped, *outcome.dropped}
+    assert ("model.path=hf:" in str(outcome.notes)) == (path[2] != ":")

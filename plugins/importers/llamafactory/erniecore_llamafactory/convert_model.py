@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
 from erniecore_key_tables import Left
 
@@ -74,9 +73,7 @@ def _directory(draft: LlamaDraft) -> None:
         return
     if plugin:
         draft.set("model.name", plugin, "model_name_or_path")
-        text = (
-            f"there is no directory {path} here, and nothing is downloaded: fetch it, then model.path={Path(path).name}"
-        )
+        text = f"there is no directory {path} here, and nothing is downloaded that does not name a hub: model.path=hf:{path} does"
     else:
         text = f"{path} is no directory here and no published ERNIE model: name a model directory with --model DIR"
     draft.note("hint", text, "model_name_or_path")

@@ -26,6 +26,10 @@ SCHEDULES = {
 }
 
 
+#: metrics of completions that LLaMA-Factory computes
+TEXT_METRICS = ("bleu-4", "rouge-1", "rouge-2", "rouge-l")
+
+
 def run(draft: LlamaDraft) -> None:
     """Convert the keys behind ``run.resume``."""
     trainer_keys.resume(draft)
@@ -70,16 +74,41 @@ def length(draft: LlamaDraft) -> None:
     _best(draft)
 
 
+def _written(draft: LlamaDraft) -> bool:
+    """The callback that evaluates what the model writes, for ``predict_with_generate``; whether there is one."""
+    why = ""
+    if not draft.get("predict_with_generate"):
+        why = "`ernie generate` and `ernie chat` have flags for it"
+    elif not (wants_evaluation(draft) and draft.has("eval_dataset")):
+        why = "completions are compared with those of `eval_dataset`, and there is none"
+    elif draft.get("stage") != "sft":
+        why = "only `stage: sft` reads it"
+    if why:
+        draft.drop(why, "predict_with_generate", "max_new_tokens")
+        return False
+    draft.set("callbacks.eval-generate.metrics", ["exact-match"], "predict_with_generate")
+    draft.carry("max_new_tokens", "callbacks.eval-generate.max_new_tokens", pin=True)
+    text = "exact answers of greedy completions, in place of BLEU and ROUGE of sampled ones"
+    draft.note("differs", text, "predict_with_generate")
+    return True
+
+
 def _best(draft: LlamaDraft) -> None:
     """``eval.best`` and ``eval.patience``: the model of the best evaluation, and when evaluations no longer get better."""
-    names = ("metric_for_best_model", "greater_is_better")
+    names, written = ("metric_for_best_model", "greater_is_better"), _written(draft)
     if not (draft.get("load_best_model_at_end") or draft.has("early_stopping_steps")):
         draft.drop("only with `load_best_model_at_end` or `early_stopping_steps`", *names)
         return
     if not wants_evaluation(draft):
         draft.drop("there is no evaluation", "load_best_model_at_end", "early_stopping_steps", *names)
         return
-    metric = str(draft.get("metric_for_best_model") or "loss").removeprefix("eval_")
+    metric = str(draft.get("metric_for_best_model") or "loss").removeprefix("eval_").removeprefix("predict_")
+    if metric in TEXT_METRICS:
+        if not written:
+            draft.fault("metric_for_best_model", "needs predict_with_generate, stage sft and an eval_dataset")
+            return
+        metric = "generate/exact-match"
+        draft.note("differs", f"{metric} chooses the best step, in place of BLEU or ROUGE", "metric_for_best_model")
     draft.set("eval.best", metric, "load_best_model_at_end", "metric_for_best_model")
     draft.carry("greater_is_better", "eval.greater_is_better")
     draft.carry("early_stopping_steps", "eval.patience")

@@ -15,6 +15,8 @@ from erniecore.api.files import read_json
 FILE = "dataset_info.json"
 #: keys of an entry that name a place on a hub or in a cloud
 REMOTE = ("hf_hub_url", "ms_hub_url", "om_hub_url", "script_url", "cloud_file_name")
+#: those of them that sources can name, and the hub's name there
+HUBS: Mapping[str, str] = {"hf_hub_url": "hf", "ms_hub_url": "ms"}
 #: column of an entry -> field of our format
 FIELDS: Mapping[str, Mapping[str, str]] = {
     "alpaca": {
@@ -83,6 +85,15 @@ def read_info(directory: str) -> DatasetInfo:
     return DatasetInfo(directory, content)
 
 
+def _on_hub(entry: Mapping[str, Any]) -> str:
+    """The name of a data set on a hub, as sources have it; empty where the entry has a file, or names only a part of a hub's
+    data set, which the file's name there would have to say."""
+    if entry.get("file_name") or entry.get("subset") or entry.get("folder"):
+        return ""
+    found = next((f"{hub}:{entry[key]}" for key, hub in HUBS.items() if isinstance(entry.get(key), str)), "")
+    return f"{found}:{entry.get('split') or 'train'}" if found else ""
+
+
 def data_set(name: str, info: DatasetInfo, stage: str) -> DataSet:
     """The data set ``name`` for a stage (pt, sft, rm, dpo, kto). Raises ``ValueError``."""
     if name not in info.entries:
@@ -92,14 +103,15 @@ def data_set(name: str, info: DatasetInfo, stage: str) -> DataSet:
     if not isinstance(entry, dict):
         raise ValueError(f"{name} must be an object in {FILE}")
     file = entry.get("file_name")
-    if not isinstance(file, str) or not file:
+    hub = _on_hub(entry)
+    if not hub and (not isinstance(file, str) or not file):
         place = next((f"{key} {entry[key]}" for key in REMOTE if entry.get(key)), "nowhere")
         raise ValueError(f"{name} is at {place}, and nothing is downloaded: fetch it, then give its entry a file_name")
     kind = str(entry.get("formatting") or "alpaca")
     if kind not in FORMATS:
         raise ValueError(f"{name}: formatting must be one of {', '.join(FORMATS)} (got {kind})")
     columns = _texts(name, entry, "columns")
-    path = str(Path(info.directory) / file)
+    path = hub or str(Path(info.directory) / str(file))
     if stage == "pt":
         if kind != "alpaca":
             raise ValueError(f"{name}: stage pt reads documents, and {kind} has conversations")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from erniecore_key_tables import Key, only, part, without
 
 KERNEL = "the operators choose their kernels themselves (see `ernie plugins --kind device`); results are the same up to rounding"
-HUB = "nothing is downloaded: fetch the model directory first and name it as `model.path`"
+HUB = "`model.path: hf:OWNER/NAME@REVISION` fetches a model; HF_TOKEN is the token, XDG_CACHE_HOME the cache"
 VOCABULARY = "the vocabulary is that of the model directory"
 OFT = "only with `finetuning_type: oft`, which there is not here"
 FREEZE = "only with `finetuning_type: freeze`, which there is not here"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from erniecore_key_tables import Key, without
+from erniecore_key_tables import Key, part, without
 
 SERVER = "a server decides: `ernie serve --backend NAME` lists its settings"
 MERGE = "`ernie merge` and `ernie export` write one file or as many as their format has, with the tokenizer"
@@ -10,6 +10,7 @@ PROFILE = "there is no profiler of PyTorch here"
 BENCHMARK = "benchmarks are another program's matter; `ernie eval` gives the loss on rows"
 
 GENERATION: tuple[Key, ...] = (
+    part("max_new_tokens", "whole", 1024, "callbacks.eval-generate.max_new_tokens", "with `predict_with_generate`"),
     *without(
         "`ernie generate` and `ernie chat` have flags for it",
         ("do_sample", "flag", True),
@@ -18,7 +19,6 @@ GENERATION: tuple[Key, ...] = (
         ("top_k", "whole", 50),
         ("num_beams", "whole", 1),
         ("max_length", "whole", 1024),
-        ("max_new_tokens", "whole", 1024),
         ("repetition_penalty", "number", 1.0),
         ("length_penalty", "number", 1.0),
         ("skip_special_tokens", "flag", True),
@@ -72,7 +72,7 @@ EXPORT: tuple[Key, ...] = (
         ("export_quantization_nsamples", "whole", 128),
         ("export_quantization_maxlen", "whole", 1024),
     ),
-    *without("nothing is uploaded", ("export_hub_model_id", "text", None)),
+    *without("`ernie export RUN --out DIR --push hf:OWNER/NAME` uploads", ("export_hub_model_id", "text", None)),
 )
 
 PROFILE_KEYS: tuple[Key, ...] = (

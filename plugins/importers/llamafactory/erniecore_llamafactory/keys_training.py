@@ -5,7 +5,7 @@ from __future__ import annotations
 from erniecore_key_tables import Key, only, part, renamed, without
 
 DEVICES = "how many devices there are, `--nproc` and `parallel` say"
-HUB = "nothing is uploaded"
+HUB = "a run uploads nothing: `ernie export RUN --out DIR --push hf:OWNER/NAME` does"
 PPO = "only with `stage: ppo`, which there is not here; `grpo` learns from rewards"
 ADAMW = "AdamW with all moments is used"
 REPORT = "metrics of every step are in events.jsonl, curves in report.html"
@@ -20,8 +20,13 @@ RUN: tuple[Key, ...] = (
     ),
     part("do_train", "flag", False, "", "`ernie run` trains"),
     part("do_eval", "flag", False, "", "evaluation follows from its data"),
-    *without(
-        "`ernie generate` and `ernie eval`", ("do_predict", "flag", False), ("predict_with_generate", "flag", False)
+    *without("`ernie generate` and `ernie eval`", ("do_predict", "flag", False)),
+    part(
+        "predict_with_generate",
+        "flag",
+        False,
+        "callbacks.eval-generate.metrics",
+        "exact answers to the rows of `eval_dataset`; `stage: sft` alone",
     ),
     renamed("output_dir", "text", "trainer_output", "run.out"),
     renamed("run_name", "text", None, "run.name"),
@@ -131,7 +136,13 @@ STEPS: tuple[Key, ...] = (
         ("generation_config", "any", None),
     ),
     part("load_best_model_at_end", "flag", False, "eval.best", "`model/` has the weights of the best step"),
-    part("metric_for_best_model", "text", None, "eval.best", "without it `loss`"),
+    part(
+        "metric_for_best_model",
+        "text",
+        None,
+        "eval.best",
+        "without it `loss`; of BLEU and ROUGE `generate/exact-match`",
+    ),
     part("greater_is_better", "flag", None, "eval.greater_is_better"),
     part("early_stopping_steps", "whole", None, "eval.patience", "evaluations in a row that are no better"),
 )

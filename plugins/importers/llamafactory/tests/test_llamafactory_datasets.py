@@ -39,11 +39,19 @@ def test_published_data_sets_with_files(name, stage, form):
     assert found.columns == {}
 
 
-@pytest.mark.parametrize("stage", ["sft", "dpo", "kto", "pt"])
-def test_data_sets_of_hubs_say_what_to_fetch(stage):
-    for name in (name for name, content in PUBLISHED.items() if "file_name" not in content):
-        with pytest.raises(ValueError, match=f"{name} is at .*, and nothing is downloaded"):
-            data_set(name, INFO, stage)
+def test_data_sets_of_hubs_are_sources():
+    """The name and the split, of the first hub that the entry names; of a part of a data set the import says what to fetch."""
+    hub = {"file_name": None, "hf_hub_url": "a/b", "ms_hub_url": "c/d"}
+    assert entry(**hub).path == "hf:a/b:train"
+    assert entry(file_name=None, ms_hub_url="c/d", split="test").path == "ms:c/d:test"
+    for part in ({"subset": "en"}, {"folder": "en"}):
+        with pytest.raises(ValueError, match="is at hf_hub_url a/b, and nothing is downloaded"):
+            entry(**hub, **part)
+    parts = ("subset", "folder", "ranking")
+    published = [n for n, content in PUBLISHED.items() if "hf_hub_url" in content and not any(map(content.get, parts))]
+    paths = {data_set(name, INFO, "sft").path for name in published}
+    assert paths
+    assert all(path.startswith("hf:") for path in paths)
 
 
 def test_columns_with_other_names():
@@ -56,7 +64,7 @@ def test_columns_with_other_names():
 @pytest.mark.parametrize(
     ("stage", "content", "message"),
     [
-        ("sft", {"file_name": None, "hf_hub_url": "a/b"}, "hf_hub_url a/b, and nothing is downloaded"),
+        ("sft", {"file_name": None, "om_hub_url": "a/b"}, "om_hub_url a/b, and nothing is downloaded"),
         ("sft", {"formatting": "chatglm"}, "formatting must be one of alpaca"),
         ("sft", {"columns": {"reward": "r"}}, "alpaca has no column reward"),
         ("sft", {"columns": ["prompt"]}, "columns must be an object"),
