@@ -18,6 +18,8 @@ from erniecore.types.records import Conversation, Document, Preference, Unpaired
 
 METHODS = sorted(entry.name for entry in registry.entries("method"))
 ADAPTERS = ("none", "lora", "dora")
+#: adapters of linear layers with one method; what they are set to where that is no rank
+OTHERS = {"vera": {"adapter.rank": 8, "adapter.d_initial": 1.0}, "oft": {"adapter.block_size": 8}}
 #: plugin -> model directory of the home, in the order in which the adapters take turns
 MODELS = {"ernie45": "base", "ernie45-moe": "moe"}
 #: what a method needs beside the common settings
@@ -89,7 +91,7 @@ def words(home, tmp_path):
             "checkpoint.every": 2,
             "run.out": tmp_path / "run",
             "log.report": "false",
-            **({} if adapter == "none" else {"adapter.name": adapter, "adapter.rank": 2}),
+            **({} if adapter == "none" else {"adapter.name": adapter, **OTHERS.get(adapter, {"adapter.rank": 2})}),
             **NEEDS.get(method, {}),
         }
         return [f"{key}={str(value).replace('{model}', str(directory))}" for key, value in settings.items()]
@@ -133,6 +135,16 @@ class TestDora:
     @pytest.mark.parametrize(("method", "model"), combinations("dora"))
     def test_trains_continues_and_exports(self, words, tmp_path, home, method, model):
         trains_continues_and_exports(words, tmp_path, home, method, "dora", model)
+
+
+@pytest.mark.slow
+class TestOthers:
+    @pytest.mark.parametrize(("adapter", "model"), [(name, model) for name in OTHERS for model in MODELS])
+    def test_trains_continues_and_exports(self, words, tmp_path, home, adapter, model):
+        trains_continues_and_exports(words, tmp_path, home, "sft", adapter, model)
+        events = [json.loads(line) for line in (tmp_path / "run/events.jsonl").read_text().splitlines()]
+        said = [e["message"] for e in events if e["event"] == "warning" and e["kind"] == "adapter"]
+        assert any("stacks of routed experts" in text for text in said) == (model == "ernie45-moe")
 
 
 def test_adapters_take_turns():

@@ -1,12 +1,13 @@
 """Adapters on a model: adding, switching, leaving out, merging, taking off. Files are in ``peft.py``.
 
-An adapted model has the sublayers of its base with some of them replaced, and is a :class:`LoraModel`.
+An adapted model has the sublayers of its base with some of them replaced, and is a :class:`AdapterModel`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
+from typing import Any, TypeVar
 
 from paddle import nn  # noqa: TID253
 
@@ -14,12 +15,15 @@ from erniecore.api import ConfigError, UsageError, nearest
 from erniecore.api.adapter import PackedLayer
 from erniecore.api.layers import derived
 from erniecore_lora.layers import Adapted, wrapper_of
-from erniecore_lora.lowrank import LowRank
+from erniecore_lora.lowrank import LowRank, WeightChange
 from erniecore_lora.shapes import Size
 from erniecore_lora.targets import Target, of_shapes
 
 #: the adapter that a run trains
 DEFAULT = "default"
+Change = TypeVar("Change", bound=WeightChange)
+#: layer, parameter -> the class that adapts it, None if none does
+WrapperOf = Callable[[nn.Layer, str], Callable[[nn.Layer], Adapted] | None]
 
 
 def targets_of(model: nn.Layer) -> list[Target]:
@@ -30,7 +34,7 @@ def targets_of(model: nn.Layer) -> list[Target]:
         base = layer.inner[0] if isinstance(layer, Adapted) else layer
         packed = base.packed_shapes() if isinstance(base, PackedLayer) else {}
         shapes |= {f"{name}.{leaf}": tuple(shape) for leaf, shape in {**own, **packed}.items()}
-    return of_shapes({name: shape for name, shape in shapes.items() if ".lora." not in name})
+    return of_shapes(shapes)
 
 
 def freeze(model: nn.Layer) -> None:
@@ -45,23 +49,46 @@ def add(model: nn.Layer, adapter: str, sizes: Mapping[Target, Size]) -> dict[Tar
     Raises:
         ConfigError: a target that is no linear layer. UsageError: the model has an adapter of that name.
     """
+    return attach(model, adapter, sizes, wrapper_of, lambda target, dtype: LowRank(target.shape, dtype, sizes[target]))
+
+
+def attach(
+    model: nn.Layer,
+    adapter: str,
+    targets: Iterable[Target],
+    wrapper_of: WrapperOf,
+    make: Callable[[Target, Any], Change],
+) -> dict[Target, Change]:
+    """What ``make`` returns for a target and the dtype of its layer, on each target, as ``adapter``, which becomes active.
+
+    Raises:
+        ConfigError: a target that ``wrapper_of`` has no class for. UsageError: the model has an adapter of that name, or of
+            another kind.
+    """
     if not adapter or "." in adapter or adapter in adapters(model):
         raise UsageError("an adapter needs a new name without dots", found=adapter)
     layers = dict(model.named_sublayers(include_self=True))
-    made: dict[Target, LowRank] = {}
-    for target, size in sizes.items():
-        layer = layers[target.layer] = _adapted(layers, target)
-        made[target] = LowRank(target.shape, layer.dtype_of(target.parameter), size)
+    made: dict[Target, Change] = {}
+    for target in targets:
+        layer = layers[target.layer] = _adapted(layers, target, wrapper_of)
+        made[target] = make(target, layer.dtype_of(target.parameter))
         layer.attach(adapter, target.parameter, made[target])
     switch(model, adapter)
     return made
 
 
-def _adapted(layers: Mapping[str, nn.Layer], target: Target) -> Adapted:
+def _adapted(layers: Mapping[str, nn.Layer], target: Target, wrapper_of: WrapperOf) -> Adapted:
     layer = layers[target.layer]
+    wrapper = wrapper_of(layer.inner[0] if isinstance(layer, Adapted) else layer, target.parameter)
     if isinstance(layer, Adapted):
+        if not (isinstance(wrapper, type) and isinstance(layer, wrapper)):
+            raise UsageError(
+                "adapters of different kinds do not go on one model",
+                where=target.name,
+                found=layer.place,
+                fix="merge the first one into the base, or load each onto a base of its own",
+            )
         return layer
-    wrapper = wrapper_of(layer, target.parameter)
     if wrapper is None:
         raise ConfigError.at("adapter.targets", f"{target.name} is a {type(layer).__name__}, not a linear layer")
     above, _, name = target.layer.rpartition(".")
@@ -80,19 +107,19 @@ def wrapped(model: nn.Layer) -> dict[str, Adapted]:
     return {name: layer for name, layer in model.named_sublayers() if isinstance(layer, Adapted)}
 
 
-def updates(model: nn.Layer, adapter: str) -> dict[Target, LowRank]:
+def updates(model: nn.Layer, adapter: str) -> dict[Target, Any]:
     """The updates of one adapter. Raises ``UsageError`` for a name that the model has not."""
     _known(model, adapter)
     return {
-        Target(name, parameter, layer.shape_of(parameter)): low
+        Target(name, parameter, layer.shape_of(parameter)): change
         for name, layer in wrapped(model).items()
-        for parameter, low in layer.updates(adapter)
+        for parameter, change in layer.updates(adapter)
     }
 
 
 def adapters(model: nn.Layer) -> list[str]:
     """Names of the adapters on ``model``."""
-    return list(dict.fromkeys(name for layer in wrapped(model).values() for name in layer.lora))
+    return list(dict.fromkeys(name for layer in wrapped(model).values() for name in layer.adapters))
 
 
 def active(model: nn.Layer) -> str | None:
@@ -130,17 +157,19 @@ def _each(model: nn.Layer, action: Callable[[Adapted], None]) -> None:
         action(layer)
 
 
-class LoraModel:
+class AdapterModel:
     """What an adapted model can do; see ``erniecore.api.adapter.AdaptedModel`` and ``AdapterChoice``.
 
     Attributes:
         base: the model before it was adapted, in a tuple so that it is no sublayer; both have the same sublayers.
         lr_factors: pattern over parameter names -> factor of the learning rate.
+        experts_left_out: stacks of routed experts that the settings name and this kind of adapter has no form for.
     """
 
     base: tuple[nn.Layer]
     training: bool
     lr_factors: Mapping[str, float]
+    experts_left_out: int = 0
 
     def merge(self) -> None:
         """Put the active updates into the weights; again: nothing. Raises ``UsageError`` for packed weights."""
@@ -173,12 +202,15 @@ class LoraModel:
         return adapters(self)
 
 
-def adapted_model(model: nn.Layer, lr_factors: Mapping[str, float] | None = None) -> nn.Layer:
-    """``model``, whose layers were adapted by :func:`add`, as a :class:`LoraModel`; one that is one stays the same object."""
-    if not isinstance(model, LoraModel):
-        return derived(model, LoraModel, base=(model,), lr_factors=lr_factors or {})
+def adapted_model(
+    model: nn.Layer, lr_factors: Mapping[str, float] | None = None, *, experts_left_out: int = 0
+) -> nn.Layer:
+    """``model``, whose layers were adapted by :func:`add`, as an :class:`AdapterModel`; one that is one stays the same object."""
+    if not isinstance(model, AdapterModel):
+        model = derived(model, AdapterModel, base=(model,), lr_factors=lr_factors or {})
     if lr_factors is not None:
         model.lr_factors = lr_factors
+    model.experts_left_out = experts_left_out
     return model
 
 

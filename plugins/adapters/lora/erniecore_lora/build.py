@@ -64,7 +64,8 @@ def _start(model: nn.Layer, target: Target, low: LowRank, init: str, variant: Va
             low.add_magnitude(weight)
 
 
-def _fill_head(model: nn.Layer, head: Array) -> None:
+def fill_head(model: nn.Layer, head: Array) -> None:
+    """Put the head of a reward model [H, 1] onto ``model``, not trained. Raises ``CheckpointError`` for another shape."""
     weight = add_score_head(model).score.weight
     if tuple(weight.shape) != head.shape:
         raise CheckpointError(
@@ -77,7 +78,7 @@ def _fill_head(model: nn.Layer, head: Array) -> None:
 def _fill(model: nn.Layer, saved: Saved, adapter: str) -> dict[Target, LowRank]:
     known = adapting.targets_of(model)
     if saved.head is not None:
-        _fill_head(model, saved.head)
+        fill_head(model, saved.head)
     made = adapting.add(model, adapter, saved.sizes(known))
     layers, modules = adapting.wrapped(model), saved.separate(known)
     with paddle.no_grad():

@@ -17,7 +17,43 @@ class Variant(NamedTuple):
     magnitudes: bool = False
 
 
-class LoraConfig(AdapterConfig):
+class LinearAdapterConfig(AdapterConfig):
+    """What adapters of linear layers share: where they are, and what they start from. Those that also adapt stacks of experts
+    describe ``targets`` anew."""
+
+    targets: tuple[str, ...] = Field(
+        ("all-linear",),
+        description="Layers with an adapter: `attention` (q, k, v, o), `mlp` (gate, up and down of dense layers and shared "
+        "experts), `all-linear` or `text` (both), of vision-language models `tower` and `resampler`, or patterns over "
+        "layer names such as `q_proj`. Routed experts have no adapter: a preset leaves them out and says so, a pattern of "
+        "theirs is refused.",
+    )
+    path: str = Field(
+        "",
+        description="Directory of a saved adapter to continue from, with its layers. Empty: a new adapter.",
+    )
+
+    def starts_from(self) -> str:
+        """The adapter directory to continue from."""
+        return self.path
+
+    @field_validator("targets", mode="before")
+    @classmethod
+    def _words(cls, value: Any) -> Any:
+        """``a,b`` as the command line gives it; a list as files do (behind this it is no longer JSON, where lists are tuples)."""
+        if isinstance(value, str):
+            return tuple(word.strip() for word in value.split(",") if word.strip())
+        return tuple(value) if isinstance(value, list) else value
+
+    @field_validator("targets")
+    @classmethod
+    def _some(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        if not value:
+            raise ValueError("name at least one preset or pattern, such as all-linear")
+        return value
+
+
+class LoraConfig(LinearAdapterConfig):
     """y = W x + s B A x with s = alpha / rank; only A and B are trained (arXiv:2106.09685)."""
 
     rank: int = Field(8, ge=1, description="Rank r of the update B A.")
@@ -49,25 +85,6 @@ class LoraConfig(AdapterConfig):
         description="Directory of a saved adapter (PEFT or ERNIEKit) to continue from, with its rank, alpha and targets. Empty: "
         "a new adapter.",
     )
-
-    def starts_from(self) -> str:
-        """The adapter directory to continue from."""
-        return self.path
-
-    @field_validator("targets", mode="before")
-    @classmethod
-    def _words(cls, value: Any) -> Any:
-        """``a,b`` as the command line gives it; a list as files do (behind this it is no longer JSON, where lists are tuples)."""
-        if isinstance(value, str):
-            return tuple(word.strip() for word in value.split(",") if word.strip())
-        return tuple(value) if isinstance(value, list) else value
-
-    @field_validator("targets")
-    @classmethod
-    def _some(cls, value: tuple[str, ...]) -> tuple[str, ...]:
-        if not value:
-            raise ValueError("name at least one preset or pattern, such as all-linear")
-        return value
 
     @property
     def resolved_alpha(self) -> float:

@@ -1,6 +1,9 @@
 """Layers that compute with an update beside their weight. They hold the base layer's own parameters under their own
 names, so ``q_proj.weight`` stays ``q_proj.weight``; an update is ``q_proj.lora.<adapter>.weight.A``.
 
+The base of such layers, :class:`Adapted`, is also that of other adapters of linear layers (``erniecore_vera``,
+``erniecore_oft``), under names of their own in place of ``lora``.
+
 Letters: T tokens, k experts per token, N assignments sorted by expert, H hidden, I width of an expert, O outputs.
 """
 
@@ -9,16 +12,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 import paddle  # noqa: TID253
 from paddle import Tensor, nn  # noqa: TID253
 
 from erniecore.api import UsageError, ops
-from erniecore.api.adapter import ExpertLayer, PackedLayer, Projection, ShardableWeights, Update
+from erniecore.api.adapter import ExpertLayer, PackedLayer, Projection, ShardableWeights
 from erniecore.api.decoding import projection_of
 from erniecore.api.layers import filled
-from erniecore_lora.lowrank import LowRank
+from erniecore_lora.lowrank import WeightChange
 from erniecore_lora.targets import MLP
 
 
@@ -29,7 +32,10 @@ class Adapted(nn.Layer):  # type: ignore[misc]
         inner: the base layer, in a tuple so that its parameters are registered here only.
         active: name of the adapter in use; None: the base alone.
         kept: parameter -> its value before :meth:`merge`; empty when nothing is merged.
+        place: name under which the updates are, and thus part of the names of their parameters.
     """
+
+    place: ClassVar[str] = "lora"
 
     def __init__(self, inner: nn.Layer) -> None:
         super().__init__()
@@ -40,23 +46,28 @@ class Adapted(nn.Layer):  # type: ignore[misc]
         for name, layer in inner.named_children():
             self.add_sublayer(name, layer)
         self.inner = (inner,)
-        self.lora = nn.LayerDict()
+        self.add_sublayer(self.place, nn.LayerDict())
         self.active: str | None = None
         self.kept: dict[str, Tensor] = {}
 
-    def attach(self, adapter: str, parameter: str, low: LowRank) -> None:
+    @property
+    def adapters(self) -> nn.LayerDict:
+        """Name of an adapter -> its updates by parameter."""
+        return self._sub_layers[self.place]
+
+    def attach(self, adapter: str, parameter: str, change: WeightChange) -> None:
         """Add the update of one parameter to ``adapter``."""
-        if adapter not in self.lora:
-            self.lora[adapter] = nn.LayerDict()
-        self.lora[adapter][parameter] = low
+        if adapter not in self.adapters:
+            self.adapters[adapter] = nn.LayerDict()
+        self.adapters[adapter][parameter] = change
 
-    def updates(self, adapter: str | None) -> Iterator[tuple[str, LowRank]]:
-        """(parameter, update) of an adapter; nothing for None."""
-        if adapter is not None and adapter in self.lora:
-            yield from self.lora[adapter].items()
+    def updates(self, adapter: str | None) -> Iterator[tuple[str, Any]]:
+        """(parameter, update) of an adapter; nothing for None. The updates are of the kind that the class of layer has."""
+        if adapter is not None and adapter in self.adapters:
+            yield from self.adapters[adapter].items()
 
-    def update(self, parameter: str) -> LowRank | None:
-        """What the forward pass adds to a parameter now."""
+    def update(self, parameter: str) -> Any:
+        """What changes a parameter in the forward pass now; None: nothing does."""
         return None if self.kept else dict(self.updates(self.active)).get(parameter)
 
     def packed_shapes(self) -> dict[str, tuple[int, ...]]:
@@ -85,13 +96,11 @@ class Adapted(nn.Layer):  # type: ignore[misc]
 
     def projection(self, parameter: str) -> Projection | None:
         """The base with the active update, see ``Projection``; None where the update is more than a product."""
-        base, low = projection_of(self.inner[0], parameter), self.update(parameter)
-        if base is None or low is None:
+        base, change = projection_of(self.inner[0], parameter), self.update(parameter)
+        if base is None or change is None:
             return base
-        if low.magnitude is not None or len(self.shape_of(parameter)) > 2:
-            return None
-        first, second = low.factors()
-        return replace(base, update=Update(first, second, low.scale))
+        update = None if len(self.shape_of(parameter)) > 2 else change.product()
+        return None if update is None else replace(base, update=update)
 
     def merge(self) -> None:
         """Put the active update into the weights; again: nothing.

@@ -15,10 +15,62 @@ from typing import Any
 import paddle  # noqa: TID253
 from paddle import Tensor, nn  # noqa: TID253
 
+from erniecore.api.adapter import Update
 from erniecore_lora.shapes import Size
 
 
-class LowRank(nn.Layer):  # type: ignore[misc]
+class WeightChange(nn.Layer):  # type: ignore[misc]
+    """What an adapter of linear layers trains for one of them, or for a stack: how it changes the matrix W [.., I, O]."""
+
+    def merged(self, weight: Tensor) -> Tensor:
+        """The matrix that computes the same alone, in W's dtype."""
+        raise NotImplementedError
+
+    def product(self) -> Update | None:
+        """The update as a product of two factors beside x W; None where it is none."""
+        return None
+
+
+class LowRankProduct(WeightChange):
+    """An update ΔW = s F S of two factors, whatever is trained of them.
+
+    Attributes:
+        scale: s. dropout: rate on the input of the first factor.
+        magnitude: [.., O], DoRA's length of every output's weights; None without DoRA.
+    """
+
+    scale: float
+    dropout: float
+    magnitude: Tensor | None
+
+    def factors(self) -> tuple[Tensor, Tensor]:
+        """F [.., I, r] and S [.., r, O]."""
+        raise NotImplementedError
+
+    def apply_to(self, x: Tensor, matmul: Callable[[Tensor, Tensor], Tensor]) -> Tensor:
+        """s (x F) S, by the caller's product of rows and a matrix (or a stack)."""
+        first, second = self.factors()
+        return matmul(matmul(self.dropped(x), first), second) * self.scale
+
+    def dropped(self, x: Tensor) -> Tensor:
+        """``x``, in training with dropout."""
+        return nn.functional.dropout(x, self.dropout) if self.dropout and self.training else x
+
+    def delta(self) -> Tensor:
+        """ΔW [.., I, O] in float32."""
+        first, second = self.factors()
+        return paddle.matmul(first.astype("float32"), second.astype("float32")) * self.scale
+
+    def merged(self, weight: Tensor) -> Tensor:
+        """W + ΔW, the sum computed in float32."""
+        return (weight.astype("float32") + self.delta()).astype(weight.dtype)
+
+    def product(self) -> Update | None:
+        """None with DoRA, whose lengths are no product."""
+        return None if self.magnitude is not None else Update(*self.factors(), self.scale)
+
+
+class LowRank(LowRankProduct):
     """A trained update of one parameter.
 
     Attributes:
@@ -43,18 +95,6 @@ class LowRank(nn.Layer):  # type: ignore[misc]
         if not self.fixed:
             return self.A, self.B
         return paddle.concat([self.A, self.A_start], axis=-1), paddle.concat([self.B, -self.B_start], axis=-2)
-
-    def apply_to(self, x: Tensor, matmul: Callable[[Tensor, Tensor], Tensor]) -> Tensor:
-        """s (x A) B, by the caller's product of rows and a matrix (or a stack)."""
-        if self.dropout and self.training:
-            x = nn.functional.dropout(x, self.dropout)
-        a, b = self.factors()
-        return matmul(matmul(x, a), b) * self.scale
-
-    def delta(self) -> Tensor:
-        """ΔW [.., I, O] in float32."""
-        a, b = self.factors()
-        return paddle.matmul(a.astype("float32"), b.astype("float32")) * self.scale
 
     def gain(self, weight: Tensor) -> Tensor:
         """m / |W + ΔW| per output, [.., O]; the length is a constant to the gradient (DoRA, section 4.3).

@@ -100,7 +100,12 @@ def read(description: Description) -> dict[str, Factors]:
 
 def read_whole(description: Description) -> Array | None:
     """The head [H, 1] of a reward model, if the adapter brings one."""
-    found = read_tensors(description.file.with_name(WEIGHTS)).get(PREFIX + WHOLE)
+    return read_head(description.file.with_name(WEIGHTS))
+
+
+def read_head(path: Path) -> Array | None:
+    """The head [H, 1] of a reward model, if it is among the tensors of a file."""
+    found = read_tensors(path).get(PREFIX + WHOLE)
     return None if found is None else np.ascontiguousarray(found.T)
 
 

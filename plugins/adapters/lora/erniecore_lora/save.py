@@ -35,7 +35,7 @@ def save(model: nn.Layer, target: Path, *, base: str = "", adapter: str = "") ->
     if name is None:
         raise UsageError("the model has no active adapter")
     updates, known = adapt.updates(model, name), adapt.targets_of(model)
-    some, head = next(iter(updates.values())), _head(model)
+    some, head = next(iter(updates.values())), trained_head(model)
     stacked = stacked_as_in_peft(known) and some.magnitude is None
     named, tensors = _as_parameters(updates, known) if stacked else _as_modules(updates, known)
     plain = bool(named.parameters) or any(place.num_experts for place in updates)  # PEFT refuses dropout then
@@ -47,7 +47,7 @@ def save(model: nn.Layer, target: Path, *, base: str = "", adapter: str = "") ->
         whole=head is not None,
     )
     (target / peft.CONFIG).write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
-    write_tensors(target / peft.WEIGHTS, {**({} if head is None else peft.public_whole(_array(head))), **tensors})
+    write_tensors(target / peft.WEIGHTS, {**({} if head is None else peft.public_whole(as_array(head))), **tensors})
     return target
 
 
@@ -95,7 +95,7 @@ def _as_parameters(updates: Mapping[Target, LowRank], known: Sequence[Target]) -
     stacks: dict[str, dict[str, tuple[Size, Factors]]] = {}
     for place, low in updates.items():
         first, second = low.factors()
-        size, factors = _size(low, True), Factors(_array(first), _array(second))
+        size, factors = _size(low, True), Factors(as_array(first), as_array(second))
         if place.num_experts:
             stacks.setdefault(place.layer, {})[place.parameter] = size, factors
         else:
@@ -123,7 +123,7 @@ def _config_name(place: Target) -> str:
     return f"{place.layer}.weight" if _is_parameter(place) else place.layer
 
 
-def _head(model: nn.Layer) -> Tensor | None:
+def trained_head(model: nn.Layer) -> Tensor | None:
     """The head of a reward model, if the run trains it beside the adapter."""
     score = child(model, "score")
     return None if score is None or score.weight.stop_gradient else score.weight
@@ -141,12 +141,12 @@ def _size(low: LowRank, stacked: bool) -> Size:
 
 def _split(place: Target, low: LowRank) -> list[Factors]:
     """One per module: a layer, or each expert of a stack."""
-    a, b = (_array(factor) for factor in low.factors())
-    magnitude = None if low.magnitude is None else _array(low.magnitude)
+    a, b = (as_array(factor) for factor in low.factors())
+    magnitude = None if low.magnitude is None else as_array(low.magnitude)
     if not place.num_experts:
         return [Factors(a, b, magnitude)]
     return [Factors(a[e], b[e], None if magnitude is None else magnitude[e]) for e in range(place.num_experts)]
 
 
-def _array(tensor: Tensor) -> Array:
+def as_array(tensor: Tensor) -> Array:
     return np.asarray(tensor.detach().astype("float32").numpy())

@@ -89,6 +89,20 @@ def choose(targets: Iterable[Target], patterns: Sequence[str]) -> list[Target]:
     return [target for target in known if any(_matches(target, pattern) for pattern in patterns)]
 
 
+def choose_linear(targets: Iterable[Target], patterns: Sequence[str], kind: str) -> list[Target]:
+    """Like :func:`choose`, of linear layers alone: for adapters that have no form for stacks of matrices.
+
+    Raises:
+        ConfigError: also for a pattern that names routed experts and nothing else.
+    """
+    found = choose(targets, patterns)
+    for pattern in patterns:
+        if all(target.num_experts for target in found if _matches(target, pattern)):
+            message = f"{pattern!r} names routed experts alone, which {kind} has no form for; leave it out, or use lora"
+            raise ConfigError.at("adapter.targets", message)
+    return [target for target in found if not target.num_experts]
+
+
 def _matches(target: Target, pattern: str) -> bool:
     if pattern in TEXT_PRESETS and "vision" in target.name:
         return False

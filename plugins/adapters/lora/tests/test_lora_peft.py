@@ -1,8 +1,6 @@
 """With PEFT and transformers themselves: each side loads what the other writes, and the logits are equal."""
 
-import json
 import os
-import subprocess
 from pathlib import Path
 
 import numpy as np
@@ -21,23 +19,6 @@ pytestmark = [
     pytest.mark.skipif(not os.environ.get("ERNIE_HF_PYTHON"), reason="$ERNIE_HF_PYTHON names no interpreter with peft"),
 ]
 
-READER = """
-import sys, json, numpy as np, torch
-from transformers import AutoModelForCausalLM
-model = AutoModelForCausalLM.from_pretrained(sys.argv[1], dtype=torch.float32)
-if sys.argv[2] == "load":
-    from peft import PeftModel
-    model = PeftModel.from_pretrained(model, sys.argv[3])
-else:
-    from peft import LoraConfig, get_peft_model
-    torch.manual_seed(3)
-    model = get_peft_model(model, LoraConfig(task_type="CAUSAL_LM", init_lora_weights=False, **json.loads(sys.argv[5])))
-    model.save_pretrained(sys.argv[3])
-with torch.no_grad():
-    logits = model.eval()(torch.tensor(np.load(sys.argv[4] + "/ids.npy"))).logits
-np.save(sys.argv[4] + "/logits.npy", logits.float().numpy())
-"""
-
 
 @pytest.fixture
 def model(golden, build):
@@ -46,31 +27,6 @@ def model(golden, build):
         return build(PLUGINS[name], fixture.config, fixture.weights)
 
     return make
-
-
-@pytest.fixture
-def theirs(tmp_path):
-    """Logits of PEFT on random ids, for an adapter directory that it loads or makes."""
-    ids = np.random.default_rng(0).integers(5, 500, (2, 17))
-    np.save(tmp_path / "ids.npy", ids)
-
-    def run(name, verb, directory, **config):
-        command = [
-            os.environ["ERNIE_HF_PYTHON"],
-            "-c",
-            READER,
-            MODELS / name,
-            verb,
-            directory,
-            tmp_path,
-            json.dumps(config),
-        ]
-        done = subprocess.run([str(word) for word in command], capture_output=True, text=True, check=False)
-        assert done.returncode == 0, done.stderr[-3000:]
-        assert "missing adapter keys" not in done.stderr.lower(), done.stderr
-        return ids, np.load(tmp_path / "logits.npy")
-
-    return run
 
 
 def ours(model, ids):
@@ -114,13 +70,13 @@ WRITTEN = {
 
 
 @pytest.mark.parametrize("case", WRITTEN.values(), ids=WRITTEN)
-def test_peft_loads_ours(model, theirs, tmp_path, case):
+def test_peft_loads_ours(model, peft_logits, tmp_path, case):
     name, adapter, settings = case
     made = adapter.ernie_adapt_model(config=adapter.Config(**settings), model=model(name))
     train_a_little(made)
     (tmp_path / "adapter").mkdir()
     save(made, tmp_path / "adapter", base=str(MODELS / name))
-    ids, logits = theirs(name, "load", tmp_path / "adapter")
+    ids, logits = peft_logits(name, "load", tmp_path / "adapter")
     assert np.abs(logits - ours(model(name), ids)).max() > 1e-2
     np.testing.assert_allclose(ours(made, ids), logits, atol=3e-5, rtol=0)
 
@@ -145,9 +101,9 @@ READ = {
 
 
 @pytest.mark.parametrize("case", READ.values(), ids=READ)
-def test_we_load_what_peft_writes(model, theirs, tmp_path, case):
+def test_we_load_what_peft_writes(model, peft_logits, tmp_path, case):
     name, config = case
-    ids, logits = theirs(name, "make", tmp_path / "adapter", **config)
+    ids, logits = peft_logits(name, "make", tmp_path / "adapter", init_lora_weights=False, **config)
     made = load(model(name), tmp_path / "adapter")
     assert np.abs(logits - ours(model(name), ids)).max() > 1e-2
     np.testing.assert_allclose(ours(made, ids), logits, atol=3e-5, rtol=0)

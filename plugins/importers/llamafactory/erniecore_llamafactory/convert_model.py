@@ -90,6 +90,12 @@ def _new_weights(draft: LlamaDraft) -> None:
     draft.set("model.tokenizer", str(draft.get("model_name_or_path")), "model_name_or_path")
 
 
+#: keys of OFT
+_OFT = ("oft_rank", "oft_block_size", "oft_target")
+#: `num_cayley_neumann_terms` of PEFT's OFTConfig, which LLaMA-Factory leaves at its default
+_PEFT_TERMS = 5
+
+
 def adapter(draft: LlamaDraft) -> None:
     """Convert the keys behind ``adapter.*``."""
     kind = str(draft.get("finetuning_type")).lower()
@@ -104,10 +110,34 @@ def adapter(draft: LlamaDraft) -> None:
         draft.drop("`finetuning_type: full` has no adapter", *keys, "adapter_name_or_path")
     elif kind == "lora":
         _low_rank(draft)
-    elif kind in ("freeze", "oft"):
-        draft.fault("finetuning_type", f"there is no {kind} here: lora or full")
+        draft.drop("only with `finetuning_type: oft`", *_OFT)
+    elif kind == "oft":
+        _orthogonal(draft)
+        draft.drop("only with `finetuning_type: lora`", *keys)
+    elif kind == "freeze":
+        draft.fault("finetuning_type", "there is no freeze here: lora, oft or full")
     else:
-        draft.fault("finetuning_type", "must be lora or full")
+        draft.fault("finetuning_type", "must be lora, oft or full")
+
+
+def _orthogonal(draft: LlamaDraft) -> None:
+    """OFT as PEFT computes it by default: five terms of the series."""
+    if draft.get("oft_rank"):
+        text = "a number of blocks, which differ in size from layer to layer: give oft_block_size, with oft_rank: 0"
+        draft.fault("oft_rank", text)
+        return
+    draft.set("adapter.name", "oft", "finetuning_type")
+    draft.set("adapter.block_size", draft.get("oft_block_size"), "oft_block_size")
+    draft.set("adapter.neumann_terms", _PEFT_TERMS, "finetuning_type")
+    if draft.has("oft_target"):
+        _targets(draft, "oft_target")
+    _saved(draft)
+    _more_modules(draft)
+
+
+def _targets(draft: LlamaDraft, old: str) -> None:
+    targets = draft.get(old)
+    draft.set("adapter.targets", ["all-linear"] if "all" in targets else targets, old)
 
 
 def _low_rank(draft: LlamaDraft) -> None:
@@ -129,14 +159,17 @@ def _low_rank(draft: LlamaDraft) -> None:
     draft.set("adapter.alpha", float(draft.get("lora_alpha") or 2 * rank), "lora_alpha")
     draft.carry("lora_dropout", "adapter.dropout")
     if draft.has("lora_target"):
-        targets = draft.get("lora_target")
-        draft.set("adapter.targets", ["all-linear"] if "all" in targets else targets, "lora_target")
+        _targets(draft, "lora_target")
     if ratio != 1:
         draft.set("adapter.ratio", ratio, "loraplus_lr_ratio")
     if draft.get("pissa_init"):
         draft.set("adapter.init", "pissa", "pissa_init")
     draft.drop("A starts at random, B at 0", "pissa_init")
     _saved(draft)
+    _more_modules(draft)
+
+
+def _more_modules(draft: LlamaDraft) -> None:
     if draft.has("additional_target"):
         text = "modules beside the adapter cannot be trained"
         draft.leave(Left(text, differs=True), "additional_target")

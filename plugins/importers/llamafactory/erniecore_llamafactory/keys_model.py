@@ -7,7 +7,6 @@ from erniecore_key_tables import Key, only, part, without
 KERNEL = "the operators choose their kernels themselves (see `ernie plugins --kind device`); results are the same up to rounding"
 HUB = "`model.path: hf:OWNER/NAME@REVISION` fetches a model; HF_TOKEN is the token, XDG_CACHE_HOME the cache"
 VOCABULARY = "the vocabulary is that of the model directory"
-OFT = "only with `finetuning_type: oft`, which there is not here"
 FREEZE = "only with `finetuning_type: freeze`, which there is not here"
 
 WHICH: tuple[Key, ...] = (
@@ -85,7 +84,7 @@ ADAPTER: tuple[Key, ...] = (
         "text",
         "lora",
         "adapter.name",
-        "lora: `lora`, `rslora`, `dora` or `lora-plus`; full: no adapter. Absent: LoRA. oft and freeze there are not",
+        "lora: `lora`, `rslora`, `dora` or `lora-plus`; oft: `oft`; full: no adapter. Absent: LoRA. freeze there is not",
     ),
     part("lora_rank", "whole", 8, "adapter.rank"),
     part("lora_alpha", "whole", None, "adapter.alpha", "absent: 2 * rank"),
@@ -106,13 +105,16 @@ ADAPTER: tuple[Key, ...] = (
         "",
         "`false`: training goes on with the adapter. `true`: merge it first (`ernie merge`)",
     ),
-    *without(
-        OFT,
-        ("module_dropout", "number", 0.0),
-        ("oft_rank", "whole", 0),
-        ("oft_block_size", "whole", 32),
-        ("oft_target", "list", ["all"]),
+    *without("PEFT computes linear layers without it", ("module_dropout", "number", 0.0)),
+    part(
+        "oft_rank",
+        "whole",
+        0,
+        "",
+        "a number of blocks, which differ in size from layer to layer: give `oft_block_size`",
     ),
+    part("oft_block_size", "whole", 32, "adapter.block_size", "of `finetuning_type: oft`"),
+    part("oft_target", "list", ["all"], "adapter.targets", "of `finetuning_type: oft`; all: `all-linear`"),
     *without(
         FREEZE,
         ("freeze_trainable_layers", "whole", 2),

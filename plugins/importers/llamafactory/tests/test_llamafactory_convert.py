@@ -113,9 +113,23 @@ def test_full_has_no_adapter():
     assert "no adapter" in outcome.dropped["lora_rank"]
 
 
-@pytest.mark.parametrize("kind", ["freeze", "oft"])
-def test_what_there_is_not(kind):
-    assert f"there is no {kind} here" in problem("finetuning_type", finetuning_type=kind)
+def test_what_there_is_not():
+    assert "there is no freeze here" in problem("finetuning_type", finetuning_type="freeze")
+
+
+def test_oft_has_the_terms_of_peft():
+    outcome = made(finetuning_type="oft", oft_block_size=16, oft_target="q_proj,v_proj", lora_rank=8)
+    found = {key: value.value for key, value in outcome.settings.items() if key.startswith("adapter.")}
+    assert found == {
+        "adapter.name": "oft",
+        "adapter.block_size": 16,
+        "adapter.neumann_terms": 5,
+        "adapter.targets": ["q_proj", "v_proj"],
+    }
+    assert "finetuning_type: lora" in outcome.dropped["lora_rank"]
+    assert settings(finetuning_type="oft")["adapter.block_size"] == 32
+    assert "oft_block_size" in problem("oft_rank", finetuning_type="oft", oft_rank=8)
+    assert "finetuning_type: oft" in made(finetuning_type="lora", oft_block_size=16).dropped["oft_block_size"]
 
 
 def test_an_earlier_adapter():

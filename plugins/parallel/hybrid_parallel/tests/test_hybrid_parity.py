@@ -49,6 +49,9 @@ ALONE = {
         "adapter__name": "lora",
         "adapter__rank": 4,
     },
+    "vera": {"train__accumulation": 2, "adapter__name": "vera", "adapter__rank": 8, "adapter__d_initial": 1.0},
+    "oft": {"model": "untied", "train__accumulation": 2, "adapter__name": "oft", "adapter__block_size": 8},
+    "oft-moe": {"model": "moe", "train__accumulation": 2, "adapter__name": "oft", "adapter__block_size": 8},
 }
 #: what is compared is in the checkpoint
 FINAL = {"checkpoint__export": "false"}
@@ -84,6 +87,9 @@ CASES = {
         ("moe", PARAMETERS | {"parallel__expert": 2}),
         *(("neftune", layout) for layout in (DATA, PARAMETERS, TENSOR)),
         *(("vl", layout) for layout in (TENSOR, PARAMETERS | {"parallel__expert": 2})),
+        *(("vera", layout) for layout in (DATA, PARAMETERS, CONTEXT)),
+        *(("oft", layout) for layout in (TENSOR, SEQUENCE)),
+        ("oft-moe", EXPERT),
     ],
     4: [
         ("moe", DATA | TENSOR),

@@ -24,6 +24,7 @@ CASES = [
         "do not go together",
     ),
     ({"parallel__tensor": 2, "adapter__name": "dora"}, "adapter.name", "whole matrices"),
+    ({"parallel__tensor": 2, "adapter__name": "vera"}, "adapter.name", "use lora or oft"),
     ({"parallel__tensor": 2, "adapter__name": "lora", "adapter__init": "pissa"}, "adapter.init", "whole matrices"),
     ({"parallel__context": 2, "quantizer__name": "fp8-qat"}, "parallel.context", "all its positions"),
     ({"parallel__pipeline": 2, "quantizer__name": "fp8-qat"}, "parallel.pipeline", "must have all layers"),

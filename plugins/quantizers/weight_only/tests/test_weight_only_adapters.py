@@ -9,6 +9,8 @@ from erniecore_lora import adapt
 from erniecore_lora import plugin as lora
 from erniecore_lora.build import load
 from erniecore_lora.save import save
+from erniecore_oft.plugin import plugin as oft
+from erniecore_vera.plugin import plugin as vera
 from erniecore_weight_only.packing import pack_model, packed_weights
 from erniecore_weight_only.plugin import nf4, wint4, wint4_8, wint8
 
@@ -61,6 +63,35 @@ def test_adapter_learns_as_beside_the_numbers(adapter, plugin, moe_model, anothe
         np.testing.assert_allclose(
             gradients[name], value, rtol=2e-3, atol=1e-5 * max(1, np.abs(value).max()), err_msg=name
         )
+
+
+@pytest.mark.parametrize(
+    ("adapter", "settings"),
+    [(vera, {"rank": 8, "d_initial": 1.0}), (oft, {"block_size": 8})],
+    ids=["vera", "oft"],
+)
+@pytest.mark.parametrize("plugin", [wint4_8, nf4], ids=lambda p: p.name)
+def test_adapters_of_linear_layers_learn_as_beside_the_numbers(adapter, settings, plugin, moe_model, another_moe_model):
+    packed(moe_model, plugin)
+    targets = dict(another_moe_model.named_parameters())
+    for name, weight in packed_weights(moe_model).items():
+        targets[name].set_value(weight.dequantize_weight())
+    found = []
+    for model in (moe_model, another_moe_model):
+        made = adapter.ernie_adapt_model(config=adapter.Config(**settings), model=model)
+        paddle.seed(5)
+        for change in adapt.updates(made, adapt.DEFAULT).values():
+            for parameter in change.parameters():
+                parameter.set_value(parameter + 0.05 * paddle.randn(parameter.shape))
+        found.append(learned(made))
+    (logits, gradients), (expected_logits, expected) = found
+    np.testing.assert_allclose(logits, expected_logits, rtol=1e-3, atol=1e-5)
+    assert gradients.keys() == expected.keys()
+    for name, value in expected.items():
+        tolerance = 1e-5 * max(1, np.abs(value).max())
+        np.testing.assert_allclose(gradients[name], value, rtol=2e-3, atol=tolerance, err_msg=name)
+    with pytest.raises(UsageError, match="cannot be put into quantized weights"):
+        adapt.wrapped(moe_model)["model.layers.1.self_attn.q_proj"].merge()
 
 
 def test_only_the_adapter_is_trained(moe_model):

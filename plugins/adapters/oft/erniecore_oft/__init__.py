@@ -1,0 +1,1 @@
+"""OFT adapters for erniecore."""

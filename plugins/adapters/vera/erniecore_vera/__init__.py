@@ -1,0 +1,1 @@
+"""VeRA adapters for erniecore."""
