@@ -35,6 +35,7 @@ from erniecore_ops.quantizing import (
     quantize_parts,
     quantize_weight,
 )
+from erniecore_ops.quick_gelu import quick_gelu
 from erniecore_ops.rms_norm import rms_norm
 from erniecore_ops.rope import (
     apply_rope,
@@ -88,6 +89,7 @@ __all__ = [
     "dequantize",
     "quantized_matmul",
     "quantized_matmul_backward",
+    "quick_gelu",
     "rms_norm",
     "rope_frequencies",
     "rope_tables",

@@ -59,12 +59,12 @@ class VisionArchitecture:
         block = 4 * (size + 1) * size + (size + 1) * wide + (wide + 1) * size + 4 * size
         return self.patch_values * size + self.depth * block + 2 * size
 
-    def shape(self, act: int, joint: int, joints: str) -> VisionShape:
-        """For the plan: of a block its two inputs and norms, queries, keys, values, the result twice, factors of the
-        norms, and ``act`` times the width of the MLP. ``joint``, ``joints``: see ``VisionShape``."""
+    def shape(self, joint: int, joints: str) -> VisionShape:
+        """For the plan: of a block its two inputs, queries, keys, values, the result twice, factors of the norms, and what
+        enters the activation of the MLP. ``joint``, ``joints``: see ``VisionShape``."""
         size, wide = self.hidden_size, self.intermediate_size
-        block = 9 * size + act * wide + self.num_heads + 4
-        ends, passing = 2 * size + 4 * self.head_dim, max(13 * size, 3 * (size + wide)) + self.head_dim
+        block = 7 * size + wide + self.num_heads + 4
+        ends, passing = 2 * size + 4 * self.head_dim, max(13 * size, 4 * (size + wide)) + self.head_dim
         return VisionShape(
             self.depth, size, block, ends, joint, max(joint, passing), self.merge**2, "vision_model.", joints
         )
@@ -113,7 +113,7 @@ class VlArchitecture(MoeArchitecture, SeeingArchitecture):
         routers = sum(map(self.is_moe, range(self.num_hidden_layers))) * (self.hidden_size + 1) * self.num_experts
         resampler = resampler_parameters(self.vision.merged_size, self.hidden_size)
         joint = 9 * self.vision.hidden_size + self.hidden_size // 2
-        vision = self.vision.shape(3, joint, "model.resampler_model.")
+        vision = self.vision.shape(joint, "model.resampler_model.")
         return replace(super().shape(), beside=self.vision.num_parameters + resampler + routers, vision=vision)
 
     @classmethod

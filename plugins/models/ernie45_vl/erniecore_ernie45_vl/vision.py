@@ -98,7 +98,13 @@ class VisionMLP(nn.Layer):  # type: ignore[misc]
     def forward(self, x: Tensor) -> Tensor:
         """[N, C] -> [N, C]."""
         z = self.fc1(x)
-        return self.fc2(z * F.sigmoid(1.702 * z))
+        active = self.activate(z)
+        with ops.rematerialized(active, lambda: self.activate(z)):
+            return self.fc2(active)
+
+    def activate(self, z: Tensor) -> Tensor:
+        """Elementwise; other towers have another one."""
+        return ops.quick_gelu(z)
 
 
 class VisionBlock(nn.Layer):  # type: ignore[misc]
@@ -116,8 +122,16 @@ class VisionBlock(nn.Layer):  # type: ignore[misc]
 
     def forward(self, x_NC: Tensor, frames: Frames) -> Tensor:
         """[N, C] -> [N, C]."""
-        x_NC = x_NC + self.attn(self.norm1(x_NC), frames)
-        return x_NC + self.mlp(self.norm2(x_NC))
+        x_NC = self.attend(x_NC, frames)
+        normed_NC = self.norm2(x_NC)
+        with ops.rematerialized(normed_NC, lambda: self.norm2(x_NC)):
+            return x_NC + self.mlp(normed_NC)
+
+    def attend(self, x_NC: Tensor, frames: Frames) -> Tensor:
+        """The stream after attention."""
+        normed_NC = self.norm1(x_NC)
+        with ops.rematerialized(normed_NC, lambda: self.norm1(x_NC)):
+            return x_NC + self.attn(normed_NC, frames)
 
 
 class VisionTower(nn.Layer):  # type: ignore[misc]

@@ -42,7 +42,7 @@ class OcrArchitecture(SeeingArchitecture):
         wide = vision.merged_size
         projector = 2 * vision.hidden_size + (wide + 1) * wide + (wide + 1) * self.hidden_size
         joint = 3 * vision.hidden_size + self.hidden_size // 4
-        seen = vision.shape(2, joint, "projector.")
+        seen = vision.shape(joint, "projector.")
         return replace(super().shape(), beside=vision.num_parameters + learned + projector, vision=seen)
 
     @classmethod

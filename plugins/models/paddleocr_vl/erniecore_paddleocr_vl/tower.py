@@ -26,9 +26,8 @@ EPSILON = 1e-5
 class OcrMLP(VisionMLP):
     """fc2(gelu(fc1(x))), with the approximation of the GELU by tanh (arXiv:1606.08415)."""
 
-    def forward(self, x: Tensor) -> Tensor:
-        """[N, C] -> [N, C]."""
-        return self.fc2(F.gelu(self.fc1(x), approximate=True))
+    def activate(self, z: Tensor) -> Tensor:
+        return F.gelu(z, approximate=True)
 
 
 class OcrBlock(VisionBlock):

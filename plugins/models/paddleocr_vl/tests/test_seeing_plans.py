@@ -77,6 +77,6 @@ def test_the_plan_counts_patches_up_to_the_bound_and_only_of_what_is_trained(cap
     assert whole["vision"] == 2 * half["vision"] > 0  # rows of 256 tokens are 1024 patches
     assert planned(everything, "data.max_patches=4096") == whole
     again = planned(everything, "data.max_patches=512", "train.recompute=full")
-    assert again["vision"] < half["vision"] / 3
+    assert again["vision"] < 0.6 * half["vision"]
     assert planned("model.train=text,resampler")["vision"] < whole["vision"] / 2
     assert planned("adapter=lora")["vision"] == 0 < planned("adapter=lora", "adapter.targets=tower")["vision"]
