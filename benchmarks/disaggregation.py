@@ -227,7 +227,7 @@ def switches(args: argparse.Namespace) -> int:
         model = read_model(OpenAIConfig(rows=8, prefix_bytes=0), directory)
         model.engine.start()
         began = time.monotonic()
-        found = storm(router, model.engine, switches=args.switches, kills=args.kills, seed=args.seed)
+        found = storm(router, model.engine, model.vocabulary, switches=args.switches, kills=args.kills, seed=args.seed)
         router.stop()
         model.engine.stop()
     print(f"{found.switches} changes of role, {found.kills} processes killed, {time.monotonic() - began:.0f} s")

@@ -101,6 +101,16 @@ class SeenMedia(NamedTuple):
 class MediaReader(Protocol):
     """A chat template of a model that takes images: besides rendering, it knows what its placeholders stand for."""
 
+    @property
+    def token_inputs(self) -> frozenset[str]:
+        """Names of the ``inputs`` that have a value for each token, [B, S, ...]. Of others those of an image follow those of
+        the image before it, along the first axis."""
+        ...
+
+    def spans(self, ids: Sequence[int], media: Sequence[str]) -> list[tuple[int, int]]:
+        """Begin and end of the placeholders in ``ids`` of each of ``Sample.media``."""
+        ...
+
     def references(self, messages: Sequence[Message], ids: Sequence[int]) -> tuple[str, ...]:
         """``Sample.media`` of ids that ``messages`` became; the last ones may be cut off. Raises ``RowError``."""
         ...

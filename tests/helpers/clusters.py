@@ -14,6 +14,8 @@ from erniecore_disaggregated.policy import may_switch
 from erniecore_disaggregated.router import Router
 from erniecore_generation.engine.requests import Failed, Finished, GenerationRequest
 from erniecore_generation.sampling import Sampling
+from erniecore_openai.constraints import GrammarConstraint
+from erniecore_openai.grammars import grammar_of, regex_term
 from erniecore_openai.plugin import OpenAIConfig
 from erniecore_openai.serving import read_model
 from talker import roomy
@@ -26,8 +28,8 @@ PENALIZED = Sampling(do_sample=True, top_p=0.9, repetition_penalty=1.3, frequenc
 SAMPLINGS = (Sampling(), Sampling(do_sample=True, temperature=1.5, seed=3), PENALIZED)
 
 
-def requests(count, seed=0, new=24, longest=150):
-    """Requests of all sorts, half of them with a common beginning."""
+def requests(count, seed=0, new=24, longest=150, vocabulary=None):
+    """Requests of all sorts, half of them with a common beginning; with a ``vocabulary`` every fourth one keeps to a grammar."""
     numbers = np.random.default_rng(seed)
     common = numbers.integers(4, 300, 96).tolist()
     found = []
@@ -36,6 +38,9 @@ def requests(count, seed=0, new=24, longest=150):
         ids = begun + numbers.integers(4, 300, int(numbers.integers(1, longest))).tolist()
         options = {"logprobs": stream % 3, "prompt_logprobs": 1 if stream % 5 == 2 else None, "stream": stream}
         options["stop_ids"] = frozenset(numbers.integers(4, 300, 4).tolist())
+        if vocabulary is not None and stream % 4 == 3:
+            grammar = vocabulary.grammar(grammar_of(regex_term("([a-f]{1,3} [0-9])+")))
+            options["constraint"] = GrammarConstraint(vocabulary, grammar, frozenset())
         found.append(GenerationRequest(tuple(ids), SAMPLINGS[stream % 3], int(numbers.integers(1, new)), **options))
     return found
 
@@ -47,12 +52,24 @@ def directory(talker, tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def engine(directory):
+def single(directory):
     """One process that does everything, without a prefix cache."""
     model = read_model(OpenAIConfig(rows=8, prefix_bytes=0), directory)
     model.engine.start()
-    yield model.engine
+    yield model
     model.engine.stop(drain=False)
+
+
+@pytest.fixture(scope="module")
+def engine(single):
+    """Its engine."""
+    return single.engine
+
+
+@pytest.fixture(scope="module")
+def vocabulary(single):
+    """Its vocabulary, for grammars."""
+    return single.vocabulary
 
 
 @pytest.fixture(scope="module")
@@ -88,9 +105,10 @@ def router(directory):
     found.stop(drain=False)
 
 
-def long(count, seed, new=300):
+def long(count, seed, new=300, vocabulary=None):
     """Requests whose completions take a while."""
-    return [replace(r, max_new_tokens=new, stop_ids=frozenset(), logprobs=0) for r in requests(count, seed)]
+    made = requests(count, seed, vocabulary=vocabulary)
+    return [replace(r, max_new_tokens=new, stop_ids=frozenset(), logprobs=0) for r in made]
 
 
 def when(router, condition):
@@ -134,15 +152,15 @@ class Storm:
     wrong: int = 0
 
 
-def storm(router, engine, *, switches, kills=0, seed=0, together=10):
-    """Change roles, and kill processes now and then, while ``together`` completions are always on their way; every one is
-    compared with that of ``engine``, which is one process."""
+def storm(router, engine, vocabulary, *, switches, kills=0, seed=0, together=10):
+    """Change roles, and kill processes now and then, while ``together`` completions are always on their way, some of which keep
+    to a grammar of the ``vocabulary``; every one is compared with that of ``engine``, which is one process."""
     numbers, found, over = np.random.default_rng(seed), Storm(), threading.Event()
     wanted, callers = [], []
 
     def feed():
         while not over.is_set():
-            for request in requests(together, seed + len(wanted), new=80):
+            for request in requests(together, seed + len(wanted), new=80, vocabulary=vocabulary):
                 wanted.append(request)
                 callers.append(ask(router, request))
             callers[-together // 2].over.wait()

@@ -17,9 +17,12 @@ MARKERS = {
 }
 
 
-def make_seer(home: Path, name: str = "ernie45-vl") -> Path:
+VIDEO_MARKERS = ("video_token_id", "video_start_token_id", "video_end_token_id")
+
+
+def make_seer(home: Path, name: str = "ernie45-vl", *, videos: bool = False) -> Path:
     """``model/``, its tokenizer ``tok/`` and ``a.png``, ``b.png``, ``c.png`` in ``home``, which is there."""
-    from erniecore_ernie45_vl.seeing import END, PLACEHOLDER, START
+    from erniecore_ernie45_vl.seeing import END, PLACEHOLDER, START, VIDEO_END, VIDEO_PLACEHOLDER, VIDEO_START
     from erniecore_model_init.new_model import init_model
     from erniecore_text.training import train
     from PIL import Image
@@ -27,9 +30,11 @@ def make_seer(home: Path, name: str = "ernie45-vl") -> Path:
     made = train([f"What is it? OCR: {i} User: Assistant:" for i in range(60)], 325)
     (home / "tok").mkdir()
     made.save(home / "tok")
-    ids = {token: made.vocab_size + i for i, token in enumerate((PLACEHOLDER, START, END))}
+    tokens = (PLACEHOLDER, START, END, *((VIDEO_PLACEHOLDER, VIDEO_START, VIDEO_END) if videos else ()))
+    ids = {token: made.vocab_size + i for i, token in enumerate(tokens)}
     (home / "tok" / "added_tokens.json").write_text(json.dumps(ids))
-    keys = ",".join(f"{key}={value}" for key, value in zip(MARKERS[name], ids.values(), strict=True))
+    markers = MARKERS[name] + (VIDEO_MARKERS if videos else ())
+    keys = ",".join(f"{key}={value}" for key, value in zip(markers, ids.values(), strict=True))
     init_model(name, f"tiny,initializer_range=0.3,{keys}", home / "tok", home / "model", seed_value=5)
     rng = np.random.default_rng(0)
     for file, size in (("a.png", (56, 84)), ("b.png", (84, 56)), ("c.png", (140, 84))):

@@ -85,12 +85,11 @@ class Pool:
             check_prompt(row, np.ones_like(row), model.architecture, limit)
         R, stops = len(prompts) * copies, frozenset(stop_ids)
         numbers = range(R) if streams is None else [int(stream) for stream in streams]
-        self.rows = [
-            Row(list(prompts[i // copies]), sampling, int(limits[i // copies]), stops, numbers[i], i) for i in range(R)
-        ]
-        for i, found in enumerate(media):
-            for made in self.rows[i * copies : (i + 1) * copies]:
-                made.media = found
+        self.rows = []
+        for i in range(R):
+            prompt, seen = i // copies, media[i // copies] if media else None
+            made = Row(list(prompts[prompt]), sampling, int(limits[prompt]), stops, numbers[i], i, media=seen)
+            self.rows.append(made)
         self.started = np.zeros(R)
         self._copies, self._slots = copies, max(copies, slots or R)
         self._waiting = deque(range(len(prompts)))

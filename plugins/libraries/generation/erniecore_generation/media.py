@@ -7,8 +7,10 @@ Letters: b prompts, w columns, S tokens of a prompt.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -26,17 +28,32 @@ if TYPE_CHECKING:
 
     Inputs: TypeAlias = dict[str, NDArray[Any]]
 
+#: images of a prompt that are decoded at the same time
+_THREADS = 4
+
+
+@dataclass(frozen=True, slots=True)
+class MediaSpan:
+    """An image or a video of a prompt: its placeholders are the tokens from ``start`` to ``end``. ``inputs``: what the model gets
+    for it by name; that of the next one follows along the first axis."""
+
+    start: int
+    end: int
+    inputs: Mapping[str, NDArray[Any]]
+
 
 @dataclass(frozen=True, slots=True)
 class PromptMedia:
     """Of one prompt.
 
     Attributes:
-        positions: int64 [S, axes] of its tokens. inputs: further inputs of the model by name; those of tokens are [1, S].
+        positions: int64 [S, axes] of its tokens. inputs: further inputs of the model with a value for each token, by name,
+            [1, S, ...]. spans: its images and videos, in their order.
     """
 
     positions: Ints
     inputs: Mapping[str, NDArray[Any]]
+    spans: tuple[MediaSpan, ...]
 
     @property
     def shift(self) -> int:
@@ -44,9 +61,51 @@ class PromptMedia:
         return int(self.positions.max()) + 1 - len(self.positions)
 
     @property
+    def arrays(self) -> Iterator[NDArray[Any]]:
+        """All of them, in one order."""
+        yield self.positions
+        for inputs in (self.inputs, *(span.inputs for span in self.spans)):
+            yield from inputs.values()
+
+    @property
     def num_bytes(self) -> int:
         """Bytes of all arrays."""
-        return self.positions.nbytes + sum(values.nbytes for values in self.inputs.values())
+        return sum(values.nbytes for values in self.arrays)
+
+    def boundary(self, start: int, end: int) -> int:
+        """Where a chunk that begins at ``start`` ends, which should end at ``end``: before an image that this would cut, or
+        behind one that begins the chunk."""
+        for span in self.spans:
+            if span.start < end < span.end:
+                return span.start if span.start > start else span.end
+        return end
+
+    def part(self, start: int, end: int) -> tuple[Ints, Inputs]:
+        """(positions [n, axes], inputs of the model by name) of the tokens from ``start`` to ``end``, which cut no image."""
+        inputs = {name: values[:, start:end] for name, values in self.inputs.items()}
+        return self.positions[start:end], _appended(
+            inputs, [span.inputs for span in self.spans if start <= span.start < end]
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class MediaPart:
+    """The tokens from ``start`` to ``end`` of a prompt, with one image or video of it: ``media``, as in ``Sample.media``, whose
+    placeholders are ``span``. What is read at a time."""
+
+    start: int
+    end: int
+    span: tuple[int, int]
+    media: str
+
+
+def _appended(inputs: Inputs, more: Iterable[Mapping[str, NDArray[Any]]]) -> Inputs:
+    """``inputs`` with those of images, which follow each other."""
+    found: dict[str, list[NDArray[Any]]] = {}
+    for each in more:
+        for name, values in each.items():
+            found.setdefault(name, []).append(values)
+    return inputs | {name: np.concatenate(values) for name, values in found.items()}
 
 
 def asked(text: str, files: Sequence[str | Path], where: str = "--image") -> Message:
@@ -73,23 +132,65 @@ def media_of(template: ChatTemplate | None, messages: Sequence[Message], ids: Se
     """What the images of ``messages`` add to their prompt ``ids``; None without images.
 
     Raises ``DataError`` for an image that has changed since it was measured."""
+    return prompt_media(template, np.array(ids, np.int64), references(template, messages, ids))
+
+
+def references(template: ChatTemplate | None, messages: Sequence[Message], ids: Sequence[int]) -> tuple[str, ...]:
+    """``Sample.media`` of the prompt ``ids``; nothing is decoded. Raises ``RowError`` for ids that end inside an image."""
     if not any(message.media for message in messages):
-        return None
-    reader: Any = template
-    assert isinstance(reader, MediaReader)
-    return prompt_media(template, np.array(ids, np.int64), reader.references(messages, list(ids)))
+        return ()
+    return _reader(template).references(messages, list(ids))
 
 
 def prompt_media(template: ChatTemplate | None, ids: Ints, media: tuple[str, ...]) -> PromptMedia | None:
     """What ``media``, as in ``Sample.media``, adds to its prompt, int64 [S]; None for nothing. Raises as :func:`media_of`."""
     if not media:
         return None
+    parts = media_parts(template, ids, media)
+    with ThreadPoolExecutor(_THREADS) as pool:
+        return joined_media(parts, list(pool.map(lambda part: read_part(template, ids, part), parts)))
+
+
+def media_parts(template: ChatTemplate | None, ids: Ints, media: Sequence[str]) -> list[MediaPart]:
+    """The parts of a prompt, int64 [S], with one of ``media`` each; together they are the prompt."""
+    spans = _reader(template).spans(ids.tolist(), media)
+    bounds = [0, *(start for start, _ in spans[1:]), len(ids)]
+    return [
+        MediaPart(*bound, span, text) for bound, span, text in zip(pairwise(bounds), spans, media, strict=True)
+    ]  # fmt: skip
+
+
+def read_part(template: ChatTemplate | None, ids: Ints, part: MediaPart) -> PromptMedia:
+    """Decode the image or video of a part; positions and spans count from its begin. Raises as :func:`media_of`."""
+    array, reader = ids[part.start : part.end], _reader(template)
+    size = len(array)
+    ends = np.full(size, size, np.int32)
+    made = Sample(array, np.full(size, IGNORE, np.int64), np.arange(size), ends, media=(part.media,))
+    batch = reader.complete(collate([[made]], pad_id=0), [[made]])
+    known = reader.token_inputs
+    own = {name: values for name, values in batch.inputs.items() if name not in known}
+    tokens = {name: values for name, values in batch.inputs.items() if name in known}
+    span = MediaSpan(part.span[0] - part.start, part.span[1] - part.start, own)
+    return PromptMedia(batch.position_ids[0], tokens, (span,))
+
+
+def joined_media(parts: Sequence[MediaPart], read: Sequence[PromptMedia]) -> PromptMedia:
+    """The whole prompt of its parts as they were read. Behind an image positions go on from the largest so far."""
+    positions: list[Ints] = []
+    following = 0
+    for found in read:
+        positions.append(found.positions + following)
+        following = int(positions[-1].max()) + 1
+    names = read[0].inputs
+    inputs = {name: np.concatenate([found.inputs[name] for found in read], axis=1) for name in names}
+    spans = (MediaSpan(*part.span, found.spans[0].inputs) for part, found in zip(parts, read, strict=True))
+    return PromptMedia(np.concatenate(positions), inputs, tuple(spans))
+
+
+def _reader(template: ChatTemplate | None) -> MediaReader:
     reader: Any = template
     assert isinstance(reader, MediaReader)
-    size, array, ends = len(ids), ids, np.full(len(ids), len(ids), np.int32)
-    made = Sample(array, np.full(size, IGNORE, np.int64), np.arange(size), ends, media=media)
-    batch = reader.complete(collate([[made]], pad_id=0), [[made]])
-    return PromptMedia(batch.position_ids[0], batch.inputs)
+    return reader
 
 
 def check_media(template: ChatTemplate | None, messages: Sequence[Message]) -> None:
@@ -100,26 +201,32 @@ def check_media(template: ChatTemplate | None, messages: Sequence[Message]) -> N
         raise UsageError("this model reads no images", where=media[0].where, found=media[0].source[:80], fix=fix)
 
 
-def prefill_inputs(media: Sequence[PromptMedia | None], positions: Ints) -> tuple[Ints, Inputs]:
-    """Positions [b, w, axes] of prompts that are padded on the left, and the further inputs of all of them together.
+def prompt_inputs(
+    media: Sequence[PromptMedia | None], shifts: Sequence[int], numbers: Ints, real: Ints
+) -> tuple[Ints, Inputs]:
+    """Positions [b, w] or, where prompts have images, [b, w, axes] of new columns, and the further inputs of all together.
 
     Args:
-        media: of each prompt. positions: int64 [b, w] as of texts.
+        media, shifts: of each row; see ``PromptMedia.shift``. numbers: int64 [b, w], those of the columns' tokens in their rows.
+        real: [b, w], 1 for a token, 0 for padding. A pass has tokens of prompts, or tokens behind them.
     """
-    seen = [found for found in media if found is not None]
+    b, w = numbers.shape
+    first = [int(numbers[row, np.argmax(real[row] != 0)]) for row in range(b)]
+    seen = [
+        row for row, found in enumerate(media) if found and real[row].any() and first[row] < len(found.positions)
+    ]  # fmt: skip
     if not seen:
-        return positions, {}
-    b, w = positions.shape
-    places = np.repeat(positions[..., None], seen[0].positions.shape[1], axis=2)
+        return numbers + np.array(shifts, np.int64)[:, None], {}
+    chosen = [(row, found) for row in seen if (found := media[row]) is not None]
+    places = np.repeat(numbers[..., None], chosen[0][1].positions.shape[1], axis=2)
     inputs: Inputs = {}
-    for row, found in enumerate(media):
-        if found is None:
-            continue
-        size = len(found.positions)
-        places[row, w - size :] = found.positions
-        for name, values in found.inputs.items():
-            if values.shape[:2] == (1, size):
-                inputs.setdefault(name, np.zeros((b, w, *values.shape[2:]), values.dtype))[row, w - size :] = values[0]
-            else:
-                inputs[name] = np.concatenate([inputs[name], values]) if name in inputs else values
-    return places, inputs
+    others: list[Inputs] = []
+    for row, found in chosen:
+        columns = np.flatnonzero(real[row])
+        positions, given = found.part(first[row], first[row] + len(columns))
+        places[row, columns] = positions
+        for name in found.inputs:
+            values = given.pop(name)
+            inputs.setdefault(name, np.zeros((b, w, *values.shape[2:]), values.dtype))[row, columns] = values[0]
+        others.append(given)
+    return places, _appended(inputs, others)

@@ -69,8 +69,8 @@ class Passes:
     ) -> tuple[Logits, Any]:
         """(float32 [b, w, V], or [b, 1, V] of the ``last`` column; ``Features.residual`` [b, w, H], if ``residual`` wants it).
 
-        ``inputs``: further inputs of the model by name; with them ``positions`` are [b, w, axes]."""
-        if inputs or self._step is None or not self._step.takes(*ids.shape):
+        ``inputs``: further inputs of the model by name, for prompts with images; their ``positions`` are [b, w, axes]."""
+        if positions.ndim > 2 or self._step is None or not self._step.takes(*ids.shape):
             features = self._features(ids, positions, mask, cache, inputs)
             return self._logits(features.hidden[:, -1:] if last else features.hidden), features.residual
         b, w = ids.shape

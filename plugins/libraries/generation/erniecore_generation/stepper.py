@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from erniecore.api import UsageError, ops
 from erniecore.api.model_files import codec_of
 from erniecore_generation.cache import StaticCache
-from erniecore_generation.media import PromptMedia, prefill_inputs
+from erniecore_generation.media import PromptMedia, prompt_inputs
 from erniecore_generation.passes import Passes
 from erniecore_generation.sampling import Constraint, History, Ints, Sampling, choose
 from erniecore_generation.speculate import Drafter, DraftInputs, NoDraft, SamplingState
@@ -41,7 +41,8 @@ class Row:
         draft_tokens, accepted_tokens: tokens proposed by the drafter, and those of them that were accepted.
         next_ids: the last sampled token, which is not in the cache yet, then draft tokens.
         error: why it ended, where it failed.
-        media: what its images add to its prompt; None without images.
+        media: what its images add to its prompt; None without images. shift: what they add to the number of a token behind
+            the prompt for its position.
     """
 
     ids: list[int]
@@ -61,6 +62,11 @@ class Row:
     history: History | None = None
     error: Exception | None = None
     media: PromptMedia | None = None
+    shift: int = 0
+
+    def __post_init__(self) -> None:
+        if self.media is not None:
+            self.shift = self.media.shift
 
     def allowed(self, vocabulary: int) -> NDArray[np.bool_] | None:
         """Bool [V], the tokens that may come next; None: all."""
@@ -170,7 +176,8 @@ class Stepper:
         """Logits of new columns [b, w], or of the last one; ``Features.residual`` if the drafter needs it; positions."""
         positions = group.mask.sum(1, keepdims=True) + np.cumsum(real, axis=1) - 1
         positions = np.maximum(positions, 0)
-        places, inputs = with_media(group.rows[:: len(group.rows) // len(ids)], positions, first=not group.mask.size)
+        rows = group.rows[:: len(group.rows) // len(ids)]
+        places, inputs = prompt_inputs([row.media for row in rows], [row.shift for row in rows], positions, real)
         group.mask = np.concatenate([group.mask, real], axis=1)
         mask = None if group.mask.all() else group.mask
         wanted = self.drafter.layers > 0
@@ -310,16 +317,6 @@ class Stepper:
         room = self.room(rows)
         mask = (np.arange(K) >= K - np.concatenate(sizes)[:, None]).astype(np.int64)
         return Group(rows, mask, StaticCache.packed(parts, K + room))
-
-
-def with_media(rows: Sequence[Row], positions: Ints, *, first: bool) -> tuple[Ints, dict[str, NDArray[Any]]]:
-    """Positions of these rows with those of their images, and what the model gets of them: in the ``first`` pass, which reads
-    the prompts."""
-    media = [row.media for row in rows]
-    if first:
-        return prefill_inputs(media, positions)
-    shifts = np.array([0 if found is None else found.shift for found in media], np.int64)
-    return positions + shifts[:, None], {}
 
 
 def mask_of(real: Ints) -> Any:

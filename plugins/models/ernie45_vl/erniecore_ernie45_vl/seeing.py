@@ -45,6 +45,8 @@ KINDS = {
     "image": (IMAGE, "pixel_values", "image_grid_thw"),
     "video": (VIDEO, "pixel_values_videos", "video_grid_thw"),
 }
+#: names of the model's inputs with a value for each token: its kind, and whether vision experts compute it
+TOKEN_INPUTS = ("mm_token_type_ids", "moe_mm_token_type_ids")
 #: images and videos whose headers are remembered at a time
 _REMEMBERED = 1 << 16
 #: images of a batch that are decoded at the same time
@@ -247,6 +249,21 @@ class SeeingTemplate(JinjaChatTemplate):
             raise _row_error(media[-1], MediaError("the row is cut inside an image", fix="raise data.max_seq_len"))
         return tuple(_written(m, self.look(m)) for m in media)
 
+    @property
+    def token_inputs(self) -> frozenset[str]:
+        """Kinds of tokens."""
+        return frozenset(TOKEN_INPUTS)
+
+    def spans(self, ids: Sequence[int], media: Sequence[str]) -> list[tuple[int, int]]:
+        """The first placeholders are those of the first image or video; of one that is cut off, those that are there."""
+        places, start = np.flatnonzero(np.isin(ids, self._placeholders() if media else [])), 0
+        found: list[tuple[int, int]] = []
+        for text in media:
+            here = places[start : start + _read(text)[1].tokens].tolist()
+            found.append((here[0], here[-1] + 1) if here else (len(ids), len(ids)))
+            start += len(here)
+        return found
+
     def patches(self, media: str) -> int:
         """Those of all frames of a video."""
         return _read(media)[1].grid.size
@@ -310,20 +327,18 @@ class SeeingTemplate(JinjaChatTemplate):
                 inputs[values] = np.concatenate([pixels[i] for i in found])
                 inputs[grid_name] = np.array([media[i][2].grid for i in found], np.int64)
         around = [self._ids[token] for token in (START, END, VIDEO_START, VIDEO_END) if token in self._ids]
-        inputs["mm_token_type_ids"] = kinds_BS
-        inputs["moe_mm_token_type_ids"] = np.where(np.isin(batch.input_ids, around), IMAGE, kinds_BS)
+        vision_BS = np.where(np.isin(batch.input_ids, around), IMAGE, kinds_BS)
+        inputs |= dict(zip(TOKEN_INPUTS, (kinds_BS, vision_BS), strict=True))
         return replace(batch, position_ids=positions_BS3, inputs=inputs)
 
     def _kinds(self, sample: Sample) -> tuple[Array, dict[int, list[Grid]]]:
-        """Kind of each token [n], and the grids by kind: the first placeholders are those of the first image or video."""
+        """Kind of each token [n], and the grids by kind."""
         kinds_n = np.zeros(len(sample), np.int64)
         grids: dict[int, list[Grid]] = {}
-        places, start = np.flatnonzero(np.isin(sample.input_ids, self._placeholders() if sample.media else [])), 0
-        for text in sample.media:
+        for text, span in zip(sample.media, self.spans(sample.input_ids.tolist(), sample.media), strict=True):
             source, known = _read(text)
             kind = KINDS[source.kind][0]
-            kinds_n[places[start : start + known.tokens]] = kind
-            start += known.tokens
+            kinds_n[slice(*span)] = kind
             grids.setdefault(kind, []).append(known.grid)
         return kinds_n, grids
 

@@ -112,23 +112,24 @@ class SeeingModel(Ernie45ForCausalLM):
         Args:
             position_ids: [B, S], or [B, S, 3] as (time, height, width). Left out, text counts up, and rows with images
                 get the positions of ``positions.token_positions``; while decoding after images they must be given.
-            inputs: fields of :class:`VisionInputs`; for the pass whose ids hold the placeholders.
+            inputs: fields of :class:`VisionInputs`; for passes whose ids are of a prompt with images. One without any
+                placeholders needs the kinds of its tokens alone.
         Raises:
             ValueError: pixels, grids and placeholders that do not fit each other.
         """
         seen = VisionInputs(**inputs)
         grids = seen.grids(self.vl.vision.merge)
         masks = {"attention_mask": attention_mask, "startend_row_indices": startend_row_indices}
-        if grids:
-            self.check_markers({IMAGE: "image", VIDEO: "video_"}[kind] for kind in grids)
-        else:
+        self.check_markers({IMAGE: "image", VIDEO: "video_"}[kind] for kind in grids)
+        if all(value is None for value in seen):
             context = self.make_context(input_ids, position_ids=position_ids, cache=cache, **masks)
             return self.run(input_ids, context)
         ids_BS, kinds_BS = input_ids.numpy(), self.kinds(input_ids, seen)
         if position_ids is None:
             position_ids, _ = self.positions(input_ids, attention_mask=attention_mask, **inputs)
         context = self.make_context(input_ids, position_ids=position_ids, cache=cache, **masks)
-        there = (self.encode_images(seen, grids), self.places(kinds_BS, grids)) if self.reads_images else (None, None)
+        reads = grids and self.reads_images
+        there = (self.encode_images(seen, grids), self.places(kinds_BS, grids)) if reads else (None, None)
         return self.run(input_ids, self.see(context, seen, ids_BS, kinds_BS, *there))
 
     def see(
@@ -140,7 +141,7 @@ class SeeingModel(Ernie45ForCausalLM):
         images: Tensor | None,
         places: Tensor | None,
     ) -> SeeingContext:
-        """The context of a batch with images; without ``images`` they are in the stream already."""
+        """The context of a batch with images; without ``images`` there are none in it, or they are in the stream already."""
         return SeeingContext.of(context, images=images, places=places)
 
     def check_markers(self, kinds: Iterable[str]) -> None:

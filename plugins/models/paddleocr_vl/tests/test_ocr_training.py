@@ -165,7 +165,8 @@ def test_learner_and_sampler_see_the_same_images(home, tmp_path, monkeypatch, me
 
     def inverted(*given):
         found = made(*given)
-        return found and replace(found, inputs={**found.inputs, "pixel_values": -found.inputs["pixel_values"]})
+        spans = [replace(s, inputs={**s.inputs, "pixel_values": -s.inputs["pixel_values"]}) for s in found.spans]
+        return replace(found, spans=tuple(spans))
 
     monkeypatch.setattr(rollouts, "prompt_media", inverted)
     assert min(gaps("wrong")) > 10 * right

@@ -52,17 +52,17 @@ def test_an_exported_directory_is_loaded_and_gives_our_logits(tmp_path):
     messages = [asked("<image>Which of <image>?", [tmp_path / "a.png", tmp_path / "b.png"])]
     segments = tokenizer.chat_template.segments(messages, add_generation_prompt=True)
     prompt = [i for part in tokenizer.encode_segments(segments) for i in part]
-    seen = media_of(tokenizer.chat_template, messages, prompt)
-    pixels = seen.inputs["pixel_values"]
-    given = {"input_ids": np.array([prompt]), "image_grid_thw": seen.inputs["image_grid_thw"]}
-    kinds = seen.inputs["mm_token_type_ids"]
+    positions, inputs = media_of(tokenizer.chat_template, messages, prompt).part(0, len(prompt))
+    pixels = inputs["pixel_values"]
+    given = {"input_ids": np.array([prompt]), "image_grid_thw": inputs["image_grid_thw"]}
+    kinds = inputs["mm_token_type_ids"]
     np.savez(
         tmp_path / "given.npz", **given, mm_token_type_ids=kinds, pixel_values=pixels.reshape(len(pixels), 3, 14, 14)
     )
     command = [os.environ["ERNIE_HF_PYTHON"], "-c", READER, str(tmp_path / "out"), str(tmp_path)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-3000:]
-    tensors = {"position_ids": seen.positions[None], **seen.inputs}
+    tensors = {"position_ids": positions[None], **inputs}
     with paddle.no_grad():
         ours = model(paddle.to_tensor(given["input_ids"]), **{n: paddle.to_tensor(v) for n, v in tensors.items()})
     np.testing.assert_allclose(np.load(tmp_path / "logits.npy"), ours.numpy(), atol=3e-5, rtol=0)

@@ -44,6 +44,10 @@ class Message:
     payload: bytes = b""
     file: int = -1
 
+    def close(self) -> None:
+        """Close the descriptor."""
+        _close(self.file)
+
 
 class Channel:
     """One side of a connection. Any thread may send, one receives.

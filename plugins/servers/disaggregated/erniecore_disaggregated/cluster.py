@@ -73,10 +73,12 @@ class Member:
         """The name of the process."""
         return self.state.name
 
-    def send(self, head: Json) -> None:
-        """Tell the process something; one that is gone hears nothing."""
+    def send(self, head: Json, file: int = -1) -> None:
+        """Tell the process something; one that is gone hears nothing. ``file`` is closed when it is sent."""
         if self.channel is not None:
-            self.channel.send(head)
+            self.channel.send(head, file=file)
+        elif file >= 0:
+            os.close(file)
 
 
 class Cluster:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import asdict, fields
+from functools import lru_cache
 from typing import Any
 
 from erniecore_generation.engine.requests import (
@@ -14,35 +16,54 @@ from erniecore_generation.engine.requests import (
     Tokens,
 )
 from erniecore_generation.sampling import Sampling
+from erniecore_openai.constraints import Grammar, GrammarConstraint, GrammarForm, Vocabulary
 
 from erniecore.api import EnvironmentFault, ErnieError, Json, UsageError
 
-#: fields that no message has: objects of one process
-LOCAL = ("constraint", "media")
-_FIELDS = tuple(field.name for field in fields(GenerationRequest) if field.name not in LOCAL)
+#: objects of one process: constraints travel as their forms, images in shared memory (``shared.py``)
+_OBJECTS = ("constraint", "media")
+_FIELDS = tuple(field.name for field in fields(GenerationRequest) if field.name not in _OBJECTS)
+#: grammars that a process keeps
+_GRAMMARS = 64
 
 _REMEDY = ("where", "found", "expected", "fix")
 
 
 def check_portable(request: GenerationRequest) -> None:
     """Raise ``UsageError`` for a request with something that cannot go to another process."""
-    for name in LOCAL:
-        if getattr(request, name) is not None:
-            raise UsageError(
-                "the disaggregated server does not take this", where=name, found=type(getattr(request, name)).__name__,
-                fix="ask a server of one process: --backend openai",
-            )  # fmt: skip
+    if request.constraint is not None and not isinstance(request.constraint, GrammarConstraint):
+        raise UsageError(
+            "the disaggregated server takes constraints that are grammars", where="constraint",
+            found=type(request.constraint).__name__, fix="ask a server of one process: --backend openai",
+        )  # fmt: skip
 
 
 def request_json(request: GenerationRequest) -> Json:
-    """A request without what is of one process."""
+    """A request without its images."""
     found = {name: getattr(request, name) for name in _FIELDS}
+    constraint = request.constraint
+    found["form"] = asdict(constraint.form) if isinstance(constraint, GrammarConstraint) else None
     found["sampling"], found["stop_ids"] = asdict(request.sampling), sorted(request.stop_ids)
     return found
 
 
+class Grammars:
+    """Makes the constraints of requests; grammars that were asked for lately are kept. Used by one thread."""
+
+    def __init__(self, vocabulary: Vocabulary) -> None:
+        self._vocabulary = vocabulary
+        self._made: Callable[[str], Grammar] = lru_cache(maxsize=_GRAMMARS)(vocabulary.grammar)
+
+    def constraint(self, given: Json) -> GrammarConstraint | None:
+        """That of a request in JSON, before its first token. Raises ``BadGrammar``."""
+        if given["form"] is None:
+            return None
+        form = GrammarForm(**{**given["form"], "stop_ids": tuple(given["form"]["stop_ids"])})
+        return GrammarConstraint.of(self._vocabulary, self._made(form.grammar), form)
+
+
 def request_fields(given: Json) -> dict[str, Any]:
-    """The keywords of ``GenerationRequest``, or of a class with more fields."""
+    """The keywords of ``GenerationRequest``, or of a class with more fields, but for constraint and images."""
     found = {name: given[name] for name in _FIELDS}
     bias = tuple((token, value) for token, value in given["sampling"]["logit_bias"])
     found["sampling"] = Sampling(**{**given["sampling"], "logit_bias": bias})

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import hmac
 import mmap
-import os
 import secrets
 import socket
 import threading
@@ -142,9 +141,10 @@ class Receiver:
                 kinds.get(message.head["type"], self._take_discard)(channel, key, message)
             except Refused as refused:
                 self._refuse(channel, key, str(refused))
+            except (OSError, MemoryError) as error:
+                self._refuse(channel, key, f"no room for the hand-off: {error}")
             finally:
-                if message.file >= 0:
-                    os.close(message.file)
+                message.close()
 
     def _take_offer(self, channel: Channel, key: str, message: Message) -> None:
         head = message.head

@@ -39,6 +39,7 @@ from erniecore_disaggregated.controller import Controller, Targets
 from erniecore_disaggregated.messages import check_portable, error_from, request_json, scored_from, tokens_from
 from erniecore_disaggregated.plugin import DisaggregatedConfig
 from erniecore_disaggregated.policy import Policy, Role, choose_decode, choose_prefill
+from erniecore_disaggregated.shared import MediaFiles
 
 #: seconds between two looks at processes, times and roles
 _LOOK = 0.1
@@ -75,6 +76,7 @@ class Router:
         targets = Targets(settings.target_ttft, settings.target_tpot, settings.hysteresis, settings.dwell_seconds)
         self.controller = Controller(targets)
         self.description: Json = {}
+        self._media = MediaFiles()
         self._calls: dict[int, Call] = {}
         self._pending: list[tuple[tuple[int, int], Call]] = []
         self._numbers = 0
@@ -103,7 +105,9 @@ class Router:
         """
         check_portable(request)
         check_request(request, self.description["vocab_size"], self.description["context"])
-        keys = tuple(key for key, _ in block_keys(request.ids, request.adapter or "", BLOCK))
+        # prompts with images are in no prefix cache
+        ids = request.ids if request.media is None else ()
+        keys = tuple(key for key, _ in block_keys(ids, request.adapter or "", BLOCK))
         with self._lock:
             if self._state != "running":
                 raise EngineStopped("no requests are taken", found=self._state)
@@ -113,9 +117,27 @@ class Router:
             call = Call(self._numbers, request, listener, keys)
             self._numbers += 1
             self._calls[call.number] = call
-            heapq.heappush(self._pending, (call.order, call))
-            self._dispatch()
+            if request.media is None:
+                heapq.heappush(self._pending, (call.order, call))
+                self._dispatch()
+            else:
+                self._media.share(call.number, request.media, lambda reason: self._shared(call, reason))
         return Ticket(call.number, request)
+
+    def _shared(self, call: Call, reason: str) -> None:
+        """The images of a request lie in shared memory, or do not."""
+        with self._lock:
+            if call.ended:
+                self._release_media(call)
+            elif reason:
+                self._fail(call, Unavailable("no room for the images of a prompt", found=reason, fix="try again later"))
+            else:
+                heapq.heappush(self._pending, (call.order, call))
+                self._dispatch()
+
+    def _release_media(self, call: Call) -> None:
+        if call.request.media is not None:
+            self._media.release(call.number, call.request.media)
 
     def cancel(self, ticket: Ticket) -> None:
         """End a request: both of its processes free what they have of it. One that has ended stays as it is."""
@@ -153,6 +175,7 @@ class Router:
             for call in list(self._calls.values()):
                 self.cancel(Ticket(call.number, call.request))
             self._state = "stopped"
+        self._media.close()
         self.cluster.stop()
 
     def message(self, member: Member, head: Json) -> None:
@@ -249,6 +272,7 @@ class Router:
         """The last events of a request; nothing of it is left in any process."""
         call.ended = True
         self._release(call)
+        self._release_media(call)
         self._calls.pop(call.number, None)
         self._pending = [entry for entry in self._pending if entry[1] is not call]
         heapq.heapify(self._pending)
@@ -295,6 +319,11 @@ class Router:
             if prefill is None or decode is None:
                 return
             heapq.heappop(self._pending)
+            try:
+                media, file = self._media.described(call.request.media)
+            except OSError as error:
+                self._shared(call, error.strerror or str(error))
+                continue
             call.begin(prefill.name, decode.name, {w.name: w.epoch for w in (prefill, decode)})
             call.queue_s = time.perf_counter() - call.submitted
             cached = prefill.prefix.hits(call.keys) if self._policy == "prefix" else 0
@@ -309,7 +338,7 @@ class Router:
                 member.calls.add(call.key)
             decoder = [second.name, second.address, decode.epoch]
             head = {"type": "prefill", "key": call.key, "epoch": prefill.epoch, "decoder": decoder}
-            first.send({**head, "request": request_json(call.request)})
+            first.send({**head, "request": request_json(call.request), "media": media}, file)
 
     def _kv_tokens(self, call: Call) -> int:
         return len(call.request.ids) + call.request.max_new_tokens

@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import hashlib
 import mmap
-import os
 import queue
 import socket
 import threading
@@ -32,6 +31,7 @@ from erniecore_generation.engine.handoff import LayerArrays, RowState
 
 from erniecore.api import Json
 from erniecore_disaggregated.channel import Channel, ChannelClosed
+from erniecore_disaggregated.shared import shared_file
 
 Transport = Literal["shared_memory", "tcp"]
 
@@ -115,7 +115,7 @@ class Outgoing:
         head = {"type": "offer", "key": self.key, "epoch": self.target.epoch, "tokens": tokens, "layout": layout}
         file = -1
         if self._links.transport == "shared_memory":
-            file, self._memory = _shared(total)
+            file, self._memory = shared_file(total)
         channel.send({**head, "bytes": total}, file=file)
 
     def _send_layer(self, channel: Channel, layer: int, start: int, arrays: LayerArrays) -> None:
@@ -144,17 +144,6 @@ class Outgoing:
         memory, self._memory = self._memory, None
         if memory is not None:
             memory.close()
-
-
-def _shared(size: int) -> tuple[int, mmap.mmap]:
-    """A file in shared memory with so many bytes, all of them allocated. Raises ``OSError`` where there is no room."""
-    file = os.memfd_create("erniecore-kv", os.MFD_CLOEXEC)
-    try:
-        os.posix_fallocate(file, 0, size)
-        return file, mmap.mmap(file, size)
-    except BaseException:
-        os.close(file)
-        raise
 
 
 class Link:

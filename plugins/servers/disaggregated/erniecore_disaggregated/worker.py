@@ -4,14 +4,15 @@ descriptor is its side of a connection to the router. It ends with the router.
 What the router says, and what is said to it; every message about a request has its ``key`` and an ``epoch``::
 
     configure                         -> ready | broken
-    prefill (request, decoder)        -> tokens, scored, handed | undelivered | finished | failed | refused
+    prefill (request, decoder, media) -> tokens, scored, handed | undelivered | finished | failed | refused
     cancel
     drain                             -> drained
     commit (role)                     -> committed | busy
     reopen                            -> opened
     ping                              -> pong
 
-A decoder says ``adopted`` when it has a row, then ``tokens`` and ``finished`` or ``failed``. ``at`` counts the tokens before.
+Images of a prompt come as the descriptor of a shared file. A decoder says ``adopted`` when it has a row, then ``tokens`` and
+``finished`` or ``failed``. ``at`` counts the tokens before.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -30,9 +32,11 @@ from erniecore.api.launcher import follow_parent
 if TYPE_CHECKING:
     from erniecore_generation.engine.handoff import Adopted, HandoffEngine
     from erniecore_generation.engine.requests import Event, Ticket
+    from erniecore_generation.media import PromptMedia
 
     from erniecore.api import Json
-    from erniecore_disaggregated.channel import Channel
+    from erniecore_disaggregated.channel import Channel, Message
+    from erniecore_disaggregated.messages import Grammars
     from erniecore_disaggregated.policy import Role
     from erniecore_disaggregated.receiving import Receiver
     from erniecore_disaggregated.sending import Links, Outgoing
@@ -63,9 +67,13 @@ class Worker:
         role, epoch: since the last commit. draining: it is to get nothing new.
     """
 
-    def __init__(self, channel: Channel, engine: HandoffEngine, links: Links, role: Role, epoch: int) -> None:
+    def __init__(
+        self, channel: Channel, engine: HandoffEngine, links: Links, grammars: Grammars, role: Role, epoch: int
+    ) -> None:
         self.role, self.epoch, self.draining = role, epoch, False
-        self._channel, self._engine, self._links = channel, engine, links
+        self._channel, self._engine, self._links, self._grammars = channel, engine, links, grammars
+        # grammars take a while, images too: nobody else waits for them
+        self._making = ThreadPoolExecutor(1, "erniecore-making")
         self.receiver: Receiver | None = None
         self._work: dict[str, _Work] = {}
         self._lock = threading.RLock()
@@ -75,11 +83,14 @@ class Worker:
         """Take messages until ``stop``. Raises ``ChannelClosed`` when the router is gone."""
         threading.Thread(target=self._look, name="erniecore-look", daemon=True).start()
         handlers: dict[str, Callable[[Json], None]] = {
-            "prefill": self._prefill, "cancel": self._cancel, "drain": self._drain, "commit": self._commit,
-            "reopen": self._reopen, "ping": self._ping,
+            "cancel": self._cancel, "drain": self._drain, "commit": self._commit, "reopen": self._reopen,
+            "ping": self._ping,
         }  # fmt: skip
-        while (head := self._channel.receive().head)["type"] != "stop":
-            handlers[head["type"]](head)
+        while (message := self._channel.receive()).head["type"] != "stop":
+            if message.head["type"] == "prefill":
+                self._prefill(message)
+            else:
+                handlers[message.head["type"]](message.head)
 
     def refuses(self, epoch: int) -> str:
         """Why a prompt that was sent for this epoch is not taken; empty: it is."""
@@ -89,37 +100,51 @@ class Worker:
 
     def adopt(self, key: str, request: Json, adopted: Adopted, seconds: float) -> None:
         """Decode a row that has come."""
-        from erniecore_generation.engine.handoff import HandoffRequest
-
-        from erniecore_disaggregated.messages import request_fields
-
         work = _Work(key, self.epoch, at=1)
         self._say(work, "adopted", seconds=seconds)
-        self._submit(work, HandoffRequest(**request_fields(request), adopted=adopted))
+        self._begin(work, request, adopted=adopted)
 
-    def _prefill(self, head: Json) -> None:
-        from erniecore_generation.engine.handoff import HandoffRequest
-
-        from erniecore_disaggregated.messages import request_fields
+    def _prefill(self, message: Message) -> None:
         from erniecore_disaggregated.sending import Outgoing, Target
 
+        head = message.head
         work = _Work(head["key"], head["epoch"])
         if head["epoch"] != self.epoch or self.role != "prefill" or self.draining:
             found = f"{self.role} at epoch {self.epoch}{', draining' * self.draining}"
             self._say(work, "refused", reason=f"stale epoch {head['epoch']}: this process is {found}")
+            message.close()
             return
         name, address, epoch = head["decoder"]
         target = Target(name, address if isinstance(address, str) else tuple(address), epoch)
         work.outgoing = Outgoing(work.key, target, head["request"], self._links, lambda out, why: self._sent(work, why))
-        self._submit(work, HandoffRequest(**request_fields(head["request"]), sink=work.outgoing))
+        self._begin(work, head["request"], message, sink=work.outgoing)
 
-    def _submit(self, work: _Work, request: Any) -> None:
-        from erniecore_generation.engine.requests import Failed
-
+    def _begin(self, work: _Work, request: Json, images: Message | None = None, **part: Any) -> None:
+        """Let the engine do its ``part`` of a request, once what is no JSON of it is there."""
         with self._lock:
             self._work[work.key] = work
+        if request["form"] is None and (images is None or images.file < 0):
+            self._make(work, request, images, part)
+        else:
+            self._making.submit(self._make, work, request, images, part)
+
+    def _make(self, work: _Work, request: Json, images: Message | None, part: dict[str, Any]) -> None:
+        from erniecore_generation.engine.handoff import HandoffRequest
+        from erniecore_generation.engine.requests import Failed
+
+        from erniecore_disaggregated.messages import request_fields
+        from erniecore_disaggregated.shared import Damaged
+
         try:
-            work.ticket = self._engine.submit(request, lambda event: self._heard(work, event))
+            part["media"] = None if images is None else _media(images)
+            part["constraint"] = self._grammars.constraint(request)
+            if not work.over:
+                work.ticket = self._engine.submit(
+                    HandoffRequest(**request_fields(request), **part), lambda event: self._heard(work, event)
+                )
+        except Damaged as error:
+            assert work.outgoing is not None  # images come with prompts
+            work.outgoing.end(str(error))
         except Exception as error:
             self._heard(work, Failed(error))
         if work.over and work.ticket is not None:
@@ -232,6 +257,16 @@ class Worker:
         self._channel.send({"type": kind, "key": work.key, "epoch": work.epoch, **told})
 
 
+def _media(images: Message) -> PromptMedia | None:
+    """Those that came with a message. Raises ``Damaged``."""
+    from erniecore_disaggregated.shared import read_media
+
+    try:
+        return None if images.file < 0 else read_media(images.head["media"], images.file)
+    finally:
+        images.close()
+
+
 def main(file: int) -> int:
     """Be a worker for the router at the other side of ``file``."""
     import socket
@@ -265,6 +300,7 @@ def _made(channel: Channel, given: Json) -> tuple[Worker, Json]:
     settings = DisaggregatedConfig(**given["settings"])
     model = read_model(settings, Path(given["directory"]), _engine_class)
     # these import Paddle, which reads its environment then
+    from erniecore_disaggregated.messages import Grammars
     from erniecore_disaggregated.receiving import Receiver
     from erniecore_disaggregated.sending import Links
 
@@ -272,7 +308,7 @@ def _made(channel: Channel, given: Json) -> tuple[Worker, Json]:
     assert isinstance(engine, _engine_class())
     engine.start()
     links = Links(settings.transport, given["secret"], settings.handoff_seconds)
-    worker = Worker(channel, engine, links, given["role"], given["epoch"])
+    worker = Worker(channel, engine, links, Grammars(model.vocabulary), given["role"], given["epoch"])
     worker.receiver = Receiver(
         settings.transport, given["secret"], refuses=worker.refuses, adopt=worker.adopt,
         most_bytes=settings.handoff_bytes, seconds=settings.handoff_seconds,

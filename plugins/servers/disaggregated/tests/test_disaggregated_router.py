@@ -1,5 +1,6 @@
 """Real processes for prompts and for completions, asked through the router: the same bits as one engine, whatever happens."""
 
+import errno
 import os
 import resource
 import signal
@@ -10,21 +11,37 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from clusters import ask, directory, engine, long, member, reference, requests, router, settled, storm, when
+from clusters import (
+    ask,
+    directory,
+    engine,
+    long,
+    member,
+    reference,
+    requests,
+    router,
+    settled,
+    single,
+    storm,
+    vocabulary,
+    when,
+)
 from erniecore_disaggregated.channel import Channel, ChannelClosed
 from erniecore_disaggregated.policy import may_switch
 from erniecore_disaggregated.sending import digest
+from erniecore_disaggregated.shared import Damaged, SharedMedia, read_media
 from erniecore_generation.engine.requests import Failed, Finished, Unavailable
+from erniecore_generation.media import MediaSpan, PromptMedia
 from openai_client import Forced
 from processes import await_end
 
 from erniecore.errors import UsageError
 
-__all__ = ["directory", "engine", "reference", "router"]
+__all__ = ["directory", "engine", "reference", "router", "single", "vocabulary"]
 
 
-def test_completions_have_the_bits_of_one_process(router, reference):
-    wanted = requests(18)
+def test_completions_have_the_bits_of_one_process(router, reference, vocabulary):
+    wanted = requests(18, vocabulary=vocabulary)
     callers = [ask(router, request) for request in wanted]
     assert [caller.outcome for caller in callers] == reference(wanted)
     settled(router)
@@ -37,9 +54,9 @@ FAULTS = ("prefill killed in a transfer", "decode killed after", "decode stopped
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-def test_no_completion_is_lost_twice_or_wrong_when_a_process_is(router, reference, fault):
+def test_no_completion_is_lost_twice_or_wrong_when_a_process_is(router, reference, vocabulary, fault):
     settled(router)
-    wanted, before = long(6, FAULTS.index(fault) + 10), replace(router.tally)
+    wanted, before = long(6, FAULTS.index(fault) + 10, vocabulary=vocabulary), replace(router.tally)
     prefill, decode = member(router, "prefill"), member(router, "decode")
     stopped = decode.process.pid
     killed = [prefill.process.pid] if "prefill" in fault else [decode.process.pid]
@@ -90,6 +107,51 @@ def test_without_room_in_shared_memory_there_is_an_error_and_later_none(router, 
     assert [type(end.error) for end in ends] == [Unavailable] * 2
     assert "no room for the hand-off: File too large (try 3)" in ends[0].error.found
     assert [ask(router, request).outcome for request in wanted] == reference(wanted)
+
+
+SEEN = PromptMedia(
+    np.arange(9).reshape(3, 3), {"kinds": np.ones((1, 3), np.int64)},
+    (MediaSpan(0, 1, {"pixels": np.arange(6, dtype=np.float32).reshape(2, 3)}), MediaSpan(1, 2, {})),
+)  # fmt: skip
+
+
+def test_images_come_through_shared_memory_as_they_are():
+    shared = SharedMedia(SEEN)
+    read = read_media(shared.described, shared.file)
+    assert [(s.start, s.end, list(s.inputs)) for s in read.spans] == [(0, 1, ["pixels"]), (1, 2, [])]
+    assert [a.dtype for a in read.arrays] == [a.dtype for a in SEEN.arrays]
+    for got, sent in zip(read.arrays, SEEN.arrays, strict=True):
+        np.testing.assert_array_equal(got, sent)
+    for wrong, reason in (({"checksum": 1}, "checksum"), ({"bytes": 1 << 30}, "cannot be read")):
+        with pytest.raises(Damaged, match=reason):
+            read_media({**shared.described, **wrong}, shared.file)
+    shared.close()
+
+
+def test_images_that_find_no_room_or_are_damaged_on_their_way_are_an_error(router, monkeypatch):
+    settled(router)
+    request = replace(requests(1)[0], media=SEEN)
+
+    def full(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    for place, found in (("posix_fallocate", "No space left on device"), ("dup", "No space left on device")):
+        with monkeypatch.context() as patch:
+            patch.setattr(os, place, full)
+            end = ask(router, request).end
+        assert (type(end.error), found in end.error.found) == (Unavailable, True)
+    made = SharedMedia.__init__
+
+    def damaged(shared, media):
+        made(shared, media)
+        shared.described["checksum"] = 1
+
+    with monkeypatch.context() as patch:
+        patch.setattr(SharedMedia, "__init__", damaged)
+        end = ask(router, request).end
+    assert "the checksum of images is wrong (try 3)" in end.error.found
+    settled(router)
+    assert len(router._media) == 0
 
 
 def test_a_router_with_a_stale_epoch_gets_no_completion(router):
@@ -155,7 +217,7 @@ def test_who_does_not_know_the_secret_hears_nothing(router):
         channel.receive()
 
 
-def test_roles_change_under_load_and_every_completion_is_right(router, engine):
+def test_roles_change_under_load_and_every_completion_is_right(router, engine, vocabulary):
     settled(router)
     first, epoch, done = member(router, "prefill").name, router.cluster.epoch, router.cluster.switches["done"]
     with pytest.raises(UsageError, match="last one that is open for prefill"):
@@ -163,7 +225,7 @@ def test_roles_change_under_load_and_every_completion_is_right(router, engine):
     moved = member(router, "decode").name
     told = router.switch(moved, "prefill")
     assert (told["worker"], told["role"], told["epoch"]) == (moved, "prefill", epoch + 1)
-    found = storm(router, engine, switches=4, kills=1)
+    found = storm(router, engine, vocabulary, switches=4, kills=1)
     assert (found.switches, found.kills, found.errors, found.wrong) == (4, 1, 0, 0)
     assert found.requests == found.equal > 20
     with pytest.raises(UsageError, match="it has this role"):
@@ -195,7 +257,7 @@ def test_a_process_that_does_not_finish_in_time_keeps_its_role(router, reference
 
 def test_what_cannot_go_to_another_process_is_refused_at_once(router):
     request = replace(requests(1)[0], constraint=Forced([5], 330))
-    with pytest.raises(UsageError, match="does not take this"):
+    with pytest.raises(UsageError, match="constraints that are grammars"):
         ask(router, request)
     with pytest.raises(UsageError, match="longer than the model's context"):
         ask(router, replace(request, constraint=None, ids=(5,) * 5000))

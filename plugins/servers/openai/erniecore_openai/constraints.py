@@ -8,6 +8,7 @@ are drafted or in which chunks they are sent. Where the completion begins inside
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Protocol, runtime_checkable
 
@@ -33,6 +34,29 @@ class SpelledTokenizer(Protocol):
     def token_bytes(self) -> Sequence[bytes]:
         """What each id spells."""
         ...
+
+
+@dataclass(frozen=True, slots=True)
+class Grammar:
+    """A grammar of llguidance, and the state before the first token of its texts, which whoever follows one copies."""
+
+    text: str
+    matcher: LLMatcher
+
+
+@dataclass(frozen=True, slots=True)
+class GrammarForm:
+    """What makes a :class:`GrammarConstraint`, as plain data: other processes with the same vocabulary make the same one.
+
+    Attributes:
+        grammar: text. stop_ids, thinking, trigger, once: as the constraint has them.
+    """
+
+    grammar: str
+    stop_ids: tuple[int, ...]
+    thinking: bool
+    trigger: str
+    once: bool
 
 
 class Vocabulary:
@@ -79,14 +103,14 @@ class Vocabulary:
             self._crossing[marker] = [np.array(sorted({*tokens, *inside}), np.int64) for tokens in found]
         return self._crossing[marker]
 
-    def matcher(self, grammar: str) -> LLMatcher:
-        """The state before the first token. Raises ``BadGrammar`` where the grammar is too much, or nothing fits it."""
-        matcher = LLMatcher(self.tokens, grammar, log_level=0)
+    def grammar(self, text: str) -> Grammar:
+        """A grammar for these tokens. Raises ``BadGrammar`` where it is too much, or nothing fits it."""
+        matcher = LLMatcher(self.tokens, text, log_level=0)
         if matcher.is_error():
             raise BadGrammar(matcher.get_error().splitlines()[0])
         if not any(matcher.compute_bitmask()):
             raise BadGrammar("there is no text that fits")
-        return matcher
+        return Grammar(text, matcher)
 
 
 class _Spelling:
@@ -109,18 +133,27 @@ class GrammarConstraint:
     """A ``Constraint`` that keeps a completion to a grammar.
 
     Args:
-        matcher: the state before the first token of the grammar; it is copied.
         stop_ids: tokens that may end the completion where the grammar is satisfied.
         thinking: the completion begins inside of the reasoning, which is free.
         trigger: the grammar begins behind each of these, and what comes before and between is free. Empty: at once.
         once: the completion ends with the first text of the grammar.
+
+    Attributes:
+        form: all of it as plain data.
     """
 
+    @classmethod
+    def of(cls, vocabulary: Vocabulary, grammar: Grammar, form: GrammarForm) -> GrammarConstraint:
+        """The constraint that has this ``form``, before the first token; ``grammar``: that of its text."""
+        options = {"thinking": form.thinking, "once": form.once}
+        return cls(vocabulary, grammar, frozenset(form.stop_ids), trigger=form.trigger.encode(), **options)
+
     def __init__(
-        self, vocabulary: Vocabulary, matcher: LLMatcher, stop_ids: frozenset[int], *, thinking: bool = False,
+        self, vocabulary: Vocabulary, grammar: Grammar, stop_ids: frozenset[int], *, thinking: bool = False,
         trigger: bytes = b"", once: bool = True,
     ) -> None:  # fmt: skip
-        self._vocabulary, self._start, self._matcher = vocabulary, matcher, matcher.deep_copy()
+        self._vocabulary, self._start, self._matcher = vocabulary, grammar.matcher, grammar.matcher.deep_copy()
+        self.form = GrammarForm(grammar.text, tuple(sorted(stop_ids)), thinking, trigger.decode(), once)
         self._trigger, self._once = trigger, once
         self._stops = np.array(sorted(token for token in stop_ids if token < vocabulary.size), np.int64)
         # others are asked for by the client, and may end the reasoning too

@@ -110,9 +110,6 @@ class Generation:
 
             return hand_over
 
-        media = {id(found): found.num_bytes for c in self._choices if (found := c.request.media) is not None}
-        if media:  # one object for all completions of a prompt
-            self.serving.hold_media(self.request_id, sum(media.values()))
         try:
             for choice in self._choices:
                 self._tickets.append(self._model.engine.submit(choice.request, listener(choice.index)))

@@ -4,17 +4,26 @@ and no file is read that lies outside of the directories which the settings name
 
 from __future__ import annotations
 
+import asyncio
 import os
 import re
 from collections.abc import Sequence
-from typing import NoReturn
+from dataclasses import replace
+from typing import TYPE_CHECKING, NoReturn
 from urllib.parse import unquote
+
+import numpy as np
+from erniecore_generation.media import MediaPart, PromptMedia, joined_media, read_part
 
 from erniecore.api import DataError
 from erniecore.api.data import MARKERS, Media, MediaReader
 from erniecore.api.model import ChatTemplate
 from erniecore_openai.errors import ApiError
 from erniecore_openai.schemas.chat import ImagePart, TextPart, VideoPart
+
+if TYPE_CHECKING:
+    from erniecore_openai.rendering import Prompt
+    from erniecore_openai.state import ServedModel, Serving
 
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:", re.ASCII)
 
@@ -66,6 +75,34 @@ def _source(url: str, place: str, roots: Sequence[str]) -> tuple[str, str]:
     found = os.path.normpath(path)
     below = (root for root in roots if found.startswith(os.path.join(os.path.abspath(root), "")))
     return path, os.path.abspath(next(below, roots[0]))
+
+
+async def decoded(serving: Serving, request_id: str, model: ServedModel, prompt: Prompt) -> Prompt:
+    """The prompt with its images, decoded side by side, off the thread for texts. Their memory is counted for the request as they
+    come, until ``Serving.ended``.
+
+    Raises:
+        ApiError: an image that is damaged, with its place; more than the memory for images holds.
+    """
+    if not prompt.parts:
+        return prompt
+    serving.check_room()
+    template, ids = model.tokenizer.chat_template, np.array(prompt.ids, np.int64)
+
+    async def read(part: MediaPart, place: str) -> PromptMedia:
+        try:
+            found = await serving.in_images(read_part, template, ids, part)
+        except DataError as error:
+            raise unreadable(error, place) from error
+        serving.hold_media(request_id, found.num_bytes)
+        return found
+
+    reading = [asyncio.ensure_future(read(*each)) for each in zip(prompt.parts, prompt.places, strict=True)]
+    try:
+        return replace(prompt, media=joined_media(prompt.parts, await asyncio.gather(*reading)))
+    finally:
+        for each in reading:
+            each.cancel()
 
 
 def unreadable(error: DataError, where: str) -> ApiError:

@@ -56,6 +56,7 @@ class OpenAIConfig(Section):
         ge=1,
         description="Memory of decoded images and videos of all requests that wait or are answered; more are refused (429).",
     )
+    media_threads: int = Field(2, ge=1, le=64, description="Images and videos that are decoded at a time.")
     body_seconds: float = Field(
         30.0, gt=0, description="Time that a client has for headers, and again for a body (408)."
     )

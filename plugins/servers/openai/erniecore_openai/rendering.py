@@ -11,13 +11,13 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 from erniecore_generation.completions import prompt_ids
-from erniecore_generation.media import PromptMedia, media_of
+from erniecore_generation.media import MediaPart, PromptMedia, media_parts, references
 from erniecore_generation.options import sampling_from
 from erniecore_generation.prompts import check_prompt
 from erniecore_generation.sampling import Sampling
 
 from erniecore.api import DataError, ErnieError, Json, RowError, UsageError
-from erniecore.api.data import MARKERS, Message, ToolCall
+from erniecore.api.data import Message, ToolCall
 from erniecore.api.model import ChatTemplate, Tokenizer
 from erniecore_openai.errors import ApiError
 from erniecore_openai.generation import as_api_error
@@ -37,10 +37,17 @@ from erniecore_openai.state import ServedModel
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """Token ids, whether the completion begins inside of the reasoning, and what images add."""
+    """What a completion begins with.
+
+    Attributes:
+        thinking: it begins inside of the reasoning. parts: those with an image or a video; ``places``: theirs in the request.
+        media: the same when they are decoded.
+    """
 
     ids: tuple[int, ...]
     thinking: bool = False
+    parts: tuple[MediaPart, ...] = ()
+    places: tuple[str, ...] = ()
     media: PromptMedia | None = None
 
 
@@ -50,14 +57,13 @@ def conversation_prompt(
     *,
     tools: bool = True,
     roots: Sequence[str] = (),
-    pixels: bool = True,
     served: ServedModel | None = None,
 ) -> Prompt:
-    """What the model is given for the next message.
+    """What the model is given for the next message. Images are not decoded: their headers suffice.
 
     Args:
-        tools: offer those of the request. roots: directories of images that are given as paths. pixels: decode images; false:
-            their headers suffice. served: the model whose context images have to fit, before they are decoded.
+        tools: offer those of the request. roots: directories of images that are given as paths. served: the model whose
+            context images have to fit.
 
     Raises:
         ApiError: no template, one that refuses the messages, or one without the switch that was asked for; an image that is
@@ -84,11 +90,13 @@ def conversation_prompt(
         ids, thinking = prompt_ids(tokenizer, template, messages, offered, asked)
         if served is not None:
             _check_room(served, messages, ids)
-        return Prompt(tuple(ids), thinking, media_of(template, messages, ids) if pixels else None)
+        found = references(template, messages, ids)
+        parts = media_parts(template, np.array(ids, np.int64), found) if found else ()
+        places = [media.where for message in messages for media in message.media]
+        return Prompt(tuple(ids), thinking, tuple(parts), tuple(places[: len(parts)]))
     except DataError as error:
-        where = error.where if isinstance(error, RowError) else _damaged(tokenizer, template, messages)
-        if where.startswith("messages["):
-            raise unreadable(error, where) from error
+        if isinstance(error, RowError) and error.where.startswith("messages["):
+            raise unreadable(error, error.where) from error
         raise ApiError(400, as_api_error(error).detail, param="messages", code="template_refused") from error
     except ErnieError as error:
         refused = as_api_error(error)
@@ -110,17 +118,6 @@ def _check_room(model: ServedModel, messages: Sequence[Message], ids: Sequence[i
         )
     except UsageError as error:
         raise as_api_error(error) from error
-
-
-def _damaged(tokenizer: Tokenizer, template: ChatTemplate, messages: Sequence[Message]) -> str:
-    """The place of the first image whose header is right and whose pixels are not; empty: none."""
-    for media in (media for message in messages for media in message.media):
-        alone = [Message("user", MARKERS[media.kind], media=(media,))]
-        try:
-            media_of(template, alone, prompt_ids(tokenizer, template, alone)[0])
-        except DataError:
-            return media.where
-    return ""
 
 
 def _seen(template: ChatTemplate, message: ChatMessage, index: int, roots: Sequence[str]) -> Message | None:

@@ -23,7 +23,7 @@ def row_prompt(
     """Token ids. Raises ``UsageError`` for a conversation that no request has, or that the server refuses."""
     try:
         request = Conversation.model_validate(as_request(messages, tools, thinking))
-        return conversation_prompt(tokenizer, request, roots=media_roots(messages), pixels=False).ids
+        return conversation_prompt(tokenizer, request, roots=media_roots(messages)).ids
     except ValidationError as error:
         first = error.errors()[0]
         place = ".".join(map(str, first["loc"]))

@@ -61,6 +61,7 @@ class Serving:
         self._media_bytes: dict[str, int] = {}
         # one thread: templates and tokenizers are not written for several, and the event loop must not wait for them
         self._texts = ThreadPoolExecutor(1, "erniecore-texts")
+        self._images = ThreadPoolExecutor(settings.media_threads, "erniecore-images")
 
     def open(self, model: ServedModel, *adapters: ServedModel) -> None:
         """Requests are answered from now on, by the model and by adapters on it, which share its engine."""
@@ -101,14 +102,19 @@ class Serving:
         """Run what encodes or renders, off the event loop."""
         return await asyncio.get_running_loop().run_in_executor(self._texts, work, *args)
 
+    async def in_images(self, work: Callable[..., T], *args: Any) -> T:
+        """Run what decodes an image or a video: a few at a time."""
+        return await asyncio.get_running_loop().run_in_executor(self._images, work, *args)
+
     def hold_media(self, request_id: str, num_bytes: int) -> None:
-        """Count the decoded images of a request until it has ended. Raises ``ApiError`` 400 for more than the settings allow, and
-        429 where those of other requests leave no room."""
+        """Count a further decoded image of a request until it has ended. Raises ``ApiError`` 400 for more than the settings
+        allow, and 429 where those of other requests leave no room."""
         most = self.settings.media_bytes
+        num_bytes += self._media_bytes.get(request_id, 0)
         if num_bytes > most:
             text = f"the images take {num_bytes} bytes when they are decoded; at most {most} are taken"
             raise ApiError(400, text, param="messages", code="invalid_media")
-        if num_bytes + sum(self._media_bytes.values()) > most:
+        if num_bytes + sum(held for name, held in self._media_bytes.items() if name != request_id) > most:
             raise ApiError(429, "images of other requests take the memory; try again in a moment", code="media_full")
         self._media_bytes[request_id] = num_bytes
 
@@ -143,5 +149,6 @@ class Serving:
         return self._model
 
     def close(self) -> None:
-        """End the thread for texts."""
-        self._texts.shutdown(wait=False, cancel_futures=True)
+        """End the threads for texts and images."""
+        for pool in (self._texts, self._images):
+            pool.shutdown(wait=False, cancel_futures=True)

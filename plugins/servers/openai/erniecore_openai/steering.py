@@ -8,11 +8,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from erniecore_generation.sampling import Constraint
-from llguidance import LLMatcher
 
 from erniecore.api import Json, UsageError
 from erniecore.api.files import parse_json
-from erniecore_openai.constraints import CALL, GrammarConstraint
+from erniecore_openai.constraints import CALL, Grammar, GrammarConstraint
 from erniecore_openai.errors import ApiError
 from erniecore_openai.generation import as_api_error
 from erniecore_openai.grammars import BadGrammar, calls_grammar, choice_term, grammar_of, regex_term, schema_term
@@ -33,7 +32,7 @@ class Form:
     """
 
     model: ServedModel
-    matcher: LLMatcher
+    grammar: Grammar
     trigger: bytes = b""
     once: bool = True
     answers: bool = True
@@ -42,7 +41,7 @@ class Form:
     def constraint(self, stop_ids: frozenset[int], *, thinking: bool = False) -> Constraint:
         """For one completion; ``thinking``: it begins inside of the reasoning, which is free."""
         options = {"thinking": thinking, "once": self.once}
-        return GrammarConstraint(self.model.vocabulary, self.matcher, stop_ids, trigger=self.trigger, **options)
+        return GrammarConstraint(self.model.vocabulary, self.grammar, stop_ids, trigger=self.trigger, **options)
 
 
 def form_of(model: ServedModel, request: SamplingFields, *, calls: bool = False) -> Form | None:
@@ -66,7 +65,7 @@ def form_of(model: ServedModel, request: SamplingFields, *, calls: bool = False)
             with _refused(name):
                 term = _term(kind, value)
                 if not calls:
-                    return Form(model, model.vocabulary.matcher(grammar_of(term)))
+                    return Form(model, model.vocabulary.grammar(grammar_of(term)))
     if calls and isinstance(request, ChatRequest):
         with _refused("tools"):
             return _calls(model, request, term)
@@ -100,9 +99,8 @@ def _calls(model: ServedModel, request: ChatRequest, otherwise: str) -> Form | N
     free = not forced and not otherwise
     special = model.tokenizer.special_tokens
     grammar = calls_grammar(functions, special, opened=free, several=several, otherwise=otherwise)
-    matcher = model.vocabulary.matcher(grammar)
     return Form(
-        model, matcher, CALL if free else b"", once=not several, answers=bool(otherwise), forced=forced,
+        model, model.vocabulary.grammar(grammar), CALL if free else b"", once=not several, answers=bool(otherwise), forced=forced,
     )  # fmt: skip
 
 

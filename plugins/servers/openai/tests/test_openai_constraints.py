@@ -188,10 +188,10 @@ class Spelled:
 
 def test_no_token_writes_the_end_of_the_reasoning_and_more():
     vocabulary = Vocabulary(Spelled(), 12)
-    matcher = vocabulary.matcher(grammar_of(regex_term("a+")))
+    grammar = vocabulary.grammar(grammar_of(regex_term("a+")))
 
     def allowed(*tokens, stops=(1,)):
-        found = GrammarConstraint(vocabulary, matcher.deep_copy(), frozenset(stops), thinking=True)
+        found = GrammarConstraint(vocabulary, grammar, frozenset(stops), thinking=True)
         for token in tokens:
             found.accept(token)
         return set(np.flatnonzero(found.allowed()).tolist())
@@ -203,7 +203,7 @@ def test_no_token_writes_the_end_of_the_reasoning_and_more():
     assert allowed(3, 4) == allowed(6) == allowed(9, 8) == {2}
     assert allowed(6, 2) == {1, 2}
     assert allowed(6, 2, stops=()) == {2}  # ignore_eos
-    broken = GrammarConstraint(vocabulary, matcher, frozenset(), thinking=False)
+    broken = GrammarConstraint(vocabulary, grammar, frozenset(), thinking=False)
     with pytest.raises(ValueError, match="no place"):
         broken.accept(3)
 

@@ -4,11 +4,13 @@ cannot be read is refused with the place of its part."""
 import asyncio
 import base64
 import io
+import threading
 
 import httpx
 import numpy as np
 import pytest
-from erniecore_generation.media import asked
+from engines import ask, engine_of
+from erniecore_generation.media import asked, prompt_media, references
 from erniecore_generation.respond import Responder, generate_text
 from erniecore_openai.logprobs import TokenTexts
 from erniecore_openai.plugin import OpenAIConfig
@@ -17,6 +19,9 @@ from erniecore_openai.state import Serving
 from openai_client import Client
 from PIL import Image
 from seers import MARKERS, make_seer
+
+from erniecore.api.data import IGNORE, Sample
+from erniecore.api.training import collate
 
 BODY = {"temperature": 0, "max_tokens": 9, "ignore_eos": True, "logprobs": True}
 
@@ -101,6 +106,85 @@ def test_answers_are_those_of_generate_alone_and_in_company(home, model, client)
 
     together = asyncio.run(ask_all())
     assert [a["choices"][0] for a in together] == [a["choices"][0] for a in alone * 2]
+
+
+def test_prompts_with_images_come_in_chunks_that_cut_no_image_and_company_changes_no_bit(home, model):
+    """As one pass but for rounding, and bit by bit the same among others."""
+    responder = Responder(model.engine.model, model.tokenizer)
+    text, files = "What is it? " * 6, [home / name for name in ("a.png", "b.png", "c.png")]
+    prompts = [
+        responder.encode([asked(text + "<image>" + text, files[2:])]),
+        responder.encode([asked("<image>" * 3 + text, files)]),
+        responder.encode([asked(text, [])]),
+        responder.encode([asked("<image>1" + text + "<image>" + text + "<image>", files)]),
+    ]
+    wanted = [(p.ids, {"new": 9, "logprobs": 2, "media": p.media, "stream": i}) for i, p in enumerate(prompts)]
+    for media in (p.media for p in prompts if p.media is not None):
+        ends = {media.boundary(start, end) for start in (0, media.spans[0].end) for end in range(start + 1, 150)}
+        assert not {place for s in media.spans for place in range(s.start + 1, s.end)} & ends
+
+    def outcomes(together, **options):
+        engine = engine_of(model.engine.model, invariant=True, **options)
+        engine.start()
+        before = ask(engine, prompts[2].ids, new=40, logprobs=0) if together else None
+        callers = []
+        for ids, options in [*wanted, *wanted] if together else wanted:
+            callers.append(ask(engine, ids, **options))
+            if not together:
+                callers[-1].over.wait()
+        found = [caller.outcome for caller in callers]
+        assert before is None or len(before.ids) == 40
+        engine.stop()
+        return found, engine.stats().steps
+
+    whole, few = outcomes(False, rows=1, chunk=512)
+    alone, many = outcomes(False, rows=1)
+    assert many > few + 10  # steps in which others would have been decoded
+    assert [told[0] for told in alone] == [told[0] for told in whole]
+    for one, other in zip(alone, whole, strict=True):
+        np.testing.assert_allclose([e.logprob for e in one[1]], [e.logprob for e in other[1]], atol=1e-4)
+    assert outcomes(True, rows=3)[0] == alone + alone
+
+
+def test_what_is_read_image_by_image_is_what_the_batches_of_training_have(home, model):
+    template = model.tokenizer.chat_template
+    messages = [asked("1 <image> 2 <image><image>", [home / name for name in ("c.png", "a.png", "b.png")])]
+    ids = np.array(Responder(model.engine.model, model.tokenizer).encode(messages).ids)
+    media = references(template, messages, ids.tolist())
+    sample = Sample(
+        ids, np.full(len(ids), IGNORE), np.arange(len(ids)), np.full(len(ids), len(ids), np.int32), media=media
+    )
+    batch = template.complete(collate([[sample]], pad_id=0), [[sample]])
+    positions, inputs = prompt_media(template, ids, media).part(0, len(ids))
+    np.testing.assert_array_equal(positions, batch.position_ids[0])
+    assert inputs.keys() == batch.inputs.keys()
+    for name, values in inputs.items():
+        np.testing.assert_array_equal(values, batch.inputs[name], err_msg=name)
+
+
+def test_images_are_decoded_beside_the_thread_for_texts(home, model, opened, monkeypatch):
+    """As many at a time as the settings say; a request for text is answered meanwhile."""
+    template, entered, go = type(model.tokenizer.chat_template), [], threading.Event()
+    load = template._load
+    monkeypatch.setattr(template, "_load", lambda *args: (entered.append(args), go.wait(), load(*args))[-1])
+    client = opened(media_threads=2)
+    parts = [image(data_url((home / "a.png").read_bytes()))] * 3
+
+    async def ask_both():
+        transport = httpx.ASGITransport(client.app)
+        async with httpx.AsyncClient(transport=transport, base_url="http://test") as session:
+            with_images = asyncio.ensure_future(
+                session.post("/v1/chat/completions", json={"messages": user(*parts), **BODY})
+            )
+            while len(entered) < 2:
+                await asyncio.sleep(0.01)
+            texts = await session.post("/v1/chat/completions", json={"messages": user("What?"), **BODY})
+            waited = len(entered), with_images.done()
+            go.set()
+            return texts.status_code, waited, (await with_images).status_code
+
+    assert asyncio.run(ask_both()) == (200, (2, False), 200)
+    assert not client.serving._media_bytes
 
 
 def test_files_are_read_below_the_roots_alone(home, client, opened, tmp_path):

@@ -2,8 +2,8 @@
 the completion has the same bits as if one had done both. How keys and values travel is the business of the sink.
 
 The engine that computes the prompt gets a request with a ``sink``, which is called in the engine's thread after every chunk
-and once more when the first token is there. The engine that decodes gets the same request with an ``adopted`` row. Both
-have the same model, adapters, drafter and settings; a drafter's layers are handed over like the model's.
+and once more when the first token is there. The engine that decodes gets the same request with an ``adopted`` row, without
+images. Both have the same model, adapters, drafter and settings; a drafter's layers are handed over like the model's.
 
 Letters: n columns of a chunk.
 """
@@ -36,6 +36,7 @@ class RowState:
         next_ids: the first token of the completion, then draft tokens.
         cached_tokens: tokens of the prompt that were in the prefix cache. draft_tokens: proposed so far.
         queue_s, prefill_s: seconds before the first pass, and from there to the first token.
+        shift: what images of the prompt add to the number of a token behind it for its position.
     """
 
     next_ids: tuple[int, ...]
@@ -43,6 +44,7 @@ class RowState:
     draft_tokens: int
     queue_s: float
     prefill_s: float
+    shift: int = 0
 
 
 class KvSink(Protocol):
@@ -102,7 +104,7 @@ class HandoffScheduler(Scheduler):
         request, state, lane = job.request, adopted.state, self.lanes[job.adapter]
         row = Row(
             list(request.ids), request.sampling, request.max_new_tokens, request.stop_ids, request.stream, job.number,
-            least=request.min_new_tokens, constraint=request.constraint,
+            least=request.min_new_tokens, constraint=request.constraint, shift=state.shift,
         )  # fmt: skip
         job.row, job.started, job.cached = row, time.perf_counter(), state.cached_tokens
         # as much room as where the prompt was computed: shapes may decide about the last bits
@@ -137,7 +139,7 @@ class HandoffScheduler(Scheduler):
             sink.handed(
                 RowState(
                     tuple(row.next_ids), job.cached, row.draft_tokens,
-                    queue_s=job.started - job.submitted, prefill_s=job.first - job.started,
+                    queue_s=job.started - job.submitted, prefill_s=job.first - job.started, shift=row.shift,
                 )
             )  # fmt: skip
         except Exception as error:

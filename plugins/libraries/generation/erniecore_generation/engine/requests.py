@@ -33,7 +33,7 @@ class GenerationRequest:
         adapter: name of the adapter; empty: the base alone; None: what the engine uses for requests that name none.
         constraint: which tokens may come next; one object per request.
         priority: lower ones first, equal ones in the order of arrival.
-        media: what images add to the prompt (``Responder.encode`` makes ids and media); it is computed in one pass.
+        media: what images add to the prompt (``Responder.encode`` makes ids and media); chunks of it cut no image.
     """
 
     ids: tuple[int, ...]

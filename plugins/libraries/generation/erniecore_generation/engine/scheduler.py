@@ -180,7 +180,8 @@ class Scheduler:
             job.group = self._begin(job, row, lane)
         group, size = job.group, min(len(request.ids), self._context or len(request.ids))
         start = group.cache.length
-        end = size if request.media else min(size, (start // self.chunk + 1) * self.chunk)
+        end = min(size, (start // self.chunk + 1) * self.chunk)
+        end = end if request.media is None else request.media.boundary(start, end)
         ids = np.array([request.ids[start:end]], np.int64)
         scored = request.prompt_logprobs is not None
         logits, residual, positions = lane.stepper.forward(group, ids, np.ones_like(ids), last=not scored)

@@ -14,6 +14,7 @@ from erniecore_openai.description import STREAMED
 from erniecore_openai.errors import ApiError
 from erniecore_openai.generation import Generation, Piece
 from erniecore_openai.logprobs import TokenTexts, chat_logprobs
+from erniecore_openai.media import decoded
 from erniecore_openai.parsing import ChunkParser, Delta
 from erniecore_openai.rendering import Prompt, conversation_prompt, sampling_of, stop_ids
 from erniecore_openai.schemas.chat import ChatRequest
@@ -39,8 +40,13 @@ async def create_chat_completion(request: Request, asked: ChatRequest) -> Any:
     )
     form = await serving.in_texts(lambda: form_of(model, asked, calls=calls))
     answer = _Answer(model, asked, prompt, form, calls=calls, reasoning_field=serving.settings.reasoning_field)
-    generation = Generation(serving, model.name, answer.head.id, answer.requests(), asked.stops)
-    generation.start()
+    try:
+        answer.prompt = await decoded(serving, answer.head.id, model, prompt)
+        generation = Generation(serving, model.name, answer.head.id, answer.requests(), asked.stops)
+        generation.start()
+    except BaseException:
+        serving.ended(answer.head.id)
+        raise
     if asked.stream:
         return sse(answer.chunks(generation), generation, serving.settings.keep_alive_seconds)
     return await whole(request, generation, lambda: answer.collected(generation))

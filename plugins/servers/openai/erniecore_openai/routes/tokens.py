@@ -32,7 +32,7 @@ async def tokenize(request: Request, asked: TokenizeRequest) -> Any:
 
 def _encoded(model: ServedModel, asked: TokenizeRequest, roots: Sequence[str]) -> list[int]:
     if asked.prompt is None:
-        return list(conversation_prompt(model.tokenizer, asked, roots=roots, pixels=False).ids)
+        return list(conversation_prompt(model.tokenizer, asked, roots=roots).ids)
     special = model.tokenizer.special_tokens.get(asked.prompt)
     if special is not None:
         return [special]
