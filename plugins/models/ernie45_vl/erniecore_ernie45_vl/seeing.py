@@ -251,7 +251,7 @@ class SeeingTemplate(JinjaChatTemplate):
 
     @property
     def token_inputs(self) -> frozenset[str]:
-        """Kinds of tokens."""
+        """Kinds of tokens, and which of them go to vision experts."""
         return frozenset(TOKEN_INPUTS)
 
     def spans(self, ids: Sequence[int], media: Sequence[str]) -> list[tuple[int, int]]:

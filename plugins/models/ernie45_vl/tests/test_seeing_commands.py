@@ -48,14 +48,15 @@ def test_prompts_with_several_images_in_a_batch_are_answered_as_each_alone(home,
     for prompt, found in zip(prompts, alone, strict=True):
         encoded = responder.encode(prompt)
         if encoded.media is not None:
-            inputs = {n: paddle.to_tensor(encoded.media.inputs[n]) for n in ("pixel_values", "image_grid_thw")}
-            seen = MultimodalModel(model, **inputs)
+            _, inputs = encoded.media.part(0, len(encoded.ids))
+            pixels = {n: paddle.to_tensor(inputs[n]) for n in ("pixel_values", "image_grid_thw")}
+            seen = MultimodalModel(model, **pixels)
             expected = erniecore.generate(seen, [encoded.ids], max_new_tokens=9, eos=())
             assert expected.numpy()[0].tolist() == list(found.ids)
 
 
 def test_the_serving_engine_takes_prompts_with_images(home, loaded, running):
-    """In one pass whatever the chunk is; the same ids with another image have another completion."""
+    """In chunks that cut no image; the same ids with another image have another completion."""
     model, tokenizer = loaded
     prompts = [[asked("What is it?", [home / name])] for name in ("a.png", "b.png", "a.png")] + [[asked("What?", [])]]
     options = {"max_new_tokens": 9, "ignore_eos": True}

@@ -165,8 +165,9 @@ def test_learner_and_sampler_see_the_same_images(home, tmp_path, monkeypatch, me
 
     def inverted(*given):
         found = made(*given)
-        spans = [replace(s, inputs={**s.inputs, "pixel_values": -s.inputs["pixel_values"]}) for s in found.spans]
-        return replace(found, spans=tuple(spans))
+        spans = [replace(s, inputs={n: -v if n == "pixel_values" else v for n, v in s.inputs.items()})
+                 for s in (found.spans if found else ())]  # fmt: skip
+        return found and replace(found, spans=tuple(spans))
 
     monkeypatch.setattr(rollouts, "prompt_media", inverted)
     assert min(gaps("wrong")) > 10 * right

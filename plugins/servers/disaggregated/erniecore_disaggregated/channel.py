@@ -45,7 +45,7 @@ class Message:
     file: int = -1
 
     def close(self) -> None:
-        """Close the descriptor."""
+        """Close the descriptor, if one came with it."""
         _close(self.file)
 
 

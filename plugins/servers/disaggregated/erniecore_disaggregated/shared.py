@@ -144,5 +144,5 @@ class MediaFiles:
                 found.close()
 
     def close(self) -> None:
-        """Make no more."""
+        """No further files are made; those of requests stay."""
         self._pool.shutdown(wait=False, cancel_futures=True)

@@ -114,7 +114,7 @@ class Serving:
         if num_bytes > most:
             text = f"the images take {num_bytes} bytes when they are decoded; at most {most} are taken"
             raise ApiError(400, text, param="messages", code="invalid_media")
-        if num_bytes + sum(held for name, held in self._media_bytes.items() if name != request_id) > most:
+        if num_bytes + sum(taken for name, taken in self._media_bytes.items() if name != request_id) > most:
             raise ApiError(429, "images of other requests take the memory; try again in a moment", code="media_full")
         self._media_bytes[request_id] = num_bytes
 
