@@ -9,7 +9,14 @@ from typing import Any
 from erniecore_key_tables import convert as convert_by
 
 from erniecore.api.importer import Imported
-from erniecore_llamafactory import convert_data, convert_media, convert_methods, convert_model, convert_training
+from erniecore_llamafactory import (
+    convert_data,
+    convert_media,
+    convert_methods,
+    convert_model,
+    convert_optimizer,
+    convert_training,
+)
 from erniecore_llamafactory.command import PURPOSES, advice, command_for
 from erniecore_llamafactory.draft import LlamaDraft, Surroundings
 from erniecore_llamafactory.table import TABLE
@@ -27,7 +34,7 @@ STEPS: tuple[Callable[[LlamaDraft], None], ...] = (
     convert_training.run,
     convert_training.batches,
     convert_training.length,
-    convert_training.optimizer,
+    convert_optimizer.optimizer,
     convert_training.schedule,
     convert_training.parallel,
     convert_training.device,

@@ -6,11 +6,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from erniecore_key_tables import Left, one_of, trainer_keys
+from erniecore_key_tables import one_of, trainer_keys
 
 from erniecore.api.files import parse_json, read_json
 from erniecore_llamafactory.convert_data import strategy, wants_evaluation
-from erniecore_llamafactory.convert_model import OPTIMIZERS
 from erniecore_llamafactory.draft import LlamaDraft
 
 SCHEDULES = {
@@ -133,30 +132,6 @@ def _every(draft: LlamaDraft, kind: str, name: str, steps: str, new: str) -> Non
         draft.note("differs", text, name if kind != "steps" else steps)
     draft.set(new, found, *((name, steps) if kind == "steps" else (name,)))
     draft.drop(f"`{name}: {kind}` does not read it", steps)
-
-
-def optimizer(draft: LlamaDraft) -> None:
-    """Rates, decay, Muon, and what is neither that nor AdamW."""
-    draft.carry("learning_rate", "train.learning_rate", pin=True)
-    draft.carry("weight_decay", "train.weight_decay", pin=True)
-    name = str(draft.get("optim"))
-    if draft.get("use_muon"):
-        draft.set("optimizer.name", "muon", "use_muon")
-        draft.drop("`use_muon` decides", "optim")
-    draft.drop("AdamW is the default", "use_muon")
-    if draft.has("optim") and not draft.get("use_muon"):
-        draft.set("optimizer.name", "adamw", "optim")
-        if name not in OPTIMIZERS:
-            draft.note("differs", f"AdamW with all moments is used, not {name}", "optim")
-    for old, text in {
-        "label_smoothing_factor": "target tokens are learned as they are",
-    }.items():
-        if draft.has(old):
-            draft.leave(Left(text, differs=bool(draft.get(old))), old)
-    if not draft.get("disable_gradient_checkpointing"):
-        draft.set("train.recompute", "full", "disable_gradient_checkpointing")
-    elif draft.has("disable_gradient_checkpointing"):
-        draft.set("train.recompute", "none", "disable_gradient_checkpointing")
 
 
 def schedule(draft: LlamaDraft) -> None:
