@@ -31,6 +31,7 @@ else:
     import tomli as tomllib
 
 from erniecore_accelerators import AcceleratorPlugin, Profile
+from erniecore_config import all_settings
 from erniecore_fastdeploy import contract as fastdeploy
 from erniecore_key_tables.reference import markdown
 from erniecore_model_check.rules import HF_RULES
@@ -38,6 +39,7 @@ from erniecore_model_check.rules import HF_RULES
 from erniecore import capabilities, codes, errors, hookspecs, registry
 from erniecore.abilities import ABILITIES
 from erniecore.cli.manual import help_pages
+from erniecore.config.compose import load as load_settings
 from erniecore.host import assemble
 from erniecore.kinds import KINDS
 
@@ -279,7 +281,15 @@ def _toml_key(name: str) -> str:
     return f'"{name}"' if "." in name else name
 
 
+def all_settings_file(*words: str) -> str:
+    """A settings file with every key of a method, as ``ernie config init`` writes it."""
+    pairs = [f"{flag.removeprefix('--')}={name}" for flag, name in zip(words[::2], words[1::2], strict=True)]
+    return all_settings.text_of(load_settings(None, pairs, {}, {}), " ".join(["ernie config init", *words]))
+
+
 PAGES: dict[str, Callable[[], str]] = {
+    "examples/sft-all.yaml": partial(all_settings_file, "--model", "ernie45", "--method", "sft"),
+    "examples/dpo-all.yaml": partial(all_settings_file, "--model", "ernie45", "--method", "dpo", "--adapter", "lora"),
     "plugins/libraries/catalog/erniecore_catalog/known.toml": known_plugins,
     "docs/reference/hooks.md": hooks_page,
     "docs/reference/events.md": lambda: NOTICE + events_page.markdown(),

@@ -102,6 +102,29 @@ def schema(
     show_json(explain.schema(select(sources, ()).plugins))
 
 
+@app.command("init", cls=MultiValueCommand)
+@takes(*flag_names())
+def init(
+    args: Arguments = None,
+    chosen: Chosen = NOTHING,
+    out: Annotated[Path | None, typer.Option("--out", metavar="NEW.yaml", help="Where to write it.")] = None,
+) -> None:
+    """Write a settings file with every key of the chosen plugins: its default, its type and what it means."""
+    from erniecore.api.settings import load, scalar
+    from erniecore_config import all_settings, imported_text
+
+    file, overrides = split_arguments(args)
+    loaded = load(file, overrides, chosen)
+    _note(loaded.notes)
+    flags = [f"--{name.replace('_', '-')} {scalar(value)}" for name, value in chosen.items() if value]
+    text = all_settings.text_of(loaded, " ".join(["ernie config init", *map(str, args or ()), *flags]))
+    if out is None:
+        print_lines(text.rstrip())
+    else:
+        imported_text.write(out, text)
+        note(f"written: {out}")
+
+
 @app.command("explain")
 def explain(
     key: Annotated[str, typer.Argument(metavar="SECTION.KEY", help="For example train.batch_size.")],
