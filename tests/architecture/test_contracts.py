@@ -1,7 +1,7 @@
 """Contracts instead of guesses: what the syntax trees of the engine and of the plugins must not have.
 
-Each rule takes a tree and yields (line, what was found). What a plugin hands over has a base class or a protocol, so nobody
-asks an object whether it has a member; a capability or a declared property decides, never a name.
+Each rule takes the nodes of a tree and yields (line, what was found). What a plugin hands over has a base class or a protocol,
+so nobody asks an object whether it has a member; a capability or a declared property decides, never a name.
 """
 
 import ast
@@ -33,18 +33,18 @@ def _literal(node):
     return node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else None
 
 
-def guessed_members(tree):
+def guessed_members(nodes):
     """``getattr`` or ``hasattr`` with the name of a member."""
-    for node in ast.walk(tree):
+    for node in nodes:
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in ("getattr", "hasattr"):
             name = _literal(node.args[1]) if len(node.args) > 1 else None
             if name is not None:
                 yield node.lineno, name
 
 
-def compared_names(tree):
+def compared_names(nodes):
     """``device.name == "cpu"`` and the like."""
-    for node in ast.walk(tree):
+    for node in nodes:
         if not isinstance(node, ast.Compare):
             continue
         sides = [node.left, *node.comparators]
@@ -59,9 +59,9 @@ def compared_names(tree):
             yield node.lineno, ast.unparse(node)
 
 
-def keys_of_sections(tree):
+def keys_of_sections(nodes):
     """``settings.parallel.context``: a key that only one plugin's section has, read by somebody else."""
-    for node in ast.walk(tree):
+    for node in nodes:
         if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Attribute):
             section, owner = node.value, node.value.value
             named = isinstance(owner, ast.Name) and owner.id in ("settings", "config", "loaded")
@@ -70,18 +70,18 @@ def keys_of_sections(tree):
                 yield node.lineno, ast.unparse(node)
 
 
-def changed_classes(tree):
+def changed_classes(nodes):
     """An assignment to ``__class__``."""
-    for node in ast.walk(tree):
+    for node in nodes:
         targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
         for target in targets:
             if isinstance(target, ast.Attribute) and target.attr == "__class__":
                 yield node.lineno, ast.unparse(target)
 
 
-def lambdas_on_objects(tree):
+def lambdas_on_objects(nodes):
     """A function put on somebody else's object: ``model.balancer.all_reduce = lambda ...``, ``setattr(model, n, partial(f))``."""
-    for node in ast.walk(tree):
+    for node in nodes:
         if isinstance(node, ast.Assign) and isinstance(node.value, ast.Lambda):
             for target in node.targets:
                 if isinstance(target, ast.Attribute) and not (
@@ -103,9 +103,9 @@ TENSOR = re.compile(
 OF_TENSORS = {"stop_gradient", "grad", "name", "persistable", "optimize_attr", "regularizer", "need_clip", "trainable"}
 
 
-def attributes_on_tensors(tree):
+def attributes_on_tensors(nodes):
     """``weight.shard = ...`` or ``setattr(weight, ...)``."""
-    for node in ast.walk(tree):
+    for node in nodes:
         if isinstance(node, ast.Assign):
             for target in node.targets:
                 if (
@@ -130,13 +130,22 @@ RULES = (
 )
 
 
-def findings(rule):
+def nodes_of(source):
+    return list(ast.walk(ast.parse(source)))
+
+
+@pytest.fixture(scope="module")
+def findings():
+    """Rule -> what breaks it; each file is parsed and walked once for all rules."""
+    found = {rule: [] for rule in RULES}
     for path in SOURCES:
-        place = str(path.relative_to(ROOT))
-        for line, what in rule(ast.parse(path.read_text(encoding="utf-8"))):
-            own = rule is keys_of_sections and _own_section(place, what)
-            if what not in FOREIGN and not own:
-                yield f"{place}:{line}: {what}"
+        place, nodes = str(path.relative_to(ROOT)), nodes_of(path.read_text(encoding="utf-8"))
+        for rule in RULES:
+            for line, what in rule(nodes):
+                own = rule is keys_of_sections and _own_section(place, what)
+                if what not in FOREIGN and not own:
+                    found[rule].append(f"{place}:{line}: {what}")
+    return found
 
 
 def _own_section(place, what):
@@ -149,9 +158,8 @@ def _own_section(place, what):
 
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.__name__)
-def test_contracts_hold(rule):
-    found = list(findings(rule))
-    assert not found, f"{rule.__doc__}\n" + "\n".join(found)
+def test_contracts_hold(rule, findings):
+    assert not findings[rule], f"{rule.__doc__}\n" + "\n".join(findings[rule])
 
 
 SAMPLES = {
@@ -170,7 +178,7 @@ SAMPLES = {
     ids=lambda value: value if isinstance(value, str) else value.__name__,
 )
 def test_each_rule_catches(rule, sample):
-    assert list(rule(ast.parse(sample)))
+    assert list(rule(nodes_of(sample)))
 
 
 @pytest.mark.parametrize(
@@ -184,7 +192,7 @@ def test_each_rule_catches(rule, sample):
     ],
 )
 def test_what_is_allowed_passes(sample):
-    assert not [found for rule in RULES for found in rule(ast.parse(sample))]
+    assert not [found for rule in RULES for found in rule(nodes_of(sample))]
 
 
 def test_every_rule_has_samples():

@@ -30,17 +30,15 @@ VALUE = "VALUE"
 _COMMAND = re.compile(r"`ernie ([^`]+)`|(?:^|: |with |or )ernie ((?:[a-z]+ ?)+ [^`;,]*)")
 
 
-def texts(tree):
-    """(line, keyword or empty, text) of every string in a module; what is filled in later reads ``VALUE``."""
+def texts(nodes):
+    """(line, keyword or empty, text) of every string in the nodes of a module; what is filled in later reads ``VALUE``."""
+    calls = [node for node in nodes if isinstance(node, ast.Call)]
     keywords = {
-        id(inner): keyword.arg
-        for call in ast.walk(tree)
-        if isinstance(call, ast.Call)
-        for keyword in call.keywords
-        for inner in ast.walk(keyword.value)
+        id(inner): keyword.arg for call in calls for keyword in call.keywords for inner in ast.walk(keyword.value)
     }
-    parts = {id(part) for node in ast.walk(tree) if isinstance(node, ast.JoinedStr) for part in ast.walk(node)}
-    for node in ast.walk(tree):
+    joined = [node for node in nodes if isinstance(node, ast.JoinedStr)]
+    parts = {id(part) for node in joined for part in ast.walk(node)}
+    for node in nodes:
         if isinstance(node, ast.JoinedStr):
             text = "".join(str(v.value) if isinstance(v, ast.Constant) else VALUE for v in node.values)
             yield node.lineno, keywords.get(id(node), ""), text
@@ -48,18 +46,29 @@ def texts(tree):
             yield node.lineno, keywords.get(id(node), ""), node.value
 
 
+def installs(nodes):
+    """(line, literal names, the literal ``of`` or empty) of every call of ``install_command`` in the nodes of a module."""
+    for node in nodes:
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "install_command":
+            names = [word.value for word in node.args if isinstance(word, ast.Constant)]
+            of = [k.value.value for k in node.keywords if k.arg == "of" and isinstance(k.value, ast.Constant)]
+            yield node.lineno, names, "".join(of)
+
+
 @lru_cache(maxsize=1)
-def all_texts():
-    return [
-        (f"{path.relative_to(ROOT)}:{line}", keyword, text)
-        for path in SOURCES
-        for line, keyword, text in texts(ast.parse(path.read_text(encoding="utf-8")))
-    ]
+def read():
+    """What ``texts`` and ``installs`` find in all sources, with the place in front; each file is walked once."""
+    all_texts, all_installs = [], []
+    for path in SOURCES:
+        place, nodes = path.relative_to(ROOT), list(ast.walk(ast.parse(path.read_text(encoding="utf-8"))))
+        all_texts += [(f"{place}:{line}", keyword, text) for line, keyword, text in texts(nodes)]
+        all_installs += [(f"{place}:{line}", names, of) for line, names, of in installs(nodes)]
+    return all_texts, all_installs
 
 
 def commands():
     """(place, whether it is a remedy, arguments after ``ernie``) of every command that a text names."""
-    for place, keyword, text in all_texts():
+    for place, keyword, text in read()[0]:
         for match in _COMMAND.finditer(text):
             yield place, keyword in ("fix", "next"), (match[1] or match[2]).strip()
 
@@ -113,16 +122,6 @@ def test_remedies_are_complete_commands():
     assert not wrong, "\n".join(wrong)
 
 
-def asked_installs():
-    """(place, literal names, the literal ``of`` or empty) of every call of ``install_command``."""
-    for path in SOURCES:
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "install_command":
-                names = [word.value for word in node.args if isinstance(word, ast.Constant)]
-                of = [k.value.value for k in node.keywords if k.arg == "of" and isinstance(k.value, ast.Constant)]
-                yield f"{path.relative_to(ROOT)}:{node.lineno}", names, "".join(of)
-
-
 def test_what_errors_tell_to_install_exists():
     """Literal names are distributions of ours, or packages that the metadata of the named one ask for."""
     projects = [tomllib.loads(path.read_text())["project"] for path in (*ROOT.glob("plugins/*/*/pyproject.toml"),
@@ -135,7 +134,7 @@ def test_what_errors_tell_to_install_exists():
         }
         for project in projects
     }
-    asked = [(place, name, of) for place, names, of in asked_installs() for name in names]
+    asked = [(place, name, of) for place, names, of in read()[1] for name in names]
     assert len(asked) > 5
     wrong = [f"{place}: {name} {of}" for place, name, of in asked if name not in (needs.get(of, ()) if of else needs)]
     assert not wrong, "\n".join(wrong)
@@ -157,7 +156,7 @@ def test_remedies_name_settings_that_exist():
     files = {"model.safetensors", "model.pdparams", "optimizer.safetensors"}
     wrong = [
         f"{place}: {key}"
-        for place, keyword, text in all_texts()
+        for place, keyword, text in read()[0]
         if keyword in ("fix", "next", "expected")
         for key in named.findall(text)
         if key not in setting_keys() | files
@@ -178,9 +177,7 @@ def test_names_of_other_toolkits_mean_settings_that_exist():
 def test_only_install_command_says_how_to_install_what_is_ours():
     """A plain `pip install` of ours fails in a clone and beside wheels, where no index has it."""
     ours = re.compile(r"(?:pip|uv) install [^`;]*(?:erniecore|ernie-third-party|VALUE)")
-    written = [
-        (place, text) for place, _, text in all_texts() if ours.search(text) and "erniecore_catalog" not in place
-    ]
+    written = [(place, text) for place, _, text in read()[0] if ours.search(text) and "erniecore_catalog" not in place]
     # the last line of `ernie new plugin` installs the folder that it has just written
     assert [place.split(":")[0] for place, _ in written] == [
         "plugins/commands/conformance/erniecore_conformance/new.py"

@@ -187,9 +187,9 @@ def files():
     return {name: path for name, path in sorted(paths.items()) if not EXEMPT.match(name)}
 
 
-def names_of(tree):
+def names_of(nodes):
     """The names that a module defines: functions, classes, parameters, variables, attributes."""
-    for node in ast.walk(tree):
+    for node in nodes:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
             yield node.name, node.lineno
         elif isinstance(node, ast.arg):
@@ -200,20 +200,23 @@ def names_of(tree):
             yield node.attr, node.lineno
 
 
-def texts_of(source, tree):
+def texts_of(source, nodes):
     """Docstrings, strings with a space in them (messages), and comments."""
-    for node in ast.walk(tree):
+    for node in nodes:
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and " " in node.value.strip():
             yield node.value, node.lineno
+    if "#" not in source:
+        return
     for token in tokenize.generate_tokens(io.StringIO(source).readline):
         if token.type == tokenize.COMMENT:
             yield token.string, token.start[0]
 
 
-def short_docstrings(tree):
+def short_docstrings(nodes):
     """Public modules, classes and functions whose docstring has fewer words than a sentence needs."""
-    public = [tree, *(n for n in ast.walk(tree) if isinstance(n, ast.ClassDef | ast.FunctionDef) and n.name[0] != "_")]
-    for node in public:
+    for node in nodes:
+        if not isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef) or getattr(node, "name", "")[:1] == "_":
+            continue
         docstring = ast.get_docstring(node)
         if docstring is not None and len(docstring.split()) < ENOUGH:
             yield docstring, getattr(node, "lineno", 1)
@@ -224,10 +227,10 @@ def find(name, source):
     if name.endswith(".md"):
         named, texts = [], [(source, 1)]
     else:
-        tree = ast.parse(source)
-        named, texts = list(names_of(tree)), list(texts_of(source, tree))
+        nodes = list(ast.walk(ast.parse(source)))
+        named, texts = list(names_of(nodes)), list(texts_of(source, nodes))
         if "tests" not in Path(name).parts:
-            yield from ((SHORT, line, text) for text, line in short_docstrings(tree))
+            yield from ((SHORT, line, text) for text, line in short_docstrings(nodes))
     named += [(part, 1) for part in Path(name).with_suffix("").parts]
     # the name of a test is a sentence
     texts += [(words_of(identifier), line) for identifier, line in named if identifier.startswith("test_")]

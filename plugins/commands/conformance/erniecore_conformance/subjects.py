@@ -15,9 +15,6 @@ A plugin can help its checks with optional members (all plain data or light func
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
 from dataclasses import dataclass
 from functools import cached_property
 from importlib import import_module
@@ -122,26 +119,13 @@ class Subject:
 
     @cached_property
     def probe(self) -> dict[str, Any]:
-        """What a fresh interpreter sees of the plugin (see ``probe.py``); one process for all checks."""
+        """What a process that imported no plugin before sees of it (see ``probe.py``); one process for all checks."""
         return run_probe({"action": "look", "target": self.target, "kind": self.kind, "name": self.name})
 
 
 def run_probe(request: dict[str, Any], limit: float = PROBE_LIMIT) -> dict[str, Any]:
-    """Send ``request`` to ``erniecore_conformance.probe`` in a fresh interpreter that sees the same ``sys.path``."""
-    request = {"path": [p for p in sys.path if p], **request}
-    command = [sys.executable, "-c", _PROBE]
-    try:
-        done = subprocess.run(command, input=json.dumps(request), capture_output=True, text=True, timeout=limit)
-    except subprocess.TimeoutExpired as error:
-        raise CheckFailed(f"a process of its own did not end within {limit:.0f} s") from error
-    if done.returncode:
-        raise CheckFailed(f"a process of its own ended with status {done.returncode}: {done.stderr.strip()[-600:]}")
-    answer: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    return answer
+    """Send ``request`` to ``erniecore_conformance.probe`` in a process that has imported no plugin and sees the same
+    ``sys.path``."""
+    from erniecore_conformance.probe_server import ask
 
-
-# The path comes first: a plugin under test need not be installed, only importable.
-_PROBE = (
-    "import json, sys; request = json.load(sys.stdin); sys.path[:] = request['path']; "
-    "from erniecore_conformance.probe import answer; print(); print(json.dumps(answer(request)))"
-)
+    return ask(request, limit)
