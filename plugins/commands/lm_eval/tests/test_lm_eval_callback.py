@@ -46,7 +46,7 @@ def tasks(tmp_path_factory):
 
 
 @pytest.fixture
-def words(talker, tasks, tmp_path):
+def settings_of(talker, tasks, tmp_path):
     def of(**changes):
         keys = {
             "model.path": talker / "model",
@@ -70,9 +70,9 @@ def events(out, name):
     return [e for line in (out / "events.jsonl").read_text().splitlines() if (e := json.loads(line))["event"] == name]
 
 
-def test_scores_are_those_of_the_command_and_of_the_trained_model(words, tasks, tmp_path, capsys):
+def test_scores_are_those_of_the_command_and_of_the_trained_model(settings_of, tasks, tmp_path, capsys):
     best = {"eval.best": "lm-eval/text/bits_per_byte", "adapter.name": "lora", "adapter.rank": 4}
-    erniecore.run(overrides=words(**best), console="none")
+    erniecore.run(overrides=settings_of(**best), console="none")
     out = tmp_path / "run"
     evals = events(out, "eval")
     names = {"lm-eval/letters/acc", "lm-eval/answer/exact_match", "lm-eval/text/bits_per_byte"}
@@ -101,6 +101,6 @@ def test_scores_are_those_of_the_command_and_of_the_trained_model(words, tasks, 
         ({"callbacks.lm-eval.every": 2, "eval.best": "lm-eval/letters/acc"}, "not in every evaluation"),
     ],
 )
-def test_what_cannot_be_evaluated_is_refused(words, changes, says):
+def test_what_cannot_be_evaluated_is_refused(changes, says, settings_of):
     with pytest.raises(ConfigError, match=says):
-        erniecore.run(overrides=words(**changes), console="none")
+        erniecore.run(overrides=settings_of(**changes), console="none")
