@@ -1,5 +1,5 @@
 """Names on hubs in settings, such as ``model: hf:owner/name`` or ``data.train: hf:owner/name:train``: each is pinned to a commit,
-and models are fetched. What settings do not name is never asked for.
+and what describes models is fetched; their weights when a run starts. What settings do not name is never asked for.
 
 A hub is a reader plugin (``HubPlugin``). The settings hold the directory of a model, whose place is its pinned name.
 """
@@ -41,9 +41,15 @@ def hub_of(name: Any, place: Place | None = None) -> HubPlugin | None:
 
 
 def pull(name: str, hub: HubPlugin) -> tuple[str, Path]:
-    """The pinned name of a model, and its directory."""
+    """The pinned name of a model, and its directory with what describes it; :func:`fetch_weights` brings the rest."""
     pinned: str = call_one(hub, "ernie_pin_revision", name=name, model=True)
-    return pinned, Path(call_one(hub, "ernie_pull_model", name=pinned))
+    return pinned, Path(call_one(hub, "ernie_pull_model", name=pinned, weights=False))
+
+
+def fetch_weights(pinned: str) -> None:
+    """The weights of a model into its directory, where ``pinned`` is the name of one on a hub."""
+    if hub := hub_of(pinned):
+        call_one(hub, "ernie_pull_model", name=pinned, weights=True)
 
 
 def with_hubs(sources: Sequence[Source]) -> tuple[Source, ...]:

@@ -153,6 +153,10 @@ def run_loaded(
             from erniecore.config.absent_model import require_directory
 
             require_directory(loaded)
+        if path:
+            from erniecore.config.hubs import fetch_weights
+
+            fetch_weights(loaded.provenance.get("model.path", ""))
         start = LauncherConfig() if launched else loaded.settings.launcher
         count = processes or start.nproc
         make = partial(prepare, loaded, console=console, processes=count, nodes=start.nodes)

@@ -72,15 +72,19 @@ class ReaderHooks:
         """
 
     @hookspec(firstresult=True)
-    def ernie_pull_model(self, name: str) -> Path:
-        """The directory with config.json, safetensors and tokenizer of a pinned model; no links, no code. Of a ``HubPlugin``.
+    def ernie_pull_model(self, name: str, weights: bool) -> Path:
+        """The directory with config.json, tokenizer and safetensors of a pinned model; no links, no code. Of a ``HubPlugin``.
         What is here is not fetched again. Raises ``UsageError``.
+
+        Args:
+            weights: whether the safetensors are wanted; settings and plans need what describes the model alone. The directory
+                is the same.
 
         Example::
 
             @hookimpl
-            def ernie_pull_model(self, name):
-                return download(name, endings=(".json", ".safetensors", ".model"))
+            def ernie_pull_model(self, name, weights):
+                return download(name, endings=(".json", ".model", *([".safetensors"] if weights else [])))
         """
 
     @hookspec(firstresult=True)

@@ -1,5 +1,5 @@
-"""A hub on localhost with the interface of the Hugging Face hub, as far as models and data sets are fetched and uploaded: tokens,
-revisions, ranges, connections that are cut, and commits.
+"""A hub on localhost with the interfaces of the Hugging Face hub and of ModelScope, as far as models and data sets are fetched,
+and on the first uploaded: tokens, revisions, ranges, connections that are cut, and commits.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import re
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
+from urllib.parse import parse_qs
 
 _REPO = r"(?P<id>[\w.-]+/[\w.-]+)"
 
@@ -52,6 +53,19 @@ class Hub:
         """Names of the files whose content was asked for."""
         return [path.rpartition("/")[2] for method, path, _ in self.requests if method == "GET" and "/resolve/" in path]
 
+    def entries(self, kind: str, name: str, commit: str) -> list[dict[str, Any]]:
+        """The files of a commit as ModelScope lists them, each with the commit that changed it last."""
+        commits = self.repos[kind, name]
+        order, wanted, listed = [*commits], commits[commit], []
+        for path, data in wanted.items():
+            date = order.index(commit)
+            while date and commits[order[date - 1]].get(path) == data:
+                date -= 1
+            since = order[date]
+            entry = {"Path": path, "Name": path.rpartition("/")[2], "Type": "blob", "Size": len(data)}
+            listed.append({**entry, "Sha256": _etag(data), "Revision": since, "CommittedDate": date})
+        return [*listed, *({"Path": d, "Type": "tree"} for d in {p.rpartition("/")[0] for p in wanted} if d)]
+
     def close(self) -> None:
         """Frees the port."""
         self._server.shutdown()
@@ -74,14 +88,33 @@ class _Handler(BaseHTTPRequestHandler):
     def _read(self) -> None:
         path = self.path.partition("?")[0]
         self.hub.requests.append((self.command, path, self.headers.get("Range", "")))
-        if found := re.fullmatch(rf"/api/(?P<kind>models|datasets)/{_REPO}(/revision/(?P<revision>[^/]+))?", path):
+        query = {key: values[0] for key, values in parse_qs(self.path.partition("?")[2]).items()}
+        if found := re.fullmatch(rf"/api/v1/(?P<kind>models|datasets)/{_REPO}/repo(?P<list>/files|/tree)?", path):
+            self._modelscope(found, query)
+        elif found := re.fullmatch(rf"/api/(?P<kind>models|datasets)/{_REPO}(/revision/(?P<revision>[^/]+))?", path):
             self._info(found)
         elif found := re.fullmatch(rf"(?P<data>/datasets)?/{_REPO}/resolve/(?P<revision>[^/]+)/(?P<file>.+)", path):
             self._file(found)
         else:
             self._say(404)
 
-    def _commit(self, kind: str, found: re.Match[str]) -> str:
+    def _modelscope(self, found: re.Match[str], query: dict[str, str]) -> None:
+        kind, name = found["kind"], found["id"]
+        branch = "main" if query["Revision"] == "master" else query["Revision"]
+        if not (commit := self._commit(kind, {"id": name, "revision": branch})):
+            return
+        if not found["list"]:
+            file = query["FilePath"]
+            self.hub.requests[-1] = (self.command, f"{name}/resolve/{file}", self.headers.get("Range", ""))
+            self._content(kind, name, commit, file)
+            return
+        entries = self.hub.entries(kind, name, commit)
+        if found["list"] == "/tree":
+            size = int(query["PageSize"])
+            entries = entries[(int(query["PageNumber"]) - 1) * size :][:size]
+        self._json({"Code": 200, "Data": {"Files": entries}, "Success": True})
+
+    def _commit(self, kind: str, found: Any) -> str:
         """The commit, or empty once the refusal was sent."""
         name, revision = found["id"], found["revision"] or "main"
         token = self.hub.private.get(name)
@@ -105,7 +138,10 @@ class _Handler(BaseHTTPRequestHandler):
         kind = "datasets" if found["data"] else "models"
         if not (commit := self._commit(kind, found)):
             return
-        data = self.hub.repos[kind, found["id"]][commit].get(found["file"])
+        self._content(kind, found["id"], commit, found["file"])
+
+    def _content(self, kind: str, name: str, commit: str, file: str) -> None:
+        data = self.hub.repos[kind, name][commit].get(file)
         if data is None:
             self._say(404, {"X-Error-Code": "EntryNotFound"})
             return
@@ -115,7 +151,7 @@ class _Handler(BaseHTTPRequestHandler):
         headers = {"ETag": f'"{_etag(data)}"', "X-Repo-Commit": commit, "Accept-Ranges": "bytes"}
         if wanted:
             headers["Content-Range"] = f"bytes {start}-{start + len(body) - 1}/{len(data)}"
-        cut = self.hub.cuts.pop(found["file"], None) if self.command == "GET" else None
+        cut = self.hub.cuts.pop(file, None) if self.command == "GET" else None
         self._say(206 if wanted else 200, headers, body, cut)
 
     def do_PUT(self) -> None:

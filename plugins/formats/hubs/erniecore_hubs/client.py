@@ -5,29 +5,23 @@ Its own settings apply: ``HF_ENDPOINT`` (another host with the same interface), 
 
 from __future__ import annotations
 
-import os
 import re
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote, urlsplit
+from urllib.parse import urlsplit
 
 from erniecore_catalog import install_command
-from erniecore_system.files import file_hash
 
 from erniecore.api import CheckpointError, EnvironmentFault, UsageError
 from erniecore_hubs.names import HubName
+from erniecore_hubs.parts import check_content, fetch_parts
+from erniecore_hubs.places import endpoint
 
-_PUBLIC = "https://huggingface.co"
 #: what the hub has as ETag of files that are kept by their content
 _SHA256 = re.compile(r"[0-9a-f]{64}")
-
-
-def endpoint() -> str:
-    """URL of the hub."""
-    return (os.environ.get("HF_ENDPOINT") or _PUBLIC).rstrip("/")
 
 
 class Client:
@@ -48,7 +42,7 @@ class Client:
         if not sys.stderr.isatty():
             disable_progress_bars()
         self._hub: Any = huggingface_hub
-        self._api: Any = huggingface_hub.HfApi(endpoint=endpoint())
+        self._api: Any = huggingface_hub.HfApi(endpoint=endpoint("hf"))
         self._name, self._type = name, "model" if model else "dataset"
 
     def commit(self) -> str:
@@ -68,22 +62,15 @@ class Client:
     def fetch(self, files: Iterable[str], directory: Path) -> None:
         """Files into a directory. A file that is not whole is `.parts/FILE`, from whose end the next attempt goes on, also one of
         another process. Raises ``CheckpointError`` for content that is not what the hub announced."""
-        directory.mkdir(parents=True, exist_ok=True)
-        with self._errors(), self._hub.utils.WeakFileLock(directory.with_suffix(".lock")):
-            for file in files:
-                target, part = directory / file, directory / ".parts" / quote(file, safe="")
-                if not target.is_file():
-                    part.parent.mkdir(exist_ok=True)
-                    target.parent.mkdir(parents=True, exist_ok=True)
-                    self._fetch(file, part)
-                    part.replace(target)
+        with self._errors():
+            fetch_parts(files, directory, self._fetch)
 
     def _fetch(self, file: str, part: Path) -> None:
         from huggingface_hub.file_download import http_get
 
-        repository = {"repo_type": self._type, "revision": self._name.revision, "endpoint": endpoint()}
+        repository = {"repo_type": self._type, "revision": self._name.revision, "endpoint": endpoint("hf")}
         url = self._hub.hf_hub_url(self._name.id, file, **repository)
-        found = self._hub.get_hf_file_metadata(url, endpoint=endpoint())
+        found = self._hub.get_hf_file_metadata(url, endpoint=endpoint("hf"))
         headers = self._hub.utils.build_hf_headers()
         if urlsplit(found.location).netloc != urlsplit(url).netloc:
             headers.pop("authorization", None)  # the token is for the hub, not for where its files lie
@@ -91,15 +78,8 @@ class Client:
         if found.size is None or here != found.size:
             with part.open("ab") as stream:
                 http_get(found.location, stream, resume_size=here, headers=headers, expected_size=found.size)
-        if _SHA256.fullmatch(found.etag or "") and file_hash(part) != found.etag:
-            part.unlink()
-            raise CheckpointError(
-                "the file is not the one that the hub announced",
-                where=f"{self._name}/{file} at {endpoint()}",
-                expected=f"sha256 {found.etag}",
-                fix="repeat the command",
-                code="ERN-K002",
-            )
+        if _SHA256.fullmatch(found.etag or ""):
+            check_content(part, found.etag, f"{self._name}/{file} at {endpoint('hf')}")
 
     def upload(self, directory: Path, private: bool) -> str:
         """The commit of all files of a directory; the repository is made where there is none."""
@@ -117,7 +97,7 @@ class Client:
     @contextmanager
     def _errors(self) -> Iterator[None]:
         """Errors of the client as ours."""
-        errors, where = self._hub.errors, f"{self._name} at {endpoint()}"
+        errors, where = self._hub.errors, f"{self._name} at {endpoint('hf')}"
         try:
             yield
         except (errors.GatedRepoError, errors.LocalTokenNotFoundError) as error:

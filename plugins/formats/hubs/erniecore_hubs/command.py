@@ -12,7 +12,7 @@ from erniecore.api.command import JsonOption, show, show_json
 
 
 def pull(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="hf:owner/name or hf:owner/name@revision.")],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="hf:owner/name or ms:owner/name, also with @revision.")],
     out: Annotated[
         Path | None,
         typer.Option(help="Also copy it here; new or empty.", show_default="the user's cache alone"),

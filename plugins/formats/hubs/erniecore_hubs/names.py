@@ -1,4 +1,4 @@
-"""Names on a hub: ``hf:owner/name``, with ``@revision``, and of a data set ``:split`` or ``/file``."""
+"""Names on a hub: ``hf:owner/name`` or ``ms:owner/name``, with ``@revision``, and of a data set ``:split`` or ``/file``."""
 
 from __future__ import annotations
 
@@ -46,7 +46,8 @@ class HubName:
 def parse(name: str, *, model: bool) -> HubName:
     """Of ``hf:owner/name…`` or ``hf://owner/name…``. Raises ``UsageError``: no such name, or one of a data set for a model."""
     found = _NAME.fullmatch(name)
-    expected = "hf:owner/name or hf:owner/name@revision" + ("" if model else ", then :split or /file")
+    hub = name.partition(":")[0]
+    expected = f"{hub}:owner/name or {hub}:owner/name@revision" + ("" if model else ", then :split or /file")
     if found is None or ".." in name or (model and (found["split"] or found["file"])):
         raise UsageError("this is no name on a hub", found=name, expected=expected)
     return HubName(found["hub"], found["id"], found["revision"] or "", found["split"] or "", found["file"] or "")

@@ -1,4 +1,4 @@
-"""The plugin object of the Hugging Face hub. Its client is imported when something is fetched that is not here."""
+"""The plugin objects of the hubs. Their clients are imported when something is fetched that is not here."""
 
 from __future__ import annotations
 
@@ -8,11 +8,8 @@ from erniecore.api import hookimpl
 from erniecore.api.data import HubPlugin
 
 
-class HuggingFace(HubPlugin):
-    """Models and data sets of the Hugging Face hub, or of a host with its interface (``HF_ENDPOINT``)."""
-
-    name = "hf"
-    summary = "models and data sets of the Hugging Face hub: hf:owner/name"
+class _Hub(HubPlugin):
+    """What the hubs have in common: the cache, and which files are fetched. ``places.py`` has their clients."""
 
     @hookimpl
     def ernie_fetch_file(self, url: str) -> Path:
@@ -29,11 +26,11 @@ class HuggingFace(HubPlugin):
         return str(pin(name, model))
 
     @hookimpl
-    def ernie_pull_model(self, name: str) -> Path:
+    def ernie_pull_model(self, name: str, weights: bool) -> Path:
         """Its directory in the cache."""
         from erniecore_hubs.pulling import pull_model
 
-        return pull_model(name)
+        return pull_model(name, weights)
 
     @hookimpl
     def ernie_push_model(self, name: str, directory: Path) -> str:
@@ -43,4 +40,18 @@ class HuggingFace(HubPlugin):
         return push_model(name, directory)
 
 
-hf = HuggingFace()
+class HuggingFace(_Hub):
+    """Models and data sets of the Hugging Face hub, or of a host with its interface (``HF_ENDPOINT``)."""
+
+    name = "hf"
+    summary = "models and data sets of the Hugging Face hub: hf:owner/name"
+
+
+class ModelScope(_Hub):
+    """Models and data sets of ModelScope, or of a host with its interface (``MODELSCOPE_ENDPOINT``); nothing is uploaded."""
+
+    name = "ms"
+    summary = "models and data sets of ModelScope: ms:owner/name"
+
+
+hf, ms = HuggingFace(), ModelScope()

@@ -5,10 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 from erniecore.api import UsageError
-from erniecore_hubs.client import Client, endpoint
 from erniecore_hubs.names import HubName, parse
-from erniecore_hubs.selecting import of_data, of_model
+from erniecore_hubs.places import endpoint, open_client
+from erniecore_hubs.selecting import describing, of_data, of_model
 from erniecore_hubs.store import Store
+
+#: the selection of a model's files that are no weights
+_DESCRIPTION = "description"
 
 
 def pin(name: str, model: bool, *, newest: bool = False) -> HubName:
@@ -18,15 +21,15 @@ def pin(name: str, model: bool, *, newest: bool = False) -> HubName:
         return parsed
     commit = "" if newest else store.commit(parsed, model)
     if not commit:
-        commit = Client(parsed, model).commit()
+        commit = open_client(parsed, model).commit()
         store.remember(parsed, model, commit)
     return parsed.at(commit)
 
 
-def pull_model(name: str) -> Path:
-    """The directory of a model, fetched if it is not here whole."""
+def pull_model(name: str, weights: bool = True) -> Path:
+    """The directory of a model, fetched if it is not here whole, or (without ``weights``) what describes it."""
     pinned = pin(name, True)
-    return _pull(pinned, True)[0]
+    return _pull(pinned, True, "" if weights else _DESCRIPTION)[0]
 
 
 def pull_data(name: str) -> Path:
@@ -38,15 +41,17 @@ def pull_data(name: str) -> Path:
     return directory / pinned.file if pinned.file else Path(f"{directory}{pinned.split}")
 
 
-def _pull(pinned: HubName, model: bool) -> tuple[Path, list[str]]:
+def _pull(pinned: HubName, model: bool, part: str = "") -> tuple[Path, list[str]]:
     store = _store(str(pinned))
     directory = store.directory(pinned, model)
-    if files := store.files(pinned, model):
+    if files := store.files(pinned, model) or store.files(pinned, model, part):
         return directory, files
-    client = Client(pinned, model)
+    client = open_client(pinned, model)
     sizes = (of_model if model else of_data)(client.sizes(), pinned)
+    if part:
+        sizes = describing(sizes)
     client.fetch(sizes, directory)
-    store.finish(pinned, model, {file: (directory / file).stat().st_size for file in sizes})
+    store.finish(pinned, model, {file: (directory / file).stat().st_size for file in sizes}, part)
     return directory, list(sizes)
 
 
@@ -54,9 +59,11 @@ def push_model(name: str, directory: Path, private: bool = False) -> str:
     """The name with the commit that has all files of ``directory``. Raises ``UsageError``."""
     parsed = parse(name, model=True)
     if parsed.pinned:
-        raise UsageError("a commit cannot be written to", found=name, expected="hf:owner/name or hf:owner/name@branch")
-    return str(parsed.at(Client(parsed, True).upload(directory, private)))
+        expected = f"{parsed.hub}:owner/name or {parsed.hub}:owner/name@branch"
+        raise UsageError("a commit cannot be written to", found=name, expected=expected)
+    return str(parsed.at(open_client(parsed, True).upload(directory, private)))
 
 
 def _store(name: str) -> Store:
-    return Store(name.partition(":")[0], endpoint())
+    hub = name.partition(":")[0]
+    return Store(hub, endpoint(hub))

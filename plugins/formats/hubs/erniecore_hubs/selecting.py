@@ -44,6 +44,11 @@ def of_model(sizes: Mapping[str, int], name: HubName) -> dict[str, int]:
     )
 
 
+def describing(sizes: Mapping[str, int]) -> dict[str, int]:
+    """Those files of a model that are no weights: config.json, tokenizer, template, the index of the weights."""
+    return {file: size for file, size in sizes.items() if not file.endswith(".safetensors")}
+
+
 def of_data(sizes: Mapping[str, int], name: HubName) -> dict[str, int]:
     """Name and bytes of the data files that ``name`` stands for: one file or pattern, those of a split, or all.
 

@@ -60,19 +60,19 @@ class Store:
     def _ref(self, name: HubName, model: bool) -> Path:
         return self._home(name, model) / "refs" / (name.revision or _NEWEST)
 
-    def files(self, name: HubName, model: bool) -> list[str]:
-        """The files of a selection, if all of them are here with their sizes; else empty."""
-        record, directory = self._record(name, model), self.directory(name, model)
+    def files(self, name: HubName, model: bool, part: str = "") -> list[str]:
+        """The files of a selection, if all of them are here with their sizes; else empty. ``part``: of a model."""
+        record, directory = self._record(name, model, part), self.directory(name, model)
         if not record.is_file():
             return []
         sizes = read_object(record, UsageError, fix=f"remove {record}").items()
         whole = all((directory / file).is_file() and (directory / file).stat().st_size == size for file, size in sizes)
         return [file for file, _ in sizes] if whole else []
 
-    def finish(self, name: HubName, model: bool, sizes: Mapping[str, int]) -> None:
+    def finish(self, name: HubName, model: bool, sizes: Mapping[str, int], part: str = "") -> None:
         """All files of a selection are here."""
-        replace_file(self._record(name, model), json.dumps(dict(sizes), indent=1).encode())
+        replace_file(self._record(name, model, part), json.dumps(dict(sizes), indent=1).encode())
 
-    def _record(self, name: HubName, model: bool) -> Path:
-        selection = hashlib.sha256(f"{name.split}/{name.file}".encode()).hexdigest()[:16]
+    def _record(self, name: HubName, model: bool, part: str) -> Path:
+        selection = hashlib.sha256(f"{name.split}/{name.file}{part}".encode()).hexdigest()[:16]
         return self._home(name, model) / f"{name.revision}.{selection}.json"

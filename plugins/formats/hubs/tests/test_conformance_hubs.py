@@ -1,7 +1,9 @@
-"""The plugin keeps the rules that every reader keeps."""
+"""The plugins keep the rules that every reader keeps."""
 
+import pytest
 from erniecore_conformance import assert_conforms
 
 
-def test_conformance():
-    assert_conforms("reader", "hf")
+@pytest.mark.parametrize("name", ["hf", "ms"])
+def test_conformance(name):
+    assert_conforms("reader", name)

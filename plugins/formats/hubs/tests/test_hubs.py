@@ -72,7 +72,7 @@ def test_what_is_here_is_not_asked_for_again_until_it_is_pulled(hub, capsys):
     hub.requests.clear()
     plugin = hub_of("hf:baidu/tiny")
     name = plugin.ernie_pin_revision("hf:baidu/tiny", True)
-    assert (name, str(plugin.ernie_pull_model(name))) == (f"hf:baidu/tiny@{first}", before["path"])
+    assert (name, str(plugin.ernie_pull_model(name, True))) == (f"hf:baidu/tiny@{first}", before["path"])
     assert hub.requests == []
     assert pulled(capsys, "hf:baidu/tiny")["name"] == f"hf:baidu/tiny@{second}"
     assert plugin.ernie_pin_revision("hf:baidu/tiny", True) == f"hf:baidu/tiny@{second}"
@@ -153,7 +153,7 @@ def test_pickles_are_no_weights(hub):
     hub.add("models", "baidu/old", {"config.json": b"{}", "pytorch_model.bin": b"x"})
     plugin = hub_of("hf:baidu/old")
     with pytest.raises(CheckpointError, match="pickles") as e:
-        plugin.ernie_pull_model(plugin.ernie_pin_revision("hf:baidu/old", True))
+        plugin.ernie_pull_model(plugin.ernie_pin_revision("hf:baidu/old", True), True)
     assert e.value.code == "ERN-K010"
     assert hub.fetched() == []
 
@@ -161,7 +161,7 @@ def test_pickles_are_no_weights(hub):
 def test_a_hub_cannot_write_elsewhere(hub):
     hub.add("models", "baidu/evil", {**MODEL, "../../evil.json": b"x"})
     with pytest.raises(UsageError, match="outside of the repository"):
-        hub_of("hf:baidu/evil").ernie_pull_model("hf:baidu/evil")
+        hub_of("hf:baidu/evil").ernie_pull_model("hf:baidu/evil", True)
 
 
 def test_splits_files_and_patterns_of_a_data_set(hub):
