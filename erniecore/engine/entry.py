@@ -149,14 +149,7 @@ def run_loaded(
         plugin_files.activate(loaded.plugin_files)
     default, faults = _default_callback(loaded)
     with _located(loaded), loaded.host.listening([*listeners, *default]), ExitStack() as locks:
-        if (path := loaded.settings.model.path) and not Path(path).is_dir():
-            from erniecore.config.absent_model import require_directory
-
-            require_directory(loaded)
-        if path:
-            from erniecore.config.hubs import fetch_weights
-
-            fetch_weights(loaded.provenance.get("model.path", ""))
+        _require_model(loaded)
         start = LauncherConfig() if launched else loaded.settings.launcher
         count = processes or start.nproc
         make = partial(prepare, loaded, console=console, processes=count, nodes=start.nodes)
@@ -168,6 +161,18 @@ def run_loaded(
         if context.num_processes > 1 or start.restarts or start.nodes > 1:
             return _run_ranks(context, loaded, note)
         return _run_here(context, partial(write_resolved_file, loaded), [*faults, *loaded.notes])
+
+
+def _require_model(loaded: LoadedSettings) -> None:
+    """The model is here: its directory, and of one on a hub its weights, which the settings did not need."""
+    if path := loaded.settings.model.path:
+        if not Path(path).is_dir():
+            from erniecore.config.absent_model import require_directory
+
+            require_directory(loaded)
+        from erniecore.config.hubs import fetch_weights
+
+        fetch_weights(loaded.provenance.get("model.path", ""))
 
 
 def _plan_with(loaded: LoadedSettings, processes: int, words: Sequence[str]) -> Plan:

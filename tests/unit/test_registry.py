@@ -299,10 +299,10 @@ def test_unknown_capabilities_are_refused(site, said, fix):
 
 
 def test_kinds_without_capabilities_have_none(site):
-    source = CAPABLE.replace('"quantizer"', '"callback"') % "QuantizerCapability.TRAIN"
-    site.add("dist-cb", {"erniecore.callbacks": {"able": "cb_able:plugin"}}, {"cb_able.py": source})
-    with pytest.raises(PluginBroken, match="no callback can have") as caught:
-        registry.load("callback", "able")
+    source = CAPABLE.replace('"quantizer"', '"schedule"') % "QuantizerCapability.TRAIN"
+    site.add("dist-cb", {"erniecore.schedules": {"able": "cb_able:plugin"}}, {"cb_able.py": source})
+    with pytest.raises(PluginBroken, match="no schedule can have") as caught:
+        registry.load("schedule", "able")
     assert "has no capabilities" in caught.value.expected
 
 

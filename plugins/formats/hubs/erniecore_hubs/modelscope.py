@@ -71,7 +71,7 @@ class ModelScopeClient:
             fetch_parts(files, directory, fetch)
 
     def upload(self, directory: Path, private: bool) -> str:
-        """Not from here."""
+        """Refused with the command that uploads."""
         fix = f"`pip install modelscope`, then `modelscope upload {self._name.id} {directory}`"
         raise UsageError("models are not uploaded to ModelScope from here", where=str(self._name), fix=fix)
 
