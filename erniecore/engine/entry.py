@@ -149,7 +149,11 @@ def run_loaded(
         plugin_files.activate(loaded.plugin_files)
     default, faults = _default_callback(loaded)
     with _located(loaded), loaded.host.listening([*listeners, *default]), ExitStack() as locks:
-        _require_model(loaded)
+        if (path := loaded.settings.model.path) and not Path(path).is_dir():
+            from erniecore.config.absent_model import require_directory
+
+            require_directory(loaded)
+        _fetch_weights(loaded.provenance.get("model.path", ""))
         start = LauncherConfig() if launched else loaded.settings.launcher
         count = processes or start.nproc
         make = partial(prepare, loaded, console=console, processes=count, nodes=start.nodes)
@@ -163,16 +167,11 @@ def run_loaded(
         return _run_here(context, partial(write_resolved_file, loaded), [*faults, *loaded.notes])
 
 
-def _require_model(loaded: LoadedSettings) -> None:
-    """The model is here: its directory, and of one on a hub its weights, which the settings did not need."""
-    if path := loaded.settings.model.path:
-        if not Path(path).is_dir():
-            from erniecore.config.absent_model import require_directory
+def _fetch_weights(model: str) -> None:
+    """Of a model on a hub, which the settings did not need; ``model``: where ``model.path`` was written."""
+    from erniecore.config.hubs import fetch_weights
 
-            require_directory(loaded)
-        from erniecore.config.hubs import fetch_weights
-
-        fetch_weights(loaded.provenance.get("model.path", ""))
+    fetch_weights(model)
 
 
 def _plan_with(loaded: LoadedSettings, processes: int, words: Sequence[str]) -> Plan:
