@@ -120,9 +120,13 @@ class Optimizer(ABC):
             slot.parameter.grad = None  # clear_gradient would leave zeros, which look like a gradient
 
     def state_tensors(self) -> Mapping[str, Tensor]:
-        """``<parameter>.<state>`` -> tensor, the same names at every step, each shaped like what is updated; a checkpoint
-        overwrites them in place, and calls :meth:`restored`."""
+        """``<parameter>.<state>`` -> tensor, names that depend on the number of updates at most, each shaped like what is
+        updated; a checkpoint overwrites them in place, and calls :meth:`restored`."""
         return {name: tensor for slot in self.slots for name, tensor in slot.state_tensors().items()}
+
+    def resumed_at(self, num_updates: int) -> None:
+        """Called before a checkpoint of so many updates is loaded; for state that is not there at every step."""
+        self.num_updates = num_updates
 
     def restored(self, tensors: Mapping[str, Tensor]) -> None:
         """Called with the :meth:`state_tensors` that a checkpoint has overwritten; for state that is kept in another form."""

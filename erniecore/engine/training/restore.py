@@ -23,7 +23,9 @@ def restore(state: TrainState, checkpoint: Checkpoint, ranks: ProcessGroup) -> N
     Raises:
         CheckpointError: its tensors are not those of this run.
     """
-    counters, groups = checkpoint.state, checkpoint_groups(state, ranks)
+    counters = checkpoint.state
+    state.optimizer.resumed_at(int(counters["num_updates"]))
+    groups = checkpoint_groups(state, ranks)
     groups.pop("carried", None)  # of the present step
     specs = assign(ranks, groups).specs
     own = {

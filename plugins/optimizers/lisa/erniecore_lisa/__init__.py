@@ -1,0 +1,1 @@
+"""The LISA optimizer for erniecore."""
