@@ -92,8 +92,8 @@ def test_the_layer_is_the_formula_in_float64():
     y = layer(paddle.to_tensor(x))
     np.testing.assert_allclose(y.numpy(), x @ w + c + b * ((d * (x @ first)) @ second), rtol=1e-13)
     update = layer.projection("weight").update  # what decoding computes with
-    beside = x @ update.first.numpy() @ update.second.numpy() * update.scale
-    np.testing.assert_allclose(x @ w + c + beside, y.numpy(), rtol=1e-12)
+    added = x @ update.first.numpy() @ update.second.numpy() * update.scale
+    np.testing.assert_allclose(x @ w + c + added, y.numpy(), rtol=1e-12)
     (y * paddle.to_tensor(dy)).sum().backward()
     np.testing.assert_allclose(vectors.b.grad.numpy(), (dy * ((d * (x @ first)) @ second)).sum(0), rtol=1e-12)
     np.testing.assert_allclose(vectors.d.grad.numpy(), ((x @ first) * ((dy * b) @ second.T)).sum(0), rtol=1e-12)

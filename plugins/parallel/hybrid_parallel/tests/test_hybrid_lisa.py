@@ -34,7 +34,8 @@ LAYOUTS = {
 
 @pytest.fixture(scope="module")
 def place(words, tmp_path_factory):
-    """``one-MODEL``, a directory per layout; ``LAYOUT-twice``: one step, then the rest of the period and the next; ``again``: that on another layout."""
+    """``one-MODEL``, a directory per layout; ``LAYOUT-twice``: stopped within a period; ``again``: another
+    layout goes on."""
     import erniecore
 
     place = tmp_path_factory.mktemp("lisa")
