@@ -67,8 +67,9 @@ class Ernie45VlForConditionalGeneration(SeeingModel, Ernie45MoeForCausalLM):
         places: Tensor | None,
     ) -> SeeingContext:
         """Also which tokens go to the vision experts."""
-        given = seen.moe_mm_token_type_ids
-        routed_BS = routed_as_vision(ids_BS, kinds_BS, self.vl.markers) if given is None else given.numpy() != 0
+        given, markers = seen.moe_mm_token_type_ids, self.vl.markers
+        begins, ends = (markers.image_start, markers.video_start), (markers.image_end, markers.video_end)
+        routed_BS = routed_as_vision(ids_BS, kinds_BS, begins, ends) if given is None else given.numpy() != 0
         return VlContext.of(context, vision=paddle.to_tensor(routed_BS), images=images, places=places)
 
     def axes(self) -> Sequence[int]:

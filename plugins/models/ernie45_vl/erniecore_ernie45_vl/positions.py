@@ -88,11 +88,13 @@ def kinds_of(ids_BS: Ints, markers: Markers) -> Ints:
     return np.where(ids_BS == markers.image, IMAGE, np.where(ids_BS == markers.video, VIDEO, TEXT))
 
 
-def routed_as_vision(ids_BS: Ints, kinds_BS: Ints, markers: Markers) -> Ints:
-    """bool [B, S]: placeholders, and the tokens that stand around them."""
-    around = (markers.image_start, markers.image_end, markers.video_start, markers.video_end)
-    routed_BS: Ints = (kinds_BS != TEXT) | np.isin(ids_BS, around)
-    return routed_BS
+def routed_as_vision(ids_BS: Ints, kinds_BS: Ints, begins: Sequence[int], ends: Sequence[int]) -> Ints:
+    """bool [B, S]: placeholders, and the begin and end tokens right before and behind them. Those tokens elsewhere are text: a
+    model that generates one passes it through the text experts, and so must who learns from the completion."""
+    inside_BS: Ints = kinds_BS != TEXT
+    before_BS, behind_BS = np.zeros_like(inside_BS), np.zeros_like(inside_BS)
+    before_BS[:, :-1], behind_BS[:, 1:] = inside_BS[:, 1:], inside_BS[:, :-1]
+    return inside_BS | (np.isin(ids_BS, begins) & before_BS) | (np.isin(ids_BS, ends) & behind_BS)
 
 
 def token_positions(

@@ -23,7 +23,7 @@ from erniecore.api import DataError, Json, RowError
 from erniecore.api.data import MARKERS, Batch, Media, MediaReader, Message, Sample, SeenMedia, codes
 from erniecore.api.model import Segment
 from erniecore_ernie45_vl.images import MERGE, Sizing, frames_of, patches, resized
-from erniecore_ernie45_vl.positions import IMAGE, VIDEO, Grid, sample_positions
+from erniecore_ernie45_vl.positions import IMAGE, TEXT, VIDEO, Grid, routed_as_vision, sample_positions
 from erniecore_ernie45_vl.prompts import MEDIA
 from erniecore_ernie45_vl.videos import VideoReading
 
@@ -326,8 +326,9 @@ class SeeingTemplate(JinjaChatTemplate):
             if found := [i for i, (_, source, _) in enumerate(media) if source.kind == kind]:
                 inputs[values] = np.concatenate([pixels[i] for i in found])
                 inputs[grid_name] = np.array([media[i][2].grid for i in found], np.int64)
-        around = [self._ids[token] for token in (START, END, VIDEO_START, VIDEO_END) if token in self._ids]
-        vision_BS = np.where(np.isin(batch.input_ids, around), IMAGE, kinds_BS)
+        around = [[self._ids[t] for t in pair if t in self._ids] for pair in ((START, VIDEO_START), (END, VIDEO_END))]
+        routed_BS = routed_as_vision(batch.input_ids, kinds_BS, *around)
+        vision_BS = np.where(routed_BS & (kinds_BS == TEXT), IMAGE, kinds_BS)
         inputs |= dict(zip(TOKEN_INPUTS, (kinds_BS, vision_BS), strict=True))
         return replace(batch, position_ids=positions_BS3, inputs=inputs)
 

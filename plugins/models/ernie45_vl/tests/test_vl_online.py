@@ -1,8 +1,10 @@
 """Rows with images in methods that generate: completions to a prompt see its images, and so does who learns from them."""
 
 import json
+import math
 import shutil
 
+import numpy as np
 import pytest
 from erniecore_checkpoint.reader import load_checkpoint
 
@@ -57,14 +59,28 @@ def steps(out):
     ],
 )
 def test_learner_and_sampler_see_the_same_images(home, asked, tmp_path, method, more):
-    """The log-probabilities of both agree, but for tokens that two experts want almost alike."""
+    """The log-probabilities of both agree, also where a completion has a begin or end token of images."""
     run(home, asked, tmp_path / "run", method, "train.max_steps=2", *more)
     found = steps(tmp_path / "run")
     assert len(found) == 2
-    assert all(step["sampling_gap"] < 1e-2 for step in found)
+    assert all(step["sampling_gap"] < 1e-6 for step in found)
     assert all(step["length"] > 1 for step in found)
     report = json.loads((tmp_path / "run" / "data_report.json").read_text())["train"]
     assert (report["kept"], report["dropped"]) == (4, 0)
+
+
+def test_pairs_of_completions_are_learned_from_with_their_images(home, asked, tmp_path):
+    """The first loss is that of equal models; the tower learns, which only images reach."""
+    parts, rewards = "model.train=[text,vision,resampler]", "rewards={regex: {pattern: '[ae]', whole: false}}"
+    more = [rewards, parts, "method.group_size=4", "train.max_steps=2", "checkpoint.every=1", "checkpoint.keep=2"]
+    run(home, asked, tmp_path / "run", "online-dpo", *more)
+    found = steps(tmp_path / "run")
+    assert found[0]["zero_variance"] < 1
+    assert found[0]["loss"] == pytest.approx(math.log(2), abs=1e-6)
+    assert found[1]["loss"] != pytest.approx(math.log(2), abs=1e-6)
+    one, two = (load_checkpoint(tmp_path / "run" / "ckpt" / f"step-{n:08d}").tensors["model"] for n in (1, 2))
+    name = "vision_model.patch_embed.proj.weight"
+    assert (np.asarray(one[name]) != np.asarray(two[name])).any()
 
 
 def test_a_run_that_goes_on_within_a_rollout_has_its_images(home, asked, tmp_path):

@@ -4,6 +4,7 @@ import base64
 import hashlib
 import json
 import pickle
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -131,6 +132,24 @@ def test_pixels_and_positions(tokenizer, folder):
     assert around == 2 * 3
 
 
+def test_markers_of_images_in_a_completion_are_text(tokenizer, folder):
+    """As when they were generated: they pass the text experts."""
+    (sample,) = encode(tokenizer, record(folder, *ask(), images=["a.png"]))
+    special, n = tokenizer.special_tokens, len(sample)
+    said = np.array([special[START], 9, special[END], special[START], special[PLACEHOLDER], special[END]])
+    longer = replace(
+        sample,
+        input_ids=np.concatenate([sample.input_ids, said]),
+        labels=np.concatenate([sample.labels, said]),
+        position_ids=np.arange(n + len(said)),
+        end_rows=np.full(n + len(said), n + len(said), np.int32),
+    )
+    inputs, alone = batch_of(tokenizer, [longer]).inputs, batch_of(tokenizer, [sample]).inputs
+    for name in ("mm_token_type_ids", "moe_mm_token_type_ids"):
+        np.testing.assert_array_equal(inputs[name][:, :n], alone[name])
+        assert not inputs[name][:, n:].any()
+
+
 @settings(deadline=None, max_examples=60)
 @given(st.data())
 def test_however_it_is_cut_images_are_whole_and_something_is_learned(tokenizer, folder, data):
@@ -232,7 +251,8 @@ def test_who_does_not_give_images_to_the_model_refuses_their_rows(tokenizer, fol
     sources = resolve([Source(path=str(file))])
     learned, _ = encode(sources, SftEncoder(tokenizer, 99))
     assert len(learned[0].media) == 1
-    blind = SftEncoder(tokenizer, 99, media=False)
+    blind = SftEncoder(tokenizer, 99)
+    blind.media = None
     none, statistics = encode(sources, blind)
     assert (len(none), statistics.total("dropped")) == (0, 1)
     with pytest.raises(DataError, match="no row can be evaluated") as error:
