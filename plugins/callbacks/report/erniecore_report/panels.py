@@ -14,7 +14,10 @@ from erniecore_report.summary import MEMORY_KEYS
 #: keys of ``step`` and ``eval`` events that are no metrics, or have charts of their own
 _SHOWN_ELSEWHERE = COUNTS | {"loss", "lr", "grad_norm", "tokens_per_s", *MEMORY_KEYS}
 #: what a reader looks for first; the rest follows by name
-_FIRST = ("accuracy", "*accuracies", "*margins", "*exact*", "reward", "reward/*", "*rewards", "rewards/*", "perplexity")
+_FIRST = (
+    "accuracy", "*accuracies", "*margins", "*exact*", "generate/*", "lm-eval/*", "reward", "reward/*", "*rewards", "rewards/*",
+    "perplexity",
+)  # fmt: skip
 #: as many panels on the page, and in the image next to the loss
 ON_PAGE, IN_IMAGE = 24, 3
 
