@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from erniecore_oft.layers import Rotation
 
+
 #: terms that PEFT's settings have where the series is not used
 _UNUSED = 5
 #: the first PEFT with this form of the series; older ones read such files with a warning
@@ -24,14 +25,16 @@ _PEFT = "0.18.0"
 
 def save(model: nn.Layer, target: Path, *, base: str = "") -> Path:
     """Write the active adapter into the existing directory ``target``; float32. Raises ``UsageError``: there is none."""
-    some: Rotation = next(iter(linear.active_changes(model).values()))
+    blocks = [rotation.blocks for rotation in linear.active_changes(model).values()]
+    some, alike = blocks[0], len({one.size for one in blocks}) == 1
     settings = {
         "peft_type": "OFT",
         "peft_version": _PEFT,
-        "r": 0,
-        "oft_block_size": some.blocks.size,
-        "use_cayley_neumann": some.blocks.terms > 0,
-        "num_cayley_neumann_terms": some.blocks.terms or _UNUSED,
+        # files say either how large blocks are or how many a layer has; the second is of adapters that PEFT made so
+        "r": 0 if alike else some.number,
+        "oft_block_size": some.size if alike else 0,
+        "use_cayley_neumann": some.terms > 0,
+        "num_cayley_neumann_terms": some.terms or _UNUSED,
         "module_dropout": 0.0,
         "coft": False,
         "eps": 6e-5,

@@ -149,6 +149,23 @@ def test_a_saved_adapter_comes_back(model, tmp_path, terms):
     assert np.array_equal(logits(adapted(model(), path=str(directory))), logits(made))
 
 
+def test_layers_with_as_many_blocks_are_written_as_peft_wrote_them(model, tmp_path):
+    directory = saved(adapted(model(), targets=("q_proj", "down_proj")), tmp_path / "a")
+    file, weights = directory / "adapter_config.json", directory / "adapter_model.safetensors"
+    file.write_text(json.dumps({**json.loads(file.read_text()), "r": 4, "oft_block_size": 0}))
+    found = {}
+    for name, array in read_tensors(weights).items():
+        size = 2 * len(array)  # four blocks for the inputs of eight rows each
+        found[name] = np.full((4, size * (size - 1) // 2), 0.01, np.float32)
+    weights.unlink()
+    write_tensors(weights, found)
+    made = load(model(), directory)
+    again = saved(made, tmp_path / "b")
+    config = json.loads((again / "adapter_config.json").read_text())
+    assert (config["r"], config["oft_block_size"]) == (4, 0)
+    assert np.array_equal(logits(load(model(), again)), logits(made))
+
+
 def test_shapes_for_the_plan_are_those_trained(model, tmp_path):
     for name in PLUGINS:
         plain = model(name)

@@ -66,7 +66,7 @@ def _add(
 def _fill(model: nn.Layer, saved: SavedVera, name: str) -> dict[Target, Vectors]:
     put_head(model, saved.linear)
     vectors = saved.vectors(adapting.targets_of(model))
-    made = _add(model, name, vectors, saved.projections(vectors), 0.0)
+    made = _add(model, name, vectors, saved.projections(vectors), saved.linear.number("d_initial", float))
     with paddle.no_grad():
         for target, change in made.items():
             change.d.set_value(paddle.to_tensor(vectors[target].d).astype(change.d.dtype))

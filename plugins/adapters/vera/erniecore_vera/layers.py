@@ -37,7 +37,7 @@ class Vectors(LowRankProduct):
     def __init__(self, shape: tuple[int, ...], dtype: Any, shared: Shared, d_initial: float) -> None:
         super().__init__()
         self.inputs, self.outputs = shape[-2:]
-        self.shared = shared
+        self.shared, self.d_initial = shared, d_initial
         start, zero = nn.initializer.Constant(d_initial), nn.initializer.Constant(0.0)
         self.d = self.create_parameter([shared.first.shape[1]], dtype=dtype, default_initializer=start)
         self.b = self.create_parameter([self.outputs], dtype=dtype, default_initializer=zero)

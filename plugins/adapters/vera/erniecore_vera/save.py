@@ -23,7 +23,7 @@ def save(model: nn.Layer, target: Path, *, base: str = "", projections: bool = T
     settings = {
         "peft_type": "VERA",
         "r": len(drawn.a),
-        "d_initial": 0.1,
+        "d_initial": some.d_initial,
         "projection_prng_key": drawn.seed,
         "save_projection": projections,
         "vera_dropout": some.dropout,

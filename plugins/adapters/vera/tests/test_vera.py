@@ -114,13 +114,14 @@ def test_merged_is_unmerged(model, name):
 
 @pytest.mark.parametrize("projections", [True, False])
 def test_a_saved_adapter_comes_back(model, tmp_path, projections):
-    made = shaken(adapted(model(), seed=5, targets=("q_proj", "down_proj")))
+    made = shaken(adapted(model(), seed=5, d_initial=0.5, targets=("q_proj", "down_proj")))
     directory = saved(made, tmp_path / "a", projections=projections)
     names = set(read_tensors(directory / "adapter_model.safetensors"))
     assert ("base_model.vera_A" in names) == projections
     assert "base_model.model.model.layers.0.self_attn.q_proj.vera_lambda_d" in names
     config = json.loads((directory / "adapter_config.json").read_text())
     assert (config["r"], config["target_modules"], config["projection_prng_key"]) == (6, ["down_proj", "q_proj"], 5)
+    assert config["d_initial"] == 0.5
     assert plugin.ernie_match_adapter(directory=directory)
     found = load(model(), directory)
     assert np.array_equal(logits(found), logits(made))

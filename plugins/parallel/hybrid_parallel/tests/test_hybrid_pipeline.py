@@ -16,6 +16,8 @@ ALONE = {
     "lora": {"model": "deep", "adapter__name": "lora", "adapter__rank": 4},
     "lora-moe": {"model": "deep-moe", "train__learning_rate": 3e-4, "adapter__name": "lora", "adapter__rank": 4},
     "dpo-lora": {"model": "deep", "method": "dpo", "adapter__name": "lora", "adapter__rank": 4},
+    "vera": {"model": "deep", "adapter__name": "vera", "adapter__rank": 8, "adapter__d_initial": 1.0},
+    "dpo-oft": {"model": "deep", "method": "dpo", "adapter__name": "oft", "adapter__block_size": 8},
     "dpo-moving": {"model": "deep", "method": "dpo", "method__reference_update_steps": 2},
     "dpo-looked-up": {"model": "deep", "method": "dpo", "method__reference": "precomputed"},
     "kto": {"model": "deep", "method": "kto"},
@@ -32,7 +34,7 @@ TENSOR = {**TWO, "parallel__tensor": 2}
 #: processes -> (run, layout)
 CASES = {
     2: [
-        *((name, TWO) for name in ("dense", "moe", "reward", "lora-moe", "dpo-lora")),
+        *((name, TWO) for name in ("dense", "moe", "reward", "lora-moe", "dpo-lora", "vera", "dpo-oft")),
         *((name, TWO) for name in ("dpo-moving", "dpo-looked-up", "kto", "kto-pair", "wint8-lora")),
         *((name, CHUNKS) for name in ("untied", "moe", "orpo", "lora")),
         ("moe", UNEVEN),
