@@ -26,13 +26,13 @@ _PEFT = "0.18.0"
 def save(model: nn.Layer, target: Path, *, base: str = "") -> Path:
     """Write the active adapter into the existing directory ``target``; float32. Raises ``UsageError``: there is none."""
     blocks = [rotation.blocks for rotation in linear.active_changes(model).values()]
-    some, alike = blocks[0], len({one.size for one in blocks}) == 1
+    some, one_size = blocks[0], len({one.size for one in blocks}) == 1
     settings = {
         "peft_type": "OFT",
         "peft_version": _PEFT,
         # files say either how large blocks are or how many a layer has; the second is of adapters that PEFT made so
-        "r": 0 if alike else some.number,
-        "oft_block_size": some.size if alike else 0,
+        "r": 0 if one_size else some.number,
+        "oft_block_size": some.size if one_size else 0,
         "use_cayley_neumann": some.terms > 0,
         "num_cayley_neumann_terms": some.terms or _UNUSED,
         "module_dropout": 0.0,
