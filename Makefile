@@ -192,7 +192,7 @@ bench: $(VENV)/.ready
 # Roles of the disaggregated server change under load while its processes are killed; every completion is compared. Minutes.
 SWITCHES ?= 60
 test-switches: $(VENV)/.ready
-	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.disaggregation switches --switches $(SWITCHES)
+	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.disaggregation switches --switches $(SWITCHES) --out docs/data/switches.json
 
 wheels: $(VENV)/.ready
 	rm -rf dist

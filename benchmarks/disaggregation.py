@@ -7,21 +7,26 @@
 ``calibrate`` asks one process for prompts and one that decodes, with one thread each, and fits straight lines to times.
 ``simulate`` runs the policies and the controller of the server over those times: every fixed split of the processes, and
 switching from every split; targets are four times what the longest prompts of the traces take, and one and a half times a
-full step. ``switches`` changes roles and kills processes under load, and compares every completion with that of one process.
+full step. ``switches`` changes roles and kills processes under load, and compares every completion with that of one process;
+every fourth keeps to a grammar.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import platform
 import sys
 import tempfile
 import time
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+
+from benchmarks.machine import describe
 
 HERE = Path(__file__).parent
 HELPERS = HERE.parent / "tests" / "helpers"
@@ -54,6 +59,7 @@ def main() -> int:
     switching.add_argument("--switches", type=int, default=60)
     switching.add_argument("--kills", type=int, default=6)
     switching.add_argument("--seed", type=int, default=0)
+    switching.add_argument("--out", type=Path, help="write the counts")
     args = parser.parse_args()
     return {"calibrate": calibrate, "simulate": simulate, "switches": switches}[args.part](args)
 
@@ -230,11 +236,18 @@ def switches(args: argparse.Namespace) -> int:
         found = storm(router, model.engine, model.vocabulary, switches=args.switches, kills=args.kills, seed=args.seed)
         router.stop()
         model.engine.stop()
-    print(f"{found.switches} changes of role, {found.kills} processes killed, {time.monotonic() - began:.0f} s")
+        seconds = round(time.monotonic() - began)
+    print(f"{found.switches} changes of role, {found.kills} processes killed, {seconds} s")
     print(
         f"{found.requests} completions: {found.equal} equal to one process, {found.errors} explicit errors, {found.wrong} wrong"
     )
     print(f"begun again: {router.tally.retried}; stale messages dropped: {router.tally.stale}")
+    if args.out is not None:
+        from processes import commit
+
+        told = {"commit": commit(), "machine": describe(), "load_average": os.getloadavg()[0], "seconds": seconds}
+        told |= asdict(found) | {"retried": router.tally.retried, "stale": router.tally.stale, "seed": args.seed}
+        args.out.write_text(json.dumps(told, indent=1) + "\n", encoding="utf-8")
     return 0 if found.equal == found.requests else 1
 
 

@@ -66,6 +66,7 @@ class Load:
     Attributes:
         requests: how many. rate: arrivals per second of an open loop; 0: a closed loop of ``clients``.
         prompt, new: tokens. vocabulary: ids of prompts are below it. shared: tokens that all prompts begin with.
+        probes: every so many-th request is for one token, whose time is that of the whole answer; 0: none.
     """
 
     requests: int
@@ -76,15 +77,17 @@ class Load:
     vocabulary: int = 256
     shared: int = 0
     seed: int = 0
+    probes: int = 0
 
 
 @dataclass(frozen=True)
 class Asked:
-    """One request: seconds after the start, token ids, new tokens."""
+    """One request: seconds after the start, token ids, new tokens, whether it is a probe."""
 
     at: float
     ids: tuple[int, ...]
     new: int
+    probe: bool = False
 
 
 @dataclass
@@ -93,7 +96,7 @@ class Timed:
 
     Attributes:
         first: to its first chunk with choices, which the server sends with the first token. last: to its last one.
-        tokens: new ones, as the server counts them. error: or empty.
+        tokens: new ones, as the server counts them. error: or empty. probe: it was for one token.
     """
 
     prompt: int
@@ -102,6 +105,7 @@ class Timed:
     tokens: int = 0
     text: str = ""
     error: str = ""
+    probe: bool = False
 
     @property
     def per_token(self) -> float:
@@ -115,9 +119,10 @@ def draw(load: Load) -> list[Asked]:
     gaps = random.exponential(1 / load.rate, load.requests) if load.rate else np.zeros(load.requests)
     sizes, new = load.prompt.draw(random, load.requests), load.new.draw(random, load.requests)
     begin = tuple(random.integers(3, load.vocabulary, load.shared).tolist())
+    probe = [bool(load.probes) and number % load.probes == load.probes - 1 for number in range(load.requests)]
     return [
-        Asked(float(at), (*begin, *random.integers(3, load.vocabulary, size).tolist()), count)
-        for at, size, count in zip(np.cumsum(gaps), sizes, new, strict=True)
+        Asked(float(at), (*begin, *random.integers(3, load.vocabulary, size).tolist()), 1 if one else count, one)
+        for at, size, count, one in zip(np.cumsum(gaps), sizes, new, probe, strict=True)
     ]
 
 
@@ -161,7 +166,7 @@ async def ask(target: Target, asked: Asked, due: float) -> Timed:
     Args:
         due: when it should have been sent, by ``time.perf_counter``.
     """
-    timed = Timed(len(asked.ids))
+    timed = Timed(len(asked.ids), probe=asked.probe)
     try:
         async with aclosing(stream(target, "/completions", body_of(target, asked))) as chunks:
             async for chunk in chunks:
@@ -242,8 +247,12 @@ async def _lines(reader: asyncio.StreamReader, *, chunked: bool) -> AsyncIterato
 
 def summary(found: Sequence[Timed], seconds: float, *, ttft: float, tpot: float) -> dict[str, Any]:
     """Rates and percentiles of a load; ``goodput`` counts requests whose first token came within ``ttft`` seconds and the others
-    within ``tpot`` each."""
+    within ``tpot`` each.
+
+    ``ttft_ms`` is the time to the first chunk, which a server that holds half characters back sends with a later token;
+    ``one_token_ms`` that of the whole answer of a probe, which means the same on every server."""
     good = [timed for timed in found if not timed.error]
+    probes = [timed for timed in good if timed.probe]
     kept = [timed for timed in good if timed.first <= ttft and timed.per_token <= tpot]
     told: dict[str, Any] = {
         "requests": len(found), "failed": len(found) - len(good), "seconds": round(seconds, 2),
@@ -254,8 +263,10 @@ def summary(found: Sequence[Timed], seconds: float, *, ttft: float, tpot: float)
     errors = sorted({timed.error for timed in found if timed.error})
     if errors:
         told["errors"] = errors[:5]
-    values = {"ttft_ms": [t.first for t in good], "tpot_ms": [t.per_token for t in good if t.tokens > 1]}
-    for name, times in {**values, "e2e_ms": [t.last for t in good]}.items():
+    others = [timed for timed in good if not timed.probe]
+    values = {"ttft_ms": [t.first for t in others], "tpot_ms": [t.per_token for t in others if t.tokens > 1]}
+    values |= {"e2e_ms": [t.last for t in others], "one_token_ms": [t.last for t in probes]}
+    for name, times in values.items():
         for q in QUANTILES if times else ():
             told[f"{name}_p{q}"] = round(1000 * float(np.percentile(times, q)), 1)
     return told

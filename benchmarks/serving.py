@@ -7,9 +7,12 @@
 ``--rate R`` is an open loop with R arrivals per second (Poisson), ``--clients N`` a closed one. ``--prompt`` and ``--new`` are
 distributions of tokens: ``constant:128``, ``uniform:64:256``, ``lognormal:128:0.6:1024``. Told are time to first token (TTFT),
 time per further token (TPOT), time of the whole answer, each as p50 to p99, throughput, and goodput: requests per second that
-keep ``--ttft`` and ``--tpot``. Without ``--url`` the server is started: ours on ``--model DIR``, or on a model of ``--size`` with
-random weights in ``--form``, which is made in ``--keep``; with ``--llama-server`` llama.cpp's too, on a GGUF file of the same
-model and bit width, in turns. ``--soak MINUTES``: mixed requests with random disconnects; see ``benchmarks/soak.py``.
+keep ``--ttft`` and ``--tpot``. A server that holds half characters back sends its first chunk late, often so with random
+weights: every ``--probes``-th request is for one token, and the time to the end of its answer (``one_token_ms``) is what servers
+can be compared by. Without ``--url`` the server is started: ours on ``--model DIR``, or on a model of ``--size`` with random
+weights in ``--form``, which is made in ``--keep``; with ``--llama-server`` llama.cpp's too, on a GGUF file of the same model and
+bit width, in turns, and the ratios of both. ``--soak MINUTES``: mixed requests with random disconnects; see
+``benchmarks/soak.py``.
 """
 
 from __future__ import annotations
@@ -19,6 +22,7 @@ import json
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 from benchmarks import load, soak, under_load
@@ -43,6 +47,7 @@ def main() -> int:
         else:
             rows = list(_loads(arguments, home))
             failed = any(row["failed"] for row in rows)
+            rows += compared(rows)
     for row in rows:
         print("  ".join(f"{name}={value}" for name, value in row.items()), flush=True)
     if arguments.json:
@@ -67,6 +72,20 @@ def _loads(arguments: argparse.Namespace, home: Path) -> Iterator[dict[str, Any]
                 yield _measure("llama.cpp", target, wanted, arguments, number)
 
 
+def compared(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Ours over llama.cpp's, of the medians over all rounds; nothing where there is only one of them."""
+    told: dict[str, Any] = {"what": "ours / llama.cpp"}
+    for name in ("new_tokens_per_s", "one_token_ms_p50", "one_token_ms_p95", "tpot_ms_p50"):
+        medians = [
+            median(values)
+            for what in ("ernie serve", "llama.cpp")
+            if (values := [row[name] for row in rows if row["what"] == what and name in row])
+        ]
+        if len(medians) == 2:
+            told[name] = round(medians[0] / medians[1], 3)
+    return [told] if len(told) > 1 else []
+
+
 def _measure(
     what: str, target: load.Target, wanted: load.Load, arguments: argparse.Namespace, number: int
 ) -> dict[str, Any]:
@@ -80,7 +99,7 @@ def _measure(
 def _load(arguments: argparse.Namespace) -> load.Load:
     return load.Load(
         arguments.requests, load.Lengths.parse(arguments.prompt), load.Lengths.parse(arguments.new), arguments.rate,
-        arguments.clients, arguments.vocabulary, arguments.shared, arguments.seed,
+        arguments.clients, arguments.vocabulary, arguments.shared, arguments.seed, arguments.probes,
     )  # fmt: skip
 
 
@@ -127,6 +146,9 @@ def _parser() -> argparse.ArgumentParser:
     what.add_argument("--vocabulary", type=int, default=290, help="ids of prompts are below it")
     what.add_argument("--shared", type=int, default=0, help="tokens that all prompts begin with")
     what.add_argument("--seed", type=int, default=0)
+    what.add_argument(
+        "--probes", type=int, default=0, help="every so many-th request is for one token, timed to its end"
+    )
     what.add_argument("--ttft", type=float, default=1.0, help="seconds to the first token, for goodput")
     what.add_argument("--tpot", type=float, default=0.1, help="seconds per further token, for goodput")
     what.add_argument("--soak", type=float, default=0.0, metavar="MINUTES", help="instead: look for leaks for so long")

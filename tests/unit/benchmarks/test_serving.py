@@ -22,6 +22,10 @@ def test_arrivals_and_lengths_follow_their_distributions():
     assert gaps.std() == pytest.approx(gaps.mean(), rel=0.1)  # as exponential ones are
     assert {len(request.ids) for request in requests} == {8, 9, 10, 11, 12}
     assert len({request.ids[:3] for request in requests}) == 1
+    probing = load.draw(replace(asked, probes=4))
+    assert [(r.at, r.ids) for r in probing] == [(r.at, r.ids) for r in requests]
+    assert [n for n, r in enumerate(probing) if r.probe] == list(range(3, 2000, 4))
+    assert {r.new for r in probing if r.probe} == {1}
     new = [request.new for request in requests]
     assert (np.median(new), min(new) >= 1, max(new) <= 60) == (pytest.approx(20, abs=1), True, True)
     with pytest.raises(ValueError, match="expected constant:N"):
@@ -38,6 +42,19 @@ def test_rates_percentiles_and_goodput_are_those_of_the_times():
     assert told["ttft_ms_p50"] == pytest.approx(500)
     assert told["tpot_ms_p50"] == pytest.approx(100)
     assert told["e2e_ms_p99"] > told["e2e_ms_p95"] > told["e2e_ms_p50"]
+    probes = [load.Timed(10, first=0.2, last=0.1 * n, tokens=1, probe=True) for n in range(1, 11)]
+    probed = load.summary([*times, slow, *probes], 5.0, ttft=0.5, tpot=0.2)
+    assert probed["one_token_ms_p50"] == pytest.approx(550)
+    assert [probed[name] for name in told if "ms" in name] == [told[name] for name in told if "ms" in name]
+
+
+def test_two_servers_are_compared_by_the_medians_of_their_rounds():
+    ours = [{"what": "ernie serve", "new_tokens_per_s": n, "one_token_ms_p95": 30.0} for n in (10.0, 30.0, 80.0)]
+    other = {"what": "llama.cpp", "new_tokens_per_s": 20.0, "one_token_ms_p95": 60.0}
+    assert serving.compared([*ours, other]) == [
+        {"what": "ours / llama.cpp", "new_tokens_per_s": 1.5, "one_token_ms_p95": 0.5}
+    ]
+    assert serving.compared(ours) == []
 
 
 def test_what_is_not_given_back_is_found():
@@ -61,11 +78,13 @@ def model(tmp_path_factory):
 
 def test_a_server_is_measured_under_load(model, monkeypatch, capsys):
     words = ["--model", model, "--keep", model.parent, "--requests", "12", "--rate", "20", "--prompt", "uniform:4:20"]
+    words += ["--probes", "3"]
     monkeypatch.setattr(sys, "argv", ["serving", *map(str, words), "--new", "constant:6", "waiting=64"])
     assert serving.main() == 0
     row = dict(pair.split("=") for pair in capsys.readouterr().out.strip().split("  ") if "=" in pair)
     assert (row["requests"], row["failed"]) == ("12", "0")
-    assert float(row["new_tokens_per_s"]) * float(row["seconds"]) == pytest.approx(72, rel=0.02)
+    assert float(row["new_tokens_per_s"]) * float(row["seconds"]) == pytest.approx(8 * 6 + 4, rel=0.02)
+    assert float(row["one_token_ms_p50"]) > 0
     assert float(row["ttft_ms_p50"]) <= float(row["e2e_ms_p50"])
 
 

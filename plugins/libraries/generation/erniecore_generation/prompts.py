@@ -60,8 +60,14 @@ def check_request(request: GenerationRequest, vocab_size: int, context: int | No
     ids = np.array([request.ids], np.int64)
     scores_only = not request.max_new_tokens and request.prompt_logprobs is not None
     # the last token of a prompt that is only scored is predicted, and need not be read
-    limit = None if context is None else context + 2 * scores_only
-    architecture = {"vocab_size": vocab_size, "max_position_embeddings": limit}
+    if scores_only and context is not None and len(request.ids) > context + 1:
+        raise UsageError(
+            "the prompt is longer than the model's context",
+            found=f"{len(request.ids)} tokens",
+            expected=f"at most {context + 1} tokens to be scored (the context has {context})",
+            fix="shorten the prompt",
+        )
+    architecture = {"vocab_size": vocab_size, "max_position_embeddings": None if scores_only else context}
     check_prompt(ids, np.ones_like(ids), architecture, 1 if scores_only else request.max_new_tokens)
     for name in ("logprobs", "prompt_logprobs", "min_new_tokens", "scored_from"):
         if (getattr(request, name) or 0) < 0:
