@@ -192,7 +192,8 @@ bench: $(VENV)/.ready
 # Roles of the disaggregated server change under load while its processes are killed; every completion is compared. Minutes.
 SWITCHES ?= 60
 test-switches: $(VENV)/.ready
-	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.disaggregation switches --switches $(SWITCHES) --out docs/data/switches.json
+	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.disaggregation switches --switches $(SWITCHES) --out docs/data/switches.json; code=$$?; \
+	$(BIN)/python docs/generate.py --write && exit $$code
 
 wheels: $(VENV)/.ready
 	rm -rf dist

@@ -20,7 +20,7 @@ import platform
 import sys
 import tempfile
 import time
-from dataclasses import asdict
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -245,10 +245,17 @@ def switches(args: argparse.Namespace) -> int:
     if args.out is not None:
         from processes import commit
 
-        told = {"commit": commit(), "machine": describe(), "load_average": os.getloadavg()[0], "seconds": seconds}
-        told |= asdict(found) | {"retried": router.tally.retried, "stale": router.tally.stale, "seed": args.seed}
+        told = counts(found) | {"seconds": seconds, "retried": router.tally.retried, "stale": router.tally.stale}
+        told |= {"commit": commit(), "machine": describe(), "load_average": round(os.getloadavg()[0], 1)}
         args.out.write_text(json.dumps(told, indent=1) + "\n", encoding="utf-8")
     return 0 if found.equal == found.requests else 1
+
+
+def counts(found: Any) -> dict[str, Any]:
+    """What a ``Storm`` did, as ``docs/data`` has it."""
+    together = f"completions while {found.switches} roles changed and {found.kills} processes were killed"
+    attempts = {"area": together, "attempts": found.requests, "failures": found.errors + found.wrong}
+    return {"suite": "switches", "date": f"{date.today()}", "areas": [attempts]}
 
 
 if __name__ == "__main__":
