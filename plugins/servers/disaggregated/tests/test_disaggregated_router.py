@@ -5,6 +5,7 @@ import os
 import resource
 import signal
 import socket
+import threading
 import zlib
 from contextlib import suppress
 from dataclasses import replace
@@ -85,10 +86,10 @@ def test_no_completion_is_lost_twice_or_wrong_when_a_process_is(router, referenc
     await_end(killed)
 
 
-def test_a_cancelled_completion_is_freed_on_both_sides(router):
+def test_a_cancelled_completion_is_freed_on_both_sides(router, vocabulary):
     settled(router)
     before = replace(router.tally)
-    callers = [ask(router, request) for request in long(12, 20, 2000)]
+    callers = [ask(router, request) for request in long(12, 20, 2000, vocabulary)]
     when(router, lambda: sum(call.adopted for call in router._calls.values()) > 2)
     for caller in callers:
         router.cancel(caller.ticket)
@@ -150,6 +151,14 @@ def test_images_that_find_no_room_or_are_damaged_on_their_way_are_an_error(route
         patch.setattr(SharedMedia, "__init__", damaged)
         end = ask(router, request).end
     assert "the checksum of images is wrong (try 3)" in end.error.found
+    go = threading.Event()
+    with monkeypatch.context() as patch:  # cancelled while its file is made
+        patch.setattr(SharedMedia, "__init__", lambda *args: (go.wait(), made(*args))[1])
+        caller = ask(router, request)
+        router.cancel(caller.ticket)
+        go.set()
+        router._media._pool.submit(len, "").result()
+    assert caller.end.reason == "abort"
     settled(router)
     assert len(router._media) == 0
 
