@@ -152,9 +152,10 @@ def prompt_media(template: ChatTemplate | None, ids: Ints, media: tuple[str, ...
 
 
 def media_parts(template: ChatTemplate | None, ids: Ints, media: Sequence[str]) -> list[MediaPart]:
-    """The parts of a prompt, int64 [S], with one of ``media`` each; together they are the prompt."""
+    """The parts of a prompt, int64 [S], with one of ``media`` each; together they are the prompt. The token before an image,
+    which begins it, is in its part."""
     spans = _reader(template).spans(ids.tolist(), media)
-    bounds = [0, *(start for start, _ in spans[1:]), len(ids)]
+    bounds = [0, *(max(before[1], span[0] - 1) for before, span in pairwise(spans)), len(ids)]
     return [
         MediaPart(*bound, span, text) for bound, span, text in zip(pairwise(bounds), spans, media, strict=True)
     ]  # fmt: skip
