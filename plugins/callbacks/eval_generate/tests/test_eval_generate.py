@@ -82,8 +82,16 @@ def test_completions_are_scored_kept_and_shown(words, talker, tmp_path, capsys):
 
 
 def test_the_best_step_is_chosen_by_a_reward(words):
-    """The run has no other held-out rows; of what is called truncated a lower value is better."""
-    every = {"eval.every": 1, "eval.best": "generate/truncated", "eval.patience": 2, "train.max_steps": 8}
+    """Of an adapter with averaged weights, without other held-out rows; of what is called truncated a lower value is better."""
+    every = {
+        "adapter.name": "lora",
+        "adapter.rank": 4,
+        "train.ema": 0.5,
+        "eval.every": 1,
+        "eval.best": "generate/truncated",
+        "eval.patience": 2,
+        "train.max_steps": 8,
+    }
     out = run(words(**every)).out
     values = {step: found["generate/truncated"] for step, found in measured(out).items()}
     (end,) = events(out, "early_stop") or [{"step": 8}]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from os.path import commonprefix
 from pathlib import Path
 from typing import Any
 
@@ -15,26 +16,26 @@ def yaml_text(outcome: Imported, source: str) -> str:
     """The file's content; ``compose.load`` reads it again."""
     lines = [f"# Settings of erniecore, imported from {source}; {outcome.toolkit}'s keys are behind each value."]
     lines += [f"# {note.kind}: {' '.join(str(note).split())}" for note in outcome.notes]
-    section = ""
+    section, groups = "", list[str]()
     for key, setting in outcome.settings.items():
         name, _, rest = key.partition(".")
         if name != section:
             lines.append("")
-            section = name
+            section, groups = name, []
             if rest:
                 lines.append(f"{name}:")
-        lines += _lines(rest.split(".") if rest else [name], setting, 1 if rest else 0)
+        *above, last = rest.split(".") if rest else [name]
+        shared, depth = len(commonprefix([above, groups])), 1 if rest else 0
+        lines += [f"{'  ' * (depth + n)}{above[n]}:" for n in range(shared, len(above))]
+        lines += _lines(last, setting, depth + len(above))
+        groups = above
     return "\n".join(lines) + "\n"
 
 
-def _lines(path: list[str], setting: ImportedSetting, depth: int) -> Iterator[str]:
+def _lines(last: str, setting: ImportedSetting, depth: int) -> Iterator[str]:
     comment = "  # " + (
         ", ".join(setting.keys) or (f"default of {setting.default_of}" if setting.default_of else "chosen")
     )
-    *above, last = path
-    for name in above:
-        yield f"{'  ' * depth}{name}:"
-        depth += 1
     indent = "  " * depth
     value = setting.value
     if isinstance(value, list) and value and isinstance(value[0], Mapping):

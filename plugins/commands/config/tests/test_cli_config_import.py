@@ -54,6 +54,18 @@ def test_every_published_file_is_written_as_ours(capsys, tmp_path, path):
     assert ("fp8-qat does not go with it" in " ".join(err.split())) == cut
 
 
+def test_settings_of_one_plugin_stay_together(capsys, tmp_path):
+    """Two keys of one callback are one mapping of the written file."""
+    (tmp_path / "dataset_info.json").write_text('{"mine": {"file_name": "mine.json"}}')
+    (tmp_path / "mine.json").write_text('[{"instruction": "a", "output": "b"}]')
+    keys = ["model_name_or_path: m", "stage: sft", "do_train: true", f"dataset_dir: {tmp_path}", "dataset: mine"]
+    keys += ["eval_dataset: mine", "eval_strategy: steps", "eval_steps: 1", "predict_with_generate: true"]
+    (tmp_path / "lf.yaml").write_text("\n".join([*keys, "max_new_tokens: 8", "max_steps: 2", ""]))
+    assert main(["config", "import", str(tmp_path / "lf.yaml"), "--out", str(tmp_path / "ours.yaml")]) == 0
+    written = yaml.parse((tmp_path / "ours.yaml").read_text(), "ours.yaml").data
+    assert written["callbacks"] == {"eval-generate": {"metrics": ["exact-match"], "max_new_tokens": 8}}
+
+
 def test_a_file_that_is_there_is_kept(capsys, tmp_path):
     new = write(tmp_path, "mine", "new.yaml")
     assert "is there already" in run(capsys, "config", "import", SFT, "--out", new, code=2).err
