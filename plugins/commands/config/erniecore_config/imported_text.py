@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from os.path import commonprefix
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +25,8 @@ def yaml_text(outcome: Imported, source: str) -> str:
             if rest:
                 lines.append(f"{name}:")
         *above, last = rest.split(".") if rest else [name]
-        shared, depth = len(commonprefix([above, groups])), 1 if rest else 0
+        same = takewhile(lambda pair: pair[0] == pair[1], zip(above, groups, strict=False))
+        shared, depth = len(list(same)), 1 if rest else 0
         lines += [f"{'  ' * (depth + n)}{above[n]}:" for n in range(shared, len(above))]
         lines += _lines(last, setting, depth + len(above))
         groups = above
