@@ -68,6 +68,12 @@ def overview(notice: str) -> str:
         ours = isinstance(value, ModuleType) or getattr(value, "__module__", "").startswith("erniecore")
         text = first_line(value) if ours else ""
         lines.append(f"* `{public}`: {text}" if text else f"* `{public}`")
+    lines += ["", "## Examples", ""]
+    for public, example in sessions("erniecore.api").items():
+        value = getattr(erniecore.api, public)
+        lines += [f"### {public}", "", *(signature(public, value) if inspect.isfunction(value) else [])]
+        lines += [*session_block(example)[1:], ""]
+    lines.pop()
     return "\n".join(lines) + "\n"
 
 

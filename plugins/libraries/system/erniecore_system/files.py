@@ -88,7 +88,11 @@ def read_object(path: Path, error: Callable[..., Exception], **more: str) -> dic
 
 def check_links(directory: Path, error: Callable[..., Exception]) -> None:
     """Raise ``error`` for the first file of a model directory that is a link to another place; see ``links.py``."""
-    if os.path.isdir(directory) and any(entry.is_symlink() for entry in os.scandir(directory)):
+    if not os.path.isdir(directory):
+        return
+    with os.scandir(directory) as entries:
+        has_links = any(entry.is_symlink() for entry in entries)
+    if has_links:
         from erniecore_system.links import check
 
         check(directory, error)
