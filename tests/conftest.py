@@ -18,6 +18,7 @@ signal.signal(signal.SIGHUP, signal.SIG_DFL)
 RUNS = (
     "plugins/commands/quantize/tests/test_streamed_",
     "plugins/models/ernie45_vl/tests/test_vl_layouts",
+    "plugins/models/paddleocr_vl/tests/test_ocr_layouts",
     "plugins/parallel/",
     "plugins/servers/disaggregated/",
     "plugins/servers/fastdeploy_server/",

@@ -9,12 +9,9 @@ import numpy as np
 import pytest
 from erniecore_ernie45.templating import builtin_source
 from erniecore_ernie45_vl.seeing import END, PLACEHOLDER, START
-from erniecore_model_init.new_model import init_model
 from erniecore_paddleocr_vl.prompts import TASKS
 from erniecore_paddleocr_vl.templating import TEMPLATES
 from erniecore_rl import rollouts
-from erniecore_text.training import train
-from PIL import Image
 from safetensors.numpy import load_file
 
 import erniecore
@@ -22,33 +19,6 @@ from erniecore.api.data import Media, Message
 from erniecore.cli.app import main
 
 PROCESSOR_FILES = ("config.json", "preprocessor_config.json", "tokenizer_config.json")
-SHADES = {"dark": 20, "grey": 120, "light": 230}
-
-
-@pytest.fixture(scope="module")
-def home(tmp_path_factory):
-    """A model, and rows whose images are of one shade each; every fourth row is a text."""
-    home = tmp_path_factory.mktemp("ocr")
-    (home / "tok").mkdir()
-    made = train([f"OCR: Say {name}. {i} User: Assistant:" for name in SHADES for i in range(40)], 320)
-    made.save(home / "tok")
-    ids = {PLACEHOLDER: made.vocab_size, START: made.vocab_size + 1, END: made.vocab_size + 2}
-    (home / "tok" / "added_tokens.json").write_text(json.dumps(ids))
-    keys = {"image_token_id": PLACEHOLDER, "vision_start_token_id": START, "vision_end_token_id": END}
-    size = ",".join(["hidden_size=64", *(f"{key}={ids[token]}" for key, token in keys.items())])
-    init_model("paddleocr-vl", f"tiny,{size}", home / "tok", home / "base", seed_value=3)
-    (home / "img").mkdir()
-    with (home / "rows.jsonl").open("w") as file:
-        for i in range(24):
-            name = list(SHADES)[i % 3]
-            row = {"messages": [{"role": "user", "content": f"Say {name}."}, {"role": "assistant", "content": name}]}
-            if i % 4:
-                shade = SHADES[name]
-                Image.new("RGB", (56 + 28 * (i % 2), 56), (shade, shade, shade)).save(home / "img" / f"{i}.png")
-                row["messages"][0]["content"] = "<image>" if i % 2 else "<image>OCR:"
-                row["images"] = [f"img/{i}.png"]
-            file.write(json.dumps(row) + "\n")
-    return home
 
 
 def settings(home, out, *more):
