@@ -5,6 +5,7 @@ import signal
 from collections import Counter
 
 import pytest
+from lanes import RUNS
 from sites import site as site  # the fixture
 from sites import toys as toys
 from warmed import warm as warm
@@ -13,20 +14,6 @@ from warmed import warm_ranks as warm_ranks
 # Started in the background of a shell, or by nohup, this process ignores some signals, and so would every program of a test.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
-
-#: what `make test-runs` has: whole runs, several processes, real servers, and the commands of documentation pages
-RUNS = (
-    "plugins/commands/quantize/tests/test_streamed_",
-    "plugins/models/ernie45_vl/tests/test_vl_layouts",
-    "plugins/models/paddleocr_vl/tests/test_ocr_layouts",
-    "plugins/parallel/",
-    "plugins/servers/disaggregated/",
-    "plugins/servers/fastdeploy_server/",
-    "tests/docs/test_pages_run",
-    "tests/e2e/",
-    "tests/unit/accelerators/",
-    "tests/unit/benchmarks/",
-)
 
 
 def pytest_addoption(parser):

@@ -1,9 +1,9 @@
 """Whether a test is of `make test-runs` follows from its path, wherever it is."""
 
-import runpy
 from pathlib import Path
 
-RUNS = runpy.run_path(str(Path(__file__).parents[1] / "conftest.py"))["RUNS"]
+from lanes import RUNS
+
 ROOT = Path(__file__).parents[2]
 
 

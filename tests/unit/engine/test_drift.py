@@ -1,7 +1,12 @@
 """Which settings may change when a run continues."""
 
-import pytest
+import json
+from pathlib import Path
 
+import pytest
+from erniecore_catalog.retired import renamed_settings
+
+from erniecore.config.compose import load
 from erniecore.engine.config_hash import config_hash, flatten
 from erniecore.engine.drift import compare
 
@@ -81,3 +86,12 @@ def test_rows_may_be_split_differently_as_long_as_a_step_has_as_many():
     now = {"train": {"batch_size": 2, "accumulation": 1}, "parallel": {"data": 2}}
     assert not any(d.refused for d in compare(before, now, same_rows=True))
     assert [d.key for d in compare(before, now, same_rows=False) if d.refused] == ["train.accumulation"]
+
+
+def test_settings_that_were_added_since_are_no_change(monkeypatch):
+    """A checkpoint of version 0.1.0: who adds a setting that decides a weight says in ``ADDED`` what old runs did."""
+    run = Path(__file__).parents[2] / "fixtures" / "run_v0.1"
+    monkeypatch.chdir(run)
+    before = json.loads(Path("out/ckpt/step-00000004/state.json").read_text())["settings"]
+    now = load(Path("run.yaml"), [], {}, {}).settings.model_dump(mode="json")
+    assert [str(found) for found in compare(renamed_settings(before), now) if found.refused] == []

@@ -1,5 +1,6 @@
 """``ernie lm-eval``: scores against plain logits and `ernie eval`, tasks of local files, refusals, resuming."""
 
+import functools
 import json
 import math
 from dataclasses import replace
@@ -263,6 +264,17 @@ def test_a_template_of_a_task_reaches_nothing_but_its_row(run, tmp_path, tasks):
     assert "SecurityError" in err
 
 
+@pytest.fixture(scope="module")
+def indexed_once():
+    """Reading the thousands of task files of the harness takes seconds."""
+    from lm_eval import tasks
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tasks, "TaskManager", functools.cache(tasks.TaskManager))
+        yield
+
+
+@pytest.mark.usefixtures("indexed_once")
 @pytest.mark.parametrize(
     ("args", "code", "text"),
     [
