@@ -11,12 +11,12 @@ from erniecore.config.recognize import importer_of, tables, unrecognized
 from erniecore.config.resolved import resolved_text
 from erniecore.config.selection import select
 from erniecore.config.settings import composed, values
-from erniecore.config.values import scalar
+from erniecore.config.values import assignments, scalar
 from erniecore.engine.config_hash import flatten
 from erniecore.kinds import FLAG_KINDS, KINDS, MANY, RUN_KINDS
 
 __all__ = [
-    "CORE_SECTIONS", "FLAG_KINDS", "KINDS", "MANY", "RUN_KINDS", "Explanation", "Known", "LoadedSettings", "composed",
-    "current_key", "flatten", "import_file", "importer_of", "load", "read", "read_sources", "refuse_unknown", "resolved_text",
-    "scalar", "section_keys", "select", "tables", "unrecognized", "values",
+    "CORE_SECTIONS", "FLAG_KINDS", "KINDS", "MANY", "RUN_KINDS", "Explanation", "Known", "LoadedSettings", "assignments",
+    "composed", "current_key", "flatten", "import_file", "importer_of", "load", "read", "read_sources", "refuse_unknown",
+    "resolved_text", "scalar", "section_keys", "select", "tables", "unrecognized", "values",
 ]  # fmt: skip

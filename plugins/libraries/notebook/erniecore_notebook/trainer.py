@@ -61,10 +61,11 @@ class Trainer:
         listeners = [_Place(self._keep_place), *([display] if display else []), *self.listeners]
         console = "none" if display else self.console
         try:
-            erniecore.run(self.settings, [*self.overrides, *where], console=console, listeners=listeners)
+            self.out = erniecore.run(self.settings, [*self.overrides, *where], console=console, listeners=listeners).out
         except ErnieError as error:
             if error.exit_code != Exit.PREEMPTED:
                 raise
+            self.out = self.out or self._named()
             self.status = "preempted"
             if self.console != "none":
                 print(f"{error.message}; train() goes on from there")
@@ -138,6 +139,15 @@ class Trainer:
         if self.out is None:
             raise UsageError("nothing was trained yet", fix="call train() first")
         return self.out
+
+    def _named(self) -> Path | None:
+        """``run.out`` as the settings have it; listeners do not hear of it where a run has several processes."""
+        from erniecore.api.settings import assignments, load
+
+        given = self.settings
+        file, sections = (None, assignments(given)) if isinstance(given, Mapping) else (Path(given), [])
+        out = load(file, [*sections, *self.overrides]).settings.run.out
+        return Path(out) if out else None
 
     def _keep_place(self, place: Path) -> None:
         self.out = place

@@ -14,6 +14,7 @@ from erniecore_notebook.page import Heard
 
 import erniecore
 from erniecore.api import ConfigError, UsageError, hookimpl
+from erniecore.errors import Preempted
 
 
 class Stop:
@@ -120,6 +121,23 @@ def test_nothing_stays_of_a_run_but_its_files(settings, tmp_path):
     assert again == first != other
     assert bytes_now == bytes_left
     assert surroundings() == before
+
+
+def test_a_stop_before_the_first_event_knows_the_directory(settings, tmp_path):
+    def run(*arguments, **options):
+        raise Preempted("stopped")
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(erniecore, "run", run, raising=False)
+        (tmp_path / "run.yaml").write_text("run: {out: there}\nmodel: {name: ernie45}\nmethod: sft\n")
+        for given, overrides, out in (
+            (settings, [], str(settings["run"]["out"])),
+            (settings, ["run.out=other"], "other"),
+            (tmp_path / "run.yaml", [], "there"),
+        ):
+            trainer = erniecore.Trainer(given, overrides, console="none")
+            assert trainer.train() == "preempted"
+            assert str(trainer.out).endswith(out)
 
 
 def test_wrong_settings_are_told_with_their_keys(settings):
