@@ -5,9 +5,7 @@ answer to a question) is matched in its retired use only: by phrase, or in the f
 """
 
 import ast
-import io
 import re
-import tokenize
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -200,16 +198,20 @@ def names_of(nodes):
             yield node.attr, node.lineno
 
 
+#: a string is matched so that no comment begins in it
+STRING_OR_COMMENT = re.compile(
+    r"""(\"{3}|'{3})(?:\\.|(?!\1).)*\1|"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*'|#[^\n]*""", re.DOTALL
+)
+
+
 def texts_of(source, nodes):
     """Docstrings, strings with a space in them (messages), and comments."""
     for node in nodes:
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and " " in node.value.strip():
             yield node.value, node.lineno
-    if "#" not in source:
-        return
-    for token in tokenize.generate_tokens(io.StringIO(source).readline):
-        if token.type == tokenize.COMMENT:
-            yield token.string, token.start[0]
+    for match in STRING_OR_COMMENT.finditer(source) if "#" in source else ():
+        if match[0][0] == "#":
+            yield match[0], source.count("\n", 0, match.start()) + 1
 
 
 def short_docstrings(nodes):
