@@ -25,6 +25,7 @@ class Job:
         adapter: parameters of an adapter, which alone are trained; None: everything is. ranks: of its updates, summed.
         copies: frozen copies of the model beside it (0 or 1); forward: reference passes per step (0 or 1).
         loss_chunk: ``train.loss_chunk``.
+        patches, tower, joint: see ``Work``. vision: trained parameters of tower and joint.
     """
 
     shape: DecoderShape
@@ -42,6 +43,10 @@ class Job:
     copies: int = 0
     forward: int = 0
     loss_chunk: int = 1024
+    patches: int = 0
+    tower: bool = False
+    joint: bool = False
+    vision: int = 0
 
     def state(self, parameters: float, tables: float) -> float:
         """Bytes of optimizer state and masters of so many trained parameters, ``tables`` of them of embedding and head."""
@@ -80,7 +85,19 @@ def job_of(run: PlannedRun, work: Work, devices: int) -> Job | None:
         copies=1 if plan.reference and not plan.parameters.adapted else 0,
         forward=int(run.reference),
         loss_chunk=train.loss_chunk,
+        patches=work.patches,
+        tower=work.tower,
+        joint=work.joint,
+        vision=trained_vision(run),
     )
+
+
+def trained_vision(run: PlannedRun) -> int:
+    """Parameters of tower and joint that are trained."""
+    if run.shape is None or run.shape.vision is None or run.adapter is not None:
+        return 0
+    names = run.shape.vision.tower, run.shape.vision.joints
+    return sum(prod(entry.shape) for entry in run.tensors if entry.trained and entry.name.startswith(names))
 
 
 def moments_of(run: PlannedRun) -> tuple[float, float | None]:

@@ -6,6 +6,7 @@ Letters as in ``activations``; t, c, p, s, e: ranks along tensor, context, pipel
 * dense weights are cut by t, experts by e t; stage 3 of sharding cuts both once more, optimizer state from stage 1 on,
   gradients from stage 2 on. Ranks that hold the same experts are s / e of the sharding ranks, at least one.
 * with `sequence` the residual stream between matrices is cut by t too; a layer gathers it while it runs.
+* tower and joint are whole on every rank of the first stage.
 * a stage i of p holds the activations of min(m, p - i) micro-batches (one forward, one backward; Narayanan et al., 2019,
   arXiv:1806.03377). Each has T / c tokens; heads, widths and logits are cut by t.
 * experts get up to ``IMBALANCE`` times their even share of tokens where several ranks hold them.
@@ -19,7 +20,14 @@ from functools import lru_cache
 
 from erniecore.api.model import LayerShape
 from erniecore.api.planning import ParallelLayout
-from erniecore_planner.activations import Work, logits_bytes, saved_by_layer, workspace_of_layer
+from erniecore_planner.activations import (
+    Work,
+    logits_bytes,
+    saved_by_layer,
+    seeing_bytes,
+    vision_bytes,
+    workspace_of_layer,
+)
 from erniecore_planner.jobs import (
     Job,
     attention_parameters,
@@ -109,12 +117,17 @@ def kept(job: Job, first: int, end: int, chosen: ParallelLayout, recompute: str)
         recompute=recompute,
         loss_chunk=job.loss_chunk,
         head_trained=job.adapter is None,
+        patches=job.patches,
+        tower=job.tower,
+        joint=job.joint,
     )
     layers = [*shape.layers[first:end], *(shape.mtp_layers if end == len(shape.layers) else ())]
     size, workspace = 0, 0
     for layer, many in Counter(layers).items():
         stays, passing = layer_bytes(shape.hidden, layer, work, chosen)
         size, workspace = size + many * stays, max(workspace, passing)
+    if first == 0 and shape.vision is not None:
+        size, workspace = size + vision_bytes(shape.vision, work), max(workspace, seeing_bytes(shape.vision, work))
     if recompute != "full" and job.adapter is not None:
         size += work.element * work.tokens * job.ranks * (end - first) // len(shape.layers)
     if end == len(shape.layers):
@@ -166,7 +179,8 @@ def stage_memory(
     stage = chosen.sharding_stage if shards > 1 else 0
     parameters = mine.dense + mine.experts
     sharded = mine.dense / shards + mine.experts / expert_shards
-    trained, trained_sharded = parameters, sharded
+    seeing = 0 if first else job.vision
+    trained, trained_sharded = parameters + seeing, sharded + seeing / shards
     if job.adapter is not None:
         share = adapter_share(job)
         trained, trained_sharded = parameters * share, sharded * share

@@ -80,3 +80,18 @@ def test_the_plan_counts_patches_up_to_the_bound_and_only_of_what_is_trained(cap
     assert again["vision"] < 0.6 * half["vision"]
     assert planned("model.train=text,resampler")["vision"] < whole["vision"] / 2
     assert planned("adapter=lora")["vision"] == 0 < planned("adapter=lora", "adapter.targets=tower")["vision"]
+
+
+def test_layouts_over_accelerators_count_tower_and_projector(capsys):
+    def planned(*words):
+        args = ["--model", "paddleocr-vl", "model.size=0.9b", "--method", "sft", "--device", "cuda", "parallel=hybrid"]
+        assert main(["plan", *args, "--accelerators", "1", "--accelerator", "H200", "--json", *words]) == 0
+        made = json.loads(capsys.readouterr().out)["fastest"]
+        assert made["options"] == {"recompute": "none", "offload": False}
+        return made["memory"]
+
+    few, many = planned("data.max_patches=1024"), planned("data.max_patches=4096")
+    assert few["gradients"] == pytest.approx(2 * 905.6e6, rel=0.01)  # all parameters
+    vision = ocr.ernie_decoder_shape(architecture=parse_size(ocr, "0.9b")[0]).vision
+    kept = vision.depth * vision.block + vision.ends + vision.joint
+    assert many["activations"] - few["activations"] == 2 * 3072 * kept
