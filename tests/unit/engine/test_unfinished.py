@@ -160,7 +160,7 @@ sys.exit(main())
     ],
     ids=["made", "locked", "settings"],
 )
-def test_a_directory_that_did_not_become_a_run_is_taken_by_the_next_command(talker, root, moment, how):
+def test_a_directory_that_did_not_become_a_run_is_taken_by_the_next_command(talker, root, warm, moment, how):
     """``ernie run`` ends between making the directory and writing the settings; the next command, a second later, leaves
     one directory, which is the run."""
     said = f"--model {talker}/model --method sft --data {talker}/rows.jsonl data.max_seq_len=96 train.max_steps=1"
@@ -170,8 +170,9 @@ def test_a_directory_that_did_not_become_a_run_is_taken_by_the_next_command(talk
     (left,) = root.iterdir()
     assert not (left / rundir.SETTINGS).exists()
     time.sleep(1.0)  # another name from the clock
-    outcome = subprocess.run([sys.executable, "-m", "erniecore", *arguments], capture_output=True)
-    assert outcome.returncode == Exit.OK, outcome
+    following = warm.start(arguments, Path.cwd(), os.environ)
+    said = following.communicate()
+    assert following.returncode == Exit.OK, said
     assert list(root.iterdir()) == [left]
     assert (left / "model" / "config.json").is_file()
 
