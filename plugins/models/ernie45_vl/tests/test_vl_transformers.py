@@ -42,12 +42,13 @@ def test_a_nested_export_is_loaded_and_gives_our_logits(home, tmp_path):
     messages = [asked("<image>Which of <image>?", [tmp_path / "a.png", tmp_path / "b.png"])]
     segments = tokenizer.chat_template.segments(messages, add_generation_prompt=True)
     prompt = [i for part in tokenizer.encode_segments(segments) for i in part]
-    seen = media_of(tokenizer.chat_template, messages, prompt)
-    np.savez(tmp_path / "given.npz", input_ids=np.array([prompt]), **seen.inputs)
+    positions, seen = media_of(tokenizer.chat_template, messages, prompt).part(0, len(prompt))
+    assert {"pixel_values", "image_grid_thw", "moe_mm_token_type_ids"} <= seen.keys()
+    np.savez(tmp_path / "given.npz", input_ids=np.array([prompt]), **seen)
     command = [os.environ["ERNIE_HF_PYTHON"], "-c", READER, str(tmp_path / "out"), str(tmp_path)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-3000:]
-    tensors = {"position_ids": seen.positions[None], **seen.inputs}
+    tensors = {"position_ids": positions[None], **seen}
     with paddle.no_grad():
         ours = model(paddle.to_tensor(np.array([prompt])), **{n: paddle.to_tensor(v) for n, v in tensors.items()})
     np.testing.assert_allclose(np.load(tmp_path / "logits.npy"), ours.numpy(), atol=3e-5, rtol=0)
