@@ -4,7 +4,7 @@ from erniecore.data.collate import collate
 from erniecore.engine.arrays import share_memory
 from erniecore.engine.metrics import add as add_metrics
 from erniecore.engine.seed import derive_seed
-from erniecore.engine.step import step_totals
+from erniecore.engine.step import forward_backward, step_totals
 from erniecore.engine.training.next_token import NextTokenObjective
 
 __all__ = [
@@ -12,6 +12,7 @@ __all__ = [
     "add_metrics",
     "collate",
     "derive_seed",
+    "forward_backward",
     "share_memory",
     "step_totals",
 ]

@@ -56,6 +56,7 @@ class Comm:
     Attributes:
         size: number of ranks. index: this rank's place among them.
         sent: bytes that this rank has sent, counted as in ring algorithms.
+        fault: what the collective raised that failed.
     """
 
     def __init__(
@@ -63,6 +64,7 @@ class Comm:
     ) -> None:
         self.ranks, self.group, self.backend, self.barrier = tuple(ranks), group, backend, barrier
         self.sent = 0
+        self.fault: EnvironmentFault | None = None
         self.size, self.index = len(self.ranks), self.ranks.index(rank)
         assert (self.size == 1) == (group is None)
 
@@ -73,11 +75,15 @@ class Comm:
     @contextmanager
     def together(self, collective: str, amount: int) -> Iterator[None]:
         """Around what members do together: wait for the others, count ``amount`` bytes, and say what a failure means."""
-        if self.barrier is not None:
-            self.barrier(collective)
-        self.sent += amount
-        with contact(collective, self.others):
-            yield
+        try:
+            if self.barrier is not None:
+                self.barrier(collective)
+            self.sent += amount
+            with contact(collective, self.others):
+                yield
+        except EnvironmentFault as fault:
+            self.fault = fault
+            raise
 
     @property
     def others(self) -> str:

@@ -9,7 +9,8 @@ import os
 import socket
 import stat
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import lru_cache
 from typing import Any, cast
 
@@ -114,6 +115,18 @@ class World:
         """What this rank waits for now, and for whom; ``""`` when it does not."""
         found = next((w for call in self.barriers if (w := call.waiting) is not None), None)
         return f"{found[0]} with {self._listener.name(found[1])}" if found and self._listener else ""
+
+    @contextmanager
+    def faults(self) -> Iterator[None]:
+        """Around a backward pass: of what a ``PyLayer`` raises there, Paddle keeps the text alone, in an ``OSError``. The
+        fault of a collective is raised instead."""
+        try:
+            yield
+        except (OSError, RuntimeError) as error:
+            found = next((comm.fault for comm in self._known.values() if comm is not None and comm.fault), None)
+            if found is None:
+                raise
+            raise found from error
 
     def comm(self, groups: Sequence[Sequence[int]], purpose: str = "") -> Comm:
         """The one of ``groups`` that this rank is in; every rank calls this with the same groups, in the same order. The

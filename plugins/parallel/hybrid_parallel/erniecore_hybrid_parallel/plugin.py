@@ -84,13 +84,14 @@ class HybridPlugin(ParallelPlugin):
         return model
 
     @hookimpl
-    def ernie_forward_backward(self, run: Any, batches: Sequence[Batch]) -> StepOutput | None:
+    def ernie_forward_backward(self, run: Any, batches: Sequence[Batch]) -> StepOutput:
         """A pipeline's own order of passes; without one, the core's."""
-        if run.ranks.pipe is None:
-            return None
-        from erniecore_hybrid_parallel.pipeline import forward_backward
+        from erniecore.api.training import forward_backward
+        from erniecore_hybrid_parallel import pipeline
 
-        return forward_backward(run.objective, batches, run.ranks)
+        passes = forward_backward if run.ranks.pipe is None else pipeline.forward_backward
+        with run.ranks.world.faults():
+            return passes(run.objective, batches, run.ranks)
 
     @hookimpl
     def ernie_collect_metrics(self, run: Any) -> Mapping[str, float]:

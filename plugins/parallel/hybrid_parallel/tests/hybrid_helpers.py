@@ -272,6 +272,7 @@ def barriers(cluster):
     import time
 
     import paddle
+    from erniecore_hybrid_parallel import regions
     from erniecore_hybrid_parallel.groups import World
 
     from erniecore.api import EnvironmentFault
@@ -302,6 +303,14 @@ def barriers(cluster):
     told.append(heard(lambda: group.all_reduce(paddle.ones([2]))))
     world.barriers[0].peers[1].settimeout(60.0)
     told.append(heard(lambda: group.all_reduce(paddle.ones([2]))))
+
+    def backward():  # through the PyLayer of a region
+        x = paddle.ones([2])
+        x.stop_gradient = False
+        with world.faults():
+            regions.enter(x, group).sum().backward()
+
+    told.append(heard(backward))
     return told
 
 
