@@ -119,18 +119,21 @@ def measure_list(page: Page) -> dict[str, Any]:
 
 
 def measure_curves(page: Page) -> dict[str, Any]:
-    """The page of the long run, and until its curves are whole; their bytes."""
-    shown = page.timed("/run/long")
-    start, first = time.perf_counter(), 0.0
+    """The page of the long run, its first answer, and until its curves are whole: wall and processor seconds; their bytes."""
+    shown, before = page.timed("/run/long"), page.processor()
+    start, first, last = time.perf_counter(), 0.0, 0
     while True:
         content = page.get("/run/long/curves")
-        first = first or round(time.perf_counter() - start, 3)
         found = json.loads(content)
+        if not first:
+            first, last = round(time.perf_counter() - start, 3), found.get("ahead", found["metrics"])["loss"]["x"][-1]
         if found["loaded"] >= 0.999:
             break
+        time.sleep(0.4)  # as the page does
     points = max(len(curve["x"]) for curve in found["metrics"].values())
-    return {"page": shown, "first_answer": first, "whole": round(time.perf_counter() - start, 3), "points": points,
-            "bytes": len(content), "again": page.timed("/run/long/curves")}  # fmt: skip
+    return {"page": shown, "first_answer": first, "last_step_of_first_answer": last,
+            "whole": round(time.perf_counter() - start, 3), "whole_processor": round(page.processor() - before, 2),
+            "points": points, "bytes": len(content), "again": page.timed("/run/long/curves")}  # fmt: skip
 
 
 @contextmanager
@@ -168,7 +171,7 @@ def watch(page: Page, stopping: threading.Event, received: list[int]) -> None:
 
 
 def measure_watching(page: Page, root: Path, browsers: int, seconds: float) -> dict[str, Any]:
-    """The share of a core that the server takes while so many watch a run that trains, and the list."""
+    """Processor seconds per second that the server takes while so many watch a run that trains, and the list."""
     stopping, received = threading.Event(), list[int]()
     threads = [threading.Thread(target=watch, args=(page, stopping, received), daemon=True) for _ in range(browsers)]
     with training(root / "live"):
@@ -205,6 +208,10 @@ def main() -> None:
             }
             results |= {"list": measure_list(page), "curves": measure_curves(page)}
             results["watching"] = measure_watching(page, root, args.browsers, args.seconds)
+            page.process.kill()
+            page.process.wait()
+            page = Page(Path(folder))  # it knows what the last one read
+            results["started_again"] = {"search": page.timed("/runs?q=many"), "curves": page.timed("/run/long/curves")}
             print(json.dumps({**results, "memory_after": page.memory()}, indent=1))
         finally:
             page.process.terminate()

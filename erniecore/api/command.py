@@ -58,6 +58,7 @@ __all__ = [
     "show_fields",
     "show_json",
     "show_table",
+    "smaller_settings",
     "split_files",
     "split_arguments",
     "store_text",
@@ -109,6 +110,13 @@ def planned_run(loaded: LoadedSettings, processes: int = 0) -> tuple[PlannedRun,
 
     loaded, note = plannable(loaded)
     return entry.planned_run(loaded, processes=processes), [*loaded.notes, *([note] if note else [])]
+
+
+def smaller_settings(loaded: LoadedSettings, run: PlannedRun) -> Iterator[tuple[str, ...]]:
+    """Settings with which a run may need less memory, as overrides, those that cost least first."""
+    from erniecore.engine.preparation.smaller_runs import changes
+
+    return changes(loaded.settings, run.device)
 
 
 def loadable_plugins(kind: str) -> Iterator[Plugin]:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from erniecore.api import Exit, UsageError
+from erniecore.api import ErnieError, Exit, UsageError
 from erniecore.api.command import (
     NOTHING,
     Arguments,
@@ -19,12 +20,19 @@ from erniecore.api.command import (
     planned_run,
     show_fields,
     show_json,
+    smaller_settings,
     split_arguments,
     takes,
 )
+from erniecore.api.planning import size_text
 
 if TYPE_CHECKING:
     from erniecore.api.command import LoadedSettings
+    from erniecore.api.planning import PlannedRun
+    from erniecore_planner.estimate import Estimate
+
+#: part of the memory that a change must save to be named
+_SAVES = 0.02
 
 
 @opens_models
@@ -44,6 +52,9 @@ def plan(
         Path | None,
         typer.Option("--cluster", metavar="FILE", help="Machines, accelerators and links instead of --accelerator."),
     ] = None,
+    smaller: Annotated[
+        bool, typer.Option("--smaller", help="Also changes of settings with which the run needs less memory.")
+    ] = False,
     as_json: JsonOption = False,
 ) -> int:
     """Estimate parameters, memory, disk space, FLOPs and time of a run, with the arguments of `ernie run`.
@@ -57,7 +68,8 @@ def plan(
     loaded = load_settings(file, overrides, chosen)
     if accelerators or cluster is not None:
         return show_layouts(loaded, accelerators, accelerator, cluster, as_json)
-    show_plan(loaded, as_json, nproc)
+    again = (lambda more: load_settings(file, [*overrides, *more], chosen)) if smaller else None
+    show_plan(loaded, as_json, nproc, again)
     return 0
 
 
@@ -78,16 +90,48 @@ def show_layouts(
     return int(Exit.OK if made.found.fastest else Exit.MEMORY)
 
 
-def show_plan(loaded: LoadedSettings, as_json: bool, processes: int = 0) -> None:
-    """Print the plan, and before it what became of a file of another toolkit."""
+def show_plan(
+    loaded: LoadedSettings,
+    as_json: bool,
+    processes: int = 0,
+    again: Callable[[Sequence[str]], LoadedSettings] | None = None,
+) -> None:
+    """Print the plan, and before it what became of a file of another toolkit; after it, with ``again``, which loads the settings
+    with further ones, the changes that need less memory."""
     from erniecore_planner.estimate import estimate
 
     run, notes = planned_run(loaded, processes)
     found = estimate(run)
+    fewer = _smaller(loaded, run, found, again, processes) if again and found else []
     if as_json:
         body: dict[str, Any] = {**run.plan.as_json(), "estimate": found.as_json() if found else None}
+        body |= {"smaller": fewer} if again else {}
         show_json({**body, **({"notes": notes} if notes else {})})
         return
     lines = [*(("note", text) for text in notes), *replace(run.plan, forecast=None).lines()]
     lines += found.lines() if found else [("note", "this model does not say what its layers are like: no activations")]
+    lines += [("smaller", f"{size_text(row['peak_memory'])} with {' '.join(row['settings'])}") for row in fewer]
     show_fields(lines)
+
+
+def _smaller(
+    loaded: LoadedSettings,
+    run: PlannedRun,
+    now: Estimate,
+    again: Callable[[Sequence[str]], LoadedSettings],
+    processes: int,
+) -> list[dict[str, Any]]:
+    """``settings`` (overrides), ``peak_memory`` and ``process_memory`` (bytes) of changes that save memory, those that cost
+    least first."""
+    from erniecore_planner.estimate import estimate
+
+    rows = []
+    for change in smaller_settings(loaded, run):
+        try:
+            found = estimate(planned_run(again(change), processes)[0])
+        except ErnieError:  # this run cannot have them
+            continue
+        if found and found.peak_memory < (1 - _SAVES) * now.peak_memory:
+            sizes = {"peak_memory": found.peak_memory, "process_memory": found.process_memory}
+            rows.append({"settings": list(change), **sizes})
+    return rows

@@ -157,3 +157,18 @@ def test_measured_steps_and_links_are_used_by_plans_and_runs(talker, environ, tm
 def test_numbers_of_rows_that_are_none_are_refused(capsys, rows):
     assert main(["bench", "serve", "--model", "nowhere", "--rows", rows]) == 2
     assert "--rows" in capsys.readouterr().err
+
+
+def test_smaller_runs_are_real_and_the_cheapest_comes_first(capsys):
+    args = ("--model", "ernie45", "model.size=0.3b", "--method", "sft", "train.batch_size=4", "data.max_seq_len=2048")
+    made = plan(capsys, *args, "--smaller")
+    first = made["smaller"][0]
+    assert first["settings"] == ["train.recompute=full"]
+    assert all(row["peak_memory"] < 0.98 * made["estimate"]["peak_memory"] for row in made["smaller"])
+    changed = plan(capsys, *args, *first["settings"])["estimate"]
+    assert {name: changed[name] for name in ("peak_memory", "process_memory")} == {
+        name: first[name] for name in ("peak_memory", "process_memory")
+    }
+    assert "smaller" not in changed
+    assert main(["plan", *args, "--smaller"]) == 0
+    assert "with train.recompute=full" in capsys.readouterr().out

@@ -1,4 +1,4 @@
-"""The process behind the page: the address, the queue's thread, signals. Nothing is lost when it is killed."""
+"""The process behind the page: the address, the threads behind it, signals. Nothing is lost when it is killed."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def serve(
         site.admit(
             [url.removeprefix("http://"), f"localhost:{number}", *(f"{name}:{number}" for name in names), *names]
         )
-        with stop_asked() as asked, site.queue_open():
+        with stop_asked() as asked, site.threads_running():
             show(f"{url}/?token={site.token}" if not password else f"{url}/ asks for the password of {password_file}")
             show(f"runs in {site.root}; stop with Ctrl-C, runs go on")
             asked.wait()

@@ -15,7 +15,7 @@ from erniecore_runs.trash import Trash
 from erniecore.api import EnvironmentFault, UsageError
 from erniecore_webui.actions import Actions
 from erniecore_webui.chats import Chats
-from erniecore_webui.curves import CurveStore
+from erniecore_webui.curve_store import CurveStore
 from erniecore_webui.data_files import PACKED, ROWS, DataFiles, is_data
 from erniecore_webui.index import Index
 from erniecore_webui.model_dirs import ModelDirs
@@ -61,7 +61,7 @@ class Site:
         self.hosts: frozenset[str] = frozenset()
         self.stopping = threading.Event()
         self.index = Index(self.root, self.state)
-        self.curves = CurveStore()
+        self.curves = CurveStore(self.state / "curves")
         self.actions = Actions(self.state, self.home)
         self.tasks = Tasks(self.state, self.home, self.actions, places=places)
         self.models = ModelDirs([self.root, *([self.home] if models is None else models)], self.home)
@@ -123,12 +123,18 @@ class Site:
         return locked(self.state / "names.lock")
 
     @contextmanager
-    def queue_open(self) -> Iterator[None]:
-        """Start what waits in the queue, as long as the block runs."""
-        thread = threading.Thread(target=self.tasks.work, args=(self.stopping,), name="erniecore-queue", daemon=True)
-        thread.start()
+    def threads_running(self) -> Iterator[None]:
+        """As long as the block runs: start what waits in the queue, read the events of runs for the list and for curves."""
+        jobs = {"queue": self.tasks.work, "index": self.index.work, "curves": self.curves.work}
+        threads = [
+            threading.Thread(target=job, args=(self.stopping,), name=f"erniecore-{name}", daemon=True)
+            for name, job in jobs.items()
+        ]
+        for thread in threads:
+            thread.start()
         try:
             yield
         finally:
             self.stopping.set()
-            thread.join(5)
+            for thread in threads:
+                thread.join(5)

@@ -1,9 +1,12 @@
 """The list of runs, their pages and the trash: against runs on disk."""
 
 import json
+import threading
 
 import pytest
+from erniecore_webui.curve_store import CurveStore, samples
 from erniecore_webui.curves import BUCKETS, Curves
+from erniecore_webui.index import Index
 from erniecore_webui.stream import events_since
 from webui_runs import write_run
 
@@ -58,6 +61,45 @@ def test_ten_thousand_runs_are_listed_page_by_page(browser, site):
     assert len(site.index._facts) <= 100  # only what was looked at is read
 
 
+def test_a_search_does_not_wait_for_ten_thousand_files(browser, site, monkeypatch):
+    from erniecore_webui import index
+
+    site.index._facts.clear()
+    monkeypatch.setattr(index, "_SEARCH", -1.0)  # there is no time to read one
+    text = browser.get("/runs?q=sft+first", headers={"hx-request": "true"}).text
+    assert "2 runs are still being read" in text
+    assert 'title="first"' not in text
+    assert [found.run for found in site.index.select("first").found] == ["first"]  # that is its path
+    monkeypatch.setattr(index, "_IDLE", 0.0)
+    stopping = threading.Event()
+    worker = threading.Thread(target=site.index.work, args=(stopping,))
+    worker.start()
+    while len(site.index._facts) < 2:
+        pass
+    stopping.set()
+    worker.join()
+    text = browser.get("/runs?q=sft+first").text
+    assert "still being read" not in text
+    assert 'title="first"' in text
+
+
+def test_the_next_server_knows_what_the_last_one_read(site, monkeypatch):
+    from erniecore_webui import index
+
+    before = site.index.summaries(site.index.found())
+    site.index.keep()
+    monkeypatch.setattr(index, "facts", lambda *a: pytest.fail("it was read again"))
+    assert Index(site.root, site.state).summaries(site.index.found()) == before
+    monkeypatch.undo()
+    with (site.root / "first/events.jsonl").open("a") as file:
+        file.write('{"event": "step", "step": 99, "loss": 0.5}\n')
+    (found,) = Index(site.root, site.state).select("first").found
+    assert Index(site.root, site.state).summaries([found])[0].step == 99
+    for wrong in ("[]", '{"first": 1}', '{"first": [1, 2, {"a": 1}]}', "{"):
+        (site.state / "facts.json").write_text(wrong)
+        assert len(Index(site.root, site.state).summaries(site.index.found())) == 2
+
+
 def test_curves_keep_every_peak_in_bounded_memory(tmp_path):
     run = write_run(tmp_path / "run", steps=1)
     with (run / "events.jsonl").open("a") as file:
@@ -65,6 +107,10 @@ def test_curves_keep_every_peak_in_bounded_memory(tmp_path):
             loss = 99.0 if step == 33_333 else 1.0 if step != 44_444 else -5.0
             file.write(f'{{"event": "step", "step": {step}, "loss": {loss}, "tokens": 2, "seconds": 0.1}}\n')
     curves = Curves(run)
+    ahead = samples(run / "events.jsonl", 100_000)
+    assert len(ahead["loss"]["x"]) > 300
+    assert ahead["loss"]["x"] == sorted(set(ahead["loss"]["x"]))
+    assert ahead["loss"]["x"][-1] > 49_000
     while curves.read(0.2) < 1:
         pass
     loss = curves.points()["metrics"]["loss"]
@@ -74,6 +120,62 @@ def test_curves_keep_every_peak_in_bounded_memory(tmp_path):
     assert loss["x"][0] == 1
     assert loss["x"][-1] >= 50_000 - 64
     assert loss["tokens"][-1] == 10 + 2 * 49_999
+
+
+def test_thinned_curves_are_stored_and_taken_up_where_they_end(tmp_path, monkeypatch):
+    from erniecore_webui import curve_store
+
+    monkeypatch.setattr(curve_store, "_SMALL", 1)
+    run = write_run(tmp_path / "run", steps=3000, status="")
+    found = CurveStore(tmp_path / "kept").read(run)
+    with (run / "events.jsonl").open("a") as file:
+        file.write('{"event": "step", "step": 3001, "loss": 7.5, "tokens": 10}\n')
+    again = CurveStore(tmp_path / "kept")
+    assert again.of(run).offset == found["offset"]
+    now = again.read(run)
+    assert now["metrics"]["loss"]["y"][-1] == 7.5
+    fresh = Curves(run)
+    assert fresh.read(60) == 1
+    assert {"loaded": 1.0, **fresh.points()} == now
+    write_run(tmp_path / "other", steps=3500)
+    (tmp_path / "other/events.jsonl").rename(run / "events.jsonl")  # another file, and longer
+    assert CurveStore(tmp_path / "kept").of(run).offset == 0
+    for file in (tmp_path / "kept").iterdir():
+        file.write_text('{"format": 1, "offset": "x", "mark": 1}')
+    assert CurveStore(tmp_path / "kept").of(run).offset == 0
+
+
+def test_a_long_file_is_read_behind_the_page(tmp_path, monkeypatch):
+    from erniecore_webui import curve_store
+
+    monkeypatch.setattr(curve_store, "_TURN", -1.0)
+    run = write_run(tmp_path / "run", steps=3000)
+    store, stopping = CurveStore(tmp_path / "kept"), threading.Event()
+    first = store.read(run)
+    assert first["loaded"] == 0
+    assert first["ahead"]["loss"]["x"][-1] > 2900
+    monkeypatch.undo()
+    worker = threading.Thread(target=store.work, args=(stopping,))
+    worker.start()
+    while store._asked:
+        pass
+    stopping.set()
+    worker.join()
+    assert store.of(run).points()["metrics"]["loss"]["x"][-1] == 3000
+
+
+def test_lines_that_never_end_and_names_without_end_cost_nothing(tmp_path):
+    run = write_run(tmp_path / "run", steps=3, status="")
+    with (run / "events.jsonl").open("a") as file:
+        file.write("x" * 600_000 + "\nno json\n[1]\n")
+        for step in range(4, 400):
+            file.write(json.dumps({"event": "step", "step": step, "loss": 1.0, f"a{step}": 1.0}) + "\n")
+        file.write('{"event": "step", "step": 4')  # killed in mid-line
+    curves = Curves(run)
+    assert curves.read(60) == 1
+    found = curves.points()["metrics"]
+    assert found["loss"]["x"] == [*range(1, 400)]
+    assert len(found) == 200
 
 
 def test_curves_forget_what_a_resumed_run_repeats(tmp_path):

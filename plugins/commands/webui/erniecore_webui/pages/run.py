@@ -81,10 +81,10 @@ def _checkpoints(path: Path, request: Request) -> dict[str, Any]:
 
 
 def curves(request: Request) -> Response:
-    """The thinned curves so far; ``loaded`` is the share of the events that was read, ``offset`` where to listen on."""
+    """The thinned curves so far; ``loaded`` is the share of the events that was read, ``offset`` where to listen on, ``ahead``
+    single steps of what was not read yet."""
     site = site_of(request)
-    found = site.curves.of(site.index.path(request.path_params["id"]))
-    return JSONResponse({"loaded": found.read(), **found.points()})
+    return JSONResponse(site.curves.read(site.index.path(request.path_params["id"])))
 
 
 async def stream(request: Request) -> Response:

@@ -21,7 +21,7 @@ def listing(request: Request) -> Response:
     """The list, or only its rows where htmx asks."""
     site, query = site_of(request), request.query_params
     text, state, tag = query.get("q", "").strip(), query.get("state", ""), query.get("tag", "")
-    found = site.index.select(text, state if state in STATES else "", tag)
+    found, unread = site.index.select(text, state if state in STATES else "", tag)
     number = query.get("page", "1")
     last = max(1, -(-len(found) // ROWS))
     current = min(max(int(number) if number.isdecimal() and len(number) < 7 else 1, 1), last)
@@ -29,7 +29,7 @@ def listing(request: Request) -> Response:
     filters = {key: value for key, value in (("q", text), ("state", state), ("tag", tag)) if value}
     return page(
         request, "runs_rows.html" if "hx-request" in request.headers else "runs.html", current="runs", rows=rows,
-        total=len(found), number=current, last=last, text=text, state=state, tag=tag, states=STATES,
+        total=len(found), unread=unread, number=current, last=last, text=text, state=state, tag=tag, states=STATES,
         query=lambda **more: "?" + urlencode({**filters, **more}), root=site.root,
         tags=sorted({tag for tags in site.index.tags().values() for tag in tags}),
         undo=query.get("undo", ""), undone=query.get("undone", ""), trash=len(site.trash.all()),

@@ -111,7 +111,7 @@ async function load(source, tell) {
     const found = await answer.json();
     if (found.loaded >= 0.999) return found;
     tell?.(found);
-    await new Promise((go) => setTimeout(go, 100));
+    await new Promise((go) => setTimeout(go, 400));
   }
 }
 
@@ -140,7 +140,13 @@ class Run {
   }
   tables() {
     const tables = new Map();
-    for (const [name, curve] of Object.entries(this.points.metrics)) if (curve.x.length) tables.set(name, [curve.x, curve.y]);
+    const metrics = { ...this.points.metrics };
+    // single steps of what the server has not read yet
+    for (const [name, ahead] of Object.entries(this.points.ahead ?? {})) {
+      const curve = metrics[name] ?? { x: [], y: [] }, later = ahead.x.findIndex((x) => !curve.x.length || x > curve.x.at(-1));
+      if (later >= 0) metrics[name] = { x: [...curve.x, ...ahead.x.slice(later)], y: [...curve.y, ...ahead.y.slice(later)] };
+    }
+    for (const [name, curve] of Object.entries(metrics)) if (curve.x.length) tables.set(name, [curve.x, curve.y]);
     for (const [name, curve] of Object.entries(this.points.evals)) if (curve.x.length) tables.set(name === "loss" ? "eval" : `eval/${name}`, [curve.x, curve.y]);
     return tables;
   }
