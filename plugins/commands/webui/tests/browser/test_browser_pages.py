@@ -52,7 +52,7 @@ def test_chinese_is_complete(visit, server):
     page.goto(server.base + "/run/crashed")
     assert page.locator(".chart h3").first.inner_text() == "损失"
     page.get_by_role("button", name="English").click()
-    assert page.get_by_role("link", name="Curves").is_visible()
+    page.get_by_role("link", name="Curves").wait_for()  # the form loads the page again
 
 
 def test_everything_is_reached_with_the_keyboard(visit):
