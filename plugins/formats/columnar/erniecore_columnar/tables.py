@@ -7,6 +7,7 @@ is not there: columns cannot tell the two apart. Needs pyarrow, which is importe
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import date, time
@@ -139,7 +140,7 @@ def _plain(value: Any) -> str:
 
 def _check_columns(names: list[str], path: Path) -> None:
     if len(set(names)) != len(names):
-        twice = next(name for name in names if names.count(name) > 1)
+        twice = next(name for name, count in Counter(names).items() if count > 1)
         raise DataError(
             "the table names a column twice",
             code=codes.DUPLICATE_KEY,

@@ -9,6 +9,7 @@ from __future__ import annotations
 import csv
 import json
 import re
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import IO, Any
 
@@ -95,7 +96,7 @@ class _Table:
                 else "write the names of the fields into the first line",
             )
         if len(set(names)) != len(names):
-            twice = next(name for name in names if names.count(name) > 1)
+            twice = next(name for name, count in Counter(names).items() if count > 1)
             raise DataError(
                 "the table names a column twice",
                 code=codes.DUPLICATE_KEY,
