@@ -3,7 +3,7 @@
 import time
 
 import pytest
-from fuzzing import MINUTES
+from fuzzing import MINUTES, until
 from talker import talker as talker  # the fixture
 
 
@@ -11,6 +11,8 @@ from talker import talker as talker  # the fixture
 def pytest_runtest_call(item):
     """A reader is called again, with other files, until its minutes are over."""
     end = time.monotonic() + 60 * MINUTES
+    if MINUTES:
+        until(item.originalname, end)
     result = yield
     while hasattr(getattr(item, "obj", None), "hypothesis") and time.monotonic() < end:
         item.runtest()

@@ -155,5 +155,6 @@ def _range(*arguments: int) -> range:
     return numbers
 
 
-def _raise_exception(message: str) -> NoReturn:
-    raise TemplateError(message)
+def _raise_exception(message: Any) -> NoReturn:
+    """Also of what is no text: jinja2 keeps it as it is, and nobody could send or show it."""
+    raise TemplateError(str(message))

@@ -132,21 +132,29 @@ class _Keeper:
         finally:
             self._lock.release()
 
-    def ask(self, request: bytes) -> bytes:
-        """The answer of a living process. Raises ``RenderFault`` where the limits ended it."""
+    def ask(self, request: bytes, opening: bytes = b"") -> bytes:
+        """The answer of a living process; ``opening``: what it is told first if it does not know the template, because it is
+        new or had many since. Raises ``RenderFault`` where the limits ended it, or it ended twice, whatever the reason."""
         with self._lock:
             try:
-                return self._ask(request)
+                return self._opened(request, opening)
             except _Ended as first:
                 if first.status == -signal.SIGXCPU:
                     raise _too_slow() from None
             try:  # whoever killed it did not mean this template
-                return self._ask(request)
+                return self._opened(request, opening)
             except _Ended as second:
                 if second.status == -signal.SIGXCPU:
                     raise _too_slow() from None
                 found = f"the process that renders it ended with status {second.status}, twice"
                 raise RenderFault(RESOURCES, 0, found) from None
+
+    def _opened(self, request: bytes, opening: bytes) -> bytes:
+        answer = self._ask(request)
+        if answer[:1] == UNKNOWN and opening:
+            _checked(self._ask(opening))
+            answer = self._ask(request)
+        return answer
 
     def _ask(self, request: bytes) -> bytes:
         self._take_ahead(request)
@@ -227,11 +235,7 @@ class RemoteRendering:
     def text(self, messages: list[dict[str, Any]], tools: Any, asked: Mapping[str, Any]) -> str:
         """A rendering. Raises ``RenderFault``."""
         request = self._request(messages, tools, asked)
-        answer = _keeper.ask(request)
-        while answer[:1] == UNKNOWN:  # a new process, or many templates since
-            _checked(_keeper.ask(self._open))
-            answer = _keeper.ask(request)
-        return _checked(answer).decode("utf-8", "surrogatepass")
+        return _checked(_keeper.ask(request, self._open)).decode("utf-8", "surrogatepass")
 
 
 def _checked(answer: bytes) -> bytes:

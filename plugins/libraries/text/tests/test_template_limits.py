@@ -1,5 +1,6 @@
 """Templates of others run in a process with limits: what they may try, and what the process goes through."""
 
+import functools
 import os
 import signal
 import subprocess
@@ -90,6 +91,42 @@ def test_killed_again_and_again_it_is_an_error():
         done.set()
         thread.join()
     assert JinjaChatTemplate("x").render(CHAT) == "x"
+
+
+#: in the process that renders, before it serves: stands for an end that nobody foresaw
+ENDS = """
+import os
+from erniecore_text import render_server
+before = render_server._warm_up
+def _warm_up():
+    before()
+    render_server.Rendering.text = lambda *_: os._exit(7)
+render_server._warm_up = _warm_up
+"""
+
+
+def test_a_template_at_which_the_process_ends_is_an_error(monkeypatch):
+    """Every new process opens it, and ends when it renders it."""
+    serve = "from erniecore_text.render_server import serve\n"
+    assert serve in render_process._START
+    start = render_process._START.replace(serve, ENDS + serve)
+    render_process._keeper.end()
+    with monkeypatch.context() as patch:
+        patch.setattr(render_process, "_Process", functools.partial(render_process._Process, start))
+        template = JinjaChatTemplate("{{ messages[0].content[:1] }}")
+        with pytest.raises(EnvironmentFault, match="ended with status 7, twice"):
+            template.render(CHAT)
+    assert template.render(CHAT) == "a"
+
+
+@pytest.mark.parametrize(
+    ("message", "said"), [("['a', 1]", "['a', 1]"), ("[namespace(x=1)]", "{'x': 1}"), ("5", "5"), ("none", "None")]
+)
+def test_a_template_may_refuse_with_what_is_no_text(message, said):
+    with pytest.raises(DataError) as caught:
+        JinjaChatTemplate("{{ raise_exception(" + message + ") }}").render(CHAT)
+    assert caught.value.code == "ERN-D041"
+    assert said in str(caught.value)
 
 
 def test_more_templates_than_are_kept():
