@@ -4,7 +4,6 @@ import json
 from pathlib import Path
 
 import pytest
-from hub_server import Hub
 
 from erniecore import codes
 from erniecore.cli.app import main
@@ -26,18 +25,6 @@ MODEL = {
     "onnx/model.safetensors": b"other",
 }
 ROWS = b'{"instruction": "q", "output": "a"}\n'
-
-
-@pytest.fixture
-def hub(monkeypatch, tmp_path):
-    served = Hub()
-    monkeypatch.setenv("HF_ENDPOINT", served.url)
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.delenv("HF_TOKEN", raising=False)
-    monkeypatch.setenv("HF_HOME", str(tmp_path / "hf"))
-    monkeypatch.chdir(tmp_path)
-    yield served
-    served.close()
 
 
 def pull(*args):

@@ -4,7 +4,6 @@ import json
 from pathlib import Path
 
 import pytest
-from hub_server import Hub
 
 from erniecore.cli.app import main
 from erniecore.config.hubs import hub_of
@@ -20,20 +19,6 @@ MODEL = {
     "onnx/model.safetensors": b"other",
 }
 ROWS = b'{"instruction": "q", "output": "a"}\n'
-
-
-@pytest.fixture
-def hub(monkeypatch, tmp_path):
-    served = Hub()
-    for name in ("MODELSCOPE_ENDPOINT", "HF_ENDPOINT"):
-        monkeypatch.setenv(name, served.url)
-    for name in ("MODELSCOPE_API_TOKEN", "HF_TOKEN"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setenv("HF_HOME", str(tmp_path / "hf"))
-    monkeypatch.chdir(tmp_path)
-    yield served
-    served.close()
 
 
 def pull(*args):

@@ -37,7 +37,7 @@ def test_towers_keep_what_the_plan_counts(plugin):
     counts.append(core.host_memory_stat_current_value("Allocated", 0))
     tower, after = (np.diff(counts) / (4 * 512)).tolist()
     assert tokens.shape[0] == 128
-    assert shape.vision.depth * shape.vision.block + shape.vision.ends == pytest.approx(tower, rel=0.05)
+    assert shape.vision.depth * shape.vision.block + shape.vision.ends == pytest.approx(tower, rel=0.08)
     assert shape.vision.joint == pytest.approx(after, rel=0.1)
     assert shape.vision.patches == 4
     for beginning in (shape.vision.tower, shape.vision.joints):
