@@ -105,7 +105,7 @@ def test_files_have_the_modes_that_the_user_wants(trains, box, mask):
 
 
 @pytest.mark.area("secrets, network, modes")
-@pytest.mark.parametrize("words", [["data", "check", "https://example.com/d.jsonl"], ["data", "check", "user/name"],
+@pytest.mark.parametrize("words", [["data", "check", "file://example.com/d.jsonl"], ["data", "check", "user/name"],
                                    ["generate", "--model", "baidu/ERNIE-4.5-0.3B-PT", "--prompt", "x"],
                                    ["model", "check", "https://example.com/model"],
                                    ["run", "--model", "baidu/ERNIE-4.5-0.3B-PT", "--method", "sft", "--data", "a/b"],
