@@ -17,6 +17,7 @@ from erniecore_system.locks import locked
 
 from erniecore.api import DataError, EnvironmentFault
 from erniecore.api.data import codes
+from erniecore.api.installation import free_bytes, size_text
 from erniecore_remote.servers import Server
 from erniecore_remote.store import directory_name, home_of, version_of
 
@@ -24,6 +25,8 @@ from erniecore_remote.store import directory_name, home_of, version_of
 BLOCK = 8 << 20
 #: attempts without a byte of progress, and seconds between them, longer each time
 TRIES, PAUSE = 4, 0.5
+#: bytes that stay free on the disk, whatever a server sends
+RESERVE = 1 << 30
 
 
 def fetch(url: str, *, listed: bool, package: str) -> Path:
@@ -33,7 +36,8 @@ def fetch(url: str, *, listed: bool, package: str) -> Path:
         listed: a URL may also be a directory or a pattern. package: what to install where fsspec lacks the scheme.
 
     Raises:
-        DataError: there is no such file, or it changes. EnvironmentFault: a package is missing, the server does not answer.
+        DataError: there is no such file, or it changes. EnvironmentFault: a package is missing, the server does not answer, or
+            the disk has no room.
     """
     server = Server(url, package)
     files, found = server.files(listed)
@@ -101,16 +105,32 @@ def copy(server: Server, path: str, size: int | None, part: Path) -> None:
     with part.open("ab") as out:
         if size is None or not _copy_blocks(server, path, size, out):
             out.truncate(0)
-            server.stream(path, out, BLOCK)
+            for data in server.pieces(path, BLOCK):
+                _require_room(server, part, len(data))
+                out.write(data)
+                if size is not None and out.tell() > size:
+                    raise server.unreachable(EOFError("the file is longer"), f"than {size} bytes")
         if size is not None and out.tell() != size:
             raise server.unreachable(EOFError("the file is shorter"), f"{out.tell()} of {size} bytes")
         out.flush()
         os.fsync(out.fileno())
 
 
+def _require_room(server: Server, part: Path, size: int) -> None:
+    if (free := free_bytes(part.parent)) < size + RESERVE:
+        raise EnvironmentFault(
+            "the disk has no room for the file",
+            where=server.url,
+            found=f"{size_text(free)} are free",
+            expected=f"{size_text(size + RESERVE)}, of which {size_text(RESERVE)} stay free",
+            fix="XDG_CACHE_HOME names another place for caches",
+        )
+
+
 def _copy_blocks(server: Server, path: str, size: int, out: IO[bytes]) -> bool:
     """Whether the server gives parts of files at all."""
     failures = 0
+    _require_room(server, Path(out.name), size - out.tell())
     while (here := out.tell()) < size:
         try:
             data = server.block(path, here, min(here + BLOCK, size))

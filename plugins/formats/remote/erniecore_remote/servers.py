@@ -65,8 +65,8 @@ class Server:
             if path:
                 with self._answers():
                     return self._below(path, self._fs.find(path)), split
-        if not name:
-            raise self._refused("the URL names no file", "", "name a file, such as …/rows.jsonl")
+        if name in ("", "..") or "\0" in name:
+            raise self._refused("the URL names no file", repr(name), "name a file, such as …/rows.jsonl")
         return {name: self._root}, name
 
     def _directory(self, root: str) -> tuple[str, str]:
@@ -105,14 +105,16 @@ class Server:
         self._open[1].seek(start)
         return self._open[1].read(end - start)
 
-    def stream(self, path: str, out: IO[bytes], size: int) -> None:
-        """All bytes of a file, ``size`` of them at a time. Raises ``EnvironmentFault``."""
+    def pieces(self, path: str, size: int) -> Iterator[bytes]:
+        """All bytes of a file, at most ``size`` of them at a time. Raises ``EnvironmentFault``."""
+        done = 0
         try:
             with self._fs.open(path, "rb", block_size=0) as source:
                 while data := source.read(size):
-                    out.write(data)
+                    yield data
+                    done += len(data)
         except self.failures as e:
-            raise self.unreachable(e, f"after {out.tell()} bytes") from e
+            raise self.unreachable(e, f"after {done} bytes") from e
 
     def unreachable(self, error: Exception, found: str = "") -> EnvironmentFault:
         """The error for a server that does not answer, or not to the end."""

@@ -68,6 +68,25 @@ def test_a_command_that_gave_up_is_continued(server, tmp_path):
     assert server.contents()[0] == "bytes=30000-59999"
 
 
+@pytest.mark.parametrize("name", ["", "..", "%2e%2e", "a/%2e%2e", "a%00b.jsonl"])
+def test_a_name_that_no_file_can_have_is_refused(server, name):
+    with pytest.raises(DataError, match="names no file"):
+        located(f"{server.url}/{name}")
+
+
+@pytest.mark.parametrize("ranges", [True, False])
+def test_a_file_never_fills_the_disk(server, tmp_path, monkeypatch, ranges):
+    server.files["rows.jsonl"], server.ranges = ROWS, ranges
+    monkeypatch.setattr(fetching, "RESERVE", 10_000)
+    monkeypatch.setattr(
+        fetching, "free_bytes", lambda path: 75_000 - sum(p.stat().st_size for p in unfinished(tmp_path))
+    )
+    with pytest.raises(EnvironmentFault, match="no room for the file") as caught:
+        located(f"{server.url}/rows.jsonl")
+    assert "stay free" in caught.value.expected
+    assert sum(p.stat().st_size for p in unfinished(tmp_path)) <= 60_000
+
+
 def test_a_server_without_ranges_gives_the_whole_file(server):
     server.files["rows.jsonl"], server.ranges = ROWS, False
     assert located(f"{server.url}/rows.jsonl").read_bytes() == ROWS
