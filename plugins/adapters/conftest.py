@@ -49,3 +49,18 @@ def peft_logits(tmp_path: Path) -> Callable[..., tuple[Any, Any]]:
         return ids, np.load(tmp_path / "logits.npy")
 
     return run
+
+
+@pytest.fixture
+def model(golden: Callable[..., Any], build: Callable[..., Any]) -> Callable[..., Any]:
+    """``(name of a fixture, such as "moe", **settings of building)`` -> a model with its weights."""
+    from erniecore_ernie45.plugin import plugin as dense
+    from erniecore_ernie45_moe.plugin import plugin as moe
+
+    plugins = {"dense": dense, "moe": moe, "moe_mtp": moe}
+
+    def make(name: str = "dense", **settings: Any) -> Any:
+        fixture = golden(name)
+        return build(plugins[name], fixture.config, fixture.weights, **settings)
+
+    return make

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import re
-import threading
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 from xml.sax.saxutils import escape
 
+from local_server import LocalServer, SilentHandler
 
-class FileServer:
+
+class FileServer(LocalServer):
     """Files in memory.
 
     Attributes:
@@ -27,31 +26,15 @@ class FileServer:
         self.ranges = self.versions = True
         self.wants = ""
         self.requests: list[tuple[str, str, str]] = []
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), type("Handler", (_Handler,), {"at": self}))
-        self._server.daemon_threads = True
-        threading.Thread(target=self._server.serve_forever, args=(0.01,), daemon=True).start()
-
-    @property
-    def url(self) -> str:
-        """``http://host:port``."""
-        return f"http://127.0.0.1:{self._server.server_address[1]}"
+        super().__init__(_Handler)
 
     def contents(self) -> list[str]:
         """Ranges of the requests for content, in order."""
         return [range_ for method, _, range_ in self.requests if method == "GET"]
 
-    def close(self) -> None:
-        """Frees the port."""
-        self._server.shutdown()
-        self._server.server_close()
 
-
-class _Handler(BaseHTTPRequestHandler):
+class _Handler(SilentHandler):
     at: FileServer
-    protocol_version = "HTTP/1.1"
-
-    def log_message(self, *_: Any) -> None:
-        """Nothing is printed."""
 
     def do_HEAD(self) -> None:
         self._answer()

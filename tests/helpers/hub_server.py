@@ -8,15 +8,15 @@ import base64
 import hashlib
 import json
 import re
-import threading
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qs
+
+from local_server import LocalServer, SilentHandler
 
 _REPO = r"(?P<id>[\w.-]+/[\w.-]+)"
 
 
-class Hub:
+class Hub(LocalServer):
     """Repositories in memory.
 
     Attributes:
@@ -32,14 +32,7 @@ class Hub:
         self.cuts: dict[str, int] = {}
         self.requests: list[tuple[str, str, str]] = []
         self.blobs: dict[str, bytes] = {}
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), type("Handler", (_Handler,), {"hub": self}))
-        self._server.daemon_threads = True
-        threading.Thread(target=self._server.serve_forever, daemon=True).start()
-
-    @property
-    def url(self) -> str:
-        """The endpoint."""
-        return f"http://127.0.0.1:{self._server.server_address[1]}"
+        super().__init__(_Handler)
 
     def add(self, kind: str, name: str, files: dict[str, bytes], revision: str = "main") -> str:
         """A commit with these files; ``revision`` stands for it from now on."""
@@ -66,18 +59,9 @@ class Hub:
             listed.append({**entry, "Sha256": _etag(data), "Revision": since, "CommittedDate": date})
         return [*listed, *({"Path": d, "Type": "tree"} for d in {p.rpartition("/")[0] for p in wanted} if d)]
 
-    def close(self) -> None:
-        """Frees the port."""
-        self._server.shutdown()
-        self._server.server_close()
 
-
-class _Handler(BaseHTTPRequestHandler):
-    hub: Hub
-    protocol_version = "HTTP/1.1"
-
-    def log_message(self, *_: Any) -> None:
-        """Nothing is printed."""
+class _Handler(SilentHandler):
+    at: Hub
 
     def do_HEAD(self) -> None:
         self._read()
@@ -87,7 +71,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _read(self) -> None:
         path = self.path.partition("?")[0]
-        self.hub.requests.append((self.command, path, self.headers.get("Range", "")))
+        self.at.requests.append((self.command, path, self.headers.get("Range", "")))
         query = {key: values[0] for key, values in parse_qs(self.path.partition("?")[2]).items()}
         if found := re.fullmatch(rf"/api/v1/(?P<kind>models|datasets)/{_REPO}/repo(?P<list>/files|/tree)?", path):
             self._modelscope(found, query)
@@ -105,10 +89,10 @@ class _Handler(BaseHTTPRequestHandler):
             return
         if not found["list"]:
             file = query["FilePath"]
-            self.hub.requests[-1] = (self.command, f"{name}/resolve/{file}", self.headers.get("Range", ""))
+            self.at.requests[-1] = (self.command, f"{name}/resolve/{file}", self.headers.get("Range", ""))
             self._content(kind, name, commit, file)
             return
-        entries = self.hub.entries(kind, name, commit)
+        entries = self.at.entries(kind, name, commit)
         if found["list"] == "/tree":
             size = int(query["PageSize"])
             entries = entries[(int(query["PageNumber"]) - 1) * size :][:size]
@@ -117,12 +101,12 @@ class _Handler(BaseHTTPRequestHandler):
     def _commit(self, kind: str, found: Any) -> str:
         """The commit, or empty once the refusal was sent."""
         name, revision = found["id"], found["revision"] or "main"
-        token = self.hub.private.get(name)
+        token = self.at.private.get(name)
         if token and self.headers.get("Authorization") != f"Bearer {token}":
             self._say(401, {"X-Error-Code": "GatedRepo", "X-Error-Message": "Access to it is restricted"})
-        elif (kind, name) not in self.hub.repos:
+        elif (kind, name) not in self.at.repos:
             self._say(404, {"X-Error-Code": "RepoNotFound"})
-        elif (commit := self.hub.refs[kind, name].get(revision, revision)) not in self.hub.repos[kind, name]:
+        elif (commit := self.at.refs[kind, name].get(revision, revision)) not in self.at.repos[kind, name]:
             self._say(404, {"X-Error-Code": "RevisionNotFound"})
         else:
             return commit
@@ -130,7 +114,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _info(self, found: re.Match[str]) -> None:
         if commit := self._commit(found["kind"], found):
-            files = self.hub.repos[found["kind"], found["id"]][commit]
+            files = self.at.repos[found["kind"], found["id"]][commit]
             siblings = [{"rfilename": name, "size": len(data), "blobId": _etag(data)} for name, data in files.items()]
             self._json({"id": found["id"], "sha": commit, "siblings": siblings, "private": False})
 
@@ -141,7 +125,7 @@ class _Handler(BaseHTTPRequestHandler):
         self._content(kind, found["id"], commit, found["file"])
 
     def _content(self, kind: str, name: str, commit: str, file: str) -> None:
-        data = self.hub.repos[kind, name][commit].get(file)
+        data = self.at.repos[kind, name][commit].get(file)
         if data is None:
             self._say(404, {"X-Error-Code": "EntryNotFound"})
             return
@@ -151,17 +135,17 @@ class _Handler(BaseHTTPRequestHandler):
         headers = {"ETag": f'"{_etag(data)}"', "X-Repo-Commit": commit, "Accept-Ranges": "bytes"}
         if wanted:
             headers["Content-Range"] = f"bytes {start}-{start + len(body) - 1}/{len(data)}"
-        cut = self.hub.cuts.pop(file, None) if self.command == "GET" else None
+        cut = self.at.cuts.pop(file, None) if self.command == "GET" else None
         self._say(206 if wanted else 200, headers, body, cut)
 
     def do_PUT(self) -> None:
         digest = self.path.rpartition("/")[2]
-        self.hub.blobs[digest] = self._body()
+        self.at.blobs[digest] = self._body()
         self._say(200)
 
     def do_POST(self) -> None:
         path, body = self.path.partition("?")[0], self._body()
-        self.hub.requests.append((self.command, path, ""))
+        self.at.requests.append((self.command, path, ""))
         if not self.headers.get("Authorization"):
             self._say(401)
         elif path == "/api/validate-yaml":
@@ -169,9 +153,9 @@ class _Handler(BaseHTTPRequestHandler):
         elif path == "/api/repos/create":
             request = json.loads(body)
             name = f"{request.get('organization') or 'me'}/{request['name']}"
-            self.hub.refs.setdefault(("models", name), {})
-            self.hub.repos.setdefault(("models", name), {})
-            self._json({"url": f"{self.hub.url}/{name}", "id": name, "name": name})
+            self.at.refs.setdefault(("models", name), {})
+            self.at.repos.setdefault(("models", name), {})
+            self._json({"url": f"{self.at.url}/{name}", "id": name, "name": name})
         elif path.endswith("/info/lfs/objects/batch"):
             self._json({"transfer": "basic", "objects": [self._upload(o) for o in json.loads(body)["objects"]]})
         elif found := re.fullmatch(rf"/api/models/{_REPO}/preupload/(?P<revision>[^/]+)", path):
@@ -186,7 +170,7 @@ class _Handler(BaseHTTPRequestHandler):
             self._say(404)
 
     def _upload(self, wanted: dict[str, Any]) -> dict[str, Any]:
-        action = {"href": f"{self.hub.url}/blobs/{wanted['oid']}", "header": {}}
+        action = {"href": f"{self.at.url}/blobs/{wanted['oid']}", "header": {}}
         return {"oid": wanted["oid"], "size": wanted["size"], "actions": {"upload": action}}
 
     def _make_commit(self, found: re.Match[str], body: bytes) -> None:
@@ -196,9 +180,9 @@ class _Handler(BaseHTTPRequestHandler):
             if line["key"] == "file":
                 files[value["path"]] = base64.b64decode(value["content"])
             elif line["key"] == "lfsFile":
-                files[value["path"]] = self.hub.blobs[value["oid"]]
-        commit = self.hub.add("models", found["id"], files, found["revision"])
-        url = f"{self.hub.url}/{found['id']}/commit/{commit}"
+                files[value["path"]] = self.at.blobs[value["oid"]]
+        commit = self.at.add("models", found["id"], files, found["revision"])
+        url = f"{self.at.url}/{found['id']}/commit/{commit}"
         self._json({"commitUrl": url, "commitOid": commit, "pullRequestUrl": None})
 
     def _body(self) -> bytes:

@@ -5,26 +5,13 @@ import copy
 import numpy as np
 import paddle  # noqa: TID253
 import pytest
-from erniecore_ernie45.plugin import plugin as dense
-from erniecore_ernie45_moe.plugin import plugin as moe
+from adapter_checks import IDS, logits
 from erniecore_lora import adapt, plugin
 from erniecore_lora.build import load
 from erniecore_lora.layers import LoraExperts
 from erniecore_lora.save import save
 
 from erniecore.api import UsageError
-
-PLUGINS = {"dense": dense, "moe": moe, "moe_mtp": moe}
-IDS = np.random.default_rng(0).integers(5, 440, (2, 19))
-
-
-@pytest.fixture
-def model(golden, build):
-    def make(name="dense", **settings):
-        fixture = golden(name)
-        return build(PLUGINS[name], fixture.config, fixture.weights, **settings)
-
-    return make
 
 
 def adapted(model, adapter=plugin.lora, seed=1, **settings):
@@ -40,12 +27,6 @@ def shaken(model, seed=1, size=0.05):
         if low.magnitude is not None:
             low.magnitude.set_value(low.magnitude * (1 + 0.1 * paddle.rand(low.magnitude.shape)))
     return model
-
-
-def logits(model):
-    model.eval()
-    with paddle.no_grad():
-        return model(paddle.to_tensor(IDS)).numpy()
 
 
 def learn(model, steps=1, rate=0.0):

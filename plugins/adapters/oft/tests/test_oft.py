@@ -5,8 +5,7 @@ import json
 import numpy as np
 import paddle  # noqa: TID253
 import pytest
-from erniecore_ernie45.plugin import plugin as dense
-from erniecore_ernie45_moe.plugin import plugin as moe
+from adapter_checks import NAMES, linear, logits
 from erniecore_lora import adapt
 from erniecore_oft.build import load
 from erniecore_oft.layers import OftLinear, Rotation
@@ -18,18 +17,6 @@ from pydantic import ValidationError
 from erniecore.api import CheckpointError, ConfigError
 from erniecore.api.tensors import read_tensors, write_tensors
 
-PLUGINS = {"dense": dense, "moe": moe}
-IDS = np.random.default_rng(0).integers(5, 440, (2, 19))
-
-
-@pytest.fixture
-def model(golden, build):
-    def make(name="dense"):
-        fixture = golden(name)
-        return build(PLUGINS[name], fixture.config, fixture.weights)
-
-    return make
-
 
 def adapted(model, **settings):
     return plugin.ernie_adapt_model(config=plugin.Config(**{"block_size": 8, **settings}), model=model)
@@ -40,24 +27,6 @@ def shaken(model, seed=1):
     for rotation in adapt.updates(model, adapt.active(model)).values():
         rotation.skew.set_value(0.1 * paddle.randn(rotation.skew.shape))
     return model
-
-
-def logits(model):
-    model.eval()
-    with paddle.no_grad():
-        return model(paddle.to_tensor(IDS)).numpy()
-
-
-def linear(inputs, outputs):
-    """A linear layer in float64, whose bias is not zero."""
-    before = paddle.get_default_dtype()
-    paddle.set_default_dtype("float64")
-    try:
-        layer = paddle.nn.Linear(inputs, outputs)
-    finally:
-        paddle.set_default_dtype(before)
-    layer.bias.set_value(np.arange(1.0, outputs + 1))
-    return layer
 
 
 def saved(model, directory):
@@ -117,7 +86,7 @@ def test_the_layer_is_the_formula_in_float64(terms):
 
 
 @pytest.mark.parametrize("terms", [0, 5])
-@pytest.mark.parametrize("name", PLUGINS)
+@pytest.mark.parametrize("name", NAMES)
 def test_merged_is_unmerged(model, name, terms):
     made = shaken(adapted(model(name), neumann_terms=terms))
     before, state = logits(made), {n: p.numpy() for n, p in made.state_dict().items()}
@@ -167,7 +136,7 @@ def test_layers_with_as_many_blocks_are_written_as_peft_wrote_them(model, tmp_pa
 
 
 def test_shapes_for_the_plan_are_those_trained(model, tmp_path):
-    for name in PLUGINS:
+    for name in NAMES:
         plain = model(name)
         shapes = {n: tuple(p.shape) for n, p in plain.named_parameters()}
         planned = plugin.ernie_adapter_shapes(config=plugin.Config(block_size=8), shapes=shapes)

@@ -6,34 +6,17 @@ from pathlib import Path
 import numpy as np
 import paddle  # noqa: TID253
 import pytest
-from erniecore_ernie45.plugin import plugin as dense
-from erniecore_ernie45_moe.plugin import plugin as moe
+from adapter_checks import logits as ours
 from erniecore_lora import adapt
 from erniecore_oft.build import load
 from erniecore_oft.plugin import plugin
 from erniecore_oft.save import save
 
 MODELS = Path(__file__).parents[4] / "tests" / "fixtures" / "models"
-PLUGINS = {"dense": dense, "moe": moe}
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(not os.environ.get("ERNIE_HF_PYTHON"), reason="$ERNIE_HF_PYTHON names no interpreter with peft"),
 ]
-
-
-@pytest.fixture
-def model(golden, build):
-    def make(name):
-        fixture = golden(name)
-        return build(PLUGINS[name], fixture.config, fixture.weights)
-
-    return make
-
-
-def ours(model, ids):
-    model.eval()
-    with paddle.no_grad():
-        return model(paddle.to_tensor(ids)).numpy()
 
 
 WRITTEN = {

@@ -5,8 +5,7 @@ import json
 import numpy as np
 import paddle  # noqa: TID253
 import pytest
-from erniecore_ernie45.plugin import plugin as dense
-from erniecore_ernie45_moe.plugin import plugin as moe
+from adapter_checks import IDS, NAMES, linear, logits
 from erniecore_lora import adapt
 from erniecore_vera.build import load
 from erniecore_vera.layers import Shared, Vectors, VeraLinear
@@ -17,18 +16,6 @@ from erniecore_vera.save import save
 from erniecore.api import CheckpointError, ConfigError, UsageError
 from erniecore.api.adapter import Layout
 from erniecore.api.tensors import read_tensors, write_tensors
-
-PLUGINS = {"dense": dense, "moe": moe}
-IDS = np.random.default_rng(0).integers(5, 440, (2, 19))
-
-
-@pytest.fixture
-def model(golden, build):
-    def make(name="dense"):
-        fixture = golden(name)
-        return build(PLUGINS[name], fixture.config, fixture.weights)
-
-    return make
 
 
 def adapted(model, **settings):
@@ -42,24 +29,6 @@ def shaken(model, seed=1):
         vectors.d.set_value(paddle.randn(vectors.d.shape))
         vectors.b.set_value(0.3 * paddle.randn(vectors.b.shape))
     return model
-
-
-def logits(model):
-    model.eval()
-    with paddle.no_grad():
-        return model(paddle.to_tensor(IDS)).numpy()
-
-
-def linear(inputs, outputs):
-    """A linear layer in float64, whose bias is not zero."""
-    before = paddle.get_default_dtype()
-    paddle.set_default_dtype("float64")
-    try:
-        layer = paddle.nn.Linear(inputs, outputs)
-    finally:
-        paddle.set_default_dtype(before)
-    layer.bias.set_value(np.arange(1.0, outputs + 1))
-    return layer
 
 
 def saved(model, directory, **options):
@@ -101,7 +70,7 @@ def test_the_layer_is_the_formula_in_float64():
     np.testing.assert_allclose(vectors.merged(base.weight).numpy(), merged, rtol=1e-5)
 
 
-@pytest.mark.parametrize("name", PLUGINS)
+@pytest.mark.parametrize("name", NAMES)
 def test_merged_is_unmerged(model, name):
     made = shaken(adapted(model(name)))
     before, state = logits(made), {n: p.numpy() for n, p in made.state_dict().items()}
@@ -132,7 +101,7 @@ def test_a_saved_adapter_comes_back(model, tmp_path, projections):
 
 
 def test_shapes_for_the_plan_are_those_trained(model, tmp_path):
-    for name in PLUGINS:
+    for name in NAMES:
         plain = model(name)
         shapes = {n: tuple(p.shape) for n, p in plain.named_parameters()}
         planned = plugin.ernie_adapter_shapes(config=plugin.Config(rank=6), shapes=shapes)
