@@ -11,11 +11,29 @@ import time
 from pathlib import Path
 
 import pytest
+from browser_guard import STUCK, Guard
 from processes import user_environ
 from talker import make_talker
 from webui_runs import write_run
 
 IMAGES = os.environ.get("WEB_IMAGES", "")
+GUARD = Guard()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item):
+    GUARD.begin(item.nodeid)
+    try:
+        return (yield)
+    finally:
+        GUARD.end()
+        if GUARD.stuck:
+            item.session.shouldstop = "the browser hangs"
+
+
+def pytest_sessionfinish(session):
+    if GUARD.stuck:
+        session.exitstatus = STUCK
 
 
 class Server:
@@ -85,7 +103,9 @@ def chromium():
     path = os.environ.get("CHROMIUM") or shutil.which("chromium")
     assert path, "no browser: apt-get install chromium, or set CHROMIUM"
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=path, args=["--no-sandbox", "--disable-dev-shm-usage"])
+        browser = playwright.chromium.launch(
+            executable_path=path, args=["--no-sandbox", "--disable-dev-shm-usage", "--disable-gpu"]
+        )
         yield browser
         browser.close()
 

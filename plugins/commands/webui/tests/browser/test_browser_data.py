@@ -55,7 +55,7 @@ def test_the_first_model_without_a_terminal(visit, server, image, tmp_path, no_m
     page.get_by_role("button", name="Start the run").click()
     page.wait_for_url("**/run/my-first")
     page.wait_for_selector(".badge.finished")
-    losses = page.evaluate("watched.points.metrics.loss.y")
+    losses = until(page, "watched.points && watched.points.metrics.loss.y")
     assert losses[-1] < losses[0] / 5
     image(page, "first-loss")
 
