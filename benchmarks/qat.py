@@ -13,12 +13,12 @@ from __future__ import annotations
 
 import argparse
 import json
-import math
 import statistics
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from benchmarks import quality
+from benchmarks.intervals import interval
 
 START, END = "<!-- table: benchmarks.qat -->", "<!-- end of benchmarks.qat -->"
 
@@ -44,8 +44,6 @@ FORMS = {
         "W3A8 against GPTQ": Form("w4a8-qat", "gptq", ("bits=4", "group_size=0")),
     },
 }
-#: two-sided 95 % of Student's t, by degrees of freedom
-T = {1: 12.71, 2: 4.303, 3: 3.182, 4: 2.776, 5: 2.571, 6: 2.447, 7: 2.365, 8: 2.306, 9: 2.262, 10: 2.228, 11: 2.201}
 
 
 def use_bits(bits: int) -> None:
@@ -102,14 +100,6 @@ def table(found: dict[int, list[dict[str, float]]]) -> str:
             f"| {mean:+.4f} | {mean - half:+.4f} … {mean + half:+.4f} | {wins} of {len(pairs)} |"
         )
     return "\n".join(rows)
-
-
-def interval(differences: list[float]) -> tuple[float, float]:
-    """Mean, and half of its 95 % interval."""
-    n = len(differences)
-    if n < 2:
-        return differences[0], math.inf
-    return statistics.mean(differences), T[n - 1] * statistics.stdev(differences) / math.sqrt(n)
 
 
 def main() -> None:

@@ -20,6 +20,7 @@ from typing import Any
 
 import api_pages
 import events_page
+import papers_page
 import promises_page
 import python_page
 import settings_page
@@ -310,6 +311,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "docs/explanation/promises.md": lambda: promises_page.markdown(
         ROOT / "docs/explanation/promises.md", ROOT / "docs/data"
     ),
+    **papers_page.pages(ROOT),
 }
 
 
