@@ -11,6 +11,34 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import IntEnum
 
+__all__ = [
+    "CODES",
+    "CheckpointError",
+    "ConfigError",
+    "DataError",
+    "DeviceUnavailable",
+    "EnvironmentFault",
+    "ErnieError",
+    "Exit",
+    "MemoryFault",
+    "NumericsError",
+    "PluginBroken",
+    "PluginConflict",
+    "PluginError",
+    "PluginIncompatible",
+    "PluginNotFound",
+    "Preempted",
+    "Problem",
+    "RowError",
+    "UsageError",
+    "article",
+    "did_you_mean",
+    "first_line",
+    "nearest",
+    "says_out_of_memory",
+    "shorten",
+]
+
 
 class Exit(IntEnum):
     """Exit codes of ``ernie``. 75 means: preempted, the same command resumes."""
