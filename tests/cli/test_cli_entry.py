@@ -64,6 +64,7 @@ def test_start_up_imports_these_packages_alone(site, command):
         "typer",
         "annotated_doc",
         "shellingham",
+        *(["tomli"] if sys.version_info < (3, 11) else []),  # tomllib of later ones
     }
     packages, ctypes = done.stdout.splitlines()[-1].removeprefix("LOADED ").rsplit(" ", 1)
     assert set(eval(packages)) <= allowed
@@ -348,7 +349,7 @@ def test_paddles_warning_of_ccache_is_not_shown():
     """Whoever imports paddle, and whatever the interpreter is told about warnings."""
     code = "import warnings, erniecore; warnings.warn('No ccache found. Please be aware'); warnings.warn('another')"
     done = subprocess.run([sys.executable, "-W", "always", "-c", code], capture_output=True, text=True, check=True)
-    assert "ccache" not in done.stderr
+    assert "UserWarning: No ccache" not in done.stderr
     assert "UserWarning: another" in done.stderr
     paddle = Path(importlib.util.find_spec("paddle").origin).parent
     assert "No ccache found" in (paddle / "utils/cpp_extension/extension_utils.py").read_text()

@@ -1,5 +1,5 @@
 """What is trained is what is served: for every template and kind of row, the tokens in front of a learned turn are those
-that our generator and transformers give the model, and a model that has learned its rows by heart answers them.
+that our generator and transformers give the model. ``test_rows_by_heart.py`` asks models that have learned their rows.
 """
 
 import json
@@ -9,15 +9,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from erniecore_ernie45.templating import builtin_source, choose_template
+from erniecore_ernie45.templating import choose_template
 from erniecore_ernie45_vl.templating import TEMPLATES
 from erniecore_generation.completions import parse_completion, prompt_ids
-from erniecore_generation.respond import generate_text
-from erniecore_model_init.new_model import init_model
 from erniecore_sft.encoder import SftEncoder
 from erniecore_text import SentencePieceTokenizer
 
-import erniecore
 from erniecore.errors import RowError
 from erniecore.types.records import Conversation, Message, ToolCall
 
@@ -151,37 +148,3 @@ def test_the_golden_tokens_are_those_of_transformers(tmp_path, golden):
     if os.environ.get("ERNIE_WRITE_GOLDEN"):
         GOLDEN.write_text(json.dumps(json.loads(done.stdout), separators=(",", ":")) + "\n")
     assert json.loads(done.stdout) == golden
-
-
-# ---- models that know their rows by heart
-
-HEART = {
-    "ernie45": ("ernie45", ["one turn", "system text"]),
-    "thinking": ("ernie45", ["one turn", "system text", "reasoning"]),
-    "ernie45-vl": ("ernie45-vl", ["one turn", "system text", "reasoning"]),
-    "ernie45-vl-thinking": ("ernie45-vl", ["one turn", "system text", "reasoning"]),
-}
-SIZE = "hidden_size=32,intermediate_size=64,num_hidden_layers=2,num_attention_heads=4,num_key_value_heads=2"
-QUESTIONS = ("2 plus 2", "3 plus 9", "name a color")
-
-
-@pytest.mark.parametrize("template", HEART)
-def test_a_model_that_knows_its_rows_answers_them(template, runner, home):
-    """From rows to an exported directory to answers, with what that directory says and nothing else."""
-    model, kinds = HEART[template]
-    base = init_model(model, SIZE, home / "tok", runner.directory / "base", seed_value=1, template=template).path
-    rows = []
-    for question, kind in zip(QUESTIONS, kinds, strict=False):
-        *before, last = ROWS[kind][0]
-        rows.append([*(Message(m.role, question if m.role == "user" else m.content) for m in before), last])
-    data = runner.directory / "rows.jsonl"
-    data.write_text("".join(json.dumps({"messages": [plain(m) for m in row]}) + "\n" for row in rows))
-    steps = {"train__max_steps": 120, "train__batch_size": 3, "train__learning_rate": 8e-3, "data__max_seq_len": 192}
-    runner.run(model__name=model, model__path=base, data__train=data, data__packing="none", **steps)
-    opened = erniecore.open_model(runner.directory / "out" / "model")
-    assert opened.tokenizer.chat_template.source == builtin_source(template, TEMPLATES)
-    for row in rows:
-        [got] = generate_text(
-            opened.model, opened.tokenizer, [row[:-1]], max_new_tokens=40, thinking=switch(template, row[-1])
-        )
-        assert (got.content.strip(), got.reasoning) == (row[-1].content, row[-1].reasoning)

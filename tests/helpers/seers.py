@@ -20,8 +20,12 @@ MARKERS = {
 VIDEO_MARKERS = ("video_token_id", "video_start_token_id", "video_end_token_id")
 
 
-def make_seer(home: Path, name: str = "ernie45-vl", *, videos: bool = False) -> Path:
-    """``model/``, its tokenizer ``tok/`` and ``a.png``, ``b.png``, ``c.png`` in ``home``, which is there."""
+def make_seer(
+    home: Path, name: str = "ernie45-vl", *, videos: bool = False, spread: float = 0.3, template: str | None = None
+) -> Path:
+    """``model/``, its tokenizer ``tok/`` and ``a.png``, ``b.png``, ``c.png`` in ``home``, which is there.
+
+    ``spread``: of the weights. ``template``: another one than the usual one."""
     from erniecore_ernie45_vl.seeing import END, PLACEHOLDER, START, VIDEO_END, VIDEO_PLACEHOLDER, VIDEO_START
     from erniecore_model_init.new_model import init_model
     from erniecore_text.training import train
@@ -35,7 +39,9 @@ def make_seer(home: Path, name: str = "ernie45-vl", *, videos: bool = False) -> 
     (home / "tok" / "added_tokens.json").write_text(json.dumps(ids))
     markers = MARKERS[name] + (VIDEO_MARKERS if videos else ())
     keys = ",".join(f"{key}={value}" for key, value in zip(markers, ids.values(), strict=True))
-    init_model(name, f"tiny,initializer_range=0.3,{keys}", home / "tok", home / "model", seed_value=5)
+    init_model(
+        name, f"tiny,initializer_range={spread},{keys}", home / "tok", home / "model", seed_value=5, template=template
+    )
     rng = np.random.default_rng(0)
     for file, size in (("a.png", (56, 84)), ("b.png", (84, 56)), ("c.png", (140, 84))):
         Image.fromarray(rng.integers(0, 255, (*size, 3), np.uint8)).save(home / file)
