@@ -7,7 +7,7 @@ size, I width of the MLP.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Protocol
 
 import paddle  # noqa: TID253
 from paddle import Tensor, nn  # noqa: TID253
@@ -19,12 +19,31 @@ from erniecore_ernie45.architecture import Architecture
 from erniecore_ernie45.context import Context
 
 
-def normal(arch: Architecture) -> Any:
+class Sizes(Protocol):
+    """What embedding and projections need to know of an architecture, this one or another."""
+
+    @property
+    def vocab_size(self) -> int:
+        """Rows of the embedding."""
+        ...
+
+    @property
+    def hidden_size(self) -> int:
+        """Columns of the embedding."""
+        ...
+
+    @property
+    def initializer_range(self) -> float:
+        """Deviation of new matrices."""
+        ...
+
+
+def normal(arch: Sizes) -> Any:
     """Initializer of every matrix: normal(0, ``initializer_range``)."""
     return paddle.ParamAttr(initializer=nn.initializer.Normal(0.0, arch.initializer_range))
 
 
-def linear(arch: Architecture, num_in: int, num_out: int, bias: bool) -> nn.Linear:
+def linear(arch: Sizes, num_in: int, num_out: int, bias: bool) -> nn.Linear:
     """A projection, weight [in, out]; a bias starts at zero."""
     return nn.Linear(num_in, num_out, weight_attr=normal(arch), bias_attr=None if bias else False)
 
@@ -38,7 +57,7 @@ class Embedding(nn.Layer):  # type: ignore[misc]
 
     compact = False
 
-    def __init__(self, arch: Architecture) -> None:
+    def __init__(self, arch: Sizes) -> None:
         super().__init__()
         shape = [arch.vocab_size, arch.hidden_size]
         self.weight = self.create_parameter(shape, attr=normal(arch), dtype=paddle.get_default_dtype())
