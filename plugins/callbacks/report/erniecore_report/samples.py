@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import PurePath
 from typing import Any, NamedTuple
 
-from erniecore_runs.record import RunRecord, number
+from erniecore_runs.record import RunRecord
+from erniecore_runs.samples import sample_rows
 
-from erniecore.api.files import parse_json, read_bytes
-
-_LARGEST = 1 << 26
 #: rows on the page
 _MOST = 20
 
@@ -34,32 +31,9 @@ def kept_samples(record: RunRecord) -> list[Samples]:
     found: dict[str, Samples] = {}
     for event in record.evaluations:
         by, file = str(event.get("by", "")), event.get("samples")
-        if isinstance(file, str) and PurePath(file).name == file and by not in found:
-            rows = _rows(record, file)
-            step = max((row["step"] for row in rows), default=0)
+        if by not in found and (rows := sample_rows(record.directory, file)):
+            step = max(row["step"] for row in rows)
             last = [row for row in rows if row["step"] == step][:_MOST]
-            if last:
-                metrics = list(dict.fromkeys(name for row in last for name in row["scores"]))
-                found[by] = Samples(by, file, step, metrics, last)
+            metrics = list(dict.fromkeys(name for row in last for name in row["scores"]))
+            found[by] = Samples(by, str(file), step, metrics, last)
     return list(found.values())
-
-
-def _rows(record: RunRecord, file: str) -> list[dict[str, Any]]:
-    """The rows of a file of samples that are whole."""
-    try:
-        lines = read_bytes(record.directory / file, _LARGEST).splitlines()
-    except OSError:
-        return []
-    rows = []
-    for line in lines:
-        try:
-            row = parse_json(line)
-        except ValueError:
-            continue
-        if isinstance(row, dict) and isinstance(row.get("step"), int):
-            texts = {key: str(row.get(key, "")) for key in ("prompt", "completion", "reference")}
-            given = row["scores"] if isinstance(row.get("scores"), dict) else {}
-            values = {str(name): number(value) for name, value in given.items()}
-            scores = {name: f"{value:g}" for name, value in values.items() if value is not None}
-            rows.append({"step": row["step"], **texts, "scores": scores})
-    return rows

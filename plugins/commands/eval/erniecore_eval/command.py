@@ -16,6 +16,7 @@ from erniecore_eval.measured import Asked, measure_model
 
 if TYPE_CHECKING:
     from erniecore.api.rows import RowStatistics
+    from erniecore_eval.compared import ScoredRow
     from erniecore_eval.suites import Score, ScoreTable
 
 _Format = Annotated[str, typer.Option("--format", metavar="NAME", help="Format of the data.")]
@@ -46,6 +47,10 @@ _Samples = Annotated[
     Path | None,
     typer.Option("--samples", metavar="FILE", help="Write what each row got as a JSON line, for --compare."),
 ]
+_Out = Annotated[
+    Path | None,
+    typer.Option("--out", metavar="FILE", help="Write the results as JSON, with sha256 of model and rows."),
+]
 _BatchSize = Annotated[int, typer.Option("--batch-size", min=1, help="Rows per batch.")]
 _MaxSeqLen = Annotated[int, typer.Option("--max-seq-len", min=2, help="Tokens per row.")]
 _Generate = Annotated[bool, typer.Option("--generate", help="Also generate the last message of each row.")]
@@ -58,6 +63,7 @@ def evaluate(
     data: _Data = None,
     compare: _Compare = None,
     samples: _Samples = None,
+    out: _Out = None,
     format: _Format = "auto",
     method: _Method = "sft",
     reference: _Reference = None,
@@ -88,43 +94,69 @@ def evaluate(
     asked = Asked(
         tuple(data or ()), format, method, reference, limit, group_by, batch_size, max_seq_len, generate, completions,
         max_new_tokens, sampling, speculative, seed, adapter, device, samples is not None or compare is not None,
+        hashed=out is not None,
     )  # fmt: skip
     if compare is not None:
         if model is not None or samples is not None or completions is not None or adapter is not None:
             raise UsageError("--compare takes two models or files and --data", fix="leave out the options of one model")
-        return show_comparison(compare, asked, as_json=as_json)
+        return show_comparison(compare, asked, out, as_json=as_json)
     for option, given in (("--model", model), ("--data", data)):
         if not given:
             raise UsageError(f"missing option '{option}'", next="ernie eval --help")
     assert model is not None
+    show_scores(model, asked, samples, out, as_json=as_json)
+
+
+def show_scores(model: Path, asked: Asked, samples: Path | None, out: Path | None, *, as_json: bool) -> None:
+    """Evaluate one model, and write what is to be kept."""
     found = measure_model(model, asked)
     if samples is not None:
         from erniecore_eval.sample_files import write_rows
 
         write_rows(samples, found.rows)
-    show(found.table, found.statistics, found.facts, as_json=as_json)
+    body = body_of(found.table, found.statistics, found.facts)
+    if out is not None:
+        from erniecore_eval.report_file import write_report
+
+        write_report(out, {**found.hashes, **body}, asked)
+    show(found.table, found.statistics, body, as_json=as_json)
 
 
-def show_comparison(pair: tuple[Path, Path], asked: Asked, *, as_json: bool) -> None:
+def show_comparison(pair: tuple[Path, Path], asked: Asked, out: Path | None, *, as_json: bool) -> None:
     """Evaluate what is a model, read what is a file of samples, and compare the two by group and as a whole."""
     from erniecore_eval.compared import compare, paired
-    from erniecore_eval.sample_files import read_rows
 
     if any(not path.is_file() for path in pair) and not asked.data:
         raise UsageError("missing option '--data'", fix="name the rows on which the models are compared")
-    a, b = (read_rows(path) if path.is_file() else measure_model(path, asked).rows for path in pair)
+    (a, of_a), (b, of_b) = (_rows_of(path, asked) for path in pair)
     pairs = paired(a, b)
     groups: dict[str, list[Any]] = {}
     for entry in pairs:
         groups.setdefault(entry[0].group, []).append(entry)
     named = {name: compare(members, seed=asked.seed) for name, members in groups.items()} if len(groups) > 1 else {}
     body = {**compare(pairs, seed=asked.seed), "groups": named}
+    facts = {"a": str(pair[0]), "b": str(pair[1]), "seed": asked.seed}
+    if out is not None:
+        from erniecore_eval.report_file import write_report
+
+        write_report(out, {**facts, "hashes": {"a": of_a, "b": of_b}, **body}, asked)
     if as_json:
-        return show_json({"a": str(pair[0]), "b": str(pair[1]), "seed": asked.seed, **body})
+        return show_json({**facts, **body})
     columns = ["group", "rows", "measure", "A", "B", "B - A", "95 %", "p", "McNemar p"]
     show_table(
         columns, [line for name, part in [*named.items(), ("all", body)] for line in lines_of(name or "-", part)]
     )
+
+
+def _rows_of(path: Path, asked: Asked) -> tuple[list[ScoredRow], dict[str, str]]:
+    """What one side of a comparison got, and the hashes of what it was where they were asked for."""
+    from erniecore_eval.report_file import samples_sha256
+    from erniecore_eval.sample_files import read_rows
+
+    if path.is_file():
+        return read_rows(path), {"samples_sha256": samples_sha256(path)} if asked.hashed else {}
+    found = measure_model(path, asked)
+    return found.rows, found.hashes
 
 
 def lines_of(name: str, part: dict[str, Any]) -> list[list[str]]:
@@ -151,12 +183,17 @@ def lines_of(name: str, part: dict[str, Any]) -> list[list[str]]:
     return lines
 
 
-def show(table: ScoreTable, statistics: RowStatistics, facts: dict[str, Any], *, as_json: bool) -> None:
+def body_of(table: ScoreTable, statistics: RowStatistics, facts: dict[str, Any]) -> dict[str, Any]:
+    """The scores as one JSON object."""
+    groups = {name: score.as_json() for name, score in table.groups.items()}
+    dropped = {"dropped": statistics.total("dropped"), "errors": statistics.errors}
+    return {**facts, **dropped, **table.total.as_json(), "groups": groups}
+
+
+def show(table: ScoreTable, statistics: RowStatistics, body: dict[str, Any], *, as_json: bool) -> None:
     """The scores as a table, or as one JSON object."""
     if as_json:
-        groups = {name: score.as_json() for name, score in table.groups.items()}
-        dropped = {"dropped": statistics.total("dropped"), "errors": statistics.errors}
-        show_json({**facts, **dropped, **table.total.as_json(), "groups": groups})
+        show_json(body)
         return
     named = {name or "-": score for name, score in table.groups.items()}
     if table.total.metrics:

@@ -29,7 +29,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What `ernie eval` was asked for, beside the model; ``by_row``: every row is computed by itself and kept."""
+    """What `ernie eval` was asked for, beside the model; ``by_row``: every row is computed by itself and kept; ``hashed``: the
+    model's files and the rows are hashed."""
 
     data: tuple[str, ...]
     format: str
@@ -48,16 +49,18 @@ class Asked:
     adapter: Path | None
     device: str
     by_row: bool
+    hashed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """Scores by group, what was read, what the scores depend on, and what each row got where that was asked for."""
+    """Scores by group, what was read, what the scores depend on; what each row got, and hashes, where they were asked for."""
 
     table: ScoreTable
     statistics: RowStatistics
     facts: dict[str, Any]
     rows: list[ScoredRow]
+    hashes: dict[str, str]
 
 
 def measure_model(model: Path, asked: Asked) -> Measured:
@@ -95,7 +98,8 @@ def measure_model(model: Path, asked: Asked) -> Measured:
         generation_options.note_acceptance(asked.speculative, found)
     pairs = enumerate(zip(items, scores, strict=False))
     rows = [row_of_score(index, item, score, right.get(id(item))) for index, (item, score) in pairs]
-    return Measured(table, statistics, _facts(bundle, model, asked.method, asked.seed), rows)
+    facts = _facts(bundle, model, asked.method, asked.seed)
+    return Measured(table, statistics, facts, rows, _hashes(model, asked, items) if asked.hashed else {})
 
 
 def _method(name: str, reference: Path | None) -> tuple[Host, Plugin]:
@@ -176,6 +180,15 @@ def _keep(file: Path | None) -> Callable[[Generated], None]:
             out.write(json.dumps(row, ensure_ascii=False) + "\n")
 
     return keep
+
+
+def _hashes(model: Path, asked: Asked, items: list[Item]) -> dict[str, str]:
+    """sha256 of all files of the model and of what the rows mean."""
+    from erniecore_generation.model_hash import model_hash
+
+    from erniecore_eval.report_file import rows_sha256
+
+    return {"model_sha256": model_hash(model, asked.adapter), "rows_sha256": rows_sha256(items)}
 
 
 def _facts(bundle: ModelBundle, model: Path, method: str, seed: int) -> dict[str, Any]:

@@ -216,3 +216,31 @@ def test_against_itself_a_model_has_no_rewards(report, evaluate, talker, pairs):
     lines = [line.split() for line in evaluate(*args, data=pairs)[1].splitlines()]
     assert ["metric", "copy", "identity", "all"] in lines
     assert ["loss", "0.6931", "0.6931", "0.6931"] in lines
+
+
+def test_the_results_are_kept_with_what_they_depend_on(report, talker, tmp_path):
+    out, samples = tmp_path / "new/result.json", tmp_path / "new/samples.jsonl"
+    body = report("--out", str(out), "--samples", str(samples), "--limit", "4")
+    kept = json.loads(out.read_text())
+    assert {name: kept[name] for name in body} == body
+    assert kept["settings"]["limit"] == 4
+    assert "max_new_tokens" not in kept["settings"]  # nothing was generated
+    assert set(kept["versions"]) == {"erniecore", "erniecore-eval", "numpy"}
+    moved = tmp_path / "moved.jsonl"
+    moved.write_text((talker / "rows.jsonl").read_text())
+    report("--out", str(tmp_path / "again.json"), "--limit", "4", data=moved)
+    again = json.loads((tmp_path / "again.json").read_text())
+    assert [again[key] == kept[key] for key in ("model_sha256", "rows_sha256")] == [True, True]
+    report("--out", str(tmp_path / "other.json"), "--limit", "3")
+    assert json.loads((tmp_path / "other.json").read_text())["rows_sha256"] != kept["rows_sha256"]
+
+
+def test_a_comparison_is_kept_with_the_hashes_of_both(talker, tmp_path, capsys):
+    data, samples, out = str(talker / "rows.jsonl"), str(tmp_path / "a.jsonl"), tmp_path / "compared.json"
+    assert main(["eval", "--model", str(talker / "model"), "--data", data, "--samples", samples]) == 0
+    capsys.readouterr()
+    assert main(["eval", "--compare", samples, samples, "--out", str(out), "--json"]) == 0
+    kept = json.loads(out.read_text())
+    assert kept["loss"] == json.loads(capsys.readouterr().out)["loss"]
+    assert kept["hashes"]["a"] == kept["hashes"]["b"]
+    assert len(kept["hashes"]["a"]["samples_sha256"]) == 64

@@ -98,9 +98,10 @@ def _evaluated(
     bundle, _ = generation_options.open_model(model, device, adapter)
     room = int(bundle.architecture.get("max_position_embeddings") or LENGTH)
     length = min(room, how["max_length"] or LENGTH)
+    from erniecore_generation.model_hash import model_hash
+
     from erniecore_lm_eval.kept import KeptResults
     from erniecore_lm_eval.model import HarnessModel
-    from erniecore_lm_eval.model_hash import model_hash
 
     facts: dict[str, Any] = {"model": str(model), "adapter": str(adapter or "")}
     facts |= {"model_sha256": model_hash(model, adapter), "versions": harness.versions(), "device": device}

@@ -2,7 +2,7 @@
 
 import shutil
 
-from erniecore_lm_eval.model_hash import model_hash
+from erniecore_generation.model_hash import model_hash
 
 
 def test_the_hash_is_of_what_makes_the_model(talker, tmp_path):

@@ -30,8 +30,10 @@ _DEPTH, _MOST = 5, 100_000
 _FAR, _LINE = 1 << 28, 4000
 #: bytes of an upload, and those of the disk that it leaves free
 UPLOAD_BYTES, _RESERVE = 4 << 30, 1 << 30
-#: files that tell that a directory is a run, a model, an adapter or a tokenizer
-_OTHERS = frozenset({EVENTS_NAME, "config.json", "adapter_config.json", "lora_config.json", "tokenizer_config.json"})
+#: files that tell that a directory is a run, a model, an adapter, a tokenizer or the result of an evaluation
+_OTHERS = frozenset(
+    {EVENTS_NAME, "config.json", "adapter_config.json", "lora_config.json", "tokenizer_config.json", "evaluation.json"}
+)
 _SKIPPED = frozenset({"node_modules", "site-packages", "__pycache__"})
 
 

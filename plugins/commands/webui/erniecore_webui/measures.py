@@ -1,4 +1,4 @@
-"""Numbers with their intervals, from what ``ernie eval --json`` and ``ernie lm-eval --json`` print."""
+"""Numbers with their intervals, from the results of ``ernie eval`` and ``ernie lm-eval``."""
 
 from __future__ import annotations
 
@@ -8,8 +8,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from erniecore_runs.record import number
-
-from erniecore_webui.actions import printed_json
 
 #: half a 95 % interval of a normal mean, in standard errors
 _Z95 = 1.96
@@ -35,10 +33,9 @@ class Measure:
         return round(100 * ((self.value if value is None else value) - low) / (high - low), 2)
 
 
-def measures(output: str) -> list[Measure]:
-    """The measures in what a command printed; nothing where it printed no result."""
-    found = printed_json(output)
-    return list(_measures(found)) if isinstance(found, dict) else []
+def measures(result: dict[str, Any]) -> list[Measure]:
+    """The measures in a result; none where it is not one."""
+    return list(_measures(result))
 
 
 def span(found: list[Measure]) -> tuple[float, float]:
@@ -71,6 +68,8 @@ def _of(group: str, values: dict[str, Any]) -> Iterator[Measure]:
             yield Measure(group, name, score, number(value.get("low")), number(value.get("high")))
         elif (name in _PLAIN or name.startswith("rewards/")) and (plain := number(value)) is not None:
             yield Measure(group, name, plain)
+        elif name == "scores" and isinstance(value, dict):
+            yield from _of(group, value)
 
 
 def _of_task(task: str, values: dict[str, Any]) -> Iterator[Measure]:

@@ -1,13 +1,15 @@
 """Evaluations, the machine and the plugins: what the commands print, as the pages show it."""
 
 import json
+import os
+import shutil
 
 import pytest
 from erniecore_webui.actions import ERNIE, Result
 from erniecore_webui.measures import measures, span
 from webui_runs import write_model
 
-#: what `ernie eval --json` printed for two models, and `ernie lm-eval --json` for a task
+#: results of `ernie eval` for two models and for one, and of `ernie lm-eval` for a task
 COMPARED = {"a": "model", "b": "q8", "seed": 0, "rows": 10, "loss": {"a": 7.109, "b": 7.105, "difference": -0.0042,
             "low": -0.0121, "high": 0.0069, "p": 0.43}, "groups": {"copy": {"rows": 5, "loss": {"a": 6.6, "b": 6.5,
             "difference": -0.1, "low": -0.2, "high": -0.05, "p": 0.01}}}}  # fmt: skip
@@ -29,41 +31,92 @@ def ready(site, monkeypatch):
     return site
 
 
-def test_numbers_and_intervals_are_read_from_what_was_printed():
-    compared = measures("note: 20 tensors\n" + json.dumps(COMPARED, indent=2) + "\nbye\n")
+def test_numbers_and_intervals_of_results():
+    compared = measures(COMPARED)
     assert [(m.group, m.name, m.value, m.low, m.high, m.p) for m in compared] == [
         ("", "loss", -0.0042, -0.0121, 0.0069, 0.43), ("copy", "loss", -0.1, -0.2, -0.05, 0.01)]  # fmt: skip
     assert span(compared) == (-0.2, 0.0069)
     assert compared[1].at(compared[1].low, span(compared)) == 0
-    plain = measures(json.dumps(PLAIN))
+    plain = measures(PLAIN)
     assert [(m.name, m.value, m.low) for m in plain] == [("loss", 7.1, None), ("perplexity", 1223.4, None),
                                                          ("exact_match", 0.4, 0.17)]  # fmt: skip
-    (task,) = measures(json.dumps(TASKS))
+    (task,) = measures(TASKS)
     assert (task.group, task.name, task.value) == ("plus", "acc", 0.5)
     assert (round(task.low, 3), round(task.high, 3)) == (0.304, 0.696)
-    assert measures("error ERN-D001 no such file\n") == []
+    # scores of a task, compared
+    scores = measures(
+        {"rows": 2, "scores": {"acc": {"a": 0.5, "b": 1.0, "difference": 0.5, "low": 0.0, "high": 1.0, "p": 0.5}}}
+    )
+    assert [(m.name, m.value) for m in scores] == [("acc", 0.5)]
 
 
+KEPT = "--out runs/evaluations/{0}/evaluation.json"
+SAMPLES = " --samples runs/evaluations/{0}/samples.jsonl"
 FORMS = [
-    ({"model": ["one", ""], "data": "rows.jsonl", "limit": "5"},
-     "eval --model one --data rows.jsonl --method sft --limit 5 --json"),
-    ({"model": ["one", "two"], "data": "rows.jsonl", "generate": "1"},
-     "eval --compare one two --data rows.jsonl --method sft --generate --json"),
-    ({"model": ["one"], "tasks": "plus, minus", "include": "tasks"},
-     "lm-eval --model one --tasks plus,minus --include-path tasks --json"),
+    ({"model": ["one", ""], "data": "rows.jsonl", "limit": "5"}, "one-rows",
+     "eval --model one --data rows.jsonl --method sft --limit 5 " + KEPT + SAMPLES),
+    ({"model": ["one", "two"], "data": "rows.jsonl", "generate": "1"}, "one-two-rows",
+     "eval --compare one two --data rows.jsonl --method sft --generate " + KEPT),
+    ({"model": ["one"], "tasks": "plus, minus", "include": "tasks"}, "one-plus-minus",
+     "lm-eval --model one --tasks plus,minus --include-path tasks " + KEPT + SAMPLES),
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("given", "expected"), FORMS)
-def test_an_evaluation_is_a_command_whose_result_stays(browser, ready, given, expected):
+def finish(site, name, content, *, samples=True):
+    """What the command of an evaluation leaves."""
+    directory = site.root / "evaluations" / name
+    directory.mkdir(parents=True, exist_ok=True)
+    (directory / "evaluation.json").write_text(json.dumps(content))
+    if samples:
+        (directory / "samples.jsonl").write_text("{}\n")
+
+
+@pytest.mark.parametrize(("given", "name", "expected"), FORMS)
+def test_an_evaluation_is_a_command_whose_result_outlives_it(browser, ready, given, name, expected):
     assert browser.post("/evaluate/start", data=given).status_code == 200
     (task,) = ready.tasks.all()
-    assert list(task.argv) == [*ERNIE, *expected.split()]
-    (task.directory / "output.log").write_text(json.dumps(COMPARED))
-    (task.directory / "exit.json").write_text('{"code": 0, "time": 2}')
+    assert list(task.argv) == [*ERNIE, *expected.format(name).split()]
+    assert f'href="/queue?task={task.name}"' in browser.get("/evaluate").text  # it goes on
+    finish(ready, name, COMPARED)
+    shutil.rmtree(task.directory)
     shown = browser.get("/evaluate", headers={"hx-request": "true"}).text
     assert "-0.0121 … 0.0069" in shown
     assert shown.count("<svg") == 2
+    assert "hx-get" not in shown  # nothing goes on
+    assert not ready.data.found().keys() - {"rows.jsonl"}  # results are no data to train on
+    browser.post("/evaluate/start", data=given)
+    assert f"evaluations/{name}-2/" in ready.tasks.all()[0].command  # none is written over
+
+
+def test_two_results_are_compared_row_by_row(browser, ready):
+    finish(ready, "b", PLAIN)
+    finish(ready, "a", {**PLAIN, "model_sha256": "0123", "settings": {"data": ["rows.jsonl"], "limit": 7}})
+    finish(ready, "compared", COMPARED, samples=False)
+    shown = browser.get("/evaluate").text
+    assert "0123" in shown
+    assert "rows.jsonl" in shown
+    os.utime(ready.root / "evaluations/b/evaluation.json", (1, 1))
+    browser.post("/evaluate/compare", data={"result": ["a", "b"]})
+    (task,) = ready.tasks.all()
+    files = "runs/evaluations/b/samples.jsonl runs/evaluations/a/samples.jsonl"  # the older one first
+    expected = f"eval --compare {files} --out runs/evaluations/b-a/evaluation.json"
+    assert list(task.argv) == [*ERNIE, *expected.split()]
+    for wrong in (["a"], ["a", "compared"], ["a", "b", "compared"], ["a", "../x"]):
+        assert browser.post("/evaluate/compare", data={"result": wrong}).status_code == 400
+    assert len(ready.tasks.all()) == 1
+
+
+def test_a_deleted_result_comes_back(browser, ready):
+    finish(ready, "mine", PLAIN)
+    answer = browser.post("/evaluate/delete", data={"result": ["mine"]})
+    assert not (ready.root / "evaluations/mine").exists()
+    name = dict(answer.url.params)["undo"]
+    assert f'value="{name}"' in answer.text
+    browser.post("/evaluate/restore", data={"name": name})
+    assert (ready.root / "evaluations/mine/samples.jsonl").is_file()
+    for wrong in ("", ".", "..", "../first", "evaluations"):
+        assert browser.post("/evaluate/delete", data={"result": [wrong]}).status_code == 400
+    assert (ready.root / "first").is_dir()
 
 
 @pytest.mark.parametrize("change", [{"model": ""}, {"model": "/etc"}, {"data": "../x.jsonl"}, {"data": ""}, {"limit": "-1"},

@@ -217,3 +217,36 @@ def test_compare_shows_evaluations_with_their_interval(browser, site):
         file.write('{"event": "eval", "step": 30, "accuracy": 0.5, "accuracy_stderr": 0.1, "seconds": 1}\n')
     text = browser.get("/compare?run=first&run=group~1second").text
     assert "0.5 ± 0.196" in text
+
+
+def test_what_a_model_wrote_is_shown_by_step(browser, site):
+    run = site.root / "first"
+    with (run / "events.jsonl").open("a") as file:
+        for name in ("eval-generate.jsonl", "../../.web/token"):
+            file.write(json.dumps({"event": "evaluation", "by": name, "step": 4, "samples": name}) + "\n")
+    rows = [
+        {
+            "step": step,
+            "prompt": f"<b>{step}",
+            "completion": f"wrote {step}",
+            "reference": "r",
+            "scores": {"exact": step / 8},
+        }
+        for step in (2, 4)
+    ]
+    (run / "eval-generate.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows) + '{"step": 5, "prom')
+    last = browser.get("/run/first/evaluations").text
+    assert "wrote 4" in last
+    assert "wrote 2" not in last
+    assert "&lt;b&gt;4" in last
+    assert site.token not in last
+    earlier = browser.get("/run/first/evaluations?step=2").text
+    assert "wrote 2" in earlier
+    assert '<td class="num">0.25</td>' in earlier
+    assert "kept no samples" in browser.get("/run/group~1second/evaluations").text
+    # results of its models are shown too
+    (site.root / "evaluations/mine").mkdir(parents=True)
+    result = {"model": "runs/first/model", "rows": 3, "loss": 7.25, "settings": {"data": ["rows.jsonl"]}}
+    (site.root / "evaluations/mine/evaluation.json").write_text(json.dumps(result))
+    assert "7.25" in browser.get("/run/first/evaluations").text
+    assert "7.25" not in browser.get("/run/group~1second/evaluations").text

@@ -16,14 +16,15 @@ from starlette.responses import FileResponse, JSONResponse, RedirectResponse, Re
 from starlette.routing import Route
 
 from erniecore.api.files import read_json
+from erniecore_webui import results
 from erniecore_webui.actions import ERNIE, Result, shown
-from erniecore_webui.pages.run_facts import checkpoints, error_rows, last_events
+from erniecore_webui.pages.run_facts import checkpoints, error_rows, last_events, samples
 from erniecore_webui.rendering import field, form, page, site_of
 from erniecore_webui.site import Site
 from erniecore_webui.stream import live
 from erniecore_webui.tasks import Task
 
-PARTS = ("charts", "log", "settings", "data", "checkpoints")
+PARTS = ("charts", "log", "settings", "data", "checkpoints", "evaluations")
 _LOG_BYTES = 64 << 10
 _MOST = 1 << 26
 
@@ -38,6 +39,7 @@ def show(request: Request) -> Response:
     events = last_events(path)
     facts: dict[str, Callable[[Path, Request], dict[str, Any]]] = {
         "charts": _no_facts, "log": _log, "settings": _settings, "data": _data, "checkpoints": _checkpoints,
+        "evaluations": _evaluations,
     }  # fmt: skip
     return page(
         request, f"run_{part}.html", current="runs", run=summary, part=part, parts=PARTS, path=path,
@@ -78,6 +80,17 @@ def _data(path: Path, request: Request) -> dict[str, Any]:
 
 def _checkpoints(path: Path, request: Request) -> dict[str, Any]:
     return {"checkpoints": checkpoints(path), "model": (path / "model" / "config.json").is_file()}
+
+
+def _evaluations(path: Path, request: Request) -> dict[str, Any]:
+    """What the model wrote while it was trained, and the kept results of models of this run."""
+    site = site_of(request)
+    own = site.models.place(path) + "/"
+    return {
+        "samples": samples(path, last_events(path).samples, request.query_params.get("step", "")),
+        "results": results.of_models(site, lambda place: place.startswith(own)),
+        "models": [place for place in site.models.found() if place.startswith(own)],
+    }
 
 
 def curves(request: Request) -> Response:

@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from erniecore_runs.samples import sample_rows
+
 from erniecore.api.files import parse_json
 from erniecore.api.runs import EVENTS_NAME, warning_text
 from erniecore_webui.state_files import stored_object
@@ -19,12 +21,15 @@ _ERRORS = 200
 
 @dataclass(slots=True)
 class LastEvents:
-    """The newest start, the end that follows it, the warnings and the last evaluation near the end of the events."""
+    """The newest start, the end that follows it, the warnings and the last evaluation near the end of the events; files of
+    samples."""
 
     start: dict[str, Any] = field(default_factory=dict)
     end: dict[str, Any] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
     evaluation: dict[str, Any] = field(default_factory=dict)
+    #: callback -> its file of samples
+    samples: dict[str, str] = field(default_factory=dict)
 
 
 def last_events(path: Path) -> LastEvents:
@@ -40,6 +45,8 @@ def last_events(path: Path) -> LastEvents:
             found.warnings.append(warning_text(event))
         elif kind == "eval":
             found.evaluation = event
+        elif kind == "evaluation" and event.get("samples"):
+            found.samples[str(event.get("by", ""))] = str(event["samples"])
     found.warnings = found.warnings[-5:]
     return found
 
@@ -63,6 +70,30 @@ def _events(path: Path) -> Iterator[dict[str, Any]]:
             event = parse_json(line)
             if isinstance(event, dict):
                 yield event
+
+
+@dataclass(frozen=True, slots=True)
+class Samples:
+    """What the model wrote in one evaluation by a callback. ``steps``: of the evaluations that were kept."""
+
+    by: str
+    steps: list[int]
+    step: int
+    metrics: list[str]
+    rows: list[dict[str, Any]]
+
+
+def samples(path: Path, files: dict[str, str], step: str) -> list[Samples]:
+    """Of each callback those of a step, or of the last one where it kept none of that step."""
+    found = []
+    for by, file in files.items():
+        if rows := sample_rows(path, file):
+            steps = sorted({row["step"] for row in rows})
+            chosen = int(step) if step.isdecimal() and len(step) < 10 and int(step) in steps else steps[-1]
+            shown = [row for row in rows if row["step"] == chosen]
+            metrics = list(dict.fromkeys(name for row in shown for name in row["scores"]))
+            found.append(Samples(by, steps, chosen, metrics, shown))
+    return found
 
 
 def checkpoints(path: Path) -> list[dict[str, Any]]:

@@ -9,14 +9,20 @@ let chosen = new Set();
 document.addEventListener("htmx:beforeRequest", (event) => {
   if (event.target.matches("[data-refresh]") && document.hidden) event.preventDefault();
 });
+const before = new WeakMap();
 document.addEventListener("htmx:beforeSwap", (event) => {
+  // what did not change stays as it is: opened details, scrolled tables, text that somebody marks
+  if (event.detail.requestConfig?.elt.matches("[data-refresh]")) {
+    if (before.get(event.target) === event.detail.serverResponse) { event.detail.shouldSwap = false; return; }
+    before.set(event.target, event.detail.serverResponse);
+  }
   if (event.target.id !== "rows") return;
   const focused = document.activeElement;
   event.target.dataset.focus = focused && event.target.contains(focused) ? focused.getAttribute("href") || focused.value || "" : "";
 });
 document.addEventListener("htmx:afterSwap", (event) => {
   if (event.target.id === "rows") {
-    for (const box of event.target.querySelectorAll('input[name="run"]')) box.checked = chosen.has(box.value);
+    for (const box of event.target.querySelectorAll('input[type="checkbox"]')) box.checked = chosen.has(box.value);
     const wanted = event.target.dataset.focus;
     if (wanted) [...event.target.querySelectorAll("a, input, button")].find((e) => (e.getAttribute("href") || e.value) === wanted)?.focus();
     choices();
@@ -25,10 +31,10 @@ document.addEventListener("htmx:afterSwap", (event) => {
 });
 
 function choices() {
-  for (const button of document.querySelectorAll("[data-with-choice]")) button.disabled = chosen.size === 0;
+  for (const button of document.querySelectorAll("[data-with-choice]")) button.disabled = chosen.size < (button.dataset.withChoice || 1) || chosen.size > (button.dataset.withChoice || Infinity);
 }
 document.addEventListener("change", (event) => {
-  if (event.target.matches('#rows input[name="run"]')) {
+  if (event.target.matches('#rows input[type="checkbox"]')) {
     if (event.target.checked) chosen.add(event.target.value); else chosen.delete(event.target.value);
     choices();
   }
@@ -59,6 +65,6 @@ function follow() {
 }
 const here = document.querySelector("[data-here]");
 if (here) here.value = location.pathname + location.search;
-for (const box of document.querySelectorAll('#rows input[name="run"]:checked')) chosen.add(box.value);
+for (const box of document.querySelectorAll('#rows input[type="checkbox"]:checked')) chosen.add(box.value);
 choices();
 follow();

@@ -1,6 +1,7 @@
 """Evaluate, Machine and Plugins in a real browser, with the real commands; a checkpoint that is served by one click."""
 
 import json
+import shutil
 
 import pytest
 from browser_checks import until, violations
@@ -10,8 +11,10 @@ pytestmark = [pytest.mark.web, pytest.mark.slow]
 
 def test_a_checkpoint_is_exported_and_talks_by_one_click(visit, server):
     process = server.train(
-        "talks", "train.max_steps=3", "checkpoint.every=3", "train.warmup_steps=1", "checkpoint.export=false"
-    )
+        "talks", "train.max_steps=3", "checkpoint.every=3", "train.warmup_steps=1", "checkpoint.export=false",
+        "--callback", "eval-generate", "eval.every=1", "callbacks.eval-generate.max_new_tokens=4",
+        "callbacks.eval-generate.limit=2",
+    )  # fmt: skip
     assert process.wait() == 0
     page = visit("/run/talks/checkpoints")
     page.get_by_role("button", name="Chat").first.click()
@@ -24,6 +27,17 @@ def test_a_checkpoint_is_exported_and_talks_by_one_click(visit, server):
     until(page, "document.querySelectorAll('.pane[data-state=none]').length === 1")
 
 
+def test_what_it_wrote_while_it_trained_is_on_its_page(visit, server):
+    page = visit("/run/talks/evaluations")
+    rows = [json.loads(line) for line in (server.home / "runs/talks/eval-generate.jsonl").read_text().splitlines()]
+    assert page.locator(".written tbody tr").count() == 2
+    assert page.locator(".written td:nth-child(2)").all_inner_texts()[-1].strip() == rows[-1]["completion"].strip()
+    page.get_by_role("link", name="1", exact=True).click()
+    page.wait_for_url("**step=1")
+    assert page.locator(".written td:nth-child(2)").all_inner_texts()[0].strip() == rows[0]["completion"].strip()
+    assert not violations(page)
+
+
 def test_it_is_compared_with_its_base_and_the_result_stays(visit, server, image):
     page = visit("/evaluate?model=model")
     page.get_by_label("Compare with").select_option("runs/talks/exported/step-00000003")
@@ -31,11 +45,11 @@ def test_it_is_compared_with_its_base_and_the_result_stays(visit, server, image)
     page.get_by_label("Also generate").check()
     page.get_by_label("Most tokens").fill("4")
     page.get_by_role("button", name="Evaluate").first.click()
-    page.wait_for_selector("#results svg")
-    names = page.locator("#results tbody tr td:nth-child(2)").all_inner_texts()
+    page.wait_for_selector("#rows svg")
+    names = page.locator("#rows tbody tr td:nth-child(2)").all_inner_texts()
     assert names[:2] == ["loss", "accuracy"]
     a, b, difference = (
-        float(page.locator("#results tbody tr").first.locator("td").nth(n).inner_text()) for n in (2, 3, 4)
+        float(page.locator("#rows tbody tr").first.locator("td").nth(n).inner_text()) for n in (2, 3, 4)
     )
     assert difference != 0
     assert abs(b - a - difference) < 0.01
@@ -45,7 +59,40 @@ def test_it_is_compared_with_its_base_and_the_result_stays(visit, server, image)
         json.loads(line)["command"] for line in (server.home / "runs/.web/audit.jsonl").read_text().splitlines()
     ]
     command = "ernie eval --compare model runs/talks/exported/step-00000003 --data rows.jsonl --method sft --generate"
-    assert f"{command} --max-new-tokens 4 --json" in commands
+    out = "runs/evaluations/model-runs-talks-exported-step-00000003-rows/evaluation.json"
+    assert f"{command} --max-new-tokens 4 --out {out}" in commands
+    assert json.loads((server.home / out).read_text())["hashes"]["a"]["rows_sha256"]
+
+
+def test_results_outlive_their_tasks_and_are_compared_and_deleted_by_keyboard(visit, server):
+    page = visit("/evaluate")
+    for place in ("model", "runs/talks/exported/step-00000003"):
+        page.get_by_label("Model", exact=True).first.select_option(place)
+        page.get_by_label("Data file").fill("rows.jsonl")
+        page.get_by_label("Data file").press("Enter")
+        page.get_by_label(f"Choose {place.replace('/', '-')}-rows", exact=True).wait_for()
+    for file in (server.home / "runs/.web/tasks").glob("*/task.json"):
+        if "eval" in json.loads(file.read_text())["title"]:
+            shutil.rmtree(file.parent)
+    page.goto(server.base + "/evaluate")
+    for name in ("model-rows", "runs-talks-exported-step-00000003-rows"):
+        page.get_by_label(f"Choose {name}", exact=True).press("Space")
+    page.get_by_role("button", name="Compare").press("Enter")
+    compared = "model-rows-runs-talks-exported-step-00000003-rows"
+    row = page.locator(f"#{compared} tbody tr").first
+    row.wait_for()
+    both, apart = (
+        json.loads((server.home / f"runs/evaluations/{name}/evaluation.json").read_text())["loss"]
+        for name in (compared, "model-rows")
+    )
+    assert abs(both["a"] - apart) < 1e-9  # the same rows, each by itself
+    page.get_by_label("Choose model-rows", exact=True).press("Space")
+    page.get_by_role("button", name="Delete").press("Enter")
+    page.get_by_role("button", name="Undo").wait_for()
+    assert not (server.home / "runs/evaluations/model-rows").exists()
+    page.get_by_role("button", name="Undo").press("Enter")
+    page.get_by_label("Choose model-rows", exact=True).wait_for()
+    assert not violations(page)
 
 
 def test_the_doctor_comes_after_the_page(visit):
