@@ -10,6 +10,7 @@ import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from hashlib import blake2b
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -79,6 +80,24 @@ class PromptMedia:
             if span.start < end < span.end:
                 return span.start if span.start > start else span.end
         return end
+
+    def chunk_ends(self, chunk: int) -> Iterator[int]:
+        """Where the chunks of the prompt end that also any longer prompt with this beginning has, ``chunk`` tokens at most but
+        for those of images."""
+        start = 0
+        while (end := self.boundary(start, (start // chunk + 1) * chunk)) <= len(self.positions):
+            yield end
+            start = end
+
+    def digest(self, start: int, end: int) -> bytes:
+        """Hash of what the model gets for the images between ``start`` and ``end``, which cut none."""
+        hashed = blake2b(digest_size=16)
+        for span in self.spans:
+            if start <= span.start < end:
+                for name, values in sorted(span.inputs.items()):
+                    hashed.update(f"{name} {values.dtype} {values.shape} ".encode())
+                    hashed.update(np.ascontiguousarray(values))
+        return hashed.digest()
 
     def part(self, start: int, end: int) -> tuple[Ints, Inputs]:
         """(positions [n, axes], inputs of the model by name) of the tokens from ``start`` to ``end``, which cut no image."""

@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from erniecore_generation.engine.prefix import BLOCK, block_keys
+from erniecore_generation.engine.prefix import BLOCK, text_blocks
 from erniecore_generation.engine.requests import (
     EngineStats,
     EngineStopped,
@@ -105,9 +105,8 @@ class Router:
         """
         check_portable(request)
         check_request(request, self.description["vocab_size"], self.description["context"])
-        # prompts with images are in no prefix cache
-        ids = request.ids if request.media is None else ()
-        keys = tuple(key for key, _ in block_keys(ids, request.adapter or "", BLOCK))
+        # of a prompt with images the text decides alone: hashing pixels here would hold up other requests
+        keys = tuple(block.key for block in text_blocks(request.ids, request.adapter or "", BLOCK))
         with self._lock:
             if self._state != "running":
                 raise EngineStopped("no requests are taken", found=self._state)

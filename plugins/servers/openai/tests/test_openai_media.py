@@ -146,6 +146,38 @@ def test_prompts_with_images_come_in_chunks_that_cut_no_image_and_company_change
     assert outcomes(True, rows=3)[0] == alone + alone
 
 
+def test_beginnings_with_images_are_found_by_what_they_show_and_change_no_bit(home, model):
+    responder = Responder(model.engine.model, model.tokenizer)
+    with Image.open(home / "c.png") as shown:
+        Image.fromarray(255 - np.asarray(shown.convert("RGB"))).save(home / "negative.png")
+    text = "What is it? " * 6
+    wanted = [
+        responder.encode([asked("<image>" + text + more, [home / name])])
+        for name, more in (("c.png", ""), ("c.png", "And what else is there? "), ("negative.png", ""), ("c.png", ""))
+    ]
+    assert wanted[0].ids == wanted[2].ids  # pixels are all that differs
+
+    def outcomes(**options):
+        engine, found = engine_of(model.engine.model, invariant=True, rows=1, **options), []
+        engine.start()
+        for prompt in wanted:
+            found.append(ask(engine, prompt.ids, new=9, logprobs=2, media=prompt.media))
+            found[-1].over.wait()
+        engine.stop()
+        return [caller.outcome for caller in found], [caller.end.cached_tokens for caller in found]
+
+    bare, nothing = outcomes(prefix_bytes=0)
+    stored, cached = outcomes()
+    assert nothing == [0, 0, 0, 0]
+    assert stored == bare
+    assert bare[0] != bare[2]
+    behind = wanted[0].media.spans[0].end
+    assert cached[0] == 0
+    assert cached[1] >= behind
+    assert cached[2] < wanted[0].media.spans[0].start + 1
+    assert behind <= cached[3] < len(wanted[3].ids)
+
+
 def test_what_is_read_image_by_image_is_what_the_batches_of_training_have(home, model):
     template = model.tokenizer.chat_template
     messages = [asked("1 <image> 2 <image><image>", [home / name for name in ("c.png", "a.png", "b.png")])]

@@ -1,12 +1,15 @@
-"""Prefix cache: keys and values of the beginnings of texts, in blocks of tokens. A block is found by the hash of its own
+"""Prefix cache: keys and values of the beginnings of prompts, in blocks of tokens. A block is found by the hash of its own
 tokens and all before it; the least recently used blocks go when the bytes are used up. What is stored is what was computed, so
 a hit changes no number of a model whose passes do not depend on how a prompt is divided (see ``scheduler.py``).
+
+A prompt with images is divided as it is computed, and the hash of a block has what the model sees of its images: numbers are
+then those without the cache, whatever they depend on.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 from typing import TYPE_CHECKING
@@ -18,20 +21,31 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from erniecore_generation.cache import StaticCache
+    from erniecore_generation.media import PromptMedia
 
 #: tokens of a block, unless somebody says otherwise
 BLOCK = 16
 
 
 @dataclass(frozen=True, slots=True)
-class _Block:
+class Block:
+    """The tokens ``ids`` from ``start`` to ``end`` of a prompt; ``key`` stands for them and all before them."""
+
+    key: bytes
+    start: int
+    end: int
+    ids: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Kept:
     ids: tuple[int, ...]
     tensors: list[paddle.Tensor]
     num_bytes: int
 
 
 class PrefixCache:
-    """Blocks of ``size`` tokens in at most ``most_bytes``; 0 keeps nothing.
+    """Blocks, of texts with ``size`` tokens each, in at most ``most_bytes``; 0 keeps nothing.
 
     Attributes:
         num_bytes: of the blocks. queries, hits: tokens of prompts that were looked up, and those found.
@@ -40,56 +54,69 @@ class PrefixCache:
     def __init__(self, size: int, most_bytes: int) -> None:
         self.size, self.most_bytes = size, most_bytes
         self.num_bytes = self.queries = self.hits = 0
-        self._blocks: OrderedDict[bytes, _Block] = OrderedDict()
+        self._blocks: OrderedDict[bytes, _Kept] = OrderedDict()
 
     def __len__(self) -> int:
         return len(self._blocks)
 
-    def find(self, ids: Sequence[int], name: str, unit: int) -> list[list[paddle.Tensor]]:
-        """The blocks of the longest beginning that is stored: a multiple of ``unit`` tokens, and not all of ``ids``, as the
-        logits of the last one are needed. ``name``: of the adapter."""
-        found: list[tuple[bytes, _Block]] = []
-        for key, part in block_keys(ids[: len(ids) - 1], name, self.size):
-            block = self._blocks.get(key)
-            if block is None or block.ids != part:
+    def find(self, blocks: Iterable[Block], tokens: int, unit: int = 1) -> tuple[list[list[paddle.Tensor]], int]:
+        """What is stored of the longest beginning, and its length: a multiple of ``unit``. ``tokens``: of the prompt, all of
+        which are never found, as the logits of the last one are needed."""
+        found: list[tuple[Block, _Kept]] = []
+        for block in blocks:
+            kept = self._blocks.get(block.key)
+            if block.end >= tokens or kept is None or kept.ids != block.ids:
                 break
-            found.append((key, block))
-        del found[len(found) * self.size // unit * unit // self.size :]
-        self.queries += len(ids)
-        self.hits += len(found) * self.size
+            found.append((block, kept))
+        while found and found[-1][0].end % unit:
+            found.pop()
+        length = found[-1][0].end if found else 0
+        self.queries += tokens
+        self.hits += length
         # the beginning last, so that it stays longest: without it nothing behind it is found
-        for key, _ in reversed(found):
-            self._blocks.move_to_end(key)
-        return [block.tensors for _, block in found]
+        for block, _ in reversed(found):
+            self._blocks.move_to_end(block.key)
+        return [kept.tensors for _, kept in found], length
 
     def add(
-        self, ids: Sequence[int], name: str, cache: StaticCache, row: int, columns: NDArray[np.int64], start: int = 0
+        self, blocks: Iterable[Block], cache: StaticCache, row: int, columns: NDArray[np.int64], start: int = 0
     ) -> None:
-        """Store the whole blocks from token ``start`` on of a text, whose tokens are the ``columns`` [n] of a row."""
+        """Store the blocks from token ``start`` on of a prompt, whose tokens so far are the ``columns`` [n] of a row."""
         if not self.most_bytes:
             return
-        keys = list(block_keys(ids[: len(columns)], name, self.size))
-        for number, (key, part) in enumerate(keys):
-            first = number * self.size
-            if first < start or key in self._blocks:
+        whole = [block for block in blocks if block.end <= len(columns)]
+        for block in whole:
+            if block.start < start or block.key in self._blocks:
                 continue
-            tensors = cache.read(row, columns[first : first + self.size])
+            tensors = cache.read(row, columns[block.start : block.end])
             num_bytes = sum(int(tensor.size) * int(tensor.element_size()) for tensor in tensors)
-            self._blocks[key] = _Block(part, tensors, num_bytes)
+            self._blocks[block.key] = _Kept(block.ids, tensors, num_bytes)
             self.num_bytes += num_bytes
         # as in find: the end of a text goes before its beginning
-        for key, _ in reversed(keys):
-            if key in self._blocks:
-                self._blocks.move_to_end(key)
+        for block in reversed(whole):
+            if block.key in self._blocks:
+                self._blocks.move_to_end(block.key)
         while self.num_bytes > self.most_bytes:
-            _, block = self._blocks.popitem(last=False)
-            self.num_bytes -= block.num_bytes
+            _, kept = self._blocks.popitem(last=False)
+            self.num_bytes -= kept.num_bytes
 
 
-def block_keys(ids: Sequence[int], name: str, size: int) -> Iterator[tuple[bytes, tuple[int, ...]]]:
-    """Key and tokens of each whole block of ``size`` tokens; a key stands for the block and all before it."""
-    key = blake2b(name.encode(), digest_size=16).digest()
-    for start in range(0, len(ids) - size + 1, size):
-        part = tuple(ids[start : start + size])
-        key = blake2b(key + np.array(part, np.int64).tobytes(), digest_size=16).digest()
-        yield key, part
+def text_blocks(ids: Sequence[int], name: str, size: int) -> Iterator[Block]:
+    """Each whole block of ``size`` tokens of a text; ``name``: of the adapter."""
+    return _blocks(ids, name.encode(), range(size, len(ids) + 1, size))
+
+
+def media_blocks(ids: Sequence[int], name: str, media: PromptMedia, chunk: int) -> Iterator[Block]:
+    """Each whole chunk of a prompt with images; never one of a text, whose passes may be others."""
+    return _blocks(ids, b"images " + name.encode(), media.chunk_ends(chunk), media.digest)
+
+
+def _blocks(
+    ids: Sequence[int], name: bytes, ends: Iterable[int], seen: Callable[[int, int], bytes] = lambda start, end: b""
+) -> Iterator[Block]:
+    key, start = blake2b(name, digest_size=16).digest(), 0
+    for end in ends:
+        part = tuple(ids[start:end])
+        key = blake2b(key + np.array(part, np.int64).tobytes() + seen(start, end), digest_size=16).digest()
+        yield Block(key, start, end, part)
+        start = end

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from erniecore_generation.engine.logprobs import token_logprob
-from erniecore_generation.engine.prefix import PrefixCache
+from erniecore_generation.engine.prefix import Block, PrefixCache, media_blocks, text_blocks
 from erniecore_generation.engine.requests import (
     Event,
     Failed,
@@ -48,6 +48,7 @@ class Job:
     row: Row | None = None
     group: Group | None = None
     scores: list[TokenLogprob | None] = field(default_factory=lambda: [None])
+    blocks: Sequence[Block] = ()
 
     @property
     def order(self) -> tuple[int, int]:
@@ -214,11 +215,18 @@ class Scheduler:
         ids, request = row.ids, job.request
         group = lane.stepper.group([row], len(ids) + lane.stepper.room([row]))
         # a token's log-probability needs the pass over the one before it
-        known = ids if request.prompt_logprobs is None else ids[: request.scored_from]
-        if known and request.media is None:
-            found = self.prefix.find(known, job.adapter, self.prefix.size if lane.shared else self.chunk)
+        known = len(ids) if request.prompt_logprobs is None else request.scored_from
+        if self.prefix.most_bytes:
+            media = request.media
+            job.blocks = tuple(
+                text_blocks(ids, job.adapter, self.prefix.size)
+                if media is None
+                else media_blocks(ids, job.adapter, media, self.chunk)
+            )
+            # prompts with images are stored as they are computed; of texts, where numbers depend on shapes, whole chunks are found
+            unit = self.chunk if media is None and not lane.shared else 1
+            found, job.cached = self.prefix.find(job.blocks, known, unit)
             if found:
-                job.cached = len(found) * self.prefix.size
                 group.cache.fill(found)
                 group.mask = np.ones((1, job.cached), np.int64)
                 job.scores += [None] * job.cached
@@ -233,8 +241,9 @@ class Scheduler:
         takes the block: that can cost a draft token, and changes no completion.
         """
         drafted = group.cache.length == end
-        if drafted and job.request.media is None and (self.lanes[job.adapter].shared or end - start == self.chunk):
-            self.prefix.add(job.request.ids, job.adapter, group.cache, 0, np.arange(end), start)
+        same = self.lanes[job.adapter].shared or job.request.media is not None or end - start == self.chunk
+        if drafted and same:
+            self.prefix.add(job.blocks, group.cache, 0, np.arange(end), start)
 
     def _keep_text(self, job: Job, lane: Lane, group: Group) -> None:
         """Store prompt and completion, with which the next prompt of a conversation begins; not where the numbers of a decoding
@@ -244,7 +253,7 @@ class Scheduler:
         place = group.rows.index(row)
         columns = np.flatnonzero(group.mask[place])
         if job.request.media is None and lane.shared and lane.invariant and columns[-1] < group.cache.length:
-            self.prefix.add(row.ids, job.adapter, group.cache, place, columns)
+            self.prefix.add(text_blocks(row.ids, job.adapter, self.prefix.size), group.cache, place, columns)
 
     def _score(self, job: Job, logits: Any, start: int) -> None:
         """Log-probabilities of the tokens behind the columns ``start`` and following, whose logits [w, V] are there."""
