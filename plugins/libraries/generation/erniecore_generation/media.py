@@ -96,7 +96,7 @@ class PromptMedia:
             if start <= span.start < end:
                 for name, values in sorted(span.inputs.items()):
                     hashed.update(f"{name} {values.dtype} {values.shape} ".encode())
-                    hashed.update(np.ascontiguousarray(values))
+                    hashed.update(np.ascontiguousarray(values).data)
         return hashed.digest()
 
     def part(self, start: int, end: int) -> tuple[Ints, Inputs]:

@@ -223,7 +223,7 @@ class Scheduler:
                 if media is None
                 else media_blocks(ids, job.adapter, media, self.chunk)
             )
-            # prompts with images are stored as they are computed; of texts, where numbers depend on shapes, whole chunks are found
+            # prompts with images are stored as they are computed; texts, where numbers depend on shapes, by whole chunks
             unit = self.chunk if media is None and not lane.shared else 1
             found, job.cached = self.prefix.find(job.blocks, known, unit)
             if found:
