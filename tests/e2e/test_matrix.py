@@ -33,6 +33,7 @@ NEEDS = {
         "method.max_new_tokens": 4,
         "rewards.regex": "{pattern: '[a-m]', whole: false}",
     },
+    "online-distill": {"method.students.small": "{model}"},
     "rloo": {"method.group_size": 2, "method.max_new_tokens": 4, "rewards.exact-match.weight": 1},
     "upo": {"method.group_size": 2, "method.max_new_tokens": 4, "rewards.exact-match.weight": 1},
 }

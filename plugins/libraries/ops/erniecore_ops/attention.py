@@ -15,6 +15,7 @@ from paddle.autograd import PyLayer
 from erniecore_ops._attention_plan import HIDDEN, Plan, make_plan
 from erniecore_ops._frozen import frozen
 from erniecore_ops._head_order import heads_first, tokens_first
+from erniecore_ops.attention_inputs import note
 from erniecore_ops.from_numpy import tensor_of
 from erniecore_ops.kernels import in_use, replaceable
 from erniecore_ops.parallel import parallel_map
@@ -73,6 +74,7 @@ def attention(
     if hq % hk:
         raise ValueError(f"{hq} query heads cannot share {hk} key heads evenly")
     scale = float(d**-0.5) if scale is None else scale
+    note(q, k, startend_row_indices, attention_mask, scale)
     if S == 1 and startend_row_indices is None and q.dtype == v.dtype and not paddle.is_grad_enabled():
         return decode_attention(q, k, v, attention_mask, scale)
     dtype = "float64" if q.dtype == paddle.float64 else "float32"

@@ -7,6 +7,7 @@ T tokens, H hidden, I intermediate, E experts, k experts per token, V vocabulary
 
 from erniecore_ops._rematerialize import rematerialized
 from erniecore_ops.attention import attention, full_attention
+from erniecore_ops.attention_inputs import AttentionInputs, attention_inputs
 from erniecore_ops.bfloat16_weights import exact_bfloat16, frozen_grouped_linear, frozen_linear
 from erniecore_ops.decoder_step import DecoderStep, NewTokens, decoder_step
 from erniecore_ops.embedding import embedding, shifted
@@ -51,6 +52,7 @@ from erniecore_ops.swiglu import swiglu
 from erniecore_ops.top_experts import top_experts
 
 __all__ = [
+    "AttentionInputs",
     "FP8",
     "DecoderStep",
     "NF4",
@@ -63,6 +65,7 @@ __all__ = [
     "TOP",
     "apply_rope",
     "attention",
+    "attention_inputs",
     "full_attention",
     "axes_by_parity",
     "axes_in_sections",
