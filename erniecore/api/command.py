@@ -21,7 +21,7 @@ from erniecore.cli.options import (
     takes,
 )
 from erniecore.cli.render import note, show, show_error, show_fields, show_json, show_table, use_color
-from erniecore.errors import did_you_mean
+from erniecore.errors import CODES, did_you_mean
 from erniecore.kinds import FLAG_KINDS
 
 if TYPE_CHECKING:
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from erniecore.types.text import Tokenizer
 
 __all__ = [
+    "CODES",
     "NOTHING",
     "Chosen",
     "JsonOption",

@@ -1,4 +1,4 @@
-"""Settings that somebody is writing: what ``ernie plan`` says of them, their command, and where a new run begins.
+"""Settings that somebody is writing: what ``ernie plan`` says of them, their command, and the start of their run.
 
 The command sees a file below the directory of the runs, as it does for a run; so errors and numbers here are those of a terminal.
 """
@@ -7,31 +7,47 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import secrets
 import shlex
 import threading
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from erniecore_runs.settings import hyperparameters
-
 from erniecore.api import UsageError
 from erniecore.api.command import store_text
-from erniecore.api.settings import RUN_KINDS
+from erniecore.api.settings import MANY, RUN_KINDS
 from erniecore_webui.actions import ERNIE, printed_json
+from erniecore_webui.settings_files import check_size
 from erniecore_webui.site import Site
 from erniecore_webui.yaml_edits import flat, leaves, read
 
-#: characters of settings
-MOST = 200_000
 #: plans of drafts at a time, of all browsers
 _AT_A_TIME = threading.Semaphore(2)
 _NEITHER = "a path below the directory of the runs, of the models or of commands"
-_START = "# {about}\nmodel: {{path: {model}}}\nmethod: {{name: {method}}}\n{adapter}data:\n  train: [{data}]\n{more}"
-STARTS = ("sft", "lora", "dpo", "pt")
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """Something wrong, as the command says it: code, what, and the remedy; ``next``: a command to run."""
+
+    code: str
+    text: str
+    fix: str = ""
+    next: str = ""
+
+    def renamed(self, old: str, new: str) -> Told:
+        """The same about something of another name."""
+        return replace(self, text=self.text.replace(old, new), fix=self.fix.replace(old, new))
+
+
+def told_of(error: Mapping[str, Any]) -> Told:
+    """One of the errors that commands print as JSON, and that :meth:`ErnieError.fields` gives."""
+    message = str(error["message"]) + (f" (got {error['found']})" if error.get("found") else "")
+    expected = f"; expected {error['expected']}" if error.get("expected") else ""
+    return Told(str(error["code"]), message + expected, str(error.get("fix", "")), str(error.get("next", "")))
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,89 +60,108 @@ class Verdict:
     """
 
     plan: dict[str, Any] = field(default_factory=dict)
-    errors: dict[str, str] = field(default_factory=dict)
-    general: tuple[str, ...] = ()
+    errors: dict[str, list[Told]] = field(default_factory=dict)
+    general: tuple[Told, ...] = ()
+
+    def __str__(self) -> str:
+        """Everything that is wrong, on one line."""
+        about = [f"{key}: {told.text}" for key, found in self.errors.items() for told in found]
+        return "; ".join([*about, *(told.text for told in self.general)])
 
 
 def check_paths(site: Site, settings: Mapping[str, Any], places: tuple[Path, ...]) -> None:
     """Refuse settings that name a path outside of the roots; ``places``: what relative ones may be relative to.
 
     Raises:
-        UsageError: one of their texts is such a path.
+        UsageError: one of their texts is such a path; ``where`` is its key.
     """
     roots = [site.root, site.home, *(Path(site.home, root).resolve() for root in site.models.roots)]
     if "run.out" in flat(settings):
         raise UsageError("the page itself says where a run writes", where="run.out", fix="leave it out; name the run")
     for section, content in settings.items():
-        for text in leaves({section: content}):
-            for place in places:
-                path = Path(os.path.expanduser(text)) if text.startswith("~") else place / text
-                if "\0" in text or not any(path.resolve().is_relative_to(root) for root in roots):
-                    raise UsageError("this path is not below a root", where=section, found=text, expected=_NEITHER)
+        for key, value in content.items() if isinstance(content, Mapping) else [("", content)]:
+            for text in leaves({key: value}):
+                for place in places:
+                    path = Path(os.path.expanduser(text)) if text.startswith("~") else place / text
+                    if "\0" in text or not any(path.resolve().is_relative_to(root) for root in roots):
+                        where = f"{section}.{key}" if key else section
+                        raise UsageError("this path is not below a root", where=where, found=text, expected=_NEITHER)
+
+
+@contextmanager
+def draft_file(site: Site, text: str) -> Iterator[Path]:
+    """A file with these settings, as long as the block runs."""
+    directory = site.state / "drafts"
+    directory.mkdir(exist_ok=True)
+    path = directory / f"{secrets.token_hex(8)}.yaml"
+    try:
+        path.write_text(text, encoding="utf-8")
+        yield path
+    finally:
+        path.unlink(missing_ok=True)
 
 
 def judged(site: Site, text: str) -> Verdict:
     """Plan a draft by ``ernie plan``, in a process of its own."""
     try:
         check_size(text)
-        directory = site.state / "drafts"
-        directory.mkdir(exist_ok=True)
-        check_paths(site, read(text), (site.home, directory))
+        settings = read(text)
+        check_paths(site, settings, (site.home, site.state / "drafts"))
     except UsageError as error:
-        return Verdict(general=(str(error),))
-    path = directory / f"{secrets.token_hex(8)}.yaml"
-    try:
-        path.write_text(text, encoding="utf-8")
-        with _AT_A_TIME:
-            result = site.actions.asked("plan", str(path), "--json")
-    finally:
-        path.unlink(missing_ok=True)
-    return _verdict(result.output, str(path), flat(read(text)))
+        return Verdict(errors={error.where: [told_of(error.fields())]} if "." in error.where else {},
+                       general=() if "." in error.where else (told_of(error.fields()),))  # fmt: skip
+    with draft_file(site, text) as path, _AT_A_TIME:
+        result = site.actions.asked("plan", str(path), "--smaller", "--json")
+    found = _verdict(result.output, str(path), flat(settings))
+    if found.plan and "extends" not in settings and not _has_tokenizer(settings):
+        # a plan needs none, a run does
+        missing = UsageError(
+            "no tokenizer", fix="name its directory, or a model directory in model.path", code="ERN-C010"
+        )
+        return Verdict(errors={"model.tokenizer": [told_of(missing.fields())]})
+    return found
+
+
+def _has_tokenizer(settings: Mapping[str, Any]) -> bool:
+    values = flat(settings)
+    name = str(values.get("model.name", ""))
+    return any(values.get(key) for key in ("model.path", "model.tokenizer")) or "/" in name or Path(name).is_dir()
 
 
 def _verdict(output: str, path: str, values: Mapping[str, Any]) -> Verdict:
     found = printed_json(output)
     if not isinstance(found, dict) or not found:
-        return Verdict(general=(output.strip() or "ernie plan did not answer in time",))
+        return Verdict(general=(Told("", output.strip() or "ernie plan did not answer in time"),))
     if found.get("event") != "error":
         return Verdict(plan=found)
     error = found["error"]
     if "problems" not in error:
-        parts = [str(error[name]) for name in ("message", "found", "expected", "fix") if error.get(name)]
         where = str(error.get("where", ""))
         # an error about a file says its path
         named = (key for key, value in values.items() if value == where)
         key = next(named, "") or _key(where.rpartition(" ")[2])
-        message = f"{error['code']}: {'; '.join(parts)}".replace(path, "settings")
-        return Verdict(errors={key: message}) if key else Verdict(general=(message,))
-    errors: dict[str, str] = {}
+        told = told_of(error).renamed(path, "settings")
+        return Verdict(errors={key: [told]}) if key else Verdict(general=(told,))
+    errors: dict[str, list[Told]] = {}
     general = []
     for problem in error["problems"]:
         key, line = _key(problem["key"]), problem.get("line")
-        message = (
-            f"line {line}: {problem['message']}"
-            if line and problem["source"].endswith(Path(path).name)
-            else problem["message"]
-        )
+        ours = line and problem["source"].endswith(Path(path).name)
+        message = f"line {line}: {problem['message']}" if ours else problem["message"]
+        told = Told(error["code"], message, str(error.get("fix", "")), str(error.get("next", "")))
         if key:
-            errors[key] = f"{errors[key]}; {message}" if key in errors else message
+            errors.setdefault(key, []).append(told)
         else:
-            general.append(message)
+            general.append(told)
     return Verdict(errors=errors, general=tuple(general))
 
 
 def _key(name: str) -> str:
-    """The field that an error is about: ``data.train[0].path`` is ``data.train``, a kind is the name of its plugin."""
+    """The setting that an error is about; a kind is the name of its plugin."""
     section, _, rest = name.partition(".")
     if section in RUN_KINDS and not rest:
         return "model.path" if section == "model" else f"{section}.name"
-    return f"{section}.{rest.partition('.')[0].partition('[')[0]}" if rest else ""
-
-
-def check_size(text: str) -> None:
-    """Raises ``UsageError`` for settings that nobody writes."""
-    if len(text) > MOST:
-        raise UsageError("these settings are too long", found=f"{len(text)} characters", expected=f"at most {MOST}")
+    return name if rest or section in MANY else ""
 
 
 def command_of(text: str, place: str, out: str) -> str:
@@ -161,47 +196,12 @@ def _flow(node: Any) -> str:
     return str(node.value) if node.style is None else json.dumps(node.value, ensure_ascii=False)
 
 
-def start_text(name: str, about: str, model: str, data: str) -> str:
-    """Settings to begin with."""
-    adapter = "adapter: {name: lora, rank: 16, alpha: 32}\n" if name in ("lora", "dpo") else ""
-    method = name if name in ("dpo", "pt") else "sft"
-    more = "train: {epochs: 1, batch_size: 4}\n"
-    places = {"model": _scalar(model), "data": _scalar(data) if data else ""}
-    return _START.format(about=about, method=method, adapter=adapter, more=more, **places)
-
-
-def _scalar(text: str) -> str:
-    """As YAML; quoted where a character may mean something."""
-    return text if re.fullmatch(r"[\w./-]+", text) else json.dumps(text, ensure_ascii=False)
-
-
-def cloned(path: Path) -> str:
-    """What somebody set for a run, without where it wrote; ``""``: its settings cannot be read."""
-    sections: dict[str, dict[str, Any]] = {}
-    for setting in hyperparameters(path)[0]:
-        section, *rest = setting.key.split(".")
-        if setting.source == "default" or not rest or setting.key in ("run.out", "run.name", "run.resume"):
-            continue
-        content = sections.setdefault(section, {})
-        for name in rest[:-1]:
-            content = content.setdefault(name, {})
-        content[rest[-1]] = setting.value
-    return "".join(f"{section}:\n" + _block(content, 1) for section, content in sections.items())
-
-
-def _block(content: Mapping[str, Any], level: int) -> str:
-    pad = "  " * level
-    return "".join(
-        f"{pad}{key}:\n{_block(value, level + 1)}" if isinstance(value, dict) else f"{pad}{key}: {value}\n"
-        for key, value in content.items()
-    )
-
-
-def start(site: Site, text: str, name: str, when: str) -> str:
+def start(site: Site, text: str, name: str, when: str, after: Sequence[str] = ()) -> str:
     """Keep the settings and queue their run; the name of the task.
 
     Args:
         when: ``now``, ``queue`` (behind what waits for its device) or ``front`` (before it).
+        after: tasks that must have ended well before.
     Raises:
         UsageError: the settings or the name cannot be used; nothing was written then.
     """
@@ -218,7 +218,7 @@ def start(site: Site, text: str, name: str, when: str) -> str:
         check_paths(site, settings, (site.home, kept.parent))
         store_text(kept, text if text.endswith("\n") else text + "\n", "keeping the settings of a run")
         argv = [*ERNIE, "run", site.models.place(kept), "--out", site.models.place(out)]
-        task = site.tasks.add(argv, f"run {name}", device="" if when == "now" else device, run=name)
+        task = site.tasks.add(argv, f"run {name}", device="" if when == "now" else device, after=after, run=name)
     if when == "front":
         site.tasks.move(task.name, -1_000_000)
     return task.name

@@ -21,7 +21,7 @@ Kind = Literal["model", "packed", "adapter"]
 #: levels below a root, and below a run, in which models are looked for; most entries
 _DEPTH, _RUN_DEPTH, _MOST = 4, 3, 200_000
 _ADAPTER = ("adapter_config.json", "lora_config.json")
-_TOKENIZERS = ("tokenizer.json", "tokenizer.model")
+TOKENIZERS = ("tokenizer.json", "tokenizer.model")
 _SKIPPED = frozenset({"ckpt", "logs", "control", "node_modules", "site-packages", "__pycache__"})
 
 
@@ -61,11 +61,11 @@ class ModelDir:
 
 
 class ModelDirs(Listing[Found]):
-    """Finds models below ``roots``."""
+    """Finds models below ``roots``. ``home``: where commands are started."""
 
     def __init__(self, roots: Sequence[Path], home: Path) -> None:
         super().__init__()
-        self._roots, self._home = list(dict.fromkeys(root.resolve() for root in roots)), home
+        self._roots, self.home = list(dict.fromkeys(root.resolve() for root in roots)), home
 
     @property
     def roots(self) -> list[str]:
@@ -74,7 +74,7 @@ class ModelDirs(Listing[Found]):
 
     def place(self, path: Path) -> str:
         """A path as a command is given it: relative to where commands are started, if it is below; never like an option."""
-        place = str(path.relative_to(self._home)) if path.is_relative_to(self._home) else str(path)
+        place = str(path.relative_to(self.home)) if path.is_relative_to(self.home) else str(path)
         return f"./{place}" if place.startswith("-") else place
 
     def look(self) -> Iterator[Found]:
@@ -138,7 +138,7 @@ def describe(path: Path, place: str) -> ModelDir:
         kind=kind, bytes=sum(files.values()), numbers=_numbers(config, packed, adapter),
         architecture=named or str(config.get("model_type", "")) or str(adapter.get("peft_type", "")),
         parameters=parameters if isinstance(parameters, int) else None, context=context if isinstance(context, int) else None,
-        tokenizer=next((name for name in _TOKENIZERS if name in files), ""), template=_has_template(path, files),
+        tokenizer=next((name for name in TOKENIZERS if name in files), ""), template=_has_template(path, files),
         media="vision_config" in config, origin=tuple(_origin(provenance, adapter)), changed=path.stat().st_mtime,
     )  # fmt: skip
 

@@ -19,6 +19,7 @@ from erniecore_webui.curve_store import CurveStore
 from erniecore_webui.data_files import PACKED, ROWS, DataFiles, is_data
 from erniecore_webui.index import Index
 from erniecore_webui.model_dirs import ModelDirs
+from erniecore_webui.settings_files import SettingsFiles
 from erniecore_webui.state_files import kept_secret, locked
 from erniecore_webui.tasks import Tasks
 
@@ -38,6 +39,7 @@ class Site:
         token: what a browser must know. It is kept, so that open pages survive a restart of the server.
         data: files of rows below the root and the directory of commands.
         models: model directories below the root and the directories in ``models``, by default the one of commands.
+        settings: settings files below the root and the directory of commands.
         hosts: values of the Host header that are answered.
         stopping: set when the server is asked to stop.
     """
@@ -66,6 +68,7 @@ class Site:
         self.tasks = Tasks(self.state, self.home, self.actions, places=places)
         self.models = ModelDirs([self.root, *([self.home] if models is None else models)], self.home)
         self.data = DataFiles([self.root, self.home], self.models)
+        self.settings = SettingsFiles([self.root, self.home], self.models)
         self.chats = Chats(self.state, self.tasks)
         self.trash = Trash(self.root, self.actions.audit)
 

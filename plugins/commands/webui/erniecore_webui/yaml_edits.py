@@ -1,25 +1,28 @@
 """Single settings changed in the text of a YAML file: everything else, comments included, stays as somebody wrote it.
 
-Settings have two levels, ``section.key``. The text is only looked at by PyYAML's composer, which knows where each value stands;
-what the settings mean and whether they are right is for ``ernie`` to say.
+A setting has a path: a section, a key, and what is in it where a key has keys of its own (``callbacks.visualdl.every``). The
+text is only looked at by PyYAML's composer, which knows where each value stands; what the settings mean and whether they are
+right is for ``ernie`` to say.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import yaml
 from yaml.nodes import CollectionNode, MappingNode, Node, ScalarNode, SequenceNode
 
 from erniecore.api import UsageError
+from erniecore.api.settings import MANY
 from erniecore_webui.state_files import is_text
 
 _PLAIN = re.compile(r"[A-Za-z0-9_./+-]+")
 #: values that aliases may stand for in all, and levels of them; no settings have more
 _MOST_VALUES, _MOST_LEVELS = 50_000, 32
+_NOTHING = ("", "null", "~")
 _NOT_TEXT = re.compile(r"(?i:true|false|null|~|[-+]?[0-9.].*)")
 
 
@@ -67,7 +70,7 @@ def flat(settings: Mapping[str, Any]) -> dict[str, Any]:
     for section, content in settings.items():
         if isinstance(content, Mapping):
             found.update({f"{section}.{key}": value for key, value in content.items()})
-        elif content not in ("", "null", "~"):
+        elif content not in _NOTHING and not isinstance(content, list):
             found[f"{section}.name"] = content
     return found
 
@@ -78,20 +81,59 @@ def scalar(value: str) -> str:
     return value if plain else json.dumps(value, ensure_ascii=False)
 
 
-def changed(text: str, key: str, value: str | None) -> str:
-    """The text with ``section.key`` set to a value, given as YAML of one line, or without it (None).
+def value_at(settings: Mapping[str, Any], path: Sequence[str]) -> Any:
+    """What :func:`read` found at a path; None where nothing is written."""
+    node: Any = settings
+    for depth, step in enumerate(path):
+        if isinstance(node, Mapping):
+            node = node.get(step)
+        elif depth == 1 and path[0] in MANY:
+            node = {} if step in names_of(node) else None
+        else:
+            short = depth == 1 and step == "name" and isinstance(node, str) and node not in _NOTHING
+            return node if short else None
+    return node
+
+
+def names_of(content: Any) -> list[str]:
+    """The plugins of a section with one sub-section per plugin, in any of its spellings."""
+    if isinstance(content, Mapping):
+        return list(content)
+    items = [content] if isinstance(content, str) else content or []
+    return [name for item in items for name in (item if isinstance(item, Mapping) else [item]) if name not in _NOTHING]
+
+
+def changed(text: str, path: str | Sequence[str], value: str | None) -> str:
+    """The text with one setting (``section.key`` or its path) set to a value, given as YAML of one line, or without it (None).
 
     Raises:
         UsageError: the text is no YAML mapping, or so written that only a person can change it.
     """
-    section, _, name = key.partition(".")
-    new = _set(text, section, name, value) if value is not None else _removed(text, section, name)
+    path = path.split(".") if isinstance(path, str) else path
+    new = _set(text, path, value) if value is not None else _removed(text, path)
     # the text is read first: a value that is no YAML breaks it
-    found = flat(read(new)).get(key)
+    found = value_at(read(new), path)
     wanted = None if value is None else read(f"v: {value}").get("v")
     if found != wanted:
-        raise UsageError("this setting is written in a way that only you can change", where=key, fix="edit the YAML")
+        where = ".".join(path)
+        raise UsageError("this setting is written in a way that only you can change", where=where, fix="edit the YAML")
     return new
+
+
+def with_names(text: str, section: str, names: Sequence[str]) -> str:
+    """The text with these plugins in a section with one sub-section per plugin; what is written for those that stay remains.
+
+    Raises:
+        UsageError: as for :func:`changed`.
+    """
+    content = read(text).get(section)
+    if not isinstance(content, Mapping) or not content:
+        return changed(text, (section,), "[" + ", ".join(map(scalar, names)) + "]" if names else None)
+    for name in content.keys() - set(names):
+        text = changed(text, (section, name), None)
+    for name in names:
+        text = text if name in content else changed(text, (section, name), "{}")
+    return text
 
 
 def _root(text: str) -> MappingNode | None:
@@ -111,35 +153,52 @@ def _find(node: MappingNode | None, name: str) -> tuple[Node, Node] | None:
     return next(((k, v) for k, v in node.value if k.value == name), None) if node else None
 
 
-def _set(text: str, section: str, name: str, value: str) -> str:
-    root = _root(text)
-    found = _find(root, section)
-    if found is None:
-        return _added(
-            text, root, section, "{" + f"{name}: {value}" + "}" if root and root.flow_style else "", name, value
-        )
-    key, node = found
-    if isinstance(node, MappingNode):
-        inside = _find(node, name)
-        if inside is None:
-            return _with_key(text, key, node, f"{name}: {value}")
-        return text[: inside[0].end_mark.index] + f": {value}" + text[_end(inside[1]) :]
-    if not isinstance(node, ScalarNode):
-        return text
-    old = "" if node.value in ("", "null", "~") else f"name: {scalar(node.value)}, "
-    new = value if name == "name" and old else "{" + ("" if name == "name" else old) + f"{name}: {value}" + "}"
-    return text[: key.end_mark.index] + f": {new}" + text[_end(node) :]
+def _set(text: str, path: Sequence[str], value: str) -> str:
+    node = _root(text)
+    parent: Node | None = None
+    for depth, step in enumerate(path):
+        found, rest = _find(node, step), path[depth + 1 :]
+        if found is None:
+            return _with_key(text, parent, node, path[depth:], value)
+        parent, child = found
+        if not rest:
+            return text[: parent.end_mark.index] + f": {value}" + text[_end(child) :]
+        if not isinstance(child, MappingNode):
+            new = _as_mapping(child, rest, value, path[0] in MANY) if depth == 0 or _is_nothing(child) else ""
+            return text[: parent.end_mark.index] + f": {new}" + text[_end(child) :] if new else text
+        node = child
+    return text
 
 
-def _added(text: str, root: MappingNode | None, section: str, flow: str, name: str, value: str) -> str:
-    """A new section, at the end."""
-    if root is not None and root.flow_style:
-        at = _end(root.value[-1][1]) if root.value else root.end_mark.index - 1
-        return text[:at] + (", " if root.value else "") + f"{section}: {flow}" + text[at:]
-    return text + ("" if not text or text.endswith("\n") else "\n") + f"{section}:\n  {name}: {value}\n"
+def _is_nothing(node: Node) -> bool:
+    return isinstance(node, ScalarNode) and node.value in _NOTHING
 
 
-def _with_key(text: str, key: Node, node: MappingNode, line: str) -> str:
+def _as_mapping(node: Node, rest: Sequence[str], value: str, many: bool) -> str:
+    """A section or key that is no mapping as one that also has a setting, e.g. ``method: sft`` with ``beta``; empty: only a
+    person can do that."""
+    if _is_nothing(node):
+        return "{" + _nested(rest, value) + "}"
+    if many and (not isinstance(node, SequenceNode) or all(isinstance(item, ScalarNode) for item in node.value)):
+        names = [name for name in names_of(_value(node, [_MOST_VALUES], 0)) if name != rest[0]]
+        return "{" + ", ".join([*(f"{scalar(name)}: {{}}" for name in names), _nested(rest, value)]) + "}"
+    if many or not isinstance(node, ScalarNode):
+        return ""
+    return value if list(rest) == ["name"] else "{" + f"name: {scalar(node.value)}, {_nested(rest, value)}" + "}"
+
+
+def _nested(path: Sequence[str], value: str) -> str:
+    """``a: {b: VALUE}`` of a path."""
+    inner = value if len(path) == 1 else "{" + _nested(path[1:], value) + "}"
+    return f"{scalar(path[0])}: {inner}"
+
+
+def _with_key(text: str, key: Node | None, node: MappingNode | None, path: Sequence[str], value: str) -> str:
+    """A new key at the end of a mapping, the one of ``key``; without one the document."""
+    if node is None or (key is None and not node.flow_style):  # a new section
+        start = text + ("" if not text or text.endswith("\n") else "\n") + f"{scalar(path[0])}:"
+        return start + (f" {value}\n" if len(path) == 1 else f"\n  {_nested(path[1:], value)}\n")
+    line = _nested(path, value)
     if node.flow_style or not node.value:
         at = _end(node.value[-1][1]) if node.value else int(node.end_mark.index) - 1
         return text[:at] + (", " if node.value else "") + line + text[at:]
@@ -147,24 +206,31 @@ def _with_key(text: str, key: Node, node: MappingNode, line: str) -> str:
     return text[:at] + "\n" + " " * int(node.value[0][0].start_mark.column) + line + text[at:]
 
 
-def _removed(text: str, section: str, name: str) -> str:
-    root = _root(text)
-    found = _find(root, section)
-    if found is None or root is None:
-        return text
-    parent, pair = root, found
+def _removed(text: str, path: Sequence[str]) -> str:
+    node: Node | None = _root(text)
+    chain: list[tuple[MappingNode, Node, Node]] = []
+    for step in path:
+        found = _find(node, step) if isinstance(node, MappingNode) else None
+        if found is None or not isinstance(node, MappingNode):
+            break
+        chain.append((node, *found))
+        node = found[1]
     # a plugin without its name has no other settings either
-    if isinstance(found[1], MappingNode) and name != "name":
-        inside = _find(found[1], name)
-        if inside is None:
-            return text
-        if len(found[1].value) > 1:
-            parent, pair = found[1], inside
+    whole = list(path[1:]) == ["name"] and len(chain) >= 1
+    if not whole and len(chain) < len(path):
+        return text
+    at = 0 if whole else len(chain) - 1
+    while at > 0 and len(chain[at][0].value) == 1:
+        if at == 2 and path[0] in MANY:  # the plugin stays
+            _, key, value = chain[1]
+            return text[: key.end_mark.index] + ": {}" + text[_end(value) :]
+        at -= 1
+    parent, key, value = chain[at]
     if parent.flow_style:
-        rest = [f"{text[k.start_mark.index : _end(v)]}" for k, v in parent.value if k is not pair[0]]
+        rest = [f"{text[k.start_mark.index : _end(v)]}" for k, v in parent.value if k is not key]
         return text[: parent.start_mark.index] + "{" + ", ".join(rest) + "}" + text[parent.end_mark.index :]
-    start = pair[0].start_mark.index - pair[0].start_mark.column
-    return text[:start] + text[_line_end(text, _end(pair[1])) + 1 :]
+    start = key.start_mark.index - key.start_mark.column
+    return text[:start] + text[_line_end(text, _end(value)) + 1 :]
 
 
 def _end(node: Node) -> int:

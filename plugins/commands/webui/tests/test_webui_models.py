@@ -84,7 +84,7 @@ def test_what_is_no_model_plugin_name_or_file_is_refused(browser, models, given)
 def test_no_name_of_a_file_is_an_option_html_or_an_error(browser, models, monkeypatch):
     monkeypatch.setattr(models.tasks, "advance", lambda: None)
     write_model(models.home / "--base=x")
-    write_model(models.home / "<img src=x onerror=alert(1)>")
+    write_model(models.home / "<img src=x onerror=alert(1)>", model_type="ernie4_5")
     (models.home / "bytes").mkdir()
     for name in (b"\xff", b"\xff.jsonl"):
         shutil.copytree(models.home / "bases/q8", os.fsdecode(os.fsencode(models.home) + b"/bytes/" + name))

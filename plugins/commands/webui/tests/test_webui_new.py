@@ -1,17 +1,20 @@
 """A new run from the page: text and form are one document, errors and plan are those of the command, nothing leaves the roots."""
 
+import json
 import shlex
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
+from typing import Literal, NamedTuple
 
 import pytest
 import yaml
+from erniecore_webui import run_form
 from erniecore_webui.actions import ERNIE, Result
 from erniecore_webui.drafts import arguments, judged
-from erniecore_webui.run_form import chosen, field_of, groups
-from erniecore_webui.yaml_edits import changed, flat, read
+from erniecore_webui.run_form import chosen, field_of, groups, shown
+from erniecore_webui.yaml_edits import changed, flat, names_of, read, with_names
 
-from erniecore.api import UsageError
+from erniecore.api import Field, Plugin, Section, UsageError, install_command
 from erniecore.api.settings import load, values
 
 TEXT = """# ours
@@ -37,6 +40,8 @@ EDITS = [
     ("data.max_seq_len", None, "  max_seq_len: 96\n", ""),
     ("adapter.name", "lora", "{max_steps: 5}\n", "{max_steps: 5}\nadapter:\n  name: lora\n"),
     ("run.seed", None, "", ""),
+    ("callbacks.visualdl.every", "3", "{max_steps: 5}\n", "{max_steps: 5}\ncallbacks:\n  visualdl: {every: 3}\n"),
+    ("data.mix.deep", "3", "  max_seq_len: 96\n", "  max_seq_len: 96\n  mix: {deep: 3}\n"),
 ]
 
 
@@ -53,6 +58,89 @@ def test_settings_come_and_go_in_every_spelling(text):
     assert flat(read(there))["train.max_steps"] == "7"
     assert "train.max_steps" not in flat(read(changed(there, "train.max_steps", None)))
     assert {**flat(read(there)), **flat(read(text))}.keys() == flat(read(there)).keys()
+
+
+CALLBACKS = [
+    "callbacks: [a, b]",
+    "callbacks: {a: {}, b: {}}",
+    "callbacks:\n  a:\n  b: {}",
+    "{callbacks: [a, b]}",
+    "callbacks:\n- a\n- b",
+]
+
+
+@pytest.mark.parametrize("text", CALLBACKS)
+def test_plugins_of_a_list_and_their_own_settings_come_and_go_in_every_spelling(text):
+    """Taking one away leaves what is written for the others."""
+    deep = changed(text, ("callbacks", "b", "every"), "3")
+    assert read(deep)["callbacks"] == {"a": read(deep)["callbacks"]["a"], "b": {"every": "3"}}
+    assert names_of(read(changed(deep, ("callbacks", "b", "every"), None))["callbacks"]) == ["a", "b"]
+    fewer = with_names(with_names(deep, "callbacks", ["b", "c"]), "callbacks", ["b", "c"])
+    assert read(fewer)["callbacks"] == {"b": {"every": "3"}, "c": {}}
+    assert "callbacks" not in read(with_names(fewer, "callbacks", []))
+    assert names_of(read(with_names(text, "callbacks", ["c"]))["callbacks"]) == ["c"]
+    assert names_of("x") == ["x"]
+    with pytest.raises(UsageError, match="only you"):
+        changed("callbacks: [{a: {every: 1}}]", ("callbacks", "a", "every"), "2")
+
+
+class Inner(Section):
+    depth: int = Field(2, ge=1, description="Seconds.")
+
+
+class Outer(Section):
+    inner: Inner = Field(default_factory=Inner, description="Settings in settings.")
+    maybe: Inner | None = Field(None, description="The same or nothing.")
+    tags: list[Literal["a", "b"]] = Field([], description="Some of them.")
+    plain: float = Field(1.0, description="Completions are not its unit.")
+
+
+class Nested(Plugin):
+    kind, name, summary, Config = "callback", "nested", "has settings in its settings", Outer
+
+
+def test_every_key_of_the_chosen_plugins_is_a_field_also_those_in_keys(monkeypatch):
+    load_all = run_form.loadable
+    monkeypatch.setattr(
+        run_form, "loadable", lambda kind: [*load_all(kind), *([Nested()] if kind == "callback" else [])]
+    )
+    settings = read(
+        "callbacks: [nested, visualdl]\nmethod: grpo\nrewards: {regex: {pattern: x}}\noptimizer: muon\nparallel: hybrid\n"
+        "data: {train: [{path: a, format: alpaca}]}\ndevice: xpu\n"
+    )
+    form = groups(chosen(settings, "ernie45-moe"))
+    fields = {field.key: field for group in form for field in group.fields}
+    assert {
+        "callbacks.nested.inner.depth", "callbacks.nested.maybe.depth", "callbacks.visualdl.every", "rewards.regex.pattern",
+        "formats.alpaca.columns", "optimizer.momentum", "parallel.tensor", "model.capacity", "adapter.name", "device.index",
+    } <= fields.keys()  # fmt: skip
+    assert "callbacks.nested.inner" not in fields
+    tags, inner = fields["callbacks.nested.tags"], fields["callbacks.nested.inner.depth"]
+    assert (tags.choices, tags.many, tags.yaml("a, b")) == (("a", "b"), True, "[a, b]")
+    assert (inner.unit, inner.default, fields["callbacks.nested.plain"].unit) == ("seconds", "2", "")
+    assert (fields["data.max_seq_len"].unit, fields["train.max_steps"].unit) == ("tokens", "steps")
+    assert {"cosine", "wsd"} <= set(fields["train.schedule"].choices)
+    assert {"auto", "messages"} <= set(fields["data.format"].choices)
+    assert "console" not in fields["callbacks"].choices
+    assert "rewards" in {field.key for field in form[0].fields}
+    assert shown(form, settings)["callbacks"] == "nested, visualdl"
+    assert shown(form, settings)["rewards.regex.pattern"] == "x"
+    assert field_of(form, "data.train[0].path").key == "data.train"
+    assert field_of(form, "callbacks.visualdl.evry").key == "callbacks"
+
+
+def test_a_plugin_that_is_missing_shows_its_install_line_and_one_that_is_unusable_why(browser, monkeypatch):
+    class Old(NamedTuple):
+        name: str = "too-old"
+        status: str = "incompatible"
+        requires_core: str = "<0.1"
+
+    here = run_form.entries
+    monkeypatch.setattr(run_form, "known", lambda: {("callback", "acme"): "erniecore-acme"})
+    monkeypatch.setattr(run_form, "entries", lambda kind: [*here(kind), Old()])
+    page = browser.get("/new").text
+    assert install_command("erniecore-acme") in page
+    assert "needs erniecore &lt;0.1" in page
 
 
 @pytest.mark.parametrize("text", ["a: [", "- a", "a: b: c", "x", "a: &b [*b]\n" * 2 + "\t-", "[" * 5000])
@@ -72,9 +160,9 @@ def test_the_command_line_says_the_same_as_the_text(talker, tmp_path, monkeypatc
 
 
 def test_the_form_has_what_is_installed_with_its_defaults():
-    form = groups(chosen({"method.name": "dpo", "adapter.name": "lora"}))
+    form = groups(chosen({"method": "dpo", "adapter": {"name": "lora"}}))
     rate = field_of(form, "train.learning_rate")
-    plain = field_of(groups(chosen({"method.name": "sft"})), "train.learning_rate")
+    plain = field_of(groups(chosen({"method": "sft"})), "train.learning_rate")
     assert (rate.default, rate.type) != (plain.default, "")
     assert "dpo" in field_of(form, "method.name").choices
     assert field_of(form, "adapter.rank").type.startswith("integer")
@@ -91,7 +179,7 @@ def test_a_field_changes_the_text_and_the_errors_are_those_of_the_command(browse
     site.models._roots.append(talker.resolve())
     text = TEXT.replace("    - other.jsonl\n", "")
     good = browser.post(
-        "/new/check", data={"text": text, "key": "data.format", "value": "messages", "name": "a b"}
+        "/new/check", data={"text": text, "changes": '[["data.format", "messages"]]', "name": "a b"}
     ).json()
     assert "  format: messages\n" in good["text"]
     assert good["text"].startswith("# ours\n")
@@ -100,19 +188,23 @@ def test_a_field_changes_the_text_and_the_errors_are_those_of_the_command(browse
     assert "26,080" in good["plan"]
     assert shlex.split(good["command"])[-2:] == ["--out", "runs/a b"]
     assert 'data-key="method.name"' in good["fields"]
-    bad = text.replace("5}", "x, batch_size: -1}").replace("max_seq_len", "max_seq_leng")
+    bad = good["text"].replace("5}", "x, batch_size: -1}").replace("max_seq_len", "max_seq_leng")
     found = browser.post("/new/check", data={"text": bad, "plugins": good["plugins"]}).json()
-    assert found["errors"] == {
-        "train.max_steps": "line 9: must be an integer (got 'x')",
-        "train.batch_size": "line 9: must be ≥ 1 (got -1)",
+    assert {key: [error["text"] for error in errors] for key, errors in found["errors"].items()} == {
+        "train.max_steps": ["line 10: must be an integer (got 'x')"],
+        "train.batch_size": ["line 10: must be ≥ 1 (got -1)"],
     }
-    assert found["general"] == ["data.max_seq_leng: line 8: unknown key; did you mean data.max_seq_len? (got 96)"]
+    (told,) = found["general"]
+    assert told["text"] == "data.max_seq_leng: line 8: unknown key; did you mean data.max_seq_len? (got 96)"
+    assert told["code"] == found["errors"]["train.max_steps"][0]["code"] == "ERN-C010"
+    assert "Wrong settings" in browser.get("/errors/ERN-C010").text
     assert not found["plan"]
     assert "fields" not in found
     lost = browser.post("/new/check", data={"text": text.replace("path: model", "path: modell")}).json()
-    assert "ERN-K" in lost["errors"]["model.path"]
+    (told,) = lost["errors"]["model.path"]
+    assert (told["code"], told["fix"][:4]) == ("ERN-K020", "give")
     lost = browser.post("/new/check", data={"text": text.replace("sft", "sftt")}).json()
-    assert "sft" in lost["errors"]["method.name"]
+    assert lost["errors"]["method.name"][0]["next"] == "ernie plugins --kind method"
     assert browser.post("/new/check", data={"text": "a: ["}).json()["general"]
     assert not list((site.state / "drafts").iterdir())
 
@@ -124,7 +216,7 @@ def test_a_field_changes_the_text_and_the_errors_are_those_of_the_command(browse
 def test_a_path_out_of_the_roots_is_refused_before_any_command_sees_it(browser, site, monkeypatch, text):
     (site.home / "link.jsonl").symlink_to("/etc/passwd")
     monkeypatch.setattr(site.actions, "asked", lambda *a: pytest.fail("a command saw it"))
-    assert judged(site, text).general
+    assert judged(site, text).general or judged(site, text).errors
     assert browser.post("/new/start", data={"text": text, "name": "x"}).status_code == 400
     assert not site.tasks.all()
     assert not (site.root / "settings").exists()
@@ -150,8 +242,10 @@ def test_a_value_that_is_half_typed_is_an_error_of_its_field(browser, site, monk
     monkeypatch.setattr(site.actions, "asked", lambda *a: Result(0, '{"parameters": {}}'))
     for value in ("[a", "[*a]", "[a], run: {out: b}", "[a]}, run: {out: b}, q: {a: [b]", "a\n- b"):
         for text in ("data: {train: [b]}", "data:\n  train: [b]\n", "{data: {train: [b]}, run: {seed: 1}}"):
-            found = browser.post("/new/check", data={"text": text, "key": "data.train", "value": value}).json()
-            assert found["general"] or "out" not in flat(read(found["text"])), value
+            found = browser.post(
+                "/new/check", data={"text": text, "changes": json.dumps([["data.train", value]])}
+            ).json()
+            assert found["general"] or found["errors"] or "out" not in flat(read(found["text"])), value
             assert "run.out" not in flat(read(found["text"]))
     assert changed("adapter: ~\n", "adapter.name", "lora") == "adapter: {name: lora}\n"
     assert judged(site, "adapter: ~\nmodel: {path: ~}").plan  # that is no path, it is null

@@ -29,6 +29,7 @@ PAGES = (
     Page("machine", "/machine", "⚙"),
     Page("plugins", "/plugins", "⬡"),
     Page("run"),
+    Page("errors"),
     Page("session"),
 )
 

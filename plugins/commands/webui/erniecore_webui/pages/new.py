@@ -3,8 +3,11 @@ written; then the run, at once or in the queue."""
 
 from __future__ import annotations
 
+import json
 import re
 import time
+from collections.abc import Mapping
+from dataclasses import asdict
 from typing import Any
 
 from starlette.concurrency import run_in_threadpool
@@ -13,39 +16,58 @@ from starlette.responses import JSONResponse, RedirectResponse, Response
 from starlette.routing import Route
 
 from erniecore.api import UsageError
-from erniecore.api.installation import host_memory
-from erniecore_webui.drafts import STARTS, Verdict, cloned, command_of, judged, start, start_text
+from erniecore.api.settings import RUN_KINDS
+from erniecore_webui.draft_plan import needs_of, steps_from_epochs
+from erniecore_webui.drafts import Told, Verdict, command_of, judged, start, told_of
 from erniecore_webui.index import run_id
 from erniecore_webui.rendering import form, fragment, page, site_of
-from erniecore_webui.run_form import Group, chosen, field_of, groups
+from erniecore_webui.run_form import Chosen, Group, chosen, field_of, groups, shown
 from erniecore_webui.site import Site
+from erniecore_webui.starts import STARTS, all_recipes, cloned, imported, recipe_text, start_text, toolkit_of
 from erniecore_webui.texts import language_of
 from erniecore_webui.texts import text as translated
-from erniecore_webui.yaml_edits import changed, flat, read
+from erniecore_webui.trainable import offered, plugin_of
+from erniecore_webui.yaml_edits import changed, flat, read, with_names
 
 _OFFERED = 200
+#: what goes on or waits, and may be waited for
+_AHEAD = ("waiting", "starting", "running")
 
 
 def show(request: Request) -> Response:
-    """The page, with the settings of another run (``from``), of a kind of training (``start``) or none."""
+    """The page, with the settings of another run (``from``), of a file (``file``), of a recipe of a model (``recipe``) or of a
+    kind of training (``start``)."""
     site, query = site_of(request), request.query_params
     data = list(site.data.found())[:_OFFERED]
     if chosen_data := query.get("data", ""):
         data.insert(0, site.models.place(site.data_file(chosen_data)))
-    models = [place for place, found in site.models.found().items() if not found.is_adapter][:_OFFERED]
-    begin = query.get("start", "")
-    if source := query.get("from", ""):
+    begin, source, recipe = query.get("start", ""), query.get("from", ""), query.get("recipe", "")
+    begin = begin if begin in STARTS else STARTS[0]
+    models = offered(site.models, with_adapter=begin in ("lora", "dpo"))
+    file = query.get("file", "")
+    if source:
         path = site.index.path(source)
         text, stem = cloned(path), path.name
+    elif file:
+        text, stem = (
+            site.settings.text(file),
+            re.sub(r"[^A-Za-z0-9._-]", "-", file.rpartition("/")[2].partition(".")[0]),
+        )
+    elif recipe:
+        text, stem = recipe_text(recipe, next(iter(models), ""), next(iter(data), "")), recipe.replace("/", "-")
     else:
-        begin = begin if begin in STARTS else STARTS[0]
         about = translated(language_of(request), f"new.begin.{begin}")
         text, stem = start_text(begin, about, next(iter(models), ""), next(iter(data), "")), begin
-    values = flat(read(text))
-    form_groups = groups(chosen(values))
+    try:
+        settings = read(text)
+    except UsageError:  # the page says so when it asks
+        settings = {}
+    form_groups = groups(_chosen(site, settings))
     return page(
-        request, "new.html", current="new", text=text, source=source, begin=begin, starts=STARTS, name=_free(site, stem),
-        models=models, data=data, groups=form_groups, values=_shown(form_groups, values), places=site.tasks.places,
+        request, "new.html", current="new", text=text, source=source, file=file, recipe=recipe, starts=STARTS,
+        begin="" if source or file or recipe else begin, name=_free(site, stem or "run"), models=models, data=data,
+        groups=form_groups, values=shown(form_groups, settings), recipes=all_recipes(),
+        files=list(site.settings.found())[:_OFFERED], tasks=[t for t in site.tasks.all() if t.state in _AHEAD],
     )  # fmt: skip
 
 
@@ -56,45 +78,78 @@ def _free(site: Site, stem: str) -> str:
     return next((name for name in names if not (site.root / name).exists()), base)
 
 
-def _shown(form_groups: list[Group], values: dict[str, Any]) -> dict[str, str]:
-    """Key -> what its field shows, for the keys that are set."""
-    fields = (field for group in form_groups for field in group.fields)
-    return {field.key: field.shown(values[field.key]) for field in fields if field.key in values}
+def _chosen(site: Site, settings: Mapping[str, Any]) -> Chosen:
+    """The plugins of settings; which model it is may say its directory."""
+    place = str(flat(settings).get("model.path", ""))
+    found = site.models.found().get(place)
+    return chosen(settings, plugin_of(found.path) if found else "")
 
 
 async def check(request: Request) -> Response:
-    """What the page shows of a text, after a field has changed it."""
+    """What the page shows of a text, after fields have changed it: ``changes`` is a list of pairs, key and what was typed."""
     given = {key: values[0] for key, values in (await form(request)).items()}
     return await run_in_threadpool(_checked, request, given)
 
 
 def _checked(request: Request, given: dict[str, str]) -> Response:
-    site, text, key = site_of(request), given.get("text", "").replace("\r\n", "\n"), given.get("key", "")
-    told = []
+    site, text = site_of(request), given.get("text", "").replace("\r\n", "\n")
+    told: dict[str, list[Told]] = {}
     try:
-        before = groups(chosen(flat(read(text))))
-        if key and (field := field_of(before, key)) is not None:
-            value = given.get("value", "").strip()
-            text = changed(text, key, field.yaml(value) if value else None)
-        values = flat(read(text))
+        before = groups(_chosen(site, read(text)))
+        for key, value in _changes(given.get("changes", "")):
+            try:
+                text = _with_change(text, before, key, value.strip())
+            except UsageError as error:
+                told.setdefault(key, []).append(told_of(error.fields()))
+        settings = read(text)
     except UsageError as error:
-        told, values = [str(error)], {}
-    if told:
-        return JSONResponse({"text": text, "errors": {}, "general": told, "values": None})
-    plugins = chosen(values)
+        return JSONResponse({"text": text, "errors": {}, "general": [asdict(told_of(error.fields()))], "values": None})
+    if toolkit := toolkit_of(settings):
+        return JSONResponse({"text": text, "errors": {}, "general": [], "values": None, "toolkit": toolkit})
+    plugins = _chosen(site, settings)
     form_groups = groups(plugins)
-    verdict = judged(site, text)
-    seen = {field.key for group in form_groups for field in group.fields}
-    lost = [f"{name}: {message}" for name, message in verdict.errors.items() if name not in seen]
+    verdict = Verdict(errors=told) if told else judged(site, text)
+    errors, general = _placed(form_groups, verdict)
     answer: dict[str, Any] = {
-        "text": text, "values": _shown(form_groups, values), "general": [*verdict.general, *lost],
-        "errors": {name: message for name, message in verdict.errors.items() if name in seen},
-        "command": _command(site, text, given.get("name", "")), "plan": _plan(request, verdict),
-        "plugins": "|".join(f"{kind}={name}" for kind, name in sorted(plugins.items())),
+        "text": text, "values": shown(form_groups, settings), "general": general, "errors": errors,
+        "command": _command(site, text, given.get("name", "")), "plan": _plan(request, verdict.plan, None),
+        "plugins": plugins.text(), "count": bool(verdict.plan) and not verdict.plan.get("max_steps"),
     }  # fmt: skip
     if answer["plugins"] != given.get("plugins", ""):
         answer["fields"] = fragment(request, "new_fields.html", groups=form_groups, values=answer["values"])
     return JSONResponse(answer)
+
+
+def _changes(text: str) -> list[tuple[str, str]]:
+    try:
+        found = json.loads(text or "[]")
+        return [(str(key), str(value)) for key, value in found]
+    except (ValueError, TypeError) as error:
+        raise UsageError("these are no changes", found=text[:80], expected="a list of pairs as JSON") from error
+
+
+def _with_change(text: str, form_groups: list[Group], key: str, value: str) -> str:
+    key = f"{key}.name" if key in RUN_KINDS else key  # as arguments of commands have it
+    field = field_of(form_groups, key)
+    if field is None or field.key != key:
+        raise UsageError("there is no such setting", where=key)
+    if field.names_plugins:
+        return with_names(text, field.path[0], field.names(value))
+    return changed(text, field.path, field.yaml(value) if value else None)
+
+
+def _placed(form_groups: list[Group], verdict: Verdict) -> tuple[dict[str, list[dict[str, str]]], list[dict[str, str]]]:
+    """Errors by the field at which they stand, and those that no field has."""
+    errors: dict[str, list[dict[str, str]]] = {}
+    general = [asdict(told) for told in verdict.general]
+    for key, found in verdict.errors.items():
+        field = field_of(form_groups, key)
+        for told in found:
+            about = asdict(told)
+            if field is None or field.key != key:
+                about["text"] = f"{key}: {told.text}"
+            (general if field is None else errors.setdefault(field.key, [])).append(about)
+    return errors, general
 
 
 def _command(site: Site, text: str, name: str) -> str:
@@ -102,22 +157,43 @@ def _command(site: Site, text: str, name: str) -> str:
     return command_of(text, site.models.place(site.root / "settings" / f"{name or 'NAME'}.yaml"), place)
 
 
-def _plan(request: Request, verdict: Verdict) -> str:
-    """The numbers of a plan as HTML; on a CPU with what is free here."""
-    plan = verdict.plan
+def _plan(request: Request, plan: Mapping[str, Any], counted: int | None) -> str:
+    """The numbers of a plan as HTML, with what is free here. ``counted``: steps that come from epochs."""
     if not plan:
         return ""
-    estimate = plan.get("estimate") or {}
-    seconds, steps = (plan.get("forecast") or {}).get("step_seconds"), plan.get("max_steps")
-    here = plan.get("device") == "cpu"
-    need = estimate.get("process_memory") if here else estimate.get("peak_memory")
-    memory = host_memory() if here else None
-    free = memory.available if memory else None
+    estimate, forecast = plan.get("estimate") or {}, plan.get("forecast") or {}
+    steps, seconds = plan.get("max_steps") or counted, forecast.get("step_seconds")
     return fragment(
-        request, "new_plan.html", plan=plan, need=need, free=free, steps=steps,
+        request, "new_plan.html", plan=plan, needs=needs_of(plan), steps=steps, counted=counted is not None,
         disk=estimate.get("checkpoints") or plan.get("checkpoint"),
         seconds=seconds * steps if isinstance(seconds, int | float) and isinstance(steps, int) else None,
     )  # fmt: skip
+
+
+async def steps(request: Request) -> Response:
+    """The plan with the steps that come from epochs; the rows are tokenized, which typing need not wait for."""
+    text = (await form(request)).get("text", [""])[0].replace("\r\n", "\n")
+    return JSONResponse({"plan": await run_in_threadpool(_counted, request, text)})
+
+
+def _counted(request: Request, text: str) -> str:
+    site = site_of(request)
+    plan = judged(site, text).plan
+    if not plan:
+        return ""
+    settings = read(text)
+    field = field_of(groups(_chosen(site, settings)), "train.epochs")
+    epochs = flat(settings).get("train.epochs", field.default if field else "1")
+    return _plan(request, plan, steps_from_epochs(site, text, plan, float(epochs)))
+
+
+async def convert(request: Request) -> Response:
+    """Settings of another toolkit as settings of ours, with what became of each key."""
+    given = {key: values[0] for key, values in (await form(request)).items()}
+    site, text = site_of(request), given.get("text", "").replace("\r\n", "\n")
+    done = await run_in_threadpool(imported, site, text, without_unknown=given.get("without_unknown") == "true")
+    html = fragment(request, "new_import.html", done=done) if done.toolkit else ""
+    return JSONResponse({"text": done.text, "html": html, "general": [asdict(told) for told in done.problems]})
 
 
 async def begin(request: Request) -> Response:
@@ -127,9 +203,10 @@ async def begin(request: Request) -> Response:
     when = given.get("when", "now")
     verdict = await run_in_threadpool(judged, site_of(request), text)
     if not verdict.plan:
-        problems = "; ".join([*(f"{key}: {message}" for key, message in verdict.errors.items()), *verdict.general])
-        raise UsageError("these settings cannot be used", found=problems)
-    task = await run_in_threadpool(start, site_of(request), text, name, when if when in ("queue", "front") else "now")
+        raise UsageError("these settings cannot be used", found=str(verdict))
+    after = [when.removeprefix("after:")] if when.startswith("after:") else []
+    when = "queue" if after else when if when in ("queue", "front") else "now"
+    task = await run_in_threadpool(start, site_of(request), text, name, when, after)
     return RedirectResponse(f"/new/started?task={task}", 303)
 
 
@@ -147,10 +224,12 @@ def started(request: Request) -> Response:
 
 
 def routes() -> list[Route]:
-    """For the table of pages: GET shows, POST changes something (or, for ``check``, says what it was given is worth)."""
+    """For the table of pages: GET shows, POST changes something (or says what it was given is worth)."""
     return [
         Route("/new", show),
         Route("/new/started", started),
         Route("/new/check", check, methods=["POST"]),
+        Route("/new/steps", steps, methods=["POST"]),
+        Route("/new/import", convert, methods=["POST"]),
         Route("/new/start", begin, methods=["POST"]),
     ]

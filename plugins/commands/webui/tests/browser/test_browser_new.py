@@ -28,6 +28,8 @@ def test_a_run_starts_from_form_and_text_and_shows_its_loss(visit, server, image
     page.locator("[id='f-train.batch_size']").fill("-1")
     until(page, "document.querySelector('[data-bad=\"train.batch_size\"]').textContent.includes('must be ≥ 1')")
     assert page.locator("#start").is_disabled()
+    code = page.locator("[data-bad='train.batch_size'] a")
+    assert (code.inner_text(), code.get_attribute("href")) == ("ERN-C010", "/errors/ERN-C010")
     page.locator("[id='f-train.batch_size']").fill("10")
     page.get_by_label("Search settings").fill("seed")
     page.locator("[id='f-run.seed']").fill("7")
@@ -60,4 +62,32 @@ def test_another_method_has_other_fields_by_keyboard_alone_on_a_phone(visit):
     assert page.evaluate("document.activeElement.id") == "f-method.name"
     assert page.locator("[id='f-method.beta']").count() == 1
     assert page.evaluate("document.documentElement.scrollWidth") <= 360
+    assert violations(page) == []
+
+
+def test_another_toolkit_s_file_becomes_settings_and_a_change_that_fits_is_applied_by_keyboard(visit, image):
+    page = settle(visit("/new", color_scheme="dark"))
+    foreign = "model_name_or_path: model\nstage: SFT\nfine_tuning: LoRA\ntrain_dataset_path: rows.jsonl\n"
+    foreign += "train_dataset_type: messages\nmax_steps: 10\nbatch_size: 4\nmax_seq_len: 96\n"
+    file = {"name": "old.yaml", "mimeType": "application/yaml", "buffer": foreign.encode()}
+    page.get_by_label("Open a file").set_input_files(file)
+    page.get_by_role("button", name="Convert them").click()
+    until(page, f"{SETTLED} && document.getElementById('verdict').textContent === 'The settings are right.'")
+    assert page.locator("#imported").get_by_text("stage", exact=True).is_visible()
+    assert page.locator("[id='f-adapter.rank']").input_value() == "8"
+    assert not page.get_by_role("button", name="Convert them").is_visible()
+    page.locator(".smaller summary").focus()
+    page.keyboard.press("Enter")
+    first = page.locator("[data-apply]").first
+    key, _, value = first.get_attribute("data-apply").splitlines()[0].partition("=")
+    image(page, "new-fits")
+    first.focus()
+    page.keyboard.press("Enter")
+    until(page, f"{SETTLED} && document.getElementById('f-{key}').value === '{value}'")
+    page.get_by_label("visualdl").check()
+    until(page, f"{SETTLED} && document.getElementById('text').value.includes('callbacks: [visualdl]')")
+    page.get_by_label("Search settings").fill("visualdl.every")
+    page.locator("[id='f-callbacks.visualdl.every']").fill("3")
+    until(page, f"{SETTLED} && document.getElementById('text').value.includes('callbacks: {{visualdl: {{every: 3}}}}')")
+    assert "callbacks.visualdl" in page.locator("#command").inner_text()
     assert violations(page) == []

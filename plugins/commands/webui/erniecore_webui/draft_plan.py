@@ -1,0 +1,119 @@
+"""What the page adds to a plan of a draft: what is free on this machine, which changes would fit, steps that come from epochs."""
+
+from __future__ import annotations
+
+import math
+import subprocess
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from erniecore.api.installation import host_memory
+from erniecore_webui.actions import Actions
+from erniecore_webui.drafts import arguments
+from erniecore_webui.site import Site
+from erniecore_webui.yaml_edits import flat, read
+
+#: bytes of rows that are tokenized to count steps; seconds for which the memory of accelerators is believed
+_COUNTED, _FRESH = 16 << 20, 60
+#: what tokens and rows of a run depend on
+_ABOUT_DATA = ("data.", "model.", "method.", "formats.")
+
+
+@dataclass(frozen=True, slots=True)
+class Smaller:
+    """A change of settings (``section.key=value`` each) with which the run needs less; ``fits``: None where nobody knows what is
+    free."""
+
+    settings: tuple[str, ...]
+    need: int
+    fits: bool | None
+
+
+@dataclass(frozen=True, slots=True)
+class Needs:
+    """Memory of a run on its device in bytes: what it needs, what there is (None: not known), and changes that need less."""
+
+    need: int | None
+    free: int | None
+    smaller: tuple[Smaller, ...]
+
+    @property
+    def too_much(self) -> bool:
+        """Whether it does not fit."""
+        return self.need is not None and self.free is not None and self.need > self.free
+
+
+def needs_of(plan: Mapping[str, Any]) -> Needs:
+    """What a plan (``ernie plan --smaller --json``) says of memory, beside what this machine has."""
+    device = str(plan.get("device"))
+    # on a CPU the process is what must fit, on an accelerator what it allocates
+    key = "process_memory" if device == "cpu" else "peak_memory"
+    memory = host_memory() if device == "cpu" else None
+    free = memory.available if memory else accelerator_memory(device, int(time.monotonic() // _FRESH))
+    need = (plan.get("estimate") or {}).get(key) or (plan.get("forecast") or {}).get("peak_memory")
+    rows = tuple(
+        Smaller(tuple(row["settings"]), row[key], None if free is None else row[key] <= free)
+        for row in plan.get("smaller") or ()
+    )
+    return Needs(need, free, rows)
+
+
+@lru_cache(maxsize=8)
+def accelerator_memory(device: str, _moment: int = 0) -> int | None:
+    """Bytes of the smallest accelerator of this machine; None: not known. Only NVIDIA's tool is asked."""
+    if device != "cuda":
+        return None
+    command = ("nvidia-smi", "--query-gpu=memory.total", "--format=csv,noheader,nounits")
+    with suppress(OSError, subprocess.SubprocessError, ValueError):
+        done = subprocess.run(command, capture_output=True, text=True, timeout=5, check=True)
+        return min(int(line) for line in done.stdout.split()) << 20
+    return None
+
+
+def steps_from_epochs(site: Site, text: str, plan: Mapping[str, Any], epochs: float) -> int | None:
+    """Steps of a run whose settings give epochs, from its tokenized rows; None: they are too many to be counted while somebody
+    types, or cannot be read."""
+    settings = read(text)
+    files = list(_files(settings))
+    length = (plan.get("estimate") or {}).get("sequence_length")
+    per_step = plan.get("tokens_per_step")
+    try:
+        stamps = tuple((name, (site.home / name).stat()) for name in files)
+    except OSError:
+        return None
+    if not files or not length or not per_step or sum(facts.st_size for _, facts in stamps) > _COUNTED:
+        return None
+    given = tuple(a for a in arguments(text) if a.startswith(_ABOUT_DATA) and not a.startswith("data.eval="))
+    known = tuple((name, facts.st_size, facts.st_mtime_ns) for name, facts in stamps)
+    found = _tokens(site.actions, given, known)
+    values = flat(settings)
+    packing = str(values.get("data.packing", "greedy"))
+    if not found or not found.get("samples"):
+        return None
+    fill = found.get("fill_rate", {}).get(packing)
+    packed = fill and packing != "none"
+    sequences = float(math.ceil(found["tokens"] / (fill * length) - 1e-6) if packed else found["samples"])
+    sequences *= 1 - float(values.get("data.eval_fraction", 0))
+    at_once = max(1, round(per_step / length))
+    return int(max(1, math.ceil(sequences * epochs / at_once - 1e-6)))
+
+
+def _files(settings: Mapping[str, Any]) -> Iterator[str]:
+    content = flat(settings).get("data.train")
+    for source in content if isinstance(content, list) else [content]:
+        path = source.get("path") if isinstance(source, Mapping) else source
+        if path:
+            yield str(Path(str(path)))
+
+
+@lru_cache(maxsize=64)
+def _tokens(actions: Actions, given: tuple[str, ...], files: tuple[tuple[str, int, int], ...]) -> dict[str, Any]:
+    """What ``ernie data stats`` says of the tokens. ``files``: asked again when they change."""
+    found = actions.asked("data", "stats", *given, "--json").json()
+    tokens = found.get("tokens") if isinstance(found, dict) else None
+    return tokens if isinstance(tokens, dict) else {}
