@@ -15,7 +15,7 @@ COLORS = {"red": (230, 20, 20), "green": (20, 200, 40), "blue": (30, 40, 220)}
 
 @pytest.fixture(scope="session")
 def home(tmp_path_factory):
-    """A model, and rows whose images are of one color each; every fourth row is a text."""
+    """A model of three layers and one of four, and rows whose images are of one color each; every fourth row is a text."""
     home = tmp_path_factory.mktemp("vl")
     texts = [f"What color is it? {name}. Say {name}. {i}" for name in COLORS for i in range(40)]
     (home / "tok").mkdir()
@@ -25,8 +25,10 @@ def home(tmp_path_factory):
     (home / "tok" / "added_tokens.json").write_text(json.dumps(ids))
     keys = {"im_patch_id": PLACEHOLDER, "image_start_token_id": START, "image_end_token_id": END}
     keys |= {"video_start_token_id": VIDEO_START, "video_end_token_id": VIDEO_END, "video_token_id": VIDEO_PLACEHOLDER}
-    size = ",".join(["hidden_size=64", "num_hidden_layers=3", *(f"{key}={ids[token]}" for key, token in keys.items())])
-    init_model("ernie45-vl", f"tiny,{size}", home / "tok", home / "base", seed_value=3)
+    for name, layers in (("base", 3), ("deep", 4)):
+        size = {"hidden_size": 64, "num_hidden_layers": layers} | {key: ids[token] for key, token in keys.items()}
+        told = ",".join(f"{key}={value}" for key, value in size.items())
+        init_model("ernie45-vl", f"tiny,{told}", home / "tok", home / name, seed_value=3)
     (home / "img").mkdir()
     with (home / "rows.jsonl").open("w") as file:
         for i in range(24):

@@ -26,6 +26,13 @@ LAYOUTS = {
     "pipeline": ["parallel.pipeline=2"],
     "stage3-expert": [*SHARDING, "parallel.sharding_stage=3", "parallel.expert=2"],
 }
+#: of four ranks
+PRODUCTS = {
+    "tensor-data": [*DATA, "parallel.tensor=2"],
+    "pipeline-tensor": ["parallel.pipeline=2", "parallel.tensor=2"],
+    "pipeline-expert": [*DATA, "parallel.pipeline=2", "parallel.expert=2"],
+    "stage3-tensor": [*SHARDING, "parallel.sharding_stage=3", "parallel.tensor=2"],
+}
 REFUSED = {
     "context": ["parallel.context=2"],
     "sequence": ["parallel.tensor=2", "parallel.sequence=true"],
@@ -39,9 +46,9 @@ RUNS = [
 ]
 
 
-def words(home, out, *more):
+def words(home, out, *more, model="base"):
     return [
-        f"model.path={home / 'base'}",
+        f"model.path={home / model}",
         "method=sft",
         f"data.train={home / 'rows.jsonl'}",
         "data.max_seq_len=96",
@@ -101,6 +108,7 @@ def alone(home, tmp_path_factory):
     erniecore.run(None, words(home, place / "videos", *videos(home), ALL), console="none")
     for name, parts in (("text", []), ("all", [ALL])):
         erniecore.run(None, words(home, place / name, *parts), console="none")
+    erniecore.run(None, words(home, place / "deep", ALL, model="deep"), console="none")
     return place
 
 
@@ -115,10 +123,21 @@ def together(home, tmp_path_factory):
         if (run, name) in RUNS or (name in REFUSED and run == "text")
     }
     cases["uneven"] = words(home, place / "uneven", *UNEVEN, uneven(home), "parallel.name=hybrid", "parallel.data=2")
+    chunks = ["parallel.name=hybrid", "parallel.pipeline=2", "parallel.chunks=2"]
+    cases["chunks"] = words(home, place / "chunks", *chunks, ALL, model="deep")
     cases["videos"] = words(home, place / "videos", *videos(home), ALL, "parallel.name=hybrid", *DATA)
     first, second = on_ranks(2, f"{HELPERS}:runs", list(cases.values()), limit=900.0)
     errors = {name: error for name, (error, _) in zip(cases, first, strict=True)}
     return place, errors, dict(zip(cases, ((a, b) for (_, a), (_, b) in zip(first, second, strict=True)), strict=True))
+
+
+@pytest.fixture(scope="module")
+def four(home, tmp_path_factory):
+    """The same of four ranks: directory of the runs, name -> error."""
+    place = tmp_path_factory.mktemp("four")
+    cases = {name: words(home, place / name, "parallel.name=hybrid", *layout, ALL) for name, layout in PRODUCTS.items()}
+    found = on_ranks(4, f"{HELPERS}:runs", list(cases.values()), limit=900.0)
+    return place, {name: error for name, (error, _) in zip(cases, found[0], strict=True)}
 
 
 def read(out):
@@ -142,6 +161,23 @@ def test_layouts_give_the_numbers_of_one_process(alone, together, layout, run):
     place, errors, _ = together
     assert errors[f"{layout}-{run}"] == ""
     same(place / f"{layout}-{run}", alone / run)
+
+
+@pytest.mark.multiproc
+@pytest.mark.slow
+def test_stages_in_two_chunks_give_the_numbers_of_one_process(alone, together):
+    place, errors, _ = together
+    assert errors["chunks"] == ""
+    same(place / "chunks", alone / "deep")
+
+
+@pytest.mark.multiproc
+@pytest.mark.slow
+@pytest.mark.parametrize("layout", PRODUCTS)
+def test_layouts_of_four_ranks_give_the_numbers_of_one_process(alone, four, layout):
+    place, errors = four
+    assert errors[layout] == ""
+    same(place / layout, alone / "all")
 
 
 @pytest.mark.multiproc
