@@ -21,6 +21,8 @@ MODEL = "model"
 _PREFIX = (*ERNIE, "serve", "--backend", "openai", "--model")
 _PORT = re.compile(rb" at http://127\.0\.0\.1:(\d+)/v1;")
 _HEAD = 64 << 10
+#: of a request: a conversation has images
+_BODY_BYTES = 128 << 20
 #: in the directory of a task that was asked to end
 _STOPPING = "stopping"
 ChatState = Literal["none", "waiting", "starting", "ready", "stopping", "failed"]
@@ -68,7 +70,7 @@ class Chats:
                 return now
             assert self.key  # the file is there
             served = f"name={MODEL}", f"key_file={self._key_file}"
-            argv = [*_PREFIX, place, "port=0", *served, "drain_seconds=1", "rows=4"]
+            argv = [*_PREFIX, place, "port=0", *served, "drain_seconds=1", "rows=4", f"max_body_bytes={_BODY_BYTES}"]
             return self._chat(place, self._tasks.add(argv, f"chat {place}", after=after))
 
     def stop(self, place: str) -> None:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 #: Bytes of a form.
 FORM_BYTES = 1 << 20
 #: Not held in memory: the secret is in a header, and the page takes the body in parts, as many bytes as were announced.
-_STREAMED = ("/data/upload",)
+_STREAMED = ("/data/upload", "/chat/image")
 #: Answered without the token: styles, and the page that asks for it.
 _OPEN = ("/static/", "/login")
 _HEADERS = {

@@ -1,12 +1,15 @@
 """Chat: the model's server as a task, its answers passed on, rows that are saved."""
 
 import asyncio
+import base64
 import json
 import os
 import time
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
+from erniecore_webui import chat_rows
 from erniecore_webui.actions import ERNIE
 from erniecore_webui.relay import post
 from erniecore_webui.site import Site
@@ -124,12 +127,81 @@ def test_rows_are_appended_as_the_format_messages_reads_them(browser, site):
     assert [type(parse(row, Origin("x", 1))).__name__ for row in rows] == ["Conversation", "Preference"]
 
 
+PNG = b"\x89PNG\r\n\x1a\n" + bytes(40)
+TOOL = {"type": "function", "function": {"name": "get_weather", "parameters": {"type": "object"}}}
+CALL = {"id": "call_1", "type": "function", "function": {"name": "get_weather", "arguments": '{"city": "Oslo"}'}}
+
+
+def attached(browser, content=PNG):
+    return browser.post("/chat/image", content=content)
+
+
+def test_an_image_is_a_file_below_the_root_and_a_data_url_for_the_model(browser, site, model):
+    url = attached(browser).json()["url"]
+    assert attached(browser).json()["url"] == url  # the same content
+    (path,) = (site.root / "data/images").iterdir()
+    assert path.read_bytes() == PNG
+    shown = browser.get(url)
+    assert (shown.content, shown.headers["content-type"]) == (PNG, "image/png")
+    parts = [{"type": "image_url", "image_url": {"url": url}}, {"type": "text", "text": "what is it?"}]
+    sent = chat_rows.with_images(site.root, [{"role": "user", "content": parts}, {"role": "assistant", "content": "x"}])
+    assert base64.b64decode(sent[0]["content"][0]["image_url"]["url"].removeprefix("data:image/png;base64,")) == PNG
+    assert sent[1]["content"] == "x"
+    path.unlink()
+    running(site, 1)
+    gone = browser.post("/chat/answer?model=model", json={"messages": [{"role": "user", "content": parts}]})
+    assert (gone.status_code, "not here any more" in gone.text) == (400, True)
+
+
+def test_what_is_no_image_is_not_kept(browser, site, monkeypatch):
+    assert attached(browser, b"<svg onload=alert(1)>").status_code == 400
+    assert attached(browser, b"").status_code == 400
+    monkeypatch.setattr(chat_rows, "IMAGE_BYTES", 40)
+    assert attached(browser).status_code == 400
+    assert browser.post("/chat/image", content=PNG, headers={"x-csrf-token": "wrong"}).status_code == 403
+    assert not list((site.root / "data").rglob("*.*"))
+    (site.root / "data/images").mkdir(parents=True, exist_ok=True)
+    (site.root / "data/images/x.png").write_bytes(PNG)
+    for name in ("x.png", "..%2f..%2f.web%2ftoken", "0" * 32 + ".png"):
+        assert browser.get(f"/chat/image/{name}").status_code == 404
+
+
+def test_rows_have_tools_calls_results_and_images(browser, site):
+    from erniecore_formats.messages import parse
+
+    from erniecore.api.data import Origin
+
+    image = {"type": "image_url", "image_url": {"url": attached(browser).json()["url"]}}
+    question = {"role": "user", "content": [image, {"type": "text", "text": "weather here?"}]}
+    result = {"role": "tool", "tool_call_id": "call_1", "content": "3 degrees"}
+    turn = [
+        {"role": "assistant", "content": "", "tool_calls": [CALL]},
+        result,
+        {"role": "assistant", "content": "cold"},
+    ]
+    plain = {"role": "assistant", "content": "warm"}
+    for row in ({"messages": [question, *turn]}, {"messages": [question], "chosen": turn, "rejected": plain}):
+        assert browser.post("/chat/save", json={"file": "mine", "tools": [TOOL], **row}).status_code == 200
+    path = site.root / "data/mine.jsonl"
+    rows = [json.loads(line) for line in path.read_text().splitlines()]
+    said, pair = (parse(row, Origin(str(path), number)) for number, row in enumerate(rows, 1))
+    assert [message.role for message in said.messages] == ["user", "assistant", "tool", "assistant"]
+    assert said.messages[1].tool_calls[0].arguments == CALL["function"]["arguments"]
+    assert said.tools == pair.tools == (TOOL,)
+    (media,) = said.messages[0].media
+    assert (Path(media.base) / media.source).read_bytes() == PNG
+    assert said.messages[0].content == "<image>weather here?"
+    assert [[m.content for m in side] for side in (pair.chosen, pair.rejected)] == [["", "3 degrees", "cold"], ["warm"]]
+
+
 @pytest.mark.parametrize("change", [
     {"messages": []}, {"messages": "x"}, {"chosen": {"role": "assistant", "content": " "}},
     {"rejected": {"role": "x", "content": "a"}},
     {"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}, {"file": "../x"}, {"file": ".x"}, {"file": ""},
     {"messages": [*PREFERENCE["messages"], PREFERENCE["chosen"]]}, {"chosen": {"role": "assistant", "content": "\ud800"}},
     {"chosen": {"role": "assistant", "content": "a", "tool_calls": [float("inf")]}}, {"file": "a\ud800"},
+    {"chosen": []}, {"chosen": [{"role": "tool", "content": "x"}]}, {"tools": "x"},
+    {"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "/etc/passwd"}}]}]},
 ])  # fmt: skip
 def test_what_is_no_row_is_not_written(browser, site, change):
     body = json.dumps({"file": "mine", **PREFERENCE, **change}).replace("Infinity", "1e999")

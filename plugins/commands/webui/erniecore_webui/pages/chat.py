@@ -12,12 +12,13 @@ from urllib.parse import urlencode
 
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
-from starlette.requests import Request
-from starlette.responses import JSONResponse, RedirectResponse, Response
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import FileResponse, JSONResponse, RedirectResponse, Response
 from starlette.routing import Route
 
 from erniecore.api import ErnieError, UsageError
 from erniecore.api.files import parse_json
+from erniecore_webui.chat_rows import ADDRESS, DATA, image_path, image_type, keep_image, row_of, with_images
 from erniecore_webui.chats import MODEL
 from erniecore_webui.relay import post
 from erniecore_webui.rendering import form, page, site_of
@@ -27,16 +28,13 @@ _PANES = 2
 _OFFERED = 300
 #: of an answer, unless the model's context is short
 _TOKENS = 512
-#: directory below the root for rows that were saved
-DATA = "data"
-_ROLES = ("system", "user", "assistant", "tool")
-_MESSAGE = ("role", "content", "reasoning_content", "tool_calls", "tool_call_id")
 
 
 def show(request: Request) -> Response:
     """The conversation; ``?model=A&model=B`` names who answers."""
     site = site_of(request)
-    places = list(dict.fromkeys(place for place in request.query_params.getlist("model") if place))[:_PANES]
+    # the same one twice gives two answers to choose between
+    places = [place for place in request.query_params.getlist("model") if place][:_PANES]
     offered = [place for place, found in site.models.found().items() if not found.is_adapter][:_OFFERED]
     panes = [_facts(site, place) for place in places]
     return page(
@@ -86,8 +84,30 @@ async def answer(request: Request) -> Response:
     chat = await run_in_threadpool(site.chats.of, request.query_params.get("model", ""))
     if chat is None or chat.state != "ready":
         return JSONResponse({"error": {"message": "this model is not started"}}, 409)
-    body = json.dumps({**asked, "model": MODEL, "stream": True}).encode()
+    messages = await run_in_threadpool(with_images, site.root, asked.get("messages"))
+    body = json.dumps({**asked, "messages": messages, "model": MODEL, "stream": True}).encode()
     return await post(chat.port, "/v1/chat/completions", body, site.chats.key)
+
+
+async def attach(request: Request) -> Response:
+    """Keep an image; its address, by which messages name it."""
+    site = site_of(request)
+    try:
+        url = await keep_image(site.root, request.stream(), int(request.headers["content-length"]))
+    except ClientDisconnect:
+        return Response(status_code=400)
+    path = image_path(site.root, url.removeprefix(ADDRESS))
+    assert path is not None
+    await run_in_threadpool(site.actions.audit, ["upload", site.models.place(path)], bytes=path.stat().st_size)
+    return JSONResponse({"url": url})
+
+
+def image(request: Request) -> Response:
+    """An image that was attached."""
+    path = image_path(site_of(request).root, request.path_params["name"])
+    if path is None:
+        raise HTTPException(404)
+    return FileResponse(path, media_type=image_type(path), headers={"cache-control": "private, max-age=86400"})
 
 
 async def save(request: Request) -> Response:
@@ -113,34 +133,6 @@ async def save(request: Request) -> Response:
     return JSONResponse({"file": site.models.place(path)})
 
 
-def row_of(given: dict[str, Any]) -> dict[str, Any]:
-    """A row of the format ``messages``: a conversation that ends with an answer, or a prompt with two answers to it.
-
-    Raises:
-        UsageError: no such row.
-    """
-    messages = given.get("messages")
-    if not isinstance(messages, list) or not messages:
-        raise UsageError("there is no message to save", where="messages")
-    row: dict[str, Any] = {"messages": [_message(item) for item in messages]}
-    choice = [key for key in ("chosen", "rejected") if key in given]
-    if len(choice) == 1 or (row["messages"][-1]["role"] == "assistant") == bool(choice):
-        raise UsageError(
-            "this is no row", where="messages", expected="an answer at the end, or a prompt with two answers"
-        )
-    row |= {key: _message(given[key]) for key in choice}
-    for said in [row[key] for key in choice] or row["messages"][-1:]:
-        if not said["content"].strip() and not said.get("tool_calls"):
-            raise UsageError("an empty answer teaches nothing", where="messages")
-    return row
-
-
-def _message(item: object) -> dict[str, Any]:
-    if not isinstance(item, dict) or item.get("role") not in _ROLES or not isinstance(item.get("content"), str):
-        raise UsageError("only messages of text can be saved", where="messages", found=str(item)[:80])
-    return {key: item[key] for key in _MESSAGE if item.get(key)} | {"content": item["content"]}
-
-
 def _object(body: bytes) -> dict[str, Any]:
     try:
         found = parse_json(body)
@@ -158,5 +150,7 @@ def routes() -> list[Route]:
         Route("/chat/state", state),
         Route("/chat/answer", answer, methods=["POST"]),
         Route("/chat/save", save, methods=["POST"]),
+        Route("/chat/image", attach, methods=["POST"]),
+        Route(ADDRESS + "{name}", image),
         Route("/chat/do/{action}", act, methods=["POST"]),
     ]

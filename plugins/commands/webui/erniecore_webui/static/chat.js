@@ -63,7 +63,11 @@ class Answer {
     clearTimeout(this.later);
     this.later = undefined;
     if (this.message.reasoning_content) this.fold("reasoning").textContent = this.message.reasoning_content;
-    if (this.calls.length) this.fold("tools").textContent = this.calls.map((c) => `${c.function.name}(${c.function.arguments})`).join("\n");
+    if (this.calls.length) {
+      const shown = this.fold("tools");
+      shown.textContent = this.calls.map((call) => `${call.function.name}(${readable(call.function.arguments)})`).join("\n");
+      shown.parentElement.open = true;
+    }
     this.text.textContent = this.message.content;
     this.talk.scrollTop = this.talk.scrollHeight;
   }
@@ -76,7 +80,15 @@ class Pane {
     this.model = box.dataset.model;
     this.talk = box.querySelector(".talk");
     this.messages = [];
+    this.system = [];  // with which the last answer was made
     if (this.waits) this.look();
+  }
+  // Calls of the last answer whose results nobody has given.
+  get calls() { return (this.messages.at(-1)?.role === "assistant" && this.messages.at(-1).tool_calls) || []; }
+  // The messages up to the last question, and what the model made of it.
+  get turn() {
+    const from = this.messages.findLastIndex((message) => message.role === "user") + 1;
+    return { prompt: [...this.system, ...this.messages.slice(0, from)], answer: this.messages.slice(from) };
   }
   get ready() { return this.box.dataset.state === "ready"; }
   get waits() { return ["starting", "waiting", "stopping"].includes(this.box.dataset.state); }
@@ -93,7 +105,7 @@ class Pane {
     else { this.box.dataset.state = now; this.chat.buttons(); if (this.waits) this.look(); }
   }
   show(message) {
-    const said = element("div", "said user"), text = element("div", "text");
+    const said = element("div", `said ${message.role}`), text = element("div", "text");
     text.textContent = typeof message.content === "string" ? message.content : message.content.filter((p) => p.type === "text").map((p) => p.text).join("");
     said.append(text);
     for (const part of Array.isArray(message.content) ? message.content : []) {
@@ -107,9 +119,9 @@ class Pane {
   }
   async answer(parameters, signal) {
     const answer = new Answer(this.talk, this.chat.texts);
-    const system = field("system").value.trim();
-    const messages = [...(system ? [{ role: "system", content: system }] : []), ...this.messages];
-    this.prompt = messages;
+    const told = field("system").value.trim(), messages = [...(told ? [{ role: "system", content: told }] : []), ...this.messages];
+    this.system = messages.slice(0, messages.length - this.messages.length);
+    this.whole = false;
     let ended = false;
     try {
       const reply = await fetch("/chat/answer?model=" + encodeURIComponent(this.model), {
@@ -137,6 +149,18 @@ class Pane {
     answer.draw();
     this.messages.push(answer.message);
     this.whole = ended;
+    if (ended && this.calls.length) this.askResults(answer);
+  }
+  askResults(answer) {
+    const form = callForm(this.calls, this.chat.texts, (results) => {
+      if (this.chat.control) return false;
+      for (const message of results) { this.messages.push(message); this.show(message); }
+      this.chat.ask([this]);
+      return true;
+    });
+    answer.box.append(form);
+    this.talk.scrollTop = this.talk.scrollHeight;
+    form.first.focus();
   }
 }
 
@@ -152,6 +176,7 @@ class Chat {
     this.panes = [...box.querySelectorAll(".pane")].map((pane) => new Pane(pane, this));
     this.images = [];
     this.begun = false;
+    this.tools = new Tools(this.texts);
     this.kept();
     field("say").addEventListener("submit", (event) => { event.preventDefault(); this.send(); });
     field("text").addEventListener("keydown", (event) => {
@@ -161,39 +186,47 @@ class Chat {
     field("retry").addEventListener("click", () => this.retry());
     field("save").addEventListener("click", () => this.save());
     field("clear").addEventListener("click", () => this.clear());
-    field("attach").addEventListener("change", (event) => this.attach(event.target));
+    field("attach").addEventListener("change", (event) => { this.attach([...event.target.files]); event.target.value = ""; });
+    field("text").addEventListener("paste", (event) => this.attach([...event.clipboardData.files].filter((file) => file.type.startsWith("image/"))));
+    document.addEventListener("keydown", (event) => { if (event.key === "Escape") this.control?.abort(); });
     for (const button of box.querySelectorAll("[data-better]")) button.addEventListener("click", () => this.prefer(Number(button.dataset.better)));
     this.buttons();
   }
   // Parameters stay in this tab.
   kept() {
-    for (const id of ["temperature", "top_p", "seed", "system"]) {
+    for (const id of ["temperature", "top_p", "top_k", "repetition_penalty", "seed", "thinking", "system"]) {
       const kept = sessionStorage.getItem("chat." + id);
       if (kept !== null) field(id).value = kept;
       field(id).addEventListener("input", () => sessionStorage.setItem("chat." + id, field(id).value));
     }
   }
   parameters() {
-    const found = {};
-    for (const id of ["temperature", "top_p", "max_tokens", "seed"]) if (field(id).value !== "" && field(id).checkValidity()) found[id] = Number(field(id).value);
+    const found = { ...this.tools.parameters() }, thinking = field("thinking").value;
+    if (thinking) found.chat_template_kwargs = { enable_thinking: thinking === "on" };
+    for (const id of ["temperature", "top_p", "top_k", "repetition_penalty", "max_tokens", "seed"]) if (field(id).value !== "" && field(id).checkValidity()) found[id] = Number(field(id).value);
     return found;
   }
   buttons() {
     const busy = Boolean(this.control), last = this.panes.every((pane) => pane.messages.at(-1)?.role === "assistant");
-    const whole = last && this.panes.every((pane) => pane.whole);
-    field("send").disabled = busy || !this.panes.every((pane) => pane.ready);
+    const whole = last && this.panes.every((pane) => pane.whole), asked = this.panes.some((pane) => pane.whole && pane.calls.length);
+    const ready = !busy && this.panes.every((pane) => pane.ready);
+    field("send").disabled = !ready || asked;
     field("cancel").disabled = !busy;
-    field("retry").disabled = field("send").disabled || !last;
+    field("retry").disabled = !ready || !last;
     field("save").disabled = busy || !whole;
-    this.box.querySelector(".attach").hidden = !this.panes.every((pane) => pane.media);
-    const same = whole && this.panes.length === 2 && JSON.stringify(this.panes[0].prompt) === JSON.stringify(this.panes[1].prompt);
-    this.box.querySelector(".choice").hidden = busy || !same || this.preferred;
+    for (const button of this.box.querySelectorAll(".calls button")) button.disabled = !ready;
+    this.box.querySelector(".attach").hidden = !this.media;
+    const same = whole && this.panes.length === 2 && JSON.stringify(this.panes[0].turn.prompt) === JSON.stringify(this.panes[1].turn.prompt);
+    for (const button of this.box.querySelectorAll("[data-better]")) button.disabled = busy || !same || this.preferred;
     this.box.dataset.busy = String(busy);
+    if (asked && !busy) this.tell(this.texts.results_first);
   }
+  get media() { return this.panes.every((pane) => pane.media); }
   tell(text) { field("told").textContent = text; }
   async send() {
     const text = field("text").value;
     if (field("send").disabled || !text.trim()) return;
+    if (!this.tools.check()) { this.tell(this.texts.tools_wrong); this.tools.text.focus(); return; }
     const content = this.images.length ? [...this.images.map((url) => ({ type: "image_url", image_url: { url } })), { type: "text", text }] : text;
     for (const pane of this.panes) {
       const message = { role: "user", content };
@@ -204,14 +237,16 @@ class Chat {
     this.drop();
     await this.ask();
   }
-  async ask() {
+  async ask(panes = this.panes) {
     this.begun = true;
     this.preferred = false;
     this.control = new AbortController();
     this.tell("");
     this.buttons();
     const parameters = this.parameters();
-    await Promise.all(this.panes.map((pane) => pane.answer(parameters, this.control.signal)));
+    // two answers of one model are of two seeds
+    const own = (pane) => (parameters.seed === undefined ? parameters : { ...parameters, seed: parameters.seed + this.panes.indexOf(pane) });
+    await Promise.all(panes.map((pane) => pane.answer(own(pane), this.control.signal)));
     this.control = undefined;
     this.buttons();
   }
@@ -234,46 +269,54 @@ class Chat {
     this.tell(text);
     return reply.ok;
   }
+  row(row) { return { ...row, ...(this.tools.check()?.length ? { tools: this.tools.check() } : {}) }; }
   async save() {
-    for (const pane of this.panes) await this.store({ file: "chat", messages: [...pane.prompt, pane.messages.at(-1)] });
+    for (const pane of this.panes) await this.store(this.row({ file: "chat", messages: [...pane.system, ...pane.messages] }));
   }
   // Both go on from the better answer.
   async prefer(better) {
-    const [chosen, rejected] = [this.panes[better], this.panes[1 - better]];
-    const row = { file: "preferences", messages: chosen.prompt, chosen: chosen.messages.at(-1), rejected: rejected.messages.at(-1) };
-    if (!(await this.store(row))) return;
+    const [chosen, rejected] = [this.panes[better], this.panes[1 - better]], one = (said) => (said.length === 1 ? said[0] : said);
+    const row = { file: "preferences", messages: chosen.turn.prompt, chosen: one(chosen.turn.answer), rejected: one(rejected.turn.answer) };
+    if (!(await this.store(this.row(row)))) return;
     rejected.messages = [...chosen.messages];
     chosen.talk.lastElementChild.classList.add("chosen");
+    for (const form of rejected.talk.querySelectorAll(".calls")) form.remove();
+    if (rejected.calls.length) rejected.askResults({ box: rejected.talk.lastElementChild });
     this.preferred = true;
     this.buttons();
   }
-  async attach(input) {
-    for (const file of input.files) this.images.push(await smaller(file));
-    input.value = "";
+  // Images are kept by the page as they are, so that a row has what the model was shown.
+  async attach(files) {
+    if (files.length && !this.media) { this.tell(this.texts.no_images); return; }
+    for (const file of files) {
+      const reply = await fetch("/chat/image", { method: "POST", headers: { "X-CSRF-Token": csrf, "HX-Request": "true" }, body: file });
+      if (reply.ok) this.images.push((await reply.json()).url);
+      else this.tell(await problem(reply));
+    }
+    this.drawImages();
+  }
+  drawImages() {
     const row = this.box.querySelector(".images");
-    row.replaceChildren(...this.images.map((url) => { const image = element("img"); image.src = url; image.alt = this.texts.image; return image; }));
+    row.replaceChildren(...this.images.map((url, index) => {
+      const image = element("img"), button = element("button", "", "×"), box = element("span", "attached");
+      image.src = url;
+      image.alt = this.texts.image;
+      button.type = "button";
+      button.setAttribute("aria-label", `${this.texts.remove} ${index + 1}`);
+      button.addEventListener("click", () => { this.images.splice(index, 1); this.drawImages(); field("text").focus(); });
+      box.append(image, button);
+      return box;
+    }));
     row.hidden = !this.images.length;
   }
   drop() {
     this.images = [];
-    const row = this.box.querySelector(".images");
-    row.replaceChildren();
-    row.hidden = true;
+    this.drawImages();
   }
   refuseImages() {
     for (const pane of this.panes) pane.box.dataset.media = "false";
     this.tell(this.texts.no_images);
   }
-}
-
-// So that a request stays below what the page takes.
-async function smaller(file) {
-  const image = await createImageBitmap(file), scale = Math.min(1, 768 / Math.max(image.width, image.height));
-  const canvas = document.createElement("canvas");
-  canvas.width = Math.max(1, Math.round(image.width * scale));
-  canvas.height = Math.max(1, Math.round(image.height * scale));
-  canvas.getContext("2d").drawImage(image, 0, 0, canvas.width, canvas.height);
-  return canvas.toDataURL("image/jpeg", 0.85);
 }
 
 if (chatBox) window.chat = new Chat(chatBox);
