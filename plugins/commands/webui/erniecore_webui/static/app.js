@@ -6,6 +6,7 @@ document.addEventListener("htmx:configRequest", (event) => { event.detail.header
 
 // A list that refreshes itself keeps still while somebody uses it.
 let chosen = new Set();
+const reachable = (box) => [...box.querySelectorAll("a, input, button, summary, [tabindex]")];
 document.addEventListener("htmx:beforeRequest", (event) => {
   if (event.target.matches("[data-refresh]") && document.hidden) event.preventDefault();
 });
@@ -17,14 +18,14 @@ document.addEventListener("htmx:beforeSwap", (event) => {
     before.set(event.target, event.detail.serverResponse);
   }
   if (event.target.id !== "rows") return;
-  const focused = document.activeElement;
-  event.target.dataset.focus = focused && event.target.contains(focused) ? focused.getAttribute("href") || focused.value || "" : "";
+  const focused = document.activeElement, all = reachable(event.target), at = all.indexOf(focused);
+  event.target.focused = at < 0 ? null : { value: focused.getAttribute("href") || focused.value, at };
 });
 document.addEventListener("htmx:afterSwap", (event) => {
   if (event.target.id === "rows") {
     for (const box of event.target.querySelectorAll('input[type="checkbox"]')) box.checked = chosen.has(box.value);
-    const wanted = event.target.dataset.focus;
-    if (wanted) [...event.target.querySelectorAll("a, input, button")].find((e) => (e.getAttribute("href") || e.value) === wanted)?.focus();
+    const was = event.target.focused, all = reachable(event.target);
+    if (was) (all.find((e) => was.value && (e.getAttribute("href") || e.value) === was.value) ?? all[was.at])?.focus();
     choices();
   }
   follow();
