@@ -25,6 +25,8 @@ _HEAD = 64 << 10
 _BODY_BYTES = 128 << 20
 #: in the directory of a task that was asked to end
 _STOPPING = "stopping"
+#: states of a task whose model will not answer
+_GONE = ("failed", "lost", "removed")
 ChatState = Literal["none", "waiting", "starting", "ready", "stopping", "failed"]
 
 
@@ -53,7 +55,7 @@ class Chats:
         """One for each place: the one that goes on, else the newest that failed; those that were stopped are left out."""
         found: dict[str, Chat] = {}
         for task in self._tasks.all():
-            if task.argv[: len(_PREFIX)] == _PREFIX and task.state != "done":
+            if task.argv[: len(_PREFIX)] == _PREFIX and task.state not in ("done", "removed"):
                 place = task.argv[len(_PREFIX)]
                 found.setdefault(place, self._chat(place, task))
         return list(found.values())
@@ -87,9 +89,9 @@ class Chats:
             return Chat(place, task, "stopping", 0)
         if task.state == "running":
             return Chat(place, task, "ready" if port else "starting", port)
-        if task.state == "waiting" and any(self._tasks.get(name).state in ("failed", "lost") for name in task.after):
+        if task.state == "waiting" and any(self._tasks.get(name).state in _GONE for name in task.after):
             return Chat(place, task, "failed", 0)
-        state: ChatState = "failed" if task.state in ("failed", "lost") else "waiting"
+        state: ChatState = "failed" if task.state in _GONE else "waiting"
         return Chat(place, task, state, 0)
 
 

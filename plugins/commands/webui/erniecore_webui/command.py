@@ -21,8 +21,9 @@ def web(
         list[str] | None, typer.Option(metavar="NAME", help="Another name under which browsers reach this machine.")
     ] = None,
     places: Annotated[
-        int, typer.Option(min=1, max=64, help="Queued runs that may go on at the same time on one device.")
-    ] = 1,
+        list[str] | None,
+        typer.Option(metavar="[DEVICE=]N", help="Queued runs that may go on at the same time on one device [1]."),
+    ] = None,
     models: Annotated[
         list[Path] | None,
         typer.Option(metavar="DIR", help="Show models below it; may be repeated [the present directory]."),
@@ -31,5 +32,5 @@ def web(
     """Watch, stop, resume and compare runs in a browser, until stopped. Runs live on without the page and this command."""
     from erniecore_webui.server import serve
 
-    return serve(runs, host=host, port=port, password_file=password_file, names=allow_host or (), places=places,
+    return serve(runs, host=host, port=port, password_file=password_file, names=allow_host or (), places=places or (),
                  models=models)  # fmt: skip

@@ -218,7 +218,8 @@ def start(site: Site, text: str, name: str, when: str, after: Sequence[str] = ()
         check_paths(site, settings, (site.home, kept.parent))
         store_text(kept, text if text.endswith("\n") else text + "\n", "keeping the settings of a run")
         argv = [*ERNIE, "run", site.models.place(kept), "--out", site.models.place(out)]
-        task = site.tasks.add(argv, f"run {name}", device="" if when == "now" else device, after=after, run=name)
+        task = site.tasks.add(argv, f"run {name}", device=device, at_once=when == "now", after=after,
+                              run=name)  # fmt: skip
     if when == "front":
         site.tasks.move(task.name, -1_000_000)
     return task.name

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from itertools import pairwise
 from pathlib import Path
@@ -21,7 +21,7 @@ from erniecore_webui.index import Index
 from erniecore_webui.model_dirs import ModelDirs
 from erniecore_webui.settings_files import SettingsFiles
 from erniecore_webui.state_files import kept_secret, locked
-from erniecore_webui.tasks import Tasks
+from erniecore_webui.tasks import AHEAD, Tasks
 
 #: below the runs: token, audit log, tasks, trash, tags
 STATENAME = ".web"
@@ -45,7 +45,13 @@ class Site:
     """
 
     def __init__(
-        self, root: Path, *, password: str = "", places: int = 1, models: Sequence[Path] | None = None
+        self,
+        root: Path,
+        *,
+        password: str = "",
+        places: int = 1,
+        of_device: Mapping[str, int] | None = None,
+        models: Sequence[Path] | None = None,
     ) -> None:
         self.home = Path.cwd()
         self.root = root.absolute()
@@ -65,7 +71,7 @@ class Site:
         self.index = Index(self.root, self.state)
         self.curves = CurveStore(self.state / "curves")
         self.actions = Actions(self.state, self.home)
-        self.tasks = Tasks(self.state, self.home, self.actions, places=places)
+        self.tasks = Tasks(self.state, self.home, self.actions, places=places, of_device=of_device)
         self.models = ModelDirs([self.root, *([self.home] if models is None else models)], self.home)
         self.data = DataFiles([self.root, self.home], self.models)
         self.settings = SettingsFiles([self.root, self.home], self.models)
@@ -109,11 +115,11 @@ class Site:
             UsageError: the name is no plain one, or it is taken: by a directory, or by a task that has not ended.
         """
         path = self.root / group / name
-        place, ahead = self.models.place(path), ("waiting", "starting", "running")
+        place = self.models.place(path)
         if (
             not NAME.fullmatch(name)
             or path.exists()
-            or any(task.state in ahead and ("--out", place) in pairwise(task.argv) for task in self.tasks.all())
+            or any(task.state in AHEAD and ("--out", place) in pairwise(task.argv) for task in self.tasks.all())
         ):
             raise UsageError(
                 "this name is taken" if NAME.fullmatch(name) else "this is no name for a directory", where=name,

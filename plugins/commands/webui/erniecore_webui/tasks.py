@@ -9,13 +9,12 @@ from __future__ import annotations
 import json
 import os
 import secrets
-import shutil
 import signal
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,9 +26,13 @@ from erniecore_webui.actions import Actions, shown
 from erniecore_webui.detached import start_ticks
 from erniecore_webui.state_files import locked, stored_object
 
-State = Literal["waiting", "starting", "running", "done", "failed", "lost"]
+State = Literal["waiting", "starting", "running", "done", "failed", "lost", "removed"]
+#: of tasks that have not ended
+AHEAD: tuple[State, ...] = ("waiting", "starting", "running")
 #: Seconds between looks at the queue, and for a process that was started to say so.
 _PAUSE, _STARTING = 0.5, 30.0
+#: in the directory of a task that was taken out of the queue
+_REMOVED = "removed"
 #: what a command that was stopped and can be resumed exits with
 STOPPED = 75
 
@@ -39,7 +42,8 @@ class Task:
     """A command with its place in the queue and how it ended.
 
     Attributes:
-        device: tasks of one device wait for its places; ``""``: it waits for nothing.
+        device: tasks of one device wait for its places; ``""``: it uses none.
+        at_once: it does not wait for a place, but has one.
         after: names of tasks that must have ended well before.
         run: the run directory that it writes, relative to the root; ``""``: none.
         code: exit code; None: not known.
@@ -49,6 +53,7 @@ class Task:
     title: str
     argv: tuple[str, ...]
     device: str
+    at_once: bool
     after: tuple[str, ...]
     order: float
     created: float
@@ -75,14 +80,18 @@ class Task:
 class Tasks:
     """The tasks of a site. Methods may be called from any thread, and by servers beside this one."""
 
-    def __init__(self, state: Path, home: Path, actions: Actions, *, places: int = 1) -> None:
-        self._directory, self._home, self._actions, self.places = state / "tasks", home, actions, places
+    def __init__(
+        self, state: Path, home: Path, actions: Actions, *, places: int = 1, of_device: Mapping[str, int] | None = None
+    ) -> None:
+        self._directory, self._home, self._actions = state / "tasks", home, actions
+        self.places, self.of_device = places, dict(of_device or {})
         self._directory.mkdir(exist_ok=True)
         self._ended: dict[str, Task] = {}
 
     def add(
-        self, argv: Sequence[str], title: str, *, device: str = "", after: Sequence[str] = (), run: str = ""
-    ) -> Task:
+        self, argv: Sequence[str], title: str, *, device: str = "", after: Sequence[str] = (), run: str = "",
+        at_once: bool = False,
+    ) -> Task:  # fmt: skip
         """Queue a command; one that waits for nothing starts at once.
 
         Raises:
@@ -92,8 +101,8 @@ class Tasks:
             self.get(name)
         now = time.time()
         name = f"{time.strftime('%Y%m%d-%H%M%S', time.localtime(now))}-{secrets.token_hex(3)}"
-        content = {"title": title, "argv": list(argv), "cwd": str(self._home), "device": device, "after": list(after),
-                   "order": now, "created": now, "run": run}  # fmt: skip
+        content = {"title": title, "argv": list(argv), "cwd": str(self._home), "device": device, "at_once": at_once,
+                   "after": list(after), "order": now, "created": now, "run": run}  # fmt: skip
         # the directory appears with its content: a look at the queue meanwhile sees nothing of it
         part = self._directory / f".{name}"
         part.mkdir()
@@ -129,13 +138,33 @@ class Tasks:
                 content = stored_object(task.directory / "task.json")
                 store_text(task.directory / "task.json", json.dumps({**content, "order": order}), "moving a task")
 
+    def release(self, name: str) -> None:
+        """Let a task that waits wait for no other one."""
+        with self._lock():
+            task = self.get(name)
+            if task.state == "waiting" and task.after:
+                content = stored_object(task.directory / "task.json")
+                store_text(task.directory / "task.json", json.dumps({**content, "after": []}), "releasing a task")
+
+    def restore(self, name: str) -> None:
+        """A task that was removed waits again. Raises ``UsageError`` where another one has taken the name of its run."""
+        with self._lock():
+            task = self.get(name)
+            if task.run and any(other.run == task.run for other in self.all() if other.state in AHEAD):
+                raise UsageError("another task has taken this name", where=task.run, fix="begin it anew")
+            (task.directory / _REMOVED).unlink(missing_ok=True)
+
+    def places_of(self, device: str) -> int:
+        """How many tasks of a device may go on at a time."""
+        return self.of_device.get(device, self.places)
+
     def cancel(self, name: str) -> None:
-        """Remove a task that waits, or send SIGTERM to one that goes on."""
+        """Remove a task that waits, until it is restored, or send SIGTERM to one that goes on."""
         with self._lock():
             task = self.get(name)
             if task.state == "waiting":
-                shutil.rmtree(task.directory)
-                self._actions.audit(["rm", "-r", str(task.directory)])
+                (task.directory / _REMOVED).touch()
+                self._actions.audit(["touch", str(task.directory / _REMOVED)])
             elif task.state == "running":
                 child = int(stored_object(task.directory / "started.json").get("child", 0))
                 if child > 0 and _parent(child) == int(stored_object(task.directory / "started.json")["pid"]):
@@ -160,7 +189,7 @@ class Tasks:
             for task in tasks:
                 if task.state != "waiting" or any(states.get(name) != "done" for name in task.after):
                     continue
-                if task.device and busy.get(task.device, 0) >= self.places:
+                if task.device and not task.at_once and busy.get(task.device, 0) >= self.places_of(task.device):
                     continue
                 busy[task.device] = busy.get(task.device, 0) + 1
                 self._start(task)
@@ -185,7 +214,8 @@ class Tasks:
         code = ended.get("code")
         task = Task(
             name=directory.name, title=str(content.get("title", "")), argv=tuple(map(str, content.get("argv", ()))),
-            device=str(content.get("device", "")), after=tuple(map(str, content.get("after", ()))),
+            device=str(content.get("device", "")), at_once=bool(content.get("at_once")),
+            after=tuple(map(str, content.get("after", ()))),
             order=float(content.get("order", 0)), created=float(content.get("created", 0)),
             run=str(content.get("run", "")), state=_state(directory, started, code),
             code=code if isinstance(code, int) else None, started=started.get("time"), ended=ended.get("time"),
@@ -197,6 +227,8 @@ class Tasks:
 
 
 def _state(directory: Path, started: dict[str, Any], code: object) -> State:
+    if (directory / _REMOVED).exists():
+        return "removed"
     if isinstance(code, int):
         return "done" if code == 0 else "failed"
     if started:

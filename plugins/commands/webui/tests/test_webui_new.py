@@ -274,7 +274,7 @@ def test_a_run_starts_at_once_or_in_the_queue(browser, site, monkeypatch):
         answer = browser.post("/new/start", data={"text": text, "name": name, "when": when})
         assert f"ernie run runs/settings/{name}.yaml --out runs/{name}" in answer.text
     tasks = site.tasks.all()
-    assert [(t.run, t.device) for t in tasks] == [("three", "cuda"), ("one", ""), ("two", "cuda")]
+    assert [(t.run, t.device) for t in tasks] == [("three", "cuda"), ("one", "cuda"), ("two", "cuda")]
     assert list(tasks[0].argv) == [*ERNIE, "run", "runs/settings/three.yaml", "--out", "runs/three"]
     assert (site.root / "settings/one.yaml").read_text() == text.replace("\r", "") + "\n"
     for name in ("first", "../x", "", "models", "-x"):

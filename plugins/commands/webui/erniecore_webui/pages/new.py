@@ -24,14 +24,13 @@ from erniecore_webui.rendering import form, fragment, page, site_of
 from erniecore_webui.run_form import Chosen, Group, chosen, field_of, groups, shown
 from erniecore_webui.site import Site
 from erniecore_webui.starts import STARTS, all_recipes, cloned, imported, recipe_text, start_text, toolkit_of
+from erniecore_webui.tasks import AHEAD
 from erniecore_webui.texts import language_of
 from erniecore_webui.texts import text as translated
 from erniecore_webui.trainable import offered, plugin_of
 from erniecore_webui.yaml_edits import changed, flat, read, with_names
 
 _OFFERED = 200
-#: what goes on or waits, and may be waited for
-_AHEAD = ("waiting", "starting", "running")
 
 
 def show(request: Request) -> Response:
@@ -67,7 +66,7 @@ def show(request: Request) -> Response:
         request, "new.html", current="new", text=text, source=source, file=file, recipe=recipe, starts=STARTS,
         begin="" if source or file or recipe else begin, name=_free(site, stem or "run"), models=models, data=data,
         groups=form_groups, values=shown(form_groups, settings), recipes=all_recipes(),
-        files=list(site.settings.found())[:_OFFERED], tasks=[t for t in site.tasks.all() if t.state in _AHEAD],
+        files=list(site.settings.found())[:_OFFERED], tasks=[t for t in site.tasks.all() if t.state in AHEAD],
     )  # fmt: skip
 
 

@@ -2,6 +2,8 @@
 
 import pytest
 from browser_checks import until, violations
+from erniecore_webui.actions import Actions
+from erniecore_webui.tasks import Tasks
 
 pytestmark = [pytest.mark.web, pytest.mark.slow]
 SETTLED = "document.getElementById('new').dataset.settled === 'true'"
@@ -90,4 +92,37 @@ def test_another_toolkit_s_file_becomes_settings_and_a_change_that_fits_is_appli
     page.locator("[id='f-callbacks.visualdl.every']").fill("3")
     until(page, f"{SETTLED} && document.getElementById('text').value.includes('callbacks: {{visualdl: {{every: 3}}}}')")
     assert "callbacks.visualdl" in page.locator("#command").inner_text()
+    assert violations(page) == []
+
+
+@pytest.fixture
+def queued(server):
+    """One command that goes on, and two that wait for its place."""
+    state = server.home / "runs/.web"
+    queue = Tasks(state, server.home, Actions(state, server.home))
+    tasks = [queue.add(["sleep", "600"], title, device="held") for title in ("going", "second", "third")]
+    yield tasks
+    for task in reversed(tasks):
+        queue.cancel(task.name)
+
+
+def test_the_queue_is_put_in_order_by_keyboard_on_a_phone(visit, queued):
+    _, second, third = queued
+    page = visit("/queue", viewport={"width": 360, "height": 700}, color_scheme="dark")
+    until(page, f"document.getElementById('up-{third.name}') !== null")
+    assert "held 1 of 1 places used · 2 waiting" in page.locator(".places").inner_text()
+    assert "a place on held (behind 1)" in page.locator("tr", has_text="third").inner_text()
+    page.locator(f"#up-{third.name}").focus()
+    page.keyboard.press("Enter")
+    until(page, "document.getElementById('moved').textContent === 'third: 1 of 2 in the queue'")
+    with page.expect_response("**/queue"):  # the list is shown anew every two seconds
+        pass
+    until(page, f"document.activeElement.id === 'up-{third.name}'")
+    page.locator(f"#cancel-{second.name}").focus()
+    page.keyboard.press("Enter")
+    until(page, f"document.getElementById('restore-{second.name}') !== null")
+    until(page, f"document.activeElement.id === 'task-{second.name}'")
+    page.locator(f"#restore-{second.name}").press("Enter")
+    until(page, f"document.getElementById('up-{second.name}') !== null")
+    assert page.evaluate("document.documentElement.scrollWidth") <= 360
     assert violations(page) == []
