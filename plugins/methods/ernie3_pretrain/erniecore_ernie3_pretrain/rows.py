@@ -5,7 +5,7 @@ says.
     {"passage": "Ada Lovelace wrote the first program.",
      "triple": {"head": "Ada Lovelace", "relation": "author of", "tail": "first program"}}
 
-A span is a text, wherever it occurs in the passage, or its begin and end in characters.
+A span is a text, wherever it occurs in the passage as whole words, or its begin and end in characters.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 from erniecore.api import Json, RowError, nearest, shorten
 from erniecore.api.data import Document, Origin, codes
+from erniecore_ernie3_pretrain.units import inside_word
 
 _FIELDS = ("passage", "spans", "triple")
 
@@ -68,10 +69,14 @@ def apart(text: str, spans: list[tuple[int, int]]) -> list[tuple[int, int]]:
 
 
 def _occurrences(text: str, part: str) -> list[tuple[int, int]]:
+    """Where ``part`` stands as whole words, one after the other."""
     found, at = [], text.find(part)
     while at >= 0:
-        found.append((at, at + len(part)))
-        at = text.find(part, at + len(part))
+        end = at + len(part)
+        whole = not inside_word(text, at) and not inside_word(text, end)
+        if whole:
+            found.append((at, end))
+        at = text.find(part, end if whole else at + 1)
     return found
 
 
@@ -84,7 +89,7 @@ def _triple(value: Any, text: str) -> Triple:
     triple = Triple(*(_text(value, name, "$.triple") for name in Triple._fields))
     for name in ("head", "tail"):
         part = value[name]
-        if part not in text:
+        if not _occurrences(text, part):
             raise _error(
                 f"the {name} of the triple is not in the passage",
                 f"$.triple.{name}",

@@ -15,11 +15,19 @@ _WORD = re.compile(rf"\s*(?:[{_IDEOGRAPHS}]|[^\W{_IDEOGRAPHS}]+|[^\w\s])|\s+")
 _ENDS = ("。", "！", "？", "!", "?", ".", ";", "；")
 
 
+_INSIDE = re.compile(rf"[^\W{_IDEOGRAPHS}]{{2}}")
+
+
 class Unit(NamedTuple):
     """A part of a text. ``sentence``: which sentence it is in, from 0."""
 
     text: str
     sentence: int
+
+
+def inside_word(text: str, at: int) -> bool:
+    """Whether a word goes on over the place before character ``at``; ideographs are words of their own."""
+    return 0 < at < len(text) and _INSIDE.match(text, at - 1) is not None
 
 
 def units_of(text: str, spans: Sequence[tuple[int, int]] = ()) -> list[Unit]:

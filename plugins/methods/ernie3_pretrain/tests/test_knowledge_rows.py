@@ -19,6 +19,13 @@ def test_spans_by_text_are_found_everywhere_and_by_place_once():
     assert parse(row, HERE) == Passage("An ant is an ant.", HERE, spans=((3, 6), (10, 16)))
 
 
+def test_texts_are_found_as_whole_words_and_ideographs_anywhere():
+    assert parse({"passage": "e5 met e57 and e5", "spans": ["e5"]}, HERE).spans == ((0, 2), (15, 17))
+    assert parse({"passage": "他在北京城", "spans": ["北京"]}, HERE).spans == ((2, 4),)
+    with pytest.raises(RowError, match="not in the passage"):
+        parse({"passage": "Two mills.", "spans": ["mill"]}, HERE)
+
+
 def test_head_and_tail_of_a_triple_are_spans():
     found = parse({"passage": ADA, "triple": FACT}, HERE)
     assert found.triple == Triple("Ada Lovelace", "author of", "first program")
