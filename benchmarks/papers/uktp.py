@@ -218,7 +218,7 @@ def _accuracy(model: Any, tested: Sequence[Fact]) -> float:
 
 
 def judge(results: Results) -> tuple[Verdict, str]:
-    """By the rule."""
+    """From the differences in the accuracy after fine-tuning, as the rule says."""
     pair = results.compare(WITH_UKTP, SAME_TOKENS, "fine-tuned")
     asked = results.compare(WITH_UKTP, SAME_TOKENS, "masked relation")
     verdict = pair.judged("higher")
