@@ -13,7 +13,7 @@ from erniecore.types.model import (
     StateAdapter,
     TensorMap,
 )
-from erniecore.types.protocols import RecomputableModel
+from erniecore.types.protocols import ElasticModel, ElasticSizes, RecomputableModel
 from erniecore.types.records import Json
 from erniecore.types.shape import DecoderShape, LayerShape, VisionShape
 from erniecore.types.text import ChatTemplate, Segment, Tokenizer
@@ -25,6 +25,8 @@ __all__ = [
     "CausalLM",
     "ChatTemplate",
     "DecoderShape",
+    "ElasticModel",
+    "ElasticSizes",
     "Features",
     "Json",
     "LayerShape",

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, NamedTuple, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
     from erniecore_checkpoint.tensors import Tensor as StoredTensor
 
     from erniecore.types.decoder import Projection
-    from erniecore.types.model import StoredWeight, TensorMap
+    from erniecore.types.model import StoredWeight, Tensor, TensorMap
 
 
 @runtime_checkable
@@ -91,6 +91,31 @@ class RecomputableModel(Protocol):
 
     def set_recompute(self, granularity: str) -> None:
         """``none``, ``attention`` or ``full``."""
+        ...
+
+
+class ElasticSizes(NamedTuple):
+    """What a pass may have less of: layers; routed experts of a layer and experts per token, 0 without; rows of ``experts``."""
+
+    layers: int
+    experts: int = 0
+    num_selected: int = 0
+    rows: int = 0
+
+
+@runtime_checkable
+class ElasticModel(Protocol):
+    """A ``CausalLM`` of which a pass can run a part. Its ``features`` also takes tensors int64, each left out for all there is:
+    ``layers`` [n], places of those that run, the others pass their input on; ``experts`` [rows, m], those of each layer that
+    tokens may go to, ascending, with which the selection bias is off; ``num_selected`` [1]. Losses and loads of routers come of
+    passes without them. The MTP layers always run; they are the last rows of ``experts``."""
+
+    def elastic_sizes(self) -> ElasticSizes | None:
+        """Of the whole model. None: it runs as a whole only."""
+        ...
+
+    def expert_loads(self) -> Tensor | None:
+        """Assignments to each expert in the last step, float32 [rows, experts], over all ranks; None: not all layers are here."""
         ...
 
 

@@ -12,6 +12,7 @@ from paddle import Tensor  # noqa: TID253
 
 from erniecore.api import ops
 from erniecore.api.model import Cache
+from erniecore_ernie45.submodel import Submodel
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +27,7 @@ class Context:
         real: bool [B, S], false at padding; None when nothing tells padding apart.
         recompute: "none", "full", "attention" or "core-attention".
         halves: whether columns i and i + d/2 are a rotary pair, instead of 2i and 2i + 1.
+        submodel: the part of the model that runs; None: all of it.
     """
 
     cos: Tensor
@@ -36,6 +38,7 @@ class Context:
     real: Tensor | None = None
     recompute: str = "none"
     halves: bool = False
+    submodel: Submodel | None = None
 
 
 def make_context(

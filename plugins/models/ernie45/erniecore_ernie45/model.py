@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import paddle  # noqa: TID253
@@ -15,10 +16,11 @@ from paddle import Tensor, nn  # noqa: TID253
 
 from erniecore.api import Json, ops
 from erniecore.api.layers import recompute
-from erniecore.api.model import Cache, Features
+from erniecore.api.model import Cache, ElasticSizes, Features
 from erniecore_ernie45.architecture import Architecture
 from erniecore_ernie45.context import Context, make_context
 from erniecore_ernie45.layers import DecoderLayer, Embedding, RMSNorm, call, linear
+from erniecore_ernie45.submodel import submodel_of
 
 if TYPE_CHECKING:
     from erniecore.api.decoding import DecoderPlan
@@ -38,7 +40,10 @@ class Decoder(nn.Layer):  # type: ignore[misc]
     def forward(self, input_ids: Tensor, context: Context) -> tuple[Tensor, list[tuple[Tensor, ...]]]:
         """ids [B, S] -> the stream [B, S, H] before the final norm, and what each layer measured."""
         x_BSH, measured = self.embed(input_ids, context), []
-        for layer in self.layers:
+        for place, layer in enumerate(self.layers):
+            if context.submodel is not None and not context.submodel.runs(place):
+                measured.append(())
+                continue
             x_BSH, *rest = run_layer(layer, x_BSH, context)
             measured.append(tuple(rest))
         return x_BSH, measured
@@ -92,8 +97,12 @@ class Ernie45ForCausalLM(nn.Layer):  # type: ignore[misc]
         attention_mask: Tensor | None = None,
         startend_row_indices: Tensor | None = None,
         cache: Cache | None = None,
+        layers: Tensor | None = None,
+        experts: Tensor | None = None,
+        num_selected: Tensor | None = None,
     ) -> Features:
-        """Everything below the head; see ``make_context`` for what is assumed when an argument is left out."""
+        """Everything below the head; see ``make_context`` for what is assumed when an argument is left out, and
+        ``erniecore.api.model.ElasticModel`` for the last three."""
         context = self.make_context(
             input_ids,
             position_ids=position_ids,
@@ -101,7 +110,16 @@ class Ernie45ForCausalLM(nn.Layer):  # type: ignore[misc]
             startend_row_indices=startend_row_indices,
             cache=cache,
         )
-        return self.run(input_ids, context)
+        submodel = submodel_of(layers, experts, num_selected)
+        return self.run(input_ids, context if submodel is None else replace(context, submodel=submodel))
+
+    def elastic_sizes(self) -> ElasticSizes | None:
+        """Layers alone: there are no experts."""
+        return ElasticSizes(self.arch.num_hidden_layers)
+
+    def expert_loads(self) -> Tensor | None:
+        """There are no experts."""
+        return None
 
     def run(self, input_ids: Tensor, context: Context) -> Features:
         """The forward pass proper."""

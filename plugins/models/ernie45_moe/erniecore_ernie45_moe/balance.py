@@ -42,6 +42,7 @@ class Balancer:
 
     Attributes:
         reduction: of loads [L, G, E] over ranks, ``None``: one rank sees all tokens and has all layers.
+        last_loads: place of a layer -> its loads [G, E] of the last step, over all ranks; empty after a step without any.
     """
 
     def __init__(self, rate: float) -> None:
@@ -50,6 +51,7 @@ class Balancer:
         self._loads: dict[int, Tensor] = {}
         self._entropies: list[Tensor] = []
         self._last: Tensor | None = None
+        self.last_loads: dict[int, Tensor] = {}
 
     @property
     def loads(self) -> Tensor:
@@ -68,14 +70,15 @@ class Balancer:
     def step(self, biases: Mapping[int, tuple[Tensor, Sequence[bool]]]) -> None:
         """End of an optimizer step. ``biases``: per layer that is here, the bias [G, E] and which of its routers are
         trained."""
-        reduction = self.reduction
+        reduction, self.last_loads = self.reduction, {}
         gathers = reduction is not None and reduction.splits_layers
         if not self._loads and not gathers:
             return
         seen_13 = paddle.zeros([1, 3])  # how uneven, sum and number of entropies
         if self._loads:
             load_LGE = self.loads if reduction is None else reduction.sum_tokens(self.loads)
-            for place, load_GE in zip(sorted(self._loads), load_LGE, strict=True):
+            self.last_loads = dict(zip(sorted(self._loads), load_LGE, strict=True))
+            for place, load_GE in self.last_loads.items():
                 bias_GE, trained = biases[place]
                 if any(trained) and self.rate > 0:
                     moved = paddle.to_tensor([[is_trained] for is_trained in trained])

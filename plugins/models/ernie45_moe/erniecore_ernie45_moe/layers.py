@@ -6,11 +6,12 @@ Letters: B batch, S positions, T = B S tokens, H hidden, E experts, k selected e
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, NamedTuple
 
 import paddle  # noqa: TID253
 from erniecore_ernie45.context import Context
 from erniecore_ernie45.layers import MLP, DecoderLayer, normal
+from erniecore_ernie45.submodel import Submodel
 from paddle import Tensor, nn  # noqa: TID253
 
 from erniecore.api import ops
@@ -62,6 +63,28 @@ class Experts(nn.Layer):  # type: ignore[misc]
         return ops.grouped_swiglu(x_TH, self.gate_proj, self.up_proj, self.down_proj, experts_Tk, weights_Tk)
 
 
+class Reduced(NamedTuple):
+    """What a pass has of one layer: ``experts`` int64 [m], ascending, None: all; experts per token, None: as usual."""
+
+    experts: Tensor | None
+    num_selected: int | None
+
+    def numbered(self, routing: Routing) -> Routing:
+        """Places among these experts -> numbers among all; -1 stays."""
+        if self.experts is None:
+            return routing
+        numbers = paddle.index_select(self.experts, routing.experts.flatten().clip(min=0)).reshape(
+            routing.experts.shape
+        )
+        return routing._replace(experts=paddle.where(routing.experts >= 0, numbers, routing.experts))
+
+
+def reduced_of(submodel: Submodel, place: int) -> Reduced:
+    """What a pass through ``submodel`` has of the layer at ``place``."""
+    experts = None if submodel.experts is None else submodel.experts[place]
+    return Reduced(experts, submodel.num_selected)
+
+
 class MoeBlock(nn.Layer):  # type: ignore[misc]
     """Router, routed experts, and the shared experts as one MLP that every token passes.
 
@@ -83,16 +106,19 @@ class MoeBlock(nn.Layer):  # type: ignore[misc]
         shared = arch.num_shared_experts * arch.expert_size
         self.shared_experts = MLP(arch, shared) if shared else None
 
-    def forward(self, x_BSH: Tensor, real_BS: Tensor | None) -> tuple[Any, ...]:
-        """[B, S, H] -> the same, and in training what the router did. ``real_BS``: false at padding, or None."""
+    def forward(self, x_BSH: Tensor, real_BS: Tensor | None, reduced: Reduced | None = None) -> tuple[Any, ...]:
+        """[B, S, H] -> the same, and in training what the router did, unless it is ``reduced``. ``real_BS``: false at padding,
+        or None."""
         x_TH = x_BSH.reshape([-1, self.arch.hidden_size])
         real_T = None if real_BS is None else self.rows.own(real_BS).reshape([-1])
-        routing = hide_padding(self.route(x_TH), real_T)
+        routing = hide_padding(self.route(x_TH) if reduced is None else self.route_reduced(x_TH, reduced), real_T)
         kept = self.keep(routing)
+        if reduced is not None:
+            kept = reduced.numbered(kept)
         y_BSH = self.experts(x_TH, kept.experts, kept.weights).reshape(x_BSH.shape)
         if self.shared_experts is not None:
             y_BSH = y_BSH + self.shared_experts(x_BSH)
-        if self.training and paddle.is_grad_enabled():
+        if reduced is None and self.training and paddle.is_grad_enabled():
             return y_BSH, self.measure(*self.whole(routing, real_T, x_BSH.shape[0]))
         return (y_BSH,)
 
@@ -130,6 +156,16 @@ class MoeBlock(nn.Layer):  # type: ignore[misc]
             scoring=arch.scoring,
         )
 
+    def route_reduced(self, x_TH: Tensor, reduced: Reduced) -> Routing:
+        """Where each token goes among fewer experts, by their place among these, as a router that has no others; with a choice
+        of experts without the selection bias, which balances all of them."""
+        arch, gate_HE, bias_1E = self.arch, self.gate.weight, self.moe_statics.e_score_correction_bias
+        if reduced.experts is not None:
+            gate_HE = paddle.index_select(gate_HE, reduced.experts, axis=1)
+            bias_1E = paddle.zeros([1, gate_HE.shape[1]], "float32")
+        k, floor = reduced.num_selected or arch.num_selected, arch.norm_min
+        return route(x_TH, gate_HE, bias_1E, num_selected=k, norm_min=floor, scoring=arch.scoring)
+
     def routers(self) -> tuple[Tensor, ...]:
         """Weights [H, E], one for each row of the selection bias."""
         return (self.gate.weight,)
@@ -138,7 +174,7 @@ class MoeBlock(nn.Layer):  # type: ignore[misc]
         """What is left under the capacity; everything when there is none."""
         if not self.capacity:
             return routing
-        tokens, experts = routing.scores.shape[0], self.arch.num_experts * self.num_routers
+        tokens, experts = routing.scores.shape[0], routing.scores.shape[1] * self.num_routers
         training, evaluation, small = self.capacity
         factor = training if self.training else evaluation if tokens >= experts else small
         return drop_over_capacity(routing, math.floor(factor * tokens / experts), self.arch.norm_min)
@@ -168,7 +204,10 @@ class MoeDecoderLayer(DecoderLayer):
 
     def mix(self, normed_BSH: Tensor, context: Context) -> tuple[Any, ...]:
         """The mixture of experts, and in training what its routers did."""
-        mixed: tuple[Any, ...] = self.mlp(normed_BSH, context.real)
+        if context.submodel is None:
+            mixed: tuple[Any, ...] = self.mlp(normed_BSH, context.real)
+        else:
+            mixed = self.mlp(normed_BSH, context.real, reduced_of(context.submodel, self.self_attn.index))
         return mixed
 
 

@@ -17,7 +17,7 @@ from paddle import Tensor  # noqa: TID253
 
 from erniecore.api.experts import LoadReduction
 from erniecore.api.layers import child
-from erniecore.api.model import Cache, Features
+from erniecore.api.model import Cache, ElasticSizes, Features
 from erniecore_ernie45_moe.architecture import MoeArchitecture
 from erniecore_ernie45_moe.balance import Balancer, Measured
 from erniecore_ernie45_moe.config import RouterSection
@@ -33,8 +33,10 @@ class Ernie45MoeForCausalLM(Ernie45ForCausalLM):
     """The mixture-of-experts model; implements ``erniecore.api.model.CausalLM``.
 
     Attributes:
-        balancer: expert loads since the last optimizer step. spreader: the decoupled orthogonal loss.
+        arch: sizes. balancer: expert loads since the last optimizer step. spreader: the decoupled orthogonal loss.
     """
+
+    arch: MoeArchitecture
 
     def __init__(
         self,
@@ -127,6 +129,20 @@ class Ernie45MoeForCausalLM(Ernie45ForCausalLM):
     def reduce_loads(self, reduction: LoadReduction) -> None:
         """Expert loads are counted over the tokens of all ranks; implements ``erniecore.api.model.BalancedModel``."""
         self.balancer.reduction = reduction
+
+    def elastic_sizes(self) -> ElasticSizes | None:
+        """Layers, experts, and experts per token."""
+        arch = self.arch
+        rows = arch.num_hidden_layers + arch.num_mtp_layers
+        return ElasticSizes(arch.num_hidden_layers, arch.num_experts, arch.num_selected, rows)
+
+    def expert_loads(self) -> Tensor | None:
+        """Of the last step; rows of dense layers are 0. None with a pipeline."""
+        reduction, sizes = self.balancer.reduction, self.elastic_sizes()
+        if sizes is None or (reduction is not None and reduction.splits_layers):
+            return None
+        none, loads = paddle.zeros([sizes.experts]), self.balancer.last_loads
+        return paddle.stack([loads[place][0] if place in loads else none for place in range(sizes.rows)])
 
     def router_metrics(self) -> dict[str, float]:
         """Metrics of the last optimizer step."""

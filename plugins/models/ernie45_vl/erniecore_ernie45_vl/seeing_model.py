@@ -132,6 +132,9 @@ class SeeingModel(Ernie45ForCausalLM):
         there = (self.encode_images(seen, grids), self.places(kinds_BS, grids)) if reads else (None, None)
         return self.run(input_ids, self.see(context, seen, ids_BS, kinds_BS, *there))
 
+    def elastic_sizes(self) -> None:
+        """It runs as a whole only."""
+
     def see(
         self,
         context: Context,

@@ -6,7 +6,7 @@ takes, how much of it is idle, and how many activations each stage keeps. No pad
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from erniecore_hybrid_parallel.schedules import Action
@@ -23,11 +23,13 @@ class Simulated:
     Attributes:
         seconds: until the last stage is done. busy: seconds that each stage computes.
         alive: the most forward passes of each stage whose backward pass is still to come.
+        starts: (forward, micro-batch, virtual stage) -> when the pass begins.
     """
 
     seconds: float
     busy: tuple[float, ...]
     alive: tuple[int, ...]
+    starts: Mapping[tuple[bool, int, int], float]
 
     @property
     def bubble(self) -> float:
@@ -61,6 +63,7 @@ class Simulation:
     Args:
         orders: per stage. chunks, micros: how many there are. forward, backward: seconds of these passes of each part, in
             the order of the model; a message takes ``message`` seconds.
+        scale: (micro-batch, virtual stage) -> factor of its costs, for passes that skip layers.
     """
 
     def __init__(
@@ -72,10 +75,12 @@ class Simulation:
         forward: Sequence[float],
         backward: Sequence[float],
         message: float = 0.0,
+        scale: Callable[[int, int], float] = lambda micro, virtual_stage: 1.0,
     ) -> None:
         self.size, self.chunks, self.micros, self.message = len(orders), chunks, micros, message
         self.virtual_stages = self.size * chunks
-        self.costs = {True: forward, False: backward}
+        self.costs, self.scale = {True: forward, False: backward}, scale
+        self.starts: dict[tuple[bool, int, int], float] = {}
         self.stages = [_Stage(order) for order in orders]
         self.sent: dict[tuple[bool, int], deque[tuple[int, int, float]]] = {}
 
@@ -92,6 +97,7 @@ class Simulation:
             max(stage.time for stage in self.stages),
             tuple(stage.busy for stage in self.stages),
             tuple(stage.alive for stage in self.stages),
+            self.starts,
         )
 
     def _step(self, index: int) -> bool:
@@ -112,7 +118,8 @@ class Simulation:
                 raise ScheduleError(f"stage {index}: {action} would read what micro-batch {micro} sent to part {to}")
             start = max(start, when)
         stage.begin(action, index)
-        cost = self.costs[action.forward][virtual_stage]
+        cost = self.costs[action.forward][virtual_stage] * self.scale(action.micro, virtual_stage)
+        self.starts[action.forward, action.micro, virtual_stage] = start
         stage.time, stage.busy, stage.at = start + cost, stage.busy + cost, stage.at + 1
         target = virtual_stage + direction
         if 0 <= target < self.virtual_stages:

@@ -9,6 +9,14 @@ ALONE = {
     "dense": {"model": "deep", "train__layer_lr_decay": 0.7, "method__accuracy": "true"},
     "untied": {"model": "deep-untied", "train__ema": 0.9, "train__recompute": "full"},
     "moe": {"model": "deep-moe", "model__router_aux_loss": 0.01, "model__router_z_loss": 0.001},
+    "elastic": {
+        "model": "deep-moe",
+        "method": "elastic-sft",
+        "method__depths": "[2, 3]",
+        "method__depth_probability": 0.6,
+        "method__widths": "[4]",
+        "model__router_aux_loss": 0.01,
+    },
     "dpo": {"model": "deep", "method": "dpo"},
     "orpo": {"model": "deep-untied", "method": "orpo"},
     # two answers differ by one number: gradients are almost nothing, and Adam makes whole steps of rounding
@@ -38,6 +46,7 @@ CASES = {
         *((name, TWO) for name in ("dpo-moving", "dpo-looked-up", "kto", "kto-pair", "wint8-lora")),
         *((name, CHUNKS) for name in ("untied", "moe", "orpo", "lora")),
         ("moe", UNEVEN),
+        ("elastic", CHUNKS),
     ],
     4: [
         ("dense", {"parallel__pipeline": 4}),

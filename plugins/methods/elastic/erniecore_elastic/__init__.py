@@ -1,0 +1,1 @@
+"""Elastic training for erniecore: a model and the smaller ones inside it; and ``ernie extract``."""
