@@ -102,7 +102,7 @@ class Tables:
         self.tables: dict[tuple[int, str, str], list[float]] = {}
 
     def sentence(self) -> str:
-        """One sentence."""
+        """Six words that follow from one another, and a full stop."""
         found = [self.draw.choice(self.slots[0])]
         for place in range(1, 6):
             key = (place, found[0], found[-1])

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import random
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from erniecore_generation import options as generation_options
@@ -15,6 +16,9 @@ from erniecore.api import DataError, UsageError, counted
 from erniecore.api.command import note, opens_models, show
 from erniecore.api.data import Document
 from erniecore_adversarial.sentences import finished, sentences
+
+if TYPE_CHECKING:
+    from erniecore_generation.respond import Completion
 
 Data = Annotated[list[Path], typer.Option("--data", metavar="FILE", help="Documents; may be repeated.")]
 Out = Annotated[Path, typer.Option("--out", metavar="FILE", help="New file of rows (JSON lines).")]
@@ -44,22 +48,9 @@ def generate_rows(
     The continuation replaces what follows the first sentences; a last sentence without an end is dropped. A paragraph of which
     nothing can be continued, or whose continuation has no finished sentence, is left out, and counted.
     """
-    from erniecore_data.reading import read_records
-
-    from erniecore.api.rows import describe
-
     if out.exists():
         raise UsageError("the file exists", where=str(out), fix="name another one for --out")
-    records, errors = read_records(data, format)
-    if errors:
-        found = f"the first: {describe(errors[0])}"
-        raise DataError(
-            f"{counted(len(errors), 'row')} cannot be read", found=found, next=f"ernie data check {data[0]}"
-        )
-    texts = [record.text for record in records if isinstance(record, Document)]
-    if len(texts) < len(records):
-        raise DataError("these rows are no documents", where=str(data[0]), expected="plain text")
-    draw = random.Random(seed)
+    texts, draw = documents(data, format), random.Random(seed)
     begun = [(text, beginning(text, draw.randint(1, sentence_limit))) for text in texts]
     pairs = [(text, start) for text, start in begun if start]
     bundle, tokenizer = generation_options.open_model(model, device, adapter)
@@ -77,17 +68,41 @@ def generate_rows(
         seed=seed,
         **{key: value for key, value in (("top_k", top_k), ("top_p", top_p)) if value is not None},  # type: ignore[arg-type]
     )
-    rows = []
-    for (text, start), completion in zip(pairs, completions, strict=True):
-        ended = completion.text if completion.finish_reason == "stop" else finished(completion.text)
-        if ended.strip():
-            rows += [{"paragraph": text, "generated": False}, {"paragraph": start + ended, "generated": True}]
+    rows = rows_of(pairs, completions)
     if not rows:
         raise DataError("nothing was generated", where=str(data[0]), expected="paragraphs of two sentences and more")
     out.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), encoding="utf-8")
     show(f"{out}: {counted(len(rows), 'row')} of {counted(len(rows) // 2, 'paragraph')}")
     if left := len(texts) - len(rows) // 2:
         note(f"note: {counted(left, 'paragraph')} left out: one sentence only, or no finished sentence was generated")
+
+
+def documents(files: Sequence[Path], format: str) -> list[str]:
+    """The texts of data files. Raises ``DataError`` for rows that cannot be read, or are no documents."""
+    from erniecore_data.reading import read_records
+
+    from erniecore.api.rows import describe
+
+    records, errors = read_records(files, format)
+    if errors:
+        found = f"the first: {describe(errors[0])}"
+        raise DataError(
+            f"{counted(len(errors), 'row')} cannot be read", found=found, next=f"ernie data check {files[0]}"
+        )
+    texts = [record.text for record in records if isinstance(record, Document)]
+    if len(texts) < len(records):
+        raise DataError("these rows are no documents", where=str(files[0]), expected="plain text")
+    return texts
+
+
+def rows_of(pairs: Sequence[tuple[str, str]], completions: Sequence[Completion]) -> list[dict[str, Any]]:
+    """Two rows for each (paragraph, beginning) whose completion has a finished sentence."""
+    rows: list[dict[str, Any]] = []
+    for (text, start), completion in zip(pairs, completions, strict=True):
+        ended = completion.text if completion.finish_reason == "stop" else finished(completion.text)
+        if ended.strip():
+            rows += [{"paragraph": text, "generated": False}, {"paragraph": start + ended, "generated": True}]
+    return rows
 
 
 def beginning(text: str, count: int) -> str:
