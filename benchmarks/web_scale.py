@@ -2,7 +2,8 @@
 
 ``python -m benchmarks.web_scale [--runs 10000] [--steps 1000000] [--browsers 10] [--seconds 20]`` makes the run directories in a
 temporary directory (tiny files, hard links), starts ``ernie web`` on them as a process of its own and asks it over HTTP, as the
-page does. Prints one JSON object: seconds, bytes, and the share of a core that the server took while it was watched.
+page does. Prints one JSON object: seconds, bytes, the share of a core that the server took while it was watched, and what a real
+browser took to paint (Playwright's Paint Timing and Layout Instability in Chromium, ``--paints 0`` leaves them out).
 """
 
 from __future__ import annotations
@@ -12,6 +13,8 @@ import http.client
 import json
 import os
 import re
+import shutil
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -187,6 +190,53 @@ def measure_watching(page: Page, root: Path, browsers: int, seconds: float) -> d
     return {"browsers": browsers, "share_of_a_core": round(share, 4), "received": sum(received)}
 
 
+#: what the page knows of itself once it is loaded: ms to the first paint, the largest one, and all layout shifts
+_PAINTED = """new Promise((done) => {
+  const found = {first_paint: null, largest_paint: null, shifts: 0};
+  const watch = (type, add) => new PerformanceObserver((list) => list.getEntries().forEach(add)).observe({type, buffered: true});
+  watch("paint", (e) => { if (e.name === "first-contentful-paint") found.first_paint = Math.round(e.startTime); });
+  watch("largest-contentful-paint", (e) => { found.largest_paint = Math.round(e.startTime); });
+  watch("layout-shift", (e) => { if (!e.hadRecentInput) found.shifts += e.value; });
+  setTimeout(() => done(found), 1500);
+})"""
+#: pages that a browser paints, and what says that they show what they are for
+_PAGES = {
+    "list": ("/runs", "#rows tbody tr"),
+    "long_run": ("/run/long", ".chart canvas"),
+    "live_run": ("/run/live", "#charts"),
+}
+
+
+def measure_paints(page: Page, times: int) -> dict[str, Any]:
+    """Milliseconds to the first and to the largest paint of each page in Chromium, the median and the longest of ``times`` fresh
+    browsers (nothing is cached), and the largest sum of layout shifts."""
+    from playwright.sync_api import sync_playwright
+
+    name, _, value = page.cookie.partition("=")
+    cookie: Any = {"name": name, "value": value, "domain": "127.0.0.1", "path": "/"}
+    results: dict[str, Any] = {"times": times}
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
+        results["chromium"] = browser.version
+        for label, (path, shown) in _PAGES.items():
+            found = []
+            for _ in range(times):
+                context = browser.new_context(viewport={"width": 1360, "height": 860})
+                context.add_cookies([cookie])
+                tab = context.new_page()
+                tab.goto(f"http://127.0.0.1:{page.port}{path}")
+                tab.locator(shown).first.wait_for(timeout=600_000)
+                found.append(tab.evaluate(_PAINTED))
+                context.close()
+            results[label] = {
+                key: [statistics.median(values), max(values)]
+                for key in ("first_paint", "largest_paint")
+                if (values := [one[key] for one in found if one[key] is not None])
+            } | {"most_shifts": round(max(one["shifts"] for one in found), 5)}
+        browser.close()
+    return results
+
+
 def main() -> None:
     """Makes the runs, asks the server and prints what it took."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -194,6 +244,7 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=1_000_000)
     parser.add_argument("--browsers", type=int, default=10)
     parser.add_argument("--seconds", type=float, default=20.0)
+    parser.add_argument("--paints", type=int, default=5, help="fresh browsers per page; needs playwright and chromium")
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder) / "runs"
@@ -207,6 +258,9 @@ def main() -> None:
                 "memory_before": page.memory(),
             }
             results |= {"list": measure_list(page), "curves": measure_curves(page)}
+            if args.paints:
+                with training(root / "live"):
+                    results["painted"] = measure_paints(page, args.paints)
             results["watching"] = measure_watching(page, root, args.browsers, args.seconds)
             page.process.kill()
             page.process.wait()

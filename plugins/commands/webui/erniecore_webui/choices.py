@@ -7,7 +7,7 @@ from typing import Generic, NamedTuple, TypeVar
 
 from starlette.requests import Request
 
-from erniecore.api import UsageError
+from erniecore.api import Plugin, UsageError
 
 T = TypeVar("T")
 
@@ -17,6 +17,13 @@ def plugin_names(kind: str) -> list[str]:
     from erniecore.api.installation import entries
 
     return sorted(entry.name for entry in entries(kind))
+
+
+def plugins(kind: str) -> list[Plugin]:
+    """The installed plugins of a kind that load, by name."""
+    from erniecore.api.installation import loadable
+
+    return sorted(loadable(kind), key=lambda plugin: plugin.name)
 
 
 def plugin_name(kind: str, name: str) -> str:

@@ -127,7 +127,7 @@ def describe(path: Path, place: str) -> ModelDir:
     adapter = {**stored_object(path / "lora_config.json"), **stored_object(path / "adapter_config.json")}
     provenance = stored_object(path / "erniecore_manifest.json").get("provenance")
     provenance = provenance if isinstance(provenance, dict) else {}
-    files = _sizes(path)
+    files = sizes(path)
     packed = config.get("quantization_config")
     kind: Kind = "adapter" if adapter else "packed" if isinstance(packed, dict) else "model"
     architectures = config.get("architectures")
@@ -143,7 +143,8 @@ def describe(path: Path, place: str) -> ModelDir:
     )  # fmt: skip
 
 
-def _sizes(path: Path) -> dict[str, int]:
+def sizes(path: Path) -> dict[str, int]:
+    """Bytes of each file in a directory; none where there is no directory."""
     found = {}
     with suppress(OSError), os.scandir(path) as entries:
         for entry in entries:

@@ -9,6 +9,8 @@ from erniecore_webui.actions import ERNIE, Result
 from erniecore_webui.measures import measures, span
 from webui_runs import write_model
 
+from erniecore.api import installation
+
 #: results of `ernie eval` for two models and for one, and of `ernie lm-eval` for a task
 COMPARED = {"a": "model", "b": "q8", "seed": 0, "rows": 10, "loss": {"a": 7.109, "b": 7.105, "difference": -0.0042,
             "low": -0.0121, "high": 0.0069, "p": 0.43}, "groups": {"copy": {"rows": 5, "loss": {"a": 6.6, "b": 6.5,
@@ -158,8 +160,6 @@ def test_a_doctor_that_fails_is_shown_as_it_failed(browser, site, monkeypatch):
 
 
 def test_plugins_are_listed_those_that_nothing_may_use_first(browser, ready, monkeypatch):
-    from erniecore.api import installation
-
     entries = installation.all_entries()
     broken = next(entry for entry in entries if entry.distribution == "erniecore-lora")
     kept = [entry for entry in entries if entry.distribution != "erniecore-ernie45"]
@@ -179,6 +179,55 @@ def test_conformance_is_a_task_for_a_plugin_that_is_here(browser, ready):
     assert browser.post("/plugins/conform", data={"kind": "method", "name": "--help"}).status_code == 400
     (task,) = ready.tasks.all()
     assert list(task.argv) == [*ERNIE, "conform", "method", "sft"]
+    (task.directory / "exit.json").write_text('{"code": 9, "time": 2}')
+    shown = browser.get("/plugins").text.split('id="method-sft"')[1].split("</tr>")[0]
+    assert f'href="/queue?task={task.name}"><span class="badge failed">failed' in shown
+
+
+def test_where_a_plugin_came_from_is_told(monkeypatch):
+    from erniecore_webui.pages import plugins
+
+    class Told:
+        text = ""
+
+        def read_text(self, name):
+            return self.text
+
+    entry = installation.find("method", "sft")
+    monkeypatch.setattr(plugins, "distribution", lambda name: Told())
+    for text, expected in [
+        ('{"url": "file:///a%20b", "dir_info": {"editable": true}}', ("editable", "/a b")),
+        ('{"url": "https://x/y.whl", "archive_info": {}}', ("local", "https://x/y.whl")),
+        ("", ("index", "")),
+        ("{", ("index", "")),
+    ]:
+        Told.text = text
+        assert plugins.origin(entry) == expected
+
+
+BENCHES = [
+    ("matmul", {}, "bench matmul --device cpu"),
+    ("comm", {"device": "cpu"}, "bench comm --device cpu"),
+    ("open", {}, "doctor --open --out runs --device cpu"),
+    ("serve", {"model": "one"}, "bench serve --model one --device cpu"),
+    ("train", {"run": "group/second"}, "bench train runs/group/second/resolved.yaml --device cpu"),
+]
+
+
+@pytest.mark.parametrize(("name", "given", "expected"), BENCHES)
+def test_a_measurement_is_a_task_on_its_device(browser, ready, name, given, expected):
+    assert browser.post(f"/machine/bench/{name}", data=given).status_code == 200
+    (task,) = ready.tasks.all()
+    assert (list(task.argv), task.device) == ([*ERNIE, *expected.split()], "cpu")
+    wrong = [
+        ("rm", {}),
+        (name, {**given, "device": "--json"}),
+        ("serve", {"model": "/etc"}),
+        ("train", {"run": "../x"}),
+    ]
+    for path, data in wrong:
+        assert browser.post(f"/machine/bench/{path}", data=data).status_code in (400, 404)
+    assert len(ready.tasks.all()) == 1
 
 
 def test_json_is_found_amid_warnings():

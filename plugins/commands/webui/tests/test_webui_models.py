@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 
 import pytest
@@ -42,6 +43,15 @@ def test_a_model_tells_where_it_came_from_and_what_can_be_done(browser, models):
     packed = browser.get("/models/show?path=bases/q8").text
     assert 'action="/models/do/export"' in packed
     assert 'action="/models/do/quantize"' not in packed
+    # what the commands would refuse is not offered
+    assert 'value="fastdeploy"' in packed
+    assert 'value="gguf"' not in packed
+    assert text.index('value="wint8"') < text.index('label="With calibration data"') < text.index('value="gptq"')
+    assert 'value="bf16"' not in text
+    assert re.findall(r"<option[^>]*>(\w+)</option>", text.split('id="check-to"')[1].split("</select>")[0]) == [
+        "fastdeploy",
+        "hf",
+    ]
     adapter = browser.get("/models/show?path=runs/group/second/adapter").text
     assert 'action="/models/do/merge"' in adapter
     assert "/chat?model=" not in adapter
@@ -63,8 +73,38 @@ def test_a_button_is_a_command_in_the_queue(browser, models, monkeypatch, action
     answer = browser.post(f"/models/do/{action}", data={"path": place, **given})
     (task,) = models.tasks.all()
     assert list(task.argv) == [*ERNIE, *expected.replace("PLACE", place).split()]
-    assert answer.url.query.decode() == f"task={task.name}"
+    assert dict(answer.url.params) == {"path": place}
+    assert f'id="{task.name}"' in answer.text  # how far it is
     assert f"{action} {place}" in browser.get("/queue").text
+
+
+def test_the_page_of_a_model_shows_how_far_commands_are(browser, models, monkeypatch):
+    monkeypatch.setattr(models.tasks, "_start", lambda task: None)
+    browser.post("/models/do/quantize", data={"path": "runs/first/model", "to": "wint8", "name": "q"})
+    (task,) = models.tasks.all()
+    part = models.root / "models/q"
+    part.mkdir(parents=True)
+    (part / "weights.part").write_bytes(bytes(2048))
+    (task.directory / "output.log").write_text("layer 1\nlayer 2\n")
+    going = browser.get("/models/works?path=runs/first/model").text
+    assert "2.0 KiB written" in going
+    assert "layer 2" in going
+    assert "every 1s" in going
+    write_model(models.root / "models/q/x").rename(models.root / "models/y")
+    shutil.rmtree(part)
+    (models.root / "models/y").rename(part)
+    (task.directory / "exit.json").write_text('{"code": 0, "time": 2}')
+    models.models.forget()
+    done = browser.get("/models/works?path=runs/first/model").text
+    assert 'href="/models/show?path=runs/models/q"' in done
+    assert "every 1s" not in done
+    assert browser.get("/models/works?path=/etc").status_code == 400
+
+
+def test_adapters_alone_are_listed(browser, models):
+    found = browser.get("/models?kind=adapter", headers={"hx-request": "true"}).text
+    assert "runs/group/second/adapter" in found
+    assert "bases/q8" not in found
 
 
 @pytest.mark.parametrize("given", [

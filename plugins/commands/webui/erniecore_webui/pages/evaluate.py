@@ -38,7 +38,8 @@ def show(request: Request) -> Response:
     return page(
         request, "evaluate_results.html" if "hx-request" in request.headers else "evaluate.html", current="evaluate",
         offered=list(site.models.found())[:_OFFERED], model=request.query_params.get("model", ""),
-        data=request.query_params.get("data", ""), commands=commands, number=part.number, last=part.last,
+        data=request.query_params.get("data", ""), files=list(site.data.found())[:_OFFERED],
+        commands=commands, number=part.number, last=part.last,
         rows=[(None, item) if isinstance(item, Task) else (results.read(site, item), None) for _, item in part.rows],
         going=any(task.state in ("waiting", "starting", "running") for task in tasks), methods=plugin_names("method"),
         has_tasks="lm-eval" in plugin_names("command"), undo=request.query_params.get("undo", ""),

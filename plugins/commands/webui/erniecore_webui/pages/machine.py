@@ -13,7 +13,9 @@ from starlette.routing import Route
 
 from erniecore.api.files import read_json
 from erniecore_webui.actions import ERNIE
-from erniecore_webui.rendering import page, site_of
+from erniecore_webui.choices import plugin_name, plugin_names
+from erniecore_webui.index import run_id
+from erniecore_webui.rendering import form, page, site_of
 
 #: files of measurements, beside the one of rates, by the command that writes them
 MEASURED = {
@@ -24,8 +26,9 @@ MEASURED = {
     "loader": "loader",
     "serve": "serve",
 }
-#: those that need no run and no model
-_BY_ITSELF = ("matmul", "operators")
+#: those that need no run and no model, one that needs a model, and those that need the settings of a run
+_BY_ITSELF, _OF_MODEL, _OF_RUN = ("matmul", "operators", "comm"), "serve", ("train", "loader")
+_OFFERED, _RUNS, _TASKS = 300, 20, 5
 _MOST = 1 << 24
 
 
@@ -35,10 +38,13 @@ def show(request: Request) -> Response:
 
     site = site_of(request)
     memory, disk = host_memory(), shutil.disk_usage(site.root)
+    tasks = [task for task in site.tasks.all() if task.argv[len(ERNIE) : len(ERNIE) + 1] in (("bench",), ("doctor",))]
+    runs = [found.run for found in site.index.found()[:_RUNS] if (site.root / found.run / "resolved.yaml").is_file()]
     return page(
-        request, "machine.html", current="machine", memory=memory, disk=disk,
-        measured=[row for command in MEASURED for row in measurements(command)], benchmarks=_BY_ITSELF,
-        tasks=[task for task in site.tasks.all() if task.argv[len(ERNIE) : len(ERNIE) + 1] == ("bench",)][:5],
+        request, "machine.html", current="machine", memory=memory, disk=disk, benchmarks=_BY_ITSELF, of_run=_OF_RUN,
+        measured=[row for command in MEASURED for row in measurements(command)], tasks=tasks[:_TASKS],
+        devices=plugin_names("device"), runs=runs,
+        models=[found.place for found in site.models.found().values() if not found.is_adapter][:_OFFERED],
     )  # fmt: skip
 
 
@@ -67,12 +73,24 @@ def doctor(request: Request) -> Response:
     return page(request, "machine_doctor.html", findings=findings, output=result.output)
 
 
-def bench(request: Request) -> Response:
-    """Queue one of the benchmarks that need neither a run nor a model; on to its output."""
+async def bench(request: Request) -> Response:
+    """Queue a benchmark, of a device, a model or the settings of a run, or open a device; on to its output."""
     site, name = site_of(request), request.path_params["name"]
-    if name not in _BY_ITSELF:
+    given = {key: values[0] for key, values in (await form(request)).items()}
+    device = plugin_name("device", given.get("device") or "cpu")
+    if name == "open":
+        command = ["doctor", "--open", "--out", site.models.place(site.root)]
+    elif name in _BY_ITSELF:
+        command = ["bench", name]
+    elif name == _OF_MODEL:
+        site.models.path(given.get("model", ""))
+        command = ["bench", name, "--model", given["model"]]
+    elif name in _OF_RUN:
+        path = site.index.path(run_id(given.get("run", "")))
+        command = ["bench", name, site.models.place(path / "resolved.yaml")]
+    else:
         raise HTTPException(404)
-    task = site.tasks.add([*ERNIE, "bench", name], f"bench {name}", device="cpu")
+    task = site.tasks.add([*ERNIE, *command, "--device", device], " ".join(command[:2]), device=device)
     return RedirectResponse(f"/queue?task={task.name}", 303)
 
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import time
+from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from urllib.parse import urlencode
 
@@ -12,12 +15,13 @@ from starlette.routing import Route
 
 from erniecore.api import UsageError
 from erniecore_webui.actions import ERNIE
-from erniecore_webui.choices import part_of, plugin_name, plugin_names
-from erniecore_webui.model_dirs import describe
+from erniecore_webui.choices import part_of, plugin_name, plugins
+from erniecore_webui.model_dirs import describe, sizes
 from erniecore_webui.rendering import form, page, site_of
 from erniecore_webui.site import Site
+from erniecore_webui.tasks import Task
 
-_ROWS = 50
+_ROWS, _OFFERED, _WORKS = 50, 300, 10
 #: directory below the root for what the commands write
 _OUT = "models"
 DTYPES = ("", "float32", "bfloat16", "float16")
@@ -26,30 +30,92 @@ DTYPES = ("", "float32", "bfloat16", "float16")
 def listing(request: Request) -> Response:
     """The list, or only its rows where htmx asks."""
     site, text = site_of(request), request.query_params.get("q", "").strip()
-    found = site.models.select(text)
+    adapters = request.query_params.get("kind", "") == "adapter"
+    found = [item for item in site.models.select(text) if item.is_adapter or not adapters]
     part = part_of(request, found, _ROWS)
     rows = [describe(item.path, item.place) for item in part.rows]
+    filters = {key: value for key, value in (("q", text), ("kind", "adapter" if adapters else "")) if value}
     return page(
         request, "models_rows.html" if "hx-request" in request.headers else "models.html", current="models", rows=rows,
         text=text, total=len(found), number=part.number, last=part.last, roots=site.models.roots,
-        query=lambda **more: "?" + urlencode({**({"q": text} if text else {}), **more}),
+        adapters=adapters, query=lambda **more: "?" + urlencode({**filters, **more}),
     )  # fmt: skip
 
 
 def show(request: Request) -> Response:
     """One model: its facts, the commands, and what was started on it."""
+    from erniecore.api.export import ExporterCapability
+    from erniecore.api.quantizer import QuantizerCapability
+
     site, place = site_of(request), request.query_params.get("path", "")
     model = site.models.describe(place)
     stem = Path(place).parent.name if Path(place).name in ("model", "adapter") else Path(place).name
+    quantizers = [plugin for plugin in plugins("quantizer") if QuantizerCapability.EXPORT in plugin.capabilities]
+    exporters = [
+        p for p in plugins("exporter") if model.kind != "packed" or ExporterCapability.PACKED in p.capabilities
+    ]
     return page(
-        request, "model.html", current="models", model=model, stem=stem or "model", dtypes=DTYPES,
-        quantizers=plugin_names("quantizer"), exporters=plugin_names("exporter"),
-        tasks=[task for task in site.tasks.all() if place in task.argv][:10],
+        request, "model.html", current="models", model=model, stem=stem or "model", dtypes=DTYPES, exporters=exporters,
+        quantizers={needs: [p for p in quantizers if (QuantizerCapability.CALIBRATE in p.capabilities) == needs]
+                    for needs in (False, True)},
+        contracts=contracts(), works=works(site, place), data=list(site.data.found())[:_OFFERED],
+        models=[found.place for found in site.models.found().values() if not found.is_adapter][:_OFFERED],
     )  # fmt: skip
 
 
+def contracts() -> list[str]:
+    """Exporters that have rules for directories."""
+    from erniecore.api.installation import assemble
+
+    ruled = (p for p in plugins("exporter") if assemble({"exporter": p}).hook.ernie_contract_rules.get_hookimpls())
+    return sorted({"hf", *(plugin.name for plugin in ruled)})
+
+
+def progress(request: Request) -> Response:
+    """What was started on a model, as far as it is."""
+    site, place = site_of(request), request.query_params.get("path", "")
+    site.models.path(place)
+    return page(request, "model_works.html", works=works(site, place), place=place)
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """A command on a model.
+
+    Attributes:
+        out: place of what it writes; ``""``: nothing. there: whether the list of models has it.
+        written: bytes so far. seconds: since it was started, until its end. said: the last line that it printed.
+    """
+
+    task: Task
+    out: str
+    there: bool
+    written: int
+    seconds: float | None
+    said: str
+
+
+def works(site: Site, place: str) -> list[Work]:
+    """The commands that were started on a model, the newest first."""
+    found = []
+    for task in [task for task in site.tasks.all() if place in task.argv and task.argv[len(ERNIE)] != "serve"][:_WORKS]:
+        out = next((value for option, value in pairwise(task.argv) if option == "--out"), "")
+        lines = task.output(4 << 10).strip().splitlines()
+        end = task.ended or time.time()
+        there = task.state == "done" and out in site.models.found()
+        found.append(Work(task, out, there, _written(site.home / out) if out else 0,
+                          None if task.started is None else end - task.started, lines[-1] if lines else ""))  # fmt: skip
+    return found
+
+
+def _written(out: Path) -> int:
+    """Bytes of the files in a directory, and in those beside it that become it at the end."""
+    places = [out, *(path for path in out.parent.glob(f".{out.name}*") if path.is_dir())]
+    return sum(size for path in places for size in sizes(path).values())
+
+
 async def act(request: Request) -> Response:
-    """Queue a command on a model; on to its output."""
+    """Queue a command on a model, whose page shows how far it is."""
     site, given = site_of(request), {key: values[0] for key, values in (await form(request)).items()}
     place, action = given.get("path", ""), request.path_params["action"]
     site.models.path(place)
@@ -59,7 +125,7 @@ async def act(request: Request) -> Response:
     with site.naming():
         task = site.tasks.add([*ERNIE, *make(site, place, given)], f"{action} {place}")
     site.models.forget()
-    return RedirectResponse(f"/queue?task={task.name}", 303)
+    return RedirectResponse("/models/show?" + urlencode({"path": place}) + f"#{task.name}", 303)
 
 
 def _out(site: Site, given: dict[str, str]) -> list[str]:
@@ -98,5 +164,6 @@ def routes() -> list[Route]:
     return [
         Route("/models", listing),
         Route("/models/show", show),
+        Route("/models/works", progress),
         Route("/models/do/{action}", act, methods=["POST"]),
     ]

@@ -5,6 +5,7 @@ import shutil
 
 import pytest
 from browser_checks import until, violations
+from talker import make_adapter
 
 pytestmark = [pytest.mark.web, pytest.mark.slow]
 
@@ -97,5 +98,55 @@ def test_results_outlive_their_tasks_and_are_compared_and_deleted_by_keyboard(vi
 
 def test_the_doctor_comes_after_the_page(visit):
     page = visit("/machine")
+    page.get_by_text("usable cores").wait_for()
+    assert not violations(page)
+
+
+def done(page, place):
+    """Wait until the command that was started last has ended well, and go to what it wrote."""
+    page.locator("#works .work").first.locator(".badge.finished").wait_for()
+    page.get_by_role("link", name=place, exact=True).first.press("Enter")
+    page.wait_for_url(f"**/show?path={place}")
+
+
+def test_an_adapter_is_merged_the_model_quantized_exported_and_checked(visit, server):
+    make_adapter(server.home / "model", server.home / "added", 3)
+    page = visit("/models")
+    page.get_by_label("Adapters only").press("Space")
+    until(page, "document.querySelectorAll('#models tbody tr').length === 1")
+    page.get_by_role("link", name="added").press("Enter")
+    page.get_by_label("Base model").fill("model")
+    page.get_by_role("button", name="Merge").press("Enter")
+    done(page, "runs/models/added-merged")
+    page.get_by_label("Quantizer").select_option("gptq")
+    page.get_by_role("button", name="Quantize").press("Enter")
+    page.get_by_text("gptq needs calibration data").wait_for()  # as the command says it
+    page.get_by_label("Quantizer").select_option("gptq")
+    page.get_by_label("Calibration data").fill("rows.jsonl")
+    page.get_by_label("Name of the new directory").first.fill("small-gptq")
+    page.get_by_role("button", name="Quantize").press("Enter")
+    done(page, "runs/models/small-gptq")
+    page.goto(server.base + "/models/show?path=runs/models/added-merged")
+    page.get_by_label("Format").select_option("fastdeploy")
+    page.get_by_role("button", name="Export").press("Enter")
+    done(page, "runs/models/added-merged-exported")
+    page.get_by_label("Rules of").select_option("fastdeploy")
+    page.get_by_role("button", name="Check").press("Enter")
+    page.get_by_text("keeps the contract fastdeploy").wait_for()
+    assert not violations(page)
+
+
+def test_conformance_is_run_and_its_outcome_stands_at_the_plugin(visit):
+    page = visit("/plugins")
+    page.get_by_role("button", name="Conformance of console").press("Enter")
+    page.locator("#callback-console").get_by_text("passed").wait_for()
+    assert not violations(page)
+
+
+def test_a_device_is_opened_from_the_page(visit):
+    page = visit("/machine")
+    page.get_by_role("button", name="Open the device").press("Enter")
+    page.wait_for_selector("#tasks tr:has-text('doctor') .badge.finished")
+    page.goto(page.url.split("/queue")[0] + "/machine")
     page.get_by_text("usable cores").wait_for()
     assert not violations(page)
