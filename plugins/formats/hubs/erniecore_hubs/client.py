@@ -1,6 +1,7 @@
 """The client of the Hugging Face hub, ``huggingface_hub``, with errors that say what to do. Imported when a name is fetched.
 
-Its own settings apply: ``HF_ENDPOINT`` (another host with the same interface), ``HF_TOKEN``, ``HF_HUB_OFFLINE``, proxies.
+Its own settings apply: ``HF_ENDPOINT`` (another host with the same interface), ``HF_TOKEN``, ``HF_HUB_OFFLINE``, proxies. The
+token goes to no host that a name brings along.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from erniecore_catalog import install_command
 from erniecore.api import CheckpointError, EnvironmentFault, UsageError
 from erniecore_hubs.names import HubName
 from erniecore_hubs.parts import check_content, fetch_parts
-from erniecore_hubs.places import endpoint
+from erniecore_hubs.places import endpoint, own_endpoint
 
 #: what the hub has as ETag of files that are kept by their content
 _SHA256 = re.compile(r"[0-9a-f]{64}")
@@ -42,7 +43,10 @@ class Client:
         if not sys.stderr.isatty():
             disable_progress_bars()
         self._hub: Any = huggingface_hub
-        self._api: Any = huggingface_hub.HfApi(endpoint=endpoint("hf"))
+        self._endpoint = endpoint(name)
+        # None: the user's own; False: none, for a host that settings name
+        self._token = None if self._endpoint == own_endpoint("hf") else False
+        self._api: Any = huggingface_hub.HfApi(endpoint=self._endpoint, token=self._token)
         self._name, self._type = name, "model" if model else "dataset"
 
     def commit(self) -> str:
@@ -68,10 +72,10 @@ class Client:
     def _fetch(self, file: str, part: Path) -> None:
         from huggingface_hub.file_download import http_get
 
-        repository = {"repo_type": self._type, "revision": self._name.revision, "endpoint": endpoint("hf")}
+        repository = {"repo_type": self._type, "revision": self._name.revision, "endpoint": self._endpoint}
         url = self._hub.hf_hub_url(self._name.id, file, **repository)
-        found = self._hub.get_hf_file_metadata(url, endpoint=endpoint("hf"))
-        headers = self._hub.utils.build_hf_headers()
+        found = self._hub.get_hf_file_metadata(url, endpoint=self._endpoint, token=self._token)
+        headers = self._hub.utils.build_hf_headers(token=self._token)
         if urlsplit(found.location).netloc != urlsplit(url).netloc:
             headers.pop("authorization", None)  # the token is for the hub, not for where its files lie
         here = part.stat().st_size if part.is_file() else 0
@@ -79,7 +83,7 @@ class Client:
             with part.open("ab") as stream:
                 http_get(found.location, stream, resume_size=here, headers=headers, expected_size=found.size)
         if _SHA256.fullmatch(found.etag or ""):
-            check_content(part, found.etag, f"{self._name}/{file} at {endpoint('hf')}")
+            check_content(part, found.etag, f"{self._name}/{file} at {self._endpoint}")
 
     def upload(self, directory: Path, private: bool) -> str:
         """The commit of all files of a directory; the repository is made where there is none."""
@@ -97,7 +101,7 @@ class Client:
     @contextmanager
     def _errors(self) -> Iterator[None]:
         """Errors of the client as ours."""
-        errors, where = self._hub.errors, f"{self._name} at {endpoint('hf')}"
+        errors, where = self._hub.errors, f"{self._name} at {self._endpoint}"
         try:
             yield
         except (errors.GatedRepoError, errors.LocalTokenNotFoundError) as error:
@@ -140,5 +144,5 @@ class Client:
         return UsageError("the hub wants a token for this repository", where=where, fix=fix)
 
     def _unreachable(self, where: str, found: str) -> EnvironmentFault:
-        fix = "repeat the command: what is here is kept; HF_ENDPOINT names another host"
+        fix = "repeat the command: what is here is kept; HF_ENDPOINT, or NAME?endpoint=https://host, is another host"
         return EnvironmentFault("the hub cannot be reached", where=where, found=found, fix=fix)

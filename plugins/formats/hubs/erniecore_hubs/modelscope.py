@@ -18,7 +18,7 @@ from erniecore_catalog import install_command
 from erniecore.api import CheckpointError, EnvironmentFault, UsageError
 from erniecore_hubs.names import HubName
 from erniecore_hubs.parts import check_content, fetch_parts
-from erniecore_hubs.places import endpoint
+from erniecore_hubs.places import endpoint, own_endpoint
 
 _BRANCH = "master"
 #: files in one answer to a list; of a model the hub gives no more than so many
@@ -41,7 +41,8 @@ class ModelScopeClient:
             raise EnvironmentFault("names on ModelScope need httpx", where=str(name), next=fix) from error
         self._http: Any = httpx
         self._name, self._type = name, "model" if model else "dataset"
-        self._token = os.environ.get("MODELSCOPE_API_TOKEN", "")
+        own = endpoint(name) == own_endpoint("ms")
+        self._token = os.environ.get("MODELSCOPE_API_TOKEN", "") if own else ""
         self._entries: list[dict[str, Any]] = []
 
     def commit(self) -> str:
@@ -65,7 +66,7 @@ class ModelScopeClient:
         def fetch(file: str, part: Path) -> None:
             self._fetch(file, part)
             if announced.get(file):
-                check_content(part, announced[file], f"{self._name}/{file} at {endpoint('ms')}")
+                check_content(part, announced[file], f"{self._name}/{file} at {endpoint(self._name)}")
 
         with self._errors():
             fetch_parts(files, directory, fetch)
@@ -84,7 +85,7 @@ class ModelScopeClient:
                 raise self._unreachable(f"it lists {_MOST} files at most, and this repository has more")
             self._entries = [entry for entry in found if entry.get("Type") != "tree" and entry.get("Path")]
         if not self._entries:
-            raise UsageError(f"the {self._type} has no files", where=f"{self._name} at {endpoint('ms')}")
+            raise UsageError(f"the {self._type} has no files", where=f"{self._name} at {endpoint(self._name)}")
         return self._entries
 
     def _pages(self, session: Any) -> list[dict[str, Any]]:
@@ -135,17 +136,17 @@ class ModelScopeClient:
         """Its token goes to the hub, and not along to where its files lie."""
         cookies = self._http.Cookies()
         if self._token:
-            cookies.set("m_session_id", self._token, domain=str(urlsplit(endpoint("ms")).hostname))
+            cookies.set("m_session_id", self._token, domain=str(urlsplit(endpoint(self._name)).hostname))
         headers = {"Authorization": f"Bearer {self._token}"} if self._token else {}
         return self._http.Client(headers=headers, cookies=cookies, follow_redirects=True, timeout=_TIMEOUT)
 
     def _url(self) -> str:
-        return f"{endpoint('ms')}/api/v1/{self._type}s/{self._name.id}"
+        return f"{endpoint(self._name)}/api/v1/{self._type}s/{self._name.id}"
 
     @contextmanager
     def _errors(self) -> Iterator[None]:
         """Errors of the network as ours."""
-        where = f"{self._name} at {endpoint('ms')}"
+        where = f"{self._name} at {endpoint(self._name)}"
         try:
             yield
         except self._http.HTTPStatusError as error:
@@ -165,7 +166,7 @@ class ModelScopeClient:
             raise CheckpointError("it cannot be kept", where=where, found=found, code="ERN-K003") from error
 
     def _unreachable(self, found: str) -> EnvironmentFault:
-        fix = "repeat the command: what is here is kept; MODELSCOPE_ENDPOINT names another host"
+        fix = "repeat the command: what is here is kept; MODELSCOPE_ENDPOINT, or NAME?endpoint=https://host, is another host"
         return EnvironmentFault(
-            "the hub cannot be reached", where=f"{self._name} at {endpoint('ms')}", found=found, fix=fix
+            "the hub cannot be reached", where=f"{self._name} at {endpoint(self._name)}", found=found, fix=fix
         )

@@ -1,4 +1,5 @@
-"""Names on a hub: ``hf:owner/name`` or ``ms:owner/name``, with ``@revision``, and of a data set ``:split`` or ``/file``."""
+"""Names on a hub: ``hf:owner/name`` or ``ms:owner/name``, with ``@revision``, and of a data set ``:split`` or ``/file``. Behind
+all of it may stand another host with the interface of the hub: ``?endpoint=https://host``."""
 
 from __future__ import annotations
 
@@ -9,7 +10,8 @@ from erniecore.api import UsageError
 
 _PART = r"[A-Za-z0-9][\w.-]*"
 _NAME = re.compile(
-    rf"(?P<hub>[a-z][a-z0-9-]*):(//)?(?P<id>{_PART}/{_PART})(@(?P<revision>[\w.-]+))?((?P<split>:\w+)|/(?P<file>.+))?"
+    rf"(?P<hub>[a-z][a-z0-9-]*):(//)?(?P<id>{_PART}/{_PART})(@(?P<revision>[\w.-]+))?((?P<split>:\w+)|/(?P<file>.+?))?"
+    r"(\?endpoint=(?P<endpoint>https?://[^?#@\s]+))?"
 )
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 
@@ -21,6 +23,7 @@ class HubName:
     Attributes:
         id: ``owner/name``. revision: a branch, a tag or a commit; empty: the newest.
         split: with its colon, or empty. file: a path or pattern in the repository, or empty.
+        endpoint: URL of the host that the name has; empty: the user's.
     """
 
     hub: str
@@ -28,6 +31,7 @@ class HubName:
     revision: str = ""
     split: str = ""
     file: str = ""
+    endpoint: str = ""
 
     @property
     def pinned(self) -> bool:
@@ -40,7 +44,8 @@ class HubName:
 
     def __str__(self) -> str:
         revision = f"@{self.revision}" if self.revision else ""
-        return f"{self.hub}:{self.id}{revision}{self.split}{'/' + self.file if self.file else ''}"
+        host = f"?endpoint={self.endpoint}" if self.endpoint else ""
+        return f"{self.hub}:{self.id}{revision}{self.split}{'/' + self.file if self.file else ''}{host}"
 
 
 def parse(name: str, *, model: bool) -> HubName:
@@ -50,4 +55,7 @@ def parse(name: str, *, model: bool) -> HubName:
     expected = f"{hub}:owner/name or {hub}:owner/name@revision" + ("" if model else ", then :split or /file")
     if found is None or ".." in name or (model and (found["split"] or found["file"])):
         raise UsageError("this is no name on a hub", found=name, expected=expected)
-    return HubName(found["hub"], found["id"], found["revision"] or "", found["split"] or "", found["file"] or "")
+    endpoint = (found["endpoint"] or "").rstrip("/")
+    return HubName(
+        found["hub"], found["id"], found["revision"] or "", found["split"] or "", found["file"] or "", endpoint
+    )

@@ -7,26 +7,24 @@ from pathlib import Path
 from urllib.parse import quote
 
 from erniecore_system.files import file_hash
-from erniecore_system.locks import locked
 
 from erniecore.api import CheckpointError
 
 
 def fetch_parts(files: Iterable[str], directory: Path, fetch: Callable[[str, Path], None]) -> None:
-    """Files into a directory, by one process at a time. A file that is not whole is `.parts/FILE`.
+    """Files into a directory, under the lock of who asks. A file that is not whole is `.parts/FILE`.
 
     Args:
         fetch: (file, part) -> the part has the whole file; it goes on from what the part has.
     """
     directory.mkdir(parents=True, exist_ok=True)
-    with locked(directory.parent, f"fetch-{directory.name}"):
-        for file in files:
-            target, part = directory / file, directory / ".parts" / quote(file, safe="")
-            if not target.is_file():
-                part.parent.mkdir(exist_ok=True)
-                target.parent.mkdir(parents=True, exist_ok=True)
-                fetch(file, part)
-                part.replace(target)
+    for file in files:
+        target, part = directory / file, directory / ".parts" / quote(file, safe="")
+        if not target.is_file():
+            part.parent.mkdir(exist_ok=True)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            fetch(file, part)
+            part.replace(target)
 
 
 def check_content(part: Path, sha256: str, where: str) -> None:

@@ -43,8 +43,13 @@ class HubClient(Protocol):
         ...
 
 
-def endpoint(hub: str) -> str:
-    """URL of a hub."""
+def endpoint(name: HubName) -> str:
+    """URL of the hub that has ``name``: the one in the name, the user's, or the public one."""
+    return name.endpoint or own_endpoint(name.hub)
+
+
+def own_endpoint(hub: str) -> str:
+    """URL of a hub by the environment: the user's tokens are for it alone, whatever names in settings say."""
     place = PLACES[hub]
     return (os.environ.get(place.variable) or place.public).rstrip("/")
 

@@ -1,4 +1,5 @@
-"""Pull and push: what is here already asks the hub for nothing."""
+"""Pull and push: what is here already asks the hub for nothing. Of the processes of a machine that want the same at once, such as
+the ranks of a run that ``torchrun`` started, one asks, and the others find what it brought."""
 
 from __future__ import annotations
 
@@ -16,13 +17,17 @@ _DESCRIPTION = "description"
 
 def pin(name: str, model: bool, *, newest: bool = False) -> HubName:
     """``name`` at a commit: its own, the one that was looked up before, or (``newest``) what the hub has now."""
-    parsed, store = parse(name, model=model), _store(name)
+    parsed = parse(name, model=model)
+    store = _store(parsed)
     if parsed.pinned:
         return parsed
     commit = "" if newest else store.commit(parsed, model)
     if not commit:
-        commit = open_client(parsed, model).commit()
-        store.remember(parsed, model, commit)
+        with store.asking(parsed, model):
+            commit = "" if newest else store.commit(parsed, model)
+            if not commit:
+                commit = open_client(parsed, model).commit()
+                store.remember(parsed, model, commit)
     return parsed.at(commit)
 
 
@@ -42,17 +47,24 @@ def pull_data(name: str) -> Path:
 
 
 def _pull(pinned: HubName, model: bool, part: str = "") -> tuple[Path, list[str]]:
-    store = _store(str(pinned))
+    store = _store(pinned)
     directory = store.directory(pinned, model)
-    if files := store.files(pinned, model) or store.files(pinned, model, part):
+    if files := _here(store, pinned, model, part):
         return directory, files
-    client = open_client(pinned, model)
-    sizes = (of_model if model else of_data)(client.sizes(), pinned)
-    if part:
-        sizes = describing(sizes)
-    client.fetch(sizes, directory)
-    store.finish(pinned, model, {file: (directory / file).stat().st_size for file in sizes}, part)
+    with store.asking(pinned, model):
+        if files := _here(store, pinned, model, part):
+            return directory, files
+        client = open_client(pinned, model)
+        sizes = (of_model if model else of_data)(client.sizes(), pinned)
+        if part:
+            sizes = describing(sizes)
+        client.fetch(sizes, directory)
+        store.finish(pinned, model, {file: (directory / file).stat().st_size for file in sizes}, part)
     return directory, list(sizes)
+
+
+def _here(store: Store, pinned: HubName, model: bool, part: str) -> list[str]:
+    return store.files(pinned, model) or store.files(pinned, model, part)
 
 
 def push_model(name: str, directory: Path, private: bool = False) -> str:
@@ -64,6 +76,5 @@ def push_model(name: str, directory: Path, private: bool = False) -> str:
     return str(parsed.at(open_client(parsed, True).upload(directory, private)))
 
 
-def _store(name: str) -> Store:
-    hub = name.partition(":")[0]
-    return Store(hub, endpoint(hub))
+def _store(name: HubName) -> Store:
+    return Store(name.hub, endpoint(name))

@@ -11,12 +11,14 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote, urlsplit
 
 from erniecore_system.durable import replace_file
 from erniecore_system.files import cache_home
+from erniecore_system.locks import locked
 
 from erniecore.api import UsageError
 from erniecore.api.files import read_object
@@ -41,6 +43,12 @@ class Store:
         url = urlsplit(self.endpoint)
         host = quote(url.netloc + url.path.rstrip("/"), safe="")
         return cache_home() / "erniecore" / "hubs" / self.hub / host / ("models" if model else "datasets") / name.id
+
+    def asking(self, name: HubName, model: bool) -> AbstractContextManager[object]:
+        """For the one process of this machine that asks the hub for a repository; others wait."""
+        home = self._home(name, model)
+        home.parent.mkdir(parents=True, exist_ok=True)
+        return locked(home, "asking")
 
     def directory(self, name: HubName, model: bool) -> Path:
         """Of a pinned name; may not exist yet."""

@@ -1,6 +1,8 @@
 """Models and data sets of a hub on localhost, fetched with the real client."""
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -136,6 +138,38 @@ def test_a_hub_that_is_not_there(hub, monkeypatch, capsys):
     assert "HF_ENDPOINT" in capsys.readouterr().out
 
 
+def test_another_host_by_the_name_gets_no_token(hub, monkeypatch, tmp_path, capsys):
+    """What a settings file names is asked without the user's token, which is for the user's own host."""
+    monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
+    monkeypatch.setenv("HF_TOKEN", "hf_right")
+    host = f"?endpoint={hub.url}"
+    commit = hub.add("models", "baidu/tiny", MODEL)
+    report = pulled(capsys, f"hf:baidu/tiny{host}")
+    assert report["name"] == f"hf:baidu/tiny@{commit}{host}"
+    assert hub_of(report["name"]).ernie_pin_revision(report["name"], True) == report["name"]
+    hub.private["baidu/tiny"] = "hf_right"
+    assert pull(f"hf:baidu/tiny{host}") == Exit.USAGE
+    hub.add("datasets", "me/rows", {"data/train.jsonl": ROWS * 3})
+    assert len(list(read_rows(located(f"hf:me/rows:train{host}")))) == 3
+    assert len(list(read_rows(located(f"hf:me/rows/data/t?ain.jsonl{host}/")))) == 3
+    capsys.readouterr()
+    assert pull("hf:baidu/tiny?endpoint=file:///etc") == Exit.USAGE
+    assert "no name on a hub" in capsys.readouterr().out
+
+
+def test_of_several_processes_one_asks(hub):
+    """As ranks do that no launcher of ours has started."""
+    code = "import sys; from erniecore_hubs.pulling import pull_model; pull_model(sys.argv[1])"
+    asked = {}
+    for count in (1, 3):
+        hub.add("models", f"baidu/for{count}", MODEL)
+        hub.requests.clear()
+        together = [subprocess.Popen([sys.executable, "-c", code, f"hf:baidu/for{count}"]) for _ in range(count)]
+        assert [process.wait() for process in together] == [0] * count
+        asked[count] = [method for method, _, _ in hub.requests]
+    assert asked[1] == asked[3] != []
+
+
 def test_pickles_are_no_weights(hub):
     hub.add("models", "baidu/old", {"config.json": b"{}", "pytorch_model.bin": b"x"})
     plugin = hub_of("hf:baidu/old")
@@ -180,8 +214,6 @@ def test_paths_are_no_names(tmp_path, monkeypatch):
 
 
 def test_without_the_client_the_error_says_what_to_install(hub, monkeypatch):
-    import sys
-
     monkeypatch.setitem(sys.modules, "huggingface_hub", None)
     with pytest.raises(EnvironmentFault, match="need huggingface_hub") as e:
         located("hf:me/rows")
