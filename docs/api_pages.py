@@ -40,6 +40,25 @@ def sessions(module: str) -> dict[str, str]:
     return {name: text.strip() for name, text in zip(parts[1::2], parts[2::2], strict=True)}
 
 
+def explained(value: Any) -> str:
+    """What stands in place of an example of one's own below what nobody calls; empty: it is called, and has an example."""
+    if isinstance(value, type) and not hasattr(value, "__origin__"):
+        if getattr(value, "_is_protocol", False):
+            return "A protocol: any object with these members is one."
+        if hasattr(value, "__required_keys__"):
+            return "A dictionary with certain keys, for type checkers."
+        if issubclass(value, enum.Enum | BaseException):
+            return f"An {'enumeration' if issubclass(value, enum.Enum) else 'error'}."
+        return ""
+    return "" if inspect.isroutine(value) else f"A `{type(value).__name__}`."
+
+
+def shown_above(module: str, name: str) -> bool:
+    """Whether the example with which the page of a module begins uses a name."""
+    example = EXAMPLES.get(module)
+    return example is not None and re.search(rf"\b{name}\b", example.read_text(encoding="utf-8")) is not None
+
+
 def session_block(text: str) -> list[str]:
     """An example as a block of the page; nothing without one."""
     return ["", "```pycon", text, "```"] if text else []
@@ -91,9 +110,22 @@ def page(name: str, notice: str) -> str:
             "",
         ]
     lines += ["## Names", ""]
-    examples = sessions(f"erniecore.api.{name}")
+    if examples := sessions(f"erniecore.api.{name}"):
+        file = f"docs/examples/names/erniecore.api.{name}.txt"
+        lines += [
+            f"The examples are one session of Python, in the order of [this file](../../../{file}); `base` is the directory of a"
+        ]
+        lines += ["small model, `train.jsonl` has conversations.", ""]
     for public in sorted(module.__all__, key=str.lower):
-        lines += [*entry(public, getattr(module, public)), *session_block(examples.get(public, "")), ""]
+        value = getattr(module, public)
+        lines += entry(public, value)
+        if public in examples:
+            lines += session_block(examples[public])
+        elif isinstance(value, type) and (said := explained(value)):
+            lines += ["", said]
+        elif shown_above(name, public):
+            lines += ["", "Used in the example above."]
+        lines.append("")
     return "\n".join(lines).rstrip() + "\n"
 
 
