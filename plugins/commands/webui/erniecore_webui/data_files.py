@@ -62,6 +62,11 @@ def is_data(name: str) -> bool:
     return name.endswith(ROWS) and not name.startswith(".")
 
 
+def is_rows(name: str) -> bool:
+    """Whether a file with this name holds rows for sure: JSON and text may be anything."""
+    return is_data(name) and not name.endswith((".json", ".txt"))
+
+
 class DataFiles(Listing[DataFile]):
     """Finds files of rows below ``roots``."""
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import re
+import shlex
 import subprocess
 import time
 from collections.abc import Iterator, Mapping
@@ -12,14 +14,17 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from erniecore.api import UsageError
 from erniecore.api.installation import host_memory
-from erniecore_webui.actions import Actions
-from erniecore_webui.drafts import arguments
+from erniecore_webui.actions import Actions, printed_json
+from erniecore_webui.drafts import Told, arguments, check_paths, draft_file, told_of
+from erniecore_webui.settings_files import check_size
 from erniecore_webui.site import Site
 from erniecore_webui.yaml_edits import flat, read
 
 #: bytes of rows that are tokenized to count steps; seconds for which the memory of accelerators is believed
 _COUNTED, _FRESH = 16 << 20, 60
+_ACCELERATORS = 100_000
 #: what tokens and rows of a run depend on
 _ABOUT_DATA = ("data.", "model.", "method.", "formats.")
 
@@ -61,6 +66,59 @@ def needs_of(plan: Mapping[str, Any]) -> Needs:
         for row in plan.get("smaller") or ()
     )
     return Needs(need, free, rows)
+
+
+@dataclass(frozen=True, slots=True)
+class LayoutRow:
+    """A layout over several accelerators, as settings.
+
+    Attributes:
+        name: ``fastest``, ``cheapest`` or ``lowest_memory``.
+        need, free: bytes of each accelerator. seconds: of a step.
+    """
+
+    name: str
+    settings: tuple[str, ...]
+    accelerators: int
+    need: int
+    free: int
+    seconds: float
+
+
+def layouts(site: Site, text: str, number: str, kind: str) -> tuple[list[LayoutRow], list[Told]]:
+    """Layouts of a draft over at most ``number`` accelerators of a kind, by ``ernie plan --accelerators``; and what is wrong."""
+    try:
+        if not (number.isascii() and number.isdecimal() and 1 <= int(number) <= _ACCELERATORS):
+            raise UsageError("this is no number of accelerators", found=number, expected=f"1 to {_ACCELERATORS}")
+        if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9:. _-]{0,40}", kind):
+            raise UsageError(
+                "this is no accelerator", found=kind[:80], expected="a name such as H100, or MEMORY:TFLOPS"
+            )
+        check_size(text)
+        check_paths(site, read(text), (site.home, site.state / "drafts"))
+    except UsageError as error:
+        return [], [told_of(error.fields())]
+    more = ("--accelerators", number, "--accelerator", kind)
+    with draft_file(site, text) as path:
+        result = site.actions.asked("plan", str(path), *more, "--json")
+    found = printed_json(result.output)
+    if isinstance(found, dict) and "error" in found:
+        return [], [told_of(found["error"]).renamed(str(path), "settings")]
+    if not isinstance(found, dict):
+        return [], [Told("", result.output.strip()[:2000])]
+    return list(_layouts(found)), []
+
+
+def _layouts(found: Mapping[str, Any]) -> Iterator[LayoutRow]:
+    seen = set()
+    for name in ("fastest", "cheapest", "lowest_memory"):
+        row = found.get(name)
+        if row and row["settings"] not in seen:
+            seen.add(row["settings"])
+            settings = (f"parallel.name={found['strategy']}", *shlex.split(row["settings"]))
+            yield LayoutRow(
+                name, settings, row["accelerators"], row["memory"]["total"], row["free"], row["time"]["total"]
+            )
 
 
 @lru_cache(maxsize=8)

@@ -10,6 +10,7 @@ import os
 import secrets
 import shlex
 import threading
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -26,6 +27,9 @@ from erniecore_webui.yaml_edits import flat, leaves, read
 
 #: plans of drafts at a time, of all browsers
 _AT_A_TIME = threading.Semaphore(2)
+#: what was said of the newest draft, and seconds for which that is believed
+_LAST: dict[tuple[Path, str], tuple[float, Verdict]] = {}
+_BELIEVED = 10.0
 _NEITHER = "a path below the directory of the runs, of the models or of commands"
 
 
@@ -113,6 +117,8 @@ def judged(site: Site, text: str) -> Verdict:
     with draft_file(site, text) as path, _AT_A_TIME:
         result = site.actions.asked("plan", str(path), "--smaller", "--json")
     found = _verdict(result.output, str(path), flat(settings))
+    _LAST.clear()
+    _LAST[site.state, text] = time.monotonic(), found
     if found.plan and "extends" not in settings and not _has_tokenizer(settings):
         # a plan needs none, a run does
         missing = UsageError(
@@ -120,6 +126,12 @@ def judged(site: Site, text: str) -> Verdict:
         )
         return Verdict(errors={"model.tokenizer": [told_of(missing.fields())]})
     return found
+
+
+def last_judged(site: Site, text: str) -> Verdict:
+    """What was said of these settings some seconds ago, else :func:`judged`."""
+    when, told = _LAST.get((site.state, text), (0.0, Verdict()))
+    return told if time.monotonic() < when + _BELIEVED else judged(site, text)
 
 
 def _has_tokenizer(settings: Mapping[str, Any]) -> bool:
@@ -147,7 +159,9 @@ def _verdict(output: str, path: str, values: Mapping[str, Any]) -> Verdict:
     for problem in error["problems"]:
         key, line = _key(problem["key"]), problem.get("line")
         ours = line and problem["source"].endswith(Path(path).name)
-        message = f"line {line}: {problem['message']}" if ours else problem["message"]
+        # what comes from a recipe or another file says so
+        place = f"line {line}: " if ours else f"{problem['source']}:{line}: " if line else ""
+        message = f"{place}{problem['message']}"
         told = Told(error["code"], message, str(error.get("fix", "")), str(error.get("next", "")))
         if key:
             errors.setdefault(key, []).append(told)

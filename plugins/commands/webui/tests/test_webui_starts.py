@@ -164,6 +164,24 @@ def test_a_plan_that_does_not_fit_says_what_would(monkeypatch):
     assert not needs_of({"device": "cuda"}).too_much
 
 
+def test_layouts_over_accelerators_are_offered_and_applied(browser, site, home, monkeypatch):
+    text = "model: {name: ernie45, size: 0.3b, tokenizer: model}\nmethod: sft\ndevice: cuda\n"
+    found = browser.post("/new/layouts", data={"text": text, "number": "2", "kind": "H100"}).json()
+    assert found["general"] == []
+    applied = found["html"].partition('data-apply="')[2].partition('"')[0].split("\n")
+    assert applied[0] == "parallel.name=hybrid"
+    changes = json.dumps([*(one.split("=", 1) for one in applied), ["parallel.tensor", "2"]])
+    monkeypatch.setattr(site.actions, "asked", lambda *a: Result(0, '{"parameters": {}}'))
+    after = browser.post("/new/check", data={"text": text, "changes": changes}).json()
+    assert (
+        yaml.safe_load(after["text"])["parallel"]["tensor"] == 2
+    )  # a key of the plugin that the first change has chosen
+    monkeypatch.setattr(site.actions, "asked", lambda *a: pytest.fail("a command saw it"))
+    for number, kind in (("0", "H100"), ("x", "H100"), ("2", "--json"), ("2", ""), ("1000000", "H100")):
+        (told,) = browser.post("/new/layouts", data={"text": text, "number": number, "kind": kind}).json()["general"]
+        assert told["code"] == "ERN-C001"
+
+
 def test_memory_of_accelerators_is_what_their_tool_says(tmp_path, monkeypatch):
     tool = tmp_path / "nvidia-smi"
     tool.write_text("#!/bin/sh\nprintf '81559\\n40960\\n'\n")

@@ -17,8 +17,9 @@ from starlette.routing import Route
 
 from erniecore.api import UsageError
 from erniecore.api.settings import RUN_KINDS
-from erniecore_webui.draft_plan import needs_of, steps_from_epochs
-from erniecore_webui.drafts import Told, Verdict, command_of, judged, start, told_of
+from erniecore_webui.data_files import is_rows
+from erniecore_webui.draft_plan import layouts, needs_of, steps_from_epochs
+from erniecore_webui.drafts import Told, Verdict, command_of, judged, last_judged, start, told_of
 from erniecore_webui.index import run_id
 from erniecore_webui.rendering import form, fragment, page, site_of
 from erniecore_webui.run_form import Chosen, Group, chosen, field_of, groups, shown
@@ -37,7 +38,7 @@ def show(request: Request) -> Response:
     """The page, with the settings of another run (``from``), of a file (``file``), of a recipe of a model (``recipe``) or of a
     kind of training (``start``)."""
     site, query = site_of(request), request.query_params
-    data = list(site.data.found())[:_OFFERED]
+    data = sorted(site.data.found(), key=lambda place: not is_rows(place))[:_OFFERED]
     if chosen_data := query.get("data", ""):
         data.insert(0, site.models.place(site.data_file(chosen_data)))
     begin, source, recipe = query.get("start", ""), query.get("from", ""), query.get("recipe", "")
@@ -97,6 +98,8 @@ def _checked(request: Request, given: dict[str, str]) -> Response:
         before = groups(_chosen(site, read(text)))
         for key, value in _changes(given.get("changes", "")):
             try:
+                if field_of(before, key) is None:  # it may belong to a plugin that another change has chosen
+                    before = groups(_chosen(site, read(text)))
                 text = _with_change(text, before, key, value.strip())
             except UsageError as error:
                 told.setdefault(key, []).append(told_of(error.fields()))
@@ -164,6 +167,7 @@ def _plan(request: Request, plan: Mapping[str, Any], counted: int | None) -> str
     steps, seconds = plan.get("max_steps") or counted, forecast.get("step_seconds")
     return fragment(
         request, "new_plan.html", plan=plan, needs=needs_of(plan), steps=steps, counted=counted is not None,
+        measured=seconds is not None,
         disk=estimate.get("checkpoints") or plan.get("checkpoint"),
         seconds=seconds * steps if isinstance(seconds, int | float) and isinstance(steps, int) else None,
     )  # fmt: skip
@@ -177,13 +181,22 @@ async def steps(request: Request) -> Response:
 
 def _counted(request: Request, text: str) -> str:
     site = site_of(request)
-    plan = judged(site, text).plan
+    plan = last_judged(site, text).plan
     if not plan:
         return ""
     settings = read(text)
     field = field_of(groups(_chosen(site, settings)), "train.epochs")
     epochs = flat(settings).get("train.epochs", field.default if field else "1")
     return _plan(request, plan, steps_from_epochs(site, text, plan, float(epochs)))
+
+
+async def lay_out(request: Request) -> Response:
+    """Layouts over several accelerators, as settings that can be applied."""
+    given = {key: values[0] for key, values in (await form(request)).items()}
+    text, number, kind = (given.get(name, "").strip() for name in ("text", "number", "kind"))
+    rows, problems = await run_in_threadpool(layouts, site_of(request), text.replace("\r\n", "\n"), number, kind)
+    html = fragment(request, "new_layouts.html", rows=rows) if not problems else ""
+    return JSONResponse({"html": html, "general": [asdict(told) for told in problems]})
 
 
 async def convert(request: Request) -> Response:
@@ -229,6 +242,7 @@ def routes() -> list[Route]:
         Route("/new/started", started),
         Route("/new/check", check, methods=["POST"]),
         Route("/new/steps", steps, methods=["POST"]),
+        Route("/new/layouts", lay_out, methods=["POST"]),
         Route("/new/import", convert, methods=["POST"]),
         Route("/new/start", begin, methods=["POST"]),
     ]

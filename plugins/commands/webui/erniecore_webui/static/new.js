@@ -108,6 +108,9 @@ function show(found) {
     return item;
   }));
   toolkit = found.toolkit || "";
+  const at = document.getElementById("at");
+  at.replaceChildren(...Object.keys(found.errors).map((key) => element("a", key, { href: `#f-${key}` })));
+  at.hidden = at.children.length === 0;
   document.getElementById("convert").hidden = !toolkit;
   document.getElementById("toolkit").textContent = found.toolkit ? draft.dataset.foreign.replace("{toolkit}", found.toolkit) : "";
   const count = Object.values(found.errors).reduce((sum, errors) => sum + errors.length, 0) + found.general.length;
@@ -181,13 +184,38 @@ fields.addEventListener("input", (event) => {
   change(field.dataset.key, field.tagName === "FIELDSET" ? chosenBoxes() : event.target.value);
   later(350);
 });
-document.getElementById("plan").addEventListener("click", (event) => {
+// A link to a wrong field opens its group and goes to it, also where a search hides it.
+document.getElementById("at").addEventListener("click", (event) => {
+  const field = event.target.hash && document.getElementById(decodeURIComponent(event.target.hash.slice(1)));
+  if (!field) return;
+  event.preventDefault();
+  document.getElementById("search").value = "";
+  filter();
+  field.closest("details.group")?.setAttribute("open", "");
+  (field.tagName === "FIELDSET" ? field.querySelector("input") : field)?.focus();
+});
+draft.addEventListener("click", (event) => {
   const button = event.target.closest("[data-apply]");
   if (!button) return;
   // `quantizer=wint8` applies as `ernie run` takes it
   for (const line of button.dataset.apply.split("\n")) change(line.slice(0, line.indexOf("=")), line.slice(line.indexOf("=") + 1));
   later(0);
 });
+document.getElementById("lay-out").addEventListener("click", async () => {
+  const shown = document.getElementById("proposed");
+  shown.textContent = draft.dataset.planning;
+  try {
+    const given = { text: text.value, number: document.getElementById("number").value, kind: document.getElementById("kind").value };
+    const found = await post("/new/layouts", given);
+    shown.innerHTML = found.html;
+    shown.append(...found.general.map(told));
+  } catch { shown.textContent = draft.dataset.offline; }
+});
+for (const id of ["number", "kind"]) {
+  document.getElementById(id).addEventListener("keydown", (event) => {
+    if (event.key === "Enter") { event.preventDefault(); document.getElementById("lay-out").click(); }
+  });
+}
 document.getElementById("convert-now").addEventListener("click", convert);
 document.getElementById("open").addEventListener("change", async (event) => {
   const file = event.target.files[0];

@@ -32,6 +32,9 @@ def test_a_run_starts_from_form_and_text_and_shows_its_loss(visit, server, image
     assert page.locator("#start").is_disabled()
     code = page.locator("[data-bad='train.batch_size'] a")
     assert (code.inner_text(), code.get_attribute("href")) == ("ERN-C010", "/errors/ERN-C010")
+    page.get_by_label("Search settings").fill("seed")  # which hides the wrong field
+    page.locator("#at").get_by_text("train.batch_size").press("Enter")
+    assert page.evaluate("document.activeElement.id") == "f-train.batch_size"
     page.locator("[id='f-train.batch_size']").fill("10")
     page.get_by_label("Search settings").fill("seed")
     page.locator("[id='f-run.seed']").fill("7")
@@ -78,9 +81,9 @@ def test_another_toolkit_s_file_becomes_settings_and_a_change_that_fits_is_appli
     assert page.locator("#imported").get_by_text("stage", exact=True).is_visible()
     assert page.locator("[id='f-adapter.rank']").input_value() == "8"
     assert not page.get_by_role("button", name="Convert them").is_visible()
-    page.locator(".smaller summary").focus()
+    page.locator("#plan .smaller summary").focus()
     page.keyboard.press("Enter")
-    first = page.locator("[data-apply]").first
+    first = page.locator("#plan [data-apply]").first
     key, _, value = first.get_attribute("data-apply").splitlines()[0].partition("=")
     image(page, "new-fits")
     first.focus()
@@ -92,6 +95,10 @@ def test_another_toolkit_s_file_becomes_settings_and_a_change_that_fits_is_appli
     page.locator("[id='f-callbacks.visualdl.every']").fill("3")
     until(page, f"{SETTLED} && document.getElementById('text').value.includes('callbacks: {{visualdl: {{every: 3}}}}')")
     assert "callbacks.visualdl" in page.locator("#command").inner_text()
+    page.get_by_text("Several accelerators").click()
+    page.get_by_label("At most").press("Enter")
+    until(page, "document.querySelector('#proposed [data-apply]') !== null")
+    assert "parallel.name=hybrid" in page.locator("#proposed").inner_text()
     assert violations(page) == []
 
 
