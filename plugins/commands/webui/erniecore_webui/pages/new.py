@@ -190,7 +190,7 @@ def _counted(request: Request, text: str) -> str:
     return _plan(request, plan, steps_from_epochs(site, text, plan, float(epochs)))
 
 
-async def lay_out(request: Request) -> Response:
+async def propose_layouts(request: Request) -> Response:
     """Layouts over several accelerators, as settings that can be applied."""
     given = {key: values[0] for key, values in (await form(request)).items()}
     text, number, kind = (given.get(name, "").strip() for name in ("text", "number", "kind"))
@@ -242,7 +242,7 @@ def routes() -> list[Route]:
         Route("/new/started", started),
         Route("/new/check", check, methods=["POST"]),
         Route("/new/steps", steps, methods=["POST"]),
-        Route("/new/layouts", lay_out, methods=["POST"]),
+        Route("/new/layouts", propose_layouts, methods=["POST"]),
         Route("/new/import", convert, methods=["POST"]),
         Route("/new/start", begin, methods=["POST"]),
     ]

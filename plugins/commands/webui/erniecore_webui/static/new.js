@@ -201,7 +201,7 @@ draft.addEventListener("click", (event) => {
   for (const line of button.dataset.apply.split("\n")) change(line.slice(0, line.indexOf("=")), line.slice(line.indexOf("=") + 1));
   later(0);
 });
-document.getElementById("lay-out").addEventListener("click", async () => {
+document.getElementById("propose").addEventListener("click", async () => {
   const shown = document.getElementById("proposed");
   shown.textContent = draft.dataset.planning;
   try {
@@ -213,7 +213,7 @@ document.getElementById("lay-out").addEventListener("click", async () => {
 });
 for (const id of ["number", "kind"]) {
   document.getElementById(id).addEventListener("keydown", (event) => {
-    if (event.key === "Enter") { event.preventDefault(); document.getElementById("lay-out").click(); }
+    if (event.key === "Enter") { event.preventDefault(); document.getElementById("propose").click(); }
   });
 }
 document.getElementById("convert-now").addEventListener("click", convert);
