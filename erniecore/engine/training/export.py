@@ -59,10 +59,11 @@ def export_model(
             if context.is_main and settings.quantizer is None:
                 path = save_model_directory(replace(bundle, model=weights), context.out / "model")
             elif context.is_main:
-                from erniecore.engine.training.export_quantized import write_model, write_packed
+                from erniecore.engine.training.export_quantized import whole_model, write_model, write_packed
 
-                path = write_model(bundle, weights, context.out / "model")
-                write_packed(context, bundle, weights, rebuilt, partial(callbacks.emit, "export", step=state.step))
+                whole = whole_model(bundle, weights, rebuilt)
+                path = write_model(bundle, whole, context.out / "model")
+                write_packed(context, bundle, whole, partial(callbacks.emit, "export", step=state.step))
     if context.is_main and path is None:
         callbacks.warn("export", message="this adapter cannot be written; the checkpoint holds its weights")
     elif context.is_main:

@@ -25,27 +25,32 @@ if TYPE_CHECKING:
     from erniecore.engine.context import RunContext
 
 
-def write_model(bundle: ModelBundle, weights: Any, target: Path) -> Path:
+def whole_model(bundle: ModelBundle, weights: Any, rebuilt: Callable[[], Any]) -> Any:
+    """The model of ``bundle`` with all its layers and full weights, on rank 0.
+
+    Args:
+        weights: the full weights, or that model itself. rebuilt: makes the model of the run again.
+    """
+    return weights if weights is bundle.model else filled(rebuilt(), weights)
+
+
+def write_model(bundle: ModelBundle, whole: Any, target: Path) -> Path:
     """``model/``: unrounded weights, without what a quantizer keeps with them."""
-    own = quantized.own_state(bundle.model)
-    if own:
-        weights = FullWeights({name: tensor for name, tensor in weights.state_dict().items() if name not in own})
-    return save_model_directory(replace(bundle, model=weights), target)
+    own = quantized.own_state(whole)
+    weights = {name: tensor for name, tensor in whole.state_dict().items() if name not in own}
+    return save_model_directory(replace(bundle, model=FullWeights(weights) if own else whole), target)
 
 
-def write_packed(
-    context: RunContext, bundle: ModelBundle, weights: Any, rebuilt: Callable[[], Any], emit: Callable[..., None]
-) -> None:
+def write_packed(context: RunContext, bundle: ModelBundle, whole: Any, emit: Callable[..., None]) -> None:
     """``quantized/``, if the quantizer trains its weights: the model as it packs it, with the scales that were trained.
 
     Args:
-        weights: the full weights of ``bundle.model``, or that model itself. rebuilt: makes the model of the run again.
-        emit: told ``path`` and ``seconds`` of what was written.
+        whole: see :func:`whole_model`. emit: told ``path`` and ``seconds`` of what was written.
     """
     started, quantizer, config = time.perf_counter(), context.plugins["quantizer"], context.settings.quantizer
     if config is None or QuantizerCapability.TRAINABLE not in quantizer.capabilities:
         return
-    full = copy.deepcopy(bundle.model) if weights is bundle.model else filled(rebuilt(), weights)
+    full = copy.deepcopy(whole) if whole is bundle.model else whole
     packed = replace(bundle, model=quantized.apply(quantizer, config, full))
     target = context.out / QUANTIZED_DIRECTORY
     write_quantized(packed, target, quantizer, config, context.settings.train.precision)

@@ -28,7 +28,8 @@ def forward_backward(objective: Objective, batches: Sequence[Batch], ranks: Any)
             if action.forward:
                 pipe.passed = Passed()
                 output = objective(batches[action.micro], totals)
-                passes[which], pipe.passed = (pipe.passed, output.loss), None
+                # ranks that share the positions of a row compute the same losses from them
+                passes[which], pipe.passed = (pipe.passed, output.loss / ranks.replication_factor), None
                 if pipe.ends:
                     metrics.append(output.metrics)
                 del output  # or its graph would outlive its backward pass

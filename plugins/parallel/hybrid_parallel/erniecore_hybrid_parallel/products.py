@@ -25,8 +25,6 @@ REFUSED: Mapping[tuple[str, str], str] = {
         "sharding_stage 3",
         "pipeline",
     ): "each micro-batch would all-gather the layers of its stage again; use stage 1 or 2",
-    ("sequence", "pipeline"): "stages send full sequences to each other; set parallel.sequence=false",
-    ("context", "pipeline"): "stages send full sequences to each other; use one of the two",
 }
 
 

@@ -19,6 +19,7 @@ from erniecore.api import ConfigError, PluginError, ops
 from erniecore.api.layers import child, derived, replaced, sublayer
 from erniecore.api.parallel import Features, Stages
 from erniecore_hybrid_parallel.pipe import Pipe
+from erniecore_hybrid_parallel.positions import SharedRows
 from erniecore_hybrid_parallel.split import ranges
 
 
@@ -46,7 +47,8 @@ class PipelineModel:
         return found
 
     def _pass(self, input_ids: Tensor, options: dict[str, Any]) -> Features:
-        self.pipe.enter(*input_ids.shape)
+        batch, length = input_ids.shape
+        self.pipe.enter(batch, self.context_shard.here(length) if isinstance(self, SharedRows) else length)
         found: Features = super().features(input_ids, **options)  # type: ignore[misc]
         return replace(found, auxiliary=self.pipe.leave(found.auxiliary))
 

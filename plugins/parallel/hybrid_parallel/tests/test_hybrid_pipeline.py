@@ -39,6 +39,8 @@ DATA = {**TWO, "parallel__data": 2, "train__accumulation": 2}
 SHARDING = {**TWO, "parallel__sharding": 2, "train__accumulation": 2}
 GRADIENTS = {**SHARDING, "parallel__sharding_stage": 2}
 TENSOR = {**TWO, "parallel__tensor": 2}
+SEQUENCE = {**TENSOR, "parallel__sequence": "true"}
+CONTEXT = {**TWO, "parallel__context": 2}
 #: processes -> (run, layout)
 CASES = {
     2: [
@@ -57,6 +59,10 @@ CASES = {
         ("dense", TENSOR),
         ("moe", {**DATA, "parallel__expert": 2}),
         ("moe", {**CHUNKS, **TENSOR}),
+        *((name, CONTEXT) for name in ("dense", "moe", "dpo")),
+        *((name, {**CHUNKS, **CONTEXT}) for name in ("untied", "lora-moe")),
+        *((name, SEQUENCE) for name in ("dense", "moe")),
+        ("untied", {**CHUNKS, **SEQUENCE}),
     ],
 }
 #: metrics that must be those of the whole model, wherever its parts are

@@ -27,15 +27,17 @@ ALONE = {
 TENSOR = {"parallel__name": "hybrid", "parallel__tensor": 2}
 SEQUENCE = {**TENSOR, "parallel__sequence": "true"}
 EXPERT = {"parallel__name": "hybrid", "parallel__data": 2, "parallel__expert": 2, "train__accumulation": 1}
-LAYOUTS = {"tensor": TENSOR, "sequence": SEQUENCE, "expert": EXPERT}
+PIPELINE = {"parallel__name": "hybrid", "parallel__pipeline": 2}
+LAYOUTS = {"tensor": TENSOR, "sequence": SEQUENCE, "expert": EXPERT, "pipeline": PIPELINE}
 CASES = [
     *((name, "tensor") for name in ("wint8", "wint4", "wint4-8", "fp8", "fp8-moe")),
     *((name, "expert") for name in ("wint4-8", "ccq", "fp8-moe")),
     ("fp8-moe", "sequence"),
+    *((name, "pipeline") for name in ("fp8", "fp8-moe")),
 ]
 #: whose codes are looked at, and whose checkpoints go from one process to several and the other way
 LOOKED_AT = [("wint4", "tensor"), ("wint4-8", "tensor"), ("wint4-8", "expert"), ("ccq", "expert")]
-RESUMED = [("wint4-8", "tensor"), ("fp8-moe", "tensor"), ("fp8-moe", "expert")]
+RESUMED = [("wint4-8", "tensor"), *(("fp8-moe", name) for name in ("tensor", "expert", "pipeline"))]
 
 
 def label(name, layout):

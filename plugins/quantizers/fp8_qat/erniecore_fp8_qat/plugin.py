@@ -13,7 +13,6 @@ from erniecore_fp8_qat.config import BlockConfig, Fp8Config, IntConfig, QatConfi
 
 #: axes of a parallel strategy -> why a scale is not that of one process there
 _REFUSED = {
-    "pipeline": "input scales are agreed on once per step by all ranks, which must have all layers",
     "context": "the scale of a batch is that of all its positions, which no rank has",
 }
 
@@ -38,7 +37,7 @@ class _Fp8(QuantizerPlugin):
 
     @hookimpl
     def ernie_check_settings(self, settings: Any) -> None:
-        """All weights are trained, and every rank has a part of every layer."""
+        """All weights are trained, and a rank has whole batches of the layers that it has."""
         if settings.adapter is not None:
             message = (
                 f"{self.name} trains the weights themselves: leave the adapter out, or train it beside wint8 or nf4"

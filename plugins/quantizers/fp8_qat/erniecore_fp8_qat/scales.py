@@ -9,7 +9,6 @@ their own.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import paddle  # noqa: TID253
@@ -83,19 +82,23 @@ class InputScale(nn.Layer):  # type: ignore[misc]
         self.activation_steps.set_value(paddle.to_tensor([steps + 1], "int32"))
 
 
-def learners(model: nn.Layer) -> list[InputScale]:
-    """The layers of ``model`` that remember a scale, in order."""
-    return [layer for layer in model.sublayers() if isinstance(layer, InputScale) and layer.recipe.static]
+def learners(model: nn.Layer) -> dict[str, InputScale]:
+    """The layers of ``model`` that remember a scale, by name."""
+    return {
+        name: layer for name, layer in model.named_sublayers() if isinstance(layer, InputScale) and layer.recipe.static
+    }
 
 
 def end_step(model: nn.Layer, ranks: Any, *, applied: bool) -> None:
-    """Once per optimizer step on all ranks: everybody gets the largest scale that any rank saw. What a step that was not
-    applied saw is forgotten."""
+    """Once per optimizer step on all ranks: each layer gets the largest scale that any rank saw which has it. What a step that
+    was not applied saw is forgotten."""
     layers = learners(model)
-    if not layers:
-        return
-    scales_here: Sequence[float] = paddle.concat([layer.step_scale() for layer in layers]).numpy().tolist()
-    for layer, *scales in zip(
-        layers, *ranks.all_gather_object(scales_here if applied else [0.0] * len(layers)), strict=True
-    ):
-        layer.step_done(max(scales))
+    seen: dict[str, float] = {}
+    if layers and applied:
+        scales = paddle.concat([layer.step_scale() for layer in layers.values()]).numpy().tolist()
+        seen = dict(zip(layers, scales, strict=True))
+    largest: dict[str, float] = {}
+    for found in ranks.all_gather_object(seen):
+        largest |= {name: max(scale, largest.get(name, 0.0)) for name, scale in found.items()}
+    for name, layer in layers.items():
+        layer.step_done(largest.get(name, 0.0))

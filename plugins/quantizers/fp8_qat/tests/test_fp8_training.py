@@ -177,10 +177,13 @@ def test_export_computes_what_was_trained_bit_for_bit(plugin, name, make_model):
         learned(model)
         end_step(model, SingleProcess(), applied=True)
     model.eval()
-    expected, scales = model(paddle.to_tensor(IDS)).numpy(), [s.activation_scale.item() for s in learners(model)]
+    expected, scales = (
+        model(paddle.to_tensor(IDS)).numpy(),
+        [s.activation_scale.item() for s in learners(model).values()],
+    )
     packed = quantized(plugin, model, "export", **({"scale_warmup": 1} if plugin is qat else {}))
     np.testing.assert_array_equal(packed(paddle.to_tensor(IDS)).numpy(), expected)
-    assert [s.activation_scale.item() for s in learners(packed)] == scales
+    assert [s.activation_scale.item() for s in learners(packed).values()] == scales
     assert all(scale > 0 for scale in scales)
     assert any(isinstance(layer, PackedLayer) for layer in packed.sublayers())
 
@@ -220,8 +223,8 @@ def test_copy_as_a_reference_has_scales_of_its_own(make_model):
     other = copy.deepcopy(model)
     learned(model)
     end_step(model, SingleProcess(), applied=True)
-    assert all(layer.activation_scale.item() > 0 for layer in learners(model))
-    assert not any(layer.activation_scale.item() for layer in learners(other))
+    assert all(layer.activation_scale.item() > 0 for layer in learners(model).values())
+    assert not any(layer.activation_scale.item() for layer in learners(other).values())
 
 
 @pytest.mark.parametrize("convert", [to_qat, to_packed])
