@@ -3,7 +3,8 @@ parallelism. The hidden states of all ranks are gathered at the end of ``feature
 
 A sequence is split into 2 c chunks; rank i of c has chunks i and 2 c - 1 - i, which balances the work under a causal mask.
 Keys and values are gathered for each attention and their gradients scattered: Dubey et al., "The Llama 3 Herd of Models"
-(2024), arXiv:2407.21783, section 3.3.2. Stages of a pipeline hand over the positions of a rank. Sequences of other lengths are padded at the end with masked positions.
+(2024), arXiv:2407.21783, section 3.3.2. Sequences of other lengths are padded
+at the end with masked positions. Stages of a pipeline send each other the positions of a rank.
 
 All ranks of a context group compute the same loss from the gathered hidden states. Each divides it by c
 (``erniecore.api.parallel.ProcessGroup.replication_factor``), and every collective has its exact adjoint, so the gradient of a

@@ -93,12 +93,12 @@ def end_step(model: nn.Layer, ranks: Any, *, applied: bool) -> None:
     """Once per optimizer step on all ranks: each layer gets the largest scale that any rank saw which has it. What a step that
     was not applied saw is forgotten."""
     layers = learners(model)
-    seen: dict[str, float] = {}
+    here: dict[str, float] = {}
     if layers and applied:
         scales = paddle.concat([layer.step_scale() for layer in layers.values()]).numpy().tolist()
-        seen = dict(zip(layers, scales, strict=True))
+        here = dict(zip(layers, scales, strict=True))
     largest: dict[str, float] = {}
-    for found in ranks.all_gather_object(seen):
+    for found in ranks.all_gather_object(here):
         largest |= {name: max(scale, largest.get(name, 0.0)) for name, scale in found.items()}
     for name, layer in layers.items():
         layer.step_done(largest.get(name, 0.0))
