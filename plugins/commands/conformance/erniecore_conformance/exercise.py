@@ -12,7 +12,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from erniecore.api.export import ExporterCapability
 from erniecore.api.quantizer import QuantizerCapability
 from erniecore_conformance.expect import NotApplicable
 from erniecore_conformance.subjects import Subject
@@ -157,9 +156,9 @@ def _use_quantizer(subject: Subject) -> None:
 
 
 def _use_exporter(subject: Subject) -> None:
-    from erniecore_conformance.toys.bundle import installed_bundle, toy_bundle
+    from erniecore_conformance.toys.bundle import bundle_for
 
-    bundle = installed_bundle() if ExporterCapability.INSTALLED_MODEL in subject.plugin.capabilities else toy_bundle()
+    bundle = bundle_for(subject)
     with tempfile.TemporaryDirectory() as target:
         subject.call("ernie_export", config=subject.config(), bundle=bundle, target=Path(target))
 

@@ -15,18 +15,10 @@ from erniecore.api.model import ModelBundle
 from erniecore_conformance.expect import NotApplicable, ensure, ensure_bits, ensure_equal
 from erniecore_conformance.runner import Check
 from erniecore_conformance.subjects import Subject
-from erniecore_conformance.toys.bundle import installed_bundle, toy_bundle
+from erniecore_conformance.toys.bundle import bundle_for
 
 #: suffixes of files that run code when they are read
 _UNSAFE = {".pkl", ".pickle", ".pt", ".pth", ".pdparams", ".pdopt", ".pdmodel", ".joblib"}
-
-
-def _bundle(subject: Subject, seed: int = 0) -> ModelBundle:
-    return (
-        installed_bundle(seed)
-        if ExporterCapability.INSTALLED_MODEL in subject.plugin.capabilities
-        else toy_bundle(seed)
-    )
 
 
 @contextmanager
@@ -34,7 +26,9 @@ def _exported(subject: Subject, bundle: ModelBundle | None = None) -> Iterator[t
     with tempfile.TemporaryDirectory() as parent:
         target = Path(parent) / "target"
         target.mkdir()
-        found = subject.call("ernie_export", config=subject.config(), bundle=bundle or _bundle(subject), target=target)
+        found = subject.call(
+            "ernie_export", config=subject.config(), bundle=bundle or bundle_for(subject), target=target
+        )
         yield target, found
 
 
@@ -63,7 +57,7 @@ def check_exporter_leaves_the_model_alone(subject: Subject) -> None:
     """The model keeps every bit of its weights and its training mode."""
     from erniecore_conformance.toys.compute import weights
 
-    bundle = _bundle(subject)
+    bundle = bundle_for(subject)
     before, training = weights(bundle.model), bundle.model.training
     with _exported(subject, bundle):
         pass
@@ -95,7 +89,7 @@ def check_exporter_keeps_every_weight(subject: Subject) -> None:
     name."""
     from erniecore_conformance.toys.compute import weights
 
-    bundle = _bundle(subject, seed=3)
+    bundle = bundle_for(subject, seed=3)
     state = weights(bundle.model)
     with _exported(subject, bundle) as (target, _):
         found = _read_arrays(target)
