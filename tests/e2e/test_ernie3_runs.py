@@ -10,7 +10,7 @@ from erniecore_checkpoint.reader import load_checkpoint
 EXAMPLES = Path(__file__).parents[2] / "examples"
 SIZE = (
     "hidden_size=32,intermediate_size=48,num_attention_heads=2,num_hidden_layers=3,num_task_layers=1,task_hidden_size=16,"
-    "task_intermediate_size=24,task_num_attention_heads=2,memory_length=8"
+    "task_intermediate_size=24,task_num_attention_heads=2,memory_length=8,vocab_size=324"
 )
 TOWNS = ("Milltown", "Eastbay", "Kingsport", "Northfield")
 
@@ -86,6 +86,18 @@ def test_two_processes_learn_as_one_does(home, run_ernie, straight):
     assert {"kmlm/loss", "document/loss", "reorder/loss", "distance/loss", "uktp/loss"} <= {
         name for event in events(home, "two", "step") for name in event
     }
+
+
+def test_two_ranks_that_share_the_matrices_learn_as_one_does(home, run_ernie, straight):
+    trained(run_ernie, home, "tensor", "train.accumulation=4", "parallel.name=hybrid", "parallel.tensor=2")
+    ours, theirs = ([event["loss"] for event in events(home, out, "step")] for out in ("tensor", "one"))
+    assert ours == pytest.approx(theirs, rel=1e-4)
+
+
+def test_rows_are_not_shared_by_ranks(home, run_ernie):
+    words = ("--method", "ernie3-pretrain", "--model", "base", "--data", "rows.jsonl", "--out", "never")
+    done = run_ernie("run", *words, "parallel.name=hybrid", "parallel.context=2", cwd=home)
+    assert (done.code, "read whole rows" in done.err) == (2, True)
 
 
 def test_what_was_trained_generates_and_is_fine_tuned_by_other_methods(home, run_ernie, straight):

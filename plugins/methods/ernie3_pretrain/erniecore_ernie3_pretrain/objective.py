@@ -207,7 +207,7 @@ def anchor(policy: Any, by_task: Mapping[str, Sequence[Example]]) -> Tensor:
     reached = {task for task, examples in by_task.items() if examples}
     understood = reached - {DOCUMENT}
     unused = {"nlg": DOCUMENT not in reached, "nlu": not understood}
-    unused |= {f"heads.{task}": task not in reached for task in CHOICES}
+    unused |= {f"heads.{task}": task not in reached for task in CHOICES} | {"heads.labels": True}
     total = paddle.zeros([])
     for name, parameter in policy.named_parameters():
         if parameter.stop_gradient:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from erniecore.api import Json, hookimpl
+from erniecore.api import ConfigError, Json, hookimpl
 from erniecore.api.data import FormatPlugin
 from erniecore.api.method import MethodPlugin
+from erniecore.api.parallel import ParallelConfig
 from erniecore_ernie3_pretrain import rows
 from erniecore_ernie3_pretrain.config import Ernie3PretrainConfig
 
@@ -36,6 +37,13 @@ class Ernie3PretrainPlugin(MethodPlugin):
         "uktp": 0.0,
         "segment_length": 0,
     }
+
+    @hookimpl
+    def ernie_check_settings(self, settings: Any) -> None:
+        """Segments and both masks are of whole rows."""
+        parallel: ParallelConfig = settings.parallel
+        for key in parallel.shards_positions():
+            raise ConfigError.at(key, "the objectives of ernie3-pretrain read whole rows; set it to 1")
 
     @hookimpl
     def ernie_build_objective(self, config: Ernie3PretrainConfig, policy: Any, tokenizer: Tokenizer) -> Objective:

@@ -80,9 +80,9 @@ class Architecture:
 
     def _layer(self, block: Block) -> LayerShape:
         # The plan counts MLPs with a gate, three matrices as wide as the stream: two matrices are 2/3 of one. A narrower
-        # stream is counted as a narrower MLP.
-        mlp = 2 * block.mlp * block.hidden // (3 * self.hidden_size)
-        return LayerShape(block.heads, block.heads, block.head_dim, max(1, mlp))
+        # stream is counted as a narrower MLP. A multiple of 8, so that tensor parallelism finds it divisible.
+        mlp = max(8, 8 * round(block.mlp * block.hidden / (12 * self.hidden_size)))
+        return LayerShape(block.heads, block.heads, block.head_dim, mlp)
 
     @classmethod
     def parse(cls, source: Json, where: str = "config.json") -> Architecture:

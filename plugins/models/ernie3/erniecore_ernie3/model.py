@@ -196,10 +196,10 @@ class Ernie3(nn.Layer):  # type: ignore[misc]
 
     def logits(self, hidden: Tensor) -> Tensor:
         """float32 logits [..., V] of hidden states [..., H] of either task module."""
-        weight = self.model.embed_tokens.weight
+        weight, transposed, bias = self.head()
         if self.model.embed_tokens.compact:
-            return ops.frozen_linear(hidden, weight, None, transposed=True)
-        return paddle.matmul(hidden, weight, transpose_y=True).astype("float32")
+            return ops.frozen_linear(hidden, weight, bias, transposed=transposed)
+        return paddle.matmul(hidden, weight, transpose_y=transposed).astype("float32")
 
     def head(self) -> tuple[Tensor, bool, None]:
         """The embedding [V, H], transposed; no bias. Both task modules share it."""

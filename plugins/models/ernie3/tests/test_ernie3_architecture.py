@@ -84,3 +84,12 @@ def test_checkpoints_of_other_models_are_refused_and_a_full_one_serves_generatio
         full.layout_of(["model.embed_tokens.weight", "model.layers.0.mlp.gate_proj.weight"])
     with pytest.raises(CheckpointError, match="unknown layout"):
         full.maps("paddle")
+
+
+def test_the_plan_counts_two_matrices_as_two_thirds_of_a_gated_mlp():
+    shape = Architecture.parse(recipe("10b")).shape()
+    wide, narrow = shape.layers[0], shape.layers[-1]
+    assert (len(shape.layers), wide.head_dim, narrow.head_dim) == (60, 64, 64)
+    assert 3 * wide.mlp * 4096 == pytest.approx(2 * 16384 * 4096, rel=1e-3)
+    assert 3 * narrow.mlp * 4096 == pytest.approx(2 * 3072 * 768, rel=1e-3)
+    assert wide.mlp % 8 == narrow.mlp % 8 == 0
