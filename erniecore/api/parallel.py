@@ -1,6 +1,7 @@
 """For parallel strategies: shard one model over several processes."""
 
 from erniecore.capabilities import ParallelCapability
+from erniecore.engine.process_group import SingleProcess
 from erniecore.plugin import ParallelPlugin
 from erniecore.sections import ParallelConfig
 from erniecore.types.model import Features, Layout, PackedLayer, RankGroup, ShardableWeights, Stages
@@ -30,6 +31,7 @@ __all__ = [
     "RankGroup",
     "ProcessGroup",
     "ShardableWeights",
+    "SingleProcess",
     "Stages",
     "StepOutput",
 ]

@@ -1,0 +1,64 @@
+"""Secure aggregation: a coordinator that learns the sum of the sites' updates and of none of them alone.
+
+An update becomes fixed-point numbers modulo 2³². Each pair of sites derives the same stream from a secret that only the two
+have; one adds it, the other subtracts it, so that the sum over all sites of a round is that of the updates, to the bit
+(Bonawitz et al. 2017, without the recovery of dropped sites: a round that loses one is repeated among the others).
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from erniecore_wan.arrays import Vector, Words
+
+#: bits behind the point
+FRACTION = 20
+
+
+def to_fixed(vector: Vector, num_sites: int) -> Words:
+    """Fixed-point numbers of float32 [n], rounded to nearest even.
+
+    Raises:
+        ValueError: a value whose sum over ``num_sites`` could overflow.
+    """
+    limit = (1 << 31) / (1 << FRACTION) / num_sites
+    largest = float(np.abs(vector).max(initial=0.0))
+    if not largest < limit:
+        raise ValueError(f"a value of {largest:.3g} is beyond what {num_sites} sites can add up safely ({limit:.3g})")
+    scaled = np.rint(vector.astype(np.float64) * (1 << FRACTION))
+    return scaled.astype(np.int64).astype(np.uint32)
+
+
+def from_fixed(words: Words) -> Vector:
+    """float32 [n] of a sum of fixed-point numbers."""
+    return np.asarray(words.astype(np.int32).astype(np.float64) / (1 << FRACTION), np.float32)
+
+
+def stream(secret: bytes, where: Sequence[int], size: int) -> Words:
+    """The mask of a pair: uint32 [size] from SHAKE-256 of its secret and of ``where`` (round, attempt)."""
+    seed = b"ewan mask" + secret + b"".join(int(number).to_bytes(8, "little") for number in where)
+    return np.frombuffer(hashlib.shake_256(seed).digest(4 * size), "<u4").astype(np.uint32)
+
+
+def mask(words: Words, own: str, secrets: Mapping[str, bytes], where: Sequence[int]) -> Words:
+    """``words`` with the masks of this site and each other site of the round.
+
+    Args:
+        own: name of this site. secrets: name of another site -> what only the two know.
+    """
+    masked: Words = words.copy()
+    for name in sorted(secrets):
+        one = stream(secrets[name], where, len(words))
+        masked = np.add(masked, one) if own < name else np.subtract(masked, one)
+    return masked
+
+
+def total(masked: Sequence[Words]) -> Words:
+    """The sum modulo 2³²; the masks of a complete round are gone."""
+    found = np.zeros_like(masked[0])
+    for words in masked:
+        found += words
+    return found

@@ -1,0 +1,104 @@
+"""A round as everybody sees it: what all sites agreed on, what a closed round has decided, and the step that follows from it.
+
+The coordinator and every site compute :func:`merge` from the same bytes, so that their anchors have the same bits.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from erniecore_wan.arrays import AnyArray, Vector
+from erniecore_wan.outer import Outer, outer_step
+from erniecore_wan.rules import weighted_mean
+
+#: keys of the terms that say which model it is; the others are settings
+MODEL_KEYS = ("model", "parameters")
+
+
+@dataclass(frozen=True)
+class Terms:
+    """What all sites of a run have in common; the first site that joins brings it, and others must have the same.
+
+    Attributes:
+        values: JSON. ``model``, ``parameters``: digests of the frozen weights, and of names and shapes of what is exchanged.
+            ``sizes``: elements of each fragment. ``outer``: fields of :class:`Outer`. ``clip``: of the norms.
+            ``adaptive``, ``overhead``, ``cap``, ``form``, ``k``, ``chunk``: how updates travel, and who decides it.
+    """
+
+    values: Mapping[str, Any]
+
+    @property
+    def digest(self) -> str:
+        return hashlib.sha256(json.dumps(self.values, sort_keys=True).encode()).hexdigest()
+
+    @property
+    def sizes(self) -> list[int]:
+        """Elements of each fragment."""
+        return [int(size) for size in self.values["sizes"]]
+
+    @property
+    def outer(self) -> Outer:
+        return Outer(**self.values["outer"])
+
+    def differences(self, other: Terms) -> dict[str, tuple[Any, Any]]:
+        """Key -> (here, there) where they differ; keys of the model first."""
+        keys = sorted({*self.values, *other.values}, key=lambda key: (key not in MODEL_KEYS, key))
+        pairs = {key: (self.values.get(key), other.values.get(key)) for key in keys}
+        return {key: pair for key, pair in pairs.items() if pair[0] != pair[1]}
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """A site whose update counted. ``samples``: its weight. ``factor``: of clipping. ``digest``, ``num_bytes``: of its update."""
+
+    name: str
+    samples: float
+    factor: float
+    digest: str
+    num_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """A closed round.
+
+    Attributes:
+        round, fragment: which. members: in the order in which they are added up.
+        missing: site -> why it is not among them. reason: why the round was closed then.
+        anchor: digest of the fragment's anchor after it. plan: site -> ``interval``, ``form``, ``k``, ``reason`` for what comes,
+            where the coordinator decides that.
+    """
+
+    round: int
+    fragment: int
+    members: tuple[Member, ...]
+    missing: Mapping[str, str]
+    reason: str
+    anchor: str
+    plan: Mapping[str, Mapping[str, Any]]
+
+    def member(self, name: str) -> Member | None:
+        """A site's part in it."""
+        return next((member for member in self.members if member.name == name), None)
+
+
+def result_from(values: Mapping[str, Any]) -> Result:
+    """A result from its JSON."""
+    members = tuple(Member(**member) for member in values["members"])
+    return Result(**{**values, "members": members})
+
+
+def merge(
+    outer: Outer, anchor: Vector, state: Mapping[str, AnyArray], updates: Sequence[Vector], members: Sequence[Member]
+) -> tuple[Vector, dict[str, AnyArray]]:
+    """Anchor and state of the outer optimizer after a round.
+
+    Args:
+        updates: of ``members``, in their order, float32 [n] each.
+    """
+    weights, factors = [member.samples for member in members], [member.factor for member in members]
+    return outer_step(outer, anchor, weighted_mean(updates, weights, factors), state)
