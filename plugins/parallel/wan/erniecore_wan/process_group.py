@@ -11,7 +11,7 @@ from erniecore.api.parallel import Cluster, ParallelPlan, ParameterState, Proces
 from erniecore_wan.arrays import AnyArray
 from erniecore_wan.config import WanConfig
 from erniecore_wan.inner import Inner
-from erniecore_wan.site import SiteExchange
+from erniecore_wan.site import SiteRounds
 
 if TYPE_CHECKING:
     from paddle import Tensor
@@ -25,7 +25,7 @@ class WanProcessGroup:
     """
 
     def __init__(self, strategy: Inner, inner: ProcessGroup, config: WanConfig) -> None:
-        self.strategy, self.inner, self.site = strategy, inner, SiteExchange(config, inner)
+        self.strategy, self.inner, self.site = strategy, inner, SiteRounds(config, inner)
         self.rank, self.size = inner.rank, inner.size
         self.counts, self.replication_factor = inner.counts, inner.replication_factor
 

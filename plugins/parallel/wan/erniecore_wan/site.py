@@ -32,7 +32,7 @@ from erniecore_wan.weights import SiteWeights
 _LOOK = 0.5
 
 
-class SiteExchange:
+class SiteRounds:
     """One site.
 
     Args:

@@ -62,7 +62,7 @@ class Transfer:
 
     def _work(self) -> None:
         try:
-            self._outcome = self._exchange()
+            self._outcome = self._send_and_wait()
         except PayloadRefused as error:
             self._error = EnvironmentFault(
                 f"the coordinator refuses this site's update: {error.kind}",
@@ -75,7 +75,7 @@ class Transfer:
         finally:
             self._over.set()
 
-    def _exchange(self) -> Outcome | None:
+    def _send_and_wait(self) -> Outcome | None:
         number = self._sent.round
         try:
             self._client.submit(number, self._sent.data)
