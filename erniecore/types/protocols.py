@@ -115,7 +115,8 @@ class ElasticModel(Protocol):
         ...
 
     def expert_loads(self) -> Tensor | None:
-        """Assignments to each expert in the last step, float32 [rows, experts], over all ranks; None: not all layers are here."""
+        """Assignments to each expert in the last step, float32 [rows, experts], over all ranks, each of which calls it; None: no
+        experts."""
         ...
 
 

@@ -102,6 +102,7 @@ def test_sizes_that_do_not_fit_are_refused_before_a_step(runner, model, refuses)
         ({}, "method.depths", "there is nothing elastic"),
         ({"method__depths": "[4]"}, "method.depths", "4 layers"),
         ({"method__widths": "[8]"}, "method.widths", "choose 1 to 7"),
+        ({"method__widths": "[4]", "method__expert_groups": 3}, "method.expert_groups", "multiples of it"),
         ({"method__selected": "[2]"}, "method.selected", "choose 1 to 1"),
         ({"method__retain": 0.5}, "method.retain", "there is no pipeline"),
     ):

@@ -27,6 +27,12 @@ class ElasticSection(MethodConfig):
         [],
         description="Numbers of routed experts of the narrower models, of which one is drawn; the experts are random.",
     )
+    expert_groups: int = Field(
+        1,
+        ge=1,
+        description="Groups of neighboring experts that keep as many each. As many as `parallel.expert`: each rank has as much "
+        "to compute; the layout itself changes nothing that is drawn.",
+    )
     width_probability: float = Field(0.2, ge=0, le=1, description="Of a micro-step with fewer experts.")
     selected: list[int] = Field(
         [], description="Numbers of experts per token of the sparser models, of which one is drawn."

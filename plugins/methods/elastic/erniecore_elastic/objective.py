@@ -39,24 +39,21 @@ class ElasticObjective(NextTokenObjective):
         elastic: the settings.
 
     Attributes:
-        groups: expert-parallel ranks. pipeline: of the run, or None.
-        usage: float32 [rows, experts], decayed assignments to each expert in whole passes; None without experts, or where no
-            rank has all layers.
+        pipeline: of the run, or None.
+        usage: float32 [rows, experts], decayed assignments to each expert in whole passes; None without experts.
     """
 
-    groups = 1
     pipeline: PipelineShape | None = None
 
     def __init__(self, policy: Any, *, elastic: ElasticSection, **options: Any) -> None:
         super().__init__(policy, **options)
         self.elastic = elastic
         self.sizes = _sizes(policy) if elastic.active else ElasticSizes(0)
-        counted = elastic.active and self.sizes.experts and policy.expert_loads() is not None
-        self.usage = paddle.zeros([self.sizes.rows, self.sizes.experts]) if counted else None
+        self.usage = paddle.zeros([self.sizes.rows, self.sizes.experts]) if self.sizes.experts else None
 
     def draws(self, seed: int, count: int) -> list[Drawn]:
         """What the ``count`` micro-steps of the step with this seed run."""
-        drawn = [draw(self.elastic, self.sizes, seed, micro, groups=self.groups) for micro in range(count)]
+        drawn = [draw(self.elastic, self.sizes, seed, micro) for micro in range(count)]
         if self.pipeline is None or self.elastic.retain == 1:
             return drawn
         skipped = skipped_chunks(self.pipeline, count, self.elastic.retain, seed, whole=self.elastic.whole)

@@ -49,13 +49,9 @@ class Drawn(NamedTuple):
 WHOLE = Drawn()
 
 
-def draw(config: ElasticSection, sizes: ElasticSizes, seed: int, micro: int, *, groups: int = 1) -> Drawn:
+def draw(config: ElasticSection, sizes: ElasticSizes, seed: int, micro: int) -> Drawn:
     """What micro-step ``micro`` (0-based) of the step with this seed runs. Each axis has numbers of its own: to switch one off
-    changes nothing of the others.
-
-    Args:
-        groups: expert-parallel ranks; each keeps as many experts as any other, of those that are its own.
-    """
+    changes nothing of the others."""
     if micro < config.whole:
         return WHOLE
     layers = experts = num_selected = None
@@ -64,7 +60,7 @@ def draw(config: ElasticSection, sizes: ElasticSizes, seed: int, micro: int, *, 
         layers = _layers(config.layer_choice, sizes.layers, count, seed, micro)
     count = _size(config.widths, config.width_probability, seed, micro, "width")
     if count is not None and count < sizes.experts:
-        experts = _experts(sizes, count, groups, seed, micro)
+        experts = _experts(sizes, count, config.expert_groups, seed, micro)
     count = _size(config.selected, config.selected_probability, seed, micro, "selected")
     if count is not None and count < sizes.num_selected:
         num_selected = count

@@ -21,8 +21,7 @@ def start(run: RunView) -> None:
     objective, degrees = run.objective, run.parallel_plan.degrees
     if not isinstance(objective, ElasticObjective):
         return
-    objective.groups = degrees.get("expert", 1)
-    check_sizes(objective.elastic, objective.sizes, objective.groups)
+    check_sizes(objective.elastic, objective.sizes)
     stages = degrees.get("pipeline", 1)
     if stages > 1:
         split = run.parallel_plan.split
@@ -34,7 +33,7 @@ def start(run: RunView) -> None:
                 raise ConfigError.at("method.whole", message)
 
 
-def check_sizes(config: ElasticSection, sizes: ElasticSizes, groups: int) -> None:
+def check_sizes(config: ElasticSection, sizes: ElasticSizes) -> None:
     """Raises ``ConfigError`` by key."""
     for depth in config.depths:
         if not 2 <= depth < sizes.layers:
@@ -50,10 +49,10 @@ def check_sizes(config: ElasticSection, sizes: ElasticSizes, groups: int) -> Non
                 raise ConfigError.at(f"method.{key}", "the model has no routed experts; leave it out")
             if not 1 <= value < most:
                 raise ConfigError.at(f"method.{key}", f"the model has {most}: choose 1 to {most - 1} (got {value})")
-    for width in config.widths:
-        if width % groups:
-            message = f"each of {groups} expert-parallel ranks keeps as many experts: choose multiples of {groups}"
-            raise ConfigError.at("method.widths", f"{message} (got {width})")
+    groups = config.expert_groups
+    if any(size % groups for size in (sizes.experts, *config.widths)):
+        message = f"each group keeps as many experts: {sizes.experts} experts and method.widths must be multiples of it"
+        raise ConfigError.at("method.expert_groups", f"{message} (got {groups})")
 
 
 def keep_usage(run: RunView) -> None:

@@ -137,12 +137,15 @@ class Ernie45MoeForCausalLM(Ernie45ForCausalLM):
         return ElasticSizes(arch.num_hidden_layers, arch.num_experts, arch.num_selected, rows)
 
     def expert_loads(self) -> Tensor | None:
-        """Of the last step; rows of dense layers are 0. None with a pipeline."""
-        reduction, sizes = self.balancer.reduction, self.elastic_sizes()
-        if sizes is None or (reduction is not None and reduction.splits_layers):
+        """Of the last step; rows of dense layers are 0."""
+        sizes, reduction = self.elastic_sizes(), self.balancer.reduction
+        if sizes is None:
             return None
         none, loads = paddle.zeros([sizes.experts]), self.balancer.last_loads
-        return paddle.stack([loads[place][0] if place in loads else none for place in range(sizes.rows)])
+        found = paddle.stack([loads[place][0] if place in loads else none for place in range(sizes.rows)])
+        if reduction is None or not reduction.splits_layers:
+            return found
+        return reduction.gather_layers(found.reshape([1, -1])).sum(axis=0).reshape(found.shape)
 
     def router_metrics(self) -> dict[str, float]:
         """Metrics of the last optimizer step."""

@@ -55,6 +55,7 @@ ALONE = {
         "method": "elastic-sft",
         "train__batch_size": 4,
         "method__widths": "[4]",
+        "method__expert_groups": 2,
         "method__width_probability": 0.7,
         "method__selected": "[1]",
         "method__selected_probability": 0.7,

@@ -14,6 +14,7 @@ ALONE = {
         "method": "elastic-sft",
         "method__depths": "[2, 3]",
         "method__depth_probability": 0.6,
+        "method__whole": 1,
         "method__widths": "[4]",
         "model__router_aux_loss": 0.01,
     },
