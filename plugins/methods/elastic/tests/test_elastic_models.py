@@ -10,6 +10,7 @@ import pytest
 from erniecore_elastic.config import ElasticPretrainConfig
 from erniecore_elastic.extraction import Sizes, extract_directory
 from erniecore_elastic.objective import ElasticPretrainObjective
+from erniecore_elastic.pipeline import PipelineShape
 from erniecore_elastic.sampling import WHOLE, Drawn
 from erniecore_elastic.usage import read_usage, write_usage
 from erniecore_model_init.new_model import init_model
@@ -231,3 +232,18 @@ class Unelastic:
     """A policy without the protocol."""
 
     architecture = json.loads('{"model_type": "toy"}')
+
+
+def test_in_a_pipeline_whole_groups_are_skipped(home):
+    objective = trained(home, retain=0.3, whole=1)
+    objective.pipeline = PipelineShape(2, 2, (1, 1, 2, 1))
+    found = [objective.draws(seed, 8) for seed in range(8)]
+    assert all(one[0] == WHOLE for one in found)
+    kept = [one.layers for step in found for one in step if one.layers is not None]
+    assert kept
+    # of the first and the last chunk nothing can be spared, and a group skips as much everywhere
+    assert all({0, 4} <= set(layers) for layers in kept)
+    for step in found:
+        batches = [batch(micro) for micro in range(8)]
+        given = [one.inputs.get("layers") for one in objective.prepare(batches, step=1, seed=found.index(step))]
+        assert [None if one is None else tuple(one.tolist()) for one in given] == [one.layers for one in step]
