@@ -50,7 +50,7 @@ class AttributesFormat(FormatPlugin):
 
     @hookimpl
     def ernie_match_row(self, row: Json) -> bool:
-        """By the text."""
+        """Whether the row has a `body`, which is a text."""
         return isinstance(row.get("body"), str)
 
     @hookimpl
