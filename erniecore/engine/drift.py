@@ -19,6 +19,11 @@ SPLIT = ("train.batch_size", "train.accumulation")
 ADDED: dict[str, object] = {
     "data.max_patches": 0,
     "method.neftune_alpha": 0.0,
+    "model.gpas": "off",
+    "model.layer_norm_scaling": False,
+    "model.router_sequence_loss": 0.0,
+    "model.router_similarity_loss": 0.0,
+    "optimizer.include": [],
     "schedules": {},
     "train.cycles": 1,
     "train.freeze": [],

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from erniecore.hookspecs.marker import hookspec
 
 if TYPE_CHECKING:
+    from erniecore.types.model import Tensor
     from erniecore.types.run import Evaluation, RunView
 
 
@@ -32,6 +33,21 @@ class LifecycleHooks:
     @hookspec
     def ernie_step_start(self, run: RunView, step: int) -> None:
         """Before each optimizer step; ``step`` is 1-based."""
+
+    @hookspec
+    def ernie_gradients(self, run: RunView, step: int, gradients: Mapping[str, Tensor]) -> None:
+        """Once per optimizer step, after the gradients are summed over its micro-batches and all ranks, and before their norm is
+        taken and clipped: name -> gradient of what this rank updates, which may be changed in place. Sharded parameters are here
+        in parts, so an elementwise change is the same in every layout.
+
+        Example::
+
+            @hookimpl
+            def ernie_gradients(self, gradients):
+                for name, gradient in gradients.items():
+                    if name.endswith(".gate"):
+                        gradient.clip_(-0.01, 0.01)
+        """
 
     @hookspec
     def ernie_collect_metrics(self, run: RunView, step: int) -> Mapping[str, float]:

@@ -12,6 +12,7 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 ADAPTERS = ("lora", "lora-moe", "lora-pissa", "rslora-plus", "dora")
 METHODS = (
     "dpo", "dpo-precomputed", "dpo-moving-reference", "dpo-lora", "ipo", "dpop", "robust-dpo", "simpo", "orpo", "kto",
+    "gpas", "router-losses",
 )  # fmt: skip
 
 
@@ -35,7 +36,7 @@ def test_recipe_trains(runner, rows, tmp_path, monkeypatch, name):
     file = EXAMPLES / f"{name}.yaml"
     data = yaml.safe_load(file.read_text())["data"]["train"][0]["path"]
     train = runner.home / "train.jsonl" if data == "conversations.jsonl" else rows / data
-    base = runner.home / ("moe" if name == "lora-moe" else "base")
+    base = runner.home / ("moe" if name in ("lora-moe", "router-losses") else "base")
     keys = {"model.path": base, "data.train": train, "train.max_steps": 2, "train.accumulation": 1, "adapter.rank": 4}
     if name not in (*ADAPTERS, "dpo-lora"):
         del keys["adapter.rank"]

@@ -254,6 +254,9 @@ class Trainer:
         for batch in batches:
             guards.check_token_ids(batch, self.context.model.vocab_size)
         output = self._hook.ernie_forward_backward(run=self.callbacks.view, batches=batches)
+        self.ranks.reduce_gradients(self.state.optimizer.slots)
+        gradients = dict(self.state.optimizer.gradients())
+        self._hook.ernie_gradients(run=self.callbacks.view, step=step, gradients=gradients)
         means, grad_norm, num_tokens = self._reduce(output)
         rate = learning_rate(step, self.total_steps, self._train, self._factor)
         try:
@@ -271,9 +274,8 @@ class Trainer:
         return True
 
     def _reduce(self, output: StepOutput) -> tuple[dict[str, float], float, int]:
-        """Means of the metrics, gradient norm and tokens of the whole step, over all ranks; gradients are summed."""
+        """Means of the metrics, gradient norm and tokens of the whole step, over all ranks."""
         optimizer = self.state.optimizer
-        self.ranks.reduce_gradients(optimizer.slots)
         squares = gradient_square_sum(optimizer, self.ranks.counts_parameter)
         own, (square_sum,) = metrics.read_sums(output.metrics, squares)
         sums, square_sum, num_tokens = combine(self.ranks, own, square_sum, output.num_tokens)

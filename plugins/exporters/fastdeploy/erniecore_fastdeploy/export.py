@@ -48,6 +48,21 @@ _NOT_SERVED = {
 }
 
 
+#: config.json's keys of a scaled residual stream, which no server knows
+_SCALED = ("gpas", "layer_norm_scaling")
+
+
+def check_plain(architecture: Mapping[str, Any]) -> None:
+    """Raises ``UsageError`` for a model that computes something else than the ERNIE 4.5 that the server knows."""
+    if scaled := [key for key in _SCALED if architecture.get(key)]:
+        raise UsageError(
+            "FastDeploy does not compute this model",
+            where=f"config.json: {scaled[0]}",
+            found=str(architecture[scaled[0]]),
+            fix="fold the scaling into the weights first, with --to hf-folded, then export that directory",
+        )
+
+
 def write_packed(bundle: ModelBundle, directory: Path, *, dtype: str, max_shard_bytes: int) -> None:
     """Write a quantized model into the existing, empty ``directory``. ``dtype``: of tensors that are not quantized.
 

@@ -29,8 +29,9 @@ class FastDeployExporter(Plugin):
         from erniecore_model_check.rules import require_contract
 
         from erniecore.api.model_files import is_packed, write_model_files
-        from erniecore_fastdeploy.export import write_packed
+        from erniecore_fastdeploy.export import check_plain, write_packed
 
+        check_plain(bundle.architecture)
         if is_packed(bundle.model):
             write_packed(bundle, target, dtype=config.dtype, max_shard_bytes=config.max_shard_bytes)
         else:

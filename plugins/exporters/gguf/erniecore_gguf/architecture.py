@@ -21,10 +21,21 @@ _LAYER_WITH_EXPERTS = re.compile(r"model\.layers\.(\d+)\.mlp\.experts\.")
 _PREDICTION = re.compile(r"model\.mtp_")
 
 
-def refused(message: str, *, where: str = "config.json", found: object = None, expected: str = "") -> UsageError:
+#: config.json's keys of a scaled residual stream, which `--to hf-folded` puts into the weights
+_FOLDED = ("gpas", "layer_norm_scaling")
+
+
+def refused(
+    message: str,
+    *,
+    where: str = "config.json",
+    found: object = None,
+    expected: str = "",
+    fix: str = "export it with --to hf",
+) -> UsageError:
     """The error for what a GGUF file of ERNIE 4.5 cannot hold; the caller raises it."""
     shown = "" if found is None else shorten(found)
-    return UsageError(message, where=where, found=shown, expected=expected, fix="export it with --to hf")
+    return UsageError(message, where=where, found=shown, expected=expected, fix=fix)
 
 
 def check_architecture(config: Mapping[str, Any]) -> gguf.MODEL_ARCH:
@@ -38,7 +49,8 @@ def check_architecture(config: Mapping[str, Any]) -> gguf.MODEL_ARCH:
             expected=" or ".join(ARCHITECTURES),
         )
     wanted = {"use_bias": (None, False), "scoring_func": (None, "softmax"), "hidden_act": (None, "silu"),
-              "rope_scaling": (None,), "moe_layer_interval": (None, 1)}  # fmt: skip
+              "rope_scaling": (None,), "moe_layer_interval": (None, 1), "gpas": (None,),
+              "layer_norm_scaling": (None, False)}  # fmt: skip
     for key, values in wanted.items():
         if config.get(key) not in values:
             raise refused(
@@ -46,6 +58,7 @@ def check_architecture(config: Mapping[str, Any]) -> gguf.MODEL_ARCH:
                 where=f"config.json: {key}",
                 found=config[key],
                 expected=str(values[-1]),
+                **({"fix": "export it with --to hf-folded first, then that directory"} if key in _FOLDED else {}),
             )
     return ARCHITECTURES[kind]
 

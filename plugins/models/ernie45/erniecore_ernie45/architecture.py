@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -16,8 +16,12 @@ from typing import Any
 from erniecore.api import CheckpointError, ConfigError, Json, nearest, shorten
 from erniecore.api.files import read_object
 from erniecore.api.model import DecoderShape, LayerShape
-from erniecore_ernie45.config import ModelSection
+from erniecore_ernie45.config import DecoderSection, ModelSection
 
+#: keys of our own: how the residual stream is scaled, see ``residual.py``
+GPAS, LAYER_NORM_SCALING = "gpas", "layer_norm_scaling"
+#: values of ``gpas``: whether the gradient of the stream passes unchanged
+GATES = ("straight-through", "plain")
 #: sizes and numbers of layers beyond these are mistakes, and would be built for hours
 MOST, MOST_LAYERS = 1 << 24, 4096
 
@@ -55,6 +59,13 @@ class Keys:
         if not isinstance(value, bool):
             raise self.fault(key, "not a truth value", expected="true or false")
         return value
+
+    def choice(self, key: str, choices: Sequence[str]) -> str:
+        """One of ``choices``, or ``""`` for a missing key."""
+        value = self.source.get(key)
+        if value not in (None, *choices):
+            raise self.fault(key, "not supported by this model", expected=" or ".join(choices))
+        return str(value or "")
 
     def texts(self, key: str) -> None:
         """Refuses anything but a list of texts; a missing key or null is fine."""
@@ -97,6 +108,8 @@ class Architecture:
     tie_word_embeddings: bool
     use_bias: bool
     initializer_range: float
+    gpas: str
+    layer_norm_scaling: bool
     source: Mapping[str, Any] = field(repr=False)
 
     @property
@@ -141,6 +154,8 @@ def decoder_fields(keys: Keys, model_type: str) -> dict[str, Any]:
         "tie_word_embeddings": keys.flag("tie_word_embeddings", True),
         "use_bias": keys.flag("use_bias", False),
         "initializer_range": keys.number("initializer_range", 0.02),
+        "gpas": keys.choice(GPAS, GATES),
+        "layer_norm_scaling": keys.flag(LAYER_NORM_SCALING, False),
         "source": dict(keys.source),
     }
 
@@ -186,10 +201,21 @@ def read_source(config: ModelSection) -> dict[str, Any]:
     if not config.path:
         if not config.architecture:
             raise ConfigError.at("model.path", "neither a model directory nor `model.size` nor `model.architecture`")
-        return dict(config.architecture)
+        return _scaled(config, dict(config.architecture))
     if config.size:
         raise ConfigError.at("model.size", "a recipe is for new weights; `model.path` already says what the model is")
     source = read_object(
         Path(config.path) / "config.json", CheckpointError, fix="give a directory that holds config.json"
     )
-    return {**source, **config.architecture}
+    return _scaled(config, {**source, **config.architecture})
+
+
+def _scaled(config: ModelSection, source: dict[str, Any]) -> dict[str, Any]:
+    """config.json with the scaling of the residual stream that the settings ask for, of a model that has the settings."""
+    if not isinstance(config, DecoderSection):
+        return source
+    if config.layer_norm_scaling and config.path and not source.get(LAYER_NORM_SCALING):
+        message = "these weights were trained without; a model learns with scaled norms from its first step"
+        raise ConfigError.at("model.layer_norm_scaling", message)
+    asked = {GPAS: config.gpas} if config.gpas != "off" else {}
+    return {**source, **asked, **({LAYER_NORM_SCALING: True} if config.layer_norm_scaling else {})}

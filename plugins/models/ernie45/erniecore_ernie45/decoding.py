@@ -13,6 +13,7 @@ from paddle import nn  # noqa: TID253
 from erniecore.api import ops
 from erniecore.api.decoding import DecoderBlock, DecoderPlan, Projection, computes_as, projection_of, without_hooks
 from erniecore_ernie45.layers import MLP, Attention, Embedding, RMSNorm
+from erniecore_ernie45.residual import Residual
 
 #: what describes a layer of a class; None: it is not what it was
 Describe = Callable[[Any], DecoderBlock | None]
@@ -54,6 +55,8 @@ def block_of(layer: Any, rest: Mapping[str, Any]) -> DecoderBlock | None:
     """A layer, with ``rest`` as its second half."""
     attention, norms = layer.self_attn, (layer.input_layernorm, layer.post_attention_layernorm)
     if type(attention) is not Attention or any(type(norm) is not RMSNorm for norm in norms):
+        return None
+    if type(layer.residual) is not Residual:
         return None
     q, k, v, o = (projection_of(getattr(attention, f"{name}_proj")) for name in "qkvo")
     if q is None or k is None or v is None or o is None:

@@ -17,6 +17,8 @@ from erniecore.api import ops
 from erniecore.api.layers import filled, recompute, stored_values
 from erniecore_ernie45.architecture import Architecture
 from erniecore_ernie45.context import Context
+from erniecore_ernie45.residual import RMSNorm as RMSNorm
+from erniecore_ernie45.residual import make_norm, make_residual
 
 
 class Sizes(Protocol):
@@ -78,20 +80,6 @@ class Embedding(nn.Layer):  # type: ignore[misc]
             self.compact = True
 
 
-class RMSNorm(nn.Layer):  # type: ignore[misc]
-    """w * x / sqrt(mean(x^2) + epsilon), statistics in float32 (arXiv:1910.07467)."""
-
-    def __init__(self, size: int, epsilon: float) -> None:
-        super().__init__()
-        ones = nn.initializer.Constant(1.0)
-        self.weight = self.create_parameter([size], dtype=paddle.get_default_dtype(), default_initializer=ones)
-        self.epsilon = epsilon
-
-    def forward(self, x: Tensor) -> Tensor:
-        """[..., H] -> the same shape and dtype."""
-        return ops.rms_norm(x, self.weight, self.epsilon)
-
-
 class Attention(nn.Layer):  # type: ignore[misc]
     """Causal attention with shared key and value heads and rotary positions (arXiv:2104.09864)."""
 
@@ -143,31 +131,31 @@ class MLP(nn.Layer):  # type: ignore[misc]
 
 
 class DecoderLayer(nn.Layer):  # type: ignore[misc]
-    """Attention and MLP, each after a norm and added to the stream."""
+    """Attention and MLP, each after a norm and added to the stream; ``residual`` is how (see ``residual.py``)."""
 
     def __init__(self, arch: Architecture, index: int, mlp: nn.Layer | None = None) -> None:
         super().__init__()
         self.self_attn = Attention(arch, index)
         self.mlp = MLP(arch, arch.intermediate_size) if mlp is None else mlp
-        self.input_layernorm = RMSNorm(arch.hidden_size, arch.rms_norm_eps)
-        self.post_attention_layernorm = RMSNorm(arch.hidden_size, arch.rms_norm_eps)
+        self.input_layernorm, self.post_attention_layernorm = make_norm(arch, index), make_norm(arch, index)
+        self.residual = make_residual(arch, index)
 
     def forward(self, x_BSH: Tensor, context: Context) -> tuple[Tensor, ...]:
         """The stream after this layer, then whatever else the layer measured (nothing here)."""
         x_BSH = self.attend(x_BSH, context)
         normed_BSH = self.post_attention_layernorm(x_BSH)
         with ops.rematerialized(normed_BSH, lambda: self.post_attention_layernorm(x_BSH)):
-            return (x_BSH + self.mlp(normed_BSH),)
+            return (self.residual(x_BSH, self.mlp(normed_BSH)),)
 
     def attend(self, x_BSH: Tensor, context: Context) -> Tensor:
         """The attention block with its residual connection."""
         normed_BSH = self.input_layernorm(x_BSH)
         if context.recompute == "attention":
-            return x_BSH + recompute(self.self_attn, normed_BSH, context)
+            return self.residual(x_BSH, recompute(self.self_attn, normed_BSH, context))
         if context.recompute == "core-attention":
-            return x_BSH + self.self_attn(normed_BSH, context)
+            return self.residual(x_BSH, self.self_attn(normed_BSH, context))
         with ops.rematerialized(normed_BSH, lambda: self.input_layernorm(x_BSH)):
-            return x_BSH + self.self_attn(normed_BSH, context)
+            return self.residual(x_BSH, self.self_attn(normed_BSH, context))
 
 
 def call(function: Any, *args: Any, **kwargs: Any) -> Any:

@@ -12,6 +12,7 @@ COMMON_RULES: tuple[tuple[str, str], ...] = (
     ("*.self_attn.o_proj.weight", "row"),
     ("*.self_attn.o_proj.bias", "replicate"),
     ("*norm.weight", "replicate"),
+    ("*.residual.gate", "replicate"),
 )
 
 #: A dense MLP.

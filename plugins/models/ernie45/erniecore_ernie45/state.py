@@ -49,7 +49,7 @@ class Ernie45StateAdapter:
             raise CheckpointError("unknown layout", found=layout, expected=" or ".join(self.layouts))
         prefix = "model." if layout == "pt" or (names and not _has_prefix(names)) else "ernie."
         rules = Rules(layout, prefix, reading=bool(names))
-        return [*self.outside(rules, names), *self.inside(rules)]
+        return [*self.outside(rules, names), *self.inside(rules), *self.gates(rules, names)]
 
     def ignored(self, name: str) -> bool:
         """Multi-token-prediction weights: the dense model has no use for them."""
@@ -72,6 +72,16 @@ class Ernie45StateAdapter:
         if arch.head_bias:
             yield rules.same("lm_head.bias", (arch.vocab_size,))
         yield rules.same("model.norm.weight", (arch.hidden_size,))
+
+    def gates(self, rules: Rules, names: Sequence[str]) -> Iterator[TensorMap]:
+        """The gates of a model with GPAS; 0 where ``names`` has none, so that the model computes what it did."""
+        for index in range(self.arch.num_hidden_layers) if self.arch.gpas else ():
+            layer = f"model.layers.{index}."
+            gate = rules.same(f"{layer}residual.gate", (1,), "float32")
+            if names and gate.sources[0] not in names:
+                norm = rules.public(f"{layer}input_layernorm.weight")
+                gate = TensorMap(gate.name, (1,), (norm,), ((self.arch.hidden_size,),), _zero, None, "float32")
+            yield gate
 
     def inside(self, rules: Rules) -> Iterator[TensorMap]:
         """Tensor maps of all decoder layers."""
@@ -164,6 +174,10 @@ def _has_prefix(names: Sequence[str]) -> bool:
 
 def _first(arrays: Sequence[Array]) -> Array:
     return arrays[0]
+
+
+def _zero(arrays: Sequence[Array]) -> Array:
+    return np.zeros(1, arrays[0].dtype)
 
 
 def _alone(array: Array) -> Sequence[Array]:

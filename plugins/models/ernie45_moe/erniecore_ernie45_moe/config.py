@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from erniecore_ernie45.config import ModelSection
+from erniecore_ernie45.config import DecoderSection
 from pydantic import field_validator
 
 from erniecore.api import Field
 
 
-class RouterSection(ModelSection):
+class RouterSection(DecoderSection):
     """What every model with routed experts can be told: how to train its routers."""
 
     capacity: tuple[float, ...] = Field(
@@ -18,6 +18,12 @@ class RouterSection(ModelSection):
     )
     router_aux_loss: float = Field(
         0.0, ge=0, description="Coefficient of the load-balancing loss, summed over layers; gradient only."
+    )
+    router_sequence_loss: float = Field(
+        0.0,
+        ge=0,
+        description="Coefficient of the load-balancing loss of each row by itself (DeepSeek-V3: 1e-4), 1 for an even router; "
+        "gradient only.",
     )
     router_z_loss: float = Field(
         0.0, ge=0, description="Coefficient of the squared log-partition of the router; gradient only."
@@ -29,6 +35,12 @@ class RouterSection(ModelSection):
         False,
         description="Apply the orthogonal loss by itself after each optimizer step, W <- W - rate x coefficient x gradient, as "
         "decoupled weight decay does, so that Adam's moments never see it. Frozen routers stay.",
+    )
+    router_similarity_loss: float = Field(
+        0.0,
+        ge=0,
+        description="Coefficient of the loss that makes the router's expert vectors orthonormal (SimBal, arXiv:2506.14038), "
+        "summed over their products and layers; gradient only.",
     )
     bias_update_rate: float = Field(
         1e-3,

@@ -19,7 +19,14 @@ from erniecore.api.experts import SequenceShard, WholeSequences
 from erniecore_ernie45_moe.architecture import MoeArchitecture
 from erniecore_ernie45_moe.balance import Measured
 from erniecore_ernie45_moe.config import RouterSection
-from erniecore_ernie45_moe.losses import aux_loss, orthogonal_loss, router_entropy, z_loss
+from erniecore_ernie45_moe.losses import (
+    aux_loss,
+    orthogonal_loss,
+    router_entropy,
+    sequence_loss,
+    similarity_loss,
+    z_loss,
+)
 from erniecore_ernie45_moe.router import Routing, drop_over_capacity, hide_padding, loads, route
 
 
@@ -119,7 +126,8 @@ class MoeBlock(nn.Layer):  # type: ignore[misc]
         if self.shared_experts is not None:
             y_BSH = y_BSH + self.shared_experts(x_BSH)
         if reduced is None and self.training and paddle.is_grad_enabled():
-            return y_BSH, self.measure(*self.whole(routing, real_T, x_BSH.shape[0]))
+            rows = x_BSH.shape[0]
+            return y_BSH, self.measure(*self.whole(routing, real_T, rows), num_rows=rows)
         return (y_BSH,)
 
     def shard_sequences(self, shard: SequenceShard) -> None:
@@ -179,12 +187,15 @@ class MoeBlock(nn.Layer):  # type: ignore[misc]
         factor = training if self.training else evaluation if tokens >= experts else small
         return drop_over_capacity(routing, math.floor(factor * tokens / experts), self.arch.norm_min)
 
-    def measure(self, routing: Routing, real_T: Tensor | None, router: int = 0) -> Measured:
+    def measure(self, routing: Routing, real_T: Tensor | None, router: int = 0, *, num_rows: int = 1) -> Measured:
         """Load [1, E], entropy and the losses that are trained with."""
+        scores, chosen = routing.scores, self.arch.num_selected
         losses = {
-            "aux": lambda: aux_loss(routing.scores, self.arch.num_selected, real_T),
+            "aux": lambda: aux_loss(scores, chosen, real_T),
+            "sequence": lambda: sequence_loss(scores, chosen, num_rows, real_T),
             "z": lambda: z_loss(routing.logits, real_T),
             "orthogonal": lambda: self.rows.common(orthogonal_loss(self.routers()[router])),
+            "similarity": lambda: self.rows.common(similarity_loss(self.routers()[router])),
         }
         load_1E = loads(routing.experts, self.arch.num_experts).unsqueeze(0)
         entropy = router_entropy(routing.scores.detach(), real_T)
@@ -200,7 +211,7 @@ class MoeDecoderLayer(DecoderLayer):
         normed_BSH = self.post_attention_layernorm(x_BSH)
         with ops.rematerialized(normed_BSH, lambda: self.post_attention_layernorm(x_BSH)):
             y_BSH, *measured = self.mix(normed_BSH, context)
-        return (x_BSH + y_BSH, *measured)
+        return (self.residual(x_BSH, y_BSH), *measured)
 
     def mix(self, normed_BSH: Tensor, context: Context) -> tuple[Any, ...]:
         """The mixture of experts, and in training what its routers did."""
@@ -222,6 +233,8 @@ def loss_coefficients(config: RouterSection) -> dict[str, float]:
     """Losses that are trained with, by the names that ``MoeBlock.measure`` gives them; not the decoupled one."""
     return {
         "aux": config.router_aux_loss,
+        "sequence": config.router_sequence_loss,
         "z": config.router_z_loss,
+        "similarity": config.router_similarity_loss,
         "orthogonal": 0.0 if config.router_orthogonal_decoupled else config.router_orthogonal_loss,
     }

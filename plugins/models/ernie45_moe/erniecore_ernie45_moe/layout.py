@@ -25,7 +25,7 @@ MOE_RULES: tuple[tuple[str, str], ...] = (
 MOE_STAGES = replace(
     STAGES,
     further=("model.mtp_block", "model.mtp_emb_norm", "model.mtp_hidden_norm", "model.mtp_linear_proj"),
-    auxiliary=("aux", "z", "orthogonal"),
+    auxiliary=("aux", "sequence", "z", "orthogonal", "similarity"),
 )
 
 

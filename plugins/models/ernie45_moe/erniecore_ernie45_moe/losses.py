@@ -23,6 +23,27 @@ def aux_loss(scores_TE: Tensor, num_selected: int, real_T: Tensor | None = None)
     return num_experts * (mean_over_tokens(shares_TE, real_T) * mean_over_tokens(chosen_TE, real_T)).sum()
 
 
+def sequence_loss(scores_TE: Tensor, num_selected: int, num_rows: int, real_T: Tensor | None = None) -> Tensor:
+    """:func:`aux_loss` of every row by itself, divided by k, as a mean over rows: 1 for a router that is even in each.
+
+    Rows are those of the batch: a row that packs several samples counts as one. Source: arXiv:2412.19437, eq. 17 to 20."""
+    size = scores_TE.shape[-1]
+    scores_BSE = scores_TE.reshape([num_rows, -1, size])
+    real_BS = None if real_T is None else real_T.reshape([num_rows, -1])
+    rows = [
+        aux_loss(scores_BSE[row], num_selected, None if real_BS is None else real_BS[row]) for row in range(num_rows)
+    ]
+    return paddle.add_n(rows) / (num_rows * num_selected)
+
+
+def similarity_loss(gate_HE: Tensor) -> Tensor:
+    """Σ |Rᵀ R − I| over the E x E entries, of the router's weight as it is: 0 for orthonormal expert vectors, with which tokens
+    keep their similarity in the logits. Unlike :func:`orthogonal_loss` it also holds lengths. Source: SimBal, arXiv:2506.14038.
+    """
+    gram_EE = paddle.matmul(gate_HE, gate_HE, transpose_x=True)
+    return (gram_EE - paddle.eye(gate_HE.shape[1])).abs().sum()
+
+
 def z_loss(logits_TE: Tensor, real_T: Tensor | None = None) -> Tensor:
     """Mean over tokens of logsumexp(logits)^2. Source: arXiv:2202.08906, eq. 5."""
     return mean_over_tokens(paddle.logsumexp(logits_TE, axis=-1, keepdim=True).square(), real_T).sum()

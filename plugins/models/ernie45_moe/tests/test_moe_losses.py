@@ -6,7 +6,14 @@ import numpy as np
 import paddle  # noqa: TID253
 import pytest
 from erniecore_ernie45_moe.balance import moved_bias
-from erniecore_ernie45_moe.losses import aux_loss, orthogonal_loss, router_entropy, z_loss
+from erniecore_ernie45_moe.losses import (
+    aux_loss,
+    orthogonal_loss,
+    router_entropy,
+    sequence_loss,
+    similarity_loss,
+    z_loss,
+)
 from erniecore_ernie45_moe.plugin import plugin
 
 LAYERS = ("layer1", "layer2", "layer3")
@@ -62,6 +69,41 @@ def test_the_model_moves_its_biases_after_a_step(moe, build, derived):
     for block, layer in zip(model.blocks(), LAYERS, strict=True):
         expected = derived["moe_batch_a"][layer]["bias_after_update_lr_0.001"]
         np.testing.assert_allclose(block.moe_statics.e_score_correction_bias.numpy()[0], expected, atol=1e-7)
+
+
+def test_the_loss_of_rows_is_the_mean_of_their_own_divided_by_k():
+    """Stored value of two tokens; rows that are uneven by themselves but even together, and padding."""
+    logits = paddle.to_tensor([[2.0, 0, 1, -1], [2, 1, 0, -1]])
+    scores = paddle.nn.functional.softmax(logits)
+    assert float(sequence_loss(scores, 2, 1)) == pytest.approx(3.2237 / 2, abs=3e-5)
+    eager = paddle.to_tensor([[0.97, 0.01, 0.01, 0.01], [0.01, 0.97, 0.01, 0.01]])
+    rows = eager.repeat_interleave(3, axis=0)  # row 0 wants expert 0 alone, row 1 expert 1
+    assert float(aux_loss(rows, 1)) == pytest.approx(4 * 0.49, rel=1e-5)
+    assert float(sequence_loss(rows, 1, 2)) == pytest.approx(4 * 0.97, rel=1e-5)
+    even = paddle.full([6, 4], 0.25)
+    assert float(sequence_loss(even, 2, 3)) == pytest.approx(1.0, rel=1e-6)
+    real = paddle.to_tensor([True, True, False, True, True, True])
+    other = rows.clone()
+    other[2] = paddle.to_tensor([0.01, 0.01, 0.01, 0.97])
+    assert float(sequence_loss(other, 1, 2, real)) == pytest.approx(4 * 0.97, rel=1e-5)
+
+
+def test_the_similarity_loss_is_the_distance_of_the_raw_gram_matrix_from_one():
+    gate = paddle.to_tensor([[1.0, 1, 0], [0, 1, 2]])  # experts [1, 0], [1, 1], [0, 2]
+    assert float(similarity_loss(gate)) == pytest.approx(0 + 1 + 3 + 2 * (1 + 0 + 2))
+    turned = paddle.to_tensor(np.linalg.qr(np.random.default_rng(0).normal(size=(6, 4)))[0].astype("float32"))
+    assert float(similarity_loss(turned)) == pytest.approx(0, abs=1e-5)
+    assert float(similarity_loss(2 * turned)) == pytest.approx(4 * 3, rel=1e-5), "lengths count"
+    assert float(orthogonal_loss(2 * turned)) == pytest.approx(0, abs=1e-6), "which it does not here"
+
+
+def test_losses_of_rows_and_similarity_are_settings(moe, build):
+    model, features = training_pass(moe, build, router_sequence_loss=0.5, router_similarity_loss=0.25)
+    assert set(features.auxiliary) == {"sequence", "similarity"}
+    gates = [block.gate.weight for block in model.blocks()]
+    expected = 0.25 * sum(float(similarity_loss(gate)) for gate in gates)
+    assert float(features.auxiliary["similarity"]) == pytest.approx(expected, rel=1e-5)
+    assert 0.5 * len(gates) <= float(features.auxiliary["sequence"]) < 0.5 * len(gates) * 8
 
 
 def test_losses_without_a_coefficient_are_not_computed(moe, build):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from erniecore_ernie45.config import ModelSection
+from erniecore_ernie45.config import DecoderSection
 from erniecore_ernie45_moe.config import RouterSection
 from pydantic import ValidationInfo, field_validator
 
@@ -12,7 +12,7 @@ from erniecore.api import Field
 from erniecore_ernie45_vl.parts import Part, part_of
 
 
-class MediaSection(ModelSection):
+class MediaSection(DecoderSection):
     """What every model that sees can be told: which image files it reads."""
 
     media_roots: tuple[str, ...] = Field(

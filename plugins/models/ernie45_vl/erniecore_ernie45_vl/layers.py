@@ -57,7 +57,9 @@ class VlBlock(MoeBlock):
         routing = hide_padding(self.route_by(x_TH, 1), vision_T)
         kept = self.keep(routing)
         y_BSH = y_BSH + self.vision_experts(x_TH, kept.experts, kept.weights).reshape(x_BSH.shape)
-        return (y_BSH, *(joined(entry, super(VlBlock, self).measure(routing, vision_T, 1)) for entry in text))
+        rows = x_BSH.shape[0]
+        vision = [super(VlBlock, self).measure(routing, vision_T, 1, num_rows=rows) for _ in text]
+        return (y_BSH, *map(joined, text, vision))
 
     def _texts(self, x_BSH: Tensor, real_BS: Tensor | None) -> tuple[Any, ...]:
         """A batch without images. Where the vision experts are spread over ranks, those of other ranks may be asked for, so all

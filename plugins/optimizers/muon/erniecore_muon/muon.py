@@ -29,7 +29,7 @@ from erniecore.api.adamw import AdamW, ParameterSlot
 from erniecore.api.ops import square_sum
 from erniecore.api.optimizer import Optimizer, ParameterRole, ProcessGroup, ShardSpec, TrainedParameter
 from erniecore_muon.newton_schulz import orthogonalized
-from erniecore_muon.plugin import MATRICES, MuonConfig
+from erniecore_muon.plugin import MuonConfig, is_matrix
 
 
 class Muon(Optimizer):
@@ -43,11 +43,12 @@ class Muon(Optimizer):
 
     def __init__(self, parameters: Sequence[TrainedParameter], config: MuonConfig, ranks: ProcessGroup) -> None:
         self.config, self.ranks = config, ranks
-        self.adamw = AdamW([given for given in parameters if given.role not in MATRICES], config)
+        ours = {g.name for g in parameters if is_matrix(config, g.name, g.role, g.shard_spec.shape)}
+        self.adamw = AdamW([given for given in parameters if given.name not in ours], config)
         self.matrices = [
             ParameterSlot(given, ("momentum",), config.moments, offload=config.offload)
             for given in parameters
-            if given.role in MATRICES
+            if given.name in ours
         ]
         by_name = {slot.name: slot for slot in chain(self.matrices, self.adamw.slots)}
         self.slots = [by_name[given.name] for given in parameters]

@@ -8,6 +8,7 @@ from erniecore_muon.newton_schulz import COEFFICIENTS, orthogonalized
 from erniecore_muon.plugin import MuonConfig, plugin
 from erniecore_ops import kernels
 
+from erniecore.api import ConfigError
 from erniecore.api.adamw import AdamW
 from erniecore.api.optimizer import AdamWConfig, ParameterRole, ParameterSpec, ShardSpec, TrainedParameter
 from erniecore.api.testing import SingleProcess
@@ -166,3 +167,19 @@ def test_plan_of_a_matrix_is_one_moment():
     planned = dict(zip(SHAPES, plugin.ernie_optimizer_bytes(MuonConfig(), specs), strict=True))
     assert (planned["wide"].state, planned["wide"].master) == (24 * 4, 24 * 4)
     assert (planned["embed"].state, planned["embed"].master) == (36 * 8, 36 * 4)
+
+
+def test_routers_are_updated_as_matrices_where_the_settings_include_them():
+    given, config = parameters(), MuonConfig(include=("rout*",))
+    start = given[4].parameter.numpy()
+    optimizer = Muon(given, config, SingleProcess())
+    train(optimizer, given, range(2))
+    assert {slot.name for slot in optimizer.matrices} == {*MATRICES, "router"}
+    found, rate = given[4].parameter.numpy(), 0.02 * 0.5
+    expected = reference(start, "router", range(2), rate, rule="match-rms-adamw", nesterov=True)
+    np.testing.assert_allclose(found, expected, rtol=2e-4, atol=2e-6)
+    specs = [ParameterSpec(one.name, one.shard_spec.shape, "float32", one.role) for one in given]
+    sizes = plugin.ernie_optimizer_bytes(config=config, parameters=specs)
+    assert [sizes[4].state, sizes[5].state] == [4 * 12, 2 * 4 * 4]
+    with pytest.raises(ConfigError, match=r"no trained 2-D parameter fits '\*norm'"):
+        plugin.ernie_optimizer_bytes(config=MuonConfig(include=("*norm",)), parameters=specs)

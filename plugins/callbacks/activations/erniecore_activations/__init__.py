@@ -1,0 +1,1 @@
+"""Variance of the residual stream behind each layer: callback ``activations``."""

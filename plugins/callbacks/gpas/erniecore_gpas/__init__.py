@@ -1,0 +1,1 @@
+"""Gates of the residual stream: clipped gradients and metrics. Callback ``gpas``."""

@@ -1,0 +1,1 @@
+"""Scaling of the residual stream folded into the weights: exporter ``hf-folded``."""
