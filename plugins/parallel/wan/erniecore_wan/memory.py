@@ -40,7 +40,7 @@ class Memory:
     """The state of a site's exchange.
 
     Attributes:
-        round: the next one. begun: step at which the last exchange began. tokens: trained on since the last exchange.
+        round: the next one. begun: step at which the last exchange began.
         interval, form, k: as they are now; ``adaptive`` changes them.
         anchors, errors: float32 [n] of each fragment. states: of the outer optimizer, of each fragment.
         sent: an update on its way.
@@ -48,7 +48,6 @@ class Memory:
 
     round: int = 0
     begun: int = 0
-    tokens: float = 0.0
     interval: int = 0
     form: str = ""
     k: int = 0
@@ -58,7 +57,7 @@ class Memory:
     sent: Sent | None = None
 
 
-_FACTS = ("round", "begun", "tokens", "interval", "form", "k")
+_FACTS = ("round", "begun", "interval", "form", "k")
 
 
 class MemoryFiles:

@@ -114,6 +114,8 @@ class CoordinatorServer(ThreadingHTTPServer):
     def handle_error(self, request: Any, client_address: Any) -> None:
         """A connection that broke, or a stranger; never more than an event."""
         error = sys.exc_info()[1]
+        if isinstance(error, ssl.SSLEOFError):  # cut, as any connection may be
+            return
         if isinstance(error, ssl.SSLCertVerificationError | EnvironmentFault) or "PEER_DID_NOT_RETURN" in str(error):
             self.refusals.add(str(client_address[0]), "stranger", f"no pinned certificate: {error}")
         elif isinstance(error, ssl.SSLError):

@@ -135,7 +135,7 @@ class SiteRounds:
             own = [self._gathered(i) for i in range(len(self._fragments))]
             if self._is_main:
                 self._connected.put_anchor(own)
-                self._memory = Memory(joined["round"], run.step, 0.0, config.interval, config.form, config.k, own)
+                self._memory = Memory(joined["round"], run.step, config.interval, config.form, config.k, own)
                 self._memory.errors = [np.zeros_like(anchor) for anchor in own]
                 self._memory.states = [{} for _ in own]
         else:
@@ -159,7 +159,7 @@ class SiteRounds:
                 states.append(state)
             path.unlink()
             interval, form, k = memory.interval or config.interval, memory.form or config.form, memory.k or config.k
-            self._memory = Memory(joined["round"], run.step, 0.0, interval, form, k, anchors)
+            self._memory = Memory(joined["round"], run.step, interval, form, k, anchors)
             self._memory.errors = [np.zeros_like(anchor) for anchor in anchors]
             self._memory.states = states
             run.emit("wan_anchor", site=self._name, round=joined["round"], step=run.step, reason=reason)
@@ -191,7 +191,6 @@ class SiteRounds:
         """Exchange what is due; on all ranks, after every step."""
         self._last_step, last = step, step == run.total_steps
         if self._is_main:
-            self._memory.tokens += float(metrics["tokens"])
             self._loss = float(metrics["loss"]) if np.isfinite(metrics["loss"]) else self._loss
             seconds = float(metrics["seconds"])
             self._seconds = seconds if not self._seconds else 0.8 * self._seconds + 0.2 * seconds
@@ -250,7 +249,7 @@ class SiteRounds:
             len(delta),
             cast("Form", memory.form),
             fragment,
-            samples=max(memory.tokens, 1.0),
+            samples=float((step - memory.begun) * _rows_per_step(run)),
             k=rule.k if memory.form == "sparse" else 0,
             chunk=rule.chunk if memory.form == "sparse" else 0,
             norm=float(np.linalg.norm(sent_as.astype(np.float64))),
@@ -261,7 +260,6 @@ class SiteRounds:
         self._transfer = Transfer(self._connected, memory.sent, self._name)
         facts = {"round": memory.round, "fragment": fragment, "norm": header.norm, "samples": header.samples}
         run.emit("wan_update", site=self._name, step=step, bytes=len(data), form=memory.form, k=header.k, **facts)
-        memory.tokens = 0.0
 
     def _report(self) -> dict[str, float]:
         """What was measured, for the coordinator's decisions; nothing of it if the run is not adaptive, so that an update of a
@@ -341,6 +339,11 @@ class SiteRounds:
     def _complain(self, run: Any) -> None:
         while self._complaints:
             run.emit("wan_link", site=self._name, reason=f"the coordinator is not reached: {self._complaints.pop(0)}")
+
+
+def _rows_per_step(run: Any) -> int:
+    """Sequences of a step of this site. From the settings, so that steps that are repeated weigh the same."""
+    return int(run.settings.train.batch_size * run.settings.train.accumulation * run.parallel_plan.data_size)
 
 
 def _facts(result: Result) -> dict[str, Any]:

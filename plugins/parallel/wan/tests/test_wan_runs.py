@@ -1,7 +1,9 @@
 """Whole runs as sites: processes of their own, each with its data and layout, and a coordinator in this one."""
 
 import json
+import os
 import random
+import time
 
 import numpy as np
 import pytest
@@ -9,6 +11,8 @@ from erniecore_wan.coordinator import Life
 from processes import user_environ
 from wan_sites import Service, make_keyring
 from warmed import warm as warm
+
+from erniecore.api import ErnieError
 
 SIZE = "hidden_size=32,intermediate_size=64,num_hidden_layers=2,num_attention_heads=4,num_key_value_heads=4,head_dim=8"
 
@@ -116,6 +120,25 @@ def assert_equal(one, other):
     assert all((one[name] == other[name]).all() for name in one)
 
 
+def wait_for(start_again, out, kind, count=1):
+    """Until a run has told of so many events; ``start_again``: its process, which must live."""
+    path = out / "events.jsonl"
+    while not path.is_file() or path.read_text().count(f'"event": "{kind}"') < count:
+        if start_again.poll() is not None:
+            finish({out.name: start_again})
+            raise AssertionError(f"{out.name} ended before {kind} {count}")
+        time.sleep(0.005)
+
+
+def kill(process):
+    process.kill()
+    process.communicate()
+
+
+#: updates that leave something behind for the next round, and checkpoints in between
+FRAGILE = {"parallel__form": "sparse", "parallel__k": 32, "parallel__interval": 3, "checkpoint__every": 2}
+
+
 @pytest.mark.multiproc
 def test_two_sites_end_with_the_same_weights_and_tell_of_every_round(service, run_sites):
     ran = run_sites({"east": {}, "west": {"train__batch_size": 4}})
@@ -127,3 +150,135 @@ def test_two_sites_end_with_the_same_weights_and_tell_of_every_round(service, ru
     weights = ran["east"].of("wan_round")[0]["members"]
     assert weights["west"] > weights["east"]  # by samples
     assert service.coordinator.done
+
+
+@pytest.mark.multiproc
+@pytest.mark.slow
+def test_a_site_killed_in_each_phase_ends_with_the_bits_of_undisturbed_runs(home, service, start, run_sites, tmp_path):
+    east, out = start("east", **FRAGILE), tmp_path / "east"
+    wait_for(east, out, "step")  # it trains
+    kill(east)
+    east = start("east", **FRAGILE)
+    wait_for(east, out, "wan_update")  # it waits for the other site, which has not begun
+    kill(east)
+    west = start("west", **FRAGILE)
+    east = start("east", **FRAGILE)
+    wait_for(east, out, "wan_round")  # the round is closed, and no checkpoint knows it yet
+    kill(east)
+    wait_for(west, tmp_path / "west", "wan_update", 2)  # the other site goes on and waits
+    kill(west)
+    finish({"east": start("east", **FRAGILE), "west": start("west", **FRAGILE)})
+    killed = {name: Ran(tmp_path / name) for name in ("east", "west")}
+    assert not service.events("refused")
+    straight = Service(tmp_path / "straight", Life(quorum=1, limit=600.0, start=2), home / "keys")
+    for name in killed:
+        (tmp_path / name).rename(tmp_path / f"killed-{name}")
+        killed[name].out = tmp_path / f"killed-{name}"
+    undisturbed = run_sites({"east": {}, "west": {}}, **FRAGILE, parallel__coordinator=f"127.0.0.1:{straight.port}")
+    straight.stop()
+    for name, one in killed.items():
+        for group in ("model", "optim"):
+            assert_equal(one.weights(group=group), undisturbed[name].weights(group=group))
+
+
+#: WAN_KILLS=50 for a storm
+KILLS, AT_ONCE = int(os.environ.get("WAN_KILLS", "3")), 5
+
+
+@pytest.mark.multiproc
+@pytest.mark.slow
+def test_random_kills_of_both_sites_change_no_bit(home, warm, tmp_path):
+    rng, ends, kills = random.Random(7), [], 0
+
+    def begin(service, out, name):
+        given = arguments(home, service, name, out / name, **FRAGILE, train__max_steps=12)
+        return warm.start(given, tmp_path, user_environ())
+
+    while kills < KILLS:
+        out = tmp_path / str(len(ends))
+        service = Service(out / "coordinator", Life(quorum=1, limit=600.0, start=2), home / "keys")
+        running = {name: begin(service, out, name) for name in ("east", "west")}
+        for _ in range(min(AT_ONCE, KILLS - kills) if ends else 0):  # the first one is undisturbed
+            name = rng.choice(sorted(running))
+            time.sleep(rng.uniform(0.0, 1.5))
+            if running[name].poll() is None:
+                kill(running[name])
+                running[name], kills = begin(service, out, name), kills + 1
+        finish(running)
+        assert not service.events("refused")
+        service.stop()
+        ends.append([Ran(out / name).weights(12, group) for name in running for group in ("model", "optim")])
+    for end in ends[1:]:
+        for one, other in zip(end, ends[0], strict=True):
+            assert_equal(one, other)
+    print(f"{kills} kills in {len(ends) - 1} runs of two sites: the same bits")
+
+
+@pytest.mark.multiproc
+def test_fragments_arrive_while_training_goes_on(run_sites):
+    ran = run_sites({"east": {}, "west": {}}, parallel__fragments=2, parallel__overlap=1, parallel__mixing=0.5)
+    rounds = {name: one.of("wan_round") for name, one in ran.items()}
+    assert [event["fragment"] for event in rounds["east"]] == [0, 1, 0, 1]
+    assert [event["step"] for event in rounds["east"]] == [3, 5, 7, 8]
+    assert [e["anchor"] for e in rounds["east"]] == [e["anchor"] for e in rounds["west"]]
+
+
+@pytest.mark.multiproc
+def test_a_site_that_comes_back_too_late_goes_on_from_the_common_weights(service, start, tmp_path):
+    west, east = start("west"), start("east")
+    wait_for(west, tmp_path / "west", "wan_round")
+    kill(west)
+    service.coordinator.life = Life(quorum=1, limit=0.5, start=2)
+    finish({"east": east})  # the other one is not stopped by it
+    east = Ran(tmp_path / "east")
+    assert "west" in east.of("wan_round")[-1]["missing"]
+    finish({"west": start("west")})
+    west = Ran(tmp_path / "west")
+    assert "closed without west" in west.of("wan_late")[0]["reason"]
+    assert west.of("wan_anchor")[-1]["reason"]
+    assert west.of("run_end")[-1]["status"] == "finished"
+
+
+@pytest.mark.multiproc
+def test_a_site_with_another_base_model_ends_and_says_why(home, service, start, tmp_path):
+    service.coordinator.life = Life(quorum=1, limit=600.0, start=1)
+    east = start("east", adapter__name="lora")
+    wait_for(east, tmp_path / "east", "wan_joined")
+    west = start("west", adapter__name="lora", model__path=home / "other")
+    _, errors = west.communicate()
+    assert west.returncode == 3
+    assert "wrong-model" in errors
+    finish({"east": east})
+    assert service.events("refused")[0] | {"time": 0, "reason": ""} == {
+        "event": "refused", "time": 0, "site": "west", "kind": "wrong-model", "reason": "", "count": 1,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("changes", "key"),
+    [
+        ({"parallel__key": ""}, "parallel.key"),
+        ({"parallel__inner.name": "wan"}, "parallel.inner.name"),
+        ({"parallel__inner.name": "hybrid", "parallel__inner.tensr": 2}, "parallel.inner.tensr"),
+        ({"parallel__overlap": 4}, "parallel.overlap"),
+        ({"parallel__mixing": 0.5}, "parallel.mixing"),
+        ({"parallel__fragments": 9}, "parallel.interval"),
+        ({"parallel__k": 5000}, "parallel.k"),
+    ],
+)
+def test_settings_that_cannot_be_are_named(home, service, tmp_path, changes, key):
+    import erniecore
+
+    with pytest.raises(ErnieError, match=key):
+        erniecore.run(overrides=arguments(home, service, "east", tmp_path / "run", **changes)[1:], console="none")
+
+
+@pytest.mark.multiproc
+def test_a_pattern_that_fits_nothing_is_named_before_the_first_step(home, service, tmp_path):
+    import erniecore
+
+    with pytest.raises(ErnieError, match="no trained parameter fits"):
+        erniecore.run(
+            overrides=arguments(home, service, "east", tmp_path / "run", parallel__payload="[nothing.*]")[1:],
+            console="none",
+        )
