@@ -3,7 +3,9 @@
 import json
 import os
 import random
+import signal
 import time
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -221,6 +223,39 @@ def test_fragments_arrive_while_training_goes_on(run_sites):
     assert [event["fragment"] for event in rounds["east"]] == [0, 1, 0, 1]
     assert [event["step"] for event in rounds["east"]] == [3, 5, 7, 8]
     assert [e["anchor"] for e in rounds["east"]] == [e["anchor"] for e in rounds["west"]]
+
+
+@pytest.mark.multiproc
+def test_an_adaptive_run_follows_what_the_coordinator_decides(service, run_sites):
+    both = {"parallel__adaptive": True, "parallel__cap": 3, "parallel__interval": 2, "parallel__k": 16}
+    ran = run_sites({"east": {}, "west": {"train__batch_size": 4}}, **both)
+    anchors = [{event["round"]: event["anchor"] for event in one.of("wan_round")} for one in ran.values()]
+    common = anchors[0].keys() & anchors[1].keys()  # the faster site is done first
+    assert len(common) >= 2
+    assert all(anchors[0][number] == anchors[1][number] for number in common)
+    decided = [event["plan"] for event in service.events("closed") if event["plan"]]
+    assert decided
+    assert all(one["interval"] >= 1 and "overhead" in one["reason"] for plan in decided for one in plan.values())
+    for name, one in ran.items():
+        steps = [event["step"] for event in one.of("wan_round")]
+        plans = {event["step"]: event["interval"] for event in one.of("wan_plan")}
+        assert plans, name
+        for step, following in pairwise(steps):
+            if step in plans and following != 8:
+                assert following - step == plans[step]
+
+
+@pytest.mark.multiproc
+def test_a_site_that_is_stopped_while_it_waits_goes_on_waiting_later(service, start, tmp_path):
+    east = start("east")
+    wait_for(east, tmp_path / "east", "wan_update")
+    east.send_signal(signal.SIGTERM)
+    east.communicate()
+    assert east.returncode == 75
+    finish({"east": start("east"), "west": start("west")})
+    ran = {name: Ran(tmp_path / name) for name in ("east", "west")}
+    assert_equal(ran["east"].weights(), ran["west"].weights())
+    assert not service.events("refused")
 
 
 @pytest.mark.multiproc
