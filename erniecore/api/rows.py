@@ -8,7 +8,7 @@ from erniecore.data.dataset import ArrayDataset
 from erniecore.data.decoding import decode_row
 from erniecore.data.encode import build_encoder, encode, encode_in_order, parse
 from erniecore.data.file_types import FileTypes
-from erniecore.data.opening import DataFile, RawRow, ReadLimits, open_bytes, too_long
+from erniecore.data.opening import DataFile, RawRow, ReadLimits, check_columns, open_bytes, too_long
 from erniecore.data.parsing import RowParser, installed_formats, load_format, writes_records
 from erniecore.data.reader import read_rows
 from erniecore.data.row_statistics import RowStatistics, describe
@@ -25,6 +25,7 @@ __all__ = [
     "RowStatistics",
     "Source",
     "build_encoder",
+    "check_columns",
     "codes",
     "decode_row",
     "describe",

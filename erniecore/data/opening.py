@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -127,6 +128,14 @@ def too_long(limit: int) -> RowError:
     return RowError(
         "the row is too long", code=codes.TOO_LONG_ROW, where="$", found=f"more than {limit} bytes", fix="split the row"
     )
+
+
+def check_columns(names: Sequence[str], where: str) -> None:
+    """Raise ``DataError`` where a table names a column twice. ``where``: the file, with its line if it has lines."""
+    twice = [name for name, count in Counter(names).items() if count > 1]
+    if twice:
+        message = "the table names a column twice"
+        raise DataError(message, code=codes.DUPLICATE_KEY, where=where, found=repr(twice[0]), fix="keep one")
 
 
 def empty_file(path: Path) -> DataError:

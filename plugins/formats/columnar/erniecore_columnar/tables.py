@@ -7,7 +7,6 @@ is not there: columns cannot tell the two apart. Needs pyarrow, which is importe
 from __future__ import annotations
 
 import json
-from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import date, time
@@ -16,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from erniecore.api import DataError, EnvironmentFault, RowError, install_command
-from erniecore.api.rows import RawRow, codes, too_long
+from erniecore.api.rows import RawRow, check_columns, codes, too_long
 
 #: What a batch may hold, as far as the file says.
 _BATCH_ROWS, _BATCH_BYTES = 1024, 8 << 20
@@ -36,7 +35,7 @@ def split_table(path: Path, row_bytes: int) -> Iterator[RawRow]:
     number = 0
     with _readable(arrow, path):
         for batch in _parquet(path) if path.suffix.lower() == ".parquet" else _stream(arrow, path):
-            _check_columns(batch.schema.names, path)
+            check_columns(batch.schema.names, str(path))
             nested = any(arrow.types.is_nested(field.type) for field in batch.schema)
             for row in _rows(batch):
                 number += 1
@@ -136,15 +135,3 @@ def _plain(value: Any) -> str:
     if isinstance(value, bytes):
         return f"{len(value)} bytes"
     return value.isoformat() if isinstance(value, date | time) else str(value)
-
-
-def _check_columns(names: list[str], path: Path) -> None:
-    if len(set(names)) != len(names):
-        twice = next(name for name, count in Counter(names).items() if count > 1)
-        raise DataError(
-            "the table names a column twice",
-            code=codes.DUPLICATE_KEY,
-            where=str(path),
-            found=repr(twice),
-            fix="keep one",
-        )

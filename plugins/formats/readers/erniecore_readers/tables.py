@@ -9,12 +9,11 @@ from __future__ import annotations
 import csv
 import json
 import re
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import IO, Any
 
 from erniecore.api import DataError, RowError, shorten
-from erniecore.api.rows import DataFile, RawRow, codes, too_long
+from erniecore.api.rows import DataFile, RawRow, check_columns, codes, too_long
 from erniecore_readers.cells import value_of
 
 #: of a line that is too long, read at a time
@@ -95,15 +94,7 @@ class _Table:
                 if other
                 else "write the names of the fields into the first line",
             )
-        if len(set(names)) != len(names):
-            twice = next(name for name, count in Counter(names).items() if count > 1)
-            raise DataError(
-                "the table names a column twice",
-                code=codes.DUPLICATE_KEY,
-                where=f"{self._where}:{line}",
-                found=repr(twice),
-                fix="keep one",
-            )
+        check_columns(names, f"{self._where}:{line}")
         return names
 
     def _row(self, names: Sequence[str], cells: Sequence[str]) -> bytes | RowError:
