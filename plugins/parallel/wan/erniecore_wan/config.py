@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from erniecore.api import ConfigError, Field
 from erniecore.api.parallel import ParallelConfig
 from erniecore_wan.inner import Inner, inner_of
-from erniecore_wan.outer import Outer
-from erniecore_wan.sparse import Sparse
+
+if TYPE_CHECKING:
+    from erniecore_wan.outer import Outer
+    from erniecore_wan.sparse import Sparse
 
 
 class WanConfig(ParallelConfig):
@@ -68,10 +70,14 @@ class WanConfig(ParallelConfig):
     @property
     def outer_rule(self) -> Outer:
         """The outer optimizer with its settings."""
+        from erniecore_wan.outer import Outer
+
         return Outer(self.outer, self.outer_rate, self.outer_momentum)
 
     def sparse_rule(self, k: int = 0) -> Sparse:
         """Sparse updates with ``k`` values of each chunk; 0: as the settings say."""
+        from erniecore_wan.sparse import Sparse
+
         return Sparse(k or self.k, self.chunk, decay=self.error_decay)
 
     def degree(self, axis: str) -> int:

@@ -71,7 +71,8 @@ class WanPlugin(ParallelPlugin):
     def ernie_parallelize(self, model: Layer, layout: Layout, plan: ParallelPlan, ranks: ProcessGroup) -> Layer:
         from erniecore_wan.process_group import WanProcessGroup
 
-        assert isinstance(ranks, WanProcessGroup)
+        if not isinstance(ranks, WanProcessGroup):  # nothing was opened: one process that belongs to no site
+            return model
         arguments = {"model": model, "layout": layout, "plan": plan, "ranks": ranks.inner}
         return ranks.strategy.call("ernie_parallelize", **arguments)
 
@@ -79,8 +80,11 @@ class WanPlugin(ParallelPlugin):
     def ernie_forward_backward(self, run: Any, batches: Sequence[Batch]) -> StepOutput:
         """That of the strategy within the site; without one, the core's."""
         from erniecore.api.training import forward_backward
+        from erniecore_wan.process_group import WanProcessGroup
 
-        inner: ProcessGroup = run.ranks.inner
+        if not isinstance(run.ranks, WanProcessGroup):
+            return forward_backward(run.objective, batches, run.ranks)
+        inner = run.ranks.inner
         if run.ranks.strategy.has("ernie_forward_backward"):
             seen = InnerRun(run.objective, inner)
             found: StepOutput = run.ranks.strategy.call("ernie_forward_backward", run=seen, batches=batches)
