@@ -26,8 +26,10 @@ NO_BIAS = "model.bias_update_rate=0"
 ARMS = {
     "none": (NO_BIAS,),
     "aux 1e-2": (NO_BIAS, "model.router_aux_loss=1e-2"),
+    "sequence-wise 1e-2": (NO_BIAS, "model.router_sequence_loss=1e-2"),
     "bias 1e-3": (),
     "bias + orthogonal 1e-2": ("model.router_orthogonal_loss=1e-2",),
+    "bias + decoupled orthogonal 1": ("model.router_orthogonal_loss=1", "model.router_orthogonal_decoupled=true"),
     "SimBal 1e-1": (NO_BIAS, "model.router_similarity_loss=1e-1"),
 }
 COMMON = ("data.max_seq_len=64", "train.batch_size=8", "train.learning_rate=3e-3", "train.warmup_ratio=0.1")
@@ -78,7 +80,7 @@ EXPERIMENT = Experiment(
     },
     run=run,
     judge=judge,
-    seeds=2,
+    seeds=5,
     steps=100,
     axes={"maxvio": ("step", "MaxVio of the step")},
 )

@@ -17,7 +17,7 @@ SIZE = {
     "head_dim": 32,
 }
 CONSTANT = "train.schedule=constant-with-warmup"
-AVERAGES = ("EMA 0.9", "EMA 0.97")
+AVERAGES = ("EMA 0.9", "EMA 0.97", "EMA 0.99")
 DECAYS = ("WSD linear", "WSD 1-sqrt", "cosine")
 ARMS = {
     "constant": (CONSTANT,),
@@ -62,7 +62,7 @@ EXPERIMENT = Experiment(
     name="ema-wsd",
     title="EMA or decay",
     question="Does a moving average of the weights at a constant learning rate reach the loss of a decayed one (ERNIE 4.5)?",
-    rule="Of two decays of the average and of three schedules the ones with the lowest mean loss are compared, all with the "
+    rule="Of three decays of the average and of three schedules the ones with the lowest mean loss are compared, all with the "
     "same peak and number of steps. *seen* if the average is better than the raw weights (95 % interval of the paired difference "
     "below 0) and at most one standard error above the decay; *contrary* if it is worse than the raw weights; else *not seen*.",
     size="4 layers, hidden 128, vocabulary 512, doc strings of Python's library, rows of 64 tokens, 8 rows a step, {steps} "
@@ -72,6 +72,6 @@ EXPERIMENT = Experiment(
     measures={LOSS: "nats per token of 150 held-out texts, at the end"},
     run=run,
     judge=judge,
-    seeds=2,
-    steps=60,
+    seeds=3,
+    steps=100,
 )
