@@ -121,7 +121,7 @@ def page(name: str, notice: str) -> str:
         lines += entry(public, value)
         if public in examples:
             lines += session_block(examples[public])
-        elif isinstance(value, type) and (said := explained(value)):
+        elif inspect.isclass(value) and not hasattr(value, "__origin__") and (said := explained(value)):
             lines += ["", said]
         elif shown_above(name, public):
             lines += ["", "Used in the example above."]
