@@ -1,0 +1,1 @@
+"""Progressive learning for erniecore: length, batch, dropout and rate grow together while pre-training warms up."""
