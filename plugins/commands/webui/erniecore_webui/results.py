@@ -104,10 +104,17 @@ def read(site: Site, name: str) -> Result:
     )  # fmt: skip
 
 
+def read_if_there(site: Site, name: str) -> Result | None:
+    """The same; None where it was deleted meanwhile."""
+    with suppress(UsageError, OSError):
+        return read(site, name)
+    return None
+
+
 def of_models(site: Site, wanted: Callable[[str], bool]) -> list[Result]:
     """Results of the models whose place is wanted, the newest first."""
-    found = (read(site, name) for name, _ in names(site))
-    return [result for result in found if any(wanted(place) for place in result.models)]
+    found = (read_if_there(site, name) for name, _ in names(site))
+    return [result for result in found if result is not None and any(wanted(place) for place in result.models)]
 
 
 def _models(site: Site, content: dict[str, Any]) -> tuple[str, ...]:

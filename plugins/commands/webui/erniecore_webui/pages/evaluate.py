@@ -40,7 +40,7 @@ def show(request: Request) -> Response:
         offered=list(site.models.found())[:_OFFERED], model=request.query_params.get("model", ""),
         data=request.query_params.get("data", ""), files=list(site.data.found())[:_OFFERED],
         commands=commands, number=part.number, last=part.last,
-        rows=[(None, item) if isinstance(item, Task) else (results.read(site, item), None) for _, item in part.rows],
+        rows=[(None, item) if isinstance(item, Task) else (results.read_if_there(site, item), None) for _, item in part.rows],
         going=any(task.state in ("waiting", "starting", "running") for task in tasks), methods=plugin_names("method"),
         has_tasks="lm-eval" in plugin_names("command"), undo=request.query_params.get("undo", ""),
         query=lambda **more: "?" + urlencode(more),

@@ -107,8 +107,7 @@ def test_two_models_beside_each_other_and_the_better_answer(visit, server, tasks
     page = visit("/models/show?path=model")
     page.get_by_label("Name of the new directory").first.fill("small")
     page.get_by_role("button", name="Quantize").click()
-    page.wait_for_selector("#works .badge.finished")
-    assert page.get_by_role("link", name="runs/models/small", exact=True).is_visible()
+    page.get_by_role("link", name="runs/models/small", exact=True).wait_for()
     page.goto(server.base + "/chat?model=model&model=runs/models/small")
     page.get_by_role("button", name="Start").click()
     ready(page, 2)
@@ -126,7 +125,7 @@ def test_two_models_beside_each_other_and_the_better_answer(visit, server, tasks
     until(page, "document.querySelectorAll('.pane[data-state=none]').length === 1")
 
 
-def test_calls_of_tools_are_answered_by_hand_with_the_keyboard(visit, server, tasks_end):
+def test_calls_of_tools_are_answered_by_hand_with_the_keyboard(visit, server, tasks_end, image):
     (server.home / "thinks").mkdir()
     make_talker(server.home / "thinks", 2048, "thinking")
     page = visit("/chat?model=thinks/model")
@@ -155,9 +154,11 @@ def test_calls_of_tools_are_answered_by_hand_with_the_keyboard(visit, server, ta
     assert page.locator("#send").is_disabled()  # the call comes first
     assert page.evaluate("document.activeElement === document.querySelector('.calls textarea')")
     assert not violations(page)
+    result.fill("3 degrees")
+    page.evaluate("document.querySelector('.pane').scrollIntoView()")
+    image(page, "tools")
     page.get_by_label("Calls").select_option("none")
     page.evaluate("chat.more.guided_choice = ['cold']")
-    result.fill("3 degrees")
     result.press("Control+Enter")
     until(page, "chat.panes[0].messages.length === 4")
     ended(page)

@@ -109,7 +109,7 @@ def done(page, place):
     page.wait_for_url(f"**/show?path={place}")
 
 
-def test_an_adapter_is_merged_the_model_quantized_exported_and_checked(visit, server):
+def test_an_adapter_is_merged_the_model_quantized_exported_and_checked(visit, server, image):
     make_adapter(server.home / "model", server.home / "added", 3)
     page = visit("/models")
     page.get_by_label("Adapters only").press("Space")
@@ -133,6 +133,9 @@ def test_an_adapter_is_merged_the_model_quantized_exported_and_checked(visit, se
     page.get_by_label("Rules of").select_option("fastdeploy")
     page.get_by_role("button", name="Check").press("Enter")
     page.get_by_text("keeps the contract fastdeploy").wait_for()
+    page.locator("#works .work").first.locator(".badge.finished").wait_for()
+    page.evaluate("scrollTo(0, 0)")
+    image(page, "model")
     assert not violations(page)
 
 
