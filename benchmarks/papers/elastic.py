@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -199,17 +199,23 @@ def trained(arm: str, seed: int, steps: int, out: Path) -> Found:
     return Found(values, {"loss": curve})
 
 
+def standard_error(differences: Sequence[float]) -> float:
+    """Of the mean; infinite with one seed, which judges nothing."""
+    count = len(differences)
+    return math.inf if count == 1 else max(float(np.std(differences, ddof=1)) / math.sqrt(count), 1e-12)
+
+
 def judge(results: Results) -> tuple[Verdict, str]:
     """The verdict by ``RULE``, and its figures."""
-    said, good, bad = [], True, False
+    seeds = len({seed for _, seed in results.runs})
+    said, good, bad = [f"{seeds} seed{'s' * (seeds > 1)}"], True, False
     for arm, measures in AXES.items():
         penalty = results.compare(arm, "baseline", "full")
         good, bad = good and penalty.mean <= PENALTY, bad or penalty.ends[0] > PENALTY
         text = f"{arm}: the full model pays {penalty.mean:+.3f}"
         for measure in measures:
             gain = results.compare(arm, "baseline", measure)
-            spread = float(np.std(gain.differences, ddof=1)) / math.sqrt(len(gain.differences))
-            errors = -gain.mean / spread if spread else math.copysign(math.inf, -gain.mean)
+            errors = -gain.mean / standard_error(gain.differences)
             good, bad = good and errors > ERRORS, bad or errors < -ERRORS
             own = results.compare(arm, ALONE, measure)
             text += f"; {measure} {gain.mean:+.3f} against cut down, {own.mean:+.3f} against trained alone"

@@ -18,6 +18,7 @@ SPLIT = ("train.batch_size", "train.accumulation")
 #: settings that earlier versions did not have, with the values that they behaved as
 ADDED: dict[str, object] = {
     "data.max_patches": 0,
+    "method.mismatch": [],
     "method.neftune_alpha": 0.0,
     "model.gpas": "off",
     "model.layer_norm_scaling": False,

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Literal
 
+from pydantic import field_validator
+
 from erniecore.api import Field
 from erniecore.api.method import MethodConfig, ReferenceUse
 
@@ -50,6 +52,12 @@ class RolloutConfig(MethodConfig):
 class GrpoConfig(RolloutConfig):
     """Settings of group-relative policy optimization."""
 
+    mismatch: tuple[float, ...] = Field(
+        (),
+        description="Two bounds of κ = π_learner / π_sampler at the rollout: a token term is multiplied by its κ, and by 0 outside "
+        "of them (IcePop; ERNIE 5.0 with `ratio: sequence`). Usual: [0.5, 5]. Empty: sampler and learner are taken as equal.",
+    )
+
     ratio: Literal["token", "sequence"] = Field(
         "token",
         description="Importance ratio per token (GRPO), or per completion from its mean log-ratio (GSPO, with epsilons of 3e-4 "
@@ -82,6 +90,13 @@ class GrpoConfig(RolloutConfig):
         ge=0,
         description="Weight of the KL divergence from the initial model (k3 estimator); 0: off, no reference in memory.",
     )
+
+    @field_validator("mismatch")
+    @classmethod
+    def _two_bounds(cls, value: tuple[float, ...]) -> tuple[float, ...]:
+        if value and not (len(value) == 2 and 0 <= value[0] < 1 < value[1]):
+            raise ValueError("give a bound from 0 to below 1 and one above 1, or none")
+        return value
 
     def reference_use(self) -> ReferenceUse:
         """No reference if ``kl`` is 0."""

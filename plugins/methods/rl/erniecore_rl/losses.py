@@ -54,6 +54,16 @@ def clipped_loss(ratio: Tensor, advantage: Tensor, low: float, high: float) -> t
     return -paddle.minimum(free, clipped), clipped < free
 
 
+def mismatch_factor(learner: Tensor, sampler: Tensor, low: float, high: float) -> Tensor:
+    """M(κ) with κ = exp(learner - sampler), the log-probabilities at the rollout: κ within [low, high], else 0; no gradient.
+
+    IcePop (Ling team, 2025), in ERNIE 5.0 together with the ratio of sequences and clipping: mixed importance sampling
+    (arXiv:2602.04705). A token of which the sampler said no log-probability (0) has κ = 1.
+    """
+    ratio = paddle.exp(paddle.where(sampler == 0, paddle.zeros_like(learner), learner - sampler)).detach()
+    return paddle.where((ratio >= low) & (ratio <= high), ratio, paddle.zeros_like(ratio))
+
+
 def k3(log_prob: Tensor, reference: Tensor) -> Tensor:
     """exp(lr - l) - (lr - l) - 1 >= 0: for tokens of the policy an unbiased estimate of KL(policy | reference).
 

@@ -25,7 +25,8 @@ from erniecore.api.method import Batch, LossOutput, Objective, Sample, Tokenizer
 from erniecore_rl import batches as laid
 from erniecore_rl.advantages import ADVANTAGES, zero_variance
 from erniecore_rl.batches import Completions, TrainedCompletion, completions_of
-from erniecore_rl.losses import RATIOS, WEIGHTS, Ratio, clipped_loss, k3
+from erniecore_rl.config import GrpoConfig
+from erniecore_rl.losses import RATIOS, WEIGHTS, Ratio, clipped_loss, k3, mismatch_factor
 from erniecore_rl.prompts import Prompt, prompts_of
 from erniecore_rl.rollouts import ScoredRollouts, measured, score_rollouts
 
@@ -241,11 +242,18 @@ class GrpoObjective(Objective):
         )
         learned = completions.learn[completions.owner].astype("float64")
         n, mask = float(learned.sum()), paddle.to_tensor(learned)
+        further: Metrics = {}
+        if isinstance(c, GrpoConfig) and c.mismatch:
+            sampler = self._field(batch, "sampled", completions).astype("float64")
+            factor = mismatch_factor(self._field(batch, "old", completions).astype("float64"), sampler, *c.mismatch)
+            losses = losses * factor.astype(losses.dtype)
+            further["mismatched"] = ((factor == 0).astype("float64") * mask).sum(), n
         gap = np.abs(batch.fields["sampled"] - batch.fields["old"]).reshape(-1)[completions.where]
         metrics: Metrics = {
             "sampling_gap": (float((gap * learned).sum()), n),
             "clipped": ((clipped.astype("float64") * mask).sum(), n),
             "log_ratio": ((log_ratio.detach().abs() * mask).sum(), n),
+            **further,
         }
         return (losses * paddle.to_tensor(weights[completions.owner] * learned)).sum(), metrics
 

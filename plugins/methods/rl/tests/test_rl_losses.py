@@ -4,7 +4,15 @@ import numpy as np
 import paddle  # noqa: TID253
 import pytest
 from erniecore_rl.advantages import ADVANTAGES, leave_one_out, zero_variance
-from erniecore_rl.losses import RATIOS, WEIGHTS, clipped_loss, completion_ratio, k3, per_sequence
+from erniecore_rl.losses import (
+    RATIOS,
+    WEIGHTS,
+    clipped_loss,
+    completion_ratio,
+    k3,
+    mismatch_factor,
+    per_sequence,
+)
 
 OWNER = np.array([0, 0, 0, 1, 1, 2])
 LENGTHS = np.array([3, 2, 1])
@@ -169,3 +177,21 @@ def test_group_gradient_points_at_the_best_arm_of_a_bandit():
             logits = tensor(logits.numpy() - 0.5 * logits.grad.numpy(), grad=True)
     assert int(np.argmax(logits.numpy())) == 1
     assert float(paddle.nn.functional.softmax(logits)[1]) > 0.9
+
+
+def test_mixed_importance_sampling_in_figures():
+    """Three tokens of one completion: the ratio of the sequence is 1, and one token was sampled by another distribution."""
+    new, old, kappa = np.array([-1, -2, -0.5]), np.array([-1.1, -1.8, -0.6]), np.array([0.905, 8.17, 1.02])
+    owner, lengths = paddle.to_tensor([0, 0, 0]), tensor([3])
+    token, sequence = (RATIOS[name](tensor(new - old), owner, lengths).numpy() for name in ("token", "sequence"))
+    np.testing.assert_allclose(token, [1.105, 0.819, 1.105], atol=5e-4)
+    np.testing.assert_allclose(sequence, [1, 1, 1], atol=1e-12)
+    factor = mismatch_factor(tensor(old), tensor(old - np.log(kappa)), 0.5, 5.0)
+    np.testing.assert_allclose(factor.numpy(), [0.905, 0, 1.02], rtol=1e-12)
+    # without bounds, and with a sampler that says what the learner says, nothing changes
+    np.testing.assert_allclose(mismatch_factor(tensor(old), tensor(old), 0.5, 5.0).numpy(), [1, 1, 1])
+    assert mismatch_factor(tensor(old), tensor(old - np.log(kappa)), 0.0, np.inf).numpy() == pytest.approx(kappa)
+    assert mismatch_factor(tensor(old), tensor([0.0, 0.0, 0.0]), 0.5, 5.0).numpy().tolist() == [1, 1, 1]
+    # a completion of one token has the ratio of PPO
+    one = paddle.to_tensor([0]), tensor([1])
+    assert RATIOS["sequence"](tensor([0.3]), *one).item() == RATIOS["token"](tensor([0.3]), *one).item()

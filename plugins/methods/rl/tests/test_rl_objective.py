@@ -1,5 +1,7 @@
 """Encoder, rollouts and objective over the toy model: which rows and tokens count, what is dropped, what is carried."""
 
+from dataclasses import replace
+
 import numpy as np
 import paddle  # noqa: TID253
 import pytest
@@ -217,6 +219,26 @@ def test_a_step_without_anything_to_learn_has_a_gradient_of_zero_and_no_loss():
     assert output.metrics["zero_variance"] == (1.0, 1.0)
     gradients = [p.grad for p in made.policy.parameters() if p.grad is not None]
     assert not any(bool(g.any()) for g in gradients)
+
+
+@pytest.mark.parametrize("ratio", ["token", "sequence"])
+def test_tokens_that_the_sampler_drew_from_another_distribution_are_left_out(ratio):
+    """The gap between sampler and learner is injected: half of the tokens far off, the others a little."""
+    plain, mixed = objective(ratio=ratio), objective(ratio=ratio, mismatch=(0.5, 5.0))
+    (batch,) = plain.prepare([encoded([conversation("q")])], step=1, seed=9)
+    fields = dict(batch.fields)
+    same = replace(batch, fields={**fields, "sampled": fields["old"]})
+    np.testing.assert_array_equal(learned(mixed, [same])[2], learned(plain, [same])[2])
+    far = np.arange(fields["old"].size).reshape(fields["old"].shape) % 2 == 0
+    gap = np.where(far, -3.0, 0.1) * (batch.labels >= 0)
+    off = replace(batch, fields={**fields, "sampled": fields["old"] + gap})
+    output = mixed(off, mixed.normalizers(off))
+    count, tokens = output.metrics["mismatched"]
+    assert float(count) == (far & (batch.labels >= 0)).sum() > 0
+    assert tokens == (batch.labels >= 0).sum()
+    assert np.abs(learned(mixed, [off])[2]).max() < np.abs(learned(plain, [off])[2]).max()
+    with pytest.raises(ValueError, match="a bound from 0 to below 1"):
+        objective(mismatch=(5.0, 0.5))
 
 
 def test_truncated_completions_are_compared_with_but_not_learned():
