@@ -55,7 +55,8 @@ class GrpoConfig(RolloutConfig):
     mismatch: tuple[float, ...] = Field(
         (),
         description="Two bounds of κ = π_learner / π_sampler at the rollout: a token term is multiplied by its κ, and by 0 "
-        "outside of them (IcePop; ERNIE 5.0 with `ratio: sequence`). Usual: [0.5, 5]. Empty: sampler and learner are taken as equal.",
+        "outside of them (IcePop; ERNIE 5.0 with `ratio: sequence`). Usual: [0.5, 5]. Empty: sampler and learner are taken as "
+        "equal.",
     )
 
     ratio: Literal["token", "sequence"] = Field(
