@@ -111,9 +111,9 @@ def page(name: str, notice: str) -> str:
         ]
     lines += ["## Names", ""]
     if examples := sessions(f"erniecore.api.{name}"):
-        file = f"docs/examples/names/erniecore.api.{name}.txt"
+        file = f"examples/names/erniecore.api.{name}.txt"
         lines += [
-            f"The examples are one session of Python, in the order of [this file](../../../{file}); `base` is the directory of a"
+            f"The examples are one session of Python, in the order of [this file](../../{file}); `base` is the directory of a"
         ]
         lines += ["small model, `train.jsonl` has conversations.", ""]
     for public in sorted(module.__all__, key=str.lower):

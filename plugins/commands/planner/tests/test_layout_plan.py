@@ -24,8 +24,8 @@ HYBRID = dict(layout_spaces(SHAPE))["hybrid"]
     [
         (ParallelLayout(pipeline=2, sharding=2), True),
         (ParallelLayout(pipeline=2, sharding=2, sharding_stage=3), False),
-        (ParallelLayout(pipeline=2, context=2), False),
-        (ParallelLayout(tensor=2, pipeline=2, sequence=True), False),
+        (ParallelLayout(pipeline=2, context=2), True),
+        (ParallelLayout(tensor=2, pipeline=2, sequence=True), True),
         (ParallelLayout(tensor=2, context=2, sequence=True), True),
     ],
 )

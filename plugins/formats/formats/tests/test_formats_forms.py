@@ -69,9 +69,7 @@ REFUSED = {
     "problem_solution.jsonl": "rename 'problem' to 'instruction' and 'solution' to 'output', or add --format alpaca "
     "formats.alpaca.columns.instruction=problem formats.alpaca.columns.output=solution",
     "prompt_list_response.jsonl": "rename 'response' to 'completion'",
-    "question_answer.jsonl": "question_answer.jsonl:1: ERN-D037 no installed format fits the rows (got rows with the fields "
-    "'question', 'answer'); expected rows of alpaca, erniekit, messages, preference, query-response, text; rename "
-    "'question' to 'instruction' and 'answer' to 'output', or add --format alpaca "
+    "question_answer.jsonl": "rename 'question' to 'instruction' and 'answer' to 'output', or add --format alpaca "
     "formats.alpaca.columns.instruction=question formats.alpaca.columns.output=answer",
     "sharegpt_starts_with_gpt.jsonl": "$.conversations[0]: ERN-D035 the first message has role assistant (got "
     "assistant); expected system or user; remove what stands before the first question",

@@ -61,7 +61,7 @@ class ProgressiveObjective(PretrainObjective):
         return replace(output, metrics={**output.metrics, **measured})
 
     def normalizers(self, batch: Batch) -> Mapping[str, float]:
-        """Those of pre-training."""
+        """The denominators of pre-training, of the batch as it is at this step."""
         return super().normalizers(self._effective(batch))
 
     def _effective(self, batch: Batch) -> Batch:

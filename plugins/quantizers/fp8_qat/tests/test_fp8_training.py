@@ -142,7 +142,11 @@ def test_largest_scale_of_all_ranks_counts():
     layer = trained(TensorWise(4))
     layer(paddle.to_tensor(batch(0)))
     other = 2 * layer.step_scale().item()
-    end_step(paddle.nn.LayerList([layer]), SimpleNamespace(all_gather_object=lambda v: [v, [other]]), applied=True)
+    end_step(
+        paddle.nn.LayerList([layer]),
+        SimpleNamespace(all_gather_object=lambda v: [v, dict.fromkeys(v, other)]),
+        applied=True,
+    )
     assert layer.activation_scale.item() == np.float32(other)
 
 
