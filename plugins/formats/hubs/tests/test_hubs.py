@@ -166,7 +166,8 @@ def test_of_several_processes_one_asks(hub):
         hub.requests.clear()
         together = [subprocess.Popen([sys.executable, "-c", code, f"hf:baidu/for{count}"]) for _ in range(count)]
         assert [process.wait() for process in together] == [0] * count
-        asked[count] = [method for method, _, _ in hub.requests]
+        # the library asks hubs for other things now and then
+        asked[count] = [method for method, path, _ in hub.requests if f"baidu/for{count}" in path]
     assert asked[1] == asked[3] != []
 
 
