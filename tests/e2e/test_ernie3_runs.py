@@ -76,15 +76,21 @@ def test_a_run_that_continues_draws_and_learns_the_same(home, run_ernie, straigh
     assert cut == one
 
 
-def test_two_processes_learn_as_one_does(home, run_ernie, straight):
-    two = trained(run_ernie, home, "two", "train.accumulation=2", "parallel.name=hybrid", "parallel.data=2")
+@pytest.mark.parametrize(
+    "layout",
+    [["parallel.data=2"], ["parallel.sharding=2"], ["parallel.sharding=2", "parallel.sharding_stage=2"]],
+    ids=["data", "stage1", "stage2"],
+)
+def test_two_processes_learn_as_one_does(home, run_ernie, straight, layout):
+    out = "-".join(layout)
+    two = trained(run_ernie, home, out, "train.accumulation=2", "parallel.name=hybrid", *layout)
     worst = max(float(np.abs(two[name] - value).max()) for name, value in straight.items())
     assert worst < 1e-4  # of steps of 3e-3
     for name in ("step", "eval"):
-        ours, theirs = events(home, "two", name), events(home, "one", name)
+        ours, theirs = events(home, out, name), events(home, "one", name)
         assert [event["loss"] for event in ours] == pytest.approx([event["loss"] for event in theirs], rel=1e-4)
     assert {"kmlm/loss", "document/loss", "reorder/loss", "distance/loss", "uktp/loss"} <= {
-        name for event in events(home, "two", "step") for name in event
+        name for event in events(home, out, "step") for name in event
     }
 
 
