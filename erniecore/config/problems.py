@@ -66,11 +66,10 @@ class Known:
 
     def unknown(self, key: str) -> str:
         """The message for an unknown key."""
-        message = self.elsewhere(key)
-        if message:
-            return message
-        close = self.suggest(key)
-        return f"unknown key; did you mean {close}?" if close else "unknown key"
+        message, close = self.elsewhere(key), self.suggest(key)
+        if message and close and close.rpartition(".")[2] != key.rpartition(".")[2]:
+            close = None
+        return (message or "unknown key") + (f"; did you mean {close}?" if close else "")
 
     def suggest(self, key: str) -> str | None:
         """The nearest key: the one that others call so, a misspelling in the same section, the same name in another, then

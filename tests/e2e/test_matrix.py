@@ -27,6 +27,11 @@ NEEDS = {
     "distill": {"method.teacher": "{model}"},
     "elastic-pt": {"method.selected": "[1]"},
     "elastic-sft": {"method.selected": "[1]"},
+    # these models have no module for understanding: the objective for whole documents alone
+    "ernie3-pretrain": {
+        **{f"method.{weight}": 0 for weight in ("kmlm", "reorder", "distance", "uktp")},
+        "method.segment_length": 0,
+    },
     "grpo": {"method.group_size": 2, "method.max_new_tokens": 4, "rewards.exact-match.weight": 1},
     "kto": {"train.batch_size": 4},
     # a random model is never right; the reward has to differ, for without a pair there is no loss

@@ -35,7 +35,9 @@ def show(request: Request) -> Response:
 
     site = site_of(request)
     checks = {
-        task.argv[len(ERNIE) + 1 :]: task for task in reversed(site.tasks.all()) if task.argv[len(ERNIE)] == "conform"
+        task.argv[len(ERNIE) + 1 :]: task
+        for task in reversed(site.tasks.all())
+        if task.argv[len(ERNIE) : len(ERNIE) + 1] == ("conform",)
     }
     entries = sorted(all_entries(), key=lambda entry: (entry.status == "ok", entry.kind, entry.name))
     tasks = [
