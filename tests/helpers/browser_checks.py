@@ -25,7 +25,8 @@ def until(page, expression, patience=180):
             if found := page.evaluate(expression):
                 return found
         except Error as error:
-            if "context was destroyed" not in str(error) and "is not defined" not in str(error):
+            # a page that is being replaced has neither scripts nor elements for a moment
+            if not any(part in str(error) for part in ("context was destroyed", "is not defined", "properties of null")):
                 raise
         page.wait_for_timeout(50)
     raise AssertionError(f"not true within {patience} s: {expression}\n{page.locator('body').inner_text()}")
