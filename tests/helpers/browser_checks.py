@@ -26,7 +26,9 @@ def until(page, expression, patience=180):
                 return found
         except Error as error:
             # a page that is being replaced has neither scripts nor elements for a moment
-            if not any(part in str(error) for part in ("context was destroyed", "is not defined", "properties of null")):
+            if not any(
+                part in str(error) for part in ("context was destroyed", "is not defined", "properties of null")
+            ):
                 raise
         page.wait_for_timeout(50)
     raise AssertionError(f"not true within {patience} s: {expression}\n{page.locator('body').inner_text()}")
