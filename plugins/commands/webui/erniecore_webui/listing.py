@@ -47,6 +47,14 @@ class Listing(ABC, Generic[R]):
                 self._until = time.monotonic() + _FRESH
             return self._found
 
+    def at(self, place: str) -> R | None:
+        """The row at a place, also one that is new; None: there is nothing."""
+        row = self.found().get(place)
+        if row is None:
+            self.forget()
+            row = self.found().get(place)
+        return row
+
     def forget(self) -> None:
         """Look again at the next question."""
         self._until = 0.0

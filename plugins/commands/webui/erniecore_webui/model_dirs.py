@@ -87,10 +87,7 @@ class ModelDirs(Listing[Found]):
 
     def path(self, place: str) -> Path:
         """The directory at a place. Raises ``UsageError`` where no model was found."""
-        found = self.found().get(place)
-        if found is None:  # it may be new
-            self.forget()
-            found = self.found().get(place)
+        found = self.at(place)
         if found is None:
             raise UsageError("there is no such model", where=place, expected="a place of the list of models")
         return found.path

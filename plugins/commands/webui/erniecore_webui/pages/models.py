@@ -30,6 +30,8 @@ DTYPES = ("", "float32", "bfloat16", "float16")
 def listing(request: Request) -> Response:
     """The list, or only its rows where htmx asks."""
     site, text = site_of(request), request.query_params.get("q", "").strip()
+    if "hx-request" not in request.headers:  # whoever opens the page may have just made one
+        site.models.forget()
     adapters = request.query_params.get("kind", "") == "adapter"
     found = [item for item in site.models.select(text) if item.is_adapter or not adapters]
     part = part_of(request, found, _ROWS)
@@ -102,7 +104,7 @@ def works(site: Site, place: str) -> list[Work]:
         out = next((value for option, value in pairwise(task.argv) if option == "--out"), "")
         lines = task.output(4 << 10).strip().splitlines()
         end = task.ended or time.time()
-        there = task.state == "done" and out in site.models.found()
+        there = task.state == "done" and bool(out) and site.models.at(out) is not None
         found.append(Work(task, out, there, _written(site.home / out) if out else 0,
                           None if task.started is None else end - task.started, lines[-1] if lines else ""))  # fmt: skip
     return found

@@ -59,7 +59,7 @@ def test_a_run_that_is_watched_does_not_move(visit, live, width):
 def test_the_list_of_runs_does_not_move(visit, live):
     page = visit("/runs")
     steps = f"{ROW}.querySelector('.steps').textContent"
-    until(page, "document.querySelectorAll('#rows tbody tr').length > 0")
+    until(page, f"!!({ROW})")
     before = None
     for _ in range(4):
         shown = page.evaluate(steps)
