@@ -25,7 +25,7 @@ def until(page, expression, patience=180):
             if found := page.evaluate(expression):
                 return found
         except Error as error:
-            # a page that is being replaced has neither scripts nor elements for a moment
+            # a page that is being replaced has neither scripts nor elements
             if not any(
                 part in str(error) for part in ("context was destroyed", "is not defined", "properties of null")
             ):
